@@ -1,0 +1,34 @@
+//! The exit codes of rlaunch: a public interface. A job's own code (a rank's, or 128 + signal) passes through unchanged.
+
+use serde::{Deserialize, Serialize};
+
+/// Bad option or value; nothing was started.
+pub const USAGE: u8 = 2;
+/// `--timeout` ran out.
+pub const TIMEOUT: u8 = 124;
+/// The launch failed, or a host, agent, guardian or init was lost.
+pub const LAUNCH: u8 = 125;
+/// The program exists but cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// There is no such program.
+pub const NOT_FOUND: u8 = 127;
+
+/// How rlaunch itself ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ending {
+    /// It exits with this code.
+    Code(u8),
+    /// It dies of this signal (as pid 1, where raising has no effect: it exits with 128 + the signal).
+    Signal(crate::signal::Signal),
+}
+
+impl Ending {
+    /// The code that a shell shows for it.
+    #[must_use]
+    pub const fn shell_code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(sig) => sig.exit_code(),
+        }
+    }
+}

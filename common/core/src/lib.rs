@@ -1,0 +1,20 @@
+//! Every decision rlaunch makes, every message it sends and every text it parses, as pure values and state machines.
+//!
+//! `no_std` is the wall: a file, a socket, a clock, an environment variable, a thread, a print or a `HashMap` (whose
+//! order would break replay) does not compile here. Time, randomness and the environment are inputs.
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(clippy::wildcard_enum_match_arm)]
+
+extern crate alloc;
+
+pub mod error;
+pub mod exit;
+pub mod id;
+pub mod machine;
+pub mod os_bytes;
+pub mod signal;
+pub mod spec;
+pub mod status;
+pub mod time;
+pub mod wire;

@@ -1,0 +1,54 @@
+//! The contract between a state machine and whoever drives it: the real edges, or the simulator.
+
+use crate::time::Mono;
+use alloc::collections::VecDeque;
+
+/// A state machine without I/O. Transitions are total: every (state, event) pair is answered, none fails, none panics.
+pub trait Machine {
+    /// What can happen to it.
+    type Event;
+    /// What it asks its driver to do.
+    type Action;
+
+    /// Takes one event.
+    fn handle(&mut self, now: Mono, event: Self::Event);
+    /// Tells it that time has passed. Idempotent: an early or spurious call does nothing.
+    fn handle_timeout(&mut self, now: Mono);
+    /// The next thing to do; drained to `None` after every call above.
+    #[must_use]
+    fn poll_action(&mut self) -> Option<Self::Action>;
+    /// When `handle_timeout` wants to be called next.
+    #[must_use]
+    fn poll_timeout(&self) -> Option<Mono>;
+}
+
+/// What a sub-machine is given: the time, a queue for actions, and a queue for notices to its siblings.
+pub struct Cx<'a, A, N> {
+    /// The time of the event.
+    pub now: Mono,
+    /// Actions, in order.
+    pub out: &'a mut VecDeque<A>,
+    /// What the other sub-machines have to know; routed by the owner until none is left.
+    pub notice: &'a mut VecDeque<N>,
+}
+
+impl<A, N> Cx<'_, A, N> {
+    /// Asks the driver for something.
+    pub fn act(&mut self, action: A) {
+        self.out.push_back(action);
+    }
+    /// Tells the siblings something.
+    pub fn tell(&mut self, notice: N) {
+        self.notice.push_back(notice);
+    }
+}
+
+/// The earlier of two deadlines.
+#[must_use]
+pub fn earliest(a: Option<Mono>, b: Option<Mono>) -> Option<Mono> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (Some(t), None) | (None, Some(t)) => Some(t),
+        (None, None) => None,
+    }
+}

@@ -1,0 +1,98 @@
+//! What the user asked for, after the command line was understood: the input of the job machine.
+
+use crate::id::JobId;
+use crate::os_bytes::OsBytes;
+use crate::time::Span;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// A whole job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobSpec {
+    /// Its name.
+    pub job: JobId,
+    /// Its programs; ranks are numbered through them in this order.
+    pub apps: Vec<AppSpec>,
+    /// How leftovers are prevented.
+    pub contain: Contain,
+    /// What a failing rank does to the others.
+    pub on_failure: OnFailure,
+    /// From the request to end until SIGKILL.
+    pub grace: Span,
+    /// The whole job's time limit.
+    pub timeout: Option<Span>,
+    /// What stands before each output line; `None`: bytes pass through as they are.
+    pub label: Option<OsBytes>,
+    /// Who reads rlaunch's standard input.
+    pub stdin: StdinPlan,
+}
+
+impl JobSpec {
+    /// The number of ranks of all programs.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.apps.iter().fold(0, |sum, app| sum.saturating_add(app.procs))
+    }
+}
+
+/// One program of the job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AppSpec {
+    /// How many ranks run it.
+    pub procs: u32,
+    /// What they are started with.
+    pub base: AppBase,
+}
+
+/// What all ranks of a program have in common; sent to each node once.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AppBase {
+    /// Program and arguments, byte-exact.
+    pub argv: Vec<OsBytes>,
+    /// `NAME=value` strings: the caller's, minus inherited identities, plus `-x`. The contracts are added per rank.
+    pub env: Vec<OsBytes>,
+    /// Names that the user set by `-x NAME=value`: no contract overrides them.
+    pub pinned: Vec<OsBytes>,
+    /// Working directory of the ranks; `None`: the agent's own.
+    pub wdir: Option<OsBytes>,
+}
+
+/// `--contain`: which guarantee that nothing outlives the job is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Contain {
+    /// The strongest that costs the ranks nothing: a PID namespace for root, subreapers otherwise.
+    Auto,
+    /// A PID namespace, by a user namespace if need be; refused if there is none.
+    T1,
+    /// Subreapers.
+    T3,
+    /// Refuse to start without a guarantee by the kernel (a PID namespace).
+    Strict,
+}
+
+/// The guarantee that holds for a node, as its agent reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Tier {
+    /// A PID namespace: the kernel leaves nothing, whatever dies.
+    T1,
+    /// Guardian and agent, both subreapers: nothing is left if one of the two survives.
+    T3,
+}
+
+/// `--on-failure`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OnFailure {
+    /// The first failure ends the job.
+    Kill,
+    /// The others go on.
+    Continue,
+}
+
+/// `--stdin`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum StdinPlan {
+    /// Rank 0 reads it, all others /dev/null.
+    Rank0,
+    /// All ranks read /dev/null.
+    None,
+}

@@ -1,0 +1,8 @@
+//! What travels between our processes: frames, capped collections and the messages of each direction.
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+pub mod capped;
+pub mod codec;
+pub mod frame;
+pub mod to_node;
+pub mod to_root;

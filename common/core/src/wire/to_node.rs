@@ -1,0 +1,98 @@
+//! From the launcher to a node.
+
+use super::capped::Capped;
+use super::codec::WireMessage;
+use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
+use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
+use crate::spec::Contain;
+use crate::time::Span;
+use serde::{Deserialize, Serialize};
+
+/// Longest part of an [`ToNode::App`], so that it never keeps other control traffic waiting.
+pub const APP_PART: usize = 256 << 10;
+/// Most ranks in one [`ToNode::Spawn`].
+pub const SPAWN_BATCH: usize = 1024;
+
+/// What the launcher tells a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToNode {
+    /// The first message: the job as this node has to know it.
+    Start(Start),
+    /// A part of a program's encoded `AppBase`.
+    App {
+        /// Which program.
+        app: AppIndex,
+        /// Whether it is complete with this part.
+        last: bool,
+        /// At most [`APP_PART`] bytes.
+        part: OsBytes,
+    },
+    /// Start these ranks.
+    Spawn {
+        /// As differences to their program's base.
+        procs: Capped<Delta, SPAWN_BATCH>,
+        /// No further ranks follow.
+        last: bool,
+    },
+    /// Pass a signal on to every rank's process group.
+    Signal {
+        /// Which.
+        sig: Signal,
+    },
+    /// End the ranks: this signal to every rank's process group, SIGKILL when `grace` has passed.
+    End {
+        /// The first, polite one.
+        sig: Signal,
+        /// How long it may take.
+        grace: Span,
+    },
+    /// SIGKILL for everything that runs here, now.
+    Kill,
+}
+
+impl WireMessage for ToNode {}
+
+/// The job, as one node has to know it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The job's name.
+    pub job: JobId,
+    /// The guarantee asked for.
+    pub contain: Contain,
+    /// All ranks of the job.
+    pub world_size: u32,
+    /// Hosts of the job.
+    pub nodes: u32,
+    /// This host's index among them.
+    pub node_index: u32,
+    /// Ranks on this host.
+    pub local_size: u32,
+    /// The prefix format of output lines; `None`: raw.
+    pub label: Option<OsBytes>,
+    /// Address that ranks are told as MASTER_ADDR.
+    pub master_addr: OsBytes,
+    /// Port that ranks are told as MASTER_PORT; `None`: choose and hold one here.
+    pub master_port: Option<u16>,
+    /// This is the only node: it may end by itself when its ranks have ended.
+    pub sole: bool,
+    /// How long descendants that hold a rank's output may go on after success.
+    pub linger: Span,
+    /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
+    pub trace: OsBytes,
+}
+
+/// One rank, as a difference to its program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Delta {
+    /// The process to be.
+    pub proc: ProcId,
+    /// Its program.
+    pub app: AppIndex,
+    /// Its rank.
+    pub rank: Rank,
+    /// Its rank among those of this host.
+    pub local_rank: LocalRank,
+    /// It reads rlaunch's standard input; otherwise /dev/null.
+    pub stdin: bool,
+}

@@ -1,0 +1,213 @@
+//! From a node to the launcher.
+
+use super::capped::Capped;
+use super::codec::WireMessage;
+use crate::id::ProcId;
+use crate::os_bytes::OsBytes;
+use crate::spec::Tier;
+use crate::status::Status;
+use crate::time::HostTime;
+use serde::{Deserialize, Serialize};
+
+/// Most last words of a rank that travel, in bytes.
+pub const TAIL: usize = 2 << 10;
+/// Most ranks in one [`ToRoot::Started`].
+pub const STARTED_BATCH: usize = 1024;
+/// Most leftovers named in one [`ToRoot::Done`].
+pub const NAMED: usize = 16;
+
+/// What a node tells the launcher.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToRoot {
+    /// The agent is up and knows which guarantee it can give.
+    Hello(Hello),
+    /// The node cannot do what was asked for: nothing was started, or what was is being rolled back.
+    Refused(Refusal),
+    /// Ranks run.
+    Started {
+        /// In the order of their start.
+        procs: Capped<Started, STARTED_BATCH>,
+    },
+    /// A rank could not be started.
+    SpawnFailed {
+        /// Which.
+        proc: ProcId,
+        /// Why.
+        error: SpawnError,
+    },
+    /// A rank ended.
+    Exited(Exited),
+    /// What is known about a failed rank besides its status; after its `Exited`.
+    Postmortem {
+        /// Which.
+        proc: ProcId,
+        /// The facts.
+        facts: Facts,
+    },
+    /// Init, the first process of the PID namespace, is gone and took the ranks with it.
+    InitLost,
+    /// The guardian is gone; the agent ends the job.
+    GuardianLost,
+    /// Everything has ended and every stream is drained. The last message.
+    Done {
+        /// Processes that still exist: counted, never assumed.
+        left: u32,
+        /// The first of them.
+        named: Capped<Leftover, NAMED>,
+    },
+}
+
+impl WireMessage for ToRoot {}
+
+/// The agent introduces itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The guarantee that holds here.
+    pub tier: Tier,
+    /// Why it is not the strongest; empty if it is what was asked for.
+    pub note: OsBytes,
+    /// The port that the ranks are told; 0 where another node chose it.
+    pub master_port: u16,
+    /// The port is reserved against other rlaunch jobs of this host.
+    pub port_reserved: bool,
+    /// The agent's process id.
+    pub agent: u32,
+    /// Init's process id on the host, in tier T1.
+    pub init: Option<u32>,
+}
+
+/// Why a node refuses.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Refusal {
+    /// `--contain t1|strict` and no PID namespace can be had.
+    Contain {
+        /// errno of the step that failed.
+        errno: i32,
+        /// The step.
+        step: OsBytes,
+    },
+    /// The node cannot go on without something of its own (a thread, an epoll set …).
+    Resource {
+        /// errno of the step that failed.
+        errno: i32,
+        /// The step.
+        step: OsBytes,
+    },
+    /// No port is free for MASTER_PORT.
+    NoPort,
+    /// Messages that make no sense in this order.
+    Protocol,
+}
+
+/// A rank that runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Started {
+    /// Which.
+    pub proc: ProcId,
+    /// Its process id on the host.
+    pub pid: u32,
+    /// When it was started.
+    pub at: HostTime,
+}
+
+/// A rank that could not be started: the step that failed, its errno, and what it was about.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpawnError {
+    /// The step.
+    pub step: SpawnStep,
+    /// Linux errno.
+    pub errno: i32,
+    /// The path concerned: the program, or the working directory.
+    pub path: OsBytes,
+}
+
+/// Steps between the decision to start a rank and its first instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SpawnStep {
+    /// Pipes for its output.
+    Pipes,
+    /// A new process.
+    Clone,
+    /// The private /proc of a PID namespace.
+    MountProc,
+    /// Its session.
+    Session,
+    /// Its standard streams.
+    Streams,
+    /// Its working directory.
+    ChangeDir,
+    /// The caller's limits.
+    Limits,
+    /// The program itself.
+    Exec,
+}
+
+impl SpawnError {
+    /// The exit code it gives the job.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        const ENOENT: i32 = 2;
+        const ENOTDIR: i32 = 20;
+        match self.step {
+            SpawnStep::Exec if self.errno == ENOENT || self.errno == ENOTDIR => crate::exit::NOT_FOUND,
+            SpawnStep::Exec => crate::exit::NOT_EXECUTABLE,
+            SpawnStep::Pipes
+            | SpawnStep::Clone
+            | SpawnStep::MountProc
+            | SpawnStep::Session
+            | SpawnStep::Streams
+            | SpawnStep::ChangeDir
+            | SpawnStep::Limits => crate::exit::LAUNCH,
+        }
+    }
+}
+
+/// The end of a rank, as its agent saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Exited {
+    /// Which.
+    pub proc: ProcId,
+    /// How.
+    pub status: Status,
+    /// When the agent saw it.
+    pub at: HostTime,
+    /// When the agent last saw that it had not ended: the end lies between the two.
+    pub alive_at: HostTime,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// What a process used (getrusage(2)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// User time in microseconds.
+    pub user_us: u64,
+    /// System time in microseconds.
+    pub system_us: u64,
+    /// Peak resident size in KiB.
+    pub max_rss_kib: u64,
+}
+
+/// What is known about a failed rank besides its status.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Facts {
+    /// The last bytes of its stderr, at most [`TAIL`].
+    pub tail: OsBytes,
+    /// Path of its core file.
+    pub core: Option<OsBytes>,
+    /// The kernel killed it for lack of memory, under this limit in bytes (0: none, the host was full).
+    pub oom_limit: Option<u64>,
+    /// Contents of its TORCHELASTIC_ERROR_FILE, at most 64 KiB.
+    pub error_file: Option<OsBytes>,
+}
+
+/// A process that could not be ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Leftover {
+    /// Its process id on the host.
+    pub pid: u32,
+    /// Its short name.
+    pub comm: OsBytes,
+    /// Where in the kernel it waits.
+    pub wchan: OsBytes,
+}

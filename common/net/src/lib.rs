@@ -1,0 +1,2 @@
+//! wip
+#![forbid(unsafe_code)]

@@ -1,0 +1,109 @@
+//! The edges between our crates and the resolved features of the libraries whose features start threads or I/O.
+
+use crate::root;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Who may import whom (normal dependencies). A crate that is not here imports none of ours.
+const EDGES: &[(&str, &[&str])] = &[
+    ("rlaunch-core", &[]),
+    ("rlaunch-sys", &[]),
+    ("rlaunch-net", &["rlaunch-core"]),
+    ("rlaunch-agent", &["rlaunch-core", "rlaunch-net", "rlaunch-sys"]),
+    ("rlaunch", &["rlaunch-agent", "rlaunch-core", "rlaunch-net", "rlaunch-sys"]),
+    ("rlaunch-sim", &["rlaunch-core"]),
+];
+
+/// What tokio may do. `fs`, `io-std`, `process` and `rt-multi-thread` would start threads of their own.
+const TOKIO: &[&str] = &[
+    "bytes",
+    "io-util",
+    "libc",
+    "macros",
+    "mio",
+    "net",
+    "rt",
+    "socket2",
+    "sync",
+    "time",
+    "tokio-macros",
+    "windows-sys",
+];
+
+fn metadata() -> &'static Value {
+    static METADATA: OnceLock<Value> = OnceLock::new();
+    METADATA.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let out = Command::new(cargo)
+            .args(["metadata", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    })
+}
+
+fn members() -> BTreeMap<String, &'static Value> {
+    let ids: BTreeSet<&str> =
+        metadata()["workspace_members"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    let packages = metadata()["packages"].as_array().unwrap();
+    packages
+        .iter()
+        .filter(|p| ids.contains(p["id"].as_str().unwrap()))
+        .map(|p| (p["name"].as_str().unwrap().to_owned(), p))
+        .collect()
+}
+
+/// The folders of all crates of the workspace.
+pub(crate) fn member_dirs() -> Vec<PathBuf> {
+    let manifests = members();
+    manifests
+        .values()
+        .map(|p| PathBuf::from(p["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn crates_import_only_what_the_design_allows() {
+    let members = members();
+    for (name, package) in &members {
+        let ours: Vec<&str> = package["dependencies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|d| d["kind"].is_null())
+            .map(|d| d["name"].as_str().unwrap())
+            .filter(|dep| members.contains_key(*dep))
+            .collect();
+        let allowed = EDGES.iter().find(|(from, _)| from == name).map_or(&[][..], |(_, to)| *to);
+        for dep in ours {
+            assert!(allowed.contains(&dep), "{name} must not import {dep}");
+        }
+    }
+}
+
+#[test]
+fn tokio_starts_no_threads() {
+    let nodes = metadata()["resolve"]["nodes"].as_array().unwrap();
+    let tokio = nodes.iter().find(|n| n["id"].as_str().unwrap().contains("#tokio@")).unwrap();
+    for feature in tokio["features"].as_array().unwrap() {
+        let feature = feature.as_str().unwrap();
+        assert!(TOKIO.contains(&feature), "tokio's feature {feature} is switched on");
+    }
+}
+
+#[test]
+fn core_is_built_without_std() {
+    let nodes = metadata()["resolve"]["nodes"].as_array().unwrap();
+    let core = members()["rlaunch-core"]["id"].as_str().unwrap().to_owned();
+    let node = nodes.iter().find(|n| n["id"] == core.as_str()).unwrap();
+    let normal = |d: &&Value| d["dep_kinds"].as_array().unwrap().iter().any(|k| k["kind"].is_null());
+    let allowed = ["memchr", "postcard", "serde", "thiserror"];
+    for dep in node["deps"].as_array().unwrap().iter().filter(normal) {
+        assert!(allowed.contains(&dep["name"].as_str().unwrap()), "rlaunch-core imports {}", dep["name"]);
+    }
+}

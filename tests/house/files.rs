@@ -1,0 +1,89 @@
+//! Length of files, copies of clippy.toml, and things that must not land.
+
+use crate::root;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// No file has more lines than this before its tests.
+const MAX_LINES: usize = 600;
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !name.starts_with('.') && !name.starts_with("target") {
+                sources(&path, found);
+            }
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn all_sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    sources(&root(), &mut found);
+    assert!(found.len() > 10, "found only {} source files", found.len());
+    found
+}
+
+/// Lines up to the inline tests.
+fn lines_without_tests(text: &str) -> usize {
+    text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count()
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let long: Vec<_> = all_sources()
+        .into_iter()
+        .map(|path| (lines_without_tests(&fs::read_to_string(&path).unwrap()), path))
+        .filter(|(lines, _)| *lines > MAX_LINES)
+        .collect();
+    assert!(long.is_empty(), "files above {MAX_LINES} lines without tests; split by reason to change: {long:?}");
+}
+
+#[test]
+fn nothing_unfinished_lands() {
+    let words = [concat!("to", "do!("), concat!("unimplement", "ed!("), concat!("#[ign", "ore"), concat!("FIX", "ME")];
+    for path in all_sources() {
+        let text = fs::read_to_string(&path).unwrap();
+        for word in words {
+            assert!(!text.contains(word), "{} contains {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_source_says_why_it_exists() {
+    for path in all_sources() {
+        let text = fs::read_to_string(&path).unwrap();
+        let first = text.lines().find(|line| !line.starts_with("#!")).unwrap_or_default();
+        assert!(first.starts_with("//!"), "{} has no module documentation", path.display());
+    }
+}
+
+#[test]
+fn every_crate_has_the_same_clippy_rules() {
+    let table = fs::read_to_string(root().join("clippy.toml")).unwrap();
+    for dir in crate::crates::member_dirs() {
+        let copy = dir.join("clippy.toml");
+        assert_eq!(fs::read_to_string(&copy).unwrap_or_default(), table, "{} differs from clippy.toml", copy.display());
+    }
+}
+
+#[test]
+fn unsafe_code_stays_in_its_room() {
+    for dir in crate::crates::member_dirs() {
+        let name = dir.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        let allowed = name == "common/sys";
+        for top in ["src/lib.rs", "src/main.rs"] {
+            let Ok(text) = fs::read_to_string(dir.join(top)) else { continue };
+            assert_eq!(text.contains("#![forbid(unsafe_code)]"), !allowed, "{name}/{top}");
+        }
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name} does not take the workspace's lints");
+    }
+    let core = fs::read_to_string(root().join("common/core/src/lib.rs")).unwrap();
+    assert!(core.contains("#![no_std]") && core.contains("#![deny(clippy::wildcard_enum_match_arm)]"));
+}
