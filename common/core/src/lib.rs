@@ -9,10 +9,14 @@
 extern crate alloc;
 
 pub mod error;
+pub mod events;
 pub mod exit;
 pub mod id;
+pub mod job;
 pub mod machine;
+pub mod node;
 pub mod os_bytes;
+pub mod report;
 pub mod signal;
 pub mod spec;
 pub mod status;

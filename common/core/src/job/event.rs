@@ -1,0 +1,110 @@
+//! What the job machine hears and asks for: the contract with the launcher's driver and with the simulator.
+
+use crate::events::Record;
+use crate::exit::Ending;
+use crate::id::{NodeId, Std, StreamId};
+use crate::report::Sentence;
+use crate::signal::Signal;
+use crate::wire::to_node::ToNode;
+use crate::wire::to_root::{Leftover, ToRoot};
+use alloc::vec::Vec;
+
+/// What can happen to a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JobEvent {
+    /// A message of a node, decoded, in order.
+    Message {
+        /// Who sent it.
+        node: NodeId,
+        /// What it says.
+        msg: ToRoot,
+    },
+    /// The edge to a node has ended. Normal after its `Done`.
+    EdgeClosed {
+        /// Which node.
+        node: NodeId,
+        /// Why.
+        why: CloseReason,
+    },
+    /// The guardian of a node has ended; follows `EdgeClosed` where no `Done` was heard.
+    GuardianEnded {
+        /// Which node.
+        node: NodeId,
+        /// What it left us.
+        end: GuardianEnd,
+    },
+    /// A signal reached rlaunch. Signals that were ignored when it was started never do.
+    Signal(Signal),
+    /// The last byte of a rank's stdout or stderr was received.
+    StreamEnd {
+        /// Which.
+        stream: StreamId,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// Nobody reads our standard output or error any more (EPIPE).
+    ReaderClosed(Std),
+    /// Our standard output or error cannot be written for another reason; its bytes are dropped from now on.
+    SinkFailed {
+        /// Which.
+        std: Std,
+        /// errno of the write.
+        errno: i32,
+    },
+    /// Answer to [`JobAction::DrainOutput`]: everything received was written, or given up.
+    OutputDrained {
+        /// Bytes that were received but not written.
+        lost: u64,
+        /// Lines that were broken because another rank waited.
+        broken: u64,
+    },
+}
+
+/// Why an edge ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// The other side closed it.
+    Eof,
+    /// The other side sent something that is no message.
+    Malformed,
+    /// The other side does not read its messages.
+    Slow,
+    /// The kernel refused to read or write, with this errno.
+    Failed(i32),
+}
+
+/// What a guardian leaves behind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GuardianEnd {
+    /// Its record: what still existed after it had ended the containment.
+    Record {
+        /// Processes left.
+        left: u32,
+        /// The first of them.
+        named: Vec<Leftover>,
+    },
+    /// It was gone before it could count.
+    Silent,
+}
+
+/// What a job asks its driver to do. Nothing here waits and nothing fails: outcomes are events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JobAction {
+    /// Send a message to a node.
+    Send {
+        /// To whom.
+        node: NodeId,
+        /// What.
+        msg: ToNode,
+    },
+    /// Append a record to the event log.
+    Emit(Record),
+    /// Say something to the user, on stderr.
+    Say(Sentence),
+    /// Answer `OutputDrained` once all that was received is written.
+    DrainOutput,
+    /// Give up what is not written yet; `OutputDrained` is then answered at once.
+    AbandonOutput,
+    /// End rlaunch like this. The last action.
+    Finish(Ending),
+}

@@ -1,0 +1,183 @@
+//! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
+
+use crate::id::{ProcId, Std};
+use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
+use crate::spec::{AppBase, Contain, Tier};
+use crate::status::Status;
+use crate::time::Mono;
+use crate::wire::to_node::{Delta, ToNode};
+use crate::wire::to_root::{Facts, Leftover, Refusal, SpawnError, ToRoot, Usage};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// What can happen to a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeEvent {
+    /// A message of the launcher, decoded, in order.
+    FromRoot(ToNode),
+    /// The edge to the launcher has ended: the job is over.
+    EdgeLost,
+    /// The guardian is gone: the job is over, and the agent must end the containment alone.
+    GuardianLost,
+    /// Answer to [`NodeAction::Ground`]: what holds here.
+    Grounded(Ground),
+    /// Answer to [`NodeAction::Ground`]: what was asked for cannot be had.
+    Refused(Refusal),
+    /// A rank runs.
+    Spawned {
+        /// Which.
+        proc: ProcId,
+        /// Its process id on the host.
+        pid: u32,
+        /// When it was started.
+        at: Mono,
+    },
+    /// A rank could not be started. It has no streams.
+    SpawnFailed {
+        /// Which.
+        proc: ProcId,
+        /// Why.
+        error: SpawnError,
+    },
+    /// A rank has ended; it is not reaped, so that its group can still be signalled.
+    Exited {
+        /// Which.
+        proc: ProcId,
+        /// How; never `Lost`.
+        status: Status,
+        /// When this was seen.
+        at: Mono,
+        /// When it was last known to run.
+        alive_at: Mono,
+        /// What it used.
+        usage: Usage,
+    },
+    /// A rank's stdout or stderr has ended and everything of it was sent.
+    StreamEnd {
+        /// Whose.
+        proc: ProcId,
+        /// Which.
+        which: Std,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// Answer to [`NodeAction::Examine`].
+    Examined {
+        /// Which.
+        proc: ProcId,
+        /// What was found.
+        facts: Facts,
+    },
+    /// Init is gone, and with it everything in its PID namespace. Comes before the `Exited` of the ranks it took.
+    InitLost,
+    /// Answer to [`NodeAction::Sweep`]: what exists after it.
+    Left {
+        /// Processes that still exist.
+        count: u32,
+        /// The first of them.
+        named: Vec<Leftover>,
+    },
+    /// Somebody asks the agent itself to end.
+    Signal(Signal),
+}
+
+/// What a node asks its driver to do. Nothing here waits and nothing fails: outcomes are events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeAction {
+    /// Make ready for ranks; answered by `Grounded` or `Refused`.
+    Ground(GroundPlan),
+    /// Start a rank; answered by `Spawned` or `SpawnFailed`.
+    Spawn {
+        /// Which.
+        proc: ProcId,
+        /// How.
+        exec: Box<ExecSpec>,
+    },
+    /// Send a signal. A process that has gone meanwhile is no error.
+    Signal {
+        /// Whose.
+        proc: ProcId,
+        /// Which.
+        sig: Signal,
+        /// How far.
+        scope: Scope,
+    },
+    /// Find out why a failed rank failed, before it is reaped; answered by `Examined`.
+    Examine {
+        /// Which.
+        proc: ProcId,
+        /// How it ended.
+        status: Status,
+    },
+    /// Reap a rank for good.
+    Reap {
+        /// Which.
+        proc: ProcId,
+    },
+    /// Pass on what is in a rank's streams now, then treat them as ended; answered by `StreamEnd` for each still open.
+    CloseStreams {
+        /// Whose.
+        proc: ProcId,
+    },
+    /// Count what exists beside us, after SIGKILL for all of it if `kill`; answered by `Left`, once.
+    Sweep {
+        /// Kill first. Otherwise only what has ended is reaped.
+        kill: bool,
+    },
+    /// Send a message to the launcher.
+    ToRoot(ToRoot),
+    /// End the agent with this code: 0 only after a `Done` that left nothing. The last action.
+    Finish(u8),
+}
+
+/// How far a signal goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// The process itself.
+    Proc,
+    /// Its process group.
+    Group,
+}
+
+/// What has to be there before the first rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroundPlan {
+    /// The guarantee asked for.
+    pub contain: Contain,
+    /// Whether a MASTER_PORT has to be chosen and held.
+    pub choose_port: bool,
+}
+
+/// What holds on this node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ground {
+    /// The guarantee.
+    pub tier: Tier,
+    /// Why it is not the strongest; empty if it is what was asked for.
+    pub note: OsBytes,
+    /// The port chosen; 0 where none was asked for.
+    pub master_port: u16,
+    /// It is reserved against other rlaunch jobs of this host.
+    pub port_reserved: bool,
+    /// The agent's process id.
+    pub agent: u32,
+    /// Init's process id on the host, in tier T1.
+    pub init: Option<u32>,
+    /// CPUs that the agent may use.
+    pub cpus: u32,
+}
+
+/// Everything needed to start one rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExecSpec {
+    /// Its program, shared by all its ranks.
+    pub base: Arc<AppBase>,
+    /// `NAME=value` strings of the contracts; they follow `base.env`.
+    pub vars: Vec<OsBytes>,
+    /// Its numbers, and whether it reads rlaunch's standard input.
+    pub delta: Delta,
+    /// The format of what stands before each line of its output; `None`: raw.
+    pub label: Option<OsBytes>,
+}
