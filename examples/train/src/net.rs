@@ -75,8 +75,9 @@ pub(crate) fn explain(error: io::Error, timeout: Duration) -> anyhow::Error {
             let waited = timeout.as_secs();
             anyhow!("it was silent for {waited} s: it is stopped, stuck or cut off; --timeout waits longer")
         }
-        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-            anyhow!("it closed the connection ({error}): that rank has ended; look for its own message")
+        ErrorKind::UnexpectedEof => anyhow!("it closed the connection: that rank has ended; look for its own message"),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            anyhow!("the connection broke ({error}): that rank has ended; look for its own message")
         }
         _ => error.into(),
     }

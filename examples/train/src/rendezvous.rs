@@ -167,12 +167,18 @@ mod tests {
     use std::env::VarError;
     use std::io::Write;
     use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::thread;
     use std::time::Duration;
 
-    /// A port that was free a moment ago.
+    /// A port that was free a moment ago, below those that the kernel hands out by itself,
+    /// so that no other socket gets it meanwhile.
     fn free_port() -> u16 {
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let first = std::process::id() * 16;
+        let candidates = std::iter::repeat_with(|| 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000);
+        let mut ports = candidates.map(|port| u16::try_from(port).unwrap());
+        ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
     }
 
     /// Starts one rank on a thread and returns its table, or its error in full.

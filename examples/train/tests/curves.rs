@@ -4,10 +4,21 @@
 
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A port that was free a moment ago, below those that the kernel hands out by itself,
+/// so that no other socket gets it meanwhile.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() * 16;
+    let candidates = std::iter::repeat_with(|| 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000);
+    let mut ports = candidates.map(|port| u16::try_from(port).unwrap());
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
 
 /// Runs the program as `size` ranks and returns what each printed. Size 0 is a run outside any launcher.
 fn run(size: usize, args: &str) -> Vec<Output> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let start = |rank: usize| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
         command.args(args.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
