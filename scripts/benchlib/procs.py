@@ -73,6 +73,24 @@ def resident(pids):
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
+def end_all():
+    """Kills and reaps whatever still descends from this benchmark. All of it is ours: it was started or adopted here."""
+    end = time.monotonic() + 10
+    while (left := descendants(os.getpid())) and time.monotonic() < end:
+        _kill(left)
+        time.sleep(0.005)
+    return not left
+
+
+def _kill(pids):
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+        except (ProcessLookupError, ChildProcessError):
+            pass  # gone, or it has a parent below us that reaps it
+
+
 class Job:
     """A launcher that keeps running, with ranks that carry `token` in their command line."""
 
@@ -100,23 +118,14 @@ class Job:
         return self
 
     def __exit__(self, *_):
+        """Ends the job whatever state it is in. A pid that somebody else uses by now does not descend from here."""
         end = time.monotonic() + 10
-        targets = self.seen | descendants(self.process.pid) | {self.process.pid}
         while time.monotonic() < end:
-            # A pid that somebody else uses by now does not descend from this benchmark.
-            alive = targets & descendants(os.getpid())
-            for pid in alive:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            self.process.poll()
-            for pid in alive - {self.process.pid}:
-                try:
-                    os.waitpid(pid, os.WNOHANG)
-                except ChildProcessError:
-                    pass  # has a parent that reaps it
+            self.seen |= descendants(self.process.pid) | {self.process.pid}
+            alive = self.seen & descendants(os.getpid())
             if not alive:
                 return
+            self.process.kill()
+            _kill(alive - {self.process.pid})
+            self.process.poll()
             time.sleep(0.005)
-            targets |= descendants(self.process.pid) if self.process.poll() is None else set()

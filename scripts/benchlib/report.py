@@ -24,12 +24,12 @@ def _line(result, name):
 
 
 def goals(result):
-    """(text, figure, met) of each goal of a case; met is None when it could not be measured."""
+    """(text, figure, met) of each goal of a case; met is None when no sitting could judge it."""
     found = []
     for goal in result.case.goals:
         figure = result.figure(goal)
         failed = bool(result.failures.get(goal.who))
-        met = False if failed else None if figure is None else goal.met(figure)
+        met = False if failed else None if figure is None or result.all_void else goal.met(figure)
         found.append((str(goal), figure, met))
     return found
 
@@ -48,7 +48,7 @@ def table(results):
             cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1])]
             lines.append("  " + "  ".join([*cells, row[-1]]).rstrip())
         for text, figure, met in goals(result):
-            verdict = {True: "met", False: "MISSED", None: "not measured"}[met]
+            verdict = {True: "met", False: "MISSED", None: "not judged"}[met]
             lines.append(f"  goal {text}: {_show(figure)} {verdict}")
         lines.append("")
     return "\n".join(lines)

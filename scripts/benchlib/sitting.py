@@ -20,9 +20,15 @@ class Result:
     failures: dict
     void: list
 
+    @property
+    def all_void(self):
+        """True if no sitting counts: the figures are shown for what they are worth, and judge nothing."""
+        return all(self.void)
+
     def medians(self, name):
-        """The median of each sitting (None: void or no value)."""
-        return [None if void else stats.median(part) for part, void in zip(self.values[name], self.void)]
+        """The median of each sitting that counts (None: it does not, or there is no value)."""
+        skip = [void and not self.all_void for void in self.void]
+        return [None if skipped else stats.median(part) for part, skipped in zip(self.values[name], skip)]
 
     def ratio(self, name, other):
         """The middle sitting's ratio of medians."""
