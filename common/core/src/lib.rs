@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod env;
 pub mod error;
 pub mod exit;
 pub mod id;
