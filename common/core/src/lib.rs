@@ -8,6 +8,8 @@
 
 extern crate alloc;
 
+pub mod duration;
+pub mod env;
 pub mod error;
 pub mod events;
 pub mod exit;
