@@ -16,5 +16,6 @@ pub mod os_bytes;
 pub mod signal;
 pub mod spec;
 pub mod status;
+pub mod stream;
 pub mod time;
 pub mod wire;
