@@ -2,6 +2,7 @@
 //! and keeps last words, the launcher puts pieces of many streams in an order in which no line is torn, and both count
 //! the same credit.
 
+pub mod cut;
 pub mod label;
 pub mod tail;
 pub mod window;
