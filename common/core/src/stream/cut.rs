@@ -126,7 +126,7 @@ impl Lines {
         let max = max.max(MIN_FRAME);
         loop {
             if self.open && !self.finish_line(chunk, out, max) {
-                return self.cut(!chunk.is_empty() || !self.held.is_empty(), Held::Still);
+                return self.cut(!chunk.is_empty(), Held::Still);
             }
             if self.held.is_empty() {
                 self.whole_lines(chunk, out, max);

@@ -5,4 +5,5 @@
 pub mod cut;
 pub mod label;
 pub mod tail;
+pub mod turn;
 pub mod window;

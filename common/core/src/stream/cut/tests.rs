@@ -137,6 +137,20 @@ fn a_line_of_64_kib_is_held_and_a_longer_one_is_not() {
 }
 
 #[test]
+fn a_frame_is_filled_to_its_last_byte_and_not_beyond() {
+    let shape = |chunk: &[u8]| {
+        let (mut cutter, mut sent) = (lines("%r: "), Sent::new(300));
+        sent.push(&mut cutter, chunk);
+        sent.frames.iter().map(|(bytes, more)| (bytes.len(), *more)).collect::<Vec<_>>()
+    };
+    let line = |len: usize| [&vec![b'x'; len - 4][..], b"\n"].concat();
+    assert_eq!(shape(&line(300)), [(300, false)]);
+    assert_eq!(shape(&line(301)), [(300, true), (1, false)]);
+    assert_eq!(shape(&[line(100), line(200)].concat()), [(300, false)]);
+    assert_eq!(shape(&[line(100), line(201)].concat()), [(100, false), (201, false)]);
+}
+
+#[test]
 fn raw_passes_everything() {
     let (mut cutter, mut sent) = (Cutter::Raw, Sent::new(300));
     assert!(cutter.is_raw() && !lines("").is_raw());
