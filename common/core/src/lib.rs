@@ -22,5 +22,6 @@ pub mod report;
 pub mod signal;
 pub mod spec;
 pub mod status;
+pub mod stream;
 pub mod time;
 pub mod wire;
