@@ -79,7 +79,8 @@ pub enum NodeEvent {
         /// The first of them.
         named: Vec<Leftover>,
     },
-    /// Somebody asks the agent itself to end.
+    /// Somebody asks the agent itself to end. It does so at once and without a word, so that the launcher learns of the
+    /// loss of the agent and does not take the ranks that it kills for failures of their own.
     Signal(Signal),
 }
 
@@ -110,8 +111,10 @@ pub enum NodeAction {
         proc: ProcId,
         /// How it ended.
         status: Status,
+        /// How closely to look.
+        depth: Depth,
     },
-    /// Reap a rank for good.
+    /// Reap a rank for good, and remove its error file.
     Reap {
         /// Which.
         proc: ProcId,
@@ -128,8 +131,18 @@ pub enum NodeAction {
     },
     /// Send a message to the launcher.
     ToRoot(ToRoot),
-    /// End the agent with this code: 0 only after a `Done` that left nothing. The last action.
+    /// End the agent with this code: 0 only after a `Done` that left nothing, with the guardian still there. The last
+    /// action.
     Finish(u8),
+}
+
+/// How closely an ended rank is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Depth {
+    /// Everything that [`Facts`] has room for.
+    Full,
+    /// Its error file only: we ended it ourselves, but it may have written why it was about to end.
+    ErrorFile,
 }
 
 /// How far a signal goes.
@@ -167,6 +180,8 @@ pub struct Ground {
     pub init: Option<u32>,
     /// CPUs that the agent may use.
     pub cpus: u32,
+    /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
+    pub error_dir: OsBytes,
 }
 
 /// Everything needed to start one rank.
@@ -180,4 +195,6 @@ pub struct ExecSpec {
     pub delta: Delta,
     /// The format of what stands before each line of its output; `None`: raw.
     pub label: Option<OsBytes>,
+    /// Its TORCHELASTIC_ERROR_FILE: absent at its start, read by `Examine`, removed by `Reap`.
+    pub error_file: OsBytes,
 }
