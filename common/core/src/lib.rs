@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod env;
 pub mod error;
 pub mod events;
 pub mod exit;

@@ -1,0 +1,136 @@
+//! The variables of all contracts as the bytes that `execve` takes.
+//!
+//! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
+//! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
+
+use super::{ompi, own, pmi, torch};
+use crate::id::{AppIndex, JobId, LocalRank, Rank};
+use crate::os_bytes::OsBytes;
+use crate::spec::Tier;
+use alloc::vec::Vec;
+
+/// What the ranks of one program on one host have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// The job.
+    pub job: JobId,
+    /// All ranks of the job.
+    pub world_size: u32,
+    /// Ranks on this host.
+    pub local_size: u32,
+    /// This host's index.
+    pub node_index: u32,
+    /// Hosts of the job.
+    pub nodes: u32,
+    /// The program.
+    pub app: AppIndex,
+    /// Where rank 0 listens.
+    pub master_addr: &'a [u8],
+    /// Its port.
+    pub master_port: u16,
+    /// Processors that the ranks may use here; `None`: not known, so no thread count is derived.
+    pub cpus: Option<u32>,
+    /// The guarantee that holds here.
+    pub tier: Tier,
+}
+
+/// What only one rank has.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat<'a> {
+    /// Its rank.
+    pub rank: Rank,
+    /// Its rank among those of the host.
+    pub local_rank: LocalRank,
+    /// Where it may leave the exception that ended it; empty: nowhere.
+    pub error_file: &'a [u8],
+}
+
+/// `NAME=value` strings, each with the NUL that ends it, in one allocation.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Block {
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    /// The strings one after another, each ended by a NUL.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The strings without their NULs.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.split_inclusive(|b| *b == 0).map(|entry| entry.strip_suffix(b"\0").unwrap_or(entry))
+    }
+
+    /// Forgets the strings and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+}
+
+/// The variables that all ranks of `host` share, without those that the user pinned.
+#[must_use]
+pub fn common(host: &Host<'_>, pinned: &[OsBytes]) -> Block {
+    let mut block = Block { bytes: Vec::with_capacity(1024) };
+    let mut out = Sink { bytes: &mut block.bytes, pinned };
+    own::common(host, &mut out);
+    torch::common(host, &mut out);
+    ompi::common(host, &mut out);
+    pmi::common(host, &mut out);
+    block
+}
+
+/// The variables of one rank, in place of what `block` held.
+pub fn of_rank(seat: &Seat<'_>, pinned: &[OsBytes], block: &mut Block) {
+    block.clear();
+    let mut out = Sink { bytes: &mut block.bytes, pinned };
+    own::of_rank(seat, &mut out);
+    torch::of_rank(seat, &mut out);
+    ompi::of_rank(seat, &mut out);
+    pmi::of_rank(seat, &mut out);
+}
+
+/// Where the contracts write.
+pub(super) struct Sink<'a> {
+    bytes: &'a mut Vec<u8>,
+    pinned: &'a [OsBytes],
+}
+
+impl Sink<'_> {
+    /// `name=value`, unless the user pinned the name. A NUL ends the value early: it could only smuggle in another entry.
+    pub(super) fn text(&mut self, name: &str, value: &[u8]) {
+        if self.open(name) {
+            self.bytes.extend(value.iter().take_while(|b| **b != 0));
+            self.bytes.push(0);
+        }
+    }
+
+    /// The same for a number.
+    pub(super) fn number(&mut self, name: &str, value: u32) {
+        if self.open(name) {
+            let mut digits = [b'0'; 10];
+            let mut rest = value;
+            let mut start = digits.len();
+            for slot in digits.iter_mut().rev() {
+                *slot = b'0'.saturating_add(u8::try_from(rest % 10).unwrap_or(0));
+                rest /= 10;
+                start -= 1;
+                if rest == 0 {
+                    break;
+                }
+            }
+            self.bytes.extend_from_slice(digits.get(start..).unwrap_or_default());
+            self.bytes.push(0);
+        }
+    }
+
+    fn open(&mut self, name: &str) -> bool {
+        let free = !self.pinned.iter().any(|pin| pin.as_slice() == name.as_bytes());
+        if free {
+            self.bytes.extend_from_slice(name.as_bytes());
+            self.bytes.push(b'=');
+        }
+        free
+    }
+}

@@ -1,0 +1,346 @@
+//! What the ranks inherit: the caller's environment byte for byte, minus what would tell them who somebody else is.
+
+use super::lookup;
+use crate::error::Hint;
+use crate::os_bytes::OsBytes;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec::Vec;
+
+/// One `-x`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Export {
+    /// `-x NAME`: the caller's value, also of a name that would be removed or set.
+    Take(OsBytes),
+    /// `-x NAME=value`.
+    Set {
+        /// Its name.
+        name: OsBytes,
+        /// Its value.
+        value: OsBytes,
+    },
+    /// `-x 'NAME*'`: the same as `-x NAME` for every name that matches; `*` is any text, `?` any one byte.
+    Glob(OsBytes),
+}
+
+/// A word after `-x` that names nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ExportError {
+    /// Nothing before `=`, or nothing at all.
+    #[error("takes VAR, VAR=VALUE or a pattern like 'FOO*', got '{0}'")]
+    NoName(OsBytes),
+    /// A list, as srun's `--export` takes it.
+    #[error("takes one variable at a time, got '{0}'")]
+    List(OsBytes),
+}
+
+impl Hint for ExportError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(match self {
+            Self::NoName(_) => Cow::Borrowed("-x VAR=VALUE"),
+            Self::List(word) => {
+                let each = word.split(|b| *b == b',').filter(|one| !one.is_empty() && *one != b"ALL");
+                let flags: Vec<_> = each.map(|one| format!("-x {}", OsBytes::from(one))).collect();
+                Cow::Owned(format!("{}   (the rest of the environment travels anyway)", flags.join(" ")))
+            }
+        })
+    }
+}
+
+impl Export {
+    /// Reads the word after `-x`.
+    ///
+    /// # Errors
+    /// The word has no name, or is a list of names.
+    pub fn parse(word: &[u8]) -> Result<Self, ExportError> {
+        let (name, value) = match memchr::memchr(b'=', word) {
+            Some(at) => (word.get(..at).unwrap_or_default(), word.get(at + 1..)),
+            None => (word, None),
+        };
+        if name.is_empty() {
+            return Err(ExportError::NoName(word.into()));
+        }
+        if name.contains(&b',') {
+            return Err(ExportError::List(word.into()));
+        }
+        Ok(match value {
+            Some(value) => Self::Set { name: name.into(), value: value.into() },
+            None if name.iter().any(|b| matches!(b, b'*' | b'?')) => Self::Glob(name.into()),
+            None => Self::Take(name.into()),
+        })
+    }
+}
+
+/// The environment that all ranks start from.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Base {
+    /// Entries as `execve` takes them. No name that a contract writes is in it, unless it is in `pinned`.
+    pub env: Vec<OsBytes>,
+    /// Names of contracts that the user decided: none overrides them.
+    pub pinned: Vec<OsBytes>,
+    /// What `-x` asked for and the caller does not have; worth a note.
+    pub absent: Vec<OsBytes>,
+}
+
+impl Base {
+    fn pin(&mut self, name: &[u8]) {
+        if lookup(name).is_some_and(|var| var.role.is_written()) && !self.is_pinned(name) {
+            self.pinned.push(name.into());
+        }
+    }
+
+    fn is_pinned(&self, name: &[u8]) -> bool {
+        self.pinned.iter().any(|pin| pin.as_slice() == name)
+    }
+
+    /// Passes an entry on. Of a name that a contract knows only the first counts, as for `getenv`.
+    fn keep(&mut self, name: &[u8], entry: &[u8]) {
+        if !self.is_pinned(name) {
+            self.pin(name);
+            self.env.push(entry.into());
+        }
+    }
+}
+
+/// What the ranks inherit of `caller`, whose entries are as the kernel gave them: an entry without `=`, or with nothing
+/// before it, is nobody's business and passes. Of several `-x` for one name the last counts; a pattern counts last.
+#[must_use]
+pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) -> Base {
+    let mut base = Base::default();
+    let mut found: Vec<bool> = exports.iter().map(|export| matches!(export, Export::Set { .. })).collect();
+    for entry in caller {
+        let name = match memchr::memchr(b'=', entry) {
+            Some(at @ 1..) => entry.get(..at).unwrap_or_default(),
+            Some(0) | None => {
+                base.env.push(entry.into());
+                continue;
+            }
+        };
+        match decide(name, exports, &mut found) {
+            Some(Export::Set { .. }) => {}
+            Some(Export::Take(_) | Export::Glob(_)) => base.keep(name, entry),
+            None if lookup(name).is_some_and(|var| var.role.hides_callers()) => {}
+            None => base.keep(name, entry),
+        }
+    }
+    for (at, export) in exports.iter().enumerate() {
+        match export {
+            Export::Set { name, value } if last_word(name, exports) == Some(at) => {
+                let entry = [name.as_slice(), b"=", value.as_slice()].concat();
+                base.pin(name);
+                base.env.push(OsBytes::new(entry));
+            }
+            Export::Set { .. } => {}
+            Export::Take(name) | Export::Glob(name) if found.get(at) == Some(&false) => base.absent.push(name.clone()),
+            Export::Take(_) | Export::Glob(_) => {}
+        }
+    }
+    base
+}
+
+/// The `-x` that decides about a name which the caller has, marking all that found it.
+fn decide<'a>(name: &[u8], exports: &'a [Export], found: &mut [bool]) -> Option<&'a Export> {
+    let mut exact = None;
+    let mut pattern = None;
+    for (export, found) in exports.iter().zip(found) {
+        match export {
+            Export::Set { name: own, .. } if own.as_slice() == name => exact = Some(export),
+            Export::Take(own) if own.as_slice() == name => {
+                *found = true;
+                exact = Some(export);
+            }
+            Export::Glob(own) if glob(own, name) => {
+                *found = true;
+                pattern = Some(export);
+            }
+            Export::Set { .. } | Export::Take(_) | Export::Glob(_) => {}
+        }
+    }
+    exact.or(pattern)
+}
+
+/// The index of the last `-x` that spells this name. A `-x NAME` that found nothing still takes back an earlier value.
+fn last_word(name: &[u8], exports: &[Export]) -> Option<usize> {
+    exports.iter().rposition(|export| match export {
+        Export::Set { name: own, .. } | Export::Take(own) => own.as_slice() == name,
+        Export::Glob(_) => false,
+    })
+}
+
+/// Whether `text` matches `pattern`: `*` is any run of bytes, `?` is any one byte. Takes time linear in both in practice, and
+/// never more than their product.
+#[must_use]
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p, t));
+                p += 1;
+            }
+            Some(wanted) if *wanted == b'?' || text.get(t) == Some(wanted) => {
+                p += 1;
+                t += 1;
+            }
+            Some(_) | None => {
+                let Some((star, from)) = retry else { return false };
+                retry = Some((star, from + 1));
+                p = star + 1;
+                t = from + 1;
+            }
+        }
+    }
+    pattern.get(p..).unwrap_or_default().iter().all(|b| *b == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Block, Host, REGISTRY, Seat, common, of_rank};
+    use super::*;
+    use crate::id::{AppIndex, JobId, LocalRank, Rank};
+    use crate::spec::Tier;
+    use alloc::collections::BTreeSet;
+    use alloc::string::{String, ToString};
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn exports(words: &[&str]) -> Vec<Export> {
+        words.iter().map(|w| Export::parse(w.as_bytes()).unwrap()).collect()
+    }
+
+    fn inherit(caller: &[&[u8]], words: &[&str]) -> Base {
+        base(caller.iter().copied(), &exports(words))
+    }
+
+    fn shown(entries: &[OsBytes]) -> Vec<String> {
+        entries.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn odd_entries_pass_as_they_are() {
+        let caller: [&[u8]; 6] = [b"A=\xff\xfe=", b"no equals sign", b"=odd", b"", b"\xc3=1", b"A=2"];
+        let base = inherit(&caller, &[]);
+        assert_eq!(base.env, caller.map(OsBytes::from));
+    }
+
+    #[test]
+    fn each_identity_of_somebody_else_is_removed() {
+        for contract in REGISTRY {
+            for var in contract.vars.iter().chain(contract.families) {
+                let name = var.name.replace('*', "X");
+                let entry = format!("{name}=1");
+                let base = inherit(&[entry.as_bytes()], &[]);
+                assert_eq!(base.env.is_empty(), var.role.hides_callers(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn settings_of_the_user_pass() {
+        for entry in [
+            "OMPI_MCA_btl=self",
+            "PMIX_MCA_gds=hash",
+            "PMI_DEBUG=1",
+            "SLURM_JOB_ID=5",
+            "SLURM_JOB_NODELIST=n[1-2]",
+            "SLURM_CPUS_ON_NODE=8",
+            "RLAUNCH_GRACE=1s",
+            "MPIR_CVAR_X=1",
+            "CUDA_VISIBLE_DEVICES=0",
+        ] {
+            assert_eq!(shown(&inherit(&[entry.as_bytes()], &[]).env), [entry]);
+        }
+    }
+
+    #[test]
+    fn what_the_user_says_wins() {
+        let caller: [&[u8]; 4] = [b"RANK=7", b"MASTER_PORT=1", b"PMI_RANK=3", b"OMP_NUM_THREADS=6"];
+        let base = inherit(&caller, &["MASTER_PORT=9", "PMI_*", "RANK", "FOO=a=b", "GONE", "NO*"]);
+        assert_eq!(shown(&base.env), ["RANK=7", "PMI_RANK=3", "OMP_NUM_THREADS=6", "MASTER_PORT=9", "FOO=a=b"]);
+        assert_eq!(shown(&base.pinned), ["RANK", "OMP_NUM_THREADS", "MASTER_PORT"]);
+        assert_eq!(shown(&base.absent), ["GONE", "NO*"]);
+    }
+
+    #[test]
+    fn the_last_word_about_a_name_counts() {
+        assert_eq!(shown(&inherit(&[b"A=0"], &["A=1", "A=2"]).env), ["A=2"]);
+        assert_eq!(shown(&inherit(&[b"A=0"], &["A=1", "A"]).env), ["A=0"]);
+        assert_eq!(shown(&inherit(&[b"A=0"], &["A", "A=1", "A*"]).env), ["A=1"]);
+    }
+
+    #[test]
+    fn a_word_that_names_nothing_is_refused() {
+        let error = |word: &str| Export::parse(word.as_bytes()).unwrap_err();
+        assert_eq!(error("").to_string(), "takes VAR, VAR=VALUE or a pattern like 'FOO*', got ''");
+        assert_eq!(error("=x").hint().unwrap(), "-x VAR=VALUE");
+        let list = error("ALL,A,B=1");
+        assert_eq!(list.to_string(), "takes one variable at a time, got 'ALL,A,B=1'");
+        assert_eq!(list.hint().unwrap(), "-x A -x B=1   (the rest of the environment travels anyway)");
+        assert_eq!(Export::parse(b"A=1,2").unwrap(), Export::Set { name: "A".into(), value: "1,2".into() });
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, text, matches) in [
+            ("FOO*", "FOO", true),
+            ("FOO*", "FOOBAR", true),
+            ("*BAR", "FOOBAR", true),
+            ("F?O*R", "FOOBAR", true),
+            ("*A*A*", "xAxx", false),
+            ("?", "", false),
+            ("**", "", true),
+            ("FOO", "FOOBAR", false),
+        ] {
+            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), matches, "{pattern} {text}");
+        }
+    }
+
+    fn any_entry() -> impl Strategy<Value = Vec<u8>> {
+        let names: Vec<&'static str> = REGISTRY.iter().flat_map(|c| c.vars).map(|v| v.name).collect();
+        prop_oneof![
+            proptest::collection::vec(1u8.., 0..12),
+            (proptest::sample::select(names), proptest::collection::vec(1u8.., 0..4)).prop_map(|(name, value)| [
+                name.as_bytes(),
+                b"=",
+                &value
+            ]
+            .concat()),
+        ]
+    }
+
+    fn any_export() -> impl Strategy<Value = Export> {
+        prop_oneof![
+            any_entry(),
+            any_entry().prop_map(|e| e.split(|b| *b == b'=').next().unwrap().to_vec()),
+            Just(vec![b'*'])
+        ]
+        .prop_filter_map("names nothing", |word| Export::parse(&word).ok())
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_of_a_contract_is_there_twice(
+            caller in proptest::collection::vec(any_entry(), 0..40),
+            exports in proptest::collection::vec(any_export(), 0..5),
+        ) {
+            let base = base(caller.iter().map(Vec::as_slice), &exports);
+            let host = Host {
+                job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
+                master_addr: b"::1", master_port: 1, cpus: Some(4), tier: Tier::T3,
+            };
+            let mut seat = Block::default();
+            of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), error_file: b"x" }, &base.pinned, &mut seat);
+            let shared = common(&host, &base.pinned);
+            let mut seen = BTreeSet::new();
+            for entry in base.env.iter().map(OsBytes::as_slice).chain(shared.iter()).chain(seat.iter()) {
+                let Some(at @ 1..) = entry.iter().position(|b| *b == b'=') else { continue };
+                if lookup(&entry[..at]).is_some_and(|var| var.role.is_written()) {
+                    prop_assert!(seen.insert(entry[..at].to_vec()), "twice: {:?}", OsBytes::from(&entry[..at]));
+                }
+            }
+            let written = REGISTRY.iter().flat_map(|c| c.vars).filter(|v| v.role.is_written()).count();
+            prop_assert_eq!(seen.len(), written, "each is set by someone");
+        }
+    }
+}

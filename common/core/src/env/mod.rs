@@ -1,0 +1,248 @@
+//! Every environment variable that rlaunch sets, reads or removes: a public interface, in one registry.
+//!
+//! One file per contract: the names with their meaning, and beside them the code that writes the values. A test compares the
+//! two; docs/environment.md is generated from here ([`document`]), and another test fails when it is out of date.
+
+mod block;
+mod inherit;
+mod ompi;
+mod own;
+mod pmi;
+mod slurm;
+mod torch;
+
+pub use block::{Block, Host, Seat, common, of_rank};
+pub use inherit::{Base, Export, ExportError, base, glob};
+
+use alloc::string::String;
+
+/// What rlaunch does with a variable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Set for every rank, in place of what the caller has.
+    Set,
+    /// Set where the caller has not set it.
+    Default,
+    /// Taken out of the environment that the ranks inherit.
+    Removed,
+    /// Read by rlaunch; it passes on to the ranks.
+    Read,
+    /// Read by rlaunch and taken out: it means this launch, not one that a rank makes.
+    ReadOnce,
+}
+
+impl Role {
+    /// The caller's value does not reach the ranks by itself.
+    const fn hides_callers(self) -> bool {
+        matches!(self, Self::Set | Self::Removed | Self::ReadOnce)
+    }
+
+    /// A contract writes it.
+    const fn is_written(self) -> bool {
+        matches!(self, Self::Set | Self::Default)
+    }
+
+    const fn in_words(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Default => "set unless you do",
+            Self::Removed => "removed",
+            Self::Read => "read",
+            Self::ReadOnce => "read, removed",
+        }
+    }
+}
+
+/// One variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Var {
+    /// Its name; of a family its beginning and `*`.
+    pub name: &'static str,
+    /// What is done with it.
+    pub role: Role,
+    /// What it means, in one line.
+    pub doc: &'static str,
+}
+
+/// The variables of one convention.
+#[derive(Clone, Copy, Debug)]
+pub struct Contract {
+    /// Whose convention it is.
+    pub title: &'static str,
+    /// What to know about all of it.
+    pub about: &'static str,
+    /// The variables, sorted by name.
+    pub vars: &'static [Var],
+    /// Groups of variables with a common beginning, where no name above says otherwise.
+    pub families: &'static [Var],
+}
+
+/// All of them.
+pub static REGISTRY: [&Contract; 5] =
+    [&own::CONTRACT, &torch::CONTRACT, &ompi::CONTRACT, &pmi::CONTRACT, &slurm::CONTRACT];
+
+/// What is known of a name; `None`: rlaunch has nothing to do with it.
+#[must_use]
+pub fn lookup(name: &[u8]) -> Option<&'static Var> {
+    REGISTRY.iter().find_map(|contract| {
+        let at = contract.vars.binary_search_by(|var| var.name.as_bytes().cmp(name)).ok();
+        at.and_then(|at| contract.vars.get(at)).or_else(|| contract.families.iter().find(|family| family.covers(name)))
+    })
+}
+
+impl Var {
+    fn covers(&self, name: &[u8]) -> bool {
+        self.name.strip_suffix('*').is_some_and(|start| name.starts_with(start.as_bytes()))
+    }
+}
+
+const INTRODUCTION: &str = "\
+# Environment variables
+
+<!-- Generated from common/core/src/env. Do not edit: RLAUNCH_BLESS=1 cargo test -p rlaunch --test house -->
+
+A public interface: a name changes its meaning only with a note in the changelog.
+
+Ranks inherit the environment in which `rlaunch` was started, byte for byte, except for the names below.
+
+- **set**: every rank gets it from rlaunch, whatever the caller has.
+- **set unless you do**: the caller's value goes first.
+- **removed**: the caller's does not reach the ranks: it would tell them who somebody else is.
+- **read**: an option of rlaunch.
+
+`-x NAME=value` goes before all of this. `-x NAME` and `-x 'NAME*'` keep the caller's value of a name that would be
+removed or set.
+";
+
+/// docs/environment.md.
+#[must_use]
+pub fn document() -> String {
+    let mut text = String::from(INTRODUCTION);
+    for contract in REGISTRY {
+        text.push_str("\n## ");
+        text.push_str(contract.title);
+        text.push_str("\n\n");
+        text.push_str(contract.about);
+        text.push_str("\n\n| name | | meaning |\n|---|---|---|\n");
+        for var in contract.vars.iter().chain(contract.families) {
+            for part in ["| `", var.name, "` | ", var.role.in_words(), " | ", var.doc, " |\n"] {
+                text.push_str(part);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{AppIndex, JobId, LocalRank, Rank};
+    use crate::os_bytes::OsBytes;
+    use crate::spec::Tier;
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    const HOST: Host<'_> = Host {
+        job: JobId([7; 16]),
+        world_size: 8,
+        local_size: 4,
+        node_index: 1,
+        nodes: 2,
+        app: AppIndex::new(0),
+        master_addr: b"127.0.0.1",
+        master_port: 20000,
+        cpus: Some(9),
+        tier: Tier::T1,
+    };
+    const SEAT: Seat<'_> = Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), error_file: b"/e" };
+
+    fn entries(host: &Host<'_>, pinned: &[OsBytes]) -> Vec<String> {
+        let mut seat = Block::default();
+        of_rank(&SEAT, pinned, &mut seat);
+        let shared = common(host, pinned);
+        shared.iter().chain(seat.iter()).map(|e| String::from_utf8(e.to_vec()).unwrap()).collect()
+    }
+
+    fn names(role: fn(Role) -> bool) -> BTreeSet<&'static str> {
+        REGISTRY.iter().flat_map(|c| c.vars).filter(|v| role(v.role)).map(|v| v.name).collect()
+    }
+
+    #[test]
+    fn names_are_sorted_and_unique() {
+        let mut all = BTreeSet::new();
+        for contract in REGISTRY {
+            assert!(contract.vars.is_sorted_by(|a, b| a.name < b.name), "{} is not sorted", contract.title);
+            for var in contract.vars.iter().chain(contract.families) {
+                assert!(all.insert(var.name), "{} is there twice", var.name);
+                assert!(!var.doc.contains(['|', '\n']), "{}", var.name);
+            }
+            assert!(contract.vars.iter().all(|v| !v.name.contains('*')));
+            assert!(contract.families.iter().all(|v| v.name.ends_with('*') && v.role == Role::Removed));
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_what_is_registered() {
+        let set: Vec<String> = entries(&HOST, &[]);
+        let written: BTreeSet<&str> = set.iter().map(|e| e.split_once('=').unwrap().0).collect();
+        assert_eq!(written.len(), set.len(), "a name is set twice");
+        assert_eq!(written, names(Role::is_written));
+    }
+
+    #[test]
+    fn values_are_torchruns() {
+        let set = entries(&HOST, &[]);
+        for expected in [
+            "RANK=4294967295",
+            "WORLD_SIZE=8",
+            "LOCAL_RANK=3",
+            "LOCAL_WORLD_SIZE=4",
+            "GROUP_RANK=1",
+            "GROUP_WORLD_SIZE=2",
+            "MASTER_ADDR=127.0.0.1",
+            "MASTER_PORT=20000",
+            "TORCHELASTIC_RESTART_COUNT=0",
+            "TORCHELASTIC_USE_AGENT_STORE=False",
+            "TORCHELASTIC_RUN_ID=07070707070707070707070707070707",
+            "TORCHELASTIC_ERROR_FILE=/e",
+            "OMP_NUM_THREADS=2",
+            "RLAUNCH_TIER=t1",
+        ] {
+            assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
+        }
+        assert!(!set.iter().any(|e| e.starts_with("PMI_") || e.starts_with("OMPI_MCA_")));
+    }
+
+    #[test]
+    fn threads_are_counted_only_where_ranks_share_a_host() {
+        let count = |local_size, cpus| {
+            let set = entries(&Host { local_size, cpus, ..HOST }, &[]);
+            set.into_iter().find(|e| e.starts_with("OMP_NUM_THREADS="))
+        };
+        assert_eq!(count(1, Some(8)), None);
+        assert_eq!(count(4, None), None);
+        assert_eq!(count(16, Some(8)).as_deref(), Some("OMP_NUM_THREADS=1"));
+    }
+
+    #[test]
+    fn a_pinned_name_is_not_set() {
+        let pinned = [OsBytes::from("MASTER_PORT"), OsBytes::from("RANK")];
+        let set = entries(&HOST, &pinned);
+        assert!(!set.iter().any(|e| e.starts_with("MASTER_PORT=") || e.starts_with("RANK=")));
+        assert!(set.iter().any(|e| e.starts_with("ROLE_RANK=")));
+    }
+
+    #[test]
+    fn a_value_cannot_smuggle_in_a_second_entry() {
+        let set = entries(&Host { master_addr: b"a\0LD_PRELOAD=x", ..HOST }, &[]);
+        assert!(set.iter().any(|e| e == "MASTER_ADDR=a") && !set.iter().any(|e| e.starts_with("LD_PRELOAD")));
+    }
+
+    #[test]
+    fn a_family_takes_what_no_name_claims() {
+        assert_eq!(lookup(b"OMPI_COMM_WORLD_RANK").map(|v| v.role), Some(Role::Set));
+        assert_eq!(lookup(b"OMPI_COMM_WORLD_NEW").map(|v| v.role), Some(Role::Removed));
+        assert_eq!(lookup(b"SLURM_STEP_ID").map(|v| v.role), Some(Role::Removed));
+        assert!(lookup(b"SLURM_JOB_ID").is_none() && lookup(b"OMPI_MCA_btl").is_none());
+    }
+}

@@ -1,0 +1,60 @@
+//! rlaunch's own names: what a rank can ask about itself, and what a user can set instead of an option.
+
+use super::block::{Host, Seat, Sink};
+use super::{Contract, Role, Var};
+use crate::spec::Tier;
+use alloc::format;
+
+const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
+    Var { name, role, doc }
+}
+
+pub(super) static CONTRACT: Contract = Contract {
+    title: "rlaunch",
+    about: "A rank learns who it is from the names that are set. The others are options: a flag goes first. A nested `rlaunch` \
+            never reads what is set here, so it is not confused by it; it does read the options that pass on, as from any \
+            other caller.",
+    vars: &[
+        var("PATH", Role::Read, "Of the rank's environment: where a program without `/` in its name is looked for."),
+        var("RLAUNCH_APP", Role::Set, "Index of the rank's program among those of the command line, from 0."),
+        var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
+        var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`. It names one log of one job."),
+        var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
+        var("RLAUNCH_JOB_ID", Role::Set, "Name of the job: 32 hexadecimal digits."),
+        var(
+            "RLAUNCH_LABEL",
+            Role::ReadOnce,
+            "`1`: as `--label`; `0`: raw. The outer job labels a nested one's lines already.",
+        ),
+        var("RLAUNCH_LOCAL_RANK", Role::Set, "Rank among those of the host, from 0."),
+        var("RLAUNCH_LOCAL_SIZE", Role::Set, "Ranks on the host."),
+        var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics; more precise than `-vv`."),
+        var("RLAUNCH_NODES", Role::Set, "Hosts of the job."),
+        var("RLAUNCH_NODE_INDEX", Role::Set, "Index of the host, from 0."),
+        var("RLAUNCH_ON_FAILURE", Role::Read, "As `--on-failure`."),
+        var("RLAUNCH_RANK", Role::Set, "Rank, from 0."),
+        var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
+        var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
+        var("RLAUNCH_WORLD_SIZE", Role::Set, "Ranks of the job."),
+    ],
+    families: &[],
+};
+
+pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
+    out.text("RLAUNCH_JOB_ID", format!("{}", host.job).as_bytes());
+    out.number("RLAUNCH_WORLD_SIZE", host.world_size);
+    out.number("RLAUNCH_LOCAL_SIZE", host.local_size);
+    out.number("RLAUNCH_NODE_INDEX", host.node_index);
+    out.number("RLAUNCH_NODES", host.nodes);
+    out.number("RLAUNCH_APP", host.app.get());
+    let tier: &[u8] = match host.tier {
+        Tier::T1 => b"t1",
+        Tier::T3 => b"t3",
+    };
+    out.text("RLAUNCH_TIER", tier);
+}
+
+pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+    out.number("RLAUNCH_RANK", seat.rank.get());
+    out.number("RLAUNCH_LOCAL_RANK", seat.local_rank.get());
+}

@@ -1,0 +1,54 @@
+//! What Hydra (MPICH, Intel MPI, MVAPICH) tells its ranks beside the PMI conversation itself.
+//!
+//! The `PMI_*` names come with a PMI server: `PMI_RANK` without one makes MPICH abort instead of running as one process.
+
+use super::block::{Host, Seat, Sink};
+use super::{Contract, Role, Var};
+
+const fn set(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::Set, doc }
+}
+
+const fn gone(name: &'static str) -> Var {
+    Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks." }
+}
+
+pub(super) static CONTRACT: Contract = Contract {
+    title: "MPICH, Intel MPI (Hydra, PMI)",
+    about: "Names of Hydra 5.0.2. The descriptors that an outer `mpiexec` passes on do not reach our ranks, so its `PMI_*` names \
+            must not either.",
+    vars: &[
+        gone("HYDI_CONTROL_FD"),
+        Var {
+            name: "MPIEXEC_TIMEOUT",
+            role: Role::Read,
+            doc: "Time limit of the job in seconds, as under mpiexec; `--timeout` and RLAUNCH_TIMEOUT go first.",
+        },
+        set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE."),
+        set("MPI_LOCALRANKID", "As LOCAL_RANK."),
+        gone("PMI_APPNUM"),
+        gone("PMI_CONTROL_FD"),
+        gone("PMI_CONTROL_PORT"),
+        gone("PMI_DOMAIN"),
+        gone("PMI_FD"),
+        gone("PMI_HOSTNAME"),
+        gone("PMI_ID"),
+        gone("PMI_JOBID"),
+        gone("PMI_KVS"),
+        gone("PMI_PORT"),
+        gone("PMI_PROCESS_MAPPING"),
+        gone("PMI_RANK"),
+        gone("PMI_SIZE"),
+        gone("PMI_SPAWNED"),
+        gone("PMI_UNIVERSE_SIZE"),
+    ],
+    families: &[gone("MV2_COMM_WORLD_*")],
+};
+
+pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
+    out.number("MPI_LOCALNRANKS", host.local_size);
+}
+
+pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+    out.number("MPI_LOCALRANKID", seat.local_rank.get());
+}

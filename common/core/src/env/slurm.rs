@@ -1,0 +1,27 @@
+//! What a Slurm step tells its tasks. Inside a batch script or under `srun` these name *that* task, not our ranks: JAX and
+//! others would take every rank for task 0. The names of the allocation stay.
+
+use super::{Contract, Role, Var};
+
+const fn gone(name: &'static str) -> Var {
+    Var { name, role: Role::Removed, doc: "Belongs to the step or the task in which rlaunch itself runs." }
+}
+
+pub(super) static CONTRACT: Contract = Contract {
+    title: "Slurm",
+    about: "The allocation's names (`SLURM_JOB_ID`, `SLURM_JOB_NODELIST`, `SLURM_NTASKS`, `SLURM_CPUS_ON_NODE`, …) pass.",
+    vars: &[
+        gone("SLURM_GTIDS"),
+        gone("SLURM_LAUNCH_NODE_IPADDR"),
+        gone("SLURM_LOCALID"),
+        gone("SLURM_NODEID"),
+        gone("SLURM_PMIXP_ABORT_AGENT_PORT"),
+        gone("SLURM_PMIX_MAPPING_SERV"),
+        gone("SLURM_PMI_FD"),
+        gone("SLURM_PMI_KVS_NO_DUP_KEYS"),
+        gone("SLURM_PROCID"),
+        gone("SLURM_STEPID"),
+        gone("SLURM_TASK_PID"),
+    ],
+    families: &[gone("SLURM_PTY_*"), gone("SLURM_SRUN_COMM_*"), gone("SLURM_STEP_*")],
+};

@@ -1,0 +1,77 @@
+//! What torchrun gives its workers: `init_process_group()` with `env://` works under rlaunch as it does there.
+
+use super::block::{Host, Seat, Sink};
+use super::{Contract, Role, Var};
+use alloc::format;
+
+const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
+    Var { name, role, doc }
+}
+
+pub(super) static CONTRACT: Contract = Contract {
+    title: "PyTorch (torchrun)",
+    about: "The full set of torchrun 2.15. `is_torchelastic_launched()` is true, `env://` needs no argument.",
+    vars: &[
+        var("GROUP_RANK", Role::Set, "Index of the host."),
+        var("GROUP_WORLD_SIZE", Role::Set, "Hosts of the job."),
+        var("LOCAL_RANK", Role::Set, "Rank among those of the host, from 0."),
+        var("LOCAL_WORLD_SIZE", Role::Set, "Ranks on the host."),
+        var("MASTER_ADDR", Role::Set, "Address at which rank 0 listens."),
+        var(
+            "MASTER_PORT",
+            Role::Set,
+            "Port at which rank 0 listens: free at the start, and no other job of rlaunch on the host has it.",
+        ),
+        var(
+            "OMP_NUM_THREADS",
+            Role::Default,
+            "Processors divided by the ranks of the host, at least 1; only where a host has more than one rank. \
+             (torchrun sets 1 and prints a banner.)",
+        ),
+        var("RANK", Role::Set, "Rank, from 0."),
+        var("ROLE_NAME", Role::Set, "`default`."),
+        var("ROLE_RANK", Role::Set, "As RANK."),
+        var("ROLE_WORLD_SIZE", Role::Set, "As WORLD_SIZE."),
+        var(
+            "TORCHELASTIC_ERROR_FILE",
+            Role::Set,
+            "File of the rank in which `@record` leaves the exception that ended it; the report quotes it.",
+        ),
+        var("TORCHELASTIC_MAX_RESTARTS", Role::Set, "`0`."),
+        var("TORCHELASTIC_RESTART_COUNT", Role::Set, "`0`."),
+        var("TORCHELASTIC_RUN_ID", Role::Set, "As RLAUNCH_JOB_ID."),
+        var("TORCHELASTIC_TIMER_FILE", Role::Removed, "Belongs to an outer torchrun's agent."),
+        var("TORCHELASTIC_USE_AGENT_STORE", Role::Set, "`False`: rank 0 opens the TCPStore."),
+        var("TORCH_NCCL_ASYNC_ERROR_HANDLING", Role::Default, "`1`."),
+        var("WORLD_SIZE", Role::Set, "Ranks of the job."),
+    ],
+    families: &[],
+};
+
+pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
+    out.number("WORLD_SIZE", host.world_size);
+    out.number("LOCAL_WORLD_SIZE", host.local_size);
+    out.number("GROUP_RANK", host.node_index);
+    out.number("GROUP_WORLD_SIZE", host.nodes);
+    out.text("ROLE_NAME", b"default");
+    out.number("ROLE_WORLD_SIZE", host.world_size);
+    out.text("MASTER_ADDR", host.master_addr);
+    out.number("MASTER_PORT", u32::from(host.master_port));
+    out.number("TORCHELASTIC_RESTART_COUNT", 0);
+    out.number("TORCHELASTIC_MAX_RESTARTS", 0);
+    out.text("TORCHELASTIC_RUN_ID", format!("{}", host.job).as_bytes());
+    out.text("TORCHELASTIC_USE_AGENT_STORE", b"False");
+    out.number("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
+    if let (Some(cpus), 2..) = (host.cpus, host.local_size) {
+        out.number("OMP_NUM_THREADS", (cpus / host.local_size).max(1));
+    }
+}
+
+pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+    out.number("RANK", seat.rank.get());
+    out.number("LOCAL_RANK", seat.local_rank.get());
+    out.number("ROLE_RANK", seat.rank.get());
+    if !seat.error_file.is_empty() {
+        out.text("TORCHELASTIC_ERROR_FILE", seat.error_file);
+    }
+}
