@@ -1,5 +1,6 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
+use crate::env::Block;
 use crate::id::{ProcId, Std};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -178,7 +179,7 @@ pub struct Ground {
     pub agent: u32,
     /// Init's process id on the host, in tier T1.
     pub init: Option<u32>,
-    /// CPUs that the agent may use.
+    /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
     pub error_dir: OsBytes,
@@ -189,8 +190,10 @@ pub struct Ground {
 pub struct ExecSpec {
     /// Its program, shared by all its ranks.
     pub base: Arc<AppBase>,
-    /// `NAME=value` strings of the contracts; they follow `base.env`.
-    pub vars: Vec<OsBytes>,
+    /// Variables of the contracts that all its ranks on this host share; they follow `base.env`.
+    pub shared: Arc<Block>,
+    /// Those of this rank alone; they follow.
+    pub vars: Block,
     /// Its numbers, and whether it reads rlaunch's standard input.
     pub delta: Delta,
     /// The format of what stands before each line of its output; `None`: raw.

@@ -49,6 +49,8 @@ enum Notice {
     Ending(Signal),
     /// grace, start, lost: SIGKILL for everything, now.
     Destroy,
+    /// procs: they know.
+    Destroyed,
     /// lost: nobody hears what we say to the launcher.
     Mute,
     /// lost: the guardian is gone.
@@ -156,8 +158,10 @@ impl Node {
                 self.grace.on_destroy();
                 self.postmortem.on_ending(Signal::KILL);
                 self.procs.on_ending(cx, Signal::KILL);
-                self.leftovers.on_destroy(cx);
+                // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
+                cx.tell(Notice::Destroyed);
             }
+            Notice::Destroyed => self.leftovers.on_destroy(cx),
             Notice::Mute => {
                 self.mute = true;
                 self.postmortem.on_mute();

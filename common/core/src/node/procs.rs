@@ -2,7 +2,8 @@
 //!
 //! A rank's streams live longer than the rank where a descendant holds them, so they are counted apart from it.
 
-use super::{Census, Cx, Ground, NodeAction, Notice, Scope, exec};
+use super::exec::Program;
+use super::{Census, Cx, Ground, NodeAction, Notice, Scope};
 use crate::id::{AppIndex, ProcId, Std};
 use crate::signal::Signal;
 use crate::spec::AppBase;
@@ -22,7 +23,7 @@ const IN_FLIGHT: u32 = 256;
 pub(super) struct Procs {
     start: Option<Box<Start>>,
     ground: Option<Box<Ground>>,
-    apps: BTreeMap<AppIndex, Arc<AppBase>>,
+    apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
     /// Starts that the launcher has not been told of.
@@ -71,7 +72,7 @@ impl Procs {
     }
 
     pub(super) fn on_program(&mut self, cx: &mut Cx<'_>, app: AppIndex, base: Arc<AppBase>) {
-        self.apps.insert(app, base);
+        self.apps.insert(app, Program::new(base));
         self.spawn_more(cx);
     }
 
@@ -97,12 +98,12 @@ impl Procs {
         let (Some(start), Some(ground)) = (&self.start, &self.ground) else { return };
         while self.in_flight < IN_FLIGHT {
             let Some(&delta) = self.queue.front() else { break };
-            let Some(base) = self.apps.get(&delta.app) else { break };
+            let Some(program) = self.apps.get_mut(&delta.app) else { break };
             let Some(proc) = self.table.get_mut(&delta.proc) else { break };
             self.queue.pop_front();
             proc.state = State::Spawning(None);
             self.in_flight += 1;
-            let exec = exec::spec(start, ground, base, delta);
+            let exec = program.exec(start, ground, delta);
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
         }
     }
