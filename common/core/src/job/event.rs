@@ -103,7 +103,8 @@ pub enum JobAction {
     Say(Sentence),
     /// Answer `OutputDrained` once all that was received is written.
     DrainOutput,
-    /// Give up what is not written yet; `OutputDrained` is then answered at once.
+    /// Give up what is not written yet and what is still to come: credit is granted for it as if it were written, since a
+    /// node without credit cannot say `Done`. A `DrainOutput`, asked for before or after, is answered at once.
     AbandonOutput,
     /// End rlaunch like this. The last action.
     Finish(Ending),

@@ -3,6 +3,209 @@
 //! [`Job`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
 //! others by notices.
 
+mod bringup;
+mod closing;
+mod ending;
 mod event;
+mod log;
+mod loss;
+mod notice;
+mod output;
+mod procs;
+mod signals;
+#[cfg(test)]
+mod tests;
+mod verdict;
 
 pub use event::{CloseReason, GuardianEnd, JobAction, JobEvent};
+
+use crate::id::NodeId;
+use crate::machine::{self, Machine, earliest};
+use crate::os_bytes::OsBytes;
+use crate::spec::JobSpec;
+use crate::time::{Mono, WallNs};
+use crate::wire::to_root::ToRoot;
+use alloc::collections::VecDeque;
+use notice::Notice;
+
+/// What a sub-machine of a job is given.
+type Cx<'a> = machine::Cx<'a, JobAction, Notice>;
+
+/// The only host of a job, until there are more.
+const NODE: NodeId = NodeId::new(0);
+
+/// What a job has to know about where it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Setting {
+    /// rlaunch's version.
+    pub version: OsBytes,
+    /// The launcher's host name.
+    pub host: OsBytes,
+    /// Diagnostics wanted from agents (`RLAUNCH_LOG` syntax); empty: none.
+    pub trace: OsBytes,
+}
+
+/// A job, from its first message to its exit code.
+pub struct Job {
+    actions: VecDeque<JobAction>,
+    notices: VecDeque<Notice>,
+    bringup: bringup::Bringup,
+    procs: procs::Procs,
+    signals: signals::Signals,
+    ending: ending::Ending,
+    verdict: verdict::Verdict,
+    loss: loss::Loss,
+    output: output::Output,
+    closing: closing::Closing,
+    log: log::Log,
+}
+
+impl Job {
+    /// A job whose edge to its node is there. `now` and `wall` are the moment at which rlaunch was started: the report's
+    /// times and `--timeout` count from it.
+    #[must_use]
+    pub fn new(now: Mono, wall: WallNs, spec: &JobSpec, setting: &Setting) -> Self {
+        let log = log::Log::new(now, wall);
+        let mut job = Self {
+            actions: VecDeque::new(),
+            notices: VecDeque::new(),
+            bringup: bringup::Bringup::new(spec),
+            procs: procs::Procs::new(spec.world_size(), log.clock()),
+            signals: signals::Signals::new(),
+            ending: ending::Ending::new(now, spec),
+            verdict: verdict::Verdict::new(),
+            loss: loss::Loss::new(),
+            output: output::Output::new(),
+            closing: closing::Closing::new(),
+            log,
+        };
+        job.with(now, |job, cx| {
+            job.log.start(cx, spec, setting);
+            job.bringup.start(cx, spec, setting);
+        });
+        job
+    }
+
+    /// Runs one transition, then passes on notices until none is left.
+    fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts<'_>, &mut Cx<'_>)) {
+        // After `Finish` nothing matters any more.
+        if self.closing.finished() {
+            return;
+        }
+        let Self { actions, notices, bringup, procs, signals, ending, verdict, loss, output, closing, log } = self;
+        let mut cx = Cx { now, out: actions, notice: notices };
+        let mut parts = Parts { bringup, procs, signals, ending, verdict, loss, output, closing, log };
+        transition(&mut parts, &mut cx);
+        while let Some(notice) = cx.notice.pop_front() {
+            let last = matches!(notice, Notice::Close { .. });
+            parts.notice(&mut cx, notice);
+            if last {
+                cx.notice.clear();
+            }
+        }
+    }
+}
+
+/// The sub-machines, apart from the queues that they are given.
+struct Parts<'a> {
+    bringup: &'a mut bringup::Bringup,
+    procs: &'a mut procs::Procs,
+    signals: &'a mut signals::Signals,
+    ending: &'a mut ending::Ending,
+    verdict: &'a mut verdict::Verdict,
+    loss: &'a mut loss::Loss,
+    output: &'a mut output::Output,
+    closing: &'a mut closing::Closing,
+    log: &'a mut log::Log,
+}
+
+impl Parts<'_> {
+    fn event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
+        match event {
+            JobEvent::Message { node, msg } => self.message(cx, node, msg),
+            JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(cx, node, why),
+            JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(cx, node, end),
+            JobEvent::Signal(sig) => self.signals.on(cx, sig),
+            JobEvent::StreamEnd { stream, total } => self.output.stream_end(cx, stream, total),
+            JobEvent::ReaderClosed(std) => self.output.reader_closed(cx, std),
+            JobEvent::SinkFailed { std, errno } => self.output.sink_failed(cx, std, errno),
+            JobEvent::OutputDrained { lost, broken } => self.closing.drained(cx, lost, broken),
+        }
+    }
+
+    fn message(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: ToRoot) {
+        match msg {
+            ToRoot::Hello(hello) => self.bringup.hello(cx, node, hello),
+            ToRoot::Refused(why) => self.bringup.refused(cx, node, why),
+            ToRoot::Started { procs } => self.procs.started(cx, node, &procs),
+            ToRoot::SpawnFailed { proc, error } => self.procs.spawn_failed(cx, proc, error),
+            ToRoot::Exited(exited) => self.procs.exited(cx, &exited),
+            ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, proc, facts),
+            ToRoot::InitLost => self.loss.init_lost(cx, node),
+            ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
+            ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
+        }
+    }
+
+    /// Who has to know what. A line here is the whole price of a new listener.
+    fn notice(&mut self, cx: &mut Cx<'_>, notice: Notice) {
+        match notice {
+            Notice::Log(what) => self.log.write(cx, what),
+            Notice::End(cause) => self.ending.end(cx, cause),
+            Notice::Failed(failure) => {
+                self.verdict.failed(failure);
+                self.ending.failed(cx, &failure);
+            }
+            Notice::Explained { rank } => self.verdict.explained(rank),
+            Notice::Forwarded(sig) => self.verdict.forwarded(sig),
+            Notice::Began(began) => {
+                self.verdict.began(&began);
+                self.signals.began(&began);
+                self.output.began();
+                self.closing.began(cx, &began);
+            }
+            Notice::Killed => self.ending.killed(cx),
+            Notice::AllOver => {
+                self.signals.all_over();
+                self.ending.all_over();
+                self.closing.all_over(cx);
+            }
+            Notice::Impatient { patience } => self.closing.impatient(cx, patience),
+            Notice::Counted { left } => {
+                self.procs.counted(cx);
+                self.ending.all_over();
+                self.closing.counted(cx, left);
+            }
+            Notice::Leave => self.closing.leave(cx),
+            Notice::Close { left } => self.log.close(cx, self.verdict.cause(), left),
+        }
+    }
+}
+
+impl Machine for Job {
+    type Event = JobEvent;
+    type Action = JobAction;
+
+    fn handle(&mut self, now: Mono, event: JobEvent) {
+        self.with(now, |parts, cx| parts.event(cx, event));
+    }
+
+    fn handle_timeout(&mut self, now: Mono) {
+        self.with(now, |parts, cx| {
+            parts.ending.timeout(cx);
+            parts.loss.timeout(cx);
+            parts.closing.timeout(cx);
+        });
+    }
+
+    fn poll_action(&mut self) -> Option<JobAction> {
+        self.actions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        if self.closing.finished() {
+            return None;
+        }
+        earliest(earliest(self.ending.deadline(), self.loss.deadline()), self.closing.deadline())
+    }
+}

@@ -1,5 +1,6 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
+use crate::env::Block;
 use crate::id::{ProcId, Std};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -79,7 +80,8 @@ pub enum NodeEvent {
         /// The first of them.
         named: Vec<Leftover>,
     },
-    /// Somebody asks the agent itself to end.
+    /// Somebody asks the agent itself to end. It does so at once and without a word, so that the launcher learns of the
+    /// loss of the agent and does not take the ranks that it kills for failures of their own.
     Signal(Signal),
 }
 
@@ -110,8 +112,10 @@ pub enum NodeAction {
         proc: ProcId,
         /// How it ended.
         status: Status,
+        /// How closely to look.
+        depth: Depth,
     },
-    /// Reap a rank for good.
+    /// Reap a rank for good, and remove its error file.
     Reap {
         /// Which.
         proc: ProcId,
@@ -128,8 +132,18 @@ pub enum NodeAction {
     },
     /// Send a message to the launcher.
     ToRoot(ToRoot),
-    /// End the agent with this code: 0 only after a `Done` that left nothing. The last action.
+    /// End the agent with this code: 0 only after a `Done` that left nothing, with the guardian still there. The last
+    /// action.
     Finish(u8),
+}
+
+/// How closely an ended rank is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Depth {
+    /// Everything that [`Facts`] has room for.
+    Full,
+    /// Its error file only: we ended it ourselves, but it may have written why it was about to end.
+    ErrorFile,
 }
 
 /// How far a signal goes.
@@ -165,8 +179,10 @@ pub struct Ground {
     pub agent: u32,
     /// Init's process id on the host, in tier T1.
     pub init: Option<u32>,
-    /// CPUs that the agent may use.
+    /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
+    /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
+    pub error_dir: OsBytes,
 }
 
 /// Everything needed to start one rank.
@@ -174,10 +190,14 @@ pub struct Ground {
 pub struct ExecSpec {
     /// Its program, shared by all its ranks.
     pub base: Arc<AppBase>,
-    /// `NAME=value` strings of the contracts; they follow `base.env`.
-    pub vars: Vec<OsBytes>,
+    /// Variables of the contracts that all its ranks on this host share; they follow `base.env`.
+    pub shared: Arc<Block>,
+    /// Those of this rank alone; they follow.
+    pub vars: Block,
     /// Its numbers, and whether it reads rlaunch's standard input.
     pub delta: Delta,
     /// The format of what stands before each line of its output; `None`: raw.
     pub label: Option<OsBytes>,
+    /// Its TORCHELASTIC_ERROR_FILE: absent at its start, read by `Examine`, removed by `Reap`.
+    pub error_file: OsBytes,
 }

@@ -4,5 +4,227 @@
 //! others by notices.
 
 mod event;
+mod exec;
+mod grace;
+mod leftovers;
+mod lost;
+mod postmortem;
+mod procs;
+mod start;
+#[cfg(test)]
+mod tests;
 
-pub use event::{ExecSpec, Ground, GroundPlan, NodeAction, NodeEvent, Scope};
+pub use event::{Depth, ExecSpec, Ground, GroundPlan, NodeAction, NodeEvent, Scope};
+
+use crate::id::{AppIndex, ProcId};
+use crate::machine::{self, Machine, earliest};
+use crate::signal::Signal;
+use crate::spec::AppBase;
+use crate::status::Status;
+use crate::time::Mono;
+use crate::wire::to_node::{Delta, Start, ToNode};
+use crate::wire::to_root::{Refusal, ToRoot};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// What the sub-machines tell each other.
+enum Notice {
+    /// start: the launcher's first message is here.
+    Begun(Box<Start>),
+    /// start: the node is ready for ranks.
+    Ready(Box<Ground>),
+    /// start: it never will be, but nothing is being made ready any more either.
+    Unready,
+    /// start: a program is complete.
+    Program(AppIndex, Arc<AppBase>),
+    /// start: these ranks are to run, and whether they are the last.
+    Queue(Vec<Delta>, bool),
+    /// procs: the launcher asks for something impossible.
+    Violation,
+    /// grace: this signal is for every rank.
+    Forward(Signal),
+    /// grace: the end has begun; nothing is started any more, and this signal is for every rank, also those to come.
+    Ending(Signal),
+    /// grace, start, lost: SIGKILL for everything, now.
+    Destroy,
+    /// procs: they know.
+    Destroyed,
+    /// lost: nobody hears what we say to the launcher.
+    Mute,
+    /// lost: the guardian is gone.
+    Orphaned,
+    /// procs: a rank has ended and waits to be reaped.
+    Ended(ProcId, Status),
+    /// postmortem: it may be reaped.
+    Reap(ProcId),
+    /// procs: how things stand.
+    Census(Census),
+    /// leftovers: what remains is being killed, init too.
+    Sweeping,
+    /// leftovers: no more bytes are to be waited for.
+    CloseStreams,
+    /// leftovers: the end.
+    Over,
+}
+
+/// What is left to do for the ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Census {
+    /// All have been reaped and none will come.
+    gone: bool,
+    /// A stream of one of them is open.
+    open: bool,
+    /// One failed, or could not be started.
+    failed: bool,
+}
+
+type Cx<'a> = machine::Cx<'a, NodeAction, Notice>;
+
+/// The agent's machine.
+#[derive(Default)]
+pub struct Node {
+    start: start::BringUp,
+    procs: procs::Procs,
+    grace: grace::Grace,
+    lost: lost::Lost,
+    postmortem: postmortem::Postmortem,
+    leftovers: leftovers::Leftovers,
+    out: VecDeque<NodeAction>,
+    notices: VecDeque<Notice>,
+    mute: bool,
+    over: bool,
+}
+
+impl Node {
+    /// A node that has heard nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn hear(&mut self, now: Mono, event: NodeEvent) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        match event {
+            NodeEvent::FromRoot(message) => match message {
+                ToNode::Start(start) => self.start.on_start(cx, start),
+                ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
+                ToNode::Spawn { procs, last } => self.start.on_spawn(cx, procs.into_vec(), last),
+                ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
+                ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
+                ToNode::Kill => self.grace.on_kill(cx),
+            },
+            NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
+            NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
+            NodeEvent::EdgeLost | NodeEvent::Signal(_) => self.lost.on_unheard(cx),
+            NodeEvent::GuardianLost => self.lost.on_guardian(cx),
+            NodeEvent::InitLost => self.lost.on_init(cx),
+            NodeEvent::Spawned { proc, pid, at } => self.procs.on_spawned(cx, proc, pid, at),
+            NodeEvent::SpawnFailed { proc, error } => self.procs.on_spawn_failed(cx, proc, error),
+            NodeEvent::Exited { proc, status, at, alive_at, usage } => {
+                let (at, alive_at) = (at.host_time(), alive_at.host_time());
+                let exited = crate::wire::to_root::Exited { proc, status, at, alive_at, usage };
+                self.procs.on_exited(cx, exited);
+            }
+            NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
+            NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
+            NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
+        }
+    }
+
+    fn route(&mut self, now: Mono, notice: Notice) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        match notice {
+            Notice::Begun(start) => {
+                self.leftovers.on_begun(&start);
+                self.procs.on_begun(start);
+            }
+            Notice::Ready(ground) => {
+                self.procs.on_ready(cx, ground);
+                self.leftovers.on_ground_settled(cx);
+            }
+            Notice::Unready => self.leftovers.on_ground_settled(cx),
+            Notice::Program(app, base) => self.procs.on_program(cx, app, base),
+            Notice::Queue(deltas, last) => self.procs.on_queue(cx, deltas, last),
+            Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
+            Notice::Forward(sig) => self.procs.forward(cx, sig),
+            Notice::Ending(sig) => {
+                self.postmortem.on_ending(sig);
+                self.procs.on_ending(cx, sig);
+                self.leftovers.on_ending(cx);
+            }
+            Notice::Destroy => {
+                self.grace.on_destroy();
+                self.postmortem.on_ending(Signal::KILL);
+                self.procs.on_ending(cx, Signal::KILL);
+                // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
+                cx.tell(Notice::Destroyed);
+            }
+            Notice::Destroyed => self.leftovers.on_destroy(cx),
+            Notice::Mute => {
+                self.mute = true;
+                self.postmortem.on_mute();
+                self.leftovers.on_mute(cx);
+            }
+            Notice::Orphaned => self.leftovers.on_orphaned(),
+            Notice::Ended(proc, status) => self.postmortem.on_ended(cx, proc, status),
+            Notice::Reap(proc) => self.procs.reap(cx, proc),
+            Notice::Census(census) => {
+                self.grace.on_census(census);
+                self.leftovers.on_census(cx, census);
+            }
+            Notice::Sweeping => self.lost.on_sweeping(),
+            Notice::CloseStreams => self.procs.close_streams(cx),
+            Notice::Over => self.over = true,
+        }
+    }
+
+    /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.
+    fn settle(&mut self, now: Mono) {
+        while let Some(notice) = self.notices.pop_front() {
+            self.route(now, notice);
+        }
+    }
+}
+
+impl Machine for Node {
+    type Event = NodeEvent;
+    type Action = NodeAction;
+
+    fn handle(&mut self, now: Mono, event: NodeEvent) {
+        if !self.over {
+            self.hear(now, event);
+            self.settle(now);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Mono) {
+        if !self.over {
+            let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+            self.grace.on_timeout(cx);
+            self.settle(now);
+            let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+            self.leftovers.on_timeout(cx);
+            self.settle(now);
+        }
+    }
+
+    fn poll_action(&mut self) -> Option<NodeAction> {
+        loop {
+            // The starts of a burst travel in one message, but never after what else there is to tell.
+            let due = matches!(self.out.front(), None | Some(NodeAction::ToRoot(_)));
+            let action = match if due { self.procs.take_started() } else { None } {
+                Some(procs) => NodeAction::ToRoot(ToRoot::Started { procs }),
+                None => self.out.pop_front()?,
+            };
+            if !(self.mute && matches!(action, NodeAction::ToRoot(_))) {
+                return Some(action);
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        if self.over { None } else { earliest(self.grace.deadline(), self.leftovers.deadline()) }
+    }
+}

@@ -5,7 +5,7 @@ use super::codec::WireMessage;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
-use crate::spec::Contain;
+use crate::spec::{AppBase, Contain};
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,8 @@ pub enum ToNode {
 }
 
 impl WireMessage for ToNode {}
+// Not a message by itself: the parts of `ToNode::App`, put together.
+impl WireMessage for AppBase {}
 
 /// The job, as one node has to know it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

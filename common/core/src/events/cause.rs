@@ -1,0 +1,81 @@
+//! Why a job ended: one value, from which follow the exit code, the report and the event log.
+
+use crate::exit::{self, Ending};
+use crate::id::{NodeId, Rank, Std};
+use crate::job::CloseReason;
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::time::Span;
+use crate::wire::to_root::{Refusal, SpawnError};
+
+/// The first cause of a job's end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// Every rank exited with 0.
+    Success,
+    /// A rank failed.
+    Rank {
+        /// The one that failed first.
+        rank: Rank,
+        /// How.
+        status: Status,
+    },
+    /// A rank could not be started.
+    Spawn {
+        /// Which.
+        rank: Rank,
+        /// Why.
+        error: SpawnError,
+    },
+    /// A host cannot do what was asked for.
+    Refused {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        why: Refusal,
+    },
+    /// rlaunch was asked to end.
+    Signal(Signal),
+    /// `--timeout` ran out.
+    Timeout(Span),
+    /// Nobody reads rlaunch's output any more.
+    ReaderClosed(Std),
+    /// Something of ours was lost on a host.
+    Lost {
+        /// Which host.
+        node: NodeId,
+        /// What.
+        lost: Lost,
+    },
+}
+
+/// A part of ours that a job cannot do without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// The edge to the agent ended in mid-job.
+    Agent(CloseReason),
+    /// The agent said that it was done while ranks still ran.
+    AgentEarly,
+    /// The agent did not end its ranks in time, nor say why.
+    AgentMute,
+    /// The guardian.
+    Guardian,
+    /// The first process of the PID namespace.
+    Init,
+}
+
+impl Cause {
+    /// How rlaunch ends for this reason.
+    #[must_use]
+    pub const fn exit(&self) -> Ending {
+        match self {
+            Self::Success => Ending::Code(0),
+            Self::Rank { status, .. } => Ending::Code(status.exit_code()),
+            Self::Spawn { error, .. } => Ending::Code(error.exit_code()),
+            Self::Refused { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
+            Self::Signal(sig) => Ending::Signal(*sig),
+            Self::Timeout(_) => Ending::Code(exit::TIMEOUT),
+            Self::ReaderClosed(_) => Ending::Signal(Signal::PIPE),
+        }
+    }
+}

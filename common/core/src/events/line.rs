@@ -1,0 +1,370 @@
+//! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
+
+use super::json::{Object, push_bytes};
+use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
+use crate::exit::Ending;
+use crate::id::Std;
+use crate::job::CloseReason;
+use crate::spec::{Contain, OnFailure, Tier};
+use crate::status::Status;
+use crate::time::Span;
+use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, SpawnStep, Usage};
+use alloc::format;
+use alloc::string::String;
+
+/// One line of the event log, with its newline.
+#[must_use]
+pub fn line(record: &Record) -> String {
+    let mut text = String::with_capacity(160);
+    let mut object = Object::open(&mut text);
+    object.number("v", VERSION.into());
+    object.number("t", record.t.nanos());
+    object.number("wall", record.wall.0);
+    what(&mut object, &record.what);
+    object.close();
+    text.push('\n');
+    text
+}
+
+fn what(o: &mut Object<'_>, what: &What) {
+    match what {
+        What::JobStart(start) => job_start(o, start),
+        What::HostReady { node, hello } => host_ready(o, node.get(), hello),
+        What::HostRefused { .. } | What::HostLost { .. } | What::HostDone { .. } => host(o, what),
+        What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
+            rank(o, what);
+        }
+        What::Signal { sig, answer } => {
+            o.text("ev", "signal");
+            o.text("signal", &format!("{sig}"));
+            o.text("answer", self::answer(*answer));
+        }
+        What::Ending { cause, sent, grace } => {
+            o.text("ev", "ending");
+            o.object("cause", |o| self::cause(o, cause));
+            match sent {
+                Some(sig) => o.text("sent", &format!("{sig}")),
+                None => o.null("sent"),
+            }
+            o.number("grace", grace.nanos());
+        }
+        What::StreamEnd { rank, std, total } => {
+            o.text("ev", "stream.end");
+            o.number("rank", rank.get().into());
+            o.text("stream", self::std(*std));
+            o.number("total", *total);
+        }
+        What::SinkLost { std, errno } => {
+            o.text("ev", "sink.lost");
+            o.text("stream", self::std(*std));
+            o.signed("errno", errno.unwrap_or(EPIPE));
+        }
+        What::OutputEnd { lost, broken } => {
+            o.text("ev", "output.end");
+            o.number("lost", *lost);
+            o.number("broken", *broken);
+        }
+        What::JobEnd { cause, exit, left, launch } => {
+            o.text("ev", "job.end");
+            o.object("cause", |o| self::cause(o, cause));
+            o.number("exit", exit.shell_code().into());
+            match exit {
+                Ending::Code(_) => o.null("raise"),
+                Ending::Signal(sig) => o.text("raise", &format!("{sig}")),
+            }
+            o.maybe("left", left.map(u64::from));
+            o.maybe("launch", launch.map(Span::nanos));
+        }
+    }
+}
+
+const EPIPE: i32 = 32;
+
+fn job_start(o: &mut Object<'_>, start: &JobStart) {
+    o.text("ev", "job.start");
+    o.bytes("version", &start.version);
+    o.text("job", &format!("{}", start.job));
+    o.bytes("host", &start.host);
+    o.number("world_size", start.world_size.into());
+    let contain = match start.contain {
+        Contain::Auto => "auto",
+        Contain::T1 => "t1",
+        Contain::T3 => "t3",
+        Contain::Strict => "strict",
+    };
+    o.text("contain", contain);
+    let on_failure = match start.on_failure {
+        OnFailure::Kill => "kill",
+        OnFailure::Continue => "continue",
+    };
+    o.text("on_failure", on_failure);
+    o.number("grace", start.grace.nanos());
+    o.maybe("timeout", start.timeout.map(Span::nanos));
+    o.array("apps", &start.apps, app);
+}
+
+fn app(text: &mut String, app: &AppLine) {
+    let mut o = Object::open(text);
+    o.number("procs", app.procs.into());
+    o.array("argv", &app.argv, |text, arg| push_bytes(text, arg));
+    match &app.wdir {
+        Some(wdir) => o.bytes("wdir", wdir),
+        None => o.null("wdir"),
+    }
+    o.number("bytes", app.bytes);
+    o.number("longest", app.longest);
+    o.close();
+}
+
+fn host_ready(o: &mut Object<'_>, node: u32, hello: &Hello) {
+    o.text("ev", "host.ready");
+    o.number("node", node.into());
+    let tier = match hello.tier {
+        Tier::T1 => "t1",
+        Tier::T3 => "t3",
+    };
+    o.text("tier", tier);
+    o.bytes("note", &hello.note);
+    o.number("agent", hello.agent.into());
+    o.maybe("init", hello.init.map(u64::from));
+    o.number("master_port", hello.master_port.into());
+    o.flag("port_reserved", hello.port_reserved);
+}
+
+fn host(o: &mut Object<'_>, what: &What) {
+    if let What::HostRefused { node, why } = what {
+        o.text("ev", "host.refused");
+        o.number("node", node.get().into());
+        refusal(o, why);
+    }
+    if let What::HostLost { node, lost } = what {
+        o.text("ev", "host.lost");
+        o.number("node", node.get().into());
+        self::lost(o, *lost);
+    }
+    if let What::HostDone { node, left, named } = what {
+        o.text("ev", "host.done");
+        o.number("node", node.get().into());
+        o.maybe("left", left.map(u64::from));
+        o.array("named", named, leftover);
+    }
+}
+
+fn leftover(text: &mut String, leftover: &Leftover) {
+    let mut o = Object::open(text);
+    o.number("pid", leftover.pid.into());
+    o.bytes("comm", &leftover.comm);
+    o.bytes("wchan", &leftover.wchan);
+    o.close();
+}
+
+fn rank(o: &mut Object<'_>, what: &What) {
+    if let What::RankStarted { rank, node, local_rank, pid, at } = what {
+        o.text("ev", "rank.started");
+        o.number("rank", rank.get().into());
+        o.number("node", node.get().into());
+        o.number("local_rank", local_rank.get().into());
+        o.number("pid", (*pid).into());
+        o.number("at", at.nanos());
+    }
+    if let What::RankFailed { rank, error } = what {
+        o.text("ev", "rank.failed");
+        o.number("rank", rank.get().into());
+        spawn_error(o, error);
+    }
+    if let What::RankExited { rank, status, at, alive_at, usage } = what {
+        o.text("ev", "rank.exited");
+        o.number("rank", rank.get().into());
+        self::status(o, *status);
+        o.number("at", at.nanos());
+        o.number("alive_at", alive_at.nanos());
+        let Usage { user_us, system_us, max_rss_kib } = *usage;
+        o.number("user_us", user_us);
+        o.number("system_us", system_us);
+        o.number("max_rss_kib", max_rss_kib);
+    }
+    if let What::RankFacts { rank, facts } = what {
+        o.text("ev", "rank.facts");
+        o.number("rank", rank.get().into());
+        let Facts { tail, core, oom_limit, error_file } = facts;
+        o.bytes("tail", tail);
+        match core {
+            Some(path) => o.bytes("core_file", path),
+            None => o.null("core_file"),
+        }
+        o.maybe("oom_limit", *oom_limit);
+        match error_file {
+            Some(text) => o.bytes("error_file", text),
+            None => o.null("error_file"),
+        }
+    }
+}
+
+fn status(o: &mut Object<'_>, status: Status) {
+    match status {
+        Status::Exited(code) => o.number("code", code.into()),
+        Status::Signaled { sig, core } => {
+            o.text("signal", &format!("{sig}"));
+            o.flag("core", core);
+        }
+        Status::Lost => o.flag("lost", true),
+    }
+}
+
+fn spawn_error(o: &mut Object<'_>, error: &SpawnError) {
+    let step = match error.step {
+        SpawnStep::Pipes => "pipes",
+        SpawnStep::Clone => "clone",
+        SpawnStep::MountProc => "mount_proc",
+        SpawnStep::Session => "session",
+        SpawnStep::Streams => "streams",
+        SpawnStep::ChangeDir => "chdir",
+        SpawnStep::Limits => "limits",
+        SpawnStep::Exec => "exec",
+    };
+    o.text("step", step);
+    o.signed("errno", error.errno);
+    o.bytes("path", &error.path);
+}
+
+fn refusal(o: &mut Object<'_>, why: &Refusal) {
+    match why {
+        Refusal::Contain { errno, step } => {
+            o.text("why", "contain");
+            o.signed("errno", *errno);
+            o.bytes("step", step);
+        }
+        Refusal::Resource { errno, step } => {
+            o.text("why", "resource");
+            o.signed("errno", *errno);
+            o.bytes("step", step);
+        }
+        Refusal::NoPort => o.text("why", "no_port"),
+        Refusal::Protocol => o.text("why", "protocol"),
+    }
+}
+
+fn lost(o: &mut Object<'_>, lost: Lost) {
+    match lost {
+        Lost::Agent(why) => {
+            o.text("lost", "agent");
+            match why {
+                CloseReason::Eof => o.text("why", "eof"),
+                CloseReason::Malformed => o.text("why", "malformed"),
+                CloseReason::Slow => o.text("why", "slow"),
+                CloseReason::Failed(errno) => {
+                    o.text("why", "failed");
+                    o.signed("errno", errno);
+                }
+            }
+        }
+        Lost::AgentEarly => {
+            o.text("lost", "agent");
+            o.text("why", "early");
+        }
+        Lost::AgentMute => {
+            o.text("lost", "agent");
+            o.text("why", "mute");
+        }
+        Lost::Guardian => o.text("lost", "guardian"),
+        Lost::Init => o.text("lost", "init"),
+    }
+}
+
+fn cause(o: &mut Object<'_>, cause: &Cause) {
+    match cause {
+        Cause::Success => o.text("kind", "success"),
+        Cause::Rank { rank, status } => {
+            o.text("kind", "rank");
+            o.number("rank", rank.get().into());
+            self::status(o, *status);
+        }
+        Cause::Spawn { rank, error } => {
+            o.text("kind", "spawn");
+            o.number("rank", rank.get().into());
+            spawn_error(o, error);
+        }
+        Cause::Refused { node, why } => {
+            o.text("kind", "refused");
+            o.number("node", node.get().into());
+            refusal(o, why);
+        }
+        Cause::Signal(sig) => {
+            o.text("kind", "signal");
+            o.text("signal", &format!("{sig}"));
+        }
+        Cause::Timeout(limit) => {
+            o.text("kind", "timeout");
+            o.number("limit", limit.nanos());
+        }
+        Cause::ReaderClosed(std) => {
+            o.text("kind", "reader_closed");
+            o.text("stream", self::std(*std));
+        }
+        Cause::Lost { node, lost } => {
+            o.text("kind", "lost");
+            o.number("node", node.get().into());
+            self::lost(o, *lost);
+        }
+    }
+}
+
+const fn std(std: Std) -> &'static str {
+    match std {
+        Std::In => "stdin",
+        Std::Out => "stdout",
+        Std::Err => "stderr",
+    }
+}
+
+const fn answer(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Forwarded => "forwarded",
+        Answer::Ended => "ended",
+        Answer::Killed => "killed",
+        Answer::Left => "left",
+        Answer::Ignored => "ignored",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Rank;
+    use crate::signal::Signal;
+    use crate::time::WallNs;
+
+    fn text(what: What) -> String {
+        line(&Record { t: Span::from_millis(6), wall: WallNs(7), what })
+    }
+
+    #[test]
+    fn a_line_has_version_times_and_name_first() {
+        let exited = What::RankExited {
+            rank: Rank::new(2),
+            status: Status::Signaled { sig: Signal::SEGV, core: true },
+            at: Span::from_nanos(9),
+            alive_at: Span::from_nanos(8),
+            usage: Usage { user_us: 1, system_us: 2, max_rss_kib: 3 },
+        };
+        assert_eq!(
+            text(exited),
+            "{\"v\":1,\"t\":6000000,\"wall\":7,\"ev\":\"rank.exited\",\"rank\":2,\"signal\":\"SIGSEGV\",\"core\":true,\
+             \"at\":9,\"alive_at\":8,\"user_us\":1,\"system_us\":2,\"max_rss_kib\":3}\n"
+        );
+    }
+
+    #[test]
+    fn a_job_ends_with_its_cause_and_the_code_a_shell_shows() {
+        let end = What::JobEnd {
+            cause: Cause::Signal(Signal::INT),
+            exit: Ending::Signal(Signal::INT),
+            left: Some(0),
+            launch: None,
+        };
+        assert!(text(end).ends_with(
+            "\"ev\":\"job.end\",\"cause\":{\"kind\":\"signal\",\"signal\":\"SIGINT\"},\"exit\":130,\
+             \"raise\":\"SIGINT\",\"left\":0,\"launch\":null}\n"
+        ));
+    }
+}

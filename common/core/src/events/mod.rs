@@ -1,0 +1,215 @@
+//! The event log's records: a frozen, versioned schema (`"v":1`), one JSON object per line. The report is a fold of it.
+//!
+//! Records are typed here and become text in [`line`]; docs/events.md describes the text. Fields are added, never renamed.
+
+mod cause;
+mod json;
+mod line;
+
+pub use cause::{Cause, Lost};
+pub use line::line;
+
+use crate::exit::Ending;
+use crate::id::{JobId, LocalRank, NodeId, Rank, Std};
+use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
+use crate::spec::{Contain, OnFailure};
+use crate::status::Status;
+use crate::time::{Span, WallNs};
+use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, Usage};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// The version of the schema: `"v"` of every line.
+pub const VERSION: u32 = 1;
+
+/// One thing that happened, and when the launcher learned of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Since the job's start, by the launcher's monotonic clock.
+    pub t: Span,
+    /// The same moment by the wall clock at the job's start: it never jumps within a log.
+    pub wall: WallNs,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// The job is about to be launched.
+    JobStart(Box<JobStart>),
+    /// A host is ready for ranks.
+    HostReady {
+        /// Which.
+        node: NodeId,
+        /// What its agent says of itself.
+        hello: Hello,
+    },
+    /// A host cannot do what was asked for.
+    HostRefused {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        why: Refusal,
+    },
+    /// Something of ours was lost on a host.
+    HostLost {
+        /// Which.
+        node: NodeId,
+        /// What.
+        lost: Lost,
+    },
+    /// Nothing runs on a host any more.
+    HostDone {
+        /// Which.
+        node: NodeId,
+        /// Processes that still exist; `None`: nobody could count them.
+        left: Option<u32>,
+        /// The first of them.
+        named: Vec<Leftover>,
+    },
+    /// A rank runs.
+    RankStarted {
+        /// Which.
+        rank: Rank,
+        /// On which host.
+        node: NodeId,
+        /// Its rank there.
+        local_rank: LocalRank,
+        /// Its process id there.
+        pid: u32,
+        /// When it was started, since the job's start.
+        at: Span,
+    },
+    /// A rank could not be started.
+    RankFailed {
+        /// Which.
+        rank: Rank,
+        /// Why.
+        error: SpawnError,
+    },
+    /// A rank ended.
+    RankExited {
+        /// Which.
+        rank: Rank,
+        /// How.
+        status: Status,
+        /// When its agent saw it, since the job's start.
+        at: Span,
+        /// When it was last known to run.
+        alive_at: Span,
+        /// What it used.
+        usage: Usage,
+    },
+    /// What else is known about a rank that failed.
+    RankFacts {
+        /// Which.
+        rank: Rank,
+        /// The facts.
+        facts: Facts,
+    },
+    /// A signal reached rlaunch.
+    Signal {
+        /// Which.
+        sig: Signal,
+        /// What it led to.
+        answer: Answer,
+    },
+    /// The job's ending has begun.
+    Ending {
+        /// Why. A failing rank named here may turn out not to have been the first: `job.end` has the last word.
+        cause: Cause,
+        /// The signal sent to every rank, if one was.
+        sent: Option<Signal>,
+        /// Until SIGKILL follows.
+        grace: Span,
+    },
+    /// Everything of a rank's stdout or stderr was received.
+    StreamEnd {
+        /// Whose.
+        rank: Rank,
+        /// Which.
+        std: Std,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// rlaunch's own stdout or stderr cannot be written any more.
+    SinkLost {
+        /// Which.
+        std: Std,
+        /// errno of the write; `None`: nobody reads it any more (EPIPE).
+        errno: Option<i32>,
+    },
+    /// All output was written, or given up.
+    OutputEnd {
+        /// Bytes received but not written.
+        lost: u64,
+        /// Lines broken because another rank waited.
+        broken: u64,
+    },
+    /// The last record.
+    JobEnd {
+        /// The first cause of the job's end.
+        cause: Cause,
+        /// How rlaunch ends.
+        exit: Ending,
+        /// Processes that still exist; `None`: nobody could count them.
+        left: Option<u32>,
+        /// From the job's start to that of its last rank; `None`: not all of them were started.
+        launch: Option<Span>,
+    },
+}
+
+/// What a job is, told at its start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobStart {
+    /// rlaunch's version.
+    pub version: OsBytes,
+    /// Its name.
+    pub job: JobId,
+    /// The launcher's host.
+    pub host: OsBytes,
+    /// All ranks.
+    pub world_size: u32,
+    /// Its programs, in the order of their ranks.
+    pub apps: Vec<AppLine>,
+    /// The guarantee asked for.
+    pub contain: Contain,
+    /// What a failing rank does to the others.
+    pub on_failure: OnFailure,
+    /// From the request to end until SIGKILL.
+    pub grace: Span,
+    /// The time limit.
+    pub timeout: Option<Span>,
+}
+
+/// One program of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AppLine {
+    /// How many ranks run it.
+    pub procs: u32,
+    /// Program and arguments.
+    pub argv: Vec<OsBytes>,
+    /// Their working directory; `None`: rlaunch's own.
+    pub wdir: Option<OsBytes>,
+    /// Bytes of arguments and environment, as the kernel counts them: what an E2BIG is about.
+    pub bytes: u64,
+    /// Bytes of the longest of these strings.
+    pub longest: u64,
+}
+
+/// What a signal to rlaunch led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It was passed on to the ranks and the job goes on.
+    Forwarded,
+    /// It began the ending, or was noted because an ending was under way.
+    Ended,
+    /// It ended the grace.
+    Killed,
+    /// It made rlaunch leave without waiting.
+    Left,
+    /// It means nothing to rlaunch, or was the echo of the one before.
+    Ignored,
+}

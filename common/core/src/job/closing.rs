@@ -1,0 +1,128 @@
+//! The last steps: count, output, report, exit.
+//!
+//! A job that succeeded or failed by itself waits for its reader as long as cat would: its last words matter most. One that
+//! was told to end, by a signal, by `--timeout` or by a reader that left, does not let a sink that takes nothing hold it for
+//! ever.
+
+use super::notice::{Began, Notice};
+use super::{Cx, JobAction};
+use crate::events::{Cause, What};
+use crate::report::Sentence;
+use crate::time::{Mono, Span};
+
+/// How long output may still be written after the end of the last rank of a job that was told to end.
+pub(super) const PATIENCE: Span = Span::from_secs(2);
+
+/// Which step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// The node has not told what is left.
+    Counting,
+    /// It has; output is being written.
+    Draining {
+        /// What is left.
+        left: Option<u32>,
+    },
+    /// `Finish` was the last action.
+    Finished,
+}
+
+/// The last steps.
+#[derive(Debug)]
+pub(super) struct Closing {
+    step: Step,
+    all_over: bool,
+    /// The job was told to end.
+    told: bool,
+    /// When output is given up.
+    give_up: Option<Mono>,
+    abandoned: bool,
+}
+
+impl Closing {
+    pub(super) const fn new() -> Self {
+        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false }
+    }
+
+    pub(super) fn finished(&self) -> bool {
+        self.step == Step::Finished
+    }
+
+    pub(super) fn began(&mut self, cx: &mut Cx<'_>, began: &Began) {
+        self.told = match began.cause {
+            Cause::Signal(_) | Cause::Timeout(_) | Cause::ReaderClosed(_) => true,
+            Cause::Success | Cause::Rank { .. } | Cause::Spawn { .. } | Cause::Refused { .. } | Cause::Lost { .. } => {
+                false
+            }
+        };
+        self.arm(cx);
+    }
+
+    /// From here only output is waited for: a node whose credit is held back by the sink cannot say that it is done.
+    pub(super) fn all_over(&mut self, cx: &mut Cx<'_>) {
+        self.all_over = true;
+        self.arm(cx);
+    }
+
+    pub(super) fn impatient(&mut self, cx: &mut Cx<'_>, patience: Span) {
+        let at = cx.now + patience;
+        self.give_up = Some(self.give_up.map_or(at, |give_up| give_up.min(at)));
+        self.timeout(cx);
+    }
+
+    pub(super) fn counted(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
+        match self.step {
+            Step::Counting => {}
+            Step::Draining { .. } | Step::Finished => return,
+        }
+        self.step = Step::Draining { left };
+        self.all_over(cx);
+        cx.act(JobAction::DrainOutput);
+    }
+
+    pub(super) fn drained(&mut self, cx: &mut Cx<'_>, lost: u64, broken: u64) {
+        let left = match self.step {
+            Step::Draining { left } => left,
+            // The answer to `AbandonOutput`, while the node has still to tell what is left.
+            Step::Counting | Step::Finished => return,
+        };
+        cx.tell(Notice::Log(What::OutputEnd { lost, broken }));
+        if broken > 0 {
+            cx.act(JobAction::Say(Sentence::LinesBroken(broken)));
+        }
+        if lost > 0 {
+            cx.act(JobAction::Say(Sentence::OutputLost(lost)));
+        }
+        self.finish(cx, left);
+    }
+
+    pub(super) fn leave(&mut self, cx: &mut Cx<'_>) {
+        match self.step {
+            Step::Counting => self.finish(cx, None),
+            Step::Draining { left } => self.finish(cx, left),
+            Step::Finished => {}
+        }
+    }
+
+    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.give_up.is_some_and(|at| at <= cx.now) && !self.abandoned {
+            self.abandoned = true;
+            cx.act(JobAction::AbandonOutput);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.give_up.filter(|_| !self.abandoned)
+    }
+
+    fn arm(&mut self, cx: &Cx<'_>) {
+        if self.told && self.all_over && self.give_up.is_none() {
+            self.give_up = Some(cx.now + PATIENCE);
+        }
+    }
+
+    fn finish(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
+        self.step = Step::Finished;
+        cx.tell(Notice::Close { left });
+    }
+}

@@ -1,0 +1,86 @@
+//! The event log of a job: stamps records, hands them to the driver, and folds them into the closing report.
+
+use super::{Cx, JobAction, Setting};
+use crate::events::{AppLine, Cause, JobStart, Record, What};
+use crate::report::{Report, Sentence};
+use crate::spec::{AppSpec, JobSpec};
+use crate::time::{HostTime, Mono, Span, WallNs};
+use alloc::boxed::Box;
+
+/// The two clocks of a job's records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    start: Mono,
+    wall: WallNs,
+}
+
+impl Clock {
+    /// An agent's time as ours. There is one host, whose clock both read; other hosts will bring an offset and its error.
+    pub(super) const fn ours(at: HostTime) -> Mono {
+        Mono::from_nanos(at.0)
+    }
+    /// Since the job's start.
+    pub(super) const fn since(self, at: Mono) -> Span {
+        at.since(self.start)
+    }
+}
+
+/// The log.
+#[derive(Debug)]
+pub(super) struct Log {
+    clock: Clock,
+    report: Report,
+}
+
+impl Log {
+    pub(super) fn new(start: Mono, wall: WallNs) -> Self {
+        Self { clock: Clock { start, wall }, report: Report::default() }
+    }
+
+    pub(super) const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(super) fn start(&mut self, cx: &mut Cx<'_>, spec: &JobSpec, setting: &Setting) {
+        let start = JobStart {
+            version: setting.version.clone(),
+            job: spec.job,
+            host: setting.host.clone(),
+            world_size: spec.world_size(),
+            apps: spec.apps.iter().map(app_line).collect(),
+            contain: spec.contain,
+            on_failure: spec.on_failure,
+            grace: spec.grace,
+            timeout: spec.timeout,
+        };
+        self.write(cx, What::JobStart(Box::new(start)));
+    }
+
+    pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {
+        let t = self.clock.since(cx.now);
+        let record = Record { t, wall: WallNs(self.clock.wall.0.saturating_add(t.nanos())), what };
+        self.report.add(&record);
+        cx.act(JobAction::Emit(record));
+    }
+
+    /// The last record, the report, and the end of rlaunch.
+    pub(super) fn close(&mut self, cx: &mut Cx<'_>, cause: Cause, left: Option<u32>) {
+        let exit = cause.exit();
+        let launch = self.report.launch();
+        self.write(cx, What::JobEnd { cause, exit, left, launch });
+        cx.act(JobAction::Say(Sentence::Report(Box::new(core::mem::take(&mut self.report)))));
+        cx.act(JobAction::Finish(exit));
+    }
+}
+
+fn app_line(app: &AppSpec) -> AppLine {
+    // The kernel counts each string with its NUL.
+    let sizes = app.base.argv.iter().chain(&app.base.env).map(|text| text.len() as u64 + 1);
+    AppLine {
+        procs: app.procs,
+        argv: app.base.argv.clone(),
+        wdir: app.base.wdir.clone(),
+        bytes: sizes.clone().sum(),
+        longest: sizes.max().unwrap_or(0),
+    }
+}

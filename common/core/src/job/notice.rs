@@ -1,0 +1,72 @@
+//! What the sub-machines of a job tell each other.
+
+use crate::events::{Cause, What};
+use crate::id::Rank;
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::time::{Mono, Span};
+
+/// Something that another sub-machine has to know.
+#[derive(Debug)]
+pub(super) enum Notice {
+    /// To be written to the event log.
+    Log(What),
+    /// The job has to end, for this reason. The first one wins.
+    End(Cause),
+    /// A rank ended with something else than exit 0.
+    Failed(Failure),
+    /// A failed rank wrote why into its TORCHELASTIC_ERROR_FILE.
+    Explained {
+        /// Which.
+        rank: Rank,
+    },
+    /// This signal was passed on to all ranks while the job goes on.
+    Forwarded(Signal),
+    /// The ending has begun.
+    Began(Began),
+    /// SIGKILL was sent to everything before the grace was over.
+    Killed,
+    /// No rank is left to wait for.
+    AllOver,
+    /// The user asks to end while only output is waited for: after this it is given up.
+    Impatient {
+        /// How long it may still take.
+        patience: Span,
+    },
+    /// The node has told what is left; `None`: nobody can tell.
+    Counted {
+        /// Processes that still exist.
+        left: Option<u32>,
+    },
+    /// The user wants rlaunch to leave without waiting for anything.
+    Leave,
+    /// Everything is known and written: say it and finish.
+    Close {
+        /// Processes that still exist.
+        left: Option<u32>,
+    },
+}
+
+/// The end of a rank that counts as a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Failure {
+    /// Which.
+    pub(super) rank: Rank,
+    /// How.
+    pub(super) status: Status,
+    /// When it was seen.
+    pub(super) at: Mono,
+    /// When it was last known to run.
+    pub(super) alive_at: Mono,
+}
+
+/// The beginning of the ending.
+#[derive(Clone, Debug)]
+pub(super) struct Began {
+    /// Why.
+    pub(super) cause: Cause,
+    /// When.
+    pub(super) at: Mono,
+    /// When SIGKILL follows; `None`: it was sent.
+    pub(super) kill_at: Option<Mono>,
+}

@@ -1,0 +1,59 @@
+//! What the job has to know of its output: streams that ended, and a stdout or stderr that cannot be written any more.
+
+use super::notice::Notice;
+use super::procs::rank_of;
+use super::{Cx, JobAction};
+use crate::events::{Cause, What};
+use crate::id::{Std, StreamId};
+use crate::report::Sentence;
+
+/// The output.
+#[derive(Debug)]
+pub(super) struct Output {
+    ending: bool,
+    lost: [bool; 3],
+}
+
+impl Output {
+    pub(super) const fn new() -> Self {
+        Self { ending: false, lost: [false; 3] }
+    }
+
+    pub(super) fn began(&mut self) {
+        self.ending = true;
+    }
+
+    pub(super) fn stream_end(&self, cx: &mut Cx<'_>, stream: StreamId, total: u64) {
+        cx.tell(Notice::Log(What::StreamEnd { rank: rank_of(stream.proc()), std: stream.std(), total }));
+    }
+
+    /// The job ends like a program whose reader has gone. Where it is ending anyway, that is not worth a line.
+    pub(super) fn reader_closed(&mut self, cx: &mut Cx<'_>, std: Std) {
+        if self.is_lost_now(std) {
+            if !self.ending {
+                cx.act(JobAction::Say(Sentence::ReaderClosed(std)));
+            }
+            cx.tell(Notice::Log(What::SinkLost { std, errno: None }));
+            cx.tell(Notice::End(Cause::ReaderClosed(std)));
+        }
+    }
+
+    /// A full disk costs the output, not the job.
+    pub(super) fn sink_failed(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32) {
+        if self.is_lost_now(std) {
+            cx.act(JobAction::Say(Sentence::SinkFailed { std, errno }));
+            cx.tell(Notice::Log(What::SinkLost { std, errno: Some(errno) }));
+        }
+    }
+
+    /// Marks a sink as lost; `false` if it was.
+    fn is_lost_now(&mut self, std: Std) -> bool {
+        let [input, out, err] = &mut self.lost;
+        let lost = match std {
+            Std::In => input,
+            Std::Out => out,
+            Std::Err => err,
+        };
+        !core::mem::replace(lost, true)
+    }
+}

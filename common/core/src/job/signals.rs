@@ -1,0 +1,111 @@
+//! What a signal to rlaunch does: docs/signals.md is this file as a table.
+//!
+//! INT, TERM, HUP and QUIT end the job: the first is passed on and starts the grace, the second is SIGKILL for everything, the
+//! third makes rlaunch leave and the guardian finish. USR1 and USR2 are passed on and the job goes on.
+
+use super::closing::PATIENCE;
+use super::notice::{Began, Notice};
+use super::{Cx, JobAction, NODE};
+use crate::events::{Answer, Cause, What};
+use crate::report::Sentence;
+use crate::signal::Signal;
+use crate::time::{Mono, Span};
+use crate::wire::to_node::ToNode;
+
+/// The same signal again within this time is an echo, not an escalation: timeout(1) signals its child and then the child's
+/// group, and a terminal's Ctrl-C may arrive both from it and from a wrapper that passes it on. Fingers are slower.
+const ECHO: Span = Span::from_millis(50);
+
+/// What the ranks are doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// They run.
+    Running,
+    /// The job is ending; SIGKILL follows then, or was sent.
+    Ending(Option<Mono>),
+    /// All are gone; output is written, descendants linger.
+    Over,
+}
+
+/// The user's signals.
+#[derive(Debug)]
+pub(super) struct Signals {
+    phase: Phase,
+    heard: u32,
+    last: Option<(Signal, Mono)>,
+}
+
+impl Signals {
+    pub(super) const fn new() -> Self {
+        Self { phase: Phase::Running, heard: 0, last: None }
+    }
+
+    pub(super) fn on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        let answer = match sig {
+            Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => self.ends(cx, sig),
+            Signal::USR1 | Signal::USR2 => {
+                cx.act(JobAction::Send { node: NODE, msg: ToNode::Signal { sig } });
+                cx.tell(Notice::Forwarded(sig));
+                Answer::Forwarded
+            }
+            _ => Answer::Ignored,
+        };
+        cx.tell(Notice::Log(What::Signal { sig, answer }));
+    }
+
+    fn ends(&mut self, cx: &mut Cx<'_>, sig: Signal) -> Answer {
+        if self.last.is_some_and(|(last, at)| last == sig && cx.now.since(at) < ECHO) {
+            return Answer::Ignored;
+        }
+        self.last = Some((sig, cx.now));
+        self.heard = self.heard.saturating_add(1);
+        match self.heard {
+            1 => {
+                self.first(cx, sig);
+                Answer::Ended
+            }
+            2 => {
+                cx.act(JobAction::Send { node: NODE, msg: ToNode::Kill });
+                cx.act(JobAction::Say(Sentence::Killing { sig }));
+                cx.tell(Notice::Killed);
+                if self.phase == Phase::Over {
+                    cx.tell(Notice::Impatient { patience: Span::ZERO });
+                }
+                Answer::Killed
+            }
+            _ => {
+                cx.act(JobAction::Say(Sentence::Leaving { sig }));
+                cx.tell(Notice::Leave);
+                Answer::Left
+            }
+        }
+    }
+
+    /// The first one never kills, also where the job is ending for another reason: nobody was told yet that it would.
+    fn first(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        match self.phase {
+            // The countdown is said by `ending`, which knows the grace.
+            Phase::Running => cx.tell(Notice::End(Cause::Signal(sig))),
+            Phase::Ending(kill_at) => {
+                let kill_in = kill_at.map(|at| at.since(cx.now));
+                cx.act(JobAction::Say(Sentence::Ending { sig, kill_in }));
+            }
+            Phase::Over => {
+                cx.act(JobAction::Say(Sentence::Unwritten { sig, patience: PATIENCE }));
+                cx.tell(Notice::End(Cause::Signal(sig)));
+                cx.tell(Notice::Impatient { patience: PATIENCE });
+            }
+        }
+    }
+
+    pub(super) fn began(&mut self, began: &Began) {
+        match self.phase {
+            Phase::Running | Phase::Ending(_) => self.phase = Phase::Ending(began.kill_at),
+            Phase::Over => {}
+        }
+    }
+
+    pub(super) fn all_over(&mut self) {
+        self.phase = Phase::Over;
+    }
+}

@@ -1,0 +1,131 @@
+use super::*;
+
+fn end(sig: Signal) -> ToNode {
+    ToNode::End { sig, grace: Span::from_secs(5) }
+}
+
+#[test]
+fn success() {
+    let mut s = Script::running(&spec(2));
+    s.now = 50;
+    s.exits(0, exit(0), (1, 40)).exits(1, exit(0), (1, 50));
+    assert_eq!((s.drains, s.finished), (0, None), "only the node knows whether descendants go on");
+    s.done();
+    assert_eq!((s.drains, s.finished), (1, None), "output first");
+    s.drained();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+    assert_eq!(s.sent, []);
+    let report = s.last_report();
+    assert_eq!((report.left, report.began), (Some(0), None));
+    assert_eq!(report.end.unwrap().launch, Some(Span::from_millis(1)));
+}
+
+#[test]
+fn the_first_failure_ends_the_job() {
+    let mut s = Script::running(&spec(3));
+    s.now = 20;
+    s.exits(2, exit(3), (1, 20));
+    assert_eq!(s.sent, [end(Signal::TERM)]);
+    s.now = 22;
+    s.exits(0, killed(Signal::TERM), (20, 21)).exits(1, killed(Signal::KILL), (20, 22));
+    let report = s.report();
+    assert_eq!(s.finished, Some(Ending::Code(3)));
+    let others: Vec<_> = report.others().into_iter().map(|g| (g.became, g.ranks[0].get(), g.after.millis())).collect();
+    assert_eq!(others, [(Became::Stopped(Signal::TERM), 0, 1), (Became::Killed, 1, 2)]);
+}
+
+#[test]
+fn a_rank_killed_by_a_signal_gives_128_plus_it() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, crash(), (0, 0)).report();
+    assert_eq!(s.finished, Some(Ending::Code(139)));
+}
+
+#[test]
+fn on_failure_continue_lets_the_others_go_on() {
+    let mut s = Script::running(&JobSpec { on_failure: OnFailure::Continue, ..spec(3) });
+    s.now = 90;
+    s.exits(1, exit(4), (1, 20)).exits(0, exit(5), (1, 30));
+    assert_eq!(s.sent, []);
+    assert_eq!(s.said, [Sentence::GoesOn { rank: Rank::new(1), status: exit(4) }], "one line, not one per rank");
+    s.exits(2, exit(0), (1, 90));
+    let report = s.report();
+    assert_eq!(s.finished, Some(Ending::Code(4)), "the first failure's");
+    assert_eq!(report.others()[0].became, Became::Failed(exit(5)));
+}
+
+#[test]
+fn a_failed_start_rolls_the_launch_back() {
+    for (on_failure, step, errno, code) in [
+        (OnFailure::Kill, SpawnStep::Exec, 2, 127),
+        (OnFailure::Continue, SpawnStep::Exec, 13, 126),
+        (OnFailure::Kill, SpawnStep::Clone, 11, 125),
+    ] {
+        let mut s = Script::new(&JobSpec { on_failure, ..spec(2) });
+        s.hello();
+        s.sent.clear();
+        let error = SpawnError { step, errno, path: OsBytes::from("./tran") };
+        s.hears(ToRoot::SpawnFailed { proc: ProcId::new(1), error });
+        assert_eq!(s.sent, [ToNode::Kill], "no grace for an incomplete job");
+        s.report();
+        assert_eq!(s.finished, Some(Ending::Code(code)));
+    }
+}
+
+#[test]
+fn refused() {
+    let mut s = Script::new(&spec(2));
+    s.hears(ToRoot::Refused(Refusal::NoPort)).report();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    assert_eq!(s.cause(), Cause::Refused { node: NODE, why: Refusal::NoPort });
+}
+
+#[test]
+fn timeout() {
+    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    s.wait(9_999);
+    assert_eq!(s.sent, []);
+    s.wait(1);
+    assert_eq!(s.sent, [end(Signal::TERM)]);
+    s.exits(0, killed(Signal::TERM), (9_000, 10_001)).report();
+    assert_eq!(s.finished, Some(Ending::Code(124)));
+}
+
+#[test]
+fn nothing_after_the_beginning_of_the_ending_changes_it() {
+    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(3) });
+    s.wait(10_000);
+    s.signal(Signal::INT).exits(0, crash(), (1, 9_000)).exits(1, exit(9), (1, 10_500));
+    s.event(JobEvent::ReaderClosed(Std::Out)).hears(ToRoot::InitLost).exits(2, exit(0), (1, 10_600)).report();
+    assert_eq!(s.finished, Some(Ending::Code(124)));
+}
+
+#[test]
+fn closed_reader() {
+    let mut s = Script::running(&spec(1));
+    s.event(JobEvent::ReaderClosed(Std::Out)).event(JobEvent::ReaderClosed(Std::Out));
+    assert_eq!(s.sent, [end(Signal::TERM)]);
+    assert_eq!(s.said, [Sentence::ReaderClosed(Std::Out)], "one line");
+    s.exits(0, killed(Signal::TERM), (0, 1)).report();
+    assert_eq!(s.finished, Some(Ending::Signal(Signal::PIPE)));
+}
+
+#[test]
+fn a_reader_may_leave_after_the_last_rank() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(0), (0, 0)).done().event(JobEvent::ReaderClosed(Std::Out)).drained();
+    assert_eq!(s.finished.map(Ending::shell_code), Some(141));
+}
+
+#[test]
+fn a_failed_sink_is_noted_once_and_costs_only_output() {
+    let mut s = Script::running(&spec(1));
+    for _ in 0..2 {
+        s.event(JobEvent::SinkFailed { std: Std::Out, errno: 28 });
+    }
+    assert_eq!(s.said, [Sentence::SinkFailed { std: Std::Out, errno: 28 }]);
+    s.exits(0, exit(0), (0, 0)).done().event(JobEvent::OutputDrained { lost: 9, broken: 2 });
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+    assert_eq!(s.said[1..3], [Sentence::LinesBroken(2), Sentence::OutputLost(9)]);
+    assert_eq!(s.last_report().lost, 9);
+}

@@ -1,0 +1,178 @@
+//! A scripted node on a clock that only the test moves.
+
+use super::*;
+use crate::id::JobId;
+use crate::report::Report;
+use crate::spec::{AppBase, AppSpec, Contain, JobSpec, StdinPlan, Tier};
+use crate::wire::capped::Capped;
+use crate::wire::codec;
+use crate::wire::to_root::{Exited, Hello, Started, Usage};
+use alloc::boxed::Box;
+
+/// The job starts at this reading of the clock, in ms.
+pub(super) const START: u64 = 1000;
+
+pub(super) fn spec(ranks: u32) -> JobSpec {
+    let base = AppBase { argv: vec![OsBytes::from("./train")], env: vec![], pinned: vec![], wdir: None };
+    JobSpec {
+        job: JobId([7; 16]),
+        apps: vec![AppSpec { procs: ranks, base }],
+        contain: Contain::Auto,
+        on_failure: OnFailure::Kill,
+        grace: Span::from_secs(5),
+        timeout: None,
+        label: None,
+        stdin: StdinPlan::Rank0,
+    }
+}
+
+pub(super) fn exit(code: u8) -> Status {
+    Status::Exited(code)
+}
+pub(super) fn crash() -> Status {
+    Status::Signaled { sig: Signal::SEGV, core: false }
+}
+pub(super) fn killed(sig: Signal) -> Status {
+    Status::Signaled { sig, core: false }
+}
+
+pub(super) struct Script {
+    job: Job,
+    /// Milliseconds since the job's start.
+    pub(super) now: u64,
+    pub(super) sent: Vec<ToNode>,
+    pub(super) said: Vec<Sentence>,
+    pub(super) log: Vec<What>,
+    pub(super) drains: u32,
+    pub(super) abandoned: bool,
+    pub(super) finished: Option<Ending>,
+}
+
+impl Script {
+    /// A job whose first messages were sent; the node has not answered.
+    pub(super) fn new(spec: &JobSpec) -> Self {
+        let job = Job::new(Self::at(0), WallNs(5_000_000_000), spec, &Setting::default());
+        let mut script =
+            Self { job, now: 0, sent: vec![], said: vec![], log: vec![], drains: 0, abandoned: false, finished: None };
+        script.collect();
+        script
+    }
+
+    /// All ranks run; what was sent until then is forgotten.
+    pub(super) fn running(spec: &JobSpec) -> Self {
+        let mut script = Self::new(spec);
+        script.hello();
+        let started = (0..spec.world_size()).map(|n| Started {
+            proc: ProcId::new(n),
+            pid: 100 + n,
+            at: Self::at(u64::from(n)).host_time(),
+        });
+        for procs in Capped::chunks(started) {
+            script.hears(ToRoot::Started { procs });
+        }
+        script.sent.clear();
+        script
+    }
+
+    fn at(ms: u64) -> Mono {
+        Mono::from_nanos((START + ms) * 1_000_000)
+    }
+
+    pub(super) fn event(&mut self, event: JobEvent) -> &mut Self {
+        self.job.handle(Self::at(self.now), event);
+        self.collect();
+        self
+    }
+
+    /// A message, through the real codec.
+    pub(super) fn hears(&mut self, msg: ToRoot) -> &mut Self {
+        let msg = codec::decode(&codec::encode(&msg)).unwrap();
+        self.event(JobEvent::Message { node: NODE, msg })
+    }
+
+    pub(super) fn hello(&mut self) -> &mut Self {
+        self.hears(ToRoot::Hello(Hello {
+            tier: Tier::T1,
+            note: OsBytes::default(),
+            master_port: 20_000,
+            port_reserved: true,
+            agent: 50,
+            init: Some(51),
+        }))
+    }
+
+    /// A rank ended between two times, in ms since the job's start.
+    pub(super) fn exits(&mut self, rank: u32, status: Status, between: (u64, u64)) -> &mut Self {
+        let (alive_at, at) = between;
+        self.hears(ToRoot::Exited(Exited {
+            proc: ProcId::new(rank),
+            status,
+            at: Self::at(at).host_time(),
+            alive_at: Self::at(alive_at).host_time(),
+            usage: Usage::default(),
+        }))
+    }
+
+    pub(super) fn done(&mut self) -> &mut Self {
+        self.hears(ToRoot::Done { left: 0, named: Capped::default() })
+    }
+
+    pub(super) fn drained(&mut self) -> &mut Self {
+        self.event(JobEvent::OutputDrained { lost: 0, broken: 0 })
+    }
+
+    pub(super) fn signal(&mut self, sig: Signal) -> &mut Self {
+        self.event(JobEvent::Signal(sig))
+    }
+
+    /// Lets time pass, calling the machine when it asks for it.
+    pub(super) fn wait(&mut self, ms: u64) -> &mut Self {
+        let end = self.now + ms;
+        while let Some(due) = self.job.poll_timeout() {
+            let due = (due.nanos().div_ceil(1_000_000)).saturating_sub(START);
+            if due > end {
+                break;
+            }
+            self.now = self.now.max(due);
+            self.job.handle_timeout(Self::at(self.now));
+            self.collect();
+            assert!(
+                self.job.poll_timeout().is_none_or(|next| next > Self::at(self.now)),
+                "a timeout that is due stays due"
+            );
+        }
+        self.now = end;
+        self
+    }
+
+    fn collect(&mut self) {
+        while let Some(action) = self.job.poll_action() {
+            assert!(self.finished.is_none(), "{action:?} after Finish");
+            match action {
+                JobAction::Send { msg, .. } => self.sent.push(codec::decode(&codec::encode(&msg)).unwrap()),
+                JobAction::Emit(record) => self.log.push(record.what),
+                JobAction::Say(sentence) => self.said.push(sentence),
+                JobAction::DrainOutput => self.drains += 1,
+                JobAction::AbandonOutput => self.abandoned = true,
+                JobAction::Finish(ending) => self.finished = Some(ending),
+            }
+        }
+    }
+
+    /// The node says that nothing is left, output is written: the closing report.
+    pub(super) fn report(&mut self) -> Box<Report> {
+        self.done().drained();
+        self.last_report()
+    }
+
+    pub(super) fn last_report(&self) -> Box<Report> {
+        match self.said.last() {
+            Some(Sentence::Report(report)) => report.clone(),
+            other => panic!("the last sentence is {other:?}"),
+        }
+    }
+
+    pub(super) fn cause(&self) -> Cause {
+        self.last_report().end.unwrap().cause
+    }
+}

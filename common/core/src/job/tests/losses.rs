@@ -1,0 +1,109 @@
+use super::*;
+
+fn closed(s: &mut Script) -> &mut Script {
+    s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof })
+}
+fn record(s: &mut Script, left: u32) -> &mut Script {
+    let leftover = Leftover { pid: 9, comm: OsBytes::from("cat"), wchan: OsBytes::from("vfio_release") };
+    let named = (0..left).map(|_| leftover.clone()).collect();
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left, named } })
+}
+const AGENT: Cause = Cause::Lost { node: NODE, lost: Lost::Agent(CloseReason::Eof) };
+
+#[test]
+fn the_guardian_counts_for_a_lost_agent() {
+    let mut s = Script::running(&spec(2));
+    closed(&mut s);
+    assert_eq!((s.drains, s.finished), (0, None), "the count is on its way");
+    record(&mut s, 1).drained();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    assert_eq!(s.cause(), AGENT);
+    let report = s.last_report();
+    assert_eq!((report.left, report.named[0].pid), (Some(1), 9));
+    assert_eq!(report.others()[0].became, Became::Unheard);
+}
+
+#[test]
+fn a_record_may_overtake_the_end_of_the_edge() {
+    let mut s = Script::running(&spec(2));
+    record(&mut s, 0);
+    closed(&mut s).drained();
+    assert_eq!((s.cause(), s.last_report().left), (AGENT, Some(0)));
+}
+
+#[test]
+fn nobody_counts_if_both_are_lost() {
+    let mut s = Script::running(&spec(1));
+    closed(&mut s);
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
+}
+
+#[test]
+fn both_lost_in_the_other_order() {
+    let mut s = Script::running(&spec(1));
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent });
+    assert_eq!(s.drains, 0, "the agent can still count");
+    closed(&mut s).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
+}
+
+#[test]
+fn a_guardian_that_does_not_count_is_waited_for_five_seconds() {
+    let mut s = Script::running(&spec(1));
+    closed(&mut s).wait(4_999);
+    assert_eq!(s.drains, 0);
+    s.wait(1).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
+}
+
+#[test]
+fn the_agent_tells_of_its_guardian() {
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 1)).report();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Guardian });
+}
+
+#[test]
+fn init_takes_the_ranks_along() {
+    let mut s = Script::running(&spec(2));
+    s.now = 10;
+    s.hears(ToRoot::InitLost).exits(0, killed(Signal::KILL), (0, 9)).exits(1, killed(Signal::KILL), (0, 11)).report();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Init });
+    assert_eq!(s.last_report().others()[0].became, Became::TakenAlong);
+}
+
+#[test]
+fn an_interrupt_that_came_first_keeps_its_code() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::TERM);
+    record(closed(&mut s), 0).drained();
+    assert_eq!(s.finished, Some(Ending::Signal(Signal::TERM)));
+}
+
+#[test]
+fn an_agent_that_is_done_before_its_ranks_is_lost() {
+    let mut s = Script::running(&spec(1));
+    s.report();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::AgentEarly });
+}
+
+#[test]
+fn an_agent_that_does_not_answer_the_end_is_left_to_the_guardian() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(14_999);
+    assert_eq!(s.drains, 0);
+    s.wait(1).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Signal(Signal::INT)), None));
+}
+
+#[test]
+fn the_edge_may_end_after_done() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(0), (0, 0)).done();
+    closed(&mut s).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(0)), Some(0)));
+}

@@ -1,0 +1,110 @@
+use super::*;
+use crate::spec::AppBase;
+
+fn starts(s: &Script) -> Vec<Option<u16>> {
+    s.sent
+        .iter()
+        .filter_map(|m| match m {
+            ToNode::Start(start) => Some(start.master_port),
+            ToNode::App { .. } | ToNode::Spawn { .. } | ToNode::Signal { .. } | ToNode::End { .. } | ToNode::Kill => {
+                None
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn start_comes_first_then_programs_then_ranks() {
+    let mut spec = spec(2);
+    let mut second = spec.apps[0].clone();
+    second.procs = 1;
+    second.base.argv.push(OsBytes::from(&b"\xff"[..]));
+    spec.apps.push(second.clone());
+    let s = Script::new(&spec);
+    let ToNode::Start(start) = &s.sent[0] else { panic!("{:?}", s.sent[0]) };
+    assert_eq!((start.sole, start.world_size, start.local_size, start.nodes), (true, 3, 3, 1));
+    assert_eq!((&*start.master_addr, start.master_port), (&b"127.0.0.1"[..], None));
+    let ToNode::App { app, last: true, part } = &s.sent[2] else { panic!("{:?}", s.sent[2]) };
+    assert_eq!((app.get(), postcard::from_bytes::<AppBase>(part).unwrap()), (1, second.base));
+    let ToNode::Spawn { procs, last: true } = &s.sent[3] else { panic!("{:?}", s.sent[3]) };
+    let ranks: Vec<_> = procs.iter().map(|d| (d.rank.get(), d.app.get(), d.local_rank.get(), d.stdin)).collect();
+    assert_eq!(ranks, [(0, 0, 0, true), (1, 0, 1, false), (2, 1, 2, false)]);
+}
+
+#[test]
+fn what_is_big_travels_in_parts() {
+    let mut spec = spec(u32::try_from(SPAWN_BATCH).unwrap() + 1);
+    spec.apps[0].base.env.push(OsBytes::new(vec![b'x'; 600 << 10]));
+    let s = Script::new(&spec);
+    let mut bytes = Vec::new();
+    let mut lasts = Vec::new();
+    for msg in &s.sent {
+        match msg {
+            ToNode::App { part, last, .. } => {
+                bytes.extend_from_slice(part);
+                lasts.push(*last);
+            }
+            ToNode::Spawn { last, .. } => lasts.push(*last),
+            ToNode::Start(_) | ToNode::Signal { .. } | ToNode::End { .. } | ToNode::Kill => {}
+        }
+    }
+    assert_eq!(lasts, [false, false, true, false, true]);
+    assert_eq!(postcard::from_bytes::<AppBase>(&bytes).unwrap(), spec.apps[0].base);
+}
+
+#[test]
+fn a_pinned_port_is_used_if_it_is_one() {
+    for (value, expected) in [("5000", Some(5000)), ("0", None), ("70000", None), ("port", None)] {
+        let mut spec = spec(1);
+        spec.apps[0].base.env = vec![OsBytes::from("MASTER_PORT=1"), OsBytes::from("MASTER_PORT=")];
+        spec.apps[0].base.env[1] = OsBytes::from(alloc::format!("MASTER_PORT={value}"));
+        assert_eq!(starts(&Script::new(&spec)), [None], "inherited, not asked for");
+        spec.apps[0].base.pinned = vec![OsBytes::from("MASTER_PORT")];
+        assert_eq!(starts(&Script::new(&spec)), [expected], "{value}");
+    }
+}
+
+#[test]
+fn notes_of_the_node_are_said() {
+    let mut s = Script::new(&spec(1));
+    let note = OsBytes::from("no user namespace");
+    let hello = crate::wire::to_root::Hello {
+        tier: crate::spec::Tier::T3,
+        note: note.clone(),
+        master_port: 40_000,
+        port_reserved: false,
+        agent: 1,
+        init: None,
+    };
+    s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello));
+    let tier = Sentence::Tier { tier: crate::spec::Tier::T3, note };
+    assert_eq!(s.said, [Sentence::PortUnreserved { port: 40_000 }, tier]);
+}
+
+#[test]
+fn the_log_tells_the_whole_launch() {
+    let mut s = Script::running(&spec(1));
+    s.now = 7;
+    s.event(JobEvent::StreamEnd { stream: StreamId::of(ProcId::new(0), Std::Out), total: 12 });
+    s.exits(0, exit(0), (0, 7)).report();
+    let text: alloc::string::String = s
+        .log
+        .iter()
+        .map(|what| crate::events::line(&crate::events::Record { t: Span::ZERO, wall: WallNs(0), what: what.clone() }))
+        .collect();
+    let names: Vec<_> = text.lines().map(|l| l.split('"').nth(9).unwrap()).collect();
+    let expected =
+        ["job.start", "host.ready", "rank.started", "stream.end", "rank.exited", "host.done", "output.end", "job.end"];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn messages_out_of_order_change_nothing() {
+    let mut s = Script::running(&spec(1));
+    s.exits(9, exit(1), (0, 0)).exits(0, exit(0), (0, 0)).exits(0, exit(9), (0, 0));
+    s.hears(ToRoot::Postmortem { proc: ProcId::new(9), facts: Facts::default() });
+    s.event(JobEvent::OutputDrained { lost: 0, broken: 0 }).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+    // After the end nothing is heard any more.
+    s.signal(Signal::INT).done().wait(60_000);
+}

@@ -1,0 +1,95 @@
+use super::*;
+
+fn first(s: &mut Script) -> u32 {
+    s.report();
+    match s.cause() {
+        Cause::Rank { rank, .. } => rank.get(),
+        other @ (Cause::Success
+        | Cause::Spawn { .. }
+        | Cause::Refused { .. }
+        | Cause::Signal(_)
+        | Cause::Timeout(_)
+        | Cause::ReaderClosed(_)
+        | Cause::Lost { .. }) => panic!("{other:?}"),
+    }
+}
+
+fn explains(s: &mut Script, rank: u32) {
+    let facts = Facts { error_file: Some(OsBytes::from("{}")), ..Facts::default() };
+    s.hears(ToRoot::Postmortem { proc: ProcId::new(rank), facts });
+}
+
+#[test]
+fn the_earliest_is_first_however_late_it_is_reported() {
+    let mut s = Script::running(&spec(3));
+    s.now = 30;
+    s.exits(1, exit(1), (20, 25));
+    s.exits(2, exit(7), (10, 15)).exits(0, killed(Signal::TERM), (25, 31));
+    assert_eq!(first(&mut s), 2);
+    assert_eq!(s.finished, Some(Ending::Code(7)), "the code follows the verdict");
+}
+
+#[test]
+fn what_we_ended_is_never_first() {
+    let mut s = Script::running(&spec(3));
+    s.now = 30;
+    s.exits(1, exit(1), (20, 29));
+    s.exits(2, crash(), (10, 31)).exits(0, killed(Signal::TERM), (10, 30));
+    assert_eq!(first(&mut s), 1);
+}
+
+#[test]
+fn of_ends_in_one_instant_a_crash_is_first() {
+    let mut s = Script::running(&spec(3));
+    s.now = 30;
+    s.exits(0, exit(1), (10, 20)).exits(1, crash(), (10, 20)).exits(2, exit(1), (10, 20));
+    explains(&mut s, 2);
+    assert_eq!(first(&mut s), 1);
+    assert_eq!(s.finished, Some(Ending::Code(139)));
+}
+
+#[test]
+fn a_crash_is_first_only_where_times_leave_it_open() {
+    for (between, expected) in [((20, 22), 0), ((19, 22), 1)] {
+        let mut s = Script::running(&spec(2));
+        s.now = 30;
+        s.exits(0, exit(1), (10, 20)).exits(1, crash(), between);
+        assert_eq!(first(&mut s), expected);
+    }
+}
+
+#[test]
+fn then_one_that_wrote_why() {
+    let mut s = Script::running(&spec(3));
+    s.now = 30;
+    s.exits(0, exit(1), (10, 20)).exits(1, exit(2), (10, 20)).exits(2, exit(3), (10, 21));
+    explains(&mut s, 2);
+    assert_eq!(first(&mut s), 2);
+}
+
+#[test]
+fn then_the_earlier_then_the_lower() {
+    let mut s = Script::running(&spec(3));
+    s.now = 30;
+    s.exits(2, exit(3), (10, 21)).exits(1, exit(2), (10, 20)).exits(0, exit(1), (10, 20));
+    assert_eq!(first(&mut s), 0);
+}
+
+#[test]
+fn a_signal_that_we_passed_on_is_not_unexpected() {
+    let mut s = Script::running(&spec(2));
+    s.now = 30;
+    s.signal(Signal::USR1).exits(1, killed(Signal::USR1), (10, 20)).exits(0, exit(1), (10, 20));
+    assert_eq!(first(&mut s), 0);
+}
+
+#[test]
+fn facts_are_kept_of_ranks_that_failed_by_themselves() {
+    let mut s = Script::running(&spec(2));
+    s.now = 30;
+    s.exits(0, exit(1), (10, 20)).exits(1, killed(Signal::TERM), (10, 31));
+    explains(&mut s, 0);
+    explains(&mut s, 1);
+    let report = s.report();
+    assert_eq!(report.facts.keys().map(|r| r.get()).collect::<Vec<_>>(), [0]);
+}

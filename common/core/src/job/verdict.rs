@@ -1,0 +1,90 @@
+//! Which rank failed first: the root cause that rlaunch reports and whose exit code it takes.
+//!
+//! Messages arrive in the order in which an agent saw things; what happened first is decided by times. A rank's end lies
+//! between the moment when it was last known to run and the moment when it was seen to have ended. Where such intervals
+//! overlap, nobody can tell which rank was first, and the one that explains most is named: one killed by a signal that we
+//! did not send (a crash makes its peers fail, not the other way round), then one that wrote down why, then any other.
+//!
+//! Ranks that ended only because we ended the job are never the cause.
+
+use super::notice::{Began, Failure};
+use crate::events::Cause;
+use crate::id::Rank;
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::time::Mono;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// The evidence.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    failures: Vec<Failure>,
+    /// Ranks that wrote why they failed.
+    explained: BTreeSet<Rank>,
+    /// Signals that we passed on while the job went on.
+    forwarded: BTreeSet<Signal>,
+    began: Option<(Cause, Mono)>,
+}
+
+impl Verdict {
+    pub(super) const fn new() -> Self {
+        Self { failures: Vec::new(), explained: BTreeSet::new(), forwarded: BTreeSet::new(), began: None }
+    }
+
+    /// A rank failed. What was only seen after the ending began may be the work of our own signal and is no evidence; what
+    /// was seen before is, however late the message comes.
+    pub(super) fn failed(&mut self, failure: Failure) {
+        let ours = self.began.as_ref().is_some_and(|(_, began)| failure.at >= *began);
+        if !ours {
+            self.failures.push(failure);
+        }
+    }
+
+    pub(super) fn explained(&mut self, rank: Rank) {
+        self.explained.insert(rank);
+    }
+
+    pub(super) fn forwarded(&mut self, sig: Signal) {
+        self.forwarded.insert(sig);
+    }
+
+    pub(super) fn began(&mut self, began: &Began) {
+        self.began = Some((began.cause.clone(), began.at));
+    }
+
+    /// The first cause, as far as it is known now.
+    pub(super) fn cause(&self) -> Cause {
+        let root = || self.root().map(|Failure { rank, status, .. }| Cause::Rank { rank, status });
+        match &self.began {
+            Some((named @ Cause::Rank { .. }, _)) => root().unwrap_or_else(|| named.clone()),
+            Some((
+                cause @ (Cause::Success
+                | Cause::Spawn { .. }
+                | Cause::Refused { .. }
+                | Cause::Signal(_)
+                | Cause::Timeout(_)
+                | Cause::ReaderClosed(_)
+                | Cause::Lost { .. }),
+                _,
+            )) => cause.clone(),
+            None => root().unwrap_or(Cause::Success),
+        }
+    }
+
+    fn root(&self) -> Option<Failure> {
+        let first_seen = self.failures.iter().map(|failure| failure.at).min()?;
+        // Whoever still ran when the first one had ended was not the first.
+        let maybe_first = |f: &&Failure| f.alive_at < first_seen || f.at == first_seen;
+        self.failures.iter().filter(maybe_first).min_by_key(|f| (self.weight(f), f.at, f.rank)).copied()
+    }
+
+    /// Smaller explains more.
+    fn weight(&self, failure: &Failure) -> u8 {
+        match failure.status {
+            Status::Signaled { sig, .. } if !self.forwarded.contains(&sig) => 0,
+            Status::Signaled { .. } | Status::Exited(_) | Status::Lost if self.explained.contains(&failure.rank) => 1,
+            Status::Signaled { .. } | Status::Exited(_) | Status::Lost => 2,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! From a rank's numbers to everything needed to start it.
+
+use super::{ExecSpec, Ground};
+use crate::env::{self, Block, Host, Seat};
+use crate::id::ProcId;
+use crate::os_bytes::OsBytes;
+use crate::spec::AppBase;
+use crate::wire::to_node::{Delta, Start};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+
+/// A program that is complete, and the variables that its ranks on this host share once they are known.
+pub(super) struct Program {
+    base: Arc<AppBase>,
+    shared: Option<Arc<Block>>,
+}
+
+impl Program {
+    pub(super) fn new(base: Arc<AppBase>) -> Self {
+        Self { base, shared: None }
+    }
+
+    /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory.
+    pub(super) fn exec(&mut self, start: &Start, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
+        let pinned = &self.base.pinned;
+        let shared = self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, ground, delta), pinned)));
+        let error_file = error_file(start, ground, delta.proc);
+        let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, error_file: &error_file };
+        let mut vars = Block::default();
+        env::of_rank(&seat, pinned, &mut vars);
+        let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
+        Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file })
+    }
+}
+
+fn host<'a>(start: &'a Start, ground: &Ground, delta: Delta) -> Host<'a> {
+    Host {
+        job: start.job,
+        world_size: start.world_size,
+        local_size: start.local_size,
+        node_index: start.node_index,
+        nodes: start.nodes,
+        app: delta.app,
+        master_addr: &start.master_addr,
+        master_port: start.master_port.unwrap_or(ground.master_port),
+        cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
+        tier: ground.tier,
+    }
+}
+
+/// No two processes of this host share one, and nobody else can foresee it: the job's name is random.
+fn error_file(start: &Start, ground: &Ground, proc: ProcId) -> OsBytes {
+    let mut path = ground.error_dir.to_vec();
+    path.extend_from_slice(format!("/rlaunch-{}-{proc}.error.json", start.job).as_bytes());
+    OsBytes::new(path)
+}

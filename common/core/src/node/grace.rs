@@ -1,0 +1,56 @@
+//! How ranks are told to end: politely, with a deadline, or at once.
+
+use super::{Census, Cx, Notice};
+use crate::signal::Signal;
+use crate::time::{Mono, Span};
+
+#[derive(Default)]
+pub(super) struct Grace {
+    deadline: Option<Mono>,
+    destroyed: bool,
+    gone: bool,
+}
+
+impl Grace {
+    pub(super) fn on_signal(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        cx.tell(Notice::Forward(sig));
+    }
+
+    /// A second request shortens the time that is left and never lengthens it.
+    pub(super) fn on_end(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span) {
+        if self.destroyed {
+            return;
+        }
+        cx.tell(Notice::Ending(sig));
+        let deadline = cx.now + grace;
+        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        self.on_timeout(cx);
+    }
+
+    pub(super) fn on_kill(&mut self, cx: &mut Cx<'_>) {
+        if !self.destroyed {
+            cx.tell(Notice::Destroy);
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.deadline().is_some_and(|deadline| deadline <= cx.now) {
+            self.deadline = None;
+            cx.tell(Notice::Destroy);
+        }
+    }
+
+    pub(super) fn on_destroy(&mut self) {
+        self.destroyed = true;
+        self.deadline = None;
+    }
+
+    /// Once no rank is left there is nobody to be patient with.
+    pub(super) fn on_census(&mut self, census: Census) {
+        self.gone = census.gone;
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        if self.gone { None } else { self.deadline }
+    }
+}

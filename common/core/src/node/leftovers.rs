@@ -1,0 +1,207 @@
+//! What is left when the ranks have ended: waited for, killed, counted, and named where it cannot be killed.
+
+use super::{Census, Cx, NodeAction, Notice};
+use crate::machine::earliest;
+use crate::time::{Mono, Span};
+use crate::wire::capped::Capped;
+use crate::wire::to_node::Start;
+use crate::wire::to_root::{Leftover, NAMED, ToRoot};
+use alloc::vec::Vec;
+
+/// From the first SIGKILL until what still exists is named and not waited for: only a process that the kernel cannot
+/// kill takes this long.
+const PATIENCE: Span = Span::from_secs(2);
+/// Pauses between counts double from the first to the second.
+const FIRST_PAUSE: Span = Span::from_millis(1);
+const LONGEST_PAUSE: Span = Span::from_millis(50);
+
+#[derive(Default)]
+pub(super) struct Leftovers {
+    state: State,
+    census: Census,
+    sole: bool,
+    linger: Span,
+    grounding: bool,
+    ending: bool,
+    destroyed: bool,
+    mute: bool,
+    orphaned: bool,
+    /// When what still exists is given up.
+    limit: Option<Mono>,
+}
+
+#[derive(Default)]
+enum State {
+    /// Ranks run or may come.
+    #[default]
+    Idle,
+    /// All ranks succeeded, but their descendants still write.
+    Lingering(Mono),
+    /// What remains is killed and counted until nothing is.
+    Sweeping(Sweep),
+    /// The count is known; what is in the streams is still passed on.
+    Closing(Count),
+    Over,
+}
+
+struct Sweep {
+    waits: Waits,
+    /// Every rank was gone when the last count was asked for: it is the whole truth.
+    whole: bool,
+    pause: Span,
+    /// The last answer.
+    count: Count,
+}
+
+enum Waits {
+    /// For a count. However long it takes: what is left is counted, never assumed.
+    Answer,
+    /// For the next.
+    Until(Mono),
+}
+
+#[derive(Default)]
+struct Count {
+    left: u32,
+    named: Vec<Leftover>,
+}
+
+impl Leftovers {
+    pub(super) fn on_begun(&mut self, start: &Start) {
+        self.sole = start.sole;
+        self.linger = start.linger;
+        self.grounding = true;
+    }
+
+    pub(super) fn on_ground_settled(&mut self, cx: &mut Cx<'_>) {
+        self.grounding = false;
+        self.advance(cx);
+    }
+
+    pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
+        self.ending = true;
+        if self.grounding {
+            self.limit = self.limit.or(Some(cx.now + PATIENCE));
+        }
+        self.advance(cx);
+    }
+
+    pub(super) fn on_destroy(&mut self, cx: &mut Cx<'_>) {
+        self.destroyed = true;
+        self.limit = self.limit.or(Some(cx.now + PATIENCE));
+        self.on_ending(cx);
+    }
+
+    pub(super) fn on_mute(&mut self, cx: &mut Cx<'_>) {
+        self.mute = true;
+        self.advance(cx);
+    }
+
+    pub(super) fn on_orphaned(&mut self) {
+        self.orphaned = true;
+    }
+
+    pub(super) fn on_census(&mut self, cx: &mut Cx<'_>, census: Census) {
+        self.census = census;
+        self.advance(cx);
+    }
+
+    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.advance(cx);
+    }
+
+    pub(super) fn on_left(&mut self, cx: &mut Cx<'_>, left: u32, named: Vec<Leftover>) {
+        let State::Sweeping(sweep) = &mut self.state else { return };
+        let Waits::Answer = sweep.waits else { return };
+        sweep.waits = Waits::Until(cx.now + sweep.pause);
+        sweep.pause = Span::from_nanos(sweep.pause.nanos() * 2).min(LONGEST_PAUSE);
+        sweep.count = Count { left, named };
+        if sweep.whole && left == 0 {
+            self.close(cx);
+        } else {
+            self.advance(cx);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        match &self.state {
+            State::Idle => self.limit,
+            State::Lingering(until) => Some(*until),
+            State::Sweeping(sweep) => match sweep.waits {
+                Waits::Answer => None,
+                Waits::Until(next) => earliest(Some(next), self.limit),
+            },
+            State::Closing(_) | State::Over => None,
+        }
+    }
+
+    fn advance(&mut self, cx: &mut Cx<'_>) {
+        let given_up = self.limit.is_some_and(|limit| limit <= cx.now);
+        match &mut self.state {
+            State::Idle => {
+                let ready = self.destroyed || (self.census.gone && (self.sole || self.ending));
+                // While the ground is being laid, init may be about to exist.
+                if !ready || (self.grounding && !given_up) {
+                    return;
+                }
+                if self.census.open && !self.census.failed && !self.ending {
+                    self.state = State::Lingering(cx.now + self.linger);
+                } else {
+                    self.sweep(cx);
+                }
+            }
+            State::Lingering(until) => {
+                if *until <= cx.now || self.ending || !self.census.open {
+                    self.sweep(cx);
+                }
+            }
+            State::Sweeping(sweep) => match sweep.waits {
+                Waits::Answer => {}
+                Waits::Until(_) if given_up => self.close(cx),
+                Waits::Until(next) => {
+                    if next <= cx.now || (self.census.gone && !sweep.whole) {
+                        sweep.waits = Waits::Answer;
+                        sweep.whole = self.census.gone;
+                        cx.act(NodeAction::Sweep { kill: true });
+                    }
+                }
+            },
+            State::Closing(_) => self.finish(cx),
+            State::Over => {}
+        }
+    }
+
+    fn sweep(&mut self, cx: &mut Cx<'_>) {
+        self.limit = self.limit.or(Some(cx.now + PATIENCE));
+        let whole = self.census.gone;
+        self.state =
+            State::Sweeping(Sweep { waits: Waits::Answer, whole, pause: FIRST_PAUSE, count: Count::default() });
+        cx.tell(Notice::Sweeping);
+        cx.act(NodeAction::Sweep { kill: true });
+    }
+
+    fn close(&mut self, cx: &mut Cx<'_>) {
+        if let State::Sweeping(sweep) = &mut self.state {
+            self.state = State::Closing(core::mem::take(&mut sweep.count));
+            if self.census.open && !self.mute {
+                cx.tell(Notice::CloseStreams);
+            }
+            self.finish(cx);
+        }
+    }
+
+    /// The last bytes are waited for as long as somebody may want them: a reader that is slow is not dead.
+    fn finish(&mut self, cx: &mut Cx<'_>) {
+        let State::Closing(count) = &mut self.state else { return };
+        if self.census.open && !self.mute {
+            return;
+        }
+        let Count { left, named } = core::mem::take(count);
+        let clean = left == 0 && !self.mute && !self.orphaned;
+        self.state = State::Over;
+        let named = Capped::<_, NAMED>::chunks(named.into_iter().take(NAMED)).pop().unwrap_or_default();
+        cx.act(NodeAction::ToRoot(ToRoot::Done { left, named }));
+        cx.act(NodeAction::Finish(u8::from(!clean)));
+        cx.tell(Notice::Over);
+    }
+}

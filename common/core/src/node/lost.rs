@@ -1,0 +1,48 @@
+//! The loss of what a job cannot go on without: the launcher, the guardian, init, or the agent itself.
+//!
+//! Whatever is lost, everything here is killed at once. What differs is whom we can still tell.
+
+use super::{Cx, NodeAction, Notice};
+use crate::wire::to_root::ToRoot;
+
+#[derive(Default)]
+pub(super) struct Lost {
+    unheard: bool,
+    guardian: bool,
+    init: bool,
+    sweeping: bool,
+}
+
+impl Lost {
+    /// The launcher is gone, or the agent was asked to end and must look like it: the ranks that it kills now are no
+    /// failures of their own.
+    pub(super) fn on_unheard(&mut self, cx: &mut Cx<'_>) {
+        if !self.unheard {
+            self.unheard = true;
+            cx.tell(Notice::Mute);
+            cx.tell(Notice::Destroy);
+        }
+    }
+
+    pub(super) fn on_guardian(&mut self, cx: &mut Cx<'_>) {
+        if !self.guardian {
+            self.guardian = true;
+            cx.act(NodeAction::ToRoot(ToRoot::GuardianLost));
+            cx.tell(Notice::Orphaned);
+            cx.tell(Notice::Destroy);
+        }
+    }
+
+    /// Init ends when we sweep: that is no loss. Otherwise the kernel kills what it leaves behind, and we help.
+    pub(super) fn on_init(&mut self, cx: &mut Cx<'_>) {
+        if !self.init && !self.sweeping {
+            self.init = true;
+            cx.act(NodeAction::ToRoot(ToRoot::InitLost));
+            cx.tell(Notice::Destroy);
+        }
+    }
+
+    pub(super) fn on_sweeping(&mut self) {
+        self.sweeping = true;
+    }
+}

@@ -1,0 +1,53 @@
+//! Why a rank failed: looked up while its process still exists, so before it is reaped.
+//!
+//! The launcher hears of the exit at once; what is found follows. Ranks that we ended ourselves are many and say nothing
+//! new, except when one had already written down why it was about to end.
+
+use super::{Cx, Depth, NodeAction, Notice};
+use crate::id::ProcId;
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::wire::to_root::{Facts, ToRoot};
+use alloc::collections::BTreeMap;
+
+#[derive(Default)]
+pub(super) struct Postmortem {
+    /// Signals that we sent to end the ranks, as bits.
+    ours: u128,
+    mute: bool,
+    pending: BTreeMap<ProcId, Depth>,
+}
+
+impl Postmortem {
+    pub(super) fn on_ending(&mut self, sig: Signal) {
+        self.ours |= 1 << sig.get();
+    }
+
+    pub(super) fn on_mute(&mut self) {
+        self.mute = true;
+    }
+
+    pub(super) fn on_ended(&mut self, cx: &mut Cx<'_>, proc: ProcId, status: Status) {
+        if self.mute || status.is_success() {
+            return cx.tell(Notice::Reap(proc));
+        }
+        let depth = if self.is_ours(status) { Depth::ErrorFile } else { Depth::Full };
+        self.pending.insert(proc, depth);
+        cx.act(NodeAction::Examine { proc, status, depth });
+    }
+
+    pub(super) fn on_examined(&mut self, cx: &mut Cx<'_>, proc: ProcId, facts: Facts) {
+        let Some(depth) = self.pending.remove(&proc) else { return };
+        if depth == Depth::Full || facts != Facts::default() {
+            cx.act(NodeAction::ToRoot(ToRoot::Postmortem { proc, facts }));
+        }
+        cx.tell(Notice::Reap(proc));
+    }
+
+    fn is_ours(&self, status: Status) -> bool {
+        match status {
+            Status::Signaled { sig, .. } => self.ours & (1 << sig.get()) != 0,
+            Status::Exited(_) | Status::Lost => false,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The life of each rank: queued, spawning, running, ended, reaped.
+//!
+//! A rank's streams live longer than the rank where a descendant holds them, so they are counted apart from it.
+
+use super::exec::Program;
+use super::{Census, Cx, Ground, NodeAction, Notice, Scope};
+use crate::id::{AppIndex, ProcId, Std};
+use crate::signal::Signal;
+use crate::spec::AppBase;
+use crate::time::Mono;
+use crate::wire::capped::Capped;
+use crate::wire::to_node::{Delta, Start};
+use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Most ranks handed to the spawn thread and not answered: its port is bounded, and so is what is prepared in advance.
+const IN_FLIGHT: u32 = 256;
+
+#[derive(Default)]
+pub(super) struct Procs {
+    start: Option<Box<Start>>,
+    ground: Option<Box<Ground>>,
+    apps: BTreeMap<AppIndex, Program>,
+    queue: VecDeque<Delta>,
+    table: BTreeMap<ProcId, Proc>,
+    /// Starts that the launcher has not been told of.
+    started: VecDeque<Started>,
+    in_flight: u32,
+    unreaped: u32,
+    open: u32,
+    /// The launcher has sent the last rank.
+    last: bool,
+    /// A start has failed, or the end has begun: nothing is started any more.
+    stopped: bool,
+    failed: bool,
+    /// The end has begun, by this signal: whoever starts now gets it too.
+    ending: Option<Signal>,
+    /// Streams are no longer waited for.
+    closing: bool,
+    told: Census,
+}
+
+struct Proc {
+    state: State,
+    out_open: bool,
+    err_open: bool,
+}
+
+enum State {
+    Queued,
+    /// Handed to the spawn thread. Its exit may be seen before the news of its start.
+    Spawning(Option<Box<Exited>>),
+    Running,
+    /// A zombie: its group can still be signalled.
+    Ended,
+    Reaped,
+    /// It never ran.
+    Failed,
+}
+
+impl Procs {
+    pub(super) fn on_begun(&mut self, start: Box<Start>) {
+        self.start = Some(start);
+    }
+
+    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, ground: Box<Ground>) {
+        self.ground = Some(ground);
+        self.spawn_more(cx);
+    }
+
+    pub(super) fn on_program(&mut self, cx: &mut Cx<'_>, app: AppIndex, base: Arc<AppBase>) {
+        self.apps.insert(app, Program::new(base));
+        self.spawn_more(cx);
+    }
+
+    pub(super) fn on_queue(&mut self, cx: &mut Cx<'_>, deltas: Vec<Delta>, last: bool) {
+        if self.stopped {
+            // The rest of the launch was on its way when a start failed or the end began.
+            return;
+        }
+        for delta in deltas {
+            if self.last || self.table.contains_key(&delta.proc) {
+                return cx.tell(Notice::Violation);
+            }
+            let proc = Proc { state: State::Queued, out_open: true, err_open: true };
+            self.table.insert(delta.proc, proc);
+            self.queue.push_back(delta);
+        }
+        self.last |= last;
+        self.spawn_more(cx);
+        self.report(cx);
+    }
+
+    fn spawn_more(&mut self, cx: &mut Cx<'_>) {
+        let (Some(start), Some(ground)) = (&self.start, &self.ground) else { return };
+        while self.in_flight < IN_FLIGHT {
+            let Some(&delta) = self.queue.front() else { break };
+            let Some(program) = self.apps.get_mut(&delta.app) else { break };
+            let Some(proc) = self.table.get_mut(&delta.proc) else { break };
+            self.queue.pop_front();
+            proc.state = State::Spawning(None);
+            self.in_flight += 1;
+            let exec = program.exec(start, ground, delta);
+            cx.act(NodeAction::Spawn { proc: delta.proc, exec });
+        }
+    }
+
+    pub(super) fn on_spawned(&mut self, cx: &mut Cx<'_>, id: ProcId, pid: u32, at: Mono) {
+        let Some(proc) = self.table.get_mut(&id) else { return };
+        let State::Spawning(early) = &mut proc.state else { return };
+        let early = early.take();
+        proc.state = State::Running;
+        self.in_flight -= 1;
+        self.unreaped += 1;
+        self.open += u32::from(proc.out_open) + u32::from(proc.err_open);
+        self.started.push_back(Started { proc: id, pid, at: at.host_time() });
+        if let Some(sig) = self.ending {
+            cx.act(NodeAction::Signal { proc: id, sig, scope: Scope::Group });
+        }
+        if self.closing && (proc.out_open || proc.err_open) {
+            cx.act(NodeAction::CloseStreams { proc: id });
+        }
+        if let Some(exited) = early {
+            self.on_exited(cx, *exited);
+        }
+        self.spawn_more(cx);
+        self.report(cx);
+    }
+
+    pub(super) fn on_spawn_failed(&mut self, cx: &mut Cx<'_>, id: ProcId, error: SpawnError) {
+        let Some(proc) = self.table.get_mut(&id) else { return };
+        if !matches!(proc.state, State::Spawning(_)) {
+            return;
+        }
+        proc.state = State::Failed;
+        self.in_flight -= 1;
+        self.failed = true;
+        self.stop_spawning();
+        cx.act(NodeAction::ToRoot(ToRoot::SpawnFailed { proc: id, error }));
+        self.report(cx);
+    }
+
+    pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, exited: Exited) {
+        let Some(proc) = self.table.get_mut(&exited.proc) else { return };
+        match &mut proc.state {
+            State::Spawning(early) => *early = Some(Box::new(exited)),
+            State::Running => {
+                proc.state = State::Ended;
+                self.failed |= !exited.status.is_success();
+                cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
+                cx.tell(Notice::Ended(exited.proc, exited.status));
+            }
+            State::Queued | State::Ended | State::Reaped | State::Failed => {}
+        }
+    }
+
+    pub(super) fn reap(&mut self, cx: &mut Cx<'_>, id: ProcId) {
+        let Some(proc) = self.table.get_mut(&id) else { return };
+        if matches!(proc.state, State::Ended) {
+            proc.state = State::Reaped;
+            self.unreaped -= 1;
+            cx.act(NodeAction::Reap { proc: id });
+            self.report(cx);
+        }
+    }
+
+    pub(super) fn on_stream_end(&mut self, cx: &mut Cx<'_>, id: ProcId, which: Std) {
+        let Some(proc) = self.table.get_mut(&id) else { return };
+        let open = match which {
+            Std::In => return,
+            Std::Out => &mut proc.out_open,
+            Std::Err => &mut proc.err_open,
+        };
+        let was_open = core::mem::replace(open, false);
+        match proc.state {
+            State::Running | State::Ended | State::Reaped => self.open -= u32::from(was_open),
+            // Counted when it is known to run.
+            State::Queued | State::Spawning(_) | State::Failed => {}
+        }
+        self.report(cx);
+    }
+
+    pub(super) fn forward(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        for (&proc, entry) in &self.table {
+            if matches!(entry.state, State::Running | State::Ended) {
+                cx.act(NodeAction::Signal { proc, sig, scope: Scope::Group });
+            }
+        }
+    }
+
+    pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        self.ending = Some(sig);
+        self.stop_spawning();
+        self.forward(cx, sig);
+        self.report(cx);
+    }
+
+    pub(super) fn close_streams(&mut self, cx: &mut Cx<'_>) {
+        self.closing = true;
+        for (&proc, entry) in &self.table {
+            let ran = matches!(entry.state, State::Running | State::Ended | State::Reaped);
+            if ran && (entry.out_open || entry.err_open) {
+                cx.act(NodeAction::CloseStreams { proc });
+            }
+        }
+    }
+
+    /// Starts to tell the launcher of, in order.
+    pub(super) fn take_started(&mut self) -> Option<Capped<Started, STARTED_BATCH>> {
+        let count = self.started.len().min(STARTED_BATCH);
+        Capped::chunks(self.started.drain(..count)).pop()
+    }
+
+    fn stop_spawning(&mut self) {
+        self.queue.clear();
+        self.stopped = true;
+    }
+
+    fn report(&mut self, cx: &mut Cx<'_>) {
+        let census = Census {
+            gone: (self.last || self.stopped) && self.queue.is_empty() && self.in_flight == 0 && self.unreaped == 0,
+            open: self.open > 0,
+            failed: self.failed,
+        };
+        if census != self.told {
+            self.told = census;
+            cx.tell(Notice::Census(census));
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! The rules of a node, one by one.
+
+use super::*;
+use crate::id::{JobId, LocalRank, Rank, Std};
+use crate::os_bytes::OsBytes;
+use crate::spec::{Contain, Tier};
+use crate::time::Span;
+use crate::wire::capped::Capped;
+use crate::wire::codec;
+use crate::wire::to_node::APP_PART;
+use crate::wire::to_root::{Exited, Facts, Leftover, SpawnError, SpawnStep, Usage};
+use NodeAction::{CloseStreams, Examine, Finish, Reap, Sweep};
+use alloc::string::{String, ToString};
+use alloc::{format, vec};
+
+const HUP: Signal = Signal::HUP;
+const TERM: Signal = Signal::TERM;
+const KILL: Signal = Signal::KILL;
+
+fn p(n: u32) -> ProcId {
+    ProcId::new(n)
+}
+
+fn at(ms: u64) -> Mono {
+    Mono::from_nanos(ms * 1_000_000)
+}
+
+fn start() -> Start {
+    Start {
+        job: JobId([0xab; 16]),
+        contain: Contain::Auto,
+        world_size: 300,
+        nodes: 1,
+        node_index: 0,
+        local_size: 300,
+        label: None,
+        master_addr: "127.0.0.1".into(),
+        master_port: None,
+        sole: true,
+        linger: Span::from_secs(2),
+        trace: OsBytes::default(),
+    }
+}
+
+fn ground() -> Ground {
+    Ground {
+        tier: Tier::T1,
+        note: OsBytes::default(),
+        master_port: 20000,
+        port_reserved: true,
+        agent: 10,
+        init: Some(11),
+        cpus: 4,
+        error_dir: "/run/x".into(),
+    }
+}
+
+fn base() -> AppBase {
+    AppBase { argv: vec!["true".into()], env: vec![], pinned: vec!["RANK".into()], wdir: None }
+}
+
+fn app_of(number: u32, base: &AppBase) -> ToNode {
+    ToNode::App { app: AppIndex::new(number), last: true, part: OsBytes::new(codec::encode(base)) }
+}
+
+fn spawn(procs: core::ops::Range<u32>, last: bool) -> ToNode {
+    let delta = |n| Delta {
+        proc: p(n),
+        app: AppIndex::new(0),
+        rank: Rank::new(n),
+        local_rank: LocalRank::new(n),
+        stdin: n == 0,
+    };
+    ToNode::Spawn { procs: Capped::chunks(procs.map(delta)).pop().unwrap_or_default(), last }
+}
+
+/// A node and its clock.
+struct Rig {
+    node: Node,
+    now: Mono,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self { node: Node::new(), now: at(1000) }
+    }
+
+    /// A node whose `count` ranks run.
+    fn running(count: u32) -> Self {
+        let mut rig = Self::new();
+        rig.root(ToNode::Start(start()));
+        rig.hear(NodeEvent::Grounded(ground()));
+        rig.root(app_of(0, &base()));
+        rig.root(spawn(0..count, true));
+        for n in 0..count {
+            rig.spawned(n);
+        }
+        rig
+    }
+
+    fn drain(&mut self) -> Vec<NodeAction> {
+        core::iter::from_fn(|| self.node.poll_action()).collect()
+    }
+
+    fn hear(&mut self, event: NodeEvent) -> Vec<NodeAction> {
+        self.node.handle(self.now, event);
+        self.drain()
+    }
+
+    fn root(&mut self, message: ToNode) -> Vec<NodeAction> {
+        self.hear(NodeEvent::FromRoot(message))
+    }
+
+    fn spawned(&mut self, n: u32) -> Vec<NodeAction> {
+        self.hear(NodeEvent::Spawned { proc: p(n), pid: 100 + n, at: self.now })
+    }
+
+    fn spawn_failed(&mut self, n: u32) -> Vec<NodeAction> {
+        let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "x".into() };
+        self.hear(NodeEvent::SpawnFailed { proc: p(n), error })
+    }
+
+    fn exited(&mut self, n: u32, status: Status) -> Vec<NodeAction> {
+        let usage = Usage::default();
+        self.hear(NodeEvent::Exited { proc: p(n), status, at: self.now, alive_at: self.now, usage })
+    }
+
+    fn examined(&mut self, n: u32, facts: Facts) -> Vec<NodeAction> {
+        self.hear(NodeEvent::Examined { proc: p(n), facts })
+    }
+
+    fn streams_end(&mut self, n: u32) -> Vec<NodeAction> {
+        let mut actions = self.hear(NodeEvent::StreamEnd { proc: p(n), which: Std::Out, total: 0 });
+        actions.extend(self.hear(NodeEvent::StreamEnd { proc: p(n), which: Std::Err, total: 0 }));
+        actions
+    }
+
+    fn left(&mut self, count: u32) -> Vec<NodeAction> {
+        let one = Leftover { pid: 7, comm: "d".into(), wchan: OsBytes::default() };
+        self.hear(NodeEvent::Left { count, named: vec![one; count as usize] })
+    }
+
+    fn wait(&mut self, ms: u64) -> Vec<NodeAction> {
+        self.now = self.now + Span::from_millis(ms);
+        self.node.handle_timeout(self.now);
+        self.drain()
+    }
+}
+
+fn exit(code: u8) -> Status {
+    Status::Exited(code)
+}
+
+fn by(sig: Signal) -> Status {
+    Status::Signaled { sig, core: false }
+}
+
+fn group(n: u32, sig: Signal) -> NodeAction {
+    NodeAction::Signal { proc: p(n), sig, scope: Scope::Group }
+}
+
+fn done(left: u32) -> NodeAction {
+    let one = Leftover { pid: 7, comm: "d".into(), wchan: OsBytes::default() };
+    let named = Capped::chunks(vec![one; left as usize]).pop().unwrap_or_default();
+    NodeAction::ToRoot(ToRoot::Done { left, named })
+}
+
+fn says(message: ToRoot) -> NodeAction {
+    NodeAction::ToRoot(message)
+}
+
+fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
+    let at = rig.now.host_time();
+    says(ToRoot::Exited(Exited { proc: p(n), status, at, alive_at: at, usage: Usage::default() }))
+}
+
+const SWEEP: NodeAction = Sweep { kill: true };
+
+#[test]
+fn a_rank_lives_from_the_first_message_to_the_last() {
+    let mut rig = Rig::new();
+    let plan = GroundPlan { contain: Contain::Auto, choose_port: true };
+    assert_eq!(rig.root(ToNode::Start(start())), [NodeAction::Ground(plan)]);
+    assert_eq!(rig.root(app_of(0, &base())), []);
+    assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");
+    let actions = rig.hear(NodeEvent::Grounded(ground()));
+    let [NodeAction::ToRoot(ToRoot::Hello(hello)), NodeAction::Spawn { proc, exec }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((hello.master_port, hello.init, *proc), (20000, Some(11), p(0)));
+    let entries: Vec<String> =
+        exec.shared.iter().chain(exec.vars.iter()).map(|e| String::from_utf8_lossy(e).into_owned()).collect();
+    let file = format!("/run/x/rlaunch-{}-0.error.json", "ab".repeat(16));
+    for entry in ["MASTER_PORT=20000", "WORLD_SIZE=300", "LOCAL_RANK=0", &format!("TORCHELASTIC_ERROR_FILE={file}")] {
+        assert!(entries.iter().any(|e| e == entry), "{entry} in {entries:?}");
+    }
+    assert!(!entries.iter().any(|e| e.starts_with("RANK=")), "the user pinned it");
+    assert_eq!(exec.error_file.to_string(), file);
+    let actions = rig.spawned(0);
+    assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Started { procs })] if procs[0].pid == 100));
+    assert_eq!(rig.streams_end(0), []);
+    let said = says_exit(&rig, 0, exit(0));
+    assert_eq!(rig.exited(0, exit(0)), [said, Reap { proc: p(0) }, SWEEP], "reaped for good before the sweep");
+    assert_eq!(rig.left(0), [done(0), Finish(0)]);
+    assert_eq!(rig.hear(NodeEvent::EdgeLost), []);
+    assert_eq!(rig.node.poll_timeout(), None);
+}
+
+#[test]
+fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    let big = AppBase { argv: vec![OsBytes::new(vec![b'x'; 300_000])], ..base() };
+    let bytes = codec::encode(&big);
+    let (one, two) = bytes.split_at(APP_PART);
+    let app = AppIndex::new(0);
+    assert_eq!(rig.root(ToNode::App { app, last: false, part: one.into() }), []);
+    assert_eq!(rig.root(spawn(0..1, true)), []);
+    let actions = rig.root(ToNode::App { app, last: true, part: two.into() });
+    assert!(matches!(&actions[..], [NodeAction::Spawn { exec, .. }] if *exec.base == big));
+}
+
+fn is_refused(rig: &mut Rig, message: ToNode) {
+    let actions = rig.root(message);
+    assert!(actions.contains(&says(ToRoot::Refused(Refusal::Protocol))), "{actions:?}");
+}
+
+#[test]
+fn a_launcher_that_breaks_the_order_is_refused() {
+    is_refused(&mut Rig::new(), spawn(0..1, true));
+    is_refused(&mut Rig::new(), app_of(0, &base()));
+    is_refused(&mut Rig::running(1), ToNode::Start(start()));
+    is_refused(&mut Rig::running(1), app_of(0, &base()));
+    is_refused(&mut Rig::running(1), spawn(5..6, true));
+    let begun = || {
+        let mut rig = Rig::new();
+        rig.root(ToNode::Start(start()));
+        rig
+    };
+    let mut rig = begun();
+    rig.root(spawn(0..2, false));
+    is_refused(&mut rig, spawn(1..2, false));
+    let part = |bytes: usize| OsBytes::new(vec![0; bytes]);
+    let app = AppIndex::new(0);
+    is_refused(&mut begun(), ToNode::App { app, last: false, part: part(APP_PART + 1) });
+    is_refused(&mut begun(), ToNode::App { app, last: true, part: part(3) });
+    let mut rig = begun();
+    for _ in 0..64 {
+        assert_eq!(rig.root(ToNode::App { app, last: false, part: part(APP_PART) }), []);
+    }
+    is_refused(&mut rig, ToNode::App { app, last: false, part: part(1) });
+}
+
+#[test]
+fn a_node_that_cannot_give_what_was_asked_for_says_why_and_ends() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    assert_eq!(rig.hear(NodeEvent::Refused(Refusal::NoPort)), [says(ToRoot::Refused(Refusal::NoPort)), SWEEP]);
+    assert_eq!(rig.left(0), [done(0), Finish(0)]);
+}
+
+#[test]
+fn the_spawn_port_is_bounded() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    assert_eq!(rig.root(spawn(0..300, true)).len(), 256);
+    let actions = rig.spawned(0);
+    assert!(matches!(&actions[..], [NodeAction::Spawn { proc, .. }, NodeAction::ToRoot(_)] if *proc == p(256)));
+}
+
+#[test]
+fn starts_travel_together_but_before_what_follows_them() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..3, true));
+    for n in 0..3 {
+        rig.node.handle(rig.now, NodeEvent::Spawned { proc: p(n), pid: n, at: rig.now });
+    }
+    let said = says_exit(&rig, 1, exit(0));
+    let actions = rig.exited(1, exit(0));
+    assert!(matches!(&actions[0], NodeAction::ToRoot(ToRoot::Started { procs }) if procs.len() == 3), "{actions:?}");
+    assert_eq!(actions[1..], [said, Reap { proc: p(1) }]);
+}
+
+#[test]
+fn an_end_that_is_seen_before_the_start_waits_for_it() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..1, true));
+    assert_eq!(rig.streams_end(0), []);
+    assert_eq!(rig.exited(0, exit(0)), []);
+    let actions = rig.spawned(0);
+    let said = says_exit(&rig, 0, exit(0));
+    assert!(matches!(actions[0], NodeAction::ToRoot(ToRoot::Started { .. })), "{actions:?}");
+    assert_eq!(actions[1..], [said, Reap { proc: p(0) }, SWEEP]);
+}
+
+#[test]
+fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..300, false));
+    rig.spawned(0);
+    let actions = rig.spawn_failed(1);
+    assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::SpawnFailed { .. })]), "{actions:?}");
+    assert_eq!(rig.root(spawn(300..301, true)), [], "nothing else is started");
+    for n in 2..257 {
+        rig.spawn_failed(n);
+    }
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [group(0, TERM)]);
+    rig.exited(0, by(TERM));
+    assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, SWEEP]);
+    assert_eq!(rig.left(0), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
+}
+
+#[test]
+fn the_end_is_polite_until_its_deadline() {
+    let mut rig = Rig::running(2);
+    let end = |s| ToNode::End { sig: TERM, grace: Span::from_secs(s) };
+    assert_eq!(rig.root(end(5)), [group(0, TERM), group(1, TERM)]);
+    assert_eq!(rig.node.poll_timeout(), Some(rig.now + Span::from_secs(5)));
+    rig.wait(1000);
+    rig.root(end(60));
+    assert_eq!(rig.node.poll_timeout(), Some(at(6000)), "never later");
+    rig.root(end(1));
+    assert_eq!(rig.node.poll_timeout(), Some(at(3000)), "but sooner");
+    assert_eq!(rig.wait(999), []);
+    assert_eq!(rig.wait(1), [group(0, KILL), group(1, KILL), SWEEP]);
+    assert_eq!(rig.root(end(1)), [], "nothing is polite after that");
+    assert_eq!(rig.root(ToNode::Kill), []);
+}
+
+#[test]
+fn no_grace_is_a_kill() {
+    let mut rig = Rig::running(1);
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::ZERO }), [group(0, TERM), group(0, KILL), SWEEP]);
+}
+
+#[test]
+fn who_starts_after_the_end_began_hears_of_it() {
+    for (message, sig) in [(ToNode::End { sig: HUP, grace: Span::from_secs(5) }, HUP), (ToNode::Kill, KILL)] {
+        let mut rig = Rig::new();
+        rig.root(ToNode::Start(start()));
+        rig.hear(NodeEvent::Grounded(ground()));
+        rig.root(app_of(0, &base()));
+        rig.root(spawn(0..1, true));
+        rig.root(message);
+        assert_eq!(rig.spawned(0)[0], group(0, sig));
+    }
+}
+
+#[test]
+fn an_end_before_anything_runs_starts_nothing() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..1, false));
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [], "init may be about to exist");
+    let actions = rig.hear(NodeEvent::Grounded(ground()));
+    assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Hello(_)), SWEEP]), "{actions:?}");
+    assert_eq!(rig.left(0), [done(0), Finish(0)]);
+}
+
+#[test]
+fn a_ground_that_never_settles_is_not_waited_for() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    assert_eq!(rig.hear(NodeEvent::EdgeLost), []);
+    assert_eq!(rig.wait(1999), []);
+    assert_eq!(rig.wait(1), [SWEEP]);
+    assert_eq!(rig.left(0), [Finish(1)]);
+}
+
+#[test]
+fn signals_are_passed_on_to_groups() {
+    let mut rig = Rig::running(2);
+    rig.exited(0, exit(0));
+    assert_eq!(rig.root(ToNode::Signal { sig: Signal::USR1 }), [group(1, Signal::USR1)]);
+}
+
+#[test]
+fn a_failure_is_told_at_once_and_examined_before_it_is_reaped() {
+    let mut rig = Rig::running(2);
+    let status = by(Signal::SEGV);
+    let said = says_exit(&rig, 1, status);
+    assert_eq!(rig.exited(1, status), [said, Examine { proc: p(1), status, depth: Depth::Full }]);
+    assert_eq!(rig.exited(1, status), [], "once");
+    assert_eq!(rig.root(ToNode::Signal { sig: HUP }), [group(0, HUP), group(1, HUP)], "its group still exists");
+    let facts = Facts { tail: "oh".into(), ..Facts::default() };
+    let told = says(ToRoot::Postmortem { proc: p(1), facts: facts.clone() });
+    assert_eq!(rig.examined(1, facts.clone()), [told, Reap { proc: p(1) }]);
+    assert_eq!(rig.examined(1, facts), [], "once");
+}
+
+#[test]
+fn whom_we_ended_has_little_to_say() {
+    let mut rig = Rig::running(3);
+    rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
+    let depth_of = |actions: &[NodeAction]| {
+        let Examine { depth, .. } = actions[1] else { panic!("{actions:?}") };
+        depth
+    };
+    assert_eq!(depth_of(&rig.exited(0, by(TERM))), Depth::ErrorFile);
+    assert_eq!(depth_of(&rig.exited(1, by(KILL))), Depth::Full, "we have not sent that");
+    assert_eq!(depth_of(&rig.exited(2, exit(1))), Depth::Full);
+    assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }], "nothing found, nothing said");
+    let facts = Facts { error_file: Some("{}".into()), ..Facts::default() };
+    let told = says(ToRoot::Postmortem { proc: p(1), facts: facts.clone() });
+    assert_eq!(rig.examined(1, facts), [told, Reap { proc: p(1) }]);
+}
+
+#[test]
+fn after_success_descendants_may_go_on_writing_for_a_while() {
+    let mut rig = Rig::running(2);
+    rig.streams_end(1);
+    rig.exited(0, exit(0));
+    rig.exited(1, exit(0));
+    assert_eq!(rig.node.poll_timeout(), Some(at(3000)));
+    assert_eq!(rig.wait(1999), []);
+    assert_eq!(rig.wait(1), [SWEEP]);
+    assert_eq!(rig.left(0), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
+
+    let mut rig = Rig::running(1);
+    assert_eq!(rig.exited(0, exit(0)).len(), 2);
+    assert_eq!(rig.streams_end(0), [SWEEP], "no longer than they need");
+
+    let mut rig = Rig::running(1);
+    rig.exited(0, exit(0));
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [SWEEP], "nor than we want");
+}
+
+#[test]
+fn after_anything_else_they_are_killed_at_once() {
+    let mut rig = Rig::running(1);
+    rig.exited(0, exit(3));
+    assert_eq!(rig.examined(0, Facts::default())[1..], [Reap { proc: p(0) }, SWEEP]);
+
+    let mut rig = Rig::running(1);
+    rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
+    assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }, SWEEP]);
+}
+
+#[test]
+fn what_is_left_is_counted_until_nothing_is() {
+    let mut rig = Rig::running(1);
+    rig.streams_end(0);
+    rig.exited(0, exit(0));
+    let mut pauses = vec![];
+    for _ in 0..8 {
+        assert_eq!(rig.left(2), []);
+        pauses.push(rig.node.poll_timeout().unwrap().since(rig.now).millis());
+        assert_eq!(rig.wait(*pauses.last().unwrap()), [SWEEP]);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 50, 50]);
+    assert_eq!(rig.left(0), [done(0), Finish(0)]);
+}
+
+#[test]
+fn what_the_kernel_cannot_kill_is_named_and_not_waited_for() {
+    let mut rig = Rig::running(1);
+    rig.exited(0, exit(3));
+    assert_eq!(rig.examined(0, Facts::default()).last(), Some(&SWEEP));
+    assert_eq!(rig.left(1), []);
+    rig.wait(1990);
+    assert_eq!(rig.left(1), []);
+    assert_eq!(rig.wait(10), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
+}
+
+#[test]
+fn a_rank_that_cannot_be_killed_does_not_keep_the_job() {
+    let mut rig = Rig::running(1);
+    assert_eq!(rig.root(ToNode::Kill), [group(0, KILL), SWEEP]);
+    assert_eq!(rig.left(1), []);
+    rig.wait(1999);
+    rig.left(1);
+    assert_eq!(rig.wait(1), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
+}
+
+#[test]
+fn a_count_before_the_last_rank_was_reaped_settles_nothing() {
+    let mut rig = Rig::running(1);
+    rig.root(ToNode::Kill);
+    assert_eq!(rig.left(0), []);
+    rig.exited(0, by(KILL));
+    assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, SWEEP], "at once, without the pause");
+    assert_eq!(rig.left(0), [CloseStreams { proc: p(0) }]);
+}
+
+#[test]
+fn without_the_launcher_everything_is_killed_and_nobody_told() {
+    for event in [NodeEvent::EdgeLost, NodeEvent::Signal(TERM)] {
+        let mut rig = Rig::running(2);
+        assert_eq!(rig.hear(event.clone()), [group(0, KILL), group(1, KILL), SWEEP]);
+        assert_eq!(rig.hear(event), []);
+        assert_eq!(rig.exited(0, by(KILL)), [Reap { proc: p(0) }]);
+        assert_eq!(rig.exited(1, by(KILL)), [Reap { proc: p(1) }]);
+        assert_eq!(rig.left(3), [SWEEP]);
+        assert_eq!(rig.left(0), [Finish(1)], "nobody reads the streams");
+    }
+}
+
+#[test]
+fn without_the_guardian_the_launcher_is_told_first() {
+    let mut rig = Rig::running(1);
+    assert_eq!(rig.hear(NodeEvent::GuardianLost), [says(ToRoot::GuardianLost), group(0, KILL), SWEEP]);
+    assert_eq!(rig.hear(NodeEvent::GuardianLost), []);
+    rig.streams_end(0);
+    rig.exited(0, by(KILL));
+    rig.examined(0, Facts::default());
+    assert_eq!(rig.left(0), [SWEEP]);
+    assert_eq!(rig.left(0), [done(0), Finish(1)], "nobody watches over a clean end");
+}
+
+#[test]
+fn the_loss_of_init_is_told_once_and_not_when_we_ended_it() {
+    let mut rig = Rig::running(1);
+    assert_eq!(rig.hear(NodeEvent::InitLost)[0], says(ToRoot::InitLost));
+    assert_eq!(rig.hear(NodeEvent::InitLost), []);
+    let said = says_exit(&rig, 0, by(KILL));
+    assert_eq!(rig.exited(0, by(KILL))[0], said, "told, and known for what it is by what came before");
+
+    let mut rig = Rig::running(1);
+    rig.root(ToNode::Kill);
+    assert_eq!(rig.hear(NodeEvent::InitLost), []);
+}
+
+#[test]
+fn one_of_many_nodes_waits_for_the_launchers_word() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(Start { sole: false, ..start() }));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..1, true));
+    rig.spawned(0);
+    rig.streams_end(0);
+    assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }]);
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [SWEEP]);
+}

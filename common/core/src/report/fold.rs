@@ -1,0 +1,270 @@
+//! The closing report: everything that is worth saying about a job after its end, folded from its event log.
+
+use crate::events::{Cause, JobStart, Lost, Record, What};
+use crate::exit::Ending;
+use crate::id::{LocalRank, NodeId, Rank};
+use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
+use crate::spec::Tier;
+use crate::status::Status;
+use crate::time::Span;
+use crate::wire::to_root::{Facts, Leftover};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What is known about a job.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// What it is; `None` before its first record.
+    pub start: Option<Box<JobStart>>,
+    /// The guarantee that held.
+    pub tier: Option<Tier>,
+    /// Its ranks.
+    pub ranks: Vec<RankLine>,
+    /// When and how its ending began. A job whose ranks all end by themselves has none.
+    pub began: Option<Began>,
+    /// What else is known about ranks that failed before the ending.
+    pub facts: BTreeMap<Rank, Facts>,
+    /// Processes that still exist; `None`: nobody could count them.
+    pub left: Option<u32>,
+    /// The first of them.
+    pub named: Vec<Leftover>,
+    /// Bytes of output received but not written.
+    pub lost: u64,
+    /// Lines broken because another rank waited.
+    pub broken: u64,
+    /// Its end.
+    pub end: Option<End>,
+}
+
+/// One rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RankLine {
+    /// Its host.
+    pub node: NodeId,
+    /// Its rank there.
+    pub local_rank: LocalRank,
+    /// Its process id there and when it was started.
+    pub started: Option<(u32, Span)>,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What became of a rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Nothing was heard of it yet.
+    Pending,
+    /// It runs, as far as we heard.
+    Running,
+    /// It ended.
+    Ended {
+        /// How.
+        status: Status,
+        /// When.
+        at: Span,
+    },
+    /// It could not be started.
+    NotStarted,
+}
+
+/// The beginning of a job's ending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Began {
+    /// When.
+    pub at: Span,
+    /// The signal sent to every rank, if one was.
+    pub sent: Option<Signal>,
+}
+
+/// The end of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Its first cause.
+    pub cause: Cause,
+    /// How rlaunch ends.
+    pub exit: Ending,
+    /// From its start to its end.
+    pub took: Span,
+    /// From its start to that of its last rank.
+    pub launch: Option<Span>,
+}
+
+/// Ranks that had the same fate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// What became of them.
+    pub became: Became,
+    /// Which.
+    pub ranks: Vec<Rank>,
+    /// From the beginning of the ending to the last of them.
+    pub after: Span,
+}
+
+/// What became of a rank that was not the first cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Became {
+    /// It had exited with 0 before.
+    Finished,
+    /// It failed by itself too.
+    Failed(Status),
+    /// It ended after we sent this signal.
+    Stopped(Signal),
+    /// It needed SIGKILL.
+    Killed,
+    /// It ended together with what was lost.
+    TakenAlong,
+    /// It was never started.
+    NeverStarted,
+    /// It ran when we last heard of it.
+    Unheard,
+}
+
+/// The report of a whole log.
+#[must_use]
+pub fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> Report {
+    let mut report = Report::default();
+    records.into_iter().for_each(|record| report.add(record));
+    report
+}
+
+impl Report {
+    /// Takes one more record into account.
+    pub fn add(&mut self, record: &Record) {
+        match &record.what {
+            What::JobStart(start) => {
+                let pending = |i| RankLine {
+                    node: NodeId::new(0),
+                    local_rank: LocalRank::new(i),
+                    started: None,
+                    fate: Fate::Pending,
+                };
+                self.ranks = (0..start.world_size).map(pending).collect();
+                self.start = Some(start.clone());
+            }
+            What::HostReady { hello, .. } => self.tier = Some(hello.tier),
+            What::HostDone { left, named, .. } => {
+                self.left = *left;
+                self.named.clone_from(named);
+            }
+            What::RankStarted { rank, node, local_rank, pid, at } => {
+                if let Some(line) = self.ranks.get_mut(rank.index()) {
+                    let started = Some((*pid, *at));
+                    *line = RankLine { node: *node, local_rank: *local_rank, started, fate: Fate::Running };
+                }
+            }
+            What::RankFailed { rank, .. } => self.set(*rank, Fate::NotStarted),
+            What::RankExited { rank, status, at, .. } => self.set(*rank, Fate::Ended { status: *status, at: *at }),
+            What::RankFacts { rank, facts } => {
+                // Of ranks that we ended ourselves the last words explain nothing, and there may be thousands.
+                if self.failed_by_itself(*rank) {
+                    self.facts.insert(*rank, facts.clone());
+                }
+            }
+            What::Ending { sent, .. } => self.began = Some(Began { at: record.t, sent: *sent }),
+            What::OutputEnd { lost, broken } => {
+                self.lost = *lost;
+                self.broken = *broken;
+            }
+            What::JobEnd { cause, exit, left, launch } => {
+                self.left = *left;
+                self.end = Some(End { cause: cause.clone(), exit: *exit, took: record.t, launch: *launch });
+            }
+            What::HostRefused { .. }
+            | What::HostLost { .. }
+            | What::Signal { .. }
+            | What::StreamEnd { .. }
+            | What::SinkLost { .. } => {}
+        }
+    }
+
+    /// From the start of the job to that of its last rank; `None` while one is missing.
+    #[must_use]
+    pub fn launch(&self) -> Option<Span> {
+        self.ranks.iter().try_fold(Span::ZERO, |last, line| line.started.map(|(_, at)| last.max(at)))
+    }
+
+    /// The command of a rank.
+    #[must_use]
+    pub fn argv(&self, rank: Rank) -> &[OsBytes] {
+        let mut first = 0_u32;
+        for app in self.start.iter().flat_map(|start| &start.apps) {
+            first = first.saturating_add(app.procs);
+            if rank.get() < first {
+                return &app.argv;
+            }
+        }
+        &[]
+    }
+
+    /// What became of the ranks that are not the first cause, grouped, in the order of their first ranks.
+    #[must_use]
+    pub fn others(&self) -> Vec<Group> {
+        let first = match self.end.as_ref().map(|end| &end.cause) {
+            Some(Cause::Rank { rank, .. } | Cause::Spawn { rank, .. }) => Some(*rank),
+            Some(
+                Cause::Success
+                | Cause::Refused { .. }
+                | Cause::Signal(_)
+                | Cause::Timeout(_)
+                | Cause::ReaderClosed(_)
+                | Cause::Lost { .. },
+            )
+            | None => None,
+        };
+        let mut groups: Vec<Group> = Vec::new();
+        for (line, rank) in self.ranks.iter().zip((0..).map(Rank::new)).filter(|(_, rank)| Some(*rank) != first) {
+            let (became, after) = self.became(line);
+            match groups.iter_mut().find(|group| group.became == became) {
+                Some(group) => {
+                    group.ranks.push(rank);
+                    group.after = group.after.max(after);
+                }
+                None => groups.push(Group { became, ranks: [rank].into(), after }),
+            }
+        }
+        groups
+    }
+
+    fn became(&self, line: &RankLine) -> (Became, Span) {
+        let (status, at) = match line.fate {
+            Fate::Pending | Fate::NotStarted => return (Became::NeverStarted, Span::ZERO),
+            Fate::Running => return (Became::Unheard, Span::ZERO),
+            Fate::Ended { status, at } => (status, at),
+        };
+        let killed = matches!(status, Status::Signaled { sig: Signal::KILL, .. });
+        if killed && self.init_lost() {
+            // The kernel was faster than the news of it.
+            return (Became::TakenAlong, Span::ZERO);
+        }
+        let Some(began) = self.began.filter(|began| at > began.at) else {
+            return (if status.is_success() { Became::Finished } else { Became::Failed(status) }, Span::ZERO);
+        };
+        let after = Span::from_nanos(at.nanos().saturating_sub(began.at.nanos()));
+        let became = match began.sent {
+            _ if killed => Became::Killed,
+            Some(sig) => Became::Stopped(sig),
+            None if status.is_success() => Became::Finished,
+            None => Became::Failed(status),
+        };
+        (became, after)
+    }
+
+    fn init_lost(&self) -> bool {
+        matches!(self.end, Some(End { cause: Cause::Lost { lost: Lost::Init, .. }, .. }))
+    }
+
+    fn failed_by_itself(&self, rank: Rank) -> bool {
+        match self.ranks.get(rank.index()).map(|line| line.fate) {
+            Some(Fate::Ended { at, .. }) => self.began.is_none_or(|began| at <= began.at),
+            Some(Fate::Pending | Fate::Running | Fate::NotStarted) | None => false,
+        }
+    }
+
+    fn set(&mut self, rank: Rank, fate: Fate) {
+        if let Some(line) = self.ranks.get_mut(rank.index()) {
+            line.fate = fate;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! One thing that rlaunch says on stderr while the job runs.
+
+use super::Report;
+use crate::id::{Rank, Std};
+use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
+use crate::spec::Tier;
+use crate::status::Status;
+use crate::time::Span;
+use alloc::boxed::Box;
+
+/// One thing that rlaunch says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sentence {
+    /// The port that the ranks are told could not be reserved against other rlaunch jobs.
+    PortUnreserved {
+        /// Which.
+        port: u16,
+    },
+    /// The guarantee that nothing is left behind is not the strongest.
+    Tier {
+        /// Which one holds.
+        tier: Tier,
+        /// Why.
+        note: OsBytes,
+    },
+    /// A rank failed and, by `--on-failure continue`, the others go on. Said once.
+    GoesOn {
+        /// Which.
+        rank: Rank,
+        /// How.
+        status: Status,
+    },
+    /// The countdown: a signal began the ending.
+    Sent {
+        /// The signal, as received and passed on.
+        sig: Signal,
+        /// Until SIGKILL.
+        kill_in: Span,
+    },
+    /// A signal came while the job was ending for another reason.
+    Ending {
+        /// The signal.
+        sig: Signal,
+        /// Until SIGKILL; `None`: it was sent.
+        kill_in: Option<Span>,
+    },
+    /// A signal came after the last rank had ended, while its output was still being written.
+    Unwritten {
+        /// The signal.
+        sig: Signal,
+        /// After this, what is not written is dropped.
+        patience: Span,
+    },
+    /// The second signal: SIGKILL for everything.
+    Killing {
+        /// The signal.
+        sig: Signal,
+    },
+    /// The third signal: rlaunch leaves, the guardian finishes the rest.
+    Leaving {
+        /// The signal.
+        sig: Signal,
+    },
+    /// Nobody reads our stdout or stderr any more: the job ends.
+    ReaderClosed(Std),
+    /// Our stdout or stderr cannot be written; the job goes on without it.
+    SinkFailed {
+        /// Which.
+        std: Std,
+        /// errno of the write.
+        errno: i32,
+    },
+    /// Lines were broken because another rank waited.
+    LinesBroken(u64),
+    /// Bytes of output were received but not written.
+    OutputLost(u64),
+    /// The closing report.
+    Report(Box<Report>),
+}
