@@ -80,6 +80,22 @@ pub fn read(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// One read of at most `max` bytes, appended to `buf` without clearing its memory first; 0 is the end.
+///
+/// # Errors
+/// As `read(2)`, `EINTR` included.
+pub fn read_onto(fd: RawFd, buf: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+    buf.reserve(max);
+    let len = buf.len();
+    let spare = buf.spare_capacity_mut();
+    // SAFETY: the spare capacity is writable, and `reserve` made it at least `max` long.
+    let n = unsafe { libc::read(fd, spare.as_mut_ptr().cast(), max) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written `n` bytes behind `len`.
+    unsafe { buf.set_len(len + n) };
+    Ok(n)
+}
+
 /// One write.
 ///
 /// # Errors

@@ -4,6 +4,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// A child has ended.
+pub const CHLD: i32 = libc::SIGCHLD;
+/// Cannot be caught.
+pub const KILL: i32 = libc::SIGKILL;
+
 /// A descriptor that yields the signals it was made for.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
