@@ -1,3 +1,5 @@
+//! The ways in which a job ends.
+
 use super::*;
 
 fn end(sig: Signal) -> ToNode {

@@ -1,3 +1,5 @@
+//! What the user's signals do.
+
 use super::*;
 
 #[test]
