@@ -2,7 +2,9 @@
 
 use super::words;
 use super::{Tone, around, report};
+use rlaunch_core::events::Cause;
 use rlaunch_core::report::Sentence;
+use rlaunch_core::signal::Signal;
 
 /// The text of a sentence, with its newline; `None`: this tone leaves it out. `terminal`: stderr is one.
 pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool) -> Option<String> {
@@ -19,6 +21,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         Sentence::PortUnreserved { .. } | Sentence::Tier { .. } | Sentence::LinesBroken(_) => true,
         Sentence::GoesOn { .. }
         | Sentence::Sent { .. }
+        | Sentence::Waiting { .. }
         | Sentence::Ending { .. }
         | Sentence::Unwritten { .. }
         | Sentence::Killing { .. }
@@ -42,6 +45,9 @@ fn line(sentence: &Sentence) -> String {
         Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(*sig)),
         Sentence::Sent { sig, kill_in } => {
             format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(*sig), words::wait(*kill_in), verb(*sig))
+        }
+        Sentence::Waiting { cause, kill_in } => {
+            format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), words::wait(*kill_in))
         }
         Sentence::Ending { sig, kill_in: Some(kill_in) } => {
             let wait = words::wait(*kill_in);
@@ -68,9 +74,22 @@ fn line(sentence: &Sentence) -> String {
     }
 }
 
+/// Why ranks are being ended; the closing report tells it all.
+fn waiting(cause: &Cause) -> String {
+    match cause {
+        Cause::Rank { rank, status } => format!("rank {rank} failed ({status}), waiting for the others to end"),
+        Cause::Timeout(limit) => format!("--timeout {} ran out, waiting for ranks to end", words::wait(*limit)),
+        Cause::Success
+        | Cause::Spawn { .. }
+        | Cause::Refused { .. }
+        | Cause::Signal(_)
+        | Cause::ReaderClosed(_)
+        | Cause::Lost { .. } => "waiting for ranks to end".into(),
+    }
+}
+
 /// What the user did, where we know it.
-fn key(sig: rlaunch_core::signal::Signal) -> String {
-    use rlaunch_core::signal::Signal;
+fn key(sig: Signal) -> String {
     match sig {
         Signal::INT => "Ctrl-C: ".into(),
         Signal::QUIT => "Ctrl-\\: ".into(),
@@ -79,8 +98,7 @@ fn key(sig: rlaunch_core::signal::Signal) -> String {
 }
 
 /// How it is done again.
-const fn verb(sig: rlaunch_core::signal::Signal) -> &'static str {
-    use rlaunch_core::signal::Signal;
+const fn verb(sig: Signal) -> &'static str {
     match sig {
         Signal::INT | Signal::QUIT => "press",
         _ => "send it",
@@ -92,7 +110,6 @@ mod tests {
     use super::*;
     use rlaunch_core::id::{Rank, Std};
     use rlaunch_core::os_bytes::OsBytes;
-    use rlaunch_core::signal::Signal;
     use rlaunch_core::spec::Tier;
     use rlaunch_core::status::Status;
     use rlaunch_core::time::Span;
@@ -104,6 +121,11 @@ mod tests {
             Sentence::Sent { sig: Signal::TERM, kill_in: Span::from_millis(1500) },
             Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_millis(3900)) },
             Sentence::Killing { sig: Signal::INT },
+            Sentence::Waiting { cause: Cause::Timeout(Span::from_secs(60)), kill_in: Span::from_secs(4) },
+            Sentence::Waiting {
+                cause: Cause::Rank { rank: Rank::new(2), status: Status::Exited(3) },
+                kill_in: Span::from_secs(4),
+            },
             Sentence::Leaving { sig: Signal::INT },
             Sentence::Unwritten { sig: Signal::HUP, patience: Span::from_secs(2) },
             Sentence::ReaderClosed(Std::Out),
@@ -122,6 +144,8 @@ mod tests {
              rlaunch: got SIGTERM: sent SIGTERM, SIGKILL in 1.5s; send it again to kill now\n\
              rlaunch: Ctrl-C: the job is ending already, SIGKILL in 3.9s; press again to kill now\n\
              rlaunch: Ctrl-C: sent SIGKILL; press again to leave at once\n\
+             rlaunch: --timeout 60s ran out, waiting for ranks to end; sent SIGTERM, SIGKILL in 4s\n\
+             rlaunch: rank 2 failed (exit 3), waiting for the others to end; sent SIGTERM, SIGKILL in 4s\n\
              rlaunch: Ctrl-C: leaving now; the guardian ends what is left\n\
              rlaunch: got SIGHUP: all ranks have ended; output that nobody takes within 2s is dropped\n\
              rlaunch: nobody reads stdout any more; the job ends\n\

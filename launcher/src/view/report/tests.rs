@@ -60,6 +60,10 @@ impl Log {
         let exit = cause.exit();
         let launch = fold(&self.0).launch();
         self.at(ms, What::JobEnd { cause, exit, left, launch });
+        for record in &self.0 {
+            let line: serde_json::Value = serde_json::from_str(&rlaunch_core::events::line(record)).unwrap();
+            assert_eq!(line["v"], 1);
+        }
         fold(&self.0)
     }
 }
