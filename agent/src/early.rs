@@ -14,7 +14,7 @@ pub(crate) enum Outcome {
     /// There was nothing to do.
     Over(u8),
     /// Ranks are being started.
-    Live(Node, Edges),
+    Live(Box<(Node, Edges)>),
 }
 
 pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
@@ -53,7 +53,7 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
             return Ok(Outcome::Over(code));
         }
     }
-    Ok(Outcome::Live(node, edges))
+    Ok(Outcome::Live(Box::new((node, edges))))
 }
 
 pub(crate) fn now() -> Mono {

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod driver;
-mod edges;
 mod early;
+mod edges;
 
 use rlaunch_sys::origin::Origin;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ pub struct Seat {
 pub fn run(seat: Seat) -> u8 {
     match early::run(seat) {
         Ok(early::Outcome::Over(code)) => code,
-        Ok(early::Outcome::Live(machine, edges)) => driver::run(machine, edges).unwrap_or_else(|error| {
+        Ok(early::Outcome::Live(live)) => driver::run(live.0, live.1).unwrap_or_else(|error| {
             tracing::error!(%error, "the agent cannot go on");
             rlaunch_core::exit::LAUNCH
         }),

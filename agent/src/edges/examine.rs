@@ -1,7 +1,7 @@
 //! Why a failed rank failed: its last words, its core file, the kernel's out-of-memory killer, its own error file.
 
 use super::{Edges, pump};
-use rlaunch_core::id::{ProcId, Std};
+use rlaunch_core::id::ProcId;
 use rlaunch_core::node::{Depth, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::status::Status;
@@ -41,7 +41,6 @@ fn facts(edges: &mut Edges, proc: ProcId, _status: Status, depth: Depth) -> Fact
     if depth == Depth::Full {
         let tail = edges.pump.last_words(&mut edges.ranks, proc);
         facts.tail = OsBytes::new(tail);
-        let _ = Std::Err;
     }
     facts
 }

@@ -222,7 +222,7 @@ impl Edges {
 
     fn reap(&mut self, proc: ProcId) {
         if let Some(error_file) = self.ranks.reap(proc) {
-            rlaunch_sys::facts::error_file::remove(&error_file);
+            let _no_such_file = rlaunch_sys::facts::error_file::remove(&error_file);
         }
     }
 }

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll};
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// The window of standard input: what may be under way to the rank.
@@ -70,12 +69,10 @@ impl Stdin {
             match guard.try_io(|pipe| rlaunch_sys::fd::write(pipe.as_raw_fd(), first)) {
                 Err(_would_block) => {}
                 Ok(Ok(n)) => {
-                    let whole = u32::try_from(first.len()).unwrap_or(u32::MAX);
                     first.advance(n);
                     if first.is_empty() {
                         self.waiting.pop_front();
                     }
-                    let _ = whole;
                     if let Some(up_to) = self.grants.written(u64::try_from(n).unwrap_or(0)) {
                         let _overflow = link.grant(NODE, up_to);
                     }
@@ -93,7 +90,7 @@ impl Stdin {
 
     fn make_live(&mut self) {
         if let Pipe::Fresh(fd) = std::mem::replace(&mut self.pipe, Pipe::Closed) {
-            match AsyncFd::with_interest(fd, Interest::WRITABLE) {
+            match rlaunch_net::ready::writable(fd) {
                 Ok(live) => self.pipe = Pipe::Live(live),
                 Err(error) => tracing::error!(%error, "standard input cannot be passed on"),
             }

@@ -63,7 +63,7 @@ impl Watch {
     }
 
     pub(super) fn go_live(&mut self) -> io::Result<()> {
-        self.live = Some(AsyncFd::with_interest(Arc::clone(&self.set), tokio::io::Interest::READABLE)?);
+        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
         Ok(())
     }
 

@@ -149,6 +149,22 @@ pub fn kind(raw: RawFd) -> io::Result<Kind> {
     })
 }
 
+/// Waits until a descriptor that somebody made non-blocking can be written.
+pub fn wait_writable(raw: RawFd) {
+    wait(raw, libc::POLLOUT);
+}
+
+/// Waits until a descriptor that somebody made non-blocking can be read.
+pub fn wait_readable(raw: RawFd) {
+    wait(raw, libc::POLLIN);
+}
+
+fn wait(raw: RawFd, events: i16) {
+    let mut fds = libc::pollfd { fd: raw, events, revents: 0 };
+    // SAFETY: `fds` is one valid pollfd. An interruption only makes the caller try again.
+    unsafe { libc::poll(&raw mut fds, 1, -1) };
+}
+
 /// Whether `fd` has something to read, or has ended, right now.
 #[must_use]
 pub fn readable_now(fd: &impl AsFd) -> bool {
