@@ -5,6 +5,7 @@ pub mod children;
 pub mod clock;
 pub mod doorbell;
 pub mod epoll;
+pub mod facts;
 pub mod fd;
 pub mod guardian;
 pub mod ns;
