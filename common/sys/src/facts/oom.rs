@@ -155,6 +155,31 @@ mod tests {
     }
 
     #[test]
+    fn version_one_goes_by_the_peak() {
+        let temp = Temp::new();
+        let own = temp.0.join("own");
+        fs::create_dir(&own).unwrap();
+        let put = |dir: &Path, file: &str, n: u64| fs::write(dir.join(file), format!("{n}\n")).unwrap();
+        let kills = |n| fs::write(own.join("memory.oom_control"), format!("under_oom 0\noom_kill {n}\n")).unwrap();
+        kills(0);
+        put(&temp.0, "memory.limit_in_bytes", 64 * MIB);
+        put(&temp.0, "memory.max_usage_in_bytes", 64 * MIB - 4096);
+        put(&own, "memory.limit_in_bytes", 32 * MIB);
+        put(&own, "memory.max_usage_in_bytes", 8 * MIB);
+
+        let mut watch = watching(Group::at(Version::One, &own, &temp.0));
+        kills(1);
+        assert_eq!(watch.killed_since(), Some(64 * MIB), "its own limit was never near");
+        put(&own, "memory.memsw.limit_in_bytes", 48 * MIB);
+        put(&own, "memory.memsw.max_usage_in_bytes", 48 * MIB);
+        kills(3);
+        assert_eq!(watch.killed_since(), Some(48 * MIB), "memory and swap together");
+        put(&temp.0, "memory.limit_in_bytes", 9_223_372_036_854_771_712);
+        put(&own, "memory.memsw.limit_in_bytes", 9_223_372_036_854_771_712);
+        assert_eq!(watch.killed_since(), Some(0), "the host was full");
+    }
+
+    #[test]
     fn without_a_baseline_nothing_is_told() {
         assert_eq!(OomWatch::new().killed_since(), None);
         let mut watch = OomWatch::new();
