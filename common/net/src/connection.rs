@@ -198,8 +198,13 @@ impl<M: WireMessage> Connection<M> {
     }
 
     /// Queues a data frame of at most 64 KiB. Only if there is room.
-    pub fn data(&mut self, node: NodeId, stream: StreamId, flags: Flags, body: Bytes) {
+    pub fn data(&mut self, node: NodeId, stream: StreamId, flags: Flags, body: Vec<u8>) {
         self.outbox.data(node, stream, flags, body);
+    }
+
+    /// Empty memory for the next data frame, with the room of the last one.
+    pub fn spare(&mut self) -> Vec<u8> {
+        self.outbox.spare()
     }
 
     /// Whether nothing is left to write.
@@ -306,7 +311,7 @@ mod tests {
             let mut sent: u8 = 0;
             while received.len() < 20 * 65_536 {
                 if a.has_room() && sent < 20 {
-                    a.data(NodeId::new(0), stream, Flags::MORE, Bytes::from(vec![sent; 65_536]));
+                    a.data(NodeId::new(0), stream, Flags::MORE, vec![sent; 65_536]);
                     sent += 1;
                 }
                 let frame = poll_fn(|cx| {

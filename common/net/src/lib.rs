@@ -3,6 +3,7 @@
 
 mod connection;
 mod outbox;
+pub mod ready;
 
 pub use connection::{Body, Closed, Connection, Early, Frame};
 pub use outbox::Overflow;

@@ -1,6 +1,5 @@
 //! What waits to be written on an edge: control messages in bounded bytes, which go first, and one data frame.
 
-use bytes::Bytes;
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use std::io::IoSlice;
@@ -19,12 +18,13 @@ pub(crate) struct Outbox {
     control: Vec<u8>,
     control_at: usize,
     data: Option<DataFrame>,
+    spare: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct DataFrame {
     head: [u8; HEADER],
-    body: Bytes,
+    body: Vec<u8>,
     /// Bytes of head and body that were written.
     at: usize,
 }
@@ -51,9 +51,16 @@ impl Outbox {
     }
 
     /// Takes a data frame; only if there is room.
-    pub(crate) fn data(&mut self, node: NodeId, stream: StreamId, flags: Flags, body: Bytes) {
+    pub(crate) fn data(&mut self, node: NodeId, stream: StreamId, flags: Flags, body: Vec<u8>) {
         let head = header(Lane::Data, flags, node, stream.get(), body.len());
         self.data = Some(DataFrame { head, body, at: 0 });
+    }
+
+    /// The memory of the last data frame, empty, for the next one.
+    pub(crate) fn spare(&mut self) -> Vec<u8> {
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.clear();
+        spare
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -116,7 +123,7 @@ impl Outbox {
         let taken = n.min(HEADER + frame.body.len() - frame.at);
         frame.at += taken;
         if frame.at == HEADER + frame.body.len() {
-            self.data = None;
+            self.spare = self.data.take().map(|frame| frame.body).unwrap_or_default();
         }
         n - taken
     }
@@ -144,14 +151,14 @@ mod tests {
         for step in [1, 7, 16, 17, 1000] {
             let mut outbox = Outbox::default();
             let stream = StreamId::of(ProcId::new(1), Std::Out);
-            outbox.data(NodeId::new(0), stream, Flags::NONE, Bytes::from_static(b"data"));
+            outbox.data(NodeId::new(0), stream, Flags::NONE, b"data".to_vec());
             outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
             let all = written(&mut outbox, step);
             let control_first = [&header(Lane::Control, Flags::NONE, NodeId::ROOT, 0, 3)[..], b"ctl"].concat();
             let data = [&header(Lane::Data, Flags::NONE, NodeId::new(0), stream.get(), 4)[..], b"data"].concat();
             assert_eq!(all, [control_first.clone(), data.clone()].concat(), "step {step}");
 
-            outbox.data(NodeId::new(0), stream, Flags::NONE, Bytes::from_static(b"data"));
+            outbox.data(NodeId::new(0), stream, Flags::NONE, b"data".to_vec());
             outbox.advance(3);
             outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
             assert_eq!(written(&mut outbox, step), [&data[3..], &control_first].concat(), "step {step}");

@@ -80,6 +80,22 @@ pub fn read(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// One read of at most `max` bytes, appended to `buf` without clearing its memory first; 0 is the end.
+///
+/// # Errors
+/// As `read(2)`, `EINTR` included.
+pub fn read_onto(fd: RawFd, buf: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+    buf.reserve(max);
+    let len = buf.len();
+    let spare = buf.spare_capacity_mut();
+    // SAFETY: the spare capacity is writable, and `reserve` made it at least `max` long.
+    let n = unsafe { libc::read(fd, spare.as_mut_ptr().cast(), max) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written `n` bytes behind `len`.
+    unsafe { buf.set_len(len + n) };
+    Ok(n)
+}
+
 /// One write.
 ///
 /// # Errors
@@ -131,6 +147,22 @@ pub fn kind(raw: RawFd) -> io::Result<Kind> {
         libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK => Kind::Stream,
         _ => Kind::File,
     })
+}
+
+/// Waits until a descriptor that somebody made non-blocking can be written.
+pub fn wait_writable(raw: RawFd) {
+    wait(raw, libc::POLLOUT);
+}
+
+/// Waits until a descriptor that somebody made non-blocking can be read.
+pub fn wait_readable(raw: RawFd) {
+    wait(raw, libc::POLLIN);
+}
+
+fn wait(raw: RawFd, events: i16) {
+    let mut fds = libc::pollfd { fd: raw, events, revents: 0 };
+    // SAFETY: `fds` is one valid pollfd. An interruption only makes the caller try again.
+    unsafe { libc::poll(&raw mut fds, 1, -1) };
 }
 
 /// Whether `fd` has something to read, or has ended, right now.

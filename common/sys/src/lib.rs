@@ -5,6 +5,7 @@ pub mod children;
 pub mod clock;
 pub mod doorbell;
 pub mod epoll;
+pub mod facts;
 pub mod fd;
 pub mod guardian;
 pub mod ns;
@@ -18,3 +19,6 @@ pub mod thread;
 pub mod tty;
 
 mod cstr;
+
+/// No such file or directory, errno(3).
+pub const ENOENT: i32 = libc::ENOENT;

@@ -28,6 +28,23 @@ fn failed(step: &'static str) -> NsError {
     NsError { step, source: io::Error::last_os_error() }
 }
 
+/// Whether we may make namespaces without a user namespace around them.
+#[must_use]
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Whether this host has GPUs whose driver must be tried inside a PID namespace first.
+#[must_use]
+pub fn gpu_present() -> bool {
+    let Ok(devices) = std::fs::read_dir("/dev") else { return false };
+    devices.flatten().any(|device| {
+        let name = device.file_name();
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"nvidia") || name == b"kfd"
+    })
+}
+
 /// Gives an ordinary user the right to make a PID namespace, by a user namespace that maps only the user. Needs a process
 /// with a single thread.
 ///

@@ -59,6 +59,12 @@ pub fn capture() -> io::Result<Origin> {
     Ok(Origin { mask, open, ignores_chld, nofile: nofile(), ignored })
 }
 
+impl std::fmt::Debug for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Origin").field("open", &self.open).field("ignored", &self.ignored).finish_non_exhaustive()
+    }
+}
+
 fn block_all() -> libc::sigset_t {
     // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -99,6 +105,29 @@ fn stdio_open() -> io::Result<[bool; 3]> {
         }
     }
     Ok(open)
+}
+
+/// The caller's environment, byte-exact: `NAME=value` strings, and whatever else was put there.
+pub fn environment() -> impl Iterator<Item = &'static [u8]> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    // SAFETY: reading a pointer that libc keeps; nobody changes the environment (set_var is not allowed here).
+    let mut at = unsafe { environ };
+    std::iter::from_fn(move || {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: the array ends with a null pointer, where we stop.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: not at the end, so there is a next element.
+        at = unsafe { at.add(1) };
+        // SAFETY: entries are C strings that live as long as the process.
+        Some(unsafe { std::ffi::CStr::from_ptr(entry) }.to_bytes())
+    })
 }
 
 /// Raises the soft limit on descriptors to the hard one, for ourselves.

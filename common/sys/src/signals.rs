@@ -4,6 +4,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// A child has ended.
+pub const CHLD: i32 = libc::SIGCHLD;
+/// Cannot be caught.
+pub const KILL: i32 = libc::SIGKILL;
+
 /// A descriptor that yields the signals it was made for.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
@@ -58,6 +63,10 @@ pub fn die_of(signal: u8) {
     if unsafe { libc::getpid() } == 1 {
         return;
     }
+    // The core that counts is a rank's.
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `none` is a valid limit.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is a valid set.

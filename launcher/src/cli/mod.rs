@@ -16,7 +16,7 @@ mod table;
 mod tests;
 mod values;
 
-pub(crate) use errors::{CliError, render};
+pub(crate) use errors::CliError;
 pub(crate) use output::{Events, Verbosity};
 pub(crate) use values::Lookup;
 

@@ -227,7 +227,7 @@ impl<P: AsRef<[u8]>> Turn<P> {
         self.ready.push_back(Write::Piece(stream, piece));
         if flags.has(Flags::END) {
             self.torn.remove(&stream);
-            if open && last != Some(b'\n') {
+            if open {
                 self.ready.push_back(Write::LineEnd);
             }
             self.line = None;
@@ -245,14 +245,14 @@ impl Line {
         let new = Patience { since: now, pieces: 0, left: PATIENCE, clock: None };
         let patience = self.patience.get_or_insert(new);
         let clock = patience.clock.take();
-        let over = clock.is_some_and(|clock| clock.idle && now >= clock.until);
         if own {
             if let Some(Clock { until, idle: true }) = clock {
                 patience.left = until.since(now);
             }
             patience.pieces = patience.pieces.saturating_add(1);
-            return !over && (patience.pieces <= LONG || now < patience.since + PATIENCE);
+            return patience.pieces <= LONG || now < patience.since + PATIENCE;
         }
+        let over = clock.is_some_and(|clock| clock.idle && now >= clock.until);
         patience.clock = match clock {
             Some(Clock { idle: true, .. }) => clock,
             Some(Clock { idle: false, .. }) | None => Some(Clock { until: now + patience.left, idle: dry }),

@@ -9,7 +9,7 @@ pub use record::{RECORD, Record};
 
 use crate::fd;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Who we are after the split.
 #[derive(Debug)]
@@ -41,11 +41,28 @@ pub fn split() -> io::Result<Role> {
     match fork()? {
         Fork::Parent(_) => Ok(Role::Launcher { edge, lifeline }),
         Fork::Child => {
-            drop(edge);
-            drop(lifeline);
+            close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);
+            // The launcher's ends were closed by number just now.
+            let _closed = (edge.into_raw_fd(), lifeline.into_raw_fd());
             guard(agent_edge, &guardian_lifeline)
         }
     }
+}
+
+/// Closes every descriptor above 2 but these: what rlaunch inherited is no business of ours or of the ranks.
+fn close_others(keep: [RawFd; 2]) {
+    let mut keep = keep.map(RawFd::cast_unsigned);
+    keep.sort_unstable();
+    let mut from = 3;
+    for kept in keep {
+        if from < kept {
+            // SAFETY: what is closed is used by nobody in this process: inherited, or the launcher's ends.
+            unsafe { libc::close_range(from, kept - 1, 0) };
+        }
+        from = kept + 1;
+    }
+    // SAFETY: as above.
+    unsafe { libc::close_range(from, u32::MAX, 0) };
 }
 
 /// The guardian's life. Returns only in the agent.

@@ -1,3 +1,5 @@
+//! Loss of agent, guardian and init.
+
 use super::*;
 
 fn closed(s: &mut Script) -> &mut Script {
