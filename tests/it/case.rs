@@ -9,10 +9,12 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Child, ChildStdin};
-use std::time::Instant;
+use std::time::Duration;
+
+/// Signals that follow each other faster are one.
+const ECHO: Duration = Duration::from_millis(60);
 
 /// A running case. Dropped without `finish`, it fails.
 pub(crate) struct Case {
@@ -85,14 +87,6 @@ impl Case {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    pub(crate) const fn scratch(&self) -> &Scratch {
-        &self.scratch
-    }
-
-    pub(crate) fn tag(&self) -> &str {
-        &self.tag
-    }
-
     pub(crate) fn take_stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("a case with a piped stdin")
     }
@@ -100,6 +94,12 @@ impl Case {
     pub(crate) fn signal(&self, sig: Signal) {
         // Not reaped before `finish`: the number is still its own.
         kill(Pid::from_raw(self.pid()), sig).unwrap();
+    }
+
+    /// The same signal again, after the time in which it would be taken for an echo of the first.
+    pub(crate) fn signal_again(&self, sig: Signal) {
+        std::thread::sleep(ECHO);
+        self.signal(sig);
     }
 
     /// Waits until `found` finds something; shows everything seen if it does not.
@@ -162,6 +162,13 @@ impl Case {
         self.finish(Exit::Code(code))
     }
 
+    /// The end with one of these codes.
+    pub(crate) fn code_of_any(self, codes: &[i32]) -> Done {
+        let done = self.end();
+        assert!(codes.iter().any(|code| done.exit == Exit::Code(*code)), "{:?}: {}", done.exit, done.err());
+        done
+    }
+
     /// The end, whichever. Nothing may be left.
     pub(crate) fn end(self) -> Done {
         self.end_with(Mercy::Ours)
@@ -201,8 +208,8 @@ impl Case {
         let seen = self.watch.seen();
         let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(4_000)..]).into_owned();
         let left = census::tagged(&self.tag);
-        let message = format!(
-            "--- {}\n--- exit: {:?}\n--- stdout ({} bytes): {}\n--- stderr: {}\n--- events:\n{}\n--- running: {left:#?}\n",
+        eprintln!(
+            "--- {}\n--- exit: {:?}\n--- stdout ({} bytes): {}\n--- stderr: {}\n--- events:\n{}\n--- running: {left:#?}",
             self.words,
             seen.exit.map(|(exit, _)| exit),
             seen.out.len(),
@@ -210,7 +217,6 @@ impl Case {
             text(&seen.err),
             show(&seen.events),
         );
-        std::io::stderr().write_all(message.as_bytes()).unwrap_or_default();
     }
 }
 
@@ -233,9 +239,4 @@ impl Drop for Case {
 fn show(events: &[Value]) -> String {
     let lines: Vec<String> = events.iter().map(Value::to_string).collect();
     lines[lines.len().saturating_sub(60)..].join("\n")
-}
-
-/// How long ago.
-pub(crate) fn seconds_since(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64()
 }

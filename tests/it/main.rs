@@ -12,5 +12,17 @@ mod place;
 mod plan;
 mod watch;
 
+mod bad_input;
+mod events;
+mod examples;
 mod exits;
+mod harness;
+mod input;
 mod launch;
+mod leftovers;
+mod output;
+mod signals;
+mod storm;
+mod strangers;
+mod terminal;
+mod tiers;

@@ -7,6 +7,7 @@ use crate::{case, census};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,6 +21,7 @@ pub(crate) struct Plan {
     tag: String,
     scratch: Scratch,
     events: bool,
+    readers: Vec<(Box<dyn Read + Send>, Into)>,
 }
 
 impl Plan {
@@ -30,7 +32,7 @@ impl Plan {
         command.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         let scratch = Scratch::new();
         command.env(census::TAG, &tag).env("RL", place::rlaunch()).env("DIR", scratch.dir());
-        Self { command, tag, scratch, events: false }
+        Self { command, tag, scratch, events: false, readers: Vec::new() }
     }
 
     /// rlaunch itself, with these words.
@@ -97,6 +99,12 @@ impl Plan {
         self
     }
 
+    /// Reads the other end of a descriptor that the case was given.
+    pub(crate) fn reads(mut self, from: impl Read + Send + 'static, to: Into) -> Self {
+        self.readers.push((Box::new(from), to));
+        self
+    }
+
     /// The directory of the case, `$DIR` of its processes.
     pub(crate) const fn scratch(&self) -> &Scratch {
         &self.scratch
@@ -116,6 +124,9 @@ impl Plan {
         }
         if let Some(err) = child.stderr.take() {
             watch.read(err, Into::Err);
+        }
+        for (from, to) in self.readers {
+            watch.read(from, to);
         }
         let words = format!("{:?}", self.command);
         // Closes the caller's descriptors, or their readers would never see an end.
