@@ -31,7 +31,9 @@ impl Lifeline {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
-        if let State::Held(fd) = std::mem::replace(&mut self.state, State::Ended) {
+        if matches!(self.state, State::Held(_))
+            && let State::Held(fd) = std::mem::replace(&mut self.state, State::Ended)
+        {
             let watched = rlaunch_sys::fd::set_nonblocking(&fd).and_then(|()| rlaunch_net::ready::readable(fd));
             match watched {
                 Ok(fd) => self.state = State::Watched(fd),

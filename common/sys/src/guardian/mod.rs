@@ -44,7 +44,7 @@ pub fn split() -> io::Result<Role> {
             close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);
             // The launcher's ends were closed by number just now.
             let _closed = (edge.into_raw_fd(), lifeline.into_raw_fd());
-            guard(agent_edge, &guardian_lifeline)
+            guard(agent_edge, guardian_lifeline)
         }
     }
 }
@@ -66,7 +66,7 @@ fn close_others(keep: [RawFd; 2]) {
 }
 
 /// The guardian's life. Returns only in the agent.
-fn guard(edge: OwnedFd, lifeline: &OwnedFd) -> io::Result<Role> {
+fn guard(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
     // SAFETY: setsid takes nothing; a fresh child is no group leader, so it cannot fail.
     unsafe { libc::setsid() };
     // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
@@ -83,7 +83,7 @@ fn guard(edge: OwnedFd, lifeline: &OwnedFd) -> io::Result<Role> {
     }
 }
 
-fn become_agent(edge: OwnedFd, lifeline: &OwnedFd) -> io::Result<Role> {
+fn become_agent(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
     // SAFETY: as in `guard`.
     unsafe { libc::setsid() };
     // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
@@ -92,9 +92,8 @@ fn become_agent(edge: OwnedFd, lifeline: &OwnedFd) -> io::Result<Role> {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-agent".as_ptr()) };
     // SAFETY: getppid cannot fail. If the guardian is gone already, this is our reaper, whose end we may as well watch.
     let guardian = crate::pidfd::open(unsafe { libc::getppid() })?;
-    // The copy of the guardian's end must not keep the lifeline from hanging up.
-    // SAFETY: the agent never uses this descriptor again; the guardian's own copy stays open.
-    unsafe { libc::close(lifeline.as_raw_fd()) };
+    // Our copy of the guardian's end must not keep the lifeline from hanging up.
+    drop(lifeline);
     Ok(Role::Agent { edge, guardian })
 }
 
