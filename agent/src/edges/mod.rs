@@ -16,7 +16,7 @@ use ranks::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{NodeAction, NodeEvent, Scope};
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_net::{Body, Closed, Connection, Early};
@@ -145,7 +145,12 @@ impl Edges {
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         let Some(deadline) = deadline else { return Poll::Pending };
-        let at = Instant::now() + Duration::from_nanos(deadline.since(now()).nanos());
+        let left = deadline.since(now());
+        if left == Span::ZERO {
+            // The runtime rounds up to a millisecond: a timer for now would fire late, and for ever.
+            return Poll::Ready(());
+        }
+        let at = Instant::now() + Duration::from_nanos(left.nanos());
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         timer.as_mut().reset(at);
         timer.as_mut().poll(cx)
