@@ -135,11 +135,13 @@ impl Edges {
         pump::poll(self, cx);
         examine::settle(self);
         sweep::poll(self, now());
+        self.examine.poll(now());
         self.poll_flush(cx);
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
-        let deadline = earliest(deadline, earliest(self.ranks.flush_deadline(), self.sweep.deadline()));
+        let ours = earliest(self.ranks.flush_deadline(), earliest(self.sweep.deadline(), self.examine.deadline()));
+        let deadline = earliest(deadline, ours);
         self.poll_timer(cx, deadline)
     }
 
