@@ -30,6 +30,8 @@ pub(crate) struct Sinks {
     totals: BTreeMap<u32, u64>,
     queued: [u64; 2],
     lost: u64,
+    /// Which were given up, by whatever came first.
+    given_up: [bool; 2],
     closed: bool,
     failed: bool,
     blocked: bool,
@@ -115,17 +117,15 @@ impl World {
             return;
         }
         let mut event = None;
-        for (std, queued) in [Std::Out, Std::Err].into_iter().zip(&mut sinks.queued) {
-            let bytes = std::mem::take(queued);
+        for which in [0, 1] {
+            let bytes = std::mem::take(&mut sinks.queued[which]);
             let gone = sinks.closed || sinks.failed;
-            if bytes > 0 && gone && !sinks.abandoned {
-                event = Some(if sinks.closed {
-                    JobEvent::ReaderClosed(std)
-                } else {
-                    JobEvent::SinkFailed { std, errno: 28 }
-                });
+            if bytes > 0 && gone && !sinks.abandoned && !std::mem::replace(&mut sinks.given_up[which], true) {
+                let (std, errno) = (Self::std(which), 28);
+                let closed = JobEvent::ReaderClosed(std);
+                event = Some(if sinks.closed { closed } else { JobEvent::SinkFailed { std, errno } });
             }
-            if gone || sinks.abandoned {
+            if sinks.given_up[which] || sinks.abandoned {
                 sinks.lost += bytes;
             }
         }
