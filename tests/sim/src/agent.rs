@@ -2,7 +2,7 @@
 
 use crate::kernel::Init;
 use crate::link;
-use crate::plan::MS;
+use crate::plan::{MS, Sight};
 use crate::world::{Ev, World};
 use rlaunch_core::id::{ProcId, StreamId};
 use rlaunch_core::machine::Machine;
@@ -41,8 +41,19 @@ pub(crate) struct Agent {
     in_flight: u32,
     spawned: BTreeSet<ProcId>,
     reaped: BTreeSet<ProcId>,
-    /// Examinations that are not answered.
     examined: BTreeSet<ProcId>,
+    /// Those whose answer is still to come.
+    looking: BTreeSet<ProcId>,
+    /// Ranks that the machine knows to run, and when they were started.
+    running: BTreeMap<ProcId, Mono>,
+    ended: BTreeSet<ProcId>,
+    /// Those that were asked to end.
+    asked: BTreeSet<ProcId>,
+    /// The machine knows that the end has begun, and did before this burst.
+    ending: bool,
+    was_ending: bool,
+    /// … and not because a start failed: then it is for the launcher to say so.
+    must_ask: bool,
     sweeping: bool,
     edge_lost: bool,
     /// The machine knows that nobody hears it.
@@ -107,7 +118,7 @@ impl World {
         self.agent.inbox.push(arrival);
         if !self.agent.wakes {
             self.agent.wakes = true;
-            if self.plan.exact {
+            if self.plan.sight == Sight::Exact {
                 self.at(self.now, Ev::Wake);
             } else {
                 self.soon(Ev::Wake);
@@ -128,21 +139,59 @@ impl World {
             let idle = self.agent.node.poll_action().is_none();
             self.check(idle, || "the node acts on a time-out that is not due".to_owned());
         }
+        self.agent.was_ending = self.agent.ending;
         for arrival in inbox {
             let event = self.event_of(arrival);
             self.note("> node", || format!("{event:?}"));
-            self.agent.mute |= matches!(event, NodeEvent::EdgeLost | NodeEvent::Signal(_));
+            self.learns(&event);
             self.agent.node.handle(Mono::from_nanos(self.now), event);
         }
         self.agent.last_wake = self.now;
         self.drain_node();
     }
 
+    /// What the machine is about to know.
+    fn learns(&mut self, event: &NodeEvent) {
+        let agent = &mut self.agent;
+        match event {
+            NodeEvent::FromRoot(ToNode::End { .. } | ToNode::Kill) | NodeEvent::InitLost | NodeEvent::GuardianLost => {
+                (agent.ending, agent.must_ask) = (true, true)
+            }
+            NodeEvent::SpawnFailed { .. } => agent.ending = true,
+            NodeEvent::EdgeLost | NodeEvent::Signal(_) => {
+                (agent.ending, agent.must_ask, agent.mute) = (true, true, true);
+            }
+            NodeEvent::Spawned { proc, at, .. } => {
+                if !agent.ended.contains(proc) {
+                    agent.running.insert(*proc, *at);
+                }
+            }
+            NodeEvent::Exited { proc, .. } => {
+                agent.running.remove(proc);
+                // Maybe before it is known to have started.
+                agent.ended.insert(*proc);
+            }
+            NodeEvent::Examined { proc, .. } => {
+                agent.looking.remove(proc);
+            }
+            NodeEvent::FromRoot(_)
+            | NodeEvent::Grounded(_)
+            | NodeEvent::Refused(_)
+            | NodeEvent::StreamEnd { .. }
+            | NodeEvent::Left { .. } => {}
+        }
+    }
+
     fn event_of(&self, arrival: Arrival) -> NodeEvent {
         match arrival {
             Arrival::Event(event) => event,
             Arrival::Ended { proc, status, died } => {
-                let (at, alive_at) = if self.plan.exact { (died, died) } else { (self.now, self.agent.last_wake) };
+                let started = self.agent.running.get(&proc).map_or(0, |at| at.nanos());
+                let (at, alive_at) = match self.plan.sight {
+                    Sight::Exact => (died, died),
+                    Sight::Bursts => (self.now, self.agent.last_wake),
+                    Sight::Poor => (self.now, started),
+                };
                 let (at, alive_at) = (Mono::from_nanos(at), Mono::from_nanos(alive_at));
                 NodeEvent::Exited { proc, status, at, alive_at, usage: Usage::default() }
             }
@@ -162,6 +211,10 @@ impl World {
             self.check(!over, || format!("after Finish: {action:?}"));
             self.perform(action);
         }
+        let unasked = self.agent.running.keys().find(|proc| !self.agent.asked.contains(proc)).copied();
+        if let Some(proc) = unasked.filter(|_| self.agent.must_ask) {
+            self.fail(format!("{proc} runs on and was not asked to end"));
+        }
     }
 
     fn perform(&mut self, action: NodeAction) {
@@ -170,6 +223,8 @@ impl World {
             NodeAction::Spawn { proc, exec } => {
                 let new = self.agent.spawned.insert(proc) && exec.delta.proc == proc;
                 self.check(new, || format!("{proc} is started twice"));
+                let late = self.agent.was_ending;
+                self.check(!late, || format!("{proc} is started after the end began"));
                 self.agent.in_flight += 1;
                 let bounded = self.agent.in_flight <= 256;
                 self.check(bounded, || "the spawn port overflows".to_owned());
@@ -182,18 +237,21 @@ impl World {
                 self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
                 if sig != Signal::USR1 && sig != Signal::USR2 {
                     self.kernel.ended_by_us.get_or_insert(self.now);
+                    self.agent.asked.insert(proc);
                 }
                 self.signal_group(proc, sig);
             }
             NodeAction::Examine { proc, status, depth: _ } => {
                 let zombie = self.kernel.is_zombie(proc) && self.agent.examined.insert(proc);
+                self.agent.looking.insert(proc);
                 self.check(zombie && !status.is_success(), || format!("{proc} cannot be examined"));
                 let error_file = self.plan.ranks[proc.index()].error_file.then(|| OsBytes::from("{}"));
                 let facts = Facts { error_file, ..Facts::default() };
                 self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Examined { proc, facts })));
             }
             NodeAction::Reap { proc } => {
-                let once = self.kernel.is_zombie(proc) && self.agent.reaped.insert(proc);
+                let looked = !self.agent.looking.contains(&proc);
+                let once = looked && self.kernel.is_zombie(proc) && self.agent.reaped.insert(proc);
                 self.check(once, || format!("{proc} cannot be reaped"));
                 self.kernel.reap(proc);
             }
@@ -232,6 +290,12 @@ impl World {
     fn say(&mut self, message: &ToRoot) {
         let (mute, done) = (self.agent.mute, self.agent.done);
         self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
+        let true_loss = match message {
+            ToRoot::InitLost => self.kernel.init_was_killed,
+            ToRoot::GuardianLost => self.guardian.was_killed(),
+            _ => true,
+        };
+        self.check(true_loss, || format!("{message:?}, but it is not"));
         if let ToRoot::Done { left, .. } = message {
             self.agent.done = Some(*left);
         }

@@ -1,5 +1,6 @@
 //! What a job must have said at its end, told from what was done to it: an account of the rules that is not the machine's.
 
+use crate::plan::{MS, Sight};
 use crate::world::World;
 use rlaunch_core::events::Cause;
 use rlaunch_core::exit::{self, Ending};
@@ -8,7 +9,7 @@ use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{JobSpec, OnFailure};
 use rlaunch_core::status::Status;
-use rlaunch_core::time::{HostTime, Mono};
+use rlaunch_core::time::{HostTime, Mono, Span};
 use rlaunch_core::wire::to_root::{Exited, ToRoot};
 use std::collections::BTreeSet;
 
@@ -23,6 +24,11 @@ pub(crate) struct Oracle {
     first: Option<(Expected, Mono)>,
     counted: bool,
     signals: u32,
+    /// Passed on while the job went on.
+    forwarded: BTreeSet<Signal>,
+    /// Ranks that wrote down why they failed.
+    explained: BTreeSet<ProcId>,
+    grace: Span,
     ending: Option<Ending>,
 }
 
@@ -43,6 +49,9 @@ impl Oracle {
             first: None,
             counted: false,
             signals: 0,
+            forwarded: BTreeSet::new(),
+            explained: BTreeSet::new(),
+            grace: spec.grace,
             ending: None,
         }
     }
@@ -71,9 +80,11 @@ impl Oracle {
                 self.begins(now, Expected::Ending(Ending::Signal(*sig)));
             }
             JobEvent::ReaderClosed(_) => self.begins(now, Expected::Ending(Ending::Signal(Signal::PIPE))),
+            JobEvent::Signal(sig) => {
+                self.forwarded.insert(*sig);
+            }
             JobEvent::EdgeClosed { .. }
             | JobEvent::GuardianEnded { .. }
-            | JobEvent::Signal(_)
             | JobEvent::StreamEnd { .. }
             | JobEvent::SinkFailed { .. }
             | JobEvent::OutputDrained { .. } => {}
@@ -105,7 +116,21 @@ impl Oracle {
                 self.counted = true;
             }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
-            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } | ToRoot::Postmortem { .. } => {}
+            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } => {}
+            ToRoot::Postmortem { proc, facts } => {
+                if facts.error_file.is_some() {
+                    self.explained.insert(*proc);
+                }
+            }
+        }
+    }
+
+    /// How much the failure of a rank explains: less is more.
+    fn weight(&self, failure: &Exited) -> u8 {
+        match failure.status {
+            Status::Signaled { sig, .. } if !self.forwarded.contains(&sig) => 0,
+            _ if self.explained.contains(&failure.proc) => 1,
+            _ => 2,
         }
     }
 
@@ -146,27 +171,39 @@ impl World {
         }
     }
 
-    /// The rank that is named must have failed, and nobody certainly before it.
+    /// The rank that is named must have failed by itself, nobody certainly before it, and explain most.
     fn check_first(&mut self, rank: Rank, status: Status, exit: Ending) {
-        let failures = &self.launcher.oracle.failures;
-        let first_seen = failures.iter().map(|failure| failure.at).min().unwrap_or(HostTime(0));
-        let named = failures.iter().find(|failure| failure.proc.get() == rank.get() && failure.status == status);
-        let plausible = named.is_some_and(|named| named.at == first_seen || named.alive_at < first_seen);
+        let oracle = &self.launcher.oracle;
+        let first_seen = oracle.failures.iter().map(|failure| failure.at).min().unwrap_or(HostTime(0));
+        let maybe_first = |failure: &&Exited| failure.at == first_seen || failure.alive_at < first_seen;
+        let best = oracle.failures.iter().filter(maybe_first).map(|failure| oracle.weight(failure)).min();
+        let named = oracle.failures.iter().filter(maybe_first).find(|failure| failure.proc.get() == rank.get());
+        let right = named.is_some_and(|named| named.status == status && Some(oracle.weight(named)) == best);
         let code = Ending::Code(status.exit_code());
-        self.check(plausible && code == exit, || format!("rank {rank} ({status}) was not the first to fail"));
+        self.check(right && code == exit, || format!("rank {rank} ({status}) is not the first cause"));
         let limit = self.kernel.ended_by_us.unwrap_or(u64::MAX);
+        let died = self.kernel.failed_before(u64::MAX).into_iter().find(|(_, proc)| proc.get() == rank.get());
+        let time = died.map_or(u64::MAX, |(time, _)| time);
+        self.check(time <= limit, || format!("rank {rank} ({status}) did not fail by itself"));
         let truth = self.kernel.failed_before(limit).into_iter().min();
-        if self.plan.exact
-            && let Some((time, proc)) = truth
+        if self.plan.sight == Sight::Exact
+            && let Some((earliest, proc)) = truth
         {
-            let died = self.kernel.failed_before(u64::MAX).into_iter().find(|(_, p)| p.get() == rank.get());
-            let right = died.is_some_and(|(died, _)| died <= time);
-            self.check(right, || format!("rank {proc} failed before rank {rank}"));
+            self.check(time <= earliest, || format!("rank {proc} failed before rank {rank}"));
         }
     }
 
     pub(crate) fn check_finish(&mut self, ending: Ending) {
-        let said = self.launcher.oracle.ending;
+        let oracle = &self.launcher.oracle;
+        let said = oracle.ending;
+        let late = match oracle.first {
+            // Whoever was told to end does not wait for a reader that reads nothing.
+            Some((Expected::Ending(Ending::Signal(_) | Ending::Code(exit::TIMEOUT)), began)) => {
+                self.now > (began + oracle.grace).nanos() + 12_000 * MS
+            }
+            Some(_) | None => false,
+        };
         self.check(said == Some(ending), || format!("rlaunch ends by {ending:?} but reports {said:?}"));
+        self.check(!late, || "told to end, it takes for ever".to_owned());
     }
 }

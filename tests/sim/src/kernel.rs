@@ -30,6 +30,7 @@ pub(crate) struct Kernel {
     /// How many hold a stream of a rank.
     holders: BTreeMap<(ProcId, usize), u32>,
     pub(crate) init: Init,
+    pub(crate) init_was_killed: bool,
     /// When the first signal that ends ranks was sent.
     pub(crate) ended_by_us: Option<u64>,
     /// When which ranks failed.
@@ -286,6 +287,7 @@ impl World {
     }
 
     pub(crate) fn init_killed(&mut self) {
+        self.kernel.init_was_killed |= self.kernel.init == Init::Alive;
         self.init_dies();
     }
 

@@ -13,7 +13,7 @@ pub(crate) const EVER: u64 = u64::MAX;
 /// A millisecond.
 pub(crate) const MS: u64 = 1_000_000;
 /// By then every fault has happened and every blocked sink takes bytes again.
-pub(crate) const FAULTS_END: u64 = 20_000 * MS;
+pub(crate) const FAULTS_END: u64 = 60_000 * MS;
 
 /// A whole run.
 #[derive(Debug)]
@@ -22,8 +22,7 @@ pub(crate) struct Plan {
     pub(crate) tier: Tier,
     pub(crate) ranks: Vec<Script>,
     pub(crate) faults: Vec<(u64, Fault)>,
-    /// The agent sees every end of a process by itself, at its time. Otherwise in bursts.
-    pub(crate) exact: bool,
+    pub(crate) sight: Sight,
     /// How late timers are.
     pub(crate) late: u64,
     /// Delays of the wire, in microseconds.
@@ -37,6 +36,17 @@ pub(crate) struct Plan {
     pub(crate) no_start: Option<(u32, SpawnStep)>,
     /// SIGUSR1 and 2 kill ranks that do not catch TERM either.
     pub(crate) usr_kills: bool,
+}
+
+/// How well the agent sees when ranks end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sight {
+    /// Each end at its time.
+    Exact,
+    /// In bursts; it knows when the last one was.
+    Bursts,
+    /// In bursts; it only knows that they ran when they were started.
+    Poor,
 }
 
 /// What a rank does.
@@ -108,7 +118,7 @@ impl Plan {
             tier,
             ranks,
             faults: faults(rng, tier),
-            exact: rng.chance(50),
+            sight: rng.pick(&[Sight::Exact, Sight::Exact, Sight::Bursts, Sight::Poor]),
             late: if rng.chance(50) { MS } else { 0 },
             wire: if rng.chance(80) { (5, 300) } else { (5, 80_000) },
             local: if rng.chance(80) { (1, 200) } else { (1, 5_000) },
@@ -182,7 +192,9 @@ fn faults(rng: &mut Rng, tier: Tier) -> Vec<(u64, Fault)> {
         8 => vec![Fault::ReaderCloses],
         9 => vec![Fault::AgentAsked],
         10 if tier == Tier::T1 => vec![Fault::InitKilled],
-        // The kernel alone has to end what is there.
+        // The agent alone has to end what is there.
+        12 => vec![Fault::GuardianKilled, Fault::LauncherKilled],
+        // The kernel alone.
         11 if tier == Tier::T1 => vec![Fault::AgentKilled, Fault::GuardianKilled],
         _ => vec![],
     };
