@@ -1,2 +1,36 @@
-//! wip
+//! The agent: starts the ranks of one node, watches every one of them, and ends when nothing of them is left.
 #![forbid(unsafe_code)]
+
+mod driver;
+mod early;
+mod edges;
+
+use rlaunch_sys::origin::Origin;
+use std::os::fd::OwnedFd;
+
+/// What the agent has when it begins to exist.
+#[derive(Debug)]
+pub struct Seat {
+    /// The stream to the launcher.
+    pub edge: OwnedFd,
+    /// The guardian, our parent.
+    pub guardian: OwnedFd,
+    /// The caller's settings, for the ranks.
+    pub origin: Origin,
+}
+
+/// The agent's life. Returns its exit code: 0 only if everything was counted and nothing is left.
+#[must_use]
+pub fn run(seat: Seat) -> u8 {
+    match early::run(seat) {
+        Ok(early::Outcome::Over(code)) => code,
+        Ok(early::Outcome::Live(live)) => driver::run(live.0, live.1).unwrap_or_else(|error| {
+            tracing::error!(%error, "the agent cannot go on");
+            rlaunch_core::exit::LAUNCH
+        }),
+        Err(error) => {
+            tracing::error!(%error, "the agent cannot start");
+            rlaunch_core::exit::LAUNCH
+        }
+    }
+}

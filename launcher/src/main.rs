@@ -1,3 +1,13 @@
-//! wip
+//! The command. It carries the agent, so that one file is the whole install.
 #![forbid(unsafe_code)]
-fn main() {}
+#![cfg_attr(not(test), no_main)]
+
+mod cli;
+mod driver;
+mod edges;
+mod start;
+mod view;
+
+// A C `main`: std's own start would reopen descriptors 0-2 and ignore SIGPIPE before we could see how we were started.
+#[cfg(not(test))]
+rlaunch_sys::c_main!(start::run);

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod duration;
 pub mod env;
 pub mod error;
 pub mod events;
@@ -21,5 +22,6 @@ pub mod report;
 pub mod signal;
 pub mod spec;
 pub mod status;
+pub mod stream;
 pub mod time;
 pub mod wire;

@@ -54,7 +54,17 @@ impl From<String> for OsBytes {
 }
 
 impl fmt::Display for OsBytes {
-    /// UTF-8 as it is; control and other bytes as `\xNN`, so that a path can never drive a terminal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Visible(&self.0).fmt(f)
+    }
+}
+
+/// Shows bytes that are not ours: UTF-8 as it is; control and other bytes as `\xNN`, so that a path or a program's last
+/// words can never drive a terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct Visible<'a>(pub &'a [u8]);
+
+impl fmt::Display for Visible<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {

@@ -1,2 +1,9 @@
-//! wip
+//! Framed streams between our processes, over tokio.
 #![forbid(unsafe_code)]
+
+mod connection;
+mod outbox;
+pub mod ready;
+
+pub use connection::{Body, Closed, Connection, Early, Frame};
+pub use outbox::Overflow;

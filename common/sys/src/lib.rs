@@ -1,1 +1,24 @@
-//! wip
+//! The Linux edges: processes, namespaces, signals, descriptors. All unsafe code of the launcher and the agent is here.
+#![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
+
+pub mod children;
+pub mod clock;
+pub mod doorbell;
+pub mod epoll;
+pub mod facts;
+pub mod fd;
+pub mod guardian;
+pub mod ns;
+pub mod origin;
+pub mod pidfd;
+pub mod port;
+pub mod random;
+pub mod signals;
+pub mod spawn;
+pub mod thread;
+pub mod tty;
+
+mod cstr;
+
+/// No such file or directory, errno(3).
+pub const ENOENT: i32 = libc::ENOENT;

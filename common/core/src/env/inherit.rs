@@ -1,6 +1,6 @@
 //! What the ranks inherit: the caller's environment byte for byte, minus what would tell them who somebody else is.
 
-use super::lookup;
+use super::{Var, lookup};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use alloc::borrow::Cow;
@@ -83,8 +83,8 @@ pub struct Base {
 }
 
 impl Base {
-    fn pin(&mut self, name: &[u8]) {
-        if lookup(name).is_some_and(|var| var.role.is_written()) && !self.is_pinned(name) {
+    fn pin(&mut self, name: &[u8], known: Option<&Var>) {
+        if known.is_some_and(|var| var.role.is_written()) && !self.is_pinned(name) {
             self.pinned.push(name.into());
         }
     }
@@ -94,9 +94,9 @@ impl Base {
     }
 
     /// Passes an entry on. Of a name that a contract knows only the first counts, as for `getenv`.
-    fn keep(&mut self, name: &[u8], entry: &[u8]) {
-        if !self.is_pinned(name) {
-            self.pin(name);
+    fn keep(&mut self, name: &[u8], known: Option<&Var>, entry: &[u8]) {
+        if known.is_none() || !self.is_pinned(name) {
+            self.pin(name, known);
             self.env.push(entry.into());
         }
     }
@@ -116,18 +116,19 @@ pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) 
                 continue;
             }
         };
+        let known = lookup(name);
         match decide(name, exports, &mut found) {
             Some(Export::Set { .. }) => {}
-            Some(Export::Take(_) | Export::Glob(_)) => base.keep(name, entry),
-            None if lookup(name).is_some_and(|var| var.role.hides_callers()) => {}
-            None => base.keep(name, entry),
+            Some(Export::Take(_) | Export::Glob(_)) => base.keep(name, known, entry),
+            None if known.is_some_and(|var| var.role.hides_callers()) => {}
+            None => base.keep(name, known, entry),
         }
     }
     for (at, export) in exports.iter().enumerate() {
         match export {
             Export::Set { name, value } if last_word(name, exports) == Some(at) => {
                 let entry = [name.as_slice(), b"=", value.as_slice()].concat();
-                base.pin(name);
+                base.pin(name, lookup(name));
                 base.env.push(OsBytes::new(entry));
             }
             Export::Set { .. } => {}

@@ -78,21 +78,49 @@ pub struct Contract {
 }
 
 /// All of them.
-pub static REGISTRY: [&Contract; 5] =
+pub const REGISTRY: [&Contract; 5] =
     [&own::CONTRACT, &torch::CONTRACT, &ompi::CONTRACT, &pmi::CONTRACT, &slurm::CONTRACT];
+
+/// For each first byte the lengths of the names that begin with it, as bits. Most variables of a caller are nobody's, and
+/// all of them are looked up before the first rank starts: this tells it by one load.
+static LENGTHS: [u64; 256] = lengths();
+
+const fn lengths() -> [u64; 256] {
+    let mut table = [0; 256];
+    let mut contract = 0;
+    while contract < REGISTRY.len() {
+        let vars = REGISTRY[contract].vars;
+        let mut var = 0;
+        while var < vars.len() {
+            let name = vars[var].name.as_bytes();
+            assert!(name.len() < 64, "a name of 64 bytes or more needs a wider table");
+            table[name[0] as usize] |= 1 << name.len();
+            var += 1;
+        }
+        contract += 1;
+    }
+    table
+}
 
 /// What is known of a name; `None`: rlaunch has nothing to do with it.
 #[must_use]
 pub fn lookup(name: &[u8]) -> Option<&'static Var> {
-    REGISTRY.iter().find_map(|contract| {
-        let at = contract.vars.binary_search_by(|var| var.name.as_bytes().cmp(name)).ok();
-        at.and_then(|at| contract.vars.get(at)).or_else(|| contract.families.iter().find(|family| family.covers(name)))
-    })
+    let first = *name.first()?;
+    let lengths = LENGTHS.get(usize::from(first)).copied().unwrap_or_default();
+    let own = || {
+        REGISTRY.iter().find_map(|contract| {
+            let at = contract.vars.binary_search_by(|var| var.name.as_bytes().cmp(name)).ok()?;
+            contract.vars.get(at)
+        })
+    };
+    let listed = name.len() < 64 && lengths >> name.len() & 1 == 1;
+    listed.then(own).flatten().or_else(|| REGISTRY.iter().flat_map(|c| c.families).find(|family| family.covers(name)))
 }
 
 impl Var {
     fn covers(&self, name: &[u8]) -> bool {
-        self.name.strip_suffix('*').is_some_and(|start| name.starts_with(start.as_bytes()))
+        self.name.as_bytes().first() == name.first()
+            && self.name.strip_suffix('*').is_some_and(|start| name.starts_with(start.as_bytes()))
     }
 }
 
@@ -178,6 +206,16 @@ mod tests {
             }
             assert!(contract.vars.iter().all(|v| !v.name.contains('*')));
             assert!(contract.families.iter().all(|v| v.name.ends_with('*') && v.role == Role::Removed));
+        }
+    }
+
+    #[test]
+    fn every_name_is_found() {
+        for var in REGISTRY.iter().flat_map(|c| c.vars) {
+            assert_eq!(lookup(var.name.as_bytes()).map(|v| v.name), Some(var.name));
+        }
+        for nobodys in ["", "RAN", "RANKS", "HOME", "P", "\u{fffd}"] {
+            assert!(lookup(nobodys.as_bytes()).is_none(), "{nobodys}");
         }
     }
 

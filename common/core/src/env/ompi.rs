@@ -14,7 +14,7 @@ const fn gone(name: &'static str) -> Var {
     Var { name, role: Role::Removed, doc: "Set by an outer prterun, mpirun or prted for its own ranks." }
 }
 
-pub(super) static CONTRACT: Contract = Contract {
+pub(super) const CONTRACT: Contract = Contract {
     title: "Open MPI, PRRTE, PMIx",
     about: "The names of Open MPI's documentation. What an outer `prterun` (5.0.11) or `mpirun` (4.1) sets for its ranks is \
             removed: with it an inner program would take itself for one of theirs. Parameters of the user pass.",

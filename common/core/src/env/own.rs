@@ -9,7 +9,7 @@ const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
     Var { name, role, doc }
 }
 
-pub(super) static CONTRACT: Contract = Contract {
+pub(super) const CONTRACT: Contract = Contract {
     title: "rlaunch",
     about: "A rank learns who it is from the names that are set. The others are options: a flag goes first. A nested `rlaunch` \
             never reads what is set here, so it is not confused by it; it does read the options that pass on, as from any \

@@ -13,7 +13,7 @@ const fn gone(name: &'static str) -> Var {
     Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks." }
 }
 
-pub(super) static CONTRACT: Contract = Contract {
+pub(super) const CONTRACT: Contract = Contract {
     title: "MPICH, Intel MPI (Hydra, PMI)",
     about: "Names of Hydra 5.0.2. The descriptors that an outer `mpiexec` passes on do not reach our ranks, so its `PMI_*` names \
             must not either.",

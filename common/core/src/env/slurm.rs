@@ -7,7 +7,7 @@ const fn gone(name: &'static str) -> Var {
     Var { name, role: Role::Removed, doc: "Belongs to the step or the task in which rlaunch itself runs." }
 }
 
-pub(super) static CONTRACT: Contract = Contract {
+pub(super) const CONTRACT: Contract = Contract {
     title: "Slurm",
     about: "The allocation's names (`SLURM_JOB_ID`, `SLURM_JOB_NODELIST`, `SLURM_NTASKS`, `SLURM_CPUS_ON_NODE`, …) pass.",
     vars: &[

@@ -8,7 +8,7 @@ const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
     Var { name, role, doc }
 }
 
-pub(super) static CONTRACT: Contract = Contract {
+pub(super) const CONTRACT: Contract = Contract {
     title: "PyTorch (torchrun)",
     about: "The full set of torchrun 2.15. `is_torchelastic_launched()` is true, `env://` needs no argument.",
     vars: &[

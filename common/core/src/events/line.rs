@@ -328,43 +328,4 @@ const fn answer(answer: Answer) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::id::Rank;
-    use crate::signal::Signal;
-    use crate::time::WallNs;
-
-    fn text(what: What) -> String {
-        line(&Record { t: Span::from_millis(6), wall: WallNs(7), what })
-    }
-
-    #[test]
-    fn a_line_has_version_times_and_name_first() {
-        let exited = What::RankExited {
-            rank: Rank::new(2),
-            status: Status::Signaled { sig: Signal::SEGV, core: true },
-            at: Span::from_nanos(9),
-            alive_at: Span::from_nanos(8),
-            usage: Usage { user_us: 1, system_us: 2, max_rss_kib: 3 },
-        };
-        assert_eq!(
-            text(exited),
-            "{\"v\":1,\"t\":6000000,\"wall\":7,\"ev\":\"rank.exited\",\"rank\":2,\"signal\":\"SIGSEGV\",\"core\":true,\
-             \"at\":9,\"alive_at\":8,\"user_us\":1,\"system_us\":2,\"max_rss_kib\":3}\n"
-        );
-    }
-
-    #[test]
-    fn a_job_ends_with_its_cause_and_the_code_a_shell_shows() {
-        let end = What::JobEnd {
-            cause: Cause::Signal(Signal::INT),
-            exit: Ending::Signal(Signal::INT),
-            left: Some(0),
-            launch: None,
-        };
-        assert!(text(end).ends_with(
-            "\"ev\":\"job.end\",\"cause\":{\"kind\":\"signal\",\"signal\":\"SIGINT\"},\"exit\":130,\
-             \"raise\":\"SIGINT\",\"left\":0,\"launch\":null}\n"
-        ));
-    }
-}
+mod tests;

@@ -81,7 +81,7 @@ impl Bringup {
             State::Up | State::Refused => return,
         }
         self.state = State::Up;
-        if self.chooses_port && !hello.port_reserved {
+        if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
             cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
         }
         if !hello.note.is_empty() {

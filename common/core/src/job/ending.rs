@@ -14,6 +14,9 @@ use crate::wire::to_node::ToNode;
 /// waiting for it, so silence means that the agent itself is stuck; the guardian does its work once we are gone.
 const MUTE: Span = Span::from_secs(10);
 
+/// How long an ending may take without a word about it.
+const SILENT: Span = Span::from_secs(1);
+
 /// Whether the ending has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -37,6 +40,8 @@ pub(super) struct Ending {
     /// A failure was passed over by `--on-failure continue`.
     failed: bool,
     all_over: bool,
+    /// When to say what is waited for, and then why the job ends and when SIGKILL follows.
+    word: Option<(Mono, Cause, Mono)>,
     state: State,
 }
 
@@ -49,6 +54,7 @@ impl Ending {
             timeout: spec.timeout.map(|limit| now + limit),
             failed: false,
             all_over: false,
+            word: None,
             state: State::Running,
         }
     }
@@ -78,6 +84,9 @@ impl Ending {
             cx.act(JobAction::Say(Sentence::Sent { sig, kill_in: grace }));
         }
         let kill_at = cx.now + grace;
+        if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_)) {
+            self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
+        }
         let give_up = if self.all_over { None } else { Some(kill_at + MUTE) };
         self.state = State::Begun { give_up };
         self.timeout = None;
@@ -101,6 +110,7 @@ impl Ending {
 
     /// SIGKILL was sent before the grace was over.
     pub(super) fn killed(&mut self, cx: &mut Cx<'_>) {
+        self.word = None;
         match self.state {
             State::Begun { give_up: Some(at) } => {
                 self.state = State::Begun { give_up: Some(at.min(cx.now + MUTE)) };
@@ -111,6 +121,7 @@ impl Ending {
 
     pub(super) fn all_over(&mut self) {
         self.all_over = true;
+        self.word = None;
         match self.state {
             State::Begun { .. } => self.state = State::Begun { give_up: None },
             State::Running => {}
@@ -121,6 +132,9 @@ impl Ending {
         if let Some(limit) = self.limit.filter(|_| self.timeout.is_some_and(|at| at <= cx.now)) {
             self.timeout = None;
             self.end(cx, Cause::Timeout(limit));
+        }
+        if let Some((_, cause, kill_at)) = self.word.take_if(|(at, _, _)| *at <= cx.now) {
+            cx.act(JobAction::Say(Sentence::Waiting { cause, kill_in: kill_at.since(cx.now) }));
         }
         match self.state {
             State::Begun { give_up: Some(at) } if at <= cx.now => {
@@ -137,6 +151,6 @@ impl Ending {
             State::Running => None,
             State::Begun { give_up } => give_up,
         };
-        earliest(self.timeout, give_up)
+        earliest(earliest(self.timeout, give_up), self.word.as_ref().map(|(at, _, _)| *at))
     }
 }

@@ -90,7 +90,7 @@ pub enum GuardianEnd {
 /// What a job asks its driver to do. Nothing here waits and nothing fails: outcomes are events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobAction {
-    /// Send a message to a node.
+    /// Send a message to a node. Where the edge has ended it goes nowhere, and nothing is said of it.
     Send {
         /// To whom.
         node: NodeId,

@@ -1,6 +1,12 @@
 //! The rules of a job, each with a node that follows a script.
 
+mod chaos;
+mod endings;
 mod harness;
+mod interrupts;
+mod losses;
+mod path;
+mod verdicts;
 
 use super::*;
 use crate::events::{Answer, Cause, Lost, What};
@@ -16,14 +22,3 @@ use crate::wire::to_root::{Facts, Leftover, Refusal, SpawnError, SpawnStep};
 use alloc::vec;
 use alloc::vec::Vec;
 use harness::{Script, crash, exit, killed, spec};
-
-/// The ways in which a job ends.
-mod endings;
-/// What the user's signals do.
-mod interrupts;
-/// Loss of agent, guardian and init.
-mod losses;
-/// Start-up, output and the closing steps.
-mod path;
-/// Which rank was first.
-mod verdicts;

@@ -1,9 +1,8 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
-use crate::events::{Cause, JobStart, Lost, Record, What};
+use crate::events::{AppLine, Cause, JobStart, Lost, Record, What};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
-use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
@@ -185,17 +184,14 @@ impl Report {
         self.ranks.iter().try_fold(Span::ZERO, |last, line| line.started.map(|(_, at)| last.max(at)))
     }
 
-    /// The command of a rank.
+    /// The program of a rank.
     #[must_use]
-    pub fn argv(&self, rank: Rank) -> &[OsBytes] {
-        let mut first = 0_u32;
-        for app in self.start.iter().flat_map(|start| &start.apps) {
-            first = first.saturating_add(app.procs);
-            if rank.get() < first {
-                return &app.argv;
-            }
-        }
-        &[]
+    pub fn app(&self, rank: Rank) -> Option<&AppLine> {
+        let mut end = 0_u32;
+        self.start.iter().flat_map(|start| &start.apps).find(|app| {
+            end = end.saturating_add(app.procs);
+            rank.get() < end
+        })
     }
 
     /// What became of the ranks that are not the first cause, grouped, in the order of their first ranks.

@@ -1,6 +1,7 @@
 //! One thing that rlaunch says on stderr while the job runs.
 
 use super::Report;
+use crate::events::Cause;
 use crate::id::{Rank, Std};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -35,6 +36,13 @@ pub enum Sentence {
     Sent {
         /// The signal, as received and passed on.
         sig: Signal,
+        /// Until SIGKILL.
+        kill_in: Span,
+    },
+    /// The ending takes a while: what is waited for. Not said after a signal, which had its countdown.
+    Waiting {
+        /// Why the job ends, as far as it is known.
+        cause: Cause,
         /// Until SIGKILL.
         kill_in: Span,
     },

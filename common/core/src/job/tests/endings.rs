@@ -1,3 +1,5 @@
+//! The ways in which a job ends.
+
 use super::*;
 
 fn end(sig: Signal) -> ToNode {
@@ -128,4 +130,15 @@ fn a_failed_sink_is_noted_once_and_costs_only_output() {
     assert_eq!(s.finished, Some(Ending::Code(0)));
     assert_eq!(s.said[1..3], [Sentence::LinesBroken(2), Sentence::OutputLost(9)]);
     assert_eq!(s.last_report().lost, 9);
+}
+
+#[test]
+fn an_ending_that_takes_a_while_says_what_it_waits_for() {
+    let mut s = Script::running(&spec(2));
+    s.exits(0, exit(3), (0, 0)).wait(4_000);
+    let cause = Cause::Rank { rank: Rank::new(0), status: exit(3) };
+    assert_eq!(s.said, [Sentence::Waiting { cause, kill_in: Span::from_secs(4) }]);
+    let mut s = Script::running(&spec(2));
+    s.exits(0, exit(3), (0, 0)).wait(900).exits(1, exit(0), (0, 900)).wait(4_000);
+    assert_eq!(s.said, []);
 }

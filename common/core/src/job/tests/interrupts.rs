@@ -1,3 +1,5 @@
+//! What the user's signals do.
+
 use super::*;
 
 #[test]
@@ -37,8 +39,8 @@ fn an_echo_is_no_second_signal() {
 #[test]
 fn the_first_signal_in_another_ending_only_tells() {
     let mut s = Script::running(&spec(2));
-    s.exits(0, exit(3), (0, 0)).wait(1_000).signal(Signal::INT);
-    assert_eq!(s.said, [Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_secs(4)) }]);
+    s.exits(0, exit(3), (0, 0)).wait(999).signal(Signal::INT);
+    assert_eq!(s.said, [Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_millis(4_001)) }]);
     assert_eq!(s.sent.len(), 1);
     s.wait(100).signal(Signal::INT);
     assert_eq!(s.sent[1..], [ToNode::Kill]);

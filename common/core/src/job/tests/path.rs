@@ -1,3 +1,5 @@
+//! Start-up, output and the event log of an ordinary run.
+
 use super::*;
 use crate::spec::AppBase;
 

@@ -1,3 +1,5 @@
+//! Which rank was first.
+
 use super::*;
 
 fn first(s: &mut Script) -> u32 {

@@ -1,0 +1,30 @@
+//! The agent's driver: one wait, `handle`, drain the actions.
+
+use crate::early::now;
+use crate::edges::Edges;
+use rlaunch_core::machine::Machine;
+use rlaunch_core::node::Node;
+use std::io;
+
+/// Events that are handled before the actions they caused are looked at again.
+const BURST: usize = 256;
+
+pub(crate) fn run(mut node: Node, mut edges: Edges) -> io::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(async {
+        edges.go_live()?;
+        loop {
+            edges.wait(node.poll_timeout()).await;
+            node.handle_timeout(now());
+            for event in std::iter::from_fn(|| edges.take()).take(BURST) {
+                node.handle(now(), event);
+            }
+            while let Some(action) = node.poll_action() {
+                edges.perform(action);
+            }
+            if let Some(code) = edges.finished() {
+                break Ok(code);
+            }
+        }
+    })
+}

@@ -1,0 +1,73 @@
+//! From the launcher's first byte to the first rank, before a runtime exists: a rank does not wait for ours to be built.
+
+use crate::Seat;
+use crate::edges::Edges;
+use rlaunch_core::machine::Machine;
+use rlaunch_core::node::{Node, NodeEvent};
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_net::Body;
+use std::io;
+
+/// How the early phase ends.
+pub(crate) enum Outcome {
+    /// There was nothing to do.
+    Over(u8),
+    /// Ranks are being started.
+    Live(Box<(Node, Edges)>),
+}
+
+pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
+    rlaunch_sys::fd::release_stdio(&[0, 1])?;
+    let mut edges = Edges::new(seat)?;
+    let mut node = Node::new();
+    while !edges.has_work() {
+        let event = match edges.recv_early() {
+            Ok(Body::Message(message)) => {
+                if let ToNode::Start(start) = &message {
+                    diagnostics(&start.trace)?;
+                }
+                NodeEvent::FromRoot(message)
+            }
+            Ok(Body::Credit(up_to)) => {
+                edges.granted(up_to);
+                continue;
+            }
+            Ok(Body::Data { bytes, flags, .. }) => {
+                edges.stdin_arrived(bytes, flags);
+                continue;
+            }
+            Ok(Body::Beat) => continue,
+            Err(_) => NodeEvent::EdgeLost,
+        };
+        node.handle(now(), event);
+        loop {
+            while let Some(action) = node.poll_action() {
+                edges.perform(action);
+            }
+            let Some(event) = edges.take() else { break };
+            node.handle(now(), event);
+        }
+        edges.flush_early();
+        if let Some(code) = edges.finished() {
+            return Ok(Outcome::Over(code));
+        }
+    }
+    Ok(Outcome::Live(Box::new((node, edges))))
+}
+
+pub(crate) fn now() -> Mono {
+    Mono::from_nanos(rlaunch_sys::clock::boottime())
+}
+
+/// Without diagnostics the agent lets go of the user's stderr too.
+fn diagnostics(filter: &[u8]) -> io::Result<()> {
+    if filter.is_empty() {
+        return rlaunch_sys::fd::release_stdio(&[2]);
+    }
+    let filter = tracing_subscriber::EnvFilter::new(String::from_utf8_lossy(filter));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    // It can only have been set before; then that one stays.
+    let _set = subscriber.try_init();
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! The edges' plain types as the machine's, and back.
+
+use rlaunch_core::node::ExecSpec;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::status::Status;
+use rlaunch_core::wire::to_root::{Leftover, SpawnError, SpawnStep, Usage};
+use rlaunch_sys::children::Named;
+use rlaunch_sys::pidfd::{Ended, How};
+use rlaunch_sys::spawn::{Failure, Step};
+
+/// EAGAIN, errno(3).
+const EAGAIN: i32 = 11;
+
+pub(super) fn failure(failure: Failure, exec: Option<&ExecSpec>) -> SpawnError {
+    let step = match failure.step {
+        Step::Pipes => SpawnStep::Pipes,
+        Step::Clone => SpawnStep::Clone,
+        Step::MountProc => SpawnStep::MountProc,
+        Step::Session => SpawnStep::Session,
+        Step::Streams => SpawnStep::Streams,
+        Step::ChangeDir => SpawnStep::ChangeDir,
+        Step::Limits => SpawnStep::Limits,
+        Step::Exec => SpawnStep::Exec,
+    };
+    let program = exec.and_then(|exec| exec.base.argv.first());
+    // Of a program that was searched for in vain, its name says more than the last place where it was not.
+    let path = match (step, program) {
+        (SpawnStep::Exec, Some(program)) if failure.errno == rlaunch_sys::ENOENT => program.clone(),
+        _ => OsBytes::new(failure.path),
+    };
+    SpawnError { step, errno: failure.errno, path }
+}
+
+/// The agent has no room for another rank right now.
+pub(super) fn resource(step: SpawnStep) -> SpawnError {
+    SpawnError { step, errno: EAGAIN, path: OsBytes::default() }
+}
+
+pub(super) fn status(ended: &Ended) -> Status {
+    match ended.how {
+        How::Code(code) => Status::Exited(code),
+        How::Signal { number, core } => Status::Signaled { sig: Signal::new(number).unwrap_or(Signal::KILL), core },
+    }
+}
+
+pub(super) fn usage(ended: &Ended) -> Usage {
+    Usage { user_us: ended.user_us, system_us: ended.system_us, max_rss_kib: ended.max_rss_kib }
+}
+
+pub(super) fn leftover(named: &Named) -> Leftover {
+    let text = |bytes: &[u8]| OsBytes::from(bytes.split(|b| *b == 0).next().unwrap_or_default());
+    Leftover { pid: named.pid.cast_unsigned(), comm: text(&named.comm), wchan: text(&named.wchan) }
+}

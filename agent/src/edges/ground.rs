@@ -1,0 +1,108 @@
+//! What has to be there before the first rank: a spawn thread, a tier of containment, a port.
+
+use super::Edges;
+use rlaunch_core::node::{Ground, GroundPlan, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::spec::{Contain, Tier};
+use rlaunch_core::wire::to_root::Refusal;
+use rlaunch_sys::facts;
+use rlaunch_sys::ns::{self, NsError};
+use rlaunch_sys::port::{self, Port};
+use rlaunch_sys::spawn::{Outcome, SpawnPort};
+use std::io;
+use std::sync::Arc;
+
+/// What is held until the agent ends.
+#[derive(Default)]
+pub(super) struct Held {
+    spawn: Option<SpawnPort>,
+    port: Option<Port>,
+    host: Vec<u8>,
+}
+
+impl Held {
+    pub(super) fn port(&self) -> Option<&SpawnPort> {
+        self.spawn.as_ref()
+    }
+
+    /// This host's name, for labels.
+    pub(super) fn host(&self) -> &[u8] {
+        &self.host
+    }
+}
+
+/// Makes ready.
+pub(super) fn perform(edges: &mut Edges, plan: GroundPlan) {
+    let event = match prepare(edges, plan) {
+        Ok(ground) => NodeEvent::Grounded(ground),
+        Err(refusal) => NodeEvent::Refused(refusal),
+    };
+    edges.events.push_back(event);
+}
+
+fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Ground, Refusal> {
+    let root = rlaunch_sys::ns::is_root();
+    let wanted = match plan.contain {
+        Contain::Auto => root && !rlaunch_sys::ns::gpu_present(),
+        Contain::T1 | Contain::Strict => true,
+        Contain::T3 => false,
+    };
+    let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
+    if wanted && !root {
+        // Needs a process with a single thread: before the spawn thread exists.
+        ns::unshare_user().map_err(refused)?;
+    }
+    start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
+    let note = match enter(edges, wanted) {
+        Ok(()) if wanted || !root || plan.contain == Contain::T3 => String::new(),
+        Ok(()) => "GPU devices are present: subreapers, until PID namespaces are proved there".to_owned(),
+        Err(error) if must => return Err(refused(error)),
+        Err(error) => error.to_string(),
+    };
+    if plan.choose_port {
+        edges.ground.port = Some(choose_port()?);
+    }
+    edges.ground.host = facts::host::hostname();
+    let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
+    Ok(Ground {
+        tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
+        note: OsBytes::from(note),
+        master_port: edges.ground.port.as_ref().map_or(0, |port| port.number),
+        port_reserved: edges.ground.port.as_ref().is_some_and(|port| port.reservation.is_some()),
+        agent: std::process::id(),
+        init,
+        cpus: facts::host::cpus(),
+        error_dir: OsBytes::new(facts::error_file::dir()),
+    })
+}
+
+fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
+    let (exits, streams) = (Arc::clone(&edges.watch.set), Arc::clone(&edges.pump.set));
+    let port = SpawnPort::start(edges.origin, exits, streams)?;
+    edges.watch.watch_bell(port.bell())?;
+    edges.ground.spawn = Some(port);
+    Ok(())
+}
+
+/// Asks for the PID namespace and waits for it: nothing else could be done meanwhile.
+fn enter(edges: &mut Edges, wanted: bool) -> Result<(), NsError> {
+    let Some(port) = edges.ground.spawn.as_ref().filter(|_| wanted) else { return Ok(()) };
+    let answer = port.namespace().ok().and_then(|()| port.wait());
+    let Some(Outcome::Namespace(init)) = answer else {
+        return Err(NsError { step: "ask for a PID namespace", source: io::Error::from(io::ErrorKind::BrokenPipe) });
+    };
+    edges.watch.watch_init(init?).map_err(|source| NsError { step: "watch init", source })
+}
+
+fn choose_port() -> Result<Port, Refusal> {
+    let random = rlaunch_sys::random::bytes::<8>().map_err(|e| resource(&e, "get random bytes"))?;
+    port::choose(u64::from_ne_bytes(random)).map_err(|_| Refusal::NoPort)
+}
+
+fn refused(error: NsError) -> Refusal {
+    Refusal::Contain { errno: error.source.raw_os_error().unwrap_or(0), step: OsBytes::from(error.step) }
+}
+
+fn resource(error: &io::Error, step: &str) -> Refusal {
+    Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) }
+}

@@ -1,0 +1,285 @@
+//! From the ranks' pipes to the edge: round robin, one frame under way, and nothing is read without credit for it.
+
+use super::ranks::Ranks;
+use super::{Edges, Link, NODE};
+use crate::early::now;
+use rlaunch_core::id::{ProcId, Std, StreamId};
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::stream::cut::{Cutter, Held, PATIENCE};
+use rlaunch_core::stream::tail::Tail;
+use rlaunch_core::stream::window::{self, Window};
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::frame::Flags;
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+/// Read at once from a labelled stream: with labels of usual length it still fills one frame.
+const LABELLED_CHUNK: usize = 60 << 10;
+
+/// One rank's stdout or stderr.
+pub(super) struct Stream {
+    fd: OwnedFd,
+    cutter: Cutter,
+    total: u64,
+    tail: Tail,
+    /// When the start of a line that is held has waited long enough.
+    pub(super) flush_at: Option<Mono>,
+    /// It ends where it has nothing more to read, even if somebody still holds it.
+    closing: bool,
+}
+
+impl Stream {
+    pub(super) fn new(fd: OwnedFd, cutter: Cutter) -> Self {
+        Self { fd, cutter, total: 0, tail: Tail::new(), flush_at: None, closing: false }
+    }
+}
+
+/// What is being made into frames right now.
+struct Work {
+    id: StreamId,
+    phase: Phase,
+    /// How much of the chunk was cut.
+    done: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Push,
+    Flush,
+    End,
+}
+
+pub(super) struct Pump {
+    pub(super) set: Arc<ReadySet>,
+    pub(super) window: Window,
+    live: Option<AsyncFd<Arc<ReadySet>>>,
+    batch: Batch,
+    turn: VecDeque<StreamId>,
+    chunk: Vec<u8>,
+    work: Option<Work>,
+    /// The stream whose last frame is being written, and its bytes in all.
+    ending: Option<(StreamId, u64)>,
+    /// Last words of ranks whose stderr has ended.
+    tails: BTreeMap<ProcId, Tail>,
+    frame_max: usize,
+}
+
+impl Pump {
+    pub(super) fn new() -> io::Result<Self> {
+        let frame_max = usize::try_from(window::frame_max(window::size(1))).unwrap_or(usize::MAX);
+        Ok(Self {
+            set: Arc::new(ReadySet::new()?),
+            window: Window::new(0),
+            live: None,
+            batch: Batch::with_room(64),
+            turn: VecDeque::new(),
+            chunk: Vec::new(),
+            work: None,
+            ending: None,
+            tails: BTreeMap::new(),
+            frame_max,
+        })
+    }
+
+    pub(super) fn go_live(&mut self) -> io::Result<()> {
+        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
+        Ok(())
+    }
+
+    fn has_credit(&self) -> bool {
+        let frame = u32::try_from(self.frame_max).unwrap_or(u32::MAX);
+        self.window.room() >= window::cost(frame)
+    }
+
+    /// The last bytes of a rank's stderr.
+    pub(super) fn last_words(&mut self, ranks: &mut Ranks, proc: ProcId) -> Vec<u8> {
+        match ranks.stream_mut(proc, Std::Err) {
+            Some(stream) => stream.tail.take(),
+            None => self.tails.remove(&proc).map(|mut tail| tail.take()).unwrap_or_default(),
+        }
+    }
+
+    /// The next stream that has something to read.
+    fn next_ready(&mut self, cx: &mut Context<'_>) -> Option<StreamId> {
+        loop {
+            if let Some(id) = self.turn.pop_front() {
+                return Some(id);
+            }
+            let Poll::Ready(Ok(mut guard)) = self.live.as_ref()?.poll_read_ready(cx) else { return None };
+            if self.set.ready(&mut self.batch) == 0 {
+                guard.clear_ready();
+                continue;
+            }
+            let ids = self.batch.tokens().filter_map(|t| u32::try_from(t).ok().and_then(StreamId::from_raw));
+            self.turn.extend(ids);
+        }
+    }
+}
+
+/// Moves bytes while the edge takes frames and there is credit.
+pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    loop {
+        // An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
+        let room = match &edges.link {
+            Link::Live(link) => link.has_room(),
+            Link::Early(_) => return,
+            Link::Gone => true,
+        };
+        let lost = matches!(edges.link, Link::Gone);
+        if room && let Some((id, total)) = edges.pump.ending.take() {
+            edges.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
+        }
+        if !room || !(lost || edges.pump.has_credit()) || !step(edges, cx) {
+            return;
+        }
+        edges.poll_flush(cx);
+    }
+}
+
+/// One frame's worth of work; false if there is none.
+fn step(edges: &mut Edges, cx: &mut Context<'_>) -> bool {
+    if edges.pump.work.is_none() {
+        let due = edges.ranks.overdue(now());
+        // Those that are not flushed now stay due, and are found again.
+        if let Some((proc, std)) = due.first() {
+            for (proc, std) in due.iter().skip(1) {
+                if let Some(at) = edges.ranks.stream_mut(*proc, *std).and_then(|s| s.flush_at) {
+                    edges.ranks.flush_by(at);
+                }
+            }
+            edges.pump.work = Some(Work { id: StreamId::of(*proc, *std), phase: Phase::Flush, done: 0 });
+        }
+    }
+    if edges.pump.work.is_none() {
+        let Some(id) = edges.pump.next_ready(cx) else { return false };
+        read(edges, id);
+    }
+    let Some(work) = edges.pump.work.take() else { return true };
+    cut(edges, work);
+    true
+}
+
+/// Reads once from a stream: a chunk to cut, a frame to send as it is, or the end.
+fn read(edges: &mut Edges, id: StreamId) {
+    let Edges { ranks, pump, link, .. } = edges;
+    let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else {
+        // Not known yet, or ended meanwhile.
+        super::ranks::drain_outcomes(edges);
+        if edges.ranks.stream_mut(id.proc(), id.std()).is_none() {
+            std::thread::yield_now();
+        }
+        return;
+    };
+    let end = Some(Work { id, phase: Phase::End, done: 0 });
+    if stream.closing && !rlaunch_sys::fd::readable_now(&stream.fd) {
+        pump.work = end;
+        return;
+    }
+    let raw = stream.cutter.is_raw();
+    let max = if raw { pump.frame_max } else { LABELLED_CHUNK };
+    let mut buf = match link {
+        Link::Live(link) if raw => link.spare(),
+        Link::Live(_) | Link::Early(_) | Link::Gone => std::mem::take(&mut pump.chunk),
+    };
+    buf.clear();
+    match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut buf, max) {
+        Ok(0) => pump.work = end,
+        Ok(n) => {
+            stream.total = stream.total.saturating_add(u64::try_from(n).unwrap_or(0));
+            if id.std() == Std::Err {
+                stream.tail.push(&buf);
+            }
+            if raw {
+                return send(edges, id, Flags::NONE, buf);
+            }
+            pump.work = Some(Work { id, phase: Phase::Push, done: 0 });
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(_) => pump.work = end,
+    }
+    pump.chunk = buf;
+}
+
+/// Makes one frame out of what was read or held.
+fn cut(edges: &mut Edges, mut work: Work) {
+    let Edges { ranks, pump, link, .. } = edges;
+    let Some(stream) = ranks.stream_mut(work.id.proc(), work.id.std()) else { return };
+    let mut out = match link {
+        Link::Live(link) => link.spare(),
+        Link::Early(_) | Link::Gone => Vec::new(),
+    };
+    let max = pump.frame_max;
+    let cut = match work.phase {
+        Phase::Push => {
+            let mut rest = pump.chunk.get(work.done..).unwrap_or_default();
+            let before = rest.len();
+            let cut = stream.cutter.push(&mut rest, &mut out, max);
+            work.done += before - rest.len();
+            cut
+        }
+        Phase::Flush => stream.cutter.flush(&mut out, max),
+        Phase::End => stream.cutter.end(&mut out, max),
+    };
+    match cut.held {
+        Held::Nothing => stream.flush_at = None,
+        Held::Begun => stream.flush_at = Some(now() + PATIENCE),
+        Held::Still => {}
+    }
+    let flush_at = stream.flush_at;
+    let last = work.phase == Phase::End && !cut.full;
+    let id = work.id;
+    if cut.full {
+        pump.work = Some(work);
+    }
+    if let Some(at) = flush_at {
+        ranks.flush_by(at);
+    }
+    let more = if cut.more { Flags::MORE } else { Flags::NONE };
+    if last {
+        end(edges, id, out);
+    } else if !out.is_empty() {
+        send(edges, id, more, out);
+    }
+}
+
+fn send(edges: &mut Edges, id: StreamId, flags: Flags, body: Vec<u8>) {
+    let cost = window::cost(u32::try_from(body.len()).unwrap_or(u32::MAX));
+    if let Link::Live(link) = &mut edges.link {
+        let within = edges.pump.window.spend(cost);
+        debug_assert!(within, "a frame was read without credit for it");
+        link.data(NODE, id, flags, body);
+    }
+}
+
+/// The last frame of a stream.
+fn end(edges: &mut Edges, id: StreamId, body: Vec<u8>) {
+    send(edges, id, Flags::END, body);
+    let Some(stream) = edges.ranks.slot(id.proc(), id.std()).and_then(Option::take) else { return };
+    edges.pump.set.remove(&stream.fd);
+    edges.pump.ending = Some((id, stream.total));
+    if id.std() == Std::Err {
+        edges.pump.tails.insert(id.proc(), stream.tail);
+    }
+}
+
+/// Treats what a rank's streams hold now as all of it.
+pub(super) fn close_streams(edges: &mut Edges, proc: ProcId) {
+    for std in [Std::Out, Std::Err] {
+        if let Some(stream) = edges.ranks.stream_mut(proc, std) {
+            stream.closing = true;
+            edges.pump.turn.push_back(StreamId::of(proc, std));
+        }
+    }
+}
+
+/// Whether a rank's stderr holds something that can and will be read.
+pub(super) fn has_unread(edges: &mut Edges, proc: ProcId) -> bool {
+    let can = edges.pump.has_credit() || matches!(edges.link, Link::Gone);
+    let stream = edges.ranks.stream_mut(proc, Std::Err);
+    can && stream.is_some_and(|stream| rlaunch_sys::fd::readable_now(&stream.fd))
+}

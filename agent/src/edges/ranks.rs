@@ -1,0 +1,174 @@
+//! The ranks as descriptors: what was asked for, what runs, and what is still open of it.
+
+use super::Edges;
+use super::convert;
+use super::pump::Stream;
+use rlaunch_core::id::{ProcId, Std};
+use rlaunch_core::machine::earliest;
+use rlaunch_core::node::{ExecSpec, NodeEvent};
+use rlaunch_core::stream::cut::{Cutter, Lines};
+use rlaunch_core::stream::label::{Prefix, Who};
+use rlaunch_core::time::Mono;
+use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A rank that was asked for.
+pub(super) struct Rank {
+    pub(super) pid: i32,
+    pub(super) pidfd: OwnedFd,
+    pub(super) streams: [Option<Stream>; 2],
+    pub(super) reaped: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Ranks {
+    /// Asked for, not known to run.
+    asked: BTreeMap<ProcId, ExecSpec>,
+    live: BTreeMap<ProcId, Rank>,
+    /// What `Examine` and `Reap` need to know.
+    pub(super) errors: BTreeMap<ProcId, rlaunch_core::os_bytes::OsBytes>,
+    /// Programs laid out for exec, by the address of their base.
+    apps: Vec<(Arc<rlaunch_core::spec::AppBase>, Arc<PreparedApp>)>,
+    /// Held partial lines exist; the earliest of their deadlines.
+    flush: Option<Mono>,
+}
+
+impl Ranks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.live.is_empty()
+    }
+
+    pub(super) fn get(&self, proc: ProcId) -> Option<&Rank> {
+        self.live.get(&proc).filter(|rank| !rank.reaped)
+    }
+
+    pub(super) fn stream_mut(&mut self, proc: ProcId, std: Std) -> Option<&mut Stream> {
+        self.slot(proc, std)?.as_mut()
+    }
+
+    pub(super) fn slot(&mut self, proc: ProcId, std: Std) -> Option<&mut Option<Stream>> {
+        let [out, err] = &mut self.live.get_mut(&proc)?.streams;
+        match std {
+            Std::In => None,
+            Std::Out => Some(out),
+            Std::Err => Some(err),
+        }
+    }
+
+    /// When the next partial line has waited long enough.
+    pub(super) fn flush_deadline(&self) -> Option<Mono> {
+        self.flush
+    }
+
+    pub(super) fn flush_by(&mut self, at: Mono) {
+        self.flush = earliest(self.flush, Some(at));
+    }
+
+    /// Streams whose partial line has waited long enough; finds the next deadline.
+    pub(super) fn overdue(&mut self, now: Mono) -> Vec<(ProcId, Std)> {
+        if self.flush.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        self.flush = None;
+        let mut due = Vec::new();
+        for (proc, rank) in &self.live {
+            for (std, stream) in [Std::Out, Std::Err].into_iter().zip(&rank.streams) {
+                match stream.as_ref().and_then(|s| s.flush_at) {
+                    Some(at) if at <= now => due.push((*proc, std)),
+                    at => self.flush = earliest(self.flush, at),
+                }
+            }
+        }
+        due
+    }
+
+    /// Reaps a rank for good; returns its error file.
+    pub(super) fn reap(&mut self, proc: ProcId) -> Option<rlaunch_core::os_bytes::OsBytes> {
+        if let Some(rank) = self.live.get_mut(&proc)
+            && !rank.reaped
+        {
+            // ECHILD: a sweep has reaped it already.
+            let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
+            rank.reaped = true;
+        }
+        self.errors.remove(&proc)
+    }
+
+    fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {
+        if let Some((_, app)) = self.apps.iter().find(|(base, _)| Arc::ptr_eq(base, &exec.base)) {
+            return Arc::clone(app);
+        }
+        let base = &exec.base;
+        let env = base.env.iter().map(|v| &**v).chain(exec.shared.iter());
+        let app = PreparedApp::new(base.argv.iter().map(|a| &**a), env, base.wdir.as_deref());
+        let app = Arc::new(app);
+        self.apps.push((Arc::clone(base), Arc::clone(&app)));
+        app
+    }
+}
+
+/// Asks the spawn thread for a rank.
+pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
+    let app = edges.ranks.prepared(&exec);
+    let prepared = PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin };
+    let Some(port) = edges.ground.port() else { return };
+    let full = port.submit(proc.get(), prepared).is_err();
+    if !exec.error_file.is_empty() {
+        edges.ranks.errors.insert(proc, exec.error_file.clone());
+    }
+    edges.ranks.asked.insert(proc, exec);
+    if full {
+        let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);
+        edges.ranks.asked.remove(&proc);
+        edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
+    }
+}
+
+/// Takes in what the spawn thread has done.
+pub(super) fn drain_outcomes(edges: &mut Edges) {
+    let outcomes: Vec<Outcome> = edges.ground.port().map(|port| port.outcomes().collect()).unwrap_or_default();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Launched(launched) => started(edges, *launched),
+            Outcome::Failed { proc, failure } => {
+                let proc = ProcId::new(proc);
+                let exec = edges.ranks.asked.remove(&proc);
+                let error = convert::failure(failure, exec.as_ref());
+                edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
+            }
+            // `ground` waits for the answer to the only request of this kind.
+            Outcome::Namespace(_) => {}
+        }
+    }
+}
+
+fn started(edges: &mut Edges, launched: Launched) {
+    let proc = ProcId::new(launched.proc);
+    let Some(exec) = edges.ranks.asked.remove(&proc) else { return };
+    let pid = u32::try_from(launched.pid).unwrap_or(0);
+    let streams = [(Std::Out, launched.stdout), (Std::Err, launched.stderr)]
+        .map(|(std, fd)| Some(Stream::new(fd, cutter(&exec, std, pid, edges.ground.host()))));
+    if let Some(stdin) = launched.stdin {
+        edges.stdin.open(stdin);
+    }
+    edges.ranks.live.insert(proc, Rank { pid: launched.pid, pidfd: launched.pidfd, streams, reaped: false });
+    edges.events.push_back(NodeEvent::Spawned { proc, pid, at: Mono::from_nanos(launched.at) });
+}
+
+fn cutter(exec: &ExecSpec, std: Std, pid: u32, host: &[u8]) -> Cutter {
+    let Some(format) = &exec.label else { return Cutter::Raw };
+    let who = Who {
+        rank: exec.delta.rank,
+        local_rank: exec.delta.local_rank,
+        app: exec.delta.app,
+        host: Some(host),
+        pid: Some(pid),
+        std,
+    };
+    // The launcher has parsed the format before; a label that is too long on this host falls back to the rank.
+    let label = Prefix::parse(format).and_then(|prefix| prefix.render(&who));
+    let label = label.or_else(|_| Prefix::parse(Prefix::DEFAULT.as_bytes()).and_then(|prefix| prefix.render(&who)));
+    label.map_or(Cutter::Raw, |label| Cutter::Lines(Lines::new(label)))
+}

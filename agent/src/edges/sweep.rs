@@ -1,0 +1,106 @@
+//! Ending and counting what is left. We are a subreaper and everything descends from us, so `ECHILD` is the count 0.
+
+use super::{Edges, convert};
+use crate::early::now;
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_sys::children::{self, Named};
+use rlaunch_sys::pidfd;
+
+/// How long a killed process may take to go before the machine is told that it is still there.
+const PATIENCE: Span = Span::from_millis(20);
+
+#[derive(Default)]
+pub(super) struct Sweep {
+    under_way: Option<UnderWay>,
+}
+
+#[derive(Clone, Copy)]
+struct UnderWay {
+    kill: bool,
+    until: Mono,
+}
+
+impl Sweep {
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.under_way.map(|sweep| sweep.until)
+    }
+}
+
+/// Starts a sweep.
+pub(super) fn begin(edges: &mut Edges, kill: bool) {
+    if reap_strangers() {
+        return answer(edges, 0);
+    }
+    if kill {
+        kill_everything(edges);
+    }
+    edges.sweep.under_way = Some(UnderWay { kill, until: now() + PATIENCE });
+    if !kill {
+        answer_with_survey(edges);
+    } else if reap_strangers() {
+        answer(edges, 0);
+    }
+}
+
+fn kill_everything(edges: &mut Edges) {
+    match &edges.watch.init {
+        // Everything is in its namespace and goes with it.
+        Some(init) if !edges.watch.init_expected => {
+            edges.watch.init_expected = true;
+            let _gone = pidfd::signal(&init.pidfd, rlaunch_sys::signals::KILL);
+        }
+        Some(_) | None => children::kill_all(),
+    }
+}
+
+/// A child of ours has ended: a stranger that became ours, a rank, or init.
+pub(super) fn stirred(edges: &mut Edges) {
+    let Some(sweep) = edges.sweep.under_way else {
+        // Ranks belong to the spawn thread; what this thread may reap are strangers.
+        while let Ok(true) = pidfd::reap_stranger(true) {}
+        return;
+    };
+    if reap_strangers() {
+        answer(edges, 0);
+    } else if sweep.kill {
+        // Children of what was killed are ours now.
+        children::kill_all();
+    }
+}
+
+/// The deadline of a sweep.
+pub(super) fn poll(edges: &mut Edges, now: Mono) {
+    if edges.sweep.under_way.is_some_and(|sweep| sweep.until <= now) {
+        if reap_strangers() {
+            answer(edges, 0);
+        } else {
+            answer_with_survey(edges);
+        }
+    }
+}
+
+/// Reaps all that has ended; true if there is no child any more.
+fn reap_strangers() -> bool {
+    loop {
+        match pidfd::reap_stranger(false) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
+fn answer(edges: &mut Edges, count: u32) {
+    edges.sweep.under_way = None;
+    edges.events.push_back(NodeEvent::Left { count, named: Vec::new() });
+}
+
+fn answer_with_survey(edges: &mut Edges) {
+    let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
+    let (n, count) = children::survey(&mut named);
+    edges.sweep.under_way = None;
+    let named = named.iter().take(n).map(convert::leftover).collect();
+    // A zombie between two looks is no process left, but not gone either.
+    edges.events.push_back(NodeEvent::Left { count: count.max(1), named });
+}

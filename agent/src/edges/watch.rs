@@ -1,0 +1,167 @@
+//! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
+
+use super::Edges;
+use super::{convert, ranks, sweep};
+use crate::early::now;
+use rlaunch_core::id::ProcId;
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::status::Status;
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::to_root::Usage;
+use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::ns::Init;
+use rlaunch_sys::origin::Origin;
+use rlaunch_sys::signals::{self, SignalFd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+/// Tokens below this are process numbers.
+const OURS: u64 = 1 << 32;
+const BELL: u64 = OURS;
+const SIGNALS: u64 = OURS + 1;
+const GUARDIAN: u64 = OURS + 2;
+const INIT_GONE: u64 = OURS + 3;
+const INIT_ENDED: u64 = OURS + 4;
+
+pub(super) struct Watch {
+    pub(super) set: Arc<ReadySet>,
+    live: Option<AsyncFd<Arc<ReadySet>>>,
+    batch: Batch,
+    signals: SignalFd,
+    guardian: OwnedFd,
+    pub(super) init: Option<Init>,
+    /// Init was killed by us, or its loss was told: its end is no news.
+    pub(super) init_expected: bool,
+    /// When the set was last seen empty: what ended later had not ended then.
+    quiet_at: Mono,
+}
+
+impl Watch {
+    pub(super) fn new(origin: &Origin, guardian: OwnedFd) -> io::Result<Self> {
+        let set = Arc::new(ReadySet::new()?);
+        let mut wanted = vec![signals::CHLD];
+        wanted.extend(origin.watched());
+        let signals = SignalFd::new(&wanted)?;
+        set.add(&signals, SIGNALS)?;
+        set.add(&guardian, GUARDIAN)?;
+        let quiet_at = now();
+        Ok(Self {
+            set,
+            live: None,
+            batch: Batch::with_room(64),
+            signals,
+            guardian,
+            init: None,
+            init_expected: false,
+            quiet_at,
+        })
+    }
+
+    pub(super) fn go_live(&mut self) -> io::Result<()> {
+        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
+        Ok(())
+    }
+
+    pub(super) fn watch_bell(&self, bell: &Doorbell) -> io::Result<()> {
+        self.set.add(bell, BELL)
+    }
+
+    pub(super) fn watch_init(&mut self, init: Init) -> io::Result<()> {
+        self.set.add(&init.hangup, INIT_GONE)?;
+        self.set.add(&init.pidfd, INIT_ENDED)?;
+        self.init = Some(init);
+        Ok(())
+    }
+}
+
+/// Takes in all that is ready.
+pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    loop {
+        let watch = &mut edges.watch;
+        let Some(live) = &watch.live else { return };
+        let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return };
+        if watch.set.ready(&mut watch.batch) == 0 {
+            guard.clear_ready();
+            watch.quiet_at = now();
+            continue;
+        }
+        let tokens: Vec<u64> = watch.batch.tokens().collect();
+        for token in tokens {
+            one(edges, token);
+        }
+    }
+}
+
+fn one(edges: &mut Edges, token: u64) {
+    match token {
+        BELL => {
+            if let Some(port) = edges.ground.port() {
+                port.bell().clear();
+            }
+            ranks::drain_outcomes(edges);
+        }
+        SIGNALS => {
+            while let Some(number) = edges.watch.signals.next() {
+                if i32::from(number) == signals::CHLD {
+                    sweep::stirred(edges);
+                } else if let Some(sig) = Signal::new(number).filter(|s| *s != Signal::USR1 && *s != Signal::USR2) {
+                    edges.events.push_back(NodeEvent::Signal(sig));
+                }
+            }
+        }
+        GUARDIAN => {
+            edges.watch.set.remove(&edges.watch.guardian);
+            edges.events.push_back(NodeEvent::GuardianLost);
+        }
+        INIT_GONE => init_gone(edges),
+        INIT_ENDED => {
+            if let Some(init) = &edges.watch.init {
+                edges.watch.set.remove(&init.pidfd);
+                let _ended = rlaunch_sys::pidfd::ended(&init.pidfd, true);
+            }
+            sweep::stirred(edges);
+        }
+        proc => rank_ended(edges, ProcId::new(u32::try_from(proc).unwrap_or(u32::MAX))),
+    }
+}
+
+/// Init hung up.
+fn init_gone(edges: &mut Edges) {
+    if let Some(init) = &edges.watch.init {
+        edges.watch.set.remove(&init.hangup);
+    }
+    if !edges.watch.init_expected {
+        edges.watch.init_expected = true;
+        edges.events.push_back(NodeEvent::InitLost);
+    }
+}
+
+fn rank_ended(edges: &mut Edges, proc: ProcId) {
+    if edges.ranks.get(proc).is_none() {
+        // The end came before the outcome of its launch was taken in.
+        ranks::drain_outcomes(edges);
+    }
+    let Some(rank) = edges.ranks.get(proc) else {
+        std::thread::yield_now();
+        return;
+    };
+    let (status, usage) = match rlaunch_sys::pidfd::ended(&rank.pidfd, false) {
+        Ok(None) => return,
+        Ok(Some(ended)) => (convert::status(&ended), convert::usage(&ended)),
+        // A sweep was faster: it had killed everything.
+        Err(_) => (Status::Signaled { sig: Signal::KILL, core: false }, Usage::default()),
+    };
+    edges.watch.set.remove(&rank.pidfd);
+    let killed = status == Status::Signaled { sig: Signal::KILL, core: false };
+    // A killed rank and a hang-up of init together mean that init took it.
+    if killed && edges.watch.init.as_ref().is_some_and(|init| rlaunch_sys::fd::readable_now(&init.hangup)) {
+        init_gone(edges);
+    }
+    let alive_at = edges.watch.quiet_at;
+    edges.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
+}

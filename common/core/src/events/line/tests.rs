@@ -1,0 +1,147 @@
+//! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks somebody's reader.
+
+use super::*;
+use crate::id::{JobId, LocalRank, NodeId, Rank};
+use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
+use crate::time::WallNs;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+const NODE: NodeId = NodeId::new(0);
+const RANK: Rank = Rank::new(2);
+
+fn bytes(text: &str) -> OsBytes {
+    OsBytes::from(text)
+}
+
+fn starts() -> Vec<What> {
+    let start = JobStart {
+        version: bytes("0.1.0"),
+        job: JobId([0xab; 16]),
+        host: bytes("node03"),
+        world_size: 4,
+        apps: vec![
+            AppLine {
+                procs: 3,
+                argv: vec![bytes("./train"), OsBytes::from(&b"a\\\xff"[..])],
+                wdir: Some(bytes("/w")),
+                bytes: 30,
+                longest: 8,
+            },
+            AppLine { procs: 1, argv: vec![bytes("./log")], wdir: None, bytes: 6, longest: 6 },
+        ],
+        contain: Contain::Auto,
+        on_failure: OnFailure::Kill,
+        grace: Span::from_secs(5),
+        timeout: None,
+    };
+    let other = JobStart {
+        contain: Contain::Strict,
+        on_failure: OnFailure::Continue,
+        timeout: Some(Span::from_secs(60)),
+        apps: vec![],
+        ..start.clone()
+    };
+    let hello = |tier, init| Hello { tier, note: bytes(""), master_port: 20_000, port_reserved: true, agent: 50, init };
+    vec![
+        What::JobStart(Box::new(start)),
+        What::JobStart(Box::new(other)),
+        What::HostReady { node: NODE, hello: hello(Tier::T1, Some(51)) },
+        What::HostReady { node: NODE, hello: hello(Tier::T3, None) },
+    ]
+}
+
+fn ranks() -> Vec<What> {
+    let exited = |status| What::RankExited {
+        rank: RANK,
+        status,
+        at: Span::from_nanos(9),
+        alive_at: Span::from_nanos(8),
+        usage: Usage { user_us: 1, system_us: 2, max_rss_kib: 3 },
+    };
+    let facts = Facts {
+        tail: bytes("\"last\"\nwords\n"),
+        core: Some(bytes("/core")),
+        oom_limit: Some(512),
+        error_file: Some(bytes("{}")),
+    };
+    vec![
+        What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::from_nanos(3) },
+        What::RankFailed { rank: RANK, error: error() },
+        exited(Status::Exited(3)),
+        exited(Status::Signaled { sig: Signal::SEGV, core: true }),
+        exited(Status::Lost),
+        What::RankFacts { rank: RANK, facts },
+        What::RankFacts { rank: RANK, facts: Facts::default() },
+    ]
+}
+
+fn error() -> SpawnError {
+    SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./tran") }
+}
+
+fn causes() -> Vec<Cause> {
+    let refused = |why| Cause::Refused { node: NODE, why };
+    let lost = |lost| Cause::Lost { node: NODE, lost };
+    vec![
+        Cause::Success,
+        Cause::Rank { rank: RANK, status: Status::Exited(3) },
+        Cause::Spawn { rank: RANK, error: error() },
+        refused(Refusal::Contain { errno: 1, step: bytes("unshare") }),
+        refused(Refusal::Resource { errno: 24, step: bytes("epoll") }),
+        refused(Refusal::NoPort),
+        refused(Refusal::Protocol),
+        Cause::Signal(Signal::INT),
+        Cause::Timeout(Span::from_secs(60)),
+        Cause::ReaderClosed(Std::Out),
+        lost(Lost::Agent(CloseReason::Eof)),
+        lost(Lost::Agent(CloseReason::Malformed)),
+        lost(Lost::Agent(CloseReason::Slow)),
+        lost(Lost::Agent(CloseReason::Failed(5))),
+        lost(Lost::AgentEarly),
+        lost(Lost::AgentMute),
+        lost(Lost::Guardian),
+        lost(Lost::Init),
+    ]
+}
+
+fn rest() -> Vec<What> {
+    let named = vec![Leftover { pid: 9, comm: bytes("cat"), wchan: bytes("vfio_release") }];
+    let signal = |answer| What::Signal { sig: Signal::INT, answer };
+    let began = Cause::Timeout(Span::from_secs(60));
+    vec![
+        What::HostRefused { node: NODE, why: Refusal::NoPort },
+        What::HostLost { node: NODE, lost: Lost::Init },
+        What::HostDone { node: NODE, left: Some(1), named },
+        What::HostDone { node: NODE, left: None, named: vec![] },
+        signal(Answer::Forwarded),
+        signal(Answer::Ended),
+        signal(Answer::Killed),
+        signal(Answer::Left),
+        signal(Answer::Ignored),
+        What::Ending { cause: began.clone(), sent: Some(Signal::TERM), grace: Span::from_secs(5) },
+        What::Ending { cause: began, sent: None, grace: Span::ZERO },
+        What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
+        What::SinkLost { std: Std::Out, errno: None },
+        What::SinkLost { std: Std::Out, errno: Some(28) },
+        What::OutputEnd { lost: 1, broken: 2 },
+    ]
+}
+
+#[test]
+fn version_1_is_frozen() {
+    let ends = causes().into_iter().map(|cause| {
+        let exit = cause.exit();
+        What::JobEnd { cause, exit, left: Some(0), launch: Some(Span::from_millis(6)) }
+    });
+    let unknown = What::JobEnd { cause: Cause::Success, exit: Ending::Code(0), left: None, launch: None };
+    let all = starts().into_iter().chain(ranks()).chain(rest()).chain(ends).chain([unknown]);
+    let text: String = all.map(|what| line(&Record { t: Span::from_millis(6), wall: WallNs(7), what })).collect();
+    let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
+    for (ours, theirs) in text.lines().zip(frozen.lines()) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(text.lines().count(), frozen.lines().count(), "{text}");
+}

@@ -1,0 +1,100 @@
+//! Anything at any time: random events in random order, so that no transition is missing and none contradicts another.
+
+use super::*;
+use crate::spec::Tier;
+use crate::wire::capped::Capped;
+use crate::wire::to_root::{Hello, Started};
+
+/// xorshift64*: enough to shuffle events, and the same on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u32) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let high = u32::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32).unwrap();
+        high % sides
+    }
+}
+
+fn status(dice: &mut Dice) -> Status {
+    match dice.roll(4) {
+        0 => exit(3),
+        1 => crash(),
+        2 => killed(Signal::TERM),
+        _ => exit(0),
+    }
+}
+
+fn step(s: &mut Script, dice: &mut Dice) {
+    let rank = dice.roll(4);
+    let proc = ProcId::new(rank);
+    match dice.roll(19) {
+        0 | 1 => s.signal([Signal::INT, Signal::TERM, Signal::USR1][dice.roll(3) as usize]),
+        2 => s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof }),
+        3 => s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }),
+        4 => s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: rank, named: vec![] } }),
+        5 => s.hears(ToRoot::InitLost),
+        6 => s.hears(ToRoot::GuardianLost),
+        7 => s.done(),
+        8 => s.drained(),
+        9 => s.event(JobEvent::ReaderClosed(Std::Out)),
+        10 => s.event(JobEvent::SinkFailed { std: Std::Err, errno: 28 }),
+        11 => {
+            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::default() };
+            s.hears(ToRoot::SpawnFailed { proc, error })
+        }
+        12 => s.hears(ToRoot::Postmortem { proc, facts: Facts::default() }),
+        13 => s.hears(ToRoot::Refused(Refusal::Protocol)),
+        14 => s.hears(ToRoot::Hello(Hello {
+            tier: Tier::T3,
+            note: OsBytes::default(),
+            master_port: 1,
+            port_reserved: true,
+            agent: 2,
+            init: None,
+        })),
+        15 => {
+            let started = Started { proc, pid: 1, at: Mono::default().host_time() };
+            s.hears(ToRoot::Started { procs: Capped::chunks([started]).remove(0) })
+        }
+        16 => s.hears(ToRoot::Draining),
+        _ => {
+            let (status, seen) = (status(dice), s.now.saturating_sub(u64::from(dice.roll(9))));
+            s.exits(rank, status, (seen / 2, seen))
+        }
+    };
+    s.wait(u64::from(dice.roll(700)));
+}
+
+/// The harness checks that nothing follows `Finish` and that no due timeout stays due. Here: output is drained once, the
+/// exit code is that of the cause reported, the log ends with it, and whatever happened, the job can be brought to its end.
+#[test]
+fn any_events_in_any_order() {
+    for seed in 1..3000 {
+        let mut dice = Dice(seed);
+        let on_failure = if seed % 2 == 0 { OnFailure::Kill } else { OnFailure::Continue };
+        let timeout = (seed % 3 == 0).then_some(Span::from_secs(6));
+        let mut s = Script::new(&JobSpec { on_failure, timeout, ..spec(3) });
+        for _ in 0..dice.roll(40) {
+            step(&mut s, &mut dice);
+        }
+        let begun = s
+            .log
+            .iter()
+            .find_map(|what| if let What::Ending { cause, .. } = what { Some(cause.clone()) } else { None });
+        if s.finished.is_none() {
+            s.signal(Signal::INT).wait(20_000).done().drained();
+        }
+        let exit = s.finished.unwrap_or_else(|| panic!("seed {seed} does not end"));
+        assert!(s.drains <= 1, "seed {seed}");
+        let Some(What::JobEnd { cause, exit: logged, .. }) = s.log.last() else { panic!("seed {seed}") };
+        assert_eq!((cause.exit(), *logged), (exit, exit), "seed {seed}");
+        let Some(begun) = begun else { continue };
+        match (&begun, cause) {
+            (Cause::Rank { .. }, Cause::Rank { .. }) => {}
+            (begun, cause) => assert_eq!(begun, cause, "seed {seed}: the first cause wins"),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What waits to be written on an edge: control messages in bounded bytes, which go first, and one data frame.
+
+use rlaunch_core::id::{NodeId, StreamId};
+use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
+use std::io::IoSlice;
+
+/// Most bytes of control messages that may wait. The other side always reads; more means that it is stuck.
+const CONTROL_LIMIT: usize = 64 << 20;
+
+/// The other side does not read its messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the other side does not read its messages")]
+pub struct Overflow;
+
+/// The outgoing half of an edge, as bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    control: Vec<u8>,
+    control_at: usize,
+    data: Option<DataFrame>,
+    spare: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct DataFrame {
+    head: [u8; HEADER],
+    body: Vec<u8>,
+    /// Bytes of head and body that were written.
+    at: usize,
+}
+
+/// A header whose length fits, since bodies are checked before.
+fn header(lane: Lane, flags: Flags, node: NodeId, stream: u32, len: usize) -> [u8; HEADER] {
+    Header { len: u32::try_from(len).unwrap_or(u32::MAX), lane, flags, node, stream }.to_bytes()
+}
+
+impl Outbox {
+    /// Queues a message on the control, credit or beat lane.
+    pub(crate) fn control(&mut self, lane: Lane, node: NodeId, body: &[u8]) -> Result<(), Overflow> {
+        if self.control.len().saturating_sub(self.control_at) + body.len() > CONTROL_LIMIT {
+            return Err(Overflow);
+        }
+        self.control.extend_from_slice(&header(lane, Flags::NONE, node, 0, body.len()));
+        self.control.extend_from_slice(body);
+        Ok(())
+    }
+
+    /// Whether a data frame can be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.data.is_none()
+    }
+
+    /// Takes a data frame; only if there is room.
+    pub(crate) fn data(&mut self, node: NodeId, stream: StreamId, flags: Flags, body: Vec<u8>) {
+        let head = header(Lane::Data, flags, node, stream.get(), body.len());
+        self.data = Some(DataFrame { head, body, at: 0 });
+    }
+
+    /// The memory of the last data frame, empty, for the next one.
+    pub(crate) fn spare(&mut self) -> Vec<u8> {
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.clear();
+        spare
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.control_at == self.control.len() && self.data.is_none()
+    }
+
+    /// What to write next: a data frame that has begun is finished first, else control, then data.
+    pub(crate) fn slices<'a>(&'a self, out: &mut [IoSlice<'a>; 3]) -> usize {
+        let control = self.control.get(self.control_at..).unwrap_or_default();
+        let mut n = 0;
+        let mut add = |bytes: &'a [u8]| {
+            if !bytes.is_empty() {
+                out[n] = IoSlice::new(bytes);
+                n += 1;
+            }
+        };
+        match &self.data {
+            Some(frame) if frame.at > 0 => {
+                add(frame.head.get(frame.at..).unwrap_or_default());
+                add(frame.body.get(frame.at.saturating_sub(HEADER)..).unwrap_or_default());
+                add(control);
+            }
+            Some(frame) => {
+                add(control);
+                add(&frame.head);
+                add(&frame.body);
+            }
+            None => add(control),
+        }
+        n
+    }
+
+    /// Notes that `n` bytes of `slices` were written.
+    pub(crate) fn advance(&mut self, mut n: usize) {
+        let begun = self.data.as_ref().is_some_and(|frame| frame.at > 0);
+        if begun {
+            n = self.advance_data(n);
+            self.advance_control(n);
+        } else {
+            n = self.advance_control(n);
+            self.advance_data(n);
+        }
+    }
+
+    fn advance_control(&mut self, n: usize) -> usize {
+        let taken = n.min(self.control.len() - self.control_at);
+        self.control_at += taken;
+        if self.control_at == self.control.len() {
+            self.control_at = 0;
+            self.control.clear();
+            if self.control.capacity() > 64 << 10 {
+                self.control = Vec::new();
+            }
+        }
+        n - taken
+    }
+
+    fn advance_data(&mut self, n: usize) -> usize {
+        let Some(frame) = &mut self.data else { return n };
+        let taken = n.min(HEADER + frame.body.len() - frame.at);
+        frame.at += taken;
+        if frame.at == HEADER + frame.body.len() {
+            self.spare = self.data.take().map(|frame| frame.body).unwrap_or_default();
+        }
+        n - taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::id::{ProcId, Std};
+
+    fn written(outbox: &mut Outbox, step: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !outbox.is_empty() {
+            let mut slices = [IoSlice::new(&[]); 3];
+            let n = outbox.slices(&mut slices);
+            let bytes: Vec<u8> = slices[..n].iter().flat_map(|s| s.iter().copied()).take(step).collect();
+            all.extend_from_slice(&bytes);
+            outbox.advance(bytes.len());
+        }
+        all
+    }
+
+    #[test]
+    fn control_overtakes_data_but_never_splits_a_frame() {
+        for step in [1, 7, 16, 17, 1000] {
+            let mut outbox = Outbox::default();
+            let stream = StreamId::of(ProcId::new(1), Std::Out);
+            outbox.data(NodeId::new(0), stream, Flags::NONE, b"data".to_vec());
+            outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
+            let all = written(&mut outbox, step);
+            let control_first = [&header(Lane::Control, Flags::NONE, NodeId::ROOT, 0, 3)[..], b"ctl"].concat();
+            let data = [&header(Lane::Data, Flags::NONE, NodeId::new(0), stream.get(), 4)[..], b"data"].concat();
+            assert_eq!(all, [control_first.clone(), data.clone()].concat(), "step {step}");
+
+            outbox.data(NodeId::new(0), stream, Flags::NONE, b"data".to_vec());
+            outbox.advance(3);
+            outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
+            assert_eq!(written(&mut outbox, step), [&data[3..], &control_first].concat(), "step {step}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_noticed() {
+        let mut outbox = Outbox::default();
+        let body = vec![0; 1 << 20];
+        let taken = (0..100).take_while(|_| outbox.control(Lane::Control, NodeId::ROOT, &body).is_ok()).count();
+        assert!((50..=64).contains(&taken), "{taken}");
+    }
+}

@@ -1,0 +1,178 @@
+//! A rank's TORCHELASTIC_ERROR_FILE: read as what it is, a file whose name a rank, and in a shared directory anybody, can
+//! put something else under.
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{FileStat, Mode, fstat};
+use nix::unistd::{AccessFlags, access};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+
+/// How much of it is read.
+pub const MOST: u64 = 64 * 1024;
+
+/// The first 64 KiB of the error file. `None` where there is nothing in it, or it is not a regular file, is not ours,
+/// or has a second name. A FIFO does not hold us up.
+#[must_use]
+pub fn read(path: &[u8]) -> Option<Vec<u8>> {
+    // O_NONBLOCK: opening a FIFO that has no writer would wait for one.
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = open(path, flags, Mode::empty()).ok()?;
+    let st = fstat(&file).ok()?;
+    if !is(&st, libc::S_IFREG) || !is_ours(&st) || st.st_nlink != 1 {
+        return None;
+    }
+    let mut text = Vec::new();
+    File::from(file).take(MOST).read_to_end(&mut text).ok()?;
+    (!text.is_empty()).then_some(text)
+}
+
+/// Removes the error file; that there is none is fine.
+///
+/// # Errors
+/// As `unlink(2)`: it is a directory, or the directory it is in is no longer ours to write in.
+pub fn remove(path: &[u8]) -> io::Result<()> {
+    match nix::unistd::unlink(path) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The directory that ranks leave error files in, without a slash at its end: $`XDG_RUNTIME_DIR` if it is ours alone, else
+/// $TMPDIR, else /tmp. The root directory is not taken.
+#[must_use]
+pub fn dir() -> Vec<u8> {
+    let var = |name| std::env::var_os(name).map(OsStringExt::into_vec).unwrap_or_default();
+    choose(&var("XDG_RUNTIME_DIR"), &var("TMPDIR"))
+}
+
+fn choose(runtime: &[u8], tmp: &[u8]) -> Vec<u8> {
+    if let Some(dir) = usable(runtime, |st| is_ours(st) && st.st_mode & 0o777 == 0o700) {
+        return dir;
+    }
+    usable(tmp, |_| true).unwrap_or_else(|| b"/tmp".to_vec())
+}
+
+/// `path` without the slashes at its end, if it is the absolute path of a directory that suits and that we may write in.
+fn usable(path: &[u8], suits: impl Fn(&FileStat) -> bool) -> Option<Vec<u8>> {
+    let end = path.iter().rposition(|b| *b != b'/')?;
+    let path = path.get(..=end).filter(|p| p.starts_with(b"/"))?;
+    let dir = open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+    suits(&fstat(&dir).ok()?).then_some(())?;
+    access(path, AccessFlags::W_OK | AccessFlags::X_OK).ok()?;
+    Some(path.to_vec())
+}
+
+fn is(st: &FileStat, kind: libc::mode_t) -> bool {
+    st.st_mode & libc::S_IFMT == kind
+}
+
+fn is_ours(st: &FileStat) -> bool {
+    st.st_uid == nix::unistd::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::core_file::tests::Temp;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::path::Path;
+
+    fn get(path: &Path) -> Option<Vec<u8>> {
+        read(path.as_os_str().as_bytes())
+    }
+
+    fn bytes(path: &Path) -> &[u8] {
+        path.as_os_str().as_bytes()
+    }
+
+    #[test]
+    fn reads_what_a_rank_wrote_and_removes_it() {
+        let dir = Temp::new();
+        let path = dir.file("e", b"{\"message\": \"x\"}");
+        assert_eq!(get(&path).as_deref(), Some(&b"{\"message\": \"x\"}"[..]));
+        remove(bytes(&path)).unwrap();
+        assert!(!path.exists());
+        remove(bytes(&path)).unwrap();
+        assert_eq!(get(&path), None);
+        assert!(remove(bytes(&dir.0)).is_err());
+    }
+
+    #[test]
+    fn nothing_in_it_says_nothing() {
+        let dir = Temp::new();
+        assert_eq!(get(&dir.file("e", b"")), None);
+        assert_eq!(read(b""), None);
+        assert_eq!(read(b"/a\0b"), None);
+    }
+
+    #[test]
+    fn only_its_beginning_is_read() {
+        let dir = Temp::new();
+        let long = vec![b'x'; 200_000];
+        assert_eq!(get(&dir.file("e", &long)).unwrap().len(), 65_536);
+        assert_eq!(get(&dir.file("f", &long[..65_536])).unwrap().len(), 65_536);
+    }
+
+    #[test]
+    fn what_is_not_a_plain_file_is_left_alone() {
+        let dir = Temp::new();
+        let target = dir.file("target", b"secret");
+        let link = dir.0.join("link");
+        symlink(&target, &link).unwrap();
+        assert_eq!(get(&link), None);
+
+        let fifo = dir.0.join("fifo");
+        nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        assert_eq!(get(&fifo), None);
+
+        assert_eq!(get(&dir.0), None);
+
+        std::fs::hard_link(&target, dir.0.join("second")).unwrap();
+        assert_eq!(get(&target), None);
+    }
+
+    #[test]
+    fn somebody_elses_file_is_left_alone() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("absent: only root can make a file that is not its own");
+            return;
+        }
+        let dir = Temp::new();
+        let path = dir.file("e", b"not ours");
+        chown(&path, Some(12_345), None).unwrap();
+        assert_eq!(get(&path), None);
+    }
+
+    #[test]
+    fn the_runtime_directory_must_be_ours_alone() {
+        let dir = Temp::new();
+        let (runtime, tmp) = (dir.0.join("run"), dir.0.join("tmp"));
+        std::fs::create_dir(&runtime).unwrap();
+        std::fs::create_dir(&tmp).unwrap();
+        let mode = |m| std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(m)).unwrap();
+
+        mode(0o755);
+        assert_eq!(choose(bytes(&runtime), bytes(&tmp)), bytes(&tmp));
+        mode(0o700);
+        assert_eq!(choose(bytes(&runtime), bytes(&tmp)), bytes(&runtime));
+        if nix::unistd::geteuid().is_root() {
+            chown(&runtime, Some(12_345), None).unwrap();
+            assert_eq!(choose(bytes(&runtime), bytes(&tmp)), bytes(&tmp));
+        }
+    }
+
+    #[test]
+    fn what_is_no_directory_is_passed_over() {
+        let dir = Temp::new();
+        let file = dir.file("f", b"");
+        for tmp in [bytes(&file), b"", b"/", b"//", b"tmp", b"/nowhere/at/all"] {
+            assert_eq!(choose(b"", tmp), b"/tmp", "{}", String::from_utf8_lossy(tmp));
+        }
+        let slashes = [bytes(&dir.0), b"//"].concat();
+        assert_eq!(choose(b"relative", &slashes), bytes(&dir.0));
+        assert!(!super::dir().ends_with(b"/"));
+    }
+}

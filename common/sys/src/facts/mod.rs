@@ -1,0 +1,8 @@
+//! What the system knows about a host and about the end of a process, beyond its status: evidence for the report.
+
+pub mod core_file;
+pub mod error_file;
+pub mod host;
+pub mod oom;
+
+mod memory;

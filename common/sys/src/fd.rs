@@ -1,0 +1,174 @@
+//! Small things done to descriptors.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Two connected unix stream sockets, closed on exec.
+///
+/// # Errors
+/// No descriptor left.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    Ok(socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?)
+}
+
+/// A pipe, closed on exec.
+///
+/// # Errors
+/// No descriptor left.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?)
+}
+
+/// /dev/null for reading and writing, closed on exec.
+///
+/// # Errors
+/// It does not exist, or no descriptor is left.
+pub fn dev_null() -> io::Result<OwnedFd> {
+    use nix::fcntl::{OFlag, open};
+    Ok(open(c"/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty())?)
+}
+
+/// Makes a descriptor of our own non-blocking. Never one that we share with the shell: the flag belongs to the open file.
+///
+/// # Errors
+/// As `fcntl(2)`.
+pub fn set_nonblocking(fd: &impl AsFd) -> io::Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let flags = OFlag::from_bits_retain(fcntl(fd.as_fd(), FcntlArg::F_GETFL)?);
+    fcntl(fd.as_fd(), FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// Lets go of the caller's standard streams by pointing 0-2 at /dev/null, so that a reader of our output sees its end
+/// when the launcher ends, not when the last of ours does.
+///
+/// # Errors
+/// As `open(2)` and `dup2(2)`.
+pub fn release_stdio(which: &[RawFd]) -> io::Result<()> {
+    let null = dev_null()?;
+    for fd in which {
+        // SAFETY: both are descriptor numbers; 0-2 are owned by nobody in this process.
+        if unsafe { libc::dup2(null.as_raw_fd(), *fd) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Takes over a descriptor that was inherited under a number, such as `fd:3`, as a copy of our own.
+///
+/// # Errors
+/// It is not open.
+pub fn duplicate(raw: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl with F_DUPFD_CLOEXEC reads no memory of ours; a number that is not open fails with EBADF.
+    let fd = unsafe { libc::fcntl(raw, libc::F_DUPFD_CLOEXEC, 3) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// One read; 0 is the end.
+///
+/// # Errors
+/// As `read(2)`, `EINTR` included.
+pub fn read(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `buf` is writable for its length.
+    let n = unsafe { libc::read(fd, buf.as_mut_ptr().cast(), buf.len()) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// One read of at most `max` bytes, appended to `buf` without clearing its memory first; 0 is the end.
+///
+/// # Errors
+/// As `read(2)`, `EINTR` included.
+pub fn read_onto(fd: RawFd, buf: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+    buf.reserve(max);
+    let len = buf.len();
+    let spare = buf.spare_capacity_mut();
+    // SAFETY: the spare capacity is writable, and `reserve` made it at least `max` long.
+    let n = unsafe { libc::read(fd, spare.as_mut_ptr().cast(), max) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written `n` bytes behind `len`.
+    unsafe { buf.set_len(len + n) };
+    Ok(n)
+}
+
+/// One write.
+///
+/// # Errors
+/// As `write(2)`, `EINTR` included.
+pub fn write(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+    // SAFETY: `buf` is readable for its length.
+    let n = unsafe { libc::write(fd, buf.as_ptr().cast(), buf.len()) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// One gathering write.
+///
+/// # Errors
+/// As `writev(2)`, `EINTR` included.
+pub fn writev(fd: RawFd, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    let count = i32::try_from(bufs.len().min(1024)).unwrap_or(1024);
+    // SAFETY: IoSlice is guaranteed to have the layout of iovec, and each of them is readable for its length.
+    let n = unsafe { libc::writev(fd, bufs.as_ptr().cast(), count) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// What a descriptor leads to, as far as it matters to whoever reads or writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// /dev/null.
+    Null,
+    /// A terminal.
+    Terminal,
+    /// A pipe, a socket, another character device: can be waited for.
+    Stream,
+    /// A regular file, a directory, a block device: always ready.
+    File,
+}
+
+/// What descriptor `raw` is.
+///
+/// # Errors
+/// It is not open.
+pub fn kind(raw: RawFd) -> io::Result<Kind> {
+    // SAFETY: a zeroed stat is a valid value of this plain C structure.
+    let mut st: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `st` is a valid place for one stat structure.
+    if unsafe { libc::fstat(raw, &raw mut st) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(match st.st_mode & libc::S_IFMT {
+        libc::S_IFCHR if st.st_rdev == libc::makedev(1, 3) => Kind::Null,
+        libc::S_IFCHR if crate::tty::is_terminal(raw) => Kind::Terminal,
+        libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK => Kind::Stream,
+        _ => Kind::File,
+    })
+}
+
+/// Waits until a descriptor that somebody made non-blocking can be written.
+pub fn wait_writable(raw: RawFd) {
+    wait(raw, libc::POLLOUT);
+}
+
+/// Waits until a descriptor that somebody made non-blocking can be read.
+pub fn wait_readable(raw: RawFd) {
+    wait(raw, libc::POLLIN);
+}
+
+fn wait(raw: RawFd, events: i16) {
+    let mut fds = libc::pollfd { fd: raw, events, revents: 0 };
+    // SAFETY: `fds` is one valid pollfd. An interruption only makes the caller try again.
+    unsafe { libc::poll(&raw mut fds, 1, -1) };
+}
+
+/// Whether `fd` has something to read, or has ended, right now.
+#[must_use]
+pub fn readable_now(fd: &impl AsFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+}

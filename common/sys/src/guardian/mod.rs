@@ -1,0 +1,112 @@
+//! The guardian: a tiny process above the agent that outlives whoever dies first and ends what is left.
+//!
+//! It is single-threaded and allocates nothing. It has no parent-death signal: it must outlive its parent to clean up.
+
+mod record;
+mod run;
+
+pub use record::{RECORD, Record};
+
+use crate::fd;
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+
+/// Who we are after the split.
+#[derive(Debug)]
+pub enum Role {
+    /// Still the process the user started.
+    Launcher {
+        /// The stream to the agent.
+        edge: OwnedFd,
+        /// Hangs up when the guardian is gone; it may leave a [`Record`] before.
+        lifeline: OwnedFd,
+    },
+    /// The agent, in a session of its own.
+    Agent {
+        /// The stream to the launcher.
+        edge: OwnedFd,
+        /// The guardian, our parent.
+        guardian: OwnedFd,
+    },
+}
+
+/// Forks the guardian, which forks the agent. Called before any thread exists, and before anything big is allocated:
+/// a child's peak memory starts at its parent's.
+///
+/// # Errors
+/// No process or descriptor can be had.
+pub fn split() -> io::Result<Role> {
+    let (edge, agent_edge) = fd::socket_pair()?;
+    let (lifeline, guardian_lifeline) = fd::socket_pair()?;
+    match fork()? {
+        Fork::Parent(_) => Ok(Role::Launcher { edge, lifeline }),
+        Fork::Child => {
+            close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);
+            // The launcher's ends were closed by number just now.
+            let _closed = (edge.into_raw_fd(), lifeline.into_raw_fd());
+            guard(agent_edge, guardian_lifeline)
+        }
+    }
+}
+
+/// Closes every descriptor above 2 but these: what rlaunch inherited is no business of ours or of the ranks.
+fn close_others(keep: [RawFd; 2]) {
+    let mut keep = keep.map(RawFd::cast_unsigned);
+    keep.sort_unstable();
+    let mut from = 3;
+    for kept in keep {
+        if from < kept {
+            // SAFETY: what is closed is used by nobody in this process: inherited, or the launcher's ends.
+            unsafe { libc::close_range(from, kept - 1, 0) };
+        }
+        from = kept + 1;
+    }
+    // SAFETY: as above.
+    unsafe { libc::close_range(from, u32::MAX, 0) };
+}
+
+/// The guardian's life. Returns only in the agent.
+fn guard(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
+    // SAFETY: setsid takes nothing; a fresh child is no group leader, so it cannot fail.
+    unsafe { libc::setsid() };
+    // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    let forked = fork();
+    match forked {
+        Ok(Fork::Child) => become_agent(edge, lifeline),
+        Ok(Fork::Parent(agent)) => {
+            drop(edge);
+            run::run(agent, lifeline.as_raw_fd())
+        }
+        // The launcher sees the edge and the lifeline hang up, and says that its agent was lost.
+        Err(_) => crate::origin::exit_now(1),
+    }
+}
+
+fn become_agent(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
+    // SAFETY: as in `guard`.
+    unsafe { libc::setsid() };
+    // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    // SAFETY: the name is a C string of at most 15 characters.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-agent".as_ptr()) };
+    // SAFETY: getppid cannot fail. If the guardian is gone already, this is our reaper, whose end we may as well watch.
+    let guardian = crate::pidfd::open(unsafe { libc::getppid() })?;
+    // Our copy of the guardian's end must not keep the lifeline from hanging up.
+    drop(lifeline);
+    Ok(Role::Agent { edge, guardian })
+}
+
+enum Fork {
+    Parent(i32),
+    Child,
+}
+
+fn fork() -> io::Result<Fork> {
+    // SAFETY: the process has a single thread (glibc's fork, not the raw call, so that its cached tid stays true).
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid)),
+    }
+}

@@ -1,0 +1,73 @@
+//! What a guardian writes on the lifeline as its last act: a fixed number of bytes, so that nothing is parsed or allocated.
+
+use crate::children::Named;
+
+/// Most processes that a record names.
+const NAMES: usize = 16;
+const ENTRY: usize = 4 + 16 + 40;
+const MAGIC: u32 = 0x6e6c_7267;
+
+/// Length of a record in bytes.
+pub const RECORD: usize = 12 + NAMES * ENTRY;
+
+/// What still existed after the guardian had ended the containment.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// How many processes.
+    pub left: u32,
+    /// The first of them.
+    pub named: Vec<Named>,
+}
+
+/// The bytes of a record, in a buffer of the caller's.
+pub(super) fn write(left: u32, named: &[Named], out: &mut [u8; RECORD]) {
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        out[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(&MAGIC.to_le_bytes());
+    put(&left.to_le_bytes());
+    put(&u32::try_from(named.len().min(NAMES)).unwrap_or(0).to_le_bytes());
+    for name in named.iter().take(NAMES) {
+        put(&name.pid.to_le_bytes());
+        put(&name.comm);
+        put(&name.wchan);
+    }
+}
+
+impl Record {
+    /// Reads the bytes that a guardian wrote; `None` where they are none.
+    #[must_use]
+    pub fn parse(bytes: &[u8; RECORD]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?));
+        if word(0)? != MAGIC {
+            return None;
+        }
+        let count = usize::try_from(word(8)?).ok()?.min(NAMES);
+        let named = (0..count).filter_map(|i| {
+            let entry = bytes.get(12 + i * ENTRY..12 + (i + 1) * ENTRY)?;
+            Some(Named {
+                pid: i32::from_le_bytes(*entry.first_chunk::<4>()?),
+                comm: *entry.get(4..)?.first_chunk::<16>()?,
+                wchan: *entry.get(20..)?.first_chunk::<40>()?,
+            })
+        });
+        Some(Self { left: word(4)?, named: named.collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let named = [Named { pid: 7, comm: *b"stuck\0\0\0\0\0\0\0\0\0\0\0", wchan: [b'w'; 40] }];
+        let mut bytes = [0; RECORD];
+        write(3, &named, &mut bytes);
+        let record = Record::parse(&bytes).unwrap();
+        assert_eq!((record.left, record.named[0].pid, record.named[0].comm), (3, 7, named[0].comm));
+        assert!(Record::parse(&[0; RECORD]).is_none());
+    }
+}

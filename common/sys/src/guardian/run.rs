@@ -1,0 +1,98 @@
+//! The guardian's only loop: wait until the launcher or the agent is gone, then end everything and count.
+
+use super::record::{self, RECORD};
+use crate::children::{self, Named};
+use crate::ns::errno;
+use std::os::fd::RawFd;
+
+/// How long the guardian tries before it names what the kernel cannot end (state D).
+const PATIENCE_MS: u64 = 3_000;
+
+pub(super) fn run(agent: i32, lifeline: RawFd) -> ! {
+    // SAFETY: the name is a C string of at most 15 characters.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-guard".as_ptr()) };
+    // SAFETY: prctl with PR_SET_DUMPABLE takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    let _without = crate::fd::release_stdio(&[0, 1, 2]);
+    // SAFETY: pidfd_open takes two integers; the agent is our unreaped child.
+    let agent_fd = unsafe { libc::syscall(libc::SYS_pidfd_open, agent, 0) };
+    wait_for_an_end(i32::try_from(agent_fd).unwrap_or(-1), lifeline);
+    if ended_clean(agent) {
+        crate::origin::exit_now(0);
+    }
+    end_everything(lifeline)
+}
+
+/// Returns when the agent has ended, or nobody holds the other end of the lifeline. Reads nothing.
+fn wait_for_an_end(agent: RawFd, lifeline: RawFd) {
+    let mut fds = [
+        libc::pollfd { fd: agent, events: libc::POLLIN, revents: 0 },
+        libc::pollfd { fd: lifeline, events: libc::POLLRDHUP, revents: 0 },
+    ];
+    loop {
+        // SAFETY: `fds` are two valid pollfds. All signals are blocked, so it is not interrupted.
+        let n = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+        if n > 0 || (n < 0 && errno() != libc::EINTR) {
+            return;
+        }
+    }
+}
+
+/// The agent exited with 0, its word that it has counted and nothing is left, and the kernel agrees.
+fn ended_clean(agent: i32) -> bool {
+    let mut status = 0;
+    // SAFETY: `status` is valid for writing.
+    let reaped = unsafe { libc::waitpid(agent, &raw mut status, libc::WNOHANG) };
+    reaped == agent && status == 0 && reap_all()
+}
+
+/// Reaps whoever has ended. True if no child exists any more.
+fn reap_all() -> bool {
+    loop {
+        // SAFETY: a null status is allowed.
+        match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } {
+            0 => return false,
+            n if n < 0 => return errno() == libc::ECHILD,
+            _ => {}
+        }
+    }
+}
+
+/// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children: when it
+/// dies, its own become ours, because we are a subreaper.
+fn end_everything(lifeline: RawFd) -> ! {
+    let start = crate::clock::boottime();
+    let mut wait_ns = 200_000;
+    loop {
+        children::kill_all();
+        if reap_all() {
+            leave(lifeline, 0, &[]);
+        }
+        if crate::clock::boottime().saturating_sub(start) > PATIENCE_MS * 1_000_000 {
+            let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
+            let (n, count) = children::survey(&mut named);
+            leave(lifeline, count, &named[..n]);
+        }
+        wait_for_child(wait_ns);
+        // A child that forks faster than it is found gets the whole CPU's attention at first, less later.
+        wait_ns = (wait_ns * 2).min(20_000_000);
+    }
+}
+
+fn wait_for_child(ns: i64) {
+    // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a valid set.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGCHLD) };
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: ns };
+    // SAFETY: set and timeout are valid; a null siginfo is allowed. SIGCHLD is blocked and its disposition the default.
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) };
+}
+
+fn leave(lifeline: RawFd, count: u32, named: &[Named]) -> ! {
+    let mut bytes = [0u8; RECORD];
+    record::write(count, named, &mut bytes);
+    // SAFETY: `bytes` is readable for its length. Nobody may be there to read it any more: SIGPIPE is blocked.
+    unsafe { libc::send(lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL) };
+    crate::origin::exit_now(if count == 0 { 0 } else { 1 });
+}

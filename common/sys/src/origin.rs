@@ -1,0 +1,156 @@
+//! What rlaunch was started with, read before anything of ours or of std could change it, and the C entry point that
+//! makes this possible: std's own start reopens descriptors 0-2 and ignores SIGPIPE before `main`.
+
+use std::io;
+
+/// Signals that end a program by default and that rlaunch passes on instead.
+const WATCHED: [i32; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+/// The caller's settings. Ranks inherit dispositions, umask, limits, niceness and affinity by descent; what we change for
+/// ourselves is here, to be restored before their exec.
+#[derive(Clone, Copy)]
+pub struct Origin {
+    /// The signal mask.
+    pub mask: libc::sigset_t,
+    /// Which of descriptors 0-2 were open.
+    pub open: [bool; 3],
+    /// SIGCHLD was ignored: children would be reaped unseen, so we do not ignore it, but ranks do.
+    pub ignores_chld: bool,
+    /// Limits on open descriptors.
+    pub nofile: libc::rlimit,
+    ignored: u64,
+}
+
+impl Origin {
+    /// The signals that rlaunch listens to: those that were not ignored (nohup's HUP, a background job's INT).
+    #[must_use]
+    pub fn watched(&self) -> Vec<i32> {
+        WATCHED.iter().copied().filter(|s| self.ignored & (1 << s) == 0).collect()
+    }
+
+    /// Whether this signal was ignored when rlaunch was started.
+    #[must_use]
+    pub fn ignores(&self, signal: i32) -> bool {
+        self.ignored & (1 << signal) != 0
+    }
+}
+
+/// Reads the caller's settings, blocks all signals, makes descriptors 0-2 exist, and keeps the allocator from making an
+/// arena per thread. Must be the first thing the process does.
+///
+/// # Errors
+/// /dev/null cannot be opened in place of a closed descriptor.
+pub fn capture() -> io::Result<Origin> {
+    // SAFETY: mallopt is called before any thread exists.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    let mask = block_all();
+    let open = stdio_open()?;
+    let mut ignored = 0u64;
+    for signal in WATCHED.iter().chain(&[libc::SIGCHLD, libc::SIGPIPE]) {
+        if disposition(*signal) == libc::SIG_IGN {
+            ignored |= 1 << signal;
+        }
+    }
+    let ignores_chld = ignored & (1 << libc::SIGCHLD) != 0;
+    if ignores_chld {
+        // SAFETY: the default disposition needs no handler.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    }
+    Ok(Origin { mask, open, ignores_chld, nofile: nofile(), ignored })
+}
+
+impl std::fmt::Debug for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Origin").field("open", &self.open).field("ignored", &self.ignored).finish_non_exhaustive()
+    }
+}
+
+fn block_all() -> libc::sigset_t {
+    // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    let mut old = all;
+    // SAFETY: `all` is a valid place for a set.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: both sets are valid; SIG_SETMASK is a valid way.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
+    old
+}
+
+fn disposition(signal: i32) -> libc::sighandler_t {
+    // SAFETY: a zeroed sigaction is a valid value of this plain C structure.
+    let mut act: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null new action only asks; `act` is valid for writing.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut act) };
+    act.sa_sigaction
+}
+
+fn nofile() -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    // SAFETY: `limit` is valid for writing.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit
+}
+
+/// A descriptor opened later would land on a closed 0-2 and be taken for the caller's; /dev/null goes there instead.
+fn stdio_open() -> io::Result<[bool; 3]> {
+    let mut open = [true; 3];
+    for (fd, open) in (0..).zip(&mut open) {
+        // SAFETY: F_GETFD reads no memory of ours.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            *open = false;
+            // SAFETY: the path is a C string; the lowest free descriptor is `fd`.
+            if unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(open)
+}
+
+/// The caller's environment, byte-exact: `NAME=value` strings, and whatever else was put there.
+pub fn environment() -> impl Iterator<Item = &'static [u8]> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    // SAFETY: reading a pointer that libc keeps; nobody changes the environment (set_var is not allowed here).
+    let mut at = unsafe { environ };
+    std::iter::from_fn(move || {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: the array ends with a null pointer, where we stop.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: not at the end, so there is a next element.
+        at = unsafe { at.add(1) };
+        // SAFETY: entries are C strings that live as long as the process.
+        Some(unsafe { std::ffi::CStr::from_ptr(entry) }.to_bytes())
+    })
+}
+
+/// Raises the soft limit on descriptors to the hard one, for ourselves.
+pub fn raise_nofile(origin: &Origin) {
+    let most = libc::rlimit { rlim_cur: origin.nofile.rlim_max, rlim_max: origin.nofile.rlim_max };
+    // SAFETY: `most` is a valid limit. Failure leaves the caller's limit, under which small jobs still run.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
+}
+
+/// Ends the process at once with this code: no destructor, no exit handler, nothing flushed.
+pub fn exit_now(code: u8) -> ! {
+    // SAFETY: _exit takes an integer and does not return.
+    unsafe { libc::_exit(i32::from(code)) }
+}
+
+/// Defines the C `main` that calls the given `fn() -> u8` and exits with what it returns.
+#[macro_export]
+macro_rules! c_main {
+    ($main:path) => {
+        /// The process starts here.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
+            $crate::origin::exit_now($main())
+        }
+    };
+}

@@ -1,0 +1,142 @@
+//! A MASTER_PORT for a job: eight ports in a row that are free now and that no other rlaunch job of this host will take.
+//!
+//! The reservation is an abstract unix name, `\0rlaunch-port-N`: it has the port's scope (the network namespace), is
+//! nothing on disk, and goes with its owner. No TCP socket is held, because a held one breaks programs that bind without
+//! SO_REUSEADDR. The ports lie outside `ip_local_port_range`, so that no outgoing connection takes them.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Ports in a block: frameworks bind MASTER_PORT + 1, + 2 … too.
+pub const BLOCK: u16 = 8;
+/// How many blocks are tried before we go on without a reservation: a stranger who has taken all names costs no more.
+const TRIES: u32 = 48;
+const LOWEST: u16 = 10_000;
+
+/// A chosen port.
+#[derive(Debug)]
+pub struct Port {
+    /// The first of the block.
+    pub number: u16,
+    /// Holds the reservation; `None`: all names tried were taken.
+    pub reservation: Option<OwnedFd>,
+}
+
+/// Chooses a block. `random` decides where the search begins.
+///
+/// # Errors
+/// No block that was tried is free.
+pub fn choose(random: u64) -> io::Result<Port> {
+    let (low, high) = local_range();
+    let blocks = Blocks::outside(low, high);
+    let mut unreserved = None;
+    let mut state = random;
+    for _ in 0..TRIES {
+        // Steele and Vigna's SplitMix64 step: well spread, and reproducible from one input.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let port = blocks.nth((mixed ^ (mixed >> 27)) % blocks.count());
+        let name = reserve(port);
+        if name.is_err() && unreserved.is_some() {
+            continue;
+        }
+        if !all_free(port) {
+            continue;
+        }
+        match name {
+            Ok(held) => return Ok(Port { number: port, reservation: Some(held) }),
+            Err(_) => unreserved = Some(port),
+        }
+    }
+    match unreserved {
+        Some(number) => Ok(Port { number, reservation: None }),
+        None => Err(io::Error::from(io::ErrorKind::AddrInUse)),
+    }
+}
+
+fn reserve(port: u16) -> io::Result<OwnedFd> {
+    let name = SocketAddr::from_abstract_name(format!("rlaunch-port-{port}"))?;
+    Ok(UnixDatagram::bind_addr(&name)?.into())
+}
+
+fn all_free(first: u16) -> bool {
+    (first..first + BLOCK).all(|port| {
+        // std sets SO_REUSEADDR, so a port in TIME_WAIT counts as free, one with a listener does not.
+        TcpListener::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)).is_ok()
+    })
+}
+
+fn local_range() -> (u16, u16) {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut numbers = text.split_whitespace().filter_map(|n| n.parse().ok());
+    // The kernel's default, where /proc is not mounted.
+    (numbers.next().unwrap_or(32_768), numbers.next().unwrap_or(60_999))
+}
+
+/// The aligned blocks outside a range.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    below: u16,
+    above_from: u16,
+    above: u16,
+}
+
+impl Blocks {
+    fn outside(low: u16, high: u16) -> Self {
+        let below = low.saturating_sub(LOWEST) / BLOCK;
+        let above_from = (high / BLOCK + 1).saturating_mul(BLOCK);
+        // The last block would end at 65,535; MASTER_PORT + 8 must still be a port.
+        let above = if above_from < high { 0 } else { (u16::MAX - above_from) / BLOCK };
+        if below + above == 0 { Self { below: 64, above_from, above: 0 } } else { Self { below, above_from, above } }
+    }
+
+    fn count(self) -> u64 {
+        u64::from(self.below) + u64::from(self.above)
+    }
+
+    fn nth(self, n: u64) -> u16 {
+        let n = u16::try_from(n).unwrap_or(0);
+        if n < self.below { LOWEST + n * BLOCK } else { self.above_from + (n - self.below) * BLOCK }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_and_outside_the_range() {
+        for (low, high) in [(32_768, 60_999), (1_024, 65_535), (10_001, 65_000), (40_000, 40_010), (1, 9)] {
+            let blocks = Blocks::outside(low, high);
+            assert!(blocks.count() > 0);
+            for n in 0..blocks.count() {
+                let first = blocks.nth(n);
+                assert_eq!(first % BLOCK, 0);
+                assert!(first >= LOWEST || first > high, "{low}-{high}: {first}");
+                assert!(first.checked_add(BLOCK).is_some());
+                let everything_taken = low <= LOWEST + BLOCK && high >= 65_000;
+                assert!(everything_taken || first + BLOCK <= low || first > high, "{low}-{high}: {first}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_reserved_port_is_not_chosen_again() {
+        let mut held = Vec::new();
+        let mut numbers = std::collections::BTreeSet::new();
+        for _ in 0..64 {
+            // The same random number each time: only the reservation keeps them apart.
+            match choose(7) {
+                Ok(port) if port.reservation.is_some() => {
+                    assert!(numbers.insert(port.number));
+                    held.push(port);
+                }
+                Ok(port) => assert!(held.len() >= 40, "unreserved {} after {}", port.number, held.len()),
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Signals as something to read: they stay blocked in every thread, so no handler ever runs and ranks inherit the
+//! caller's dispositions untouched.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A child has ended.
+pub const CHLD: i32 = libc::SIGCHLD;
+/// Cannot be caught.
+pub const KILL: i32 = libc::SIGKILL;
+
+/// A descriptor that yields the signals it was made for.
+#[derive(Debug)]
+pub struct SignalFd(OwnedFd);
+
+impl SignalFd {
+    /// Reads these signals, which must be blocked.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn new(signals: &[i32]) -> io::Result<Self> {
+        // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        for signal in signals {
+            // SAFETY: `set` is a valid set; a number out of range is refused.
+            unsafe { libc::sigaddset(&raw mut set, *signal) };
+        }
+        // SAFETY: `set` is a valid set; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal that has arrived.
+    #[must_use]
+    pub fn next(&self) -> Option<u8> {
+        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+        let n = crate::fd::read(self.0.as_raw_fd(), &mut info).ok()?;
+        // ssi_signo is the first field, a u32 (signalfd(2)).
+        let number = info.first_chunk::<4>().map(|b| u32::from_ne_bytes(*b))?;
+        (n == info.len()).then(|| u8::try_from(number).ok()).flatten()
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for SignalFd {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Dies of a signal, so that a shell loop sees an interrupted program. Returns where that has no effect: as pid 1.
+pub fn die_of(signal: u8) {
+    // SAFETY: getpid cannot fail.
+    if unsafe { libc::getpid() } == 1 {
+        return;
+    }
+    // The core that counts is a rank's.
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `none` is a valid limit.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a valid set.
+    unsafe { libc::sigaddset(&raw mut set, i32::from(signal)) };
+    // SAFETY: `set` is a valid set. Pending signals of this number now end us, which is what we want.
+    unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+    // It returns only if the kernel refuses; the caller then exits with 128 + the number.
+    let _refused = signal_hook::low_level::emulate_default_handler(i32::from(signal));
+}

@@ -1,0 +1,230 @@
+//! From the decision to start a rank to its first instruction.
+//!
+//! The child shares our memory and we sleep until it execs (`CLONE_VM | CLONE_VFORK`), so a launch costs the same however
+//! big we are. Between clone and exec it makes only system calls, on data prepared before.
+
+use super::prepare::PreparedExec;
+use crate::ns::errno;
+use crate::origin::Origin;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// A step between the decision to start a rank and its first instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Pipes for its streams.
+    Pipes,
+    /// A new process.
+    Clone,
+    /// The private /proc of a PID namespace.
+    MountProc,
+    /// Its session.
+    Session,
+    /// Its standard streams.
+    Streams,
+    /// Its working directory.
+    ChangeDir,
+    /// The caller's limits.
+    Limits,
+    /// The program itself.
+    Exec,
+}
+
+/// A rank that could not be started.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was being done.
+    pub step: Step,
+    /// Why it failed.
+    pub errno: i32,
+    /// The path concerned: a program or a directory; else empty.
+    pub path: Vec<u8>,
+}
+
+/// Memory that is reused from rank to rank: pointer arrays and the child's stack.
+pub(super) struct Workspace {
+    stack: Vec<u8>,
+    argv: Vec<*const libc::c_char>,
+    envp: Vec<*const libc::c_char>,
+    candidates: Vec<*const libc::c_char>,
+}
+
+/// What the child reads, and the two words it writes.
+struct Plan {
+    argv: *const *const libc::c_char,
+    envp: *const *const libc::c_char,
+    candidates: *const *const libc::c_char,
+    wdir: *const libc::c_char,
+    stdio: [RawFd; 3],
+    mask: libc::sigset_t,
+    nofile: libc::rlimit,
+    ignore_chld: bool,
+    mount_proc: bool,
+    failed: Option<Step>,
+    errno: i32,
+    candidate: usize,
+}
+
+impl Workspace {
+    pub(super) fn new() -> Self {
+        // The child's deepest call is execve; 64 KiB is far more than it and a signal frame need.
+        Self { stack: vec![0; 64 << 10], argv: Vec::new(), envp: Vec::new(), candidates: Vec::new() }
+    }
+
+    /// Starts a process with these three descriptors as its 0, 1 and 2. Returns its pid and pidfd.
+    pub(super) fn start(
+        &mut self,
+        exec: &PreparedExec,
+        origin: &Origin,
+        stdio: [RawFd; 3],
+        mount_proc: bool,
+    ) -> Result<(i32, OwnedFd), Failure> {
+        let app = &*exec.app;
+        fill(&mut self.argv, &[&app.argv]);
+        fill(&mut self.envp, &[&app.env, &exec.vars]);
+        fill(&mut self.candidates, &[&app.candidates]);
+        let mut wdir = Vec::new();
+        if let Some(dir) = &app.wdir {
+            dir.pointers(&mut wdir);
+        }
+        let mut plan = Plan {
+            argv: self.argv.as_ptr(),
+            envp: self.envp.as_ptr(),
+            candidates: self.candidates.as_ptr(),
+            wdir: wdir.first().copied().unwrap_or(ptr::null()),
+            stdio,
+            mask: origin.mask,
+            nofile: origin.nofile,
+            ignore_chld: origin.ignores_chld,
+            mount_proc,
+            failed: None,
+            errno: 0,
+            candidate: 0,
+        };
+        let (pid, pidfd) = self.clone_child(&mut plan)?;
+        // CLONE_VFORK: the child has exec'ed or ended, so it writes to `plan` no more.
+        let Some(step) = plan.failed else { return Ok((pid, pidfd)) };
+        let _ended = crate::pidfd::ended(&pidfd, true);
+        let path = match step {
+            Step::Exec => app.candidates.get(plan.candidate).map(<[u8]>::to_vec),
+            Step::ChangeDir => app.wdir.as_ref().and_then(|d| d.get(0)).map(<[u8]>::to_vec),
+            Step::Pipes | Step::Clone | Step::MountProc | Step::Session | Step::Streams | Step::Limits => None,
+        };
+        Err(Failure { step, errno: plan.errno, path: path.unwrap_or_default() })
+    }
+
+    fn clone_child(&mut self, plan: &mut Plan) -> Result<(i32, OwnedFd), Failure> {
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+        let mut pidfd: RawFd = -1;
+        let len = self.stack.len();
+        // SAFETY: one past the end of the stack's allocation; aligned down to 16 as the ABI wants.
+        let top = unsafe { self.stack.as_mut_ptr().add(len) };
+        let top = top.map_addr(|a| a & !15);
+        // SAFETY: the child runs on its own stack while we sleep, touches only `plan`, and ends in execve or _exit. With
+        // CLONE_PIDFD the fifth argument is where the descriptor goes.
+        let pid = unsafe { libc::clone(child, top.cast(), flags, ptr::from_mut(plan).cast(), &raw mut pidfd) };
+        if pid < 0 {
+            let errno = errno();
+            return Err(Failure { step: Step::Clone, errno, path: Vec::new() });
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+    }
+}
+
+fn fill(out: &mut Vec<*const libc::c_char>, parts: &[&super::Strings]) {
+    out.clear();
+    parts.iter().for_each(|part| part.pointers(out));
+    out.push(ptr::null());
+}
+
+extern "C" fn child(plan: *mut libc::c_void) -> i32 {
+    // SAFETY: `start` passes a Plan that outlives the child's use of it, and sleeps meanwhile.
+    let plan = unsafe { &mut *plan.cast::<Plan>() };
+    let step = prepare(plan);
+    if let Some(step) = step {
+        plan.failed = Some(step);
+        plan.errno = errno();
+    } else {
+        exec(plan);
+    }
+    crate::origin::exit_now(127)
+}
+
+/// Everything before the exec. Returns the step that failed, its reason in errno.
+fn prepare(plan: &Plan) -> Option<Step> {
+    if plan.mount_proc && crate::ns::mount_proc() != 0 {
+        return Some(Step::MountProc);
+    }
+    // SAFETY: setsid takes nothing.
+    if unsafe { libc::setsid() } < 0 {
+        return Some(Step::Session);
+    }
+    for (to, from) in (0..).zip(plan.stdio) {
+        // SAFETY: descriptor numbers only; all of `stdio` are above 2, so none is overwritten before it is used.
+        if unsafe { libc::dup2(from, to) } < 0 {
+            return Some(Step::Streams);
+        }
+    }
+    if !plan.wdir.is_null() {
+        // SAFETY: a C string.
+        if unsafe { libc::chdir(plan.wdir) } != 0 {
+            return Some(Step::ChangeDir);
+        }
+    }
+    // SAFETY: `nofile` is a valid limit. CLONE_VM does not share limits.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const plan.nofile) } != 0 {
+        return Some(Step::Limits);
+    }
+    if plan.ignore_chld {
+        // SAFETY: no handler; dispositions are not shared without CLONE_SIGHAND.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    }
+    // SAFETY: `mask` is a valid set. From here a signal ends the child, as it would end the program.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const plan.mask, ptr::null_mut()) };
+    None
+}
+
+/// Tries the candidates in order; returns only if all fail. A file that exists but cannot be executed is the better
+/// explanation than the ones that do not exist (execvp(3)).
+fn exec(plan: &mut Plan) {
+    let (mut best, mut at) = (libc::ENOENT, 0);
+    for n in 0.. {
+        // SAFETY: the array ends with a null pointer, where we stop.
+        let entry = unsafe { plan.candidates.add(n) };
+        // SAFETY: as above.
+        let path = unsafe { *entry };
+        if path.is_null() {
+            break;
+        }
+        // SAFETY: path, argv and envp are C strings in null-terminated arrays.
+        unsafe { libc::execve(path, plan.argv, plan.envp) };
+        let errno = errno();
+        if !matches!(errno, libc::ENOENT | libc::ENOTDIR) && best == libc::ENOENT {
+            (best, at) = (errno, n);
+        }
+        if !matches!(errno, libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT)
+        {
+            break;
+        }
+    }
+    plan.failed = Some(Step::Exec);
+    plan.errno = best;
+    plan.candidate = at;
+}
+
+/// The two ends of a rank's output pipe: ours, theirs.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
+    crate::fd::pipe().map_err(|e| pipes_failed(&e))
+}
+
+/// A failure at [`Step::Pipes`].
+pub(super) fn pipes_failed(error: &io::Error) -> Failure {
+    Failure { step: Step::Pipes, errno: error.raw_os_error().unwrap_or(0), path: Vec::new() }
+}
+
+/// The raw numbers of three descriptors.
+pub(super) fn numbers(fds: [&OwnedFd; 3]) -> [RawFd; 3] {
+    fds.map(AsRawFd::as_raw_fd)
+}

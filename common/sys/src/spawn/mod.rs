@@ -1,0 +1,10 @@
+//! Starting ranks: one permanent thread, a vfork-class clone over prepared memory, nothing but system calls between fork
+//! and exec.
+
+mod clone;
+mod prepare;
+mod thread;
+
+pub use clone::{Failure, Step};
+pub use prepare::{PreparedApp, PreparedExec, Strings};
+pub use thread::{Launched, Outcome, SpawnPort, stream_token};

@@ -1,0 +1,133 @@
+//! Everything an exec needs, laid out beforehand: strings in arenas, pointers made only by the spawn thread.
+
+use std::sync::Arc;
+
+/// NUL-terminated strings, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Strings {
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl Strings {
+    /// Adds a string. A NUL inside cuts it, as the kernel would.
+    pub fn push(&mut self, text: &[u8]) {
+        self.starts.push(self.bytes.len());
+        self.bytes.extend(text.iter().take_while(|b| **b != 0));
+        self.bytes.push(0);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Bytes of all strings with their NULs.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// String `n` without its NUL.
+    #[must_use]
+    pub fn get(&self, n: usize) -> Option<&[u8]> {
+        let from = *self.starts.get(n)?;
+        let to = self.starts.get(n + 1).copied().unwrap_or(self.bytes.len());
+        self.bytes.get(from..to.saturating_sub(1))
+    }
+
+    pub(super) fn pointers(&self, out: &mut Vec<*const libc::c_char>) {
+        out.extend(self.starts.iter().map(|at| self.bytes[*at..].as_ptr().cast::<libc::c_char>()));
+    }
+}
+
+impl<'a> FromIterator<&'a [u8]> for Strings {
+    fn from_iter<I: IntoIterator<Item = &'a [u8]>>(items: I) -> Self {
+        let mut strings = Self::default();
+        items.into_iter().for_each(|item| strings.push(item));
+        strings
+    }
+}
+
+/// What all ranks of a program have in common.
+#[derive(Debug)]
+pub struct PreparedApp {
+    pub(super) argv: Strings,
+    pub(super) env: Strings,
+    pub(super) wdir: Option<Strings>,
+    pub(super) candidates: Strings,
+}
+
+impl PreparedApp {
+    /// Lays out a program. Where its name holds a `/` it is that path, relative to `wdir`; else every directory of the
+    /// rank's PATH is a candidate, as execvp(3) would search them.
+    #[must_use]
+    pub fn new<'a>(
+        argv: impl IntoIterator<Item = &'a [u8]>,
+        env: impl IntoIterator<Item = &'a [u8]>,
+        wdir: Option<&[u8]>,
+    ) -> Self {
+        let argv: Strings = argv.into_iter().collect();
+        let env: Strings = env.into_iter().collect();
+        let program = argv.get(0).unwrap_or_default();
+        let mut candidates = Strings::default();
+        if program.contains(&b'/') || program.is_empty() {
+            candidates.push(program);
+        } else {
+            let path = (0..env.len()).filter_map(|n| env.get(n)?.strip_prefix(b"PATH=")).next_back();
+            for dir in path.unwrap_or(b"/bin:/usr/bin").split(|b| *b == b':') {
+                let dir = if dir.is_empty() { &b"."[..] } else { dir };
+                candidates.push(&[dir, b"/", program].concat());
+            }
+        }
+        let wdir = wdir.map(|dir| [dir].into_iter().collect());
+        Self { argv, env, wdir, candidates }
+    }
+
+    /// Bytes that exec will copy: arguments, environment and their pointers (execve(2)).
+    #[must_use]
+    pub fn exec_bytes(&self) -> usize {
+        self.argv.bytes() + self.env.bytes() + 8 * (self.argv.len() + self.env.len() + 2)
+    }
+}
+
+/// One rank, ready to be started.
+#[derive(Debug)]
+pub struct PreparedExec {
+    /// Its program.
+    pub app: Arc<PreparedApp>,
+    /// Variables that follow the program's environment.
+    pub vars: Strings,
+    /// Whether it gets a pipe as standard input; otherwise /dev/null.
+    pub stdin: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(program: &[u8], env: &[&[u8]]) -> Vec<Vec<u8>> {
+        let app = PreparedApp::new([program], env.iter().copied(), None);
+        (0..app.candidates.len()).map(|n| app.candidates.get(n).unwrap().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_slash_means_that_path() {
+        assert_eq!(candidates(b"./a", &[b"PATH=/x"]), [b"./a".to_vec()]);
+        assert_eq!(candidates(b"", &[b"PATH=/x"]), [b"".to_vec()]);
+    }
+
+    #[test]
+    fn path_is_the_ranks_own_and_the_last_one_counts() {
+        let found = candidates(b"a", &[b"PATH=/x", b"Q=1", b"PATH=/y::\xff"]);
+        assert_eq!(found, [b"/y/a".to_vec(), b"./a".to_vec(), b"\xff/a".to_vec()]);
+        assert_eq!(candidates(b"a", &[]), [b"/bin/a".to_vec(), b"/usr/bin/a".to_vec()]);
+    }
+}

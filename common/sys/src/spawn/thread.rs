@@ -1,0 +1,223 @@
+//! The spawn thread: the parent of every rank, for as long as the agent lives.
+//!
+//! It registers what it makes in two readiness sets itself, so that nobody has to wake for a launch until bytes or an
+//! exit exist.
+
+use super::clone::{Failure, Workspace, numbers, pipe, pipes_failed};
+use super::prepare::PreparedExec;
+use crate::doorbell::Doorbell;
+use crate::epoll::ReadySet;
+use crate::ns::{self, Init, NsError};
+use crate::origin::Origin;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+/// Most requests under way; the node machine asks for fewer.
+const ROOM: usize = 1024;
+
+/// A rank that runs.
+#[derive(Debug)]
+pub struct Launched {
+    /// The agent's number for it.
+    pub proc: u32,
+    /// Its process id on the host.
+    pub pid: i32,
+    /// The process.
+    pub pidfd: OwnedFd,
+    /// `CLOCK_BOOTTIME` when it was started.
+    pub at: u64,
+    /// Our end of its stdin, where it has one.
+    pub stdin: Option<OwnedFd>,
+    /// Our end of its stdout.
+    pub stdout: OwnedFd,
+    /// Our end of its stderr.
+    pub stderr: OwnedFd,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A rank runs. It is in both sets.
+    Launched(Box<Launched>),
+    /// It could not be started.
+    Failed {
+        /// Which.
+        proc: u32,
+        /// Why.
+        failure: Failure,
+    },
+    /// The PID namespace that was asked for.
+    Namespace(Result<Init, NsError>),
+}
+
+enum Request {
+    Namespace,
+    Exec { proc: u32, exec: PreparedExec },
+}
+
+/// The way to the spawn thread and back.
+#[derive(Debug)]
+pub struct SpawnPort {
+    requests: SyncSender<Request>,
+    outcomes: Receiver<Outcome>,
+    bell: Doorbell,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Namespace => f.write_str("Namespace"),
+            Self::Exec { proc, .. } => write!(f, "Exec({proc})"),
+        }
+    }
+}
+
+/// The token of a rank's stdout (1) or stderr (2) in the set of streams.
+#[must_use]
+pub const fn stream_token(proc: u32, descriptor: u32) -> u64 {
+    ((proc as u64) << 2) | descriptor as u64
+}
+
+impl SpawnPort {
+    /// Starts the thread. `exits` gets a rank's pidfd under its number, `streams` its two pipes under [`stream_token`].
+    ///
+    /// # Errors
+    /// No thread or descriptor can be had.
+    pub fn start(origin: Origin, exits: Arc<ReadySet>, streams: Arc<ReadySet>) -> io::Result<Self> {
+        let (requests, inbox) = sync_channel(ROOM);
+        let (outbox, outcomes) = sync_channel(2 * ROOM);
+        let bell = Doorbell::new()?;
+        let null = crate::fd::dev_null()?;
+        let worker = Worker { origin, exits, streams, null, outbox, bell: bell.clone(), mount_proc: false };
+        crate::thread::permanent("spawn", move || worker.run(&inbox))?;
+        Ok(Self { requests, outcomes, bell })
+    }
+
+    /// Asks for a PID namespace for all later ranks.
+    ///
+    /// # Errors
+    /// The thread has too much to do, or is gone.
+    pub fn namespace(&self) -> Result<(), Full> {
+        self.requests.try_send(Request::Namespace).map_err(|_| Full)
+    }
+
+    /// Asks for a rank.
+    ///
+    /// # Errors
+    /// The thread has too much to do, or is gone.
+    pub fn submit(&self, proc: u32, exec: PreparedExec) -> Result<(), Full> {
+        self.requests.try_send(Request::Exec { proc, exec }).map_err(|_| Full)
+    }
+
+    /// What has become of requests, without waiting.
+    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
+        self.outcomes.try_iter()
+    }
+
+    /// The next outcome; waits for it. `None` if the thread is gone.
+    #[must_use]
+    pub fn wait(&self) -> Option<Outcome> {
+        self.outcomes.recv().ok()
+    }
+
+    /// Rings at the end of a batch and at a failure.
+    #[must_use]
+    pub fn bell(&self) -> &Doorbell {
+        &self.bell
+    }
+}
+
+/// The spawn thread takes no more requests.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the spawn thread takes no more requests")]
+pub struct Full;
+
+struct Worker {
+    origin: Origin,
+    exits: Arc<ReadySet>,
+    streams: Arc<ReadySet>,
+    null: OwnedFd,
+    outbox: SyncSender<Outcome>,
+    bell: Doorbell,
+    mount_proc: bool,
+}
+
+impl Worker {
+    fn run(mut self, inbox: &Receiver<Request>) {
+        let mut workspace = Workspace::new();
+        while let Some(request) = self.next(inbox) {
+            let (outcome, urgent) = match request {
+                Request::Namespace => {
+                    let init = ns::enter();
+                    self.mount_proc = init.is_ok();
+                    (Outcome::Namespace(init), true)
+                }
+                Request::Exec { proc, exec } => match self.launch(&mut workspace, proc, &exec) {
+                    Ok(()) => continue,
+                    Err(failure) => (Outcome::Failed { proc, failure }, true),
+                },
+            };
+            if self.outbox.send(outcome).is_err() {
+                break;
+            }
+            if urgent {
+                self.bell.ring();
+            }
+        }
+        // The agent is gone: so is this process in a moment. Ranks must not lose their parent before.
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// The next request; rings the bell before it waits for one.
+    fn next(&self, inbox: &Receiver<Request>) -> Option<Request> {
+        match inbox.try_recv() {
+            Ok(request) => Some(request),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
+                self.bell.ring();
+                inbox.recv().ok()
+            }
+        }
+    }
+
+    fn launch(&mut self, workspace: &mut Workspace, proc: u32, exec: &PreparedExec) -> Result<(), Failure> {
+        let (stdout, their_stdout) = pipe()?;
+        let (stderr, their_stderr) = pipe()?;
+        let (their_stdin, stdin) = if exec.stdin {
+            let (read, write) = pipe()?;
+            crate::fd::set_nonblocking(&write).map_err(|e| pipes_failed(&e))?;
+            (Some(read), Some(write))
+        } else {
+            (None, None)
+        };
+        let stdio = numbers([their_stdin.as_ref().unwrap_or(&self.null), &their_stdout, &their_stderr]);
+        let watch = |fd, n| self.streams.add(fd, stream_token(proc, n)).map_err(|e| pipes_failed(&e));
+        watch(&stdout, 1)?;
+        watch(&stderr, 2).inspect_err(|_| self.streams.remove(&stdout))?;
+        let unwatch = |_: &Failure| {
+            self.streams.remove(&stdout);
+            self.streams.remove(&stderr);
+        };
+        let at = crate::clock::boottime();
+        let mount_proc = std::mem::take(&mut self.mount_proc);
+        let (pid, pidfd) = workspace.start(exec, &self.origin, stdio, mount_proc).inspect_err(unwatch)?;
+        if let Err(e) = self.exits.add(&pidfd, u64::from(proc)) {
+            // It is SIGKILLed, so its end can be waited for.
+            let _killed = crate::pidfd::signal(&pidfd, libc::SIGKILL);
+            while let Ok(None) = crate::pidfd::ended(&pidfd, true) {
+                std::thread::yield_now();
+            }
+            return Err(pipes_failed(&e)).inspect_err(unwatch);
+        }
+        let launched = Launched { proc, pid, pidfd, at, stdin, stdout, stderr };
+        if self.outbox.send(Outcome::Launched(Box::new(launched))).is_err() {
+            // The machine thread is gone, and with it the agent in a moment.
+            self.bell.ring();
+        }
+        Ok(())
+    }
+}

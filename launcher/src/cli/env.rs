@@ -1,0 +1,62 @@
+//! Options about the environment of the ranks.
+
+use super::errors::CliError;
+use super::scan::Given;
+use super::table::{Group, Id, Row, Takes};
+use rlaunch_core::env::Export;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Export,
+    Pair,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "Environment",
+    rows: &[
+        Row {
+            id: Id::Env(Opt::Export),
+            short: Some(b'x'),
+            names: &["env", "export"],
+            takes: Takes::One("VAR[=VALUE]"),
+            brief: "set a variable, or keep yours where rlaunch sets it",
+            more: &[
+                "Your environment travels, except for what rlaunch",
+                "sets for each rank and what would make ranks of ours",
+                "take themselves for those of an outer launcher.",
+                "-x VAR and -x 'VAR*' keep yours of these names.",
+            ],
+        },
+        Row {
+            id: Id::Env(Opt::Pair),
+            short: None,
+            names: &["genv"],
+            takes: Takes::Pair("VAR VALUE"),
+            brief: "the same as -x VAR=VALUE",
+            more: &[],
+        },
+    ],
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    pub(super) exports: Vec<Export>,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
+        match opt {
+            // srun's --export=ALL is what happens anyway; its NONE is not.
+            Opt::Export if given.spelled.as_slice() == b"--export" && given.value.as_slice() == b"ALL" => {}
+            Opt::Export if given.spelled.as_slice() == b"--export" && given.value.as_slice() == b"NONE" => {
+                return Err(CliError::NotYet { what: "--export NONE".into(), hint: Some("env -i rlaunch ...") });
+            }
+            Opt::Export | Opt::Pair => {
+                let export = Export::parse(&given.value)
+                    .map_err(|source| CliError::Export { option: given.spelled.clone(), source })?;
+                self.exports.push(export);
+            }
+        }
+        Ok(())
+    }
+}

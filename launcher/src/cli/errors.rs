@@ -1,0 +1,135 @@
+//! What is wrong with a command line: the option, the value, why, and a way out.
+
+use super::nearest::nearest;
+use super::{later, table};
+use rlaunch_core::env::ExportError;
+use rlaunch_core::error::Hint;
+use rlaunch_core::exit;
+use rlaunch_core::os_bytes::OsBytes;
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write as _};
+
+/// A command line that rlaunch does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// `rlaunch` and nothing else: not an error to explain, but the moment for a short help.
+    #[error("no program given")]
+    Nothing,
+    /// Options, but no program.
+    #[error("no program given")]
+    NoProgram,
+    /// A value that the option does not take; also for a variable that stands for it.
+    #[error("{option} takes {takes}, got '{}'", Shown(got))]
+    Value { option: OsBytes, takes: Cow<'static, str>, got: OsBytes, hint: Option<Cow<'static, str>> },
+    /// An option at the end of the command line that needs a value.
+    #[error("{option} needs a value: {what}")]
+    Missing { option: OsBytes, what: &'static str },
+    /// `--label=yes`.
+    #[error("{option} takes no value, got '{}'", Shown(got))]
+    Unwanted { option: OsBytes, got: OsBytes },
+    /// No such option.
+    #[error("unknown option '{}'", Shown(option))]
+    Unknown { option: OsBytes, nearest: Option<String> },
+    /// Known elsewhere or planned.
+    #[error("{what} is not supported by this version")]
+    NotYet { what: String, hint: Option<&'static str> },
+    /// A command of a later version.
+    #[error("the command '{name}' is not supported by this version")]
+    Command { name: OsBytes },
+    /// Open MPI and Slurm disagree.
+    #[error("-N means ranks per node in Open MPI but nodes in Slurm")]
+    AmbiguousN { value: OsBytes },
+    /// `a : b`.
+    #[error("several programs separated by ':' are not supported yet")]
+    SeveralPrograms,
+    /// `-x`.
+    #[error("{option} {source}")]
+    Export { option: OsBytes, source: ExportError },
+}
+
+impl CliError {
+    pub(super) fn unknown(option: &OsBytes) -> Self {
+        let typed: Vec<u8> = option.iter().skip_while(|b| **b == b'-').copied().collect();
+        let typed: Vec<u8> = typed.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
+        let dashes: Vec<u8> = typed.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
+        let names = table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
+        Self::Unknown { option: option.clone(), nearest: nearest(&dashes, names).map(|name| format!("--{name}")) }
+    }
+
+    pub(super) fn missing(option: &OsBytes, what: &'static str) -> Self {
+        Self::Missing { option: option.clone(), what }
+    }
+
+    /// What rlaunch exits with.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        exit::USAGE
+    }
+
+    /// The whole message, for stderr.
+    pub(crate) fn render(&self) -> String {
+        match self {
+            Self::Nothing => super::help::brief(),
+            _ => render(self),
+        }
+    }
+}
+
+impl Hint for CliError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Nothing | Self::NoProgram => Some("rlaunch -n 4 PROGRAM [ARGS...]".into()),
+            Self::Value { hint, .. } => hint.clone(),
+            Self::Missing { .. } => Some("rlaunch --help".into()),
+            Self::Unwanted { option, .. } => Some(format!("{option}").into()),
+            Self::Unknown { nearest: Some(nearest), .. } => Some(nearest.clone().into()),
+            Self::Unknown { nearest: None, .. } => Some("rlaunch --help lists all options".into()),
+            Self::NotYet { hint, .. } => hint.map(Cow::Borrowed),
+            Self::Command { name } => Some(format!("./{name}   or   rlaunch run {name}, if it is your program").into()),
+            Self::AmbiguousN { value } => {
+                let shown = format!("{}", Shown(value));
+                let n = if value.is_empty() { "N" } else { &shown };
+                Some(
+                    format!(
+                        "--ppn {n}   or   --nnodes {n}
+-n {n} for that many ranks on this machine"
+                    )
+                    .into(),
+                )
+            }
+            Self::SeveralPrograms => {
+                Some("one rlaunch per program\nrlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into())
+            }
+            Self::Export { source, .. } => source.hint(),
+        }
+    }
+}
+
+/// `error: …` and, aligned below it, what to try.
+pub(crate) fn render(error: &(impl Display + Hint)) -> String {
+    let mut text = format!("error: {error}\n");
+    let mut key = "try";
+    for line in error.hint().as_deref().unwrap_or_default().lines() {
+        // Writing to a String cannot fail.
+        writeln!(text, "  {key:<7} {line}").unwrap_or_default();
+        key = "";
+    }
+    text
+}
+
+/// A word of the user in a message: cut where it is too long to be read.
+struct Shown<'a>(&'a OsBytes);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 80;
+        match self.0.get(..LONGEST) {
+            Some(start) if self.0.len() > LONGEST => write!(f, "{}...", OsBytes::from(start)),
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
+/// A first word that only a later version understands.
+pub(super) fn refuse_command(word: &OsBytes) -> Result<(), CliError> {
+    if later::is_command(word) { Err(CliError::Command { name: word.clone() }) } else { Ok(()) }
+}

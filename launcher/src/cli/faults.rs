@@ -1,0 +1,127 @@
+//! Options about faults, and about how a job ends.
+
+use super::errors::CliError;
+use super::scan::Given;
+use super::table::{Group, Id, Row, Takes};
+use super::values::{self, Lookup};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::spec::{Contain, OnFailure};
+use rlaunch_core::time::Span;
+
+const DEFAULT_GRACE: Span = Span::from_secs(5);
+const CONTAIN: [(&str, Contain); 4] =
+    [("auto", Contain::Auto), ("t1", Contain::T1), ("t3", Contain::T3), ("strict", Contain::Strict)];
+const ON_FAILURE: [(&str, OnFailure); 2] = [("kill", OnFailure::Kill), ("continue", OnFailure::Continue)];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    OnFailure,
+    Grace,
+    Timeout,
+    Contain,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "Faults and ending",
+    rows: &[
+        Row {
+            id: Id::Faults(Opt::OnFailure),
+            short: None,
+            names: &["on-failure"],
+            takes: Takes::One("WHAT"),
+            brief: "a rank fails: kill the others (default) or continue",
+            more: &[],
+        },
+        Row {
+            id: Id::Faults(Opt::Grace),
+            short: None,
+            names: &["grace"],
+            takes: Takes::One("TIME"),
+            brief: "from asking ranks to end to SIGKILL (default: 5s)",
+            more: &["TIME: 90 (seconds), 90s, 1m30s, 1h, 250ms, 0.5s."],
+        },
+        Row {
+            id: Id::Faults(Opt::Timeout),
+            short: None,
+            names: &["timeout"],
+            takes: Takes::One("TIME"),
+            brief: "end the job after TIME, with exit code 124 (0: never)",
+            more: &["Also from MPIEXEC_TIMEOUT, in seconds."],
+        },
+        Row {
+            id: Id::Faults(Opt::Contain),
+            short: None,
+            names: &["contain"],
+            takes: Takes::One("HOW"),
+            brief: "how nothing is left behind: auto, t1, t3 or strict",
+            more: &[
+                "t1: a PID namespace, of a user inside a user",
+                "namespace. t3: subreapers. auto: t1 for root, else",
+                "t3. strict: no start without the kernel's guarantee.",
+            ],
+        },
+    ],
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    contain: Option<Contain>,
+    on_failure: Option<OnFailure>,
+    grace: Option<Span>,
+    timeout: Option<Span>,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
+        self.set(opt, &given.spelled, &given.value)
+    }
+
+    fn set(&mut self, opt: Opt, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        match opt {
+            Opt::Contain => self.contain = Some(values::choice(option, value, &CONTAIN)?),
+            Opt::OnFailure => self.on_failure = Some(values::choice(option, value, &ON_FAILURE)?),
+            Opt::Grace => self.grace = Some(values::span(option, value)?),
+            Opt::Timeout => self.timeout = Some(values::span(option, value)?),
+        }
+        Ok(())
+    }
+
+    /// What no flag said.
+    pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
+        for (name, opt) in [
+            ("RLAUNCH_CONTAIN", Opt::Contain),
+            ("RLAUNCH_ON_FAILURE", Opt::OnFailure),
+            ("RLAUNCH_GRACE", Opt::Grace),
+            ("RLAUNCH_TIMEOUT", Opt::Timeout),
+            ("MPIEXEC_TIMEOUT", Opt::Timeout),
+        ] {
+            let said = match opt {
+                Opt::Contain => self.contain.is_some(),
+                Opt::OnFailure => self.on_failure.is_some(),
+                Opt::Grace => self.grace.is_some(),
+                Opt::Timeout => self.timeout.is_some(),
+            };
+            if !said && let Some(value) = values::variable(env, name) {
+                self.set(opt, &OsBytes::from(name), &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn contain(&self) -> Contain {
+        self.contain.unwrap_or(Contain::Auto)
+    }
+
+    pub(super) fn on_failure(&self) -> OnFailure {
+        self.on_failure.unwrap_or(OnFailure::Kill)
+    }
+
+    pub(super) fn grace(&self) -> Span {
+        self.grace.unwrap_or(DEFAULT_GRACE)
+    }
+
+    /// `--timeout 0` is no limit, also against a variable.
+    pub(super) fn timeout(&self) -> Option<Span> {
+        self.timeout.filter(|limit| *limit != Span::ZERO)
+    }
+}

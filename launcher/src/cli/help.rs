@@ -1,0 +1,111 @@
+//! The help, made from the table when it is asked for.
+
+use super::table::{GROUPS, Group, Id, Row, Takes};
+use std::fmt::Write as _;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Help,
+    Version,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "Help",
+    rows: &[
+        Row {
+            id: Id::Help(Opt::Help),
+            short: Some(b'h'),
+            names: &["help"],
+            takes: Takes::Nothing,
+            brief: "-h: this on one screen; --help: with explanations",
+            more: &[],
+        },
+        Row {
+            id: Id::Help(Opt::Version),
+            short: Some(b'V'),
+            names: &["version"],
+            takes: Takes::Nothing,
+            brief: "print the version",
+            more: &[],
+        },
+    ],
+};
+
+const USAGE: &str = "Usage: rlaunch [OPTIONS] PROGRAM [ARGS...]\n";
+const COLUMN: usize = 27;
+
+/// `-h`.
+pub(super) fn brief() -> String {
+    let mut text = String::from(USAGE);
+    text.push('\n');
+    for group in GROUPS {
+        for row in group.rows {
+            line(&mut text, row);
+        }
+    }
+    text.push_str("\nrlaunch --help explains them.\n");
+    text
+}
+
+/// `--help`.
+pub(super) fn full() -> String {
+    let mut text = String::from(
+        "rlaunch starts cooperating processes (ranks) and stays with them until the last\none is gone.\n\n",
+    );
+    text.push_str(USAGE);
+    text.push_str(
+        "       rlaunch run [OPTIONS] [--] PROGRAM [ARGS...]\n
+The first word that is no option is the program; all words after it are its own.
+Underscores in options are dashes. Of an option given twice the last one counts.\n",
+    );
+    for group in GROUPS {
+        text.push('\n');
+        text.push_str(group.title);
+        text.push_str(":\n");
+        for row in group.rows {
+            line(&mut text, row);
+            for more in row.more {
+                // Writing to a String cannot fail.
+                writeln!(text, "{:COLUMN$}{more}", "").unwrap_or_default();
+            }
+        }
+    }
+    text.push_str(
+        "
+Exit code: that of the rank that failed first, 128 + the signal that killed it;
+2 bad option, 124 --timeout, 125 launch failed, 126 program not executable,
+127 program not found.
+
+Variables RLAUNCH_CONTAIN, RLAUNCH_ON_FAILURE, RLAUNCH_GRACE, RLAUNCH_TIMEOUT,
+RLAUNCH_EVENTS and RLAUNCH_LABEL=0|1 stand for options; an option goes first.
+docs/environment.md lists what each rank is told.
+
+Examples:
+  rlaunch -n 4 ./train --lr 0.1
+  rlaunch -n 4 -l sh -c 'echo $RANK of $WORLD_SIZE'
+  rlaunch -n 8 --timeout 1h -x NCCL_DEBUG=INFO python3 train.py
+",
+    );
+    text
+}
+
+/// `--version`.
+pub(super) fn version() -> String {
+    concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n").to_owned()
+}
+
+fn line(text: &mut String, row: &Row) {
+    let (short, dash) = match row.short {
+        Some(letter) => (format!("-{}, ", char::from(letter)), "--"),
+        None if matches!(row.takes, Takes::Pair(_)) => ("    ".to_owned(), "-"),
+        None => ("    ".to_owned(), "--"),
+    };
+    let value = match row.takes {
+        Takes::Nothing => String::new(),
+        Takes::One(what) | Takes::Pair(what) => format!(" {what}"),
+    };
+    let left = format!("  {short}{dash}{}{value}", row.names.first().copied().unwrap_or_default());
+    let gap = if left.len() + 1 < COLUMN { COLUMN } else { left.len() + 2 };
+    // Writing to a String cannot fail.
+    writeln!(text, "{left:gap$}{}", row.brief).unwrap_or_default();
+}

@@ -1,0 +1,180 @@
+//! Options about what goes in and comes out.
+
+use super::errors::CliError;
+use super::scan::Given;
+use super::table::{Group, Id, Row, Takes};
+use super::values::{self, Lookup};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::spec::StdinPlan;
+
+/// The prefix of `-l`: `0: `.
+const DEFAULT_PREFIX: &[u8] = b"%r: ";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Label,
+    Prefix,
+    Stdin,
+    Events,
+    Verbose,
+    Quiet,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "Input and output",
+    rows: &[
+        Row {
+            id: Id::Output(Opt::Label),
+            short: Some(b'l'),
+            names: &["label", "tag-output"],
+            takes: Takes::Nothing,
+            brief: "begin each line of output with its rank",
+            more: &["Lines stay whole. Without it bytes pass as they come."],
+        },
+        Row {
+            id: Id::Output(Opt::Prefix),
+            short: None,
+            names: &["prefix"],
+            takes: Takes::One("FMT"),
+            brief: "begin each line with FMT: %r is rank, %h host",
+            more: &["%l local rank, %p pid, %s out or err, %4r four wide."],
+        },
+        Row {
+            id: Id::Output(Opt::Stdin),
+            short: None,
+            names: &["stdin"],
+            takes: Takes::One("0|none"),
+            brief: "who reads standard input: rank 0 (default) or none",
+            more: &[],
+        },
+        Row {
+            id: Id::Output(Opt::Events),
+            short: None,
+            names: &["events"],
+            takes: Takes::One("FILE|fd:N"),
+            brief: "write what happens as NDJSON, one event per line",
+            more: &[],
+        },
+        Row {
+            id: Id::Output(Opt::Verbose),
+            short: Some(b'v'),
+            names: &["verbose"],
+            takes: Takes::Nothing,
+            brief: "say more; -vv: diagnostics of rlaunch itself",
+            more: &[],
+        },
+        Row {
+            id: Id::Output(Opt::Quiet),
+            short: Some(b'q'),
+            names: &["quiet"],
+            takes: Takes::Nothing,
+            brief: "say only what went wrong",
+            more: &[],
+        },
+    ],
+};
+
+/// How much rlaunch says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) enum Verbosity {
+    /// `-q`: errors and the report of a failure.
+    Quiet,
+    /// Notes too.
+    #[default]
+    Normal,
+    /// `-v`: and how the launch went.
+    Verbose,
+    /// `-vv`: and diagnostics.
+    Debug,
+}
+
+/// Where `--events` go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Events {
+    /// A file, made or emptied.
+    File(OsBytes),
+    /// A descriptor that rlaunch was started with.
+    Fd(u32),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    label: Option<bool>,
+    prefix: Option<OsBytes>,
+    stdin: Option<StdinPlan>,
+    pub(super) events: Option<Events>,
+    pub(super) verbosity: Verbosity,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
+        match opt {
+            Opt::Label => self.label = Some(true),
+            Opt::Prefix => self.prefix = Some(given.value),
+            Opt::Stdin => self.stdin = Some(stdin(&given.spelled, &given.value)?),
+            Opt::Events => self.events = Some(events(&given.spelled, &given.value)?),
+            Opt::Verbose => {
+                self.verbosity = match self.verbosity {
+                    Verbosity::Quiet | Verbosity::Normal => Verbosity::Verbose,
+                    Verbosity::Verbose | Verbosity::Debug => Verbosity::Debug,
+                }
+            }
+            Opt::Quiet => self.verbosity = Verbosity::Quiet,
+        }
+        Ok(())
+    }
+
+    /// What no flag said.
+    pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
+        if self.events.is_none()
+            && let Some(value) = values::variable(env, "RLAUNCH_EVENTS")
+        {
+            self.events = Some(events(&OsBytes::from("RLAUNCH_EVENTS"), &value)?);
+        }
+        if self.label.is_none()
+            && self.prefix.is_none()
+            && let Some(value) = values::variable(env, "RLAUNCH_LABEL")
+        {
+            let words = [("0", false), ("1", true)];
+            self.label = Some(values::choice(&OsBytes::from("RLAUNCH_LABEL"), &value, &words)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn label(&mut self) -> Option<OsBytes> {
+        self.prefix.take().or_else(|| (self.label == Some(true)).then(|| OsBytes::from(DEFAULT_PREFIX)))
+    }
+
+    pub(super) fn stdin(&self) -> StdinPlan {
+        self.stdin.unwrap_or(StdinPlan::Rank0)
+    }
+}
+
+fn stdin(option: &OsBytes, value: &OsBytes) -> Result<StdinPlan, CliError> {
+    if value.as_slice() == b"all"
+        || (value.len() < 10 && !value.is_empty() && value.iter().all(u8::is_ascii_digit) && value.as_slice() != b"0")
+    {
+        return Err(CliError::NotYet {
+            what: format!("{option} {value}"),
+            hint: Some("--stdin 0   or   --stdin none"),
+        });
+    }
+    values::choice(option, value, &[("0", StdinPlan::Rank0), ("none", StdinPlan::None)])
+}
+
+fn events(option: &OsBytes, value: &OsBytes) -> Result<Events, CliError> {
+    let refuse = |hint: &'static str| CliError::Value {
+        option: option.clone(),
+        takes: "FILE or fd:N".into(),
+        got: value.clone(),
+        hint: Some(hint.into()),
+    };
+    let Some(digits) = value.strip_prefix(b"fd:") else {
+        return if value.is_empty() { Err(refuse("--events events.ndjson")) } else { Ok(Events::File(value.clone())) };
+    };
+    let number = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match number.and_then(|text| text.parse::<u32>().ok()).filter(|fd| *fd > 0 && i32::try_from(*fd).is_ok()) {
+        Some(fd) => Ok(Events::Fd(fd)),
+        None => Err(refuse("--events fd:3   or, for a file of that name, --events ./fd:...")),
+    }
+}

@@ -1,0 +1,62 @@
+//! Options about what is run.
+
+use super::errors::CliError;
+use super::scan::Given;
+use super::table::{Group, Id, Row, Takes};
+use super::values;
+use rlaunch_core::os_bytes::OsBytes;
+
+/// More ranks than one machine has process ids for are a typing error.
+const MOST_RANKS: u32 = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Ranks,
+    Wdir,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "What to run",
+    rows: &[
+        Row {
+            id: Id::Run(Opt::Ranks),
+            short: Some(b'n'),
+            names: &["np", "ntasks", "n"],
+            takes: Takes::One("N"),
+            brief: "start N ranks (default: 1)",
+            more: &["Also -np N, --ntasks N."],
+        },
+        Row {
+            id: Id::Run(Opt::Wdir),
+            short: None,
+            names: &["wdir", "wd", "chdir"],
+            takes: Takes::One("DIR"),
+            brief: "working directory of the ranks (default: this one)",
+            more: &["A PROGRAM with a / is looked for from there.", "Also -wdir DIR, --chdir DIR."],
+        },
+    ],
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    pub(super) n: Option<u32>,
+    pub(super) wdir: Option<OsBytes>,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
+        match opt {
+            Opt::Ranks => self.n = Some(values::count(&given.spelled, &given.value, MOST_RANKS)?),
+            Opt::Wdir if given.value.is_empty() => {
+                return Err(CliError::Value {
+                    option: given.spelled,
+                    takes: "a directory".into(),
+                    got: given.value,
+                    hint: None,
+                });
+            }
+            Opt::Wdir => self.wdir = Some(given.value),
+        }
+        Ok(())
+    }
+}

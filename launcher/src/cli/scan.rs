@@ -1,0 +1,122 @@
+//! From words to options: where rlaunch's own end and the program's begin, and which word is whose value.
+
+use super::errors::CliError;
+use super::later;
+use super::table::{self, Row, Takes};
+use rlaunch_core::os_bytes::OsBytes;
+use std::vec::IntoIter;
+
+/// One option as it was given.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) row: &'static Row,
+    /// As it was typed, for messages.
+    pub(super) spelled: OsBytes,
+    /// Its value; empty where it takes none.
+    pub(super) value: OsBytes,
+}
+
+/// A command line, split.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    pub(super) given: Vec<Given>,
+    /// The program and its arguments, byte for byte.
+    pub(super) argv: Vec<OsBytes>,
+    /// The program came after `--`.
+    pub(super) after_dashes: bool,
+}
+
+/// Splits a command line. The first word that is no option, nor an option's value, is the program.
+pub(super) fn split(args: IntoIter<OsBytes>) -> Result<Words, CliError> {
+    let mut words = Words::default();
+    let mut rest = args;
+    while let Some(word) = rest.next() {
+        match word.as_slice() {
+            b"--" => {
+                words.after_dashes = true;
+                break;
+            }
+            [b'-', b'-', long @ ..] => words.named(&word, long, &mut rest)?,
+            [b'-', first, more @ ..] => words.dashed(&word, *first, more, &mut rest)?,
+            _ => {
+                words.argv.reserve(rest.len() + 1);
+                words.argv.push(word);
+                break;
+            }
+        }
+    }
+    words.argv.extend(rest);
+    Ok(words)
+}
+
+impl Words {
+    /// `-word`, as other launchers spell their long options, or letters together.
+    fn dashed(&mut self, word: &OsBytes, first: u8, more: &[u8], rest: &mut IntoIter<OsBytes>) -> Result<(), CliError> {
+        let name = word.get(1..).unwrap_or_default();
+        let until = name.iter().position(|b| *b == b'=').unwrap_or(name.len());
+        let known = |name| table::by_name(name).is_some() || later::by_name(name).is_some();
+        if until > 1 && name.get(..until).is_some_and(known) {
+            return self.named(word, name, rest);
+        }
+        let mut letter = first;
+        let mut more = more;
+        loop {
+            let spelled = OsBytes::new(vec![b'-', letter]);
+            if letter == b'N' {
+                let value = if more.is_empty() { rest.next().unwrap_or_default() } else { more.into() };
+                return Err(CliError::AmbiguousN { value });
+            }
+            let Some(row) = table::by_letter(letter) else {
+                return Err(later::by_letter(letter).map_or_else(
+                    || CliError::unknown(word),
+                    |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint },
+                ));
+            };
+            if row.takes != Takes::Nothing {
+                let attached = (!more.is_empty()).then(|| more.strip_prefix(b"=").unwrap_or(more));
+                return self.push(row, spelled, attached, rest);
+            }
+            self.given.push(Given { row, spelled, value: OsBytes::default() });
+            let Some((next, after)) = more.split_first() else { return Ok(()) };
+            (letter, more) = (*next, after);
+        }
+    }
+
+    /// `name` or `name=value`, after its dashes.
+    fn named(&mut self, word: &OsBytes, text: &[u8], rest: &mut IntoIter<OsBytes>) -> Result<(), CliError> {
+        let until = text.iter().position(|b| *b == b'=').unwrap_or(text.len());
+        let (name, value) = text.split_at(until);
+        let spelled = OsBytes::from(word.get(..word.len() - value.len()).unwrap_or_default());
+        let Some(row) = table::by_name(name) else {
+            return Err(later::by_name(name).map_or_else(
+                || CliError::unknown(&spelled),
+                |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint },
+            ));
+        };
+        self.push(row, spelled, value.strip_prefix(b"="), rest)
+    }
+
+    fn push(
+        &mut self,
+        row: &'static Row,
+        spelled: OsBytes,
+        attached: Option<&[u8]>,
+        rest: &mut IntoIter<OsBytes>,
+    ) -> Result<(), CliError> {
+        let value = match (row.takes, attached) {
+            (Takes::Nothing, None) => OsBytes::default(),
+            (Takes::Nothing, Some(got)) => return Err(CliError::Unwanted { option: spelled, got: got.into() }),
+            (Takes::One(_), Some(value)) => value.into(),
+            (Takes::One(what), None) => rest.next().ok_or_else(|| CliError::missing(&spelled, what))?,
+            (Takes::Pair(what), attached) => {
+                let name = attached.map(OsBytes::from).or_else(|| rest.next());
+                match (name, rest.next()) {
+                    (Some(name), Some(value)) => OsBytes::new([name.as_slice(), b"=", value.as_slice()].concat()),
+                    _ => return Err(CliError::missing(&spelled, what)),
+                }
+            }
+        };
+        self.given.push(Given { row, spelled, value });
+        Ok(())
+    }
+}

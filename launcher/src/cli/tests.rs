@@ -1,0 +1,337 @@
+//! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
+
+use super::{Command, Events, Run, Verbosity, is_job, later, parse, table};
+use rlaunch_core::env::Export;
+use rlaunch_core::id::JobId;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
+use rlaunch_core::time::Span;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(|word| OsString::from(if word == "''" { "" } else { word })).collect()
+}
+
+fn with(line: &str, variables: &[(&str, &str)]) -> Result<Command, super::CliError> {
+    let env = |name: &str| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(*value));
+    parse(words(line), &env)
+}
+
+fn run_with(line: &str, variables: &[(&str, &str)]) -> Run {
+    match with(line, variables).unwrap_or_else(|error| panic!("{line}: {}", error.render())) {
+        Command::Run(run) => *run,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn run(line: &str) -> Run {
+    run_with(line, &[])
+}
+
+fn error(line: &str) -> String {
+    with(line, &[]).err().map_or_else(|| panic!("{line} is accepted"), |error| error.render())
+}
+
+fn argv(run: &Run) -> Vec<String> {
+    run.argv.iter().map(ToString::to_string).collect()
+}
+
+/// Compares with tests/golden/cli/NAME.txt; RLAUNCH_BLESS=1 writes it.
+fn golden(name: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/cli").join(format!("{name}.txt"));
+    if std::env::var_os("RLAUNCH_BLESS").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, kept, "tests/golden/cli/{name}.txt: RLAUNCH_BLESS=1 cargo test -p rlaunch writes it anew");
+}
+
+#[test]
+fn help_and_version() {
+    let text = |line: &str| match with(line, &[]) {
+        Ok(Command::Help(text) | Command::Version(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    let (brief, full) = (text("-h"), text("--help"));
+    golden("help-brief", &brief);
+    golden("help-full", &full);
+    assert!(brief.lines().count() <= 24, "-h is more than one screen");
+    for line in brief.lines().chain(full.lines()) {
+        assert!(line.len() <= 80, "wider than a terminal: {line}");
+    }
+    assert_eq!(text("help"), full);
+    assert_eq!(text("-n 4 -lh"), brief);
+    assert_eq!(text("-n abc --help"), full);
+    assert_eq!(text("run -help"), full);
+    assert_eq!(text("-V"), concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(text("--version"), text("-V"));
+    assert_eq!(error(""), brief, "rlaunch alone shows the short help");
+}
+
+/// Each is refused.
+const REFUSED: &[&str] = &[
+    "-n abc ./train",
+    "-n 0 ./train",
+    "-n -3 ./train",
+    "-n 4.0 ./train",
+    "--np= ./train",
+    "-n 5000000 ./train",
+    "-n 99999999999 ./train",
+    "-n",
+    "-n 4",
+    "-N 8 ./train",
+    "-N8 ./train",
+    "-lN 8 ./train",
+    "-N",
+    "--lable ./train",
+    "--time_out 5 ./train",
+    "-lable ./train",
+    "-Z ./train",
+    "--frobnicate=1 ./train",
+    "--label=yes ./train",
+    "-H node01 ./train",
+    "--hostfile=hosts ./train",
+    "-ppn 2 ./train",
+    "--nproc_per_node=2 ./train",
+    "--map-by core ./train",
+    "--mca btl self ./train",
+    "doctor",
+    "./a : -n 2 ./b",
+    "-n 2 -- ./a : ./b",
+    "run ./a : ./b",
+    "-x =1 ./train",
+    "-x '' ./train",
+    "-x A,B ./train",
+    "--export=ALL,FOO=1 ./train",
+    "--export=NONE ./train",
+    "-genv A",
+    "--wdir= ./train",
+    "--stdin all ./train",
+    "--stdin 3 ./train",
+    "--stdin non ./train",
+    "--contain t4 ./train",
+    "--contain subreaper ./train",
+    "--on-failure=contineu ./train",
+    "--grace 5x ./train",
+    "--timeout -1 ./train",
+    "--events fd:x ./train",
+    "--events fd:0 ./train",
+    "--events= ./train",
+];
+
+#[test]
+fn every_error_has_its_text() {
+    let mut text = String::new();
+    for line in REFUSED {
+        let message = error(line);
+        assert!(message.starts_with("error: ") && message.ends_with('\n'), "{line}: {message}");
+        text.push_str(&format!("$ rlaunch {line}\n{message}\n"));
+    }
+    for (name, value) in [
+        ("RLAUNCH_GRACE", "soon"),
+        ("RLAUNCH_CONTAIN", "x"),
+        ("RLAUNCH_ON_FAILURE", "kil"),
+        ("RLAUNCH_LABEL", "yes"),
+        ("MPIEXEC_TIMEOUT", "abc"),
+    ] {
+        let error = with("./train", &[(name, value)]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        text.push_str(&format!("$ {name}={value} rlaunch ./train\n{}\n", error.render()));
+    }
+    golden("errors", &text);
+}
+
+#[test]
+fn a_message_shows_no_control_bytes_and_no_novel() {
+    let bytes = |word: &[u8]| OsString::from_vec(word.to_vec());
+    let shown = |args: Vec<OsString>| parse(args, &|_| None).unwrap_err().render();
+    let escape = shown(vec!["-n".into(), bytes(b"\x1b[2J\xff"), "./a".into()]);
+    assert!(escape.starts_with("error: -n takes a whole number above 0, got '\\u{1b}[2J\\xff'\n"), "{escape}");
+    let long = shown(vec!["-n".into(), "9".repeat(300_000).into(), "./a".into()]);
+    assert!(long.len() < 300, "{}", long.len());
+}
+
+#[test]
+fn the_number_of_ranks_in_all_spellings() {
+    for line in
+        ["-n 4 a", "-n4 a", "-n=4 a", "-np 4 a", "-np=4 a", "--np 4 a", "--np=4 a", "--ntasks=4 a", "-ntasks 4 a"]
+    {
+        let run = run(line);
+        assert_eq!((run.n, run.presentation.n_given), (Some(4), true), "{line}");
+        assert_eq!(argv(&run), ["a"]);
+    }
+    assert_eq!(run("-n 2 -n 3 a").n, Some(3), "the last one counts");
+    let none = run("a");
+    assert_eq!((none.n, none.presentation.n_given), (None, false));
+}
+
+#[test]
+fn the_programs_words_are_its_own() {
+    for line in
+        ["-n 2 /bin/echo -n 5 --foo -- -h", "run -n 2 /bin/echo -n 5 --foo -- -h", "-n 2 -- /bin/echo -n 5 --foo -- -h"]
+    {
+        let run = run(line);
+        assert_eq!(argv(&run), ["/bin/echo", "-n", "5", "--foo", "--", "-h"], "{line}");
+        assert_eq!(run.n, Some(2));
+    }
+    assert_eq!(argv(&run("run -- a : b")), ["a", ":", "b"]);
+    assert_eq!(argv(&run("run doctor")), ["doctor"]);
+    assert_eq!(argv(&run("run run")), ["run"]);
+    assert_eq!(argv(&run("-l doctor")), ["doctor"], "a command is the first word or none");
+    assert_eq!(argv(&run("-- -x")), ["-x"]);
+    assert_eq!(argv(&run("a a:b :c")), ["a", "a:b", ":c"]);
+    assert_eq!(argv(&run("-")), ["-"]);
+    let odd = OsString::from_vec(b"\xff\xfe".to_vec());
+    let Ok(Command::Run(run)) = parse(vec![odd.clone(), odd.clone(), "".into()], &|_| None) else { panic!() };
+    assert_eq!(run.argv, [OsBytes::from(&b"\xff\xfe"[..]), OsBytes::from(&b"\xff\xfe"[..]), OsBytes::default()]);
+}
+
+#[test]
+fn output_options() {
+    let prefix = |line: &str| run(line).label.map(|format| format.to_string());
+    assert_eq!(prefix("a"), None);
+    for line in ["-l a", "--label a", "-label a", "--tag-output a", "--tag_output a", "-tag-output a"] {
+        assert_eq!(prefix(line).as_deref(), Some("%r: "), "{line}");
+    }
+    assert_eq!(prefix("-l --prefix %h/%r> a").as_deref(), Some("%h/%r>"));
+    assert_eq!(prefix("--prefix=%r a").as_deref(), Some("%r"));
+    let loud = |line: &str| run(line).presentation.verbosity;
+    assert_eq!(loud("a"), Verbosity::Normal);
+    assert_eq!(
+        (loud("-v a"), loud("-vv a"), loud("-v -vv a")),
+        (Verbosity::Verbose, Verbosity::Debug, Verbosity::Debug)
+    );
+    assert_eq!(
+        (loud("-q a"), loud("-vq a"), loud("-q --verbose a")),
+        (Verbosity::Quiet, Verbosity::Quiet, Verbosity::Verbose)
+    );
+    assert_eq!((run("--stdin none a").stdin, run("--stdin=0 a").stdin), (StdinPlan::None, StdinPlan::Rank0));
+    assert_eq!(run("a").stdin, StdinPlan::Rank0);
+    assert_eq!(run("--events e.ndjson a").presentation.events, Some(Events::File("e.ndjson".into())));
+    assert_eq!(run("--events fd:3 a").presentation.events, Some(Events::Fd(3)));
+    let together = run("-lvn2 a");
+    assert_eq!(
+        (together.n, together.presentation.verbosity, together.label.is_some()),
+        (Some(2), Verbosity::Verbose, true)
+    );
+}
+
+#[test]
+fn environment_options() {
+    let set = |name: &str, value: &str| Export::Set { name: name.into(), value: value.into() };
+    let run = run("-x A -xB=1 --env C=x=y,z -x D* -genv E 5 --export=F -genv G -1 --export ALL a");
+    assert_eq!(
+        run.exports,
+        [
+            Export::Take("A".into()),
+            set("B", "1"),
+            set("C", "x=y,z"),
+            Export::Glob("D*".into()),
+            set("E", "5"),
+            Export::Take("F".into()),
+            set("G", "-1"),
+        ]
+    );
+    assert_eq!(argv(&run), ["a"]);
+}
+
+#[test]
+fn fault_options() {
+    let plain = run("a");
+    assert_eq!((plain.contain, plain.on_failure), (Contain::Auto, OnFailure::Kill));
+    assert_eq!((plain.grace, plain.timeout), (Span::from_secs(5), None));
+    let all = run("--contain=T3 --on_failure continue --grace 250ms -timeout 1m30s -wdir /tmp a");
+    assert_eq!((all.contain, all.on_failure), (Contain::T3, OnFailure::Continue));
+    assert_eq!((all.grace, all.timeout), (Span::from_millis(250), Some(Span::from_secs(90))));
+    assert_eq!(all.wdir, Some("/tmp".into()));
+    for line in ["-wd d a", "--wdir=d a", "--chdir d a"] {
+        assert_eq!(run(line).wdir, Some("d".into()), "{line}");
+    }
+}
+
+#[test]
+fn a_flag_goes_before_a_variable() {
+    let variables = [
+        ("RLAUNCH_CONTAIN", "strict"),
+        ("RLAUNCH_ON_FAILURE", "continue"),
+        ("RLAUNCH_GRACE", "1s"),
+        ("RLAUNCH_TIMEOUT", "2m"),
+        ("MPIEXEC_TIMEOUT", "7"),
+        ("RLAUNCH_EVENTS", "fd:9"),
+        ("RLAUNCH_LABEL", "1"),
+    ];
+    let run = run_with("a", &variables);
+    assert_eq!((run.contain, run.on_failure), (Contain::Strict, OnFailure::Continue));
+    assert_eq!((run.grace, run.timeout), (Span::from_secs(1), Some(Span::from_secs(120))));
+    assert_eq!(run.presentation.events, Some(Events::Fd(9)));
+    assert_eq!(run.label, Some("%r: ".into()));
+    let flags = "--contain t1 --on-failure kill --grace 3 --timeout 0 --events f --prefix > a";
+    let run = run_with(flags, &variables);
+    assert_eq!((run.contain, run.on_failure), (Contain::T1, OnFailure::Kill));
+    assert_eq!((run.grace, run.timeout), (Span::from_secs(3), None));
+    assert_eq!(run.presentation.events, Some(Events::File("f".into())));
+    assert_eq!(run.label, Some(">".into()));
+    assert_eq!(run_with("a", &[("MPIEXEC_TIMEOUT", "7")]).timeout, Some(Span::from_secs(7)));
+    assert_eq!(run_with("a", &[("RLAUNCH_GRACE", "")]).grace, Span::from_secs(5), "empty is not set");
+    run_with("--grace 1 a", &[("RLAUNCH_GRACE", "nonsense")]);
+}
+
+#[test]
+fn every_variable_that_is_read_is_registered() {
+    let asked = std::cell::RefCell::new(BTreeSet::new());
+    let command = parse(words("a"), &|name| {
+        asked.borrow_mut().insert(name.to_owned());
+        None
+    });
+    assert!(command.is_ok() && asked.borrow().len() >= 7);
+    for name in asked.borrow().iter() {
+        let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);
+        assert!(role.is_some_and(|role| format!("{role:?}").starts_with("Read")), "{name} is {role:?}");
+    }
+}
+
+#[test]
+fn the_table_is_unambiguous() {
+    let mut names = BTreeSet::new();
+    for name in table::rows().flat_map(|row| row.names.iter().copied()).chain(later::all_names()) {
+        assert!(names.insert(name), "--{name} is there twice");
+        assert!(!name.contains('_') && !name.contains('='));
+    }
+    let mut letters = BTreeSet::from([b'N']);
+    for letter in table::rows().filter_map(|row| row.short).chain(later::all_letters()) {
+        assert!(letters.insert(letter), "-{} is there twice", char::from(letter));
+    }
+    // `-word` must not also be letters together.
+    let flags: BTreeSet<u8> =
+        table::rows().filter(|row| row.takes == table::Takes::Nothing).filter_map(|row| row.short).collect();
+    for name in names.iter().filter(|name| name.len() > 1) {
+        assert!(!name.bytes().all(|b| flags.contains(&b)), "-{name} has two meanings");
+    }
+}
+
+#[test]
+fn the_first_word_tells_whether_it_is_a_job() {
+    for line in ["-n 2 a", "a", "run a", "-x A", "--", "-N 8"] {
+        assert!(is_job(&words(line)), "{line}");
+    }
+    for line in ["", "-h", "--help", "-V", "--version", "help", "doctor", "ps"] {
+        assert!(!is_job(&words(line)), "{line}");
+    }
+}
+
+#[test]
+fn a_plan_is_the_job_that_was_asked_for() {
+    let caller: [&[u8]; 4] = [b"HOME=/h", b"RANK=3", b"odd", b"B=\xff"];
+    let plan = run("-n 3 -x RANK -x GONE -l --wdir w a b").into_plan(JobId([1; 16]), caller);
+    assert_eq!((plan.job.world_size(), plan.job.apps.len()), (3, 1));
+    let base = &plan.job.apps[0].base;
+    assert_eq!(base.env, caller.map(OsBytes::from));
+    assert_eq!((&base.pinned[..], &plan.absent[..]), (&["RANK".into()][..], &["GONE".into()][..]));
+    assert_eq!((base.argv.len(), &base.wdir), (2, &Some("w".into())));
+    assert_eq!(run("a").into_plan(JobId([1; 16]), []).job.world_size(), 1);
+}

@@ -1,0 +1,39 @@
+//! The launcher's driver: one wait, `handle`, drain the actions.
+
+use crate::edges::{Edges, now};
+use anyhow::Context as _;
+use rlaunch_core::exit::Ending;
+use rlaunch_core::job::Job;
+use rlaunch_core::machine::Machine;
+
+/// Events that are handled before the actions they caused are looked at again.
+const BURST: usize = 256;
+
+pub(crate) fn run(mut job: Job, mut edges: Edges) -> anyhow::Result<Ending> {
+    while let Some(action) = job.poll_action() {
+        edges.perform(action);
+    }
+    // The agent starts ranks while our runtime is being built.
+    edges.flush_early();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .context("cannot build the launcher's event loop")?;
+    runtime.block_on(async {
+        edges.go_live().context("cannot watch the job")?;
+        loop {
+            edges.wait(job.poll_timeout()).await;
+            job.handle_timeout(now());
+            for event in std::iter::from_fn(|| edges.take()).take(BURST) {
+                job.handle(now(), event);
+            }
+            while let Some(action) = job.poll_action() {
+                edges.perform(action);
+            }
+            if let Some(ending) = edges.finished() {
+                break Ok(ending);
+            }
+        }
+    })
+}

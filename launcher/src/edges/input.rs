@@ -1,0 +1,182 @@
+//! Our standard input on its way to rank 0. A thread of its own reads it, since a read of a terminal or a pipe may block,
+//! and only while there is credit for it.
+//!
+//! A terminal is read only while our process group is in its foreground. While it is not, this is asked every 200 ms:
+//! bash's `fg` of a running job sends no signal. All signals are blocked, SIGTTIN too, so a read that comes too late
+//! fails with EIO instead of stopping us.
+
+use super::NODE;
+use rlaunch_core::id::{ProcId, Std, StreamId};
+use rlaunch_core::stream::window::Window;
+use rlaunch_core::wire::frame::{Flags, MAX_DATA};
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_net::Connection;
+use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::fd::{self, Kind};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+const STDIN: i32 = 0;
+/// How often a terminal in whose background we are is asked.
+const FOREGROUND_EVERY: Duration = Duration::from_millis(200);
+/// EIO, errno(3).
+const EIO: i32 = 5;
+
+pub(super) struct Input {
+    state: State,
+    window: Window,
+    shared: Arc<Shared>,
+    bell: Doorbell,
+}
+
+enum State {
+    /// No rank reads it, or it has ended.
+    Unused,
+    /// A rank may read it; it has not asked yet.
+    Idle,
+    /// There is credit, and nothing to read yet.
+    Waiting(AsyncFd<OwnedFd>),
+    /// The thread reads.
+    Reading,
+}
+
+#[derive(Default)]
+struct Shared {
+    slot: Mutex<Slot>,
+    wanted: Condvar,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// How much the thread may read now.
+    want: usize,
+    /// What it has read; empty: the end.
+    got: Option<Vec<u8>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Input {
+    pub(super) fn new(used: bool, bell: Doorbell) -> Self {
+        let state = if used { State::Idle } else { State::Unused };
+        Self { state, window: Window::new(0), shared: Arc::default(), bell }
+    }
+
+    /// The rank takes input up to this offset.
+    pub(super) fn grant(&mut self, up_to: u64) {
+        self.window.grant(up_to);
+        if let State::Idle = self.state {
+            self.state = self.wait_for_the_first_byte();
+        }
+    }
+
+    /// A thread is worth its start only once there is something to read. A file always has.
+    fn wait_for_the_first_byte(&self) -> State {
+        if matches!(fd::kind(STDIN), Ok(Kind::Stream | Kind::Terminal))
+            && let Ok(copy) = fd::duplicate(STDIN)
+            && let Ok(ready) = rlaunch_net::ready::readable(copy)
+        {
+            return State::Waiting(ready);
+        }
+        self.start()
+    }
+
+    fn start(&self) -> State {
+        let (shared, bell) = (Arc::clone(&self.shared), self.bell.clone());
+        match rlaunch_sys::thread::permanent("in", move || read_all(&shared, &bell)) {
+            Ok(()) => State::Reading,
+            Err(error) => {
+                tracing::error!(%error, "standard input cannot be read");
+                State::Unused
+            }
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Connection<ToRoot>) {
+        if let State::Waiting(ready) = &self.state {
+            if ready.poll_read_ready(cx).is_pending() {
+                return;
+            }
+            self.state = self.start();
+        }
+        while let State::Reading = self.state {
+            if !link.has_room() {
+                return;
+            }
+            let Some(chunk) = self.next_chunk() else { return };
+            let ended = chunk.is_empty();
+            let within = self.window.spend(u64::try_from(chunk.len()).unwrap_or(0));
+            debug_assert!(within, "more was read than the rank takes");
+            let stream = StreamId::of(ProcId::new(0), Std::In);
+            link.data(NODE, stream, if ended { Flags::END } else { Flags::NONE }, chunk);
+            if ended {
+                self.state = State::Unused;
+            }
+            if let Poll::Ready(Err(error)) = link.poll_flush(cx) {
+                tracing::debug!(%error, "standard input cannot be passed on");
+            }
+        }
+    }
+
+    /// What was read; asks for more where nothing was asked for.
+    fn next_chunk(&self) -> Option<Vec<u8>> {
+        let mut slot = self.shared.lock();
+        let got = slot.got.take();
+        let room = self.window.room() - got.as_ref().map_or(0, |got| u64::try_from(got.len()).unwrap_or(0));
+        slot.want = usize::try_from(room.min(u64::from(MAX_DATA))).unwrap_or(0);
+        if slot.want > 0 {
+            self.shared.wanted.notify_one();
+        }
+        got
+    }
+}
+
+/// The thread.
+fn read_all(shared: &Shared, bell: &Doorbell) {
+    loop {
+        let mut slot = shared.lock();
+        while slot.want == 0 || slot.got.is_some() {
+            slot = shared.wanted.wait(slot).unwrap_or_else(PoisonError::into_inner);
+        }
+        let want = slot.want;
+        drop(slot);
+        let chunk = read_some(want);
+        let ended = chunk.is_empty();
+        let mut slot = shared.lock();
+        slot.got = Some(chunk);
+        slot.want = 0;
+        drop(slot);
+        bell.ring();
+        if ended {
+            return;
+        }
+    }
+}
+
+/// One read; empty: the end, or an error that is as good as it.
+fn read_some(max: usize) -> Vec<u8> {
+    let mut chunk = Vec::new();
+    loop {
+        while rlaunch_sys::tty::is_terminal(STDIN) && !rlaunch_sys::tty::in_foreground(STDIN) {
+            std::thread::sleep(FOREGROUND_EVERY);
+        }
+        match fd::read_onto(STDIN, &mut chunk, max) {
+            Ok(_) => return chunk,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Somebody we share it with has made it non-blocking.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => fd::wait_readable(STDIN),
+            Err(error) if error.raw_os_error() == Some(EIO) && rlaunch_sys::tty::is_terminal(STDIN) => {
+                std::thread::sleep(FOREGROUND_EVERY);
+            }
+            Err(_) => return chunk,
+        }
+    }
+}

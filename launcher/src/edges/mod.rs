@@ -1,0 +1,310 @@
+//! Where the job machine meets the kernel. Nothing in `perform` waits or fails: outcomes are events.
+
+mod guardian;
+mod input;
+mod output;
+mod sink;
+
+use crate::cli::{Events, Plan, Verbosity};
+use crate::view::Tone;
+use crate::view::say::say;
+use anyhow::Context as _;
+use guardian::Lifeline;
+use input::Input;
+use output::Output;
+use rlaunch_core::exit::Ending;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
+use rlaunch_core::machine::earliest;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::StdinPlan;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_net::{Body, Closed, Connection, Early};
+use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::signals::SignalFd;
+use sink::Sink;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The only node of a local job.
+const NODE: NodeId = NodeId::new(0);
+/// How long rlaunch's own last words may take to be written. A writer that is blocked then is abandoned.
+const LAST_WORDS: Span = Span::from_secs(2);
+
+/// `CLOCK_BOOTTIME`, the machines' clock.
+pub(crate) fn now() -> Mono {
+    Mono::from_nanos(rlaunch_sys::clock::boottime())
+}
+
+/// What the edges are made of.
+pub(crate) struct Setup<'a> {
+    pub(crate) edge: OwnedFd,
+    pub(crate) lifeline: OwnedFd,
+    pub(crate) plan: &'a Plan,
+    pub(crate) signals: Vec<i32>,
+}
+
+enum Link {
+    Early(Early<ToRoot>),
+    Live(Connection<ToRoot>),
+    Gone,
+}
+
+/// All that the launcher holds of the kernel.
+pub(crate) struct Edges {
+    link: Link,
+    lifeline: Lifeline,
+    signals: Signals,
+    bell: Doorbell,
+    live_bell: Option<AsyncFd<Doorbell>>,
+    output: Output,
+    input: Input,
+    log: Option<Sink>,
+    tone: Tone,
+    terminal: bool,
+    events: VecDeque<JobEvent>,
+    timer: Option<Pin<Box<Sleep>>>,
+    finish: Option<(Ending, Mono)>,
+}
+
+enum Signals {
+    Waiting(SignalFd),
+    Live(AsyncFd<SignalFd>),
+    Lost,
+}
+
+impl Edges {
+    pub(crate) fn new(setup: Setup<'_>) -> anyhow::Result<Self> {
+        let Plan { job, presentation, .. } = setup.plan;
+        let bell = Doorbell::new().context("cannot make an eventfd")?;
+        let log = match &presentation.events {
+            Some(target) => Some(Sink::new("events", open_log(target)?, bell.clone())),
+            None => None,
+        };
+        let mut output = Output::new(job, &bell);
+        let mut link = Early::new(UnixStream::from(setup.edge));
+        if let Some(up_to) = output.first_grant() {
+            link.grant(NODE, up_to)?;
+        }
+        Ok(Self {
+            link: Link::Early(link),
+            lifeline: Lifeline::new(setup.lifeline),
+            signals: Signals::Waiting(SignalFd::new(&setup.signals).context("cannot listen to signals")?),
+            input: Input::new(job.stdin == StdinPlan::Rank0, bell.clone()),
+            bell,
+            live_bell: None,
+            output,
+            log,
+            tone: tone(presentation.verbosity),
+            terminal: rlaunch_sys::tty::is_terminal(2),
+            events: VecDeque::new(),
+            timer: None,
+            finish: None,
+        })
+    }
+
+    /// Writes the first messages, before there is a runtime.
+    pub(crate) fn flush_early(&mut self) {
+        if let Link::Early(link) = &mut self.link
+            && link.flush().is_err()
+        {
+            self.lose_link(CloseReason::Eof);
+        }
+    }
+
+    /// Hands everything to the runtime that was entered.
+    pub(crate) fn go_live(&mut self) -> io::Result<()> {
+        if let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) {
+            self.link = Link::Live(link.into_connection()?);
+        }
+        if let Signals::Waiting(signals) = std::mem::replace(&mut self.signals, Signals::Lost) {
+            self.signals = Signals::Live(rlaunch_net::ready::readable(signals)?);
+        }
+        self.live_bell = Some(rlaunch_net::ready::readable(self.bell.clone())?);
+        Ok(())
+    }
+
+    /// What has happened next; `None`: nothing more for now.
+    pub(crate) fn take(&mut self) -> Option<JobEvent> {
+        self.events.pop_front()
+    }
+
+    /// How rlaunch ends, once its own last words are written.
+    pub(crate) fn finished(&self) -> Option<Ending> {
+        let (ending, until) = self.finish?;
+        let written = self.output.is_idle() && self.log.as_ref().is_none_or(Sink::is_idle);
+        (written || now() >= until).then_some(ending)
+    }
+
+    /// Waits until something has happened, or until `deadline`. Cancel-safe: all state is in `self`.
+    pub(crate) async fn wait(&mut self, deadline: Option<Mono>) {
+        poll_fn(|cx| self.poll(cx, deadline)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
+        self.poll_signals(cx);
+        self.poll_bell(cx);
+        self.poll_recv(cx);
+        if matches!(self.link, Link::Gone) {
+            self.lifeline.poll(cx, &mut self.events);
+        }
+        self.poll_input(cx);
+        self.settle_output();
+        self.poll_flush(cx);
+        if !self.events.is_empty() || self.finished().is_some() {
+            return Poll::Ready(());
+        }
+        let finish = self.finish.map(|(_, until)| until);
+        let deadline = earliest(earliest(deadline, finish), self.output.deadline());
+        self.poll_timer(cx, deadline)
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
+        let Some(deadline) = deadline else { return Poll::Pending };
+        let at = Instant::now() + Duration::from_nanos(deadline.since(now()).nanos());
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        timer.as_mut().reset(at);
+        timer.as_mut().poll(cx)
+    }
+
+    fn poll_signals(&mut self, cx: &mut Context<'_>) {
+        let Signals::Live(signals) = &self.signals else { return };
+        while let Poll::Ready(Ok(mut guard)) = signals.poll_read_ready(cx) {
+            match guard.get_inner().next() {
+                Some(number) => self.events.extend(Signal::new(number).map(JobEvent::Signal)),
+                None => guard.clear_ready(),
+            }
+        }
+    }
+
+    /// A thread of ours has something to tell.
+    fn poll_bell(&mut self, cx: &mut Context<'_>) {
+        let Some(bell) = &self.live_bell else { return };
+        while let Poll::Ready(Ok(mut guard)) = bell.poll_read_ready(cx) {
+            guard.get_inner().clear();
+            guard.clear_ready();
+        }
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>) {
+        while let Link::Live(link) = &mut self.link {
+            match link.poll_recv(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(frame)) => match frame.body {
+                    Body::Message(msg) => self.events.push_back(JobEvent::Message { node: frame.node, msg }),
+                    Body::Data { stream, flags, bytes } => {
+                        self.output.arrived(stream, flags, bytes, &mut self.events);
+                    }
+                    Body::Credit(up_to) => self.input.grant(up_to),
+                    Body::Beat => {}
+                },
+                Poll::Ready(Err(error)) => self.lose_link(why(&error)),
+            }
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) {
+        if let Link::Live(link) = &mut self.link
+            && let Poll::Ready(Err(error)) = link.poll_flush(cx)
+        {
+            // What the agent said before it ended is still to be read: its end is told by reading.
+            tracing::debug!(%error, "the edge to the agent cannot be written");
+        }
+    }
+
+    fn poll_input(&mut self, cx: &mut Context<'_>) {
+        let Link::Live(link) = &mut self.link else { return };
+        self.input.poll(cx, link);
+    }
+
+    /// Takes in what the writers have done, and grants credit for it.
+    fn settle_output(&mut self) {
+        let grant = self.output.settle(&mut self.events);
+        if let (Some(up_to), Link::Live(link)) = (grant, &mut self.link)
+            && link.grant(NODE, up_to).is_err()
+        {
+            self.lose_link(CloseReason::Slow);
+        }
+    }
+
+    fn lose_link(&mut self, why: CloseReason) {
+        tracing::debug!(?why, "the edge to the agent has ended");
+        self.link = Link::Gone;
+        self.events.push_back(JobEvent::EdgeClosed { node: NODE, why });
+    }
+
+    /// Does what the machine asks for.
+    pub(crate) fn perform(&mut self, action: JobAction) {
+        tracing::trace!(?action, "perform");
+        match action {
+            JobAction::Send { node, msg } => self.send(node, &msg),
+            JobAction::Emit(record) => {
+                if let Some(log) = &mut self.log {
+                    let mut line = rlaunch_core::events::line(&record);
+                    line.push('\n');
+                    log.push(line.into(), 0);
+                }
+            }
+            JobAction::Say(sentence) => {
+                if let Some(text) = say(&sentence, self.tone, self.terminal) {
+                    self.output.say(text);
+                }
+            }
+            JobAction::DrainOutput => self.output.drain(),
+            JobAction::AbandonOutput => self.output.abandon(),
+            JobAction::Finish(ending) => self.finish = Some((ending, now() + LAST_WORDS)),
+        }
+    }
+
+    fn send(&mut self, node: NodeId, msg: &ToNode) {
+        let sent = match &mut self.link {
+            Link::Early(link) => link.send(node, msg),
+            Link::Live(link) => link.send(node, msg),
+            Link::Gone => Ok(()),
+        };
+        if sent.is_err() {
+            self.lose_link(CloseReason::Slow);
+        }
+    }
+}
+
+fn why(error: &Closed) -> CloseReason {
+    match error {
+        Closed::Eof => CloseReason::Eof,
+        Closed::Truncated | Closed::Frame(_) | Closed::Message => CloseReason::Malformed,
+        Closed::Io(error) => CloseReason::Failed(error.raw_os_error().unwrap_or(0)),
+    }
+}
+
+const fn tone(verbosity: Verbosity) -> Tone {
+    match verbosity {
+        Verbosity::Quiet => Tone::Quiet,
+        Verbosity::Normal => Tone::Normal,
+        Verbosity::Verbose | Verbosity::Debug => Tone::Verbose,
+    }
+}
+
+fn open_log(target: &Events) -> anyhow::Result<OwnedFd> {
+    match target {
+        Events::File(path) => {
+            let name = std::ffi::OsStr::from_bytes(path);
+            let file = std::fs::File::create(name).with_context(|| format!("cannot write the event log {path}"))?;
+            Ok(file.into())
+        }
+        Events::Fd(number) => i32::try_from(*number)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+            .and_then(rlaunch_sys::fd::duplicate)
+            .with_context(|| format!("cannot write the event log to descriptor {number}")),
+    }
+}

@@ -1,0 +1,185 @@
+//! What the ranks write, on its way to our stdout and stderr, and the credit for it.
+
+use super::now;
+use super::sink::{Sink, Target};
+use bytes::Bytes;
+use rlaunch_core::id::{AppIndex, LocalRank, ProcId, Rank, Std, StreamId};
+use rlaunch_core::job::JobEvent;
+use rlaunch_core::machine::earliest;
+use rlaunch_core::spec::JobSpec;
+use rlaunch_core::stream::label::{Prefix, Who};
+use rlaunch_core::stream::turn::{Turn, Write};
+use rlaunch_core::stream::window::{self, Grants};
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::frame::Flags;
+use rlaunch_sys::doorbell::Doorbell;
+use std::collections::{BTreeMap, VecDeque};
+
+/// EPIPE, errno(3).
+const EPIPE: i32 = 32;
+
+pub(super) struct Output {
+    sides: [Side; 2],
+    label: Option<Prefix>,
+    grants: Grants,
+    totals: BTreeMap<StreamId, u64>,
+    draining: bool,
+    abandoned: bool,
+}
+
+/// One descriptor.
+struct Side {
+    std: Std,
+    sink: Sink,
+    turn: Turn<Piece>,
+    told: bool,
+}
+
+/// Bytes of a rank; the cost is the frame's.
+struct Piece(Bytes);
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Piece {
+    fn cost(&self) -> u64 {
+        window::cost(u32::try_from(self.0.len()).unwrap_or(u32::MAX))
+    }
+}
+
+impl Output {
+    pub(super) fn new(job: &JobSpec, bell: &Doorbell) -> Self {
+        let side = |std, name, fd| Side {
+            std,
+            sink: Sink::new(name, Target::Shared(fd), bell.clone()),
+            turn: Turn::new(),
+            told: false,
+        };
+        Self {
+            sides: [side(Std::Out, "out", 1), side(Std::Err, "err", 2)],
+            label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
+            grants: Grants::new(window::size(1), 0),
+            totals: BTreeMap::new(),
+            draining: false,
+            abandoned: false,
+        }
+    }
+
+    pub(super) fn first_grant(&mut self) -> Option<u64> {
+        self.grants.first()
+    }
+
+    /// A frame of output.
+    pub(super) fn arrived(&mut self, id: StreamId, flags: Flags, bytes: Bytes, events: &mut VecDeque<JobEvent>) {
+        let total = self.totals.entry(id).or_default();
+        *total += u64::try_from(bytes.len()).unwrap_or(0);
+        if flags.has(Flags::END) {
+            let total = self.totals.remove(&id).unwrap_or(0);
+            events.push_back(JobEvent::StreamEnd { stream: id, total });
+        }
+        let [out, err] = &mut self.sides;
+        let side = if id.std() == Std::Err { err } else { out };
+        let piece = Piece(bytes);
+        if self.label.is_some() {
+            side.turn.push(id, flags, piece);
+            side.write(self.label.as_ref());
+        } else {
+            let cost = piece.cost();
+            side.sink.push(piece.0, cost);
+        }
+    }
+
+    /// Words of our own, on stderr.
+    pub(super) fn say(&mut self, text: String) {
+        let [_, err] = &mut self.sides;
+        if self.abandoned {
+            err.sink.resume();
+        }
+        err.sink.push(Bytes::from(text), 0);
+    }
+
+    /// `OutputDrained` is wanted.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// What is not written is given up, and what still comes.
+    pub(super) fn abandon(&mut self) {
+        self.abandoned = true;
+        self.sides.iter().for_each(|side| side.sink.abandon());
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.sides.iter().all(|side| side.turn.is_empty() && side.sink.is_idle()) || self.abandoned
+    }
+
+    /// When a line that others wait for has to be broken.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        let [out, err] = &self.sides;
+        earliest(out.turn.poll_timeout(), err.turn.poll_timeout())
+    }
+
+    /// Takes in what the writers have done. Returns a grant of credit that is due.
+    pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Option<u64> {
+        let mut done = 0;
+        let mut idle = true;
+        for side in &mut self.sides {
+            side.write(self.label.as_ref());
+            let progress = side.sink.progress();
+            done += progress.done;
+            idle &= progress.idle && side.turn.is_empty();
+            if let Some(errno) = progress.failed.filter(|_| !side.told) {
+                side.told = true;
+                events.push_back(match errno {
+                    EPIPE => JobEvent::ReaderClosed(side.std),
+                    errno => JobEvent::SinkFailed { std: side.std, errno },
+                });
+            }
+        }
+        if self.draining && (idle || self.abandoned) {
+            self.draining = false;
+            let [out, err] = &self.sides;
+            let (lost, broken) = (out.sink.lost() + err.sink.lost(), out.turn.broken() + err.turn.broken());
+            events.push_back(JobEvent::OutputDrained { lost, broken });
+        }
+        if done > 0 { self.grants.written(done) } else { None }
+    }
+}
+
+impl Side {
+    /// Writes everything whose turn it is.
+    fn write(&mut self, label: Option<&Prefix>) {
+        while let Some(write) = self.turn.pop(now()) {
+            match write {
+                Write::Piece(_, piece) => {
+                    let cost = piece.cost();
+                    self.sink.push(piece.0, cost);
+                }
+                Write::BreakMark => self.sink.push(Bytes::from_static("…\n".as_bytes()), 0),
+                Write::ContinueMark(id) => {
+                    let mut mark = label.map(|label| continued(label, id)).unwrap_or_default();
+                    mark.extend_from_slice("…".as_bytes());
+                    self.sink.push(Bytes::from(mark), 0);
+                }
+                Write::LineEnd => self.sink.push(Bytes::from_static(b"\n"), 0),
+            }
+        }
+    }
+}
+
+/// The label of a line that goes on. On a single host ranks, local ranks and process numbers are the same.
+fn continued(label: &Prefix, id: StreamId) -> Vec<u8> {
+    let n = ProcId::get(id.proc());
+    let who = Who {
+        rank: Rank::new(n),
+        local_rank: LocalRank::new(n),
+        app: AppIndex::new(0),
+        host: None,
+        pid: None,
+        std: id.std(),
+    };
+    label.render(&who).map(|label| label.as_slice().to_vec()).unwrap_or_default()
+}

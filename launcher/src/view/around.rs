@@ -1,0 +1,143 @@
+//! What a launch error is about, as the file system of this host shows it: the kernel's errno says less than a look does.
+
+use rlaunch_core::events::Cause;
+use rlaunch_core::id::Rank;
+use rlaunch_core::report::Report;
+use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Most entries of a directory that are compared with a missing name.
+const ENTRIES: usize = 10_000;
+
+/// What was seen.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Around {
+    /// Where relative paths were searched from.
+    pub(crate) dir: String,
+    /// What the path is.
+    pub(crate) found: Found,
+    /// A program that is nearly called like that.
+    pub(crate) near: Option<String>,
+}
+
+/// What a path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Found {
+    /// Nothing, or nothing that we may look at.
+    #[default]
+    Nothing,
+    /// A directory.
+    Dir,
+    /// A file without a byte in it.
+    Empty,
+    /// Anything else.
+    File,
+}
+
+/// Looks around, if the job ended with a launch error.
+pub(crate) fn look(report: &Report) -> Around {
+    match report.end.as_ref().map(|end| &end.cause) {
+        Some(Cause::Spawn { rank, error: error @ SpawnError { step: SpawnStep::Exec, .. } }) => {
+            look_for(&start_dir(report, *rank), error)
+        }
+        Some(_) | None => Around::default(),
+    }
+}
+
+fn start_dir(report: &Report, rank: Rank) -> PathBuf {
+    let cwd = std::env::current_dir().unwrap_or_default();
+    match report.app(rank).and_then(|app| app.wdir.as_ref()) {
+        Some(wdir) => cwd.join(OsStr::from_bytes(wdir)),
+        None => cwd,
+    }
+}
+
+fn look_for(dir: &Path, error: &SpawnError) -> Around {
+    let name = Path::new(OsStr::from_bytes(&error.path));
+    let in_path = !error.path.contains(&b'/');
+    let found = if in_path { Found::Nothing } else { find(&dir.join(name)) };
+    let near = match (found, in_path) {
+        // As in a shell, what is not on the PATH is not found even where it lies in front of us.
+        (Found::Nothing, true) if find(&dir.join(name)) == Found::File => Some(format!("./{}", name.display())),
+        (Found::Nothing, false) => nearest(dir, name),
+        (Found::Nothing | Found::Dir | Found::Empty | Found::File, _) => None,
+    };
+    Around { dir: dir.display().to_string(), found, near }
+}
+
+fn find(path: &Path) -> Found {
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => Found::Dir,
+        Ok(meta) if meta.len() == 0 => Found::Empty,
+        Ok(_) => Found::File,
+        Err(_) => Found::Nothing,
+    }
+}
+
+/// The executable beside the missing one whose name differs least, by at most two letters.
+fn nearest(dir: &Path, name: &Path) -> Option<String> {
+    let wanted = name.file_name()?.to_str()?;
+    let parent = name.parent()?;
+    let entries = fs::read_dir(dir.join(parent)).ok()?.take(ENTRIES).filter_map(Result::ok);
+    let names = entries
+        .filter(|entry| fs::metadata(entry.path()).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0))
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let limit = 2.min(wanted.chars().count().saturating_sub(1));
+    let (_, best) = names.map(|n| (distance(wanted, &n), n)).filter(|(d, _)| *d <= limit).min()?;
+    Some(parent.join(best).display().to_string())
+}
+
+/// Letters to insert, remove or change until `a` is `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (above, y) in row.iter_mut().skip(1).zip(&b) {
+            let changed = diagonal + usize::from(x != *y);
+            diagonal = *above;
+            left = changed.min(left + 1).min(*above + 1);
+            *above = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::os_bytes::OsBytes;
+
+    #[test]
+    fn distances() {
+        assert_eq!(["tran", "train", "trian", "", "xxxxx"].map(|a| distance(a, "train")), [1, 0, 2, 5, 5]);
+    }
+
+    #[test]
+    fn sees_what_is_there() {
+        let dir = std::env::temp_dir().join(format!("rlaunch-around-{}", std::process::id()));
+        fs::create_dir_all(dir.join("sub")).unwrap();
+        fs::write(dir.join("train"), "x").unwrap();
+        fs::set_permissions(dir.join("train"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(dir.join("empty"), "").unwrap();
+        let see = |path: &str| {
+            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::from(path) };
+            let around = look_for(&dir, &error);
+            (around.found, around.near)
+        };
+        assert_eq!(see("./tran"), (Found::Nothing, Some("./train".into())));
+        assert_eq!(see("train"), (Found::Nothing, Some("./train".into())));
+        assert_eq!(see("./other"), (Found::Nothing, None));
+        assert_eq!(see("./sub"), (Found::Dir, None));
+        assert_eq!(see("./empty"), (Found::Empty, None));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,151 @@
+//! A launch that failed, as text: what is missing or refused, and what to try.
+
+use super::around::{Around, Found};
+use super::report::{Block, host};
+use super::words;
+use rlaunch_core::error::Hint;
+use rlaunch_core::id::Rank;
+use rlaunch_core::report::{Became, Report};
+use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+const ENOENT: i32 = 2;
+const E2BIG: i32 = 7;
+const ENOEXEC: i32 = 8;
+const EAGAIN: i32 = 11;
+const EACCES: i32 = 13;
+const EMFILE: i32 = 24;
+
+/// Longest single string that execve(2) takes: MAX_ARG_STRLEN.
+const STRING: u64 = 128 << 10;
+
+/// Words and advice.
+struct Said {
+    what: String,
+    hint: Option<Cow<'static, str>>,
+}
+
+impl Hint for Said {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        self.hint.clone()
+    }
+}
+
+/// A rank could not be started.
+pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> String {
+    let said = match error.step {
+        SpawnStep::Exec => exec(report, rank, error, around),
+        SpawnStep::ChangeDir => Said {
+            what: format!("--wdir {} on {}: {}", error.path, host(report), words::errno(error.errno)),
+            hint: None,
+        },
+        SpawnStep::Clone if error.errno == EAGAIN => Said {
+            what: format!("rank {rank} cannot be started: the limit on processes of {} is reached", host(report)),
+            hint: Some("fewer ranks, or a higher limit: ulimit -u, the cgroup's pids.max, kernel.pid_max".into()),
+        },
+        SpawnStep::Pipes
+        | SpawnStep::Clone
+        | SpawnStep::MountProc
+        | SpawnStep::Session
+        | SpawnStep::Streams
+        | SpawnStep::Limits => Said {
+            what: format!("rank {rank} cannot be started: {}: {}", step(error.step), words::errno(error.errno)),
+            hint: (error.errno == EMFILE).then_some("fewer ranks, or a higher limit: ulimit -n".into()),
+        },
+    };
+    text(&said, report)
+}
+
+/// A host cannot do what was asked for.
+pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
+    let host = host(report);
+    let said = match why {
+        Refusal::Contain { errno, step } => Said {
+            what: format!("no PID namespace can be had on {host} ({step}: {})", words::errno(*errno)),
+            hint: Some("--contain t3, or run as root".into()),
+        },
+        Refusal::Resource { errno, step } => Said {
+            what: format!("the agent on {host} cannot go on ({step}: {})", words::errno(*errno)),
+            hint: (*errno == EMFILE).then_some("a higher limit: ulimit -n".into()),
+        },
+        Refusal::NoPort => Said {
+            what: format!("no port is free for MASTER_PORT on {host}"),
+            hint: Some("-x MASTER_PORT=N with one that is".into()),
+        },
+        Refusal::Protocol => {
+            Said { what: format!("the agent on {host} does not understand rlaunch: this is a bug"), hint: None }
+        }
+    };
+    text(&said, report)
+}
+
+fn text(said: &Said, report: &Report) -> String {
+    let mut block = Block::new(format!("error: {}\n", said.what));
+    if let Some(hint) = said.hint() {
+        let _infallible = writeln!(block.text, "  try     {hint}");
+    }
+    // Where nothing had been started there is nothing to be told.
+    let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
+    if started || report.left != Some(0) {
+        block.fates("job", report);
+    }
+    block.text
+}
+
+fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Said {
+    let path = match error.path.is_empty() {
+        true => "''".into(),
+        false => error.path.to_string(),
+    };
+    let try_it = |hint: String| Some(Cow::Owned(hint));
+    let (why, hint) = match (error.errno, around.found) {
+        (ENOENT, Found::File | Found::Empty) => ("its interpreter does not exist".into(), None),
+        (ENOENT, Found::Nothing | Found::Dir) => {
+            let searched = match error.path.contains(&b'/') {
+                true => format!("from {}", around.dir),
+                false => "in PATH".into(),
+            };
+            (format!("no such file (searched {searched} on {})", host(report)), around.near.clone().map(Cow::Owned))
+        }
+        (EACCES, Found::Dir) => ("is a directory".into(), None),
+        (EACCES, Found::File | Found::Empty) => (
+            "may not be executed (permission denied)".into(),
+            try_it(format!("chmod +x {}", words::quoted(&error.path))),
+        ),
+        (ENOEXEC, Found::Empty) => ("is empty".into(), None),
+        (ENOEXEC, Found::Nothing | Found::Dir | Found::File) => {
+            ("no program for this machine, nor a script that begins with #!".into(), None)
+        }
+        (E2BIG, _) => (too_long(report, rank), try_it("pass it by a file".into())),
+        (errno, _) => (words::errno(errno), None),
+    };
+    Said { what: format!("{path}: {why}"), hint }
+}
+
+/// Both figures, of which one is above its limit.
+fn too_long(report: &Report, rank: Rank) -> String {
+    let Some(app) = report.app(rank) else { return words::errno(E2BIG) };
+    if app.longest > STRING {
+        let longest = words::bytes(app.longest);
+        format!("one argument or variable has {longest}, the kernel takes {}", words::bytes(STRING))
+    } else {
+        let all = words::bytes(app.bytes);
+        format!(
+            "arguments and environment have {all}, the kernel takes a quarter of the stack limit (ulimit -s), 6 MiB at most"
+        )
+    }
+}
+
+const fn step(step: SpawnStep) -> &'static str {
+    match step {
+        SpawnStep::Pipes => "pipes for its output",
+        SpawnStep::Clone => "a new process",
+        SpawnStep::MountProc => "its /proc",
+        SpawnStep::Session => "its session",
+        SpawnStep::Streams => "its standard streams",
+        SpawnStep::ChangeDir => "its working directory",
+        SpawnStep::Limits => "its limits",
+        SpawnStep::Exec => "its program",
+    }
+}

@@ -1,0 +1,19 @@
+//! Words: what the values of `rlaunch_core::report` look like on stderr. Rendering is pure; what it needs to know of the
+//! surroundings (a file that is nearly called like the missing program) is looked up before, in [`around`].
+
+pub(crate) mod around;
+mod launch;
+pub(crate) mod report;
+pub(crate) mod say;
+mod words;
+
+/// How much rlaunch says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Tone {
+    /// `-q`: failures only.
+    Quiet,
+    /// Neither.
+    Normal,
+    /// `-v`.
+    Verbose,
+}

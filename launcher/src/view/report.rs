@@ -1,0 +1,234 @@
+//! The closing report as text: one line after success, a block of named lines after anything else.
+
+use super::around::Around;
+use super::{Tone, launch, words};
+use rlaunch_core::events::{Cause, Lost};
+use rlaunch_core::exit::Ending;
+use rlaunch_core::id::Rank;
+use rlaunch_core::job::CloseReason;
+use rlaunch_core::report::{Became, End, Fate, Group, Report};
+use rlaunch_core::status::Status;
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::to_root::{Facts, TAIL};
+use std::fmt::Write;
+
+/// Most last lines of stderr that are repeated.
+const LAST: usize = 10;
+
+/// Whether a report is worth saying. Success is news at a terminal; in a pipe it would stand among the program's own words.
+pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
+    let clean = report.left == Some(0);
+    match report.end.as_ref().map(|end| &end.cause) {
+        Some(Cause::Success) => !clean || tone == Tone::Verbose || (tone == Tone::Normal && terminal),
+        // It was said when it happened.
+        Some(Cause::ReaderClosed(_)) => !clean || tone == Tone::Verbose,
+        Some(
+            Cause::Rank { .. }
+            | Cause::Spawn { .. }
+            | Cause::Refused { .. }
+            | Cause::Signal(_)
+            | Cause::Timeout(_)
+            | Cause::Lost { .. },
+        ) => true,
+        None => false,
+    }
+}
+
+/// The text, with its newlines.
+pub(crate) fn render(report: &Report, around: &Around) -> String {
+    let Some(end) = &report.end else { return String::new() };
+    let took = end.took;
+    let head = match &end.cause {
+        Cause::Success => return success(report, end),
+        Cause::Spawn { rank, error } => return launch::not_started(report, *rank, error, around),
+        Cause::Refused { why, .. } => return launch::refused(report, why),
+        Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
+        Cause::Signal(sig) => format!("ended by {sig} after {took}"),
+        Cause::Timeout(limit) => format!("--timeout {} ran out; the job was ended", words::wait(*limit)),
+        Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
+        Cause::Lost { lost, .. } => format!("{} after {took}; the job was ended", self::lost(report, *lost)),
+    };
+    let mut block = Block::new(format!("rlaunch: {head}\n"));
+    block.fates("job", report);
+    block.exit(end.exit);
+    block.text
+}
+
+/// The host's name, or `this host` where it has none.
+pub(crate) fn host(report: &Report) -> String {
+    match &report.start {
+        Some(start) if !start.host.is_empty() => start.host.to_string(),
+        Some(_) | None => "this host".into(),
+    }
+}
+
+fn success(report: &Report, end: &End) -> String {
+    let ranks = words::count(report.ranks.len() as u64, "rank");
+    let mut text = format!("rlaunch: {ranks} on 1 host finished in {}", end.took);
+    if let Some(launch) = end.launch {
+        let _infallible = write!(text, " (launch {launch})");
+    }
+    if report.left != Some(0) {
+        let _infallible = write!(text, "; {}", left(report.left));
+    }
+    let mut block = Block::new(text + "\n");
+    block.leftovers(report);
+    block.text
+}
+
+fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
+    let nothing = Facts::default();
+    let facts = report.facts.get(&rank).unwrap_or(&nothing);
+    let line = report.ranks.get(rank.index());
+    let first = if report.ranks.len() > 1 { " first" } else { "" };
+    let how = match facts.oom_limit {
+        Some(0) => "killed by the kernel: out of memory (the host was full)".into(),
+        Some(limit) => format!("killed by the kernel: out of memory (limit {})", words::bytes(limit)),
+        None => status.to_string(),
+    };
+    let started = line.and_then(|line| line.started);
+    let ended = line.and_then(|line| match line.fate {
+        Fate::Ended { at, .. } => Some(at),
+        Fate::Pending | Fate::Running | Fate::NotStarted => None,
+    });
+    let since = started.map_or(Span::ZERO, |(_, at)| at);
+    let after = Span::from_nanos(ended.unwrap_or(end.took).nanos().saturating_sub(since.nanos()));
+    let mut block = Block::new(format!("rlaunch: rank {rank} failed{first}: {how} after {after}\n"));
+    if let (Some(line), Some((pid, _))) = (line, started) {
+        block.field("where", &format!("{}, local rank {}, pid {pid}", host(report), line.local_rank));
+    }
+    let argv = report.app(rank).map_or(&[][..], |app| &app.argv);
+    block.field("command", &words::command(argv));
+    if let Some(message) = facts.error_file.as_deref().and_then(message) {
+        block.field("error", &message);
+    }
+    block.stderr(&facts.tail);
+    if let Some(path) = &facts.core {
+        let program = argv.first().map_or_else(String::new, words::quoted);
+        let path = words::quoted(path);
+        block.field("core", &format!("{path}  (gdb {program} {path})"));
+    }
+    block.fates("others", report);
+    if facts.oom_limit.is_some() {
+        block.field("try", "fewer ranks on this host, or a higher memory limit");
+    }
+    block.exit(end.exit);
+    block.text
+}
+
+fn lost(report: &Report, lost: Lost) -> String {
+    let host = host(report);
+    match lost {
+        Lost::Agent(why) => {
+            let why = match why {
+                CloseReason::Eof => "it was killed or crashed".into(),
+                CloseReason::Malformed => "it sent something that is no message".into(),
+                CloseReason::Slow => "it stopped reading its messages".into(),
+                CloseReason::Failed(errno) => words::errno(errno),
+            };
+            format!("the agent on {host} was lost ({why})")
+        }
+        Lost::AgentEarly => format!("the agent on {host} ended before its ranks"),
+        Lost::AgentMute => format!("the agent on {host} does not answer"),
+        Lost::Guardian => format!("the guardian on {host} was lost (it was killed or crashed)"),
+        Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
+    }
+}
+
+/// `0 left running` is said only of a count.
+pub(crate) fn left(left: Option<u32>) -> String {
+    match left {
+        Some(n) => format!("{n} left running"),
+        None => "what is left could not be counted".into(),
+    }
+}
+
+/// What torch's error file says: `{"message": {"message": …}}` or `{"message": …}`; else its first line.
+fn message(file: &[u8]) -> Option<String> {
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(file).ok();
+    let text = match parsed.as_ref().map(|value| (&value["message"]["message"], &value["message"])) {
+        Some((serde_json::Value::String(text), _) | (_, serde_json::Value::String(text))) => text.clone(),
+        Some(_) | None => String::from_utf8_lossy(file).into_owned(),
+    };
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(rlaunch_core::os_bytes::OsBytes::from(first).to_string())
+}
+
+/// A report under construction: a head, then lines that begin with a name.
+pub(crate) struct Block {
+    pub(crate) text: String,
+}
+
+impl Block {
+    pub(crate) const fn new(head: String) -> Self {
+        Self { text: head }
+    }
+
+    pub(crate) fn field(&mut self, name: &str, value: &str) {
+        let _infallible = writeln!(self.text, "  {name:<8} {value}");
+    }
+
+    fn exit(&mut self, exit: Ending) {
+        self.field("exit", &exit.shell_code().to_string());
+    }
+
+    /// What became of the ranks besides the first cause, and what is left of the job.
+    pub(crate) fn fates(&mut self, name: &str, report: &Report) {
+        let alone = matches!(report.end, Some(End { cause: Cause::Rank { .. }, .. }));
+        let groups = report.others();
+        let mut parts: Vec<String> = groups.iter().map(|group| fate(group, alone)).collect();
+        if parts.is_empty() {
+            parts.push("none".into());
+        }
+        parts.push(left(report.left));
+        self.field(name, &parts.join("; "));
+        self.leftovers(report);
+    }
+
+    /// By name, so that somebody who can (root, the owner of a device) may end them.
+    fn leftovers(&mut self, report: &Report) {
+        for (i, leftover) in report.named.iter().enumerate() {
+            let wchan = match leftover.wchan.is_empty() {
+                true => String::new(),
+                false => format!(" (waiting in {})", leftover.wchan),
+            };
+            let name = if i == 0 { "left" } else { "" };
+            self.field(name, &format!("{} {}{wchan}", leftover.pid, leftover.comm));
+        }
+    }
+
+    fn stderr(&mut self, tail: &[u8]) {
+        // A full tail begins in the middle of a line.
+        let whole = if tail.len() < TAIL { tail } else { tail.splitn(2, |b| *b == b'\n').last().unwrap_or(tail) };
+        let lines: Vec<_> = whole.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
+        let shown = lines.get(lines.len().saturating_sub(LAST)..).unwrap_or_default();
+        for (i, line) in shown.iter().enumerate() {
+            let name = match i {
+                0 => "stderr".into(),
+                1 => format!("(last {})", shown.len()),
+                _ => String::new(),
+            };
+            let line = rlaunch_core::os_bytes::OsBytes::from(line.trim_ascii_end());
+            // Two digits make the name one letter wider than its column.
+            let _infallible = writeln!(self.text, "  {name:<8} | {line}");
+        }
+    }
+}
+
+fn fate(group: &Group, after_a_rank: bool) -> String {
+    let ranks = words::ranks(&group.ranks);
+    let after = group.after;
+    match group.became {
+        Became::Finished => format!("{ranks} finished"),
+        Became::Failed(status) if after_a_rank => format!("{ranks} failed too: {status}"),
+        Became::Failed(status) => format!("{ranks} failed: {status}"),
+        Became::Stopped(sig) => format!("{ranks} stopped by rlaunch ({sig}, {after})"),
+        Became::Killed => format!("{ranks} killed by rlaunch (SIGKILL, {after})"),
+        Became::TakenAlong => format!("{ranks} ended with it"),
+        Became::NeverStarted => format!("{ranks} never started"),
+        Became::Unheard => format!("{ranks} not heard of any more"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Whole reports, compared with files: `RLAUNCH_BLESS=1` writes them anew, for review.
+
+use super::*;
+use crate::view::around::{Around, Found};
+use rlaunch_core::events::{AppLine, JobStart, Record, What};
+use rlaunch_core::id::{JobId, LocalRank, NodeId, Std};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::report::fold;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::{Contain, OnFailure};
+use rlaunch_core::time::WallNs;
+use rlaunch_core::wire::to_root::{Leftover, Refusal, SpawnError, SpawnStep, Usage};
+
+struct Log(Vec<Record>);
+
+impl Log {
+    /// All ranks started, at 6 ms.
+    fn running(ranks: u32) -> Self {
+        let mut log = Self::empty(ranks);
+        for n in 0..ranks {
+            let (rank, local_rank) = (Rank::new(n), LocalRank::new(n));
+            let at = Span::from_millis(6);
+            log.at(7, What::RankStarted { rank, node: NodeId::new(0), local_rank, pid: 40_910 + n, at });
+        }
+        log
+    }
+
+    fn empty(ranks: u32) -> Self {
+        let argv = ["./train", "--lr", "1e-4"].map(OsBytes::from).to_vec();
+        let start = JobStart {
+            version: OsBytes::from("0.1.0"),
+            job: JobId([0x7f; 16]),
+            host: OsBytes::from("node03"),
+            world_size: ranks,
+            apps: vec![AppLine { procs: ranks, argv, wdir: None, bytes: 310 << 10, longest: 300 << 10 }],
+            contain: Contain::Auto,
+            on_failure: OnFailure::Kill,
+            grace: Span::from_secs(5),
+            timeout: None,
+        };
+        let mut log = Self(vec![]);
+        log.at(0, What::JobStart(Box::new(start)));
+        log
+    }
+
+    fn at(&mut self, ms: u64, what: What) {
+        self.0.push(Record { t: Span::from_millis(ms), wall: WallNs(0), what });
+    }
+
+    fn exits(&mut self, rank: u32, status: Status, ms: u64) {
+        let at = Span::from_millis(ms);
+        self.at(ms, What::RankExited { rank: Rank::new(rank), status, at, alive_at: at, usage: Usage::default() });
+    }
+
+    fn begins(&mut self, ms: u64, cause: &Cause, sent: Option<Signal>) {
+        self.at(ms, What::Ending { cause: cause.clone(), sent, grace: Span::from_secs(5) });
+    }
+
+    fn ends(&mut self, ms: u64, cause: Cause, left: Option<u32>) -> Report {
+        let exit = cause.exit();
+        let launch = fold(&self.0).launch();
+        self.at(ms, What::JobEnd { cause, exit, left, launch });
+        for record in &self.0 {
+            let line: serde_json::Value = serde_json::from_str(&rlaunch_core::events::line(record)).unwrap();
+            assert_eq!(line["v"], 1);
+        }
+        fold(&self.0)
+    }
+}
+
+fn rank(rank: u32, status: Status) -> Cause {
+    Cause::Rank { rank: Rank::new(rank), status }
+}
+
+const TERM: Status = Status::Signaled { sig: Signal::TERM, core: false };
+const KILL: Status = Status::Signaled { sig: Signal::KILL, core: false };
+
+fn check(name: &str, text: &str) {
+    let path = format!("{}/../tests/golden/report/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("RLAUNCH_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{name}");
+}
+
+fn shows(name: &str, report: &Report) {
+    check(name, &render(report, &Around::default()));
+}
+
+fn launch(name: &str, step: SpawnStep, errno: i32, path: &str, around: &Around) {
+    let mut log = Log::empty(4);
+    let error = SpawnError { step, errno, path: OsBytes::from(path) };
+    let cause = Cause::Spawn { rank: Rank::new(0), error };
+    log.begins(5, &cause, None);
+    check(name, &render(&log.ends(9, cause, Some(0)), around));
+}
+
+#[test]
+fn success() {
+    let mut log = Log::running(4);
+    (0..4).for_each(|n| log.exits(n, Status::Exited(0), 12_390));
+    let report = log.ends(12_400, Cause::Success, Some(0));
+    shows("success", &report);
+    assert!(is_shown(&report, Tone::Normal, true) && is_shown(&report, Tone::Verbose, false));
+    assert!(!is_shown(&report, Tone::Normal, false) && !is_shown(&report, Tone::Quiet, true));
+}
+
+#[test]
+fn a_crash() {
+    let status = Status::Signaled { sig: Signal::SEGV, core: true };
+    let mut log = Log::running(4);
+    log.exits(2, status, 8_106);
+    log.begins(8_107, &rank(2, status), Some(Signal::TERM));
+    let tail = "step 41 loss nan\n/dev/vfio/73: Device or resource busy\nSegmentation fault\n";
+    let core = Some(OsBytes::from("/var/crash/core.40912"));
+    let facts = Facts { tail: OsBytes::from(tail), core, ..Facts::default() };
+    log.at(8_110, What::RankFacts { rank: Rank::new(2), facts });
+    [0, 1, 3].into_iter().for_each(|n| log.exits(n, TERM, 8_307));
+    let report = log.ends(8_310, rank(2, status), Some(0));
+    shows("crash", &report);
+    assert!(is_shown(&report, Tone::Quiet, false));
+}
+
+#[test]
+fn one_rank_exits() {
+    let mut log = Log::running(1);
+    log.exits(0, Status::Exited(3), 106);
+    shows("exit", &log.ends(107, rank(0, Status::Exited(3)), Some(0)));
+}
+
+#[test]
+fn out_of_memory() {
+    let mut log = Log::running(3);
+    log.exits(1, KILL, 2_006);
+    log.begins(2_006, &rank(1, KILL), Some(Signal::TERM));
+    let facts = Facts { oom_limit: Some(512 << 20), ..Facts::default() };
+    log.at(2_007, What::RankFacts { rank: Rank::new(1), facts });
+    log.exits(0, TERM, 2_010);
+    log.exits(2, KILL, 7_006);
+    shows("out_of_memory", &log.ends(7_010, rank(1, KILL), Some(0)));
+}
+
+#[test]
+fn the_error_file_speaks() {
+    let mut log = Log::running(2);
+    log.exits(0, Status::Exited(1), 506);
+    let tail = OsBytes::new([&b"x".repeat(TAIL - 9)[..], b"\nlast\x1b[2m"].concat());
+    let file = br#"{"message":{"message":"RuntimeError: boom\nmore","extraInfo":{"timestamp":"1"}}}"#;
+    let facts = Facts { tail, error_file: Some(OsBytes::from(&file[..])), ..Facts::default() };
+    log.at(507, What::RankFacts { rank: Rank::new(0), facts });
+    log.exits(1, Status::Exited(1), 600);
+    shows("error_file", &log.ends(601, rank(0, Status::Exited(1)), Some(0)));
+    assert_eq!(message(br#"{"message":"plain","timestamp":1}"#).as_deref(), Some("plain"));
+    assert_eq!(message(b"no json\nat all").as_deref(), Some("no json"));
+}
+
+#[test]
+fn interrupted() {
+    let mut log = Log::running(4);
+    log.begins(3_200, &Cause::Signal(Signal::INT), Some(Signal::INT));
+    (0..4).for_each(|n| log.exits(n, Status::Exited(130), 3_206));
+    shows("interrupted", &log.ends(3_210, Cause::Signal(Signal::INT), Some(0)));
+}
+
+#[test]
+fn timed_out_with_leftovers() {
+    let cause = Cause::Timeout(Span::from_secs(10));
+    let mut log = Log::running(2);
+    log.begins(10_000, &cause, Some(Signal::TERM));
+    log.exits(0, KILL, 15_000);
+    let leftover = |pid| Leftover { pid, comm: OsBytes::from("train"), wchan: OsBytes::from("vfio_release") };
+    let named = vec![leftover(40_911), Leftover { wchan: OsBytes::default(), ..leftover(40_999) }];
+    log.at(15_500, What::HostDone { node: NodeId::new(0), left: Some(2), named });
+    shows("timeout", &log.ends(15_600, cause, Some(2)));
+}
+
+#[test]
+fn losses() {
+    for (name, lost, left) in [
+        ("lost_agent", Lost::Agent(CloseReason::Eof), Some(0)),
+        ("lost_both", Lost::Agent(CloseReason::Eof), None),
+        ("lost_guardian", Lost::Guardian, Some(0)),
+    ] {
+        let cause = Cause::Lost { node: NodeId::new(0), lost };
+        let mut log = Log::running(4);
+        log.begins(3_000, &cause, None);
+        shows(name, &log.ends(3_010, cause, left));
+    }
+    let cause = Cause::Lost { node: NodeId::new(0), lost: Lost::Init };
+    let mut log = Log::running(2);
+    log.begins(3_000, &cause, None);
+    (0..2).for_each(|n| log.exits(n, KILL, 2_999 + u64::from(n)));
+    shows("lost_init", &log.ends(3_010, cause, Some(0)));
+}
+
+#[test]
+fn a_reader_that_left_was_told_of() {
+    let cause = Cause::ReaderClosed(Std::Out);
+    let mut log = Log::running(1);
+    log.begins(3, &cause, Some(Signal::TERM));
+    log.exits(0, TERM, 4);
+    let report = log.ends(5, cause, Some(0));
+    assert!(!is_shown(&report, Tone::Normal, true));
+    shows("reader_closed", &report);
+}
+
+#[test]
+fn launch_errors() {
+    let near = Around { dir: "/home/u/p".into(), near: Some("./train".into()), ..Around::default() };
+    let is = |found| Around { found, ..Around::default() };
+    launch("no_such_file", SpawnStep::Exec, 2, "./tran", &near);
+    launch("not_in_path", SpawnStep::Exec, 2, "tran", &Around::default());
+    launch("no_interpreter", SpawnStep::Exec, 2, "./x.py", &is(Found::File));
+    launch("not_executable", SpawnStep::Exec, 13, "./my train", &is(Found::File));
+    launch("directory", SpawnStep::Exec, 13, "./data", &is(Found::Dir));
+    launch("empty", SpawnStep::Exec, 8, "./empty", &is(Found::Empty));
+    launch("too_long", SpawnStep::Exec, 7, "./train", &is(Found::File));
+    launch("no_wdir", SpawnStep::ChangeDir, 2, "/no/dir", &Around::default());
+    launch("no_descriptors", SpawnStep::Pipes, 24, "./train", &Around::default());
+}
+
+#[test]
+fn a_launch_that_was_rolled_back() {
+    let mut log = Log::running(3);
+    let error = SpawnError { step: SpawnStep::Clone, errno: 11, path: OsBytes::from("./train") };
+    let cause = Cause::Spawn { rank: Rank::new(2), error };
+    log.begins(8, &cause, None);
+    log.exits(0, KILL, 10);
+    log.exits(1, KILL, 11);
+    shows("pid_limit", &log.ends(12, cause, Some(0)));
+}
+
+#[test]
+fn refusals() {
+    let contain = Refusal::Contain { errno: 1, step: OsBytes::from("unshare") };
+    for (name, why) in [("no_namespace", contain), ("no_port", Refusal::NoPort)] {
+        let cause = Cause::Refused { node: NodeId::new(0), why };
+        let mut log = Log::empty(2);
+        log.begins(1, &cause, None);
+        shows(name, &log.ends(2, cause, Some(0)));
+    }
+}

@@ -1,0 +1,165 @@
+//! Sentences that rlaunch says while a job runs. One line each, except the closing report.
+
+use super::words;
+use super::{Tone, around, report};
+use rlaunch_core::events::Cause;
+use rlaunch_core::report::Sentence;
+use rlaunch_core::signal::Signal;
+
+/// The text of a sentence, with its newline; `None`: this tone leaves it out. `terminal`: stderr is one.
+pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool) -> Option<String> {
+    if let Sentence::Report(report) = sentence {
+        let around = around::look(report);
+        return report::is_shown(report, tone, terminal).then(|| report::render(report, &around));
+    }
+    (tone > Tone::Quiet || !is_note(sentence)).then(|| format!("rlaunch: {}\n", line(sentence)))
+}
+
+/// Notes explain how a job runs; everything else says that something went wrong, or answers the user.
+const fn is_note(sentence: &Sentence) -> bool {
+    match sentence {
+        Sentence::PortUnreserved { .. } | Sentence::Tier { .. } | Sentence::LinesBroken(_) => true,
+        Sentence::GoesOn { .. }
+        | Sentence::Sent { .. }
+        | Sentence::Waiting { .. }
+        | Sentence::Ending { .. }
+        | Sentence::Unwritten { .. }
+        | Sentence::Killing { .. }
+        | Sentence::Leaving { .. }
+        | Sentence::ReaderClosed(_)
+        | Sentence::SinkFailed { .. }
+        | Sentence::OutputLost(_)
+        | Sentence::Report(_) => false,
+    }
+}
+
+fn line(sentence: &Sentence) -> String {
+    match sentence {
+        Sentence::PortUnreserved { port } => {
+            format!("MASTER_PORT {port} is not reserved against other jobs: all names for ports are taken on this host")
+        }
+        Sentence::Tier { tier, note } => format!("containment {}: {note}", words::tier(*tier)),
+        Sentence::GoesOn { rank, status } => {
+            format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
+        }
+        Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(*sig)),
+        Sentence::Sent { sig, kill_in } => {
+            format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(*sig), words::wait(*kill_in), verb(*sig))
+        }
+        Sentence::Waiting { cause, kill_in } => {
+            format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), words::wait(*kill_in))
+        }
+        Sentence::Ending { sig, kill_in: Some(kill_in) } => {
+            let wait = words::wait(*kill_in);
+            format!("{}the job is ending already, SIGKILL in {wait}; {} again to kill now", key(*sig), verb(*sig))
+        }
+        Sentence::Ending { sig, kill_in: None } => {
+            format!("{}the job is ending already, SIGKILL was sent", key(*sig))
+        }
+        Sentence::Unwritten { sig, patience } => {
+            let wait = words::wait(*patience);
+            format!("{}all ranks have ended; output that nobody takes within {wait} is dropped", key(*sig))
+        }
+        Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(*sig), verb(*sig)),
+        Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(*sig)),
+        Sentence::ReaderClosed(std) => format!("nobody reads {} any more; the job ends", words::std(*std)),
+        Sentence::SinkFailed { std, errno } => {
+            format!("cannot write to {}: {}; the job goes on without it", words::std(*std), words::errno(*errno))
+        }
+        Sentence::LinesBroken(lines) => {
+            format!("{} broken because another rank waited", words::count_was(*lines, "line"))
+        }
+        Sentence::OutputLost(lost) => format!("{} of output could not be written", words::bytes(*lost)),
+        Sentence::Report(_) => String::new(),
+    }
+}
+
+/// Why ranks are being ended; the closing report tells it all.
+fn waiting(cause: &Cause) -> String {
+    match cause {
+        Cause::Rank { rank, status } => format!("rank {rank} failed ({status}), waiting for the others to end"),
+        Cause::Timeout(limit) => format!("--timeout {} ran out, waiting for ranks to end", words::wait(*limit)),
+        Cause::Success
+        | Cause::Spawn { .. }
+        | Cause::Refused { .. }
+        | Cause::Signal(_)
+        | Cause::ReaderClosed(_)
+        | Cause::Lost { .. } => "waiting for ranks to end".into(),
+    }
+}
+
+/// What the user did, where we know it.
+fn key(sig: Signal) -> String {
+    match sig {
+        Signal::INT => "Ctrl-C: ".into(),
+        Signal::QUIT => "Ctrl-\\: ".into(),
+        sig => format!("got {sig}: "),
+    }
+}
+
+/// How it is done again.
+const fn verb(sig: Signal) -> &'static str {
+    match sig {
+        Signal::INT | Signal::QUIT => "press",
+        _ => "send it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::id::{Rank, Std};
+    use rlaunch_core::os_bytes::OsBytes;
+    use rlaunch_core::spec::Tier;
+    use rlaunch_core::status::Status;
+    use rlaunch_core::time::Span;
+
+    #[test]
+    fn sentences() {
+        let said: String = [
+            Sentence::Sent { sig: Signal::INT, kill_in: Span::from_secs(5) },
+            Sentence::Sent { sig: Signal::TERM, kill_in: Span::from_millis(1500) },
+            Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_millis(3900)) },
+            Sentence::Killing { sig: Signal::INT },
+            Sentence::Waiting { cause: Cause::Timeout(Span::from_secs(60)), kill_in: Span::from_secs(4) },
+            Sentence::Waiting {
+                cause: Cause::Rank { rank: Rank::new(2), status: Status::Exited(3) },
+                kill_in: Span::from_secs(4),
+            },
+            Sentence::Leaving { sig: Signal::INT },
+            Sentence::Unwritten { sig: Signal::HUP, patience: Span::from_secs(2) },
+            Sentence::ReaderClosed(Std::Out),
+            Sentence::SinkFailed { std: Std::Out, errno: 28 },
+            Sentence::LinesBroken(1),
+            Sentence::OutputLost(2048),
+            Sentence::GoesOn { rank: Rank::new(2), status: Status::Exited(3) },
+            Sentence::Tier { tier: Tier::T3, note: OsBytes::from("no right to unshare") },
+        ]
+        .iter()
+        .filter_map(|sentence| say(sentence, Tone::Normal, false))
+        .collect();
+        assert_eq!(
+            said,
+            "rlaunch: Ctrl-C: sent SIGINT, SIGKILL in 5s; press again to kill now\n\
+             rlaunch: got SIGTERM: sent SIGTERM, SIGKILL in 1.5s; send it again to kill now\n\
+             rlaunch: Ctrl-C: the job is ending already, SIGKILL in 3.9s; press again to kill now\n\
+             rlaunch: Ctrl-C: sent SIGKILL; press again to leave at once\n\
+             rlaunch: --timeout 60s ran out, waiting for ranks to end; sent SIGTERM, SIGKILL in 4s\n\
+             rlaunch: rank 2 failed (exit 3), waiting for the others to end; sent SIGTERM, SIGKILL in 4s\n\
+             rlaunch: Ctrl-C: leaving now; the guardian ends what is left\n\
+             rlaunch: got SIGHUP: all ranks have ended; output that nobody takes within 2s is dropped\n\
+             rlaunch: nobody reads stdout any more; the job ends\n\
+             rlaunch: cannot write to stdout: no space left on device; the job goes on without it\n\
+             rlaunch: 1 line was broken because another rank waited\n\
+             rlaunch: 2 KiB of output could not be written\n\
+             rlaunch: rank 2 failed: exit 3; the others go on (--on-failure continue)\n\
+             rlaunch: containment t3: no right to unshare\n"
+        );
+    }
+
+    #[test]
+    fn quiet_leaves_notes_out() {
+        assert_eq!(say(&Sentence::LinesBroken(1), Tone::Quiet, true), None);
+        assert!(say(&Sentence::ReaderClosed(Std::Err), Tone::Quiet, true).is_some());
+    }
+}

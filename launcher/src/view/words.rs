@@ -1,0 +1,145 @@
+//! Small phrases that sentences and reports share.
+
+use rlaunch_core::id::{Rank, Std};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::spec::Tier;
+use rlaunch_core::time::Span;
+use std::fmt::Write;
+
+/// Longest command that is shown in full.
+const COMMAND: usize = 300;
+/// Most ranges of ranks that are listed.
+const RANGES: usize = 12;
+
+/// `rank 3`, `ranks 0,1,3`, `ranks 0-63`.
+pub(crate) fn ranks(ranks: &[Rank]) -> String {
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", folded(ranks))
+}
+
+/// Ascending ranks with their runs folded; two neighbours stay two.
+fn folded(ranks: &[Rank]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks.iter().map(|rank| rank.get()) {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let mut text = String::new();
+    for (first, last) in runs.iter().take(RANGES) {
+        let comma = if text.is_empty() { "" } else { "," };
+        let _infallible = match last - first {
+            0 => write!(text, "{comma}{first}"),
+            1 => write!(text, "{comma}{first},{last}"),
+            _ => write!(text, "{comma}{first}-{last}"),
+        };
+    }
+    let rest: u32 = runs.iter().skip(RANGES).map(|(first, last)| last - first + 1).sum();
+    if rest > 0 {
+        let _infallible = write!(text, " and {rest} more");
+    }
+    text
+}
+
+/// A command as one could type it, cut where it becomes unreadable.
+pub(crate) fn command(argv: &[OsBytes]) -> String {
+    let mut text = String::new();
+    for arg in argv {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(&quoted(arg));
+        if let Some((cut, _)) = text.char_indices().nth(COMMAND) {
+            text.truncate(cut);
+            text.push('…');
+            break;
+        }
+    }
+    text
+}
+
+/// One argument for a POSIX shell. Bytes that a terminal must not see are shown as escapes, in quotes.
+pub(crate) fn quoted(arg: &OsBytes) -> String {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(b);
+    if !arg.is_empty() && arg.iter().all(plain) {
+        arg.to_string()
+    } else {
+        format!("'{}'", arg.to_string().replace('\'', r"'\''"))
+    }
+}
+
+/// What an errno says, in the words that fit behind a colon.
+pub(crate) fn errno(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    let text = text.strip_suffix(&format!(" (os error {errno})")).unwrap_or(&text);
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+/// `512 MiB`, `1.5 GiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((shift, unit)) = UNITS.iter().find(|(shift, _)| n >> shift > 0) else { return format!("{n} bytes") };
+    let tenths = (u128::from(n) * 10) >> shift;
+    if tenths % 10 == 0 { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
+}
+
+pub(crate) const fn std(std: Std) -> &'static str {
+    match std {
+        Std::In => "stdin",
+        Std::Out => "stdout",
+        Std::Err => "stderr",
+    }
+}
+
+pub(crate) const fn tier(tier: Tier) -> &'static str {
+    match tier {
+        Tier::T1 => "t1",
+        Tier::T3 => "t3",
+    }
+}
+
+/// `4 ranks`, `1 rank`.
+pub(crate) fn count(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `4 lines were`, `1 line was`.
+pub(crate) fn count_was(n: u64, noun: &str) -> String {
+    format!("{} {}", count(n, noun), if n == 1 { "was" } else { "were" })
+}
+
+/// A time that somebody set or waits for: `5s`, not `5.0s`.
+pub(crate) fn wait(span: Span) -> String {
+    let text = span.to_string();
+    text.strip_suffix(".0s").map_or(text.clone(), |whole| format!("{whole}s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_folded() {
+        let show = |list: &[u32]| ranks(&list.iter().copied().map(Rank::new).collect::<Vec<_>>());
+        assert_eq!(show(&[3]), "rank 3");
+        assert_eq!(show(&[0, 1, 3]), "ranks 0,1,3");
+        assert_eq!(show(&[0, 1, 2, 5, 7, 8, 9]), "ranks 0-2,5,7-9");
+        let odd: Vec<u32> = (0..50).map(|n| 2 * n).collect();
+        assert_eq!(show(&odd), "ranks 0,2,4,6,8,10,12,14,16,18,20,22 and 38 more");
+    }
+
+    #[test]
+    fn commands_can_be_typed() {
+        let argv = ["./train", "--name=a b", "it's", ""].map(OsBytes::from);
+        assert_eq!(command(&argv), r"./train '--name=a b' 'it'\''s' ''");
+        assert_eq!(command(&["x".repeat(400).as_str().into()]).chars().count(), COMMAND + 1);
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!([bytes(100), bytes(1 << 29), bytes(3 << 29)], ["100 bytes", "512 MiB", "1.5 GiB"]);
+        assert_eq!(errno(28), "no space left on device");
+    }
+}

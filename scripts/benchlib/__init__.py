@@ -1,0 +1,1 @@
+"""Parts of scripts/bench. Nothing here is imported by rlaunch; Python's standard library is all it needs."""

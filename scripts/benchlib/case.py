@@ -1,0 +1,54 @@
+"""A case: one line of the benchmark's question, asked of several contenders in turn."""
+
+import dataclasses
+from typing import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """A figure that binds. `against` None: the value itself; else the ratio of rlaunch's median to that contender's."""
+
+    limit: float
+    against: str | None = None
+    at_least: bool = False
+    who: str = "rlaunch"
+
+    def met(self, value):
+        """Whether a figure reaches the goal."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    def __str__(self):
+        sign = ">=" if self.at_least else "<="
+        return f"{self.who} {sign} {self.limit:g}" + (f" x {self.against}" if self.against else "")
+
+
+@dataclasses.dataclass
+class Case:
+    """What is measured: each contender's callable takes one sample."""
+
+    name: str
+    unit: str
+    contenders: dict[str, Callable]
+    floor: str | None = None
+    goals: tuple = ()
+    max_rounds: int = 1000
+    """For what is steady or slow: fewer rounds than asked for."""
+    max_sittings: int = 1000
+
+
+@dataclasses.dataclass
+class Bench:
+    """What the rows are given: tools, launchers, sizes."""
+
+    clock: object
+    programs: dict
+    launchers: dict
+    scratch: str
+    quick: bool = False
+    full: bool = False
+    stdin_bytes: int = 1 << 30
+    megabytes_per_rank: int = 25
+
+    def size(self, usual, quick):
+        """A size, smaller when only a quick look is wanted."""
+        return quick if self.quick else usual

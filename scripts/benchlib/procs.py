@@ -1,0 +1,131 @@
+"""Processes as /proc shows them: who descends from a launcher, what it holds in memory. Never asks a rank for its own pid,
+which may be one of another PID namespace."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans():
+    """Makes this process the parent of whatever loses its own below it, so that nothing can escape the clean-up."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _parents():
+    table = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as stat:
+                    table[int(entry)] = int(stat.read().rpartition(b")")[2].split()[1])
+            except OSError:
+                pass  # gone meanwhile
+    return table
+
+
+def descendants(root):
+    """All processes below `root`, itself not included."""
+    parents = _parents()
+    below = {root}
+    grew = True
+    while grew:
+        more = {pid for pid, parent in parents.items() if parent in below and pid not in below}
+        below |= more
+        grew = bool(more)
+    return below - {root}
+
+
+def has_token(pid, token):
+    """Whether the token stands in the process's command line as a word of its own."""
+    try:
+        return token.encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def memory(pid):
+    """Memory of a process in KiB: resident now, highest resident so far, proportional share."""
+    def field(file, name):
+        try:
+            for line in pathlib.Path(f"/proc/{pid}/{file}").read_text().splitlines():
+                if line.startswith(name + ":"):
+                    return int(line.split()[1])
+        except OSError:
+            pass  # gone meanwhile
+        return 0
+
+    return {"rss": field("status", "VmRSS"), "peak": field("status", "VmHWM"), "pss": field("smaps_rollup", "Pss")}
+
+
+def resident(pids):
+    """The sum of what these processes hold now, in KiB: one read each, cheap enough to sample often."""
+    pages = 0
+    for pid in pids:
+        try:
+            pages += int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            pass  # gone meanwhile
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def end_all():
+    """Kills and reaps whatever still descends from this benchmark. All of it is ours: it was started or adopted here."""
+    end = time.monotonic() + 10
+    while (left := descendants(os.getpid())) and time.monotonic() < end:
+        _kill(left)
+        time.sleep(0.005)
+    return not left
+
+
+def _kill(pids):
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+        except (ProcessLookupError, ChildProcessError):
+            pass  # gone, or it has a parent below us that reaps it
+
+
+class Job:
+    """A launcher that keeps running, with ranks that carry `token` in their command line."""
+
+    def __init__(self, command, token, stdout=subprocess.DEVNULL):
+        self.token = token
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.DEVNULL,
+                                        start_new_session=True)
+        self.seen = set()
+
+    def split(self):
+        """(ranks, the launcher's own processes) at this moment."""
+        below = descendants(self.process.pid)
+        ranks = {pid for pid in below if has_token(pid, self.token) and not self.is_launcher(pid)}
+        self.seen |= below
+        return ranks, (below - ranks) | {self.process.pid}
+
+    def is_launcher(self, pid):
+        """A proxy or a forked launcher may carry the ranks' words as well: told apart by its executable."""
+        try:
+            return pathlib.Path(os.readlink(f"/proc/{pid}/exe")).name not in ("idle_rank", "writer")
+        except OSError:
+            return True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Ends the job whatever state it is in. A pid that somebody else uses by now does not descend from here."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            self.seen |= descendants(self.process.pid) | {self.process.pid}
+            alive = self.seen & descendants(os.getpid())
+            if not alive:
+                return
+            self.process.kill()
+            _kill(alive - {self.process.pid})
+            self.process.poll()
+            time.sleep(0.005)

@@ -1,0 +1,60 @@
+"""fail: from the moment something dies until the launcher has exited and every process of the job is gone."""
+
+import signal
+import subprocess
+from functools import partial
+
+from ..case import Case, Goal
+from ..measure import Sample
+from .memory import start_idle
+
+GRACE_MS = 500
+
+
+def _rank(ranks, _launcher):
+    return sorted(ranks)[3]
+
+
+def _launcher(_ranks, launcher):
+    return launcher
+
+
+def _event(bench, launcher, how, ranks):
+    sig, target, words, grace = how
+    job = start_idle(bench, launcher, ranks, *words, grace=grace)
+    if job is None:
+        return Sample(failure="the ranks did not come up")
+    with job:
+        found, own = job.split()
+        if len(found) != ranks:
+            return Sample(failure=f"{len(found)} of {ranks} ranks were found")
+        main = job.process.pid
+        everybody = [main, *sorted(own - {main}), *sorted(found)]
+        limit = bench.size(10, 5)
+        watch = [bench.programs["watch"], str(limit), str(int(sig)), str(target(found, main)), *map(str, everybody)]
+        done = subprocess.run(watch, stdout=subprocess.PIPE, check=False, timeout=limit + 30)
+        if done.returncode:
+            return Sample(failure="the job ended before the event")
+        _out_us, all_us, left = map(int, done.stdout.split())
+        if left:
+            return Sample(failure=f"{left} processes left after {limit} s")
+        return Sample(all_us / 1e3)
+
+
+def cases(bench):
+    """The cases of the row."""
+    ranks = bench.size(64, 16)
+    events = {
+        "a rank exits 3": ((signal.SIGUSR1, _rank, (), False), Goal(8)),
+        "a rank is killed": ((signal.SIGKILL, _rank, (), False), Goal(8)),
+        "Ctrl-C": ((signal.SIGINT, _launcher, (), False), Goal(7)),
+        "Ctrl-C, ranks ignore it, grace 500 ms": ((signal.SIGINT, _launcher, ("stubborn",), True), Goal(GRACE_MS + 20)),
+        "the launcher is killed": ((signal.SIGKILL, _launcher, (), False), Goal(7)),
+    }
+    made = []
+    for title, (how, goal) in events.items():
+        contenders = {
+            name: partial(_event, bench, launcher, how, ranks) for name, launcher in bench.launchers.items()
+        }
+        made.append(Case(f"fail -n {ranks}: {title}", "ms", contenders, goals=(goal,), max_rounds=5))
+    return made

@@ -1,0 +1,84 @@
+"""stdout: megabytes per second from four ranks, raw and labelled, to nowhere and to a file; and whether every line arrived."""
+
+import os
+import subprocess
+import tempfile
+
+from ..case import Case, Goal
+from ..measure import Sample
+
+RANKS = 4
+LINE = 80
+
+
+class Output:
+    """The runs of one writer."""
+
+    def __init__(self, bench, style, write_bytes):
+        self.bench = bench
+        self.lines = bench.size(bench.megabytes_per_rank, 5) * 1_000_000 // LINE
+        self.program = [bench.programs["writer"], str(self.lines), str(write_bytes), style]
+        self.style = style
+
+    def _rate(self, command, target):
+        sample = self.bench.clock.run(command, seconds=120, stdout=target)
+        if sample.value is None:
+            return sample
+        return Sample(RANKS * self.lines * LINE / 1e6 / sample.value)
+
+    def nowhere(self, command):
+        """To /dev/null."""
+        return self._rate(command, "/dev/null")
+
+    def file(self, command, labelled):
+        """To a file in memory, whose every line is looked at afterwards."""
+        descriptor, path = tempfile.mkstemp(dir=self.bench.scratch)
+        os.close(descriptor)
+        try:
+            sample = self._rate(command, path)
+            fault = None if sample.value is None or self.style == "ready" else self.faults(path, labelled)
+            return Sample(sample.value, fault) if fault else sample
+        finally:
+            os.unlink(path)
+
+    def faults(self, path, labelled):
+        """What the checker found wrong, or None."""
+        check = [self.bench.programs["checker"], str(RANKS), str(self.lines), "labelled" if labelled else "plain"]
+        with open(path, "rb") as text:
+            done = subprocess.run(check, stdin=text, stdout=subprocess.PIPE, check=False, timeout=300)
+        if done.returncode == 0:
+            return None
+        _whole, torn, missing, reordered, _bytes = done.stdout.split()
+        return f"{torn.decode()} torn, {missing.decode()} missing, {reordered.decode()} out of order"
+
+    def cat(self):
+        """The same writers through one pipe and `cat`: the least that brings four outputs together."""
+        writers = "".join(f'RANK={rank} "$@" & ' for rank in range(RANKS))
+        return ["sh", "-c", f"{{ {writers}wait; }} | cat", "sh", *self.program]
+
+
+def _case(bench, title, output, to_file, labelled, goals):
+    def take(command):
+        return lambda: output.file(command, labelled) if to_file else output.nowhere(command)
+
+    contenders = {} if labelled else {"cat": take(output.cat())}
+    for name, launcher in bench.launchers.items():
+        contenders[name] = take(launcher.command(RANKS, output.program, label=labelled))
+    return Case(title, "MB/s", contenders, floor=None if labelled else "cat", goals=goals)
+
+
+def cases(bench):
+    """The cases of the row."""
+    lines, ready, odd = Output(bench, "format", 4000), Output(bench, "ready", 4000), Output(bench, "format", 4097)
+
+    def faster(limit):
+        return (Goal(limit, "hydra", at_least=True),)
+
+    return [
+        _case(bench, "stdout raw to /dev/null", lines, False, False, faster(0.95)),
+        _case(bench, "stdout raw to a file", lines, True, False, faster(0.95)),
+        _case(bench, "stdout raw, ready buffers, to /dev/null", ready, False, False, faster(1.2)),
+        _case(bench, "stdout labelled to /dev/null", lines, False, True, faster(3.5)),
+        _case(bench, "stdout labelled to a file", lines, True, True, faster(9)),
+        _case(bench, "stdout labelled, writes of 4097, to a file", odd, True, True, ()),
+    ]

@@ -1,0 +1,204 @@
+# shellcheck shell=bash
+# The steps of scripts/test: sections with their times, packages in the background, the ordinary user. Sourced, not run.
+
+account=rltest
+profile=ci
+scratch=
+limit=900
+made_account=0
+packages=(bsdutils coreutils gcc iproute2 libc6-dev procps python3 python3-torch shellcheck util-linux)
+report=()
+passed=0
+failed=0
+package_job=
+package_log=
+
+# section TITLE COMMAND...: runs it, shows its time, remembers how it ended. The next section runs whatever happened.
+section() {
+    local title=$1 start=$SECONDS verdict=ok code=0
+    shift
+    printf '\n== %s\n' "$title"
+    "$@" || code=$?
+    if [ "$code" = 0 ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        verdict="FAILED (exit $code)"
+    fi
+    report+=("$(printf '%5d s  %-45s %s' $((SECONDS - start)) "$title" "$verdict")")
+    echo "== $title: $verdict, $((SECONDS - start)) s"
+}
+
+# absent TITLE REASON: says what was not run.
+absent() {
+    printf '\n== %s: absent: %s\n' "$1" "$2"
+    report+=("$(printf '%5s    %-45s absent: %s' - "$1" "$2")")
+}
+
+summary() {
+    printf '\n== summary after %d s (seed %s)\n' "$SECONDS" "$RLAUNCH_TEST_SEED"
+    printf '%s\n' "${report[@]}"
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ]
+}
+
+clean_up() {
+    [ -z "$package_job" ] || kill "$package_job" 2>/dev/null || true
+    [ "$made_account" = 0 ] || userdel -r "$account" 2>/dev/null || echo "test: could not remove the account $account" >&2
+    rm -rf "$scratch"
+}
+
+missing_packages() {
+    local name
+    for name in "${packages[@]}"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
+    done
+}
+
+# Packages are fetched while the compiler works; finish_packages waits for them.
+start_packages() {
+    local missing sudo=()
+    if ! command -v apt-get >/dev/null; then
+        package_log="this is no Debian: make sure of what ${packages[*]} bring"
+        return
+    fi
+    mapfile -t missing < <(missing_packages)
+    if [ "${#missing[@]}" = 0 ]; then
+        package_log="all there"
+        return
+    fi
+    [ "$(id -u)" = 0 ] || sudo=(sudo -n)
+    package_log="$scratch/packages.log"
+    echo "installing ${missing[*]} in the background"
+    (
+        export DEBIAN_FRONTEND=noninteractive
+        "${sudo[@]}" apt-get -q update && "${sudo[@]}" apt-get -q -y install --no-install-recommends "${missing[@]}"
+    ) >"$package_log" 2>&1 </dev/null &
+    package_job=$!
+}
+
+finish_packages() {
+    local code=0 missing
+    if [ -z "$package_job" ]; then
+        [ -f "$package_log" ] || echo "$package_log"
+    else
+        wait "$package_job" || code=$?
+        package_job=
+        [ "$code" = 0 ] || tail -n 20 "$package_log"
+    fi
+    if command -v dpkg-query >/dev/null; then
+        mapfile -t missing < <(missing_packages)
+        [ "${#missing[@]}" = 0 ] || {
+            echo "still missing: ${missing[*]} (apt-get install them as root)"
+            return 1
+        }
+    fi
+    return "$code"
+}
+
+# Builds all programs and all tests, and copies what another user must be able to read beside each other.
+build() {
+    local artifacts="$scratch/artifacts.json" name path
+    cargo build --workspace --profile "$profile" --message-format json-render-diagnostics >"$artifacts" || return
+    cargo test --workspace --profile "$profile" --no-run --message-format json-render-diagnostics >>"$artifacts" || return
+    mkdir -p "$scratch/bin"
+    # A program ends in its bare name, a test in its name and a hash.
+    grep -o '"executable":"[^"]*"' "$artifacts" | cut -d'"' -f4 | sort -u | while read -r path; do
+        name=${path##*/}
+        case "$name" in
+        it-*) cp "$path" "$scratch/bin/it" ;;
+        *-????????????????) ;;
+        *) cp "$path" "$scratch/bin/$name" ;;
+        esac
+    done
+    for name in tests examples docs; do
+        [ ! -d "$name" ] || cp -r "$name" "$scratch/"
+    done
+    chmod -R a+rX "$scratch"
+    ls -l "$scratch/bin"
+    [ -x "$scratch/bin/rlaunch" ]
+}
+
+check_scripts() {
+    local python source
+    shellcheck -x scripts/test scripts/testlib.sh scripts/try .ci/run || return
+    for python in scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py; do
+        python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
+    done
+    for source in scripts/bench.d/*.c; do
+        cc -O2 -Wall -Wextra -Werror -fsyntax-only "$source" || return
+    done
+    echo "scripts are well formed"
+}
+
+# The tests of the parts, and the integration tests as whoever called.
+tests_as_caller() {
+    local tiers=${RLAUNCH_REQUIRE_TIERS-}
+    [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$(id -u)")}
+    RLAUNCH_REQUIRE_TIERS="$tiers" RLAUNCH_TEST_ROOT="$PWD" \
+        timeout --kill-after=30 "$limit" cargo test --workspace --profile "$profile"
+}
+
+# CI must not lose a containment tier unnoticed; an ordinary user has t1 on request only.
+required_tiers() {
+    if [ "$1" = 0 ]; then echo t1,t3; else echo t3; fi
+}
+
+# integration UID RUNNER...: the integration tests under another user; the runner switches to it.
+integration() {
+    local tiers=${RLAUNCH_REQUIRE_TIERS-}
+    [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$1")}
+    shift
+    if [ ! -x "$scratch/bin/it" ]; then
+        echo "there is no test target named it"
+        return 1
+    fi
+    local words=(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 TERM=dumb
+        RLAUNCH_BIN="${RLAUNCH_BIN:-$scratch/bin/rlaunch}" RLAUNCH_TEST_ROOT="$scratch"
+        RLAUNCH_TEST_SEED="$RLAUNCH_TEST_SEED")
+    [ -z "${RLAUNCH_TEST_FULL-}" ] || words+=(RLAUNCH_TEST_FULL=1)
+    [ -z "$tiers" ] || words+=(RLAUNCH_REQUIRE_TIERS="$tiers")
+    [ -z "${CI-}" ] || words+=(CI="$CI")
+    # shellcheck disable=SC2016
+    timeout --kill-after=30 "$limit" "$@" env -i "${words[@]}" sh -c \
+        'HOME=$(getent passwd "$(id -u)" | cut -d: -f6); USER=$(id -un); export HOME USER; cd "$HOME" && umask 022 && exec "$0"' \
+        "$scratch/bin/it"
+}
+
+integration_as_root() {
+    integration 0 sudo -n
+}
+
+integration_as_user() {
+    local code=0 left
+    if ! getent passwd "$account" >/dev/null; then
+        useradd --create-home --shell /bin/sh --groups users "$account" || return
+        made_account=1
+    fi
+    id "$account"
+    integration "$(id -u "$account")" runuser -u "$account" -- || code=$?
+    # Nothing of an account that is used for these tests only may outlive them.
+    left=$(ps -o pid=,args= -u "$account" || true)
+    if [ -n "$left" ]; then
+        printf 'left running by %s:\n%s\n' "$account" "$left"
+        if [ "$made_account" = 1 ]; then
+            awk '{print $1}' <<<"$left" | xargs -r kill -KILL 2>/dev/null || true
+        fi
+        code=1
+    fi
+    return "$code"
+}
+
+deny_all() {
+    cargo deny --version 2>/dev/null || cargo install cargo-deny --locked || return
+    cargo deny check bans licenses sources
+}
+
+# Advisories live in a git repository on the network: where it cannot be reached that is said, not held against the code.
+advisories() {
+    if timeout 120 cargo deny fetch db >/dev/null 2>&1; then
+        section "advisories" cargo deny check --disable-fetch advisories
+    else
+        absent "advisories" "the advisory database cannot be reached"
+    fi
+}
