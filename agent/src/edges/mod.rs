@@ -16,7 +16,7 @@ use ranks::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{NodeAction, NodeEvent, Scope};
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_net::{Body, Closed, Connection, Early};
@@ -135,17 +135,24 @@ impl Edges {
         pump::poll(self, cx);
         examine::settle(self);
         sweep::poll(self, now());
+        self.examine.poll(now());
         self.poll_flush(cx);
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
-        let deadline = earliest(deadline, earliest(self.ranks.flush_deadline(), self.sweep.deadline()));
+        let ours = earliest(self.ranks.flush_deadline(), earliest(self.sweep.deadline(), self.examine.deadline()));
+        let deadline = earliest(deadline, ours);
         self.poll_timer(cx, deadline)
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         let Some(deadline) = deadline else { return Poll::Pending };
-        let at = Instant::now() + Duration::from_nanos(deadline.since(now()).nanos());
+        let left = deadline.since(now());
+        if left == Span::ZERO {
+            // The runtime rounds up to a millisecond: a timer for now would fire late, and for ever.
+            return Poll::Ready(());
+        }
+        let at = Instant::now() + Duration::from_nanos(left.nanos());
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         timer.as_mut().reset(at);
         timer.as_mut().poll(cx)

@@ -6,6 +6,7 @@ use super::pump::Stream;
 use rlaunch_core::id::{ProcId, Std};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{ExecSpec, NodeEvent};
+use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::Mono;
@@ -20,6 +21,8 @@ pub(super) struct Rank {
     pub(super) pidfd: OwnedFd,
     pub(super) streams: [Option<Stream>; 2],
     pub(super) reaped: bool,
+    pub(super) started: Mono,
+    pub(super) base: Arc<AppBase>,
 }
 
 #[derive(Default)]
@@ -30,7 +33,7 @@ pub(super) struct Ranks {
     /// What `Examine` and `Reap` need to know.
     pub(super) errors: BTreeMap<ProcId, rlaunch_core::os_bytes::OsBytes>,
     /// Programs laid out for exec, by the address of their base.
-    apps: Vec<(Arc<rlaunch_core::spec::AppBase>, Arc<PreparedApp>)>,
+    apps: Vec<(Arc<AppBase>, Arc<PreparedApp>)>,
     /// Held partial lines exist; the earliest of their deadlines.
     flush: Option<Mono>,
 }
@@ -147,14 +150,17 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
 fn started(edges: &mut Edges, launched: Launched) {
     let proc = ProcId::new(launched.proc);
     let Some(exec) = edges.ranks.asked.remove(&proc) else { return };
-    let pid = u32::try_from(launched.pid).unwrap_or(0);
-    let streams = [(Std::Out, launched.stdout), (Std::Err, launched.stderr)]
+    let Launched { pid: number, pidfd, stdout, stderr, stdin, at, .. } = launched;
+    let pid = number.cast_unsigned();
+    let streams = [(Std::Out, stdout), (Std::Err, stderr)]
         .map(|(std, fd)| Some(Stream::new(fd, cutter(&exec, std, pid, edges.ground.host()))));
-    if let Some(stdin) = launched.stdin {
+    if let Some(stdin) = stdin {
         edges.stdin.open(stdin);
     }
-    edges.ranks.live.insert(proc, Rank { pid: launched.pid, pidfd: launched.pidfd, streams, reaped: false });
-    edges.events.push_back(NodeEvent::Spawned { proc, pid, at: Mono::from_nanos(launched.at) });
+    let started = Mono::from_nanos(at);
+    edges.ranks.live.insert(proc, Rank { pid: number, pidfd, streams, reaped: false, started, base: exec.base });
+    edges.examine.watch_memory();
+    edges.events.push_back(NodeEvent::Spawned { proc, pid, at: started });
 }
 
 fn cutter(exec: &ExecSpec, std: Std, pid: u32, host: &[u8]) -> Cutter {

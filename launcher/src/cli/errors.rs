@@ -6,6 +6,7 @@ use rlaunch_core::env::ExportError;
 use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::stream::label::PrefixError;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 
@@ -45,6 +46,9 @@ pub(crate) enum CliError {
     /// `-x`.
     #[error("{option} {source}")]
     Export { option: OsBytes, source: ExportError },
+    /// `--prefix`.
+    #[error("{option}: {source}")]
+    Prefix { option: OsBytes, source: PrefixError },
 }
 
 impl CliError {
@@ -100,6 +104,7 @@ impl Hint for CliError {
                 Some("one rlaunch per program\nrlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into())
             }
             Self::Export { source, .. } => source.hint(),
+            Self::Prefix { source, .. } => source.hint(),
         }
     }
 }

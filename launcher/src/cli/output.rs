@@ -6,9 +6,7 @@ use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::StdinPlan;
-
-/// The prefix of `-l`: `0: `.
-const DEFAULT_PREFIX: &[u8] = b"%r: ";
+use rlaunch_core::stream::label::Prefix;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
@@ -110,7 +108,11 @@ impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         match opt {
             Opt::Label => self.label = Some(true),
-            Opt::Prefix => self.prefix = Some(given.value),
+            Opt::Prefix => {
+                let format = Prefix::parse(&given.value);
+                format.map_err(|source| CliError::Prefix { option: given.spelled, source })?;
+                self.prefix = Some(given.value);
+            }
             Opt::Stdin => self.stdin = Some(stdin(&given.spelled, &given.value)?),
             Opt::Events => self.events = Some(events(&given.spelled, &given.value)?),
             Opt::Verbose => {
@@ -142,7 +144,7 @@ impl Args {
     }
 
     pub(super) fn label(&mut self) -> Option<OsBytes> {
-        self.prefix.take().or_else(|| (self.label == Some(true)).then(|| OsBytes::from(DEFAULT_PREFIX)))
+        self.prefix.take().or_else(|| (self.label == Some(true)).then(|| OsBytes::from(Prefix::DEFAULT)))
     }
 
     pub(super) fn stdin(&self) -> StdinPlan {

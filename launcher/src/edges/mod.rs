@@ -172,7 +172,12 @@ impl Edges {
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         let Some(deadline) = deadline else { return Poll::Pending };
-        let at = Instant::now() + Duration::from_nanos(deadline.since(now()).nanos());
+        let left = deadline.since(now());
+        if left == Span::ZERO {
+            // The runtime rounds up to a millisecond: a timer for now would fire late, and for ever.
+            return Poll::Ready(());
+        }
+        let at = Instant::now() + Duration::from_nanos(left.nanos());
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         timer.as_mut().reset(at);
         timer.as_mut().poll(cx)

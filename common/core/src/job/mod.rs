@@ -143,6 +143,7 @@ impl Parts<'_> {
             ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, proc, facts),
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
+            ToRoot::Draining => self.procs.draining(cx),
             ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
         }
     }

@@ -96,6 +96,12 @@ impl Procs {
         }
     }
 
+    /// No rank is waited for any more, also none that was never started or cannot be killed: only output is.
+    pub(super) fn draining(&mut self, cx: &mut Cx<'_>) {
+        self.counted(cx);
+        cx.tell(Notice::AllOver);
+    }
+
     /// Marks a rank as over; `false` if it was, or is none.
     fn is_over_now(&mut self, proc: ProcId) -> bool {
         match self.states.get_mut(proc.index()) {

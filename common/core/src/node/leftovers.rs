@@ -184,6 +184,8 @@ impl Leftovers {
         if let State::Sweeping(sweep) = &mut self.state {
             self.state = State::Closing(core::mem::take(&mut sweep.count));
             if self.census.open && !self.mute {
+                // The launcher must not take a reader that is slow for an agent that is stuck.
+                cx.act(NodeAction::ToRoot(ToRoot::Draining));
                 cx.tell(Notice::CloseStreams);
             }
             self.finish(cx);

@@ -319,7 +319,7 @@ fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
     assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [group(0, TERM)]);
     rig.exited(0, by(TERM));
     assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, SWEEP]);
-    assert_eq!(rig.left(0), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
 }
 
@@ -428,7 +428,7 @@ fn after_success_descendants_may_go_on_writing_for_a_while() {
     assert_eq!(rig.node.poll_timeout(), Some(at(3000)));
     assert_eq!(rig.wait(1999), []);
     assert_eq!(rig.wait(1), [SWEEP]);
-    assert_eq!(rig.left(0), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
 
     let mut rig = Rig::running(1);
@@ -474,7 +474,7 @@ fn what_the_kernel_cannot_kill_is_named_and_not_waited_for() {
     assert_eq!(rig.left(1), []);
     rig.wait(1990);
     assert_eq!(rig.left(1), []);
-    assert_eq!(rig.wait(10), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.wait(10), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
 }
 
@@ -485,7 +485,7 @@ fn a_rank_that_cannot_be_killed_does_not_keep_the_job() {
     assert_eq!(rig.left(1), []);
     rig.wait(1999);
     rig.left(1);
-    assert_eq!(rig.wait(1), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.wait(1), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
 }
 
@@ -496,7 +496,7 @@ fn a_count_before_the_last_rank_was_reaped_settles_nothing() {
     assert_eq!(rig.left(0), []);
     rig.exited(0, by(KILL));
     assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, SWEEP], "at once, without the pause");
-    assert_eq!(rig.left(0), [CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
 }
 
 #[test]

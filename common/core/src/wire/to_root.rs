@@ -48,6 +48,9 @@ pub enum ToRoot {
     InitLost,
     /// The guardian is gone; the agent ends the job.
     GuardianLost,
+    /// No rank is left to wait for: each has ended, was never started, or cannot be killed. What is still passed on is output,
+    /// for as long as it takes. Not said where nothing is.
+    Draining,
     /// Everything has ended and every stream is drained. The last message.
     Done {
         /// Processes that still exist: counted, never assumed.

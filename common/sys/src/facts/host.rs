@@ -45,3 +45,9 @@ mod tests {
         assert_eq!(cpus(), list.trim().split(',').map(count).sum::<u32>());
     }
 }
+
+/// The user and group that we, and so the ranks, run as.
+#[must_use]
+pub fn user() -> (u32, u32) {
+    (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw())
+}

@@ -103,6 +103,24 @@ fn an_agent_that_does_not_answer_the_end_is_left_to_the_guardian() {
 }
 
 #[test]
+fn an_agent_that_only_has_output_to_pass_on_is_not_stuck() {
+    // One rank never started, or cannot be killed: nobody will hear of its end.
+    let mut s = Script::new(&spec(2));
+    s.hello().exits(0, exit(3), (0, 0)).hears(ToRoot::Draining).wait(60_000);
+    assert_eq!((s.drains, s.abandoned), (0, false), "a failure's last words wait for a slow reader");
+    assert_eq!(s.report().left, Some(0));
+    assert_eq!(s.finished, Some(Ending::Code(3)));
+
+    let mut s = Script::new(&spec(2));
+    s.hello().signal(Signal::INT).hears(ToRoot::Draining).wait(2000);
+    assert!(s.abandoned, "who was told to end does not");
+
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::Draining).report();
+    assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::AgentEarly });
+}
+
+#[test]
 fn the_edge_may_end_after_done() {
     let mut s = Script::running(&spec(1));
     s.exits(0, exit(0), (0, 0)).done();

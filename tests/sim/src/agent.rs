@@ -1,0 +1,449 @@
+//! The agent: drives the node machine and answers its actions as the real edges would, after a while.
+
+use crate::kernel::Init;
+use crate::link;
+use crate::plan::{MS, Sight};
+use crate::world::{Ev, World};
+use rlaunch_core::id::{ProcId, StreamId};
+use rlaunch_core::machine::Machine;
+use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::Tier;
+use rlaunch_core::status::Status;
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::frame::Lane;
+use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_root::{Facts, SpawnError, SpawnStep, ToRoot, Usage};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the agent learns of.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    Event(NodeEvent),
+    /// The end of a rank, and its true time.
+    Ended {
+        proc: ProcId,
+        status: Status,
+        died: u64,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Agent {
+    node: Node,
+    /// It is gone; its exit code, if it ended by itself.
+    over: Option<Option<u8>>,
+    inbox: Vec<Arrival>,
+    wakes: bool,
+    last_wake: u64,
+    spawn_free: u64,
+    in_flight: u32,
+    spawned: BTreeSet<ProcId>,
+    reaped: BTreeSet<ProcId>,
+    examined: BTreeSet<ProcId>,
+    /// Those whose answer is still to come.
+    looking: BTreeSet<ProcId>,
+    /// Ranks that the machine knows to run, and when they were started.
+    running: BTreeMap<ProcId, Mono>,
+    ended: BTreeSet<ProcId>,
+    /// Those that were asked to end.
+    asked: BTreeSet<ProcId>,
+    /// The machine knows that the end has begun, and did before this burst.
+    ending: bool,
+    was_ending: bool,
+    /// … and not because a start failed: then it is for the launcher to say so.
+    must_ask: bool,
+    sweeping: bool,
+    edge_lost: bool,
+    /// The machine knows that nobody hears it.
+    mute: bool,
+    /// What it said was left.
+    done: Option<u32>,
+    granted: u64,
+    used: u64,
+    /// Those that have not ended.
+    streams: BTreeMap<(ProcId, usize), Stream>,
+}
+
+#[derive(Default)]
+struct Stream {
+    buffered: u64,
+    total: u64,
+    closing: bool,
+}
+
+impl Agent {
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    pub(crate) fn exit_code(&self) -> Option<u8> {
+        self.over.flatten()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        if self.is_over() { None } else { self.node.poll_timeout() }
+    }
+}
+
+impl World {
+    pub(crate) fn frame_at_agent(&mut self, frame: &[u8]) {
+        let Some((header, body)) = self.open(frame) else { return };
+        match header.lane {
+            Lane::Control => {
+                if let Some(message) = self.decode::<ToNode>(body) {
+                    self.arrive(Arrival::Event(NodeEvent::FromRoot(message)));
+                }
+            }
+            Lane::Credit => {
+                let up_to = body.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                self.agent.granted = self.agent.granted.max(up_to);
+                self.pump(None);
+            }
+            Lane::Store | Lane::Data | Lane::Beat => self.fail(format!("a {:?} frame to the agent", header.lane)),
+        }
+    }
+
+    pub(crate) fn agent_edge_ends(&mut self) {
+        self.agent.edge_lost = true;
+        self.arrive(Arrival::Event(NodeEvent::EdgeLost));
+        self.pump(None);
+    }
+
+    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+        if self.agent.is_over() {
+            return;
+        }
+        self.agent.inbox.push(arrival);
+        if !self.agent.wakes {
+            self.agent.wakes = true;
+            if self.plan.sight == Sight::Exact {
+                self.at(self.now, Ev::Wake);
+            } else {
+                self.soon(Ev::Wake);
+            }
+        }
+    }
+
+    /// A burst: everything that was learned since the last time.
+    pub(crate) fn wake(&mut self) {
+        self.agent.wakes = false;
+        let inbox = std::mem::take(&mut self.agent.inbox);
+        if self.agent.is_over() {
+            return;
+        }
+        let early = self.agent.deadline().is_none_or(|at| at > self.mono());
+        if early && self.rng.chance(10) {
+            self.agent.node.handle_timeout(self.mono());
+            let idle = self.agent.node.poll_action().is_none();
+            self.check(idle, || "the node acts on a time-out that is not due".to_owned());
+        }
+        self.agent.was_ending = self.agent.ending;
+        for arrival in inbox {
+            let event = self.event_of(arrival);
+            self.note("> node", || format!("{event:?}"));
+            self.learns(&event);
+            self.agent.node.handle(Mono::from_nanos(self.now), event);
+        }
+        self.agent.last_wake = self.now;
+        self.drain_node();
+    }
+
+    /// What the machine is about to know.
+    fn learns(&mut self, event: &NodeEvent) {
+        let agent = &mut self.agent;
+        match event {
+            NodeEvent::FromRoot(ToNode::End { .. } | ToNode::Kill) | NodeEvent::InitLost | NodeEvent::GuardianLost => {
+                (agent.ending, agent.must_ask) = (true, true)
+            }
+            NodeEvent::SpawnFailed { .. } => agent.ending = true,
+            NodeEvent::EdgeLost | NodeEvent::Signal(_) => {
+                (agent.ending, agent.must_ask, agent.mute) = (true, true, true);
+            }
+            NodeEvent::Spawned { proc, at, .. } => {
+                if !agent.ended.contains(proc) {
+                    agent.running.insert(*proc, *at);
+                }
+            }
+            NodeEvent::Exited { proc, .. } => {
+                agent.running.remove(proc);
+                // Maybe before it is known to have started.
+                agent.ended.insert(*proc);
+            }
+            NodeEvent::Examined { proc, .. } => {
+                agent.looking.remove(proc);
+            }
+            NodeEvent::FromRoot(_)
+            | NodeEvent::Grounded(_)
+            | NodeEvent::Refused(_)
+            | NodeEvent::StreamEnd { .. }
+            | NodeEvent::Left { .. } => {}
+        }
+    }
+
+    fn event_of(&self, arrival: Arrival) -> NodeEvent {
+        match arrival {
+            Arrival::Event(event) => event,
+            Arrival::Ended { proc, status, died } => {
+                let started = self.agent.running.get(&proc).map_or(0, |at| at.nanos());
+                let (at, alive_at) = match self.plan.sight {
+                    Sight::Exact => (died, died),
+                    Sight::Bursts => (self.now, self.agent.last_wake),
+                    Sight::Poor => (self.now, started),
+                };
+                let (at, alive_at) = (Mono::from_nanos(at), Mono::from_nanos(alive_at));
+                NodeEvent::Exited { proc, status, at, alive_at, usage: Usage::default() }
+            }
+        }
+    }
+
+    pub(crate) fn node_timeout(&mut self) {
+        self.note("> node", || "time-out".to_owned());
+        self.agent.node.handle_timeout(self.mono());
+        self.drain_node();
+    }
+
+    fn drain_node(&mut self) {
+        while let Some(action) = self.agent.node.poll_action() {
+            self.note("< node", || brief(&action));
+            let over = self.agent.is_over();
+            self.check(!over, || format!("after Finish: {action:?}"));
+            self.perform(action);
+        }
+        let unasked = self.agent.running.keys().find(|proc| !self.agent.asked.contains(proc)).copied();
+        if let Some(proc) = unasked.filter(|_| self.agent.must_ask) {
+            self.fail(format!("{proc} runs on and was not asked to end"));
+        }
+    }
+
+    fn perform(&mut self, action: NodeAction) {
+        match action {
+            NodeAction::Ground(_) => self.ground(),
+            NodeAction::Spawn { proc, exec } => {
+                let new = self.agent.spawned.insert(proc) && exec.delta.proc == proc;
+                self.check(new, || format!("{proc} is started twice"));
+                let late = self.agent.was_ending;
+                self.check(!late, || format!("{proc} is started after the end began"));
+                self.agent.in_flight += 1;
+                let bounded = self.agent.in_flight <= 256;
+                self.check(bounded, || "the spawn port overflows".to_owned());
+                let (low, high) = self.plan.local;
+                self.agent.spawn_free = self.now.max(self.agent.spawn_free) + self.rng.micros(low, high);
+                self.at(self.agent.spawn_free, Ev::Starts(proc));
+            }
+            NodeAction::Signal { proc, sig, scope: _ } => {
+                let unreaped = self.kernel.is_unreaped(proc);
+                self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
+                if sig != Signal::USR1 && sig != Signal::USR2 {
+                    self.kernel.ended_by_us.get_or_insert(self.now);
+                    self.agent.asked.insert(proc);
+                }
+                self.signal_group(proc, sig);
+            }
+            NodeAction::Examine { proc, status, depth: _ } => {
+                let zombie = self.kernel.is_zombie(proc) && self.agent.examined.insert(proc);
+                self.agent.looking.insert(proc);
+                self.check(zombie && !status.is_success(), || format!("{proc} cannot be examined"));
+                let error_file = self.plan.ranks[proc.index()].error_file.then(|| OsBytes::from("{}"));
+                let facts = Facts { error_file, ..Facts::default() };
+                self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Examined { proc, facts })));
+            }
+            NodeAction::Reap { proc } => {
+                let looked = !self.agent.looking.contains(&proc);
+                let once = looked && self.kernel.is_zombie(proc) && self.agent.reaped.insert(proc);
+                self.check(once, || format!("{proc} cannot be reaped"));
+                self.kernel.reap(proc);
+            }
+            NodeAction::CloseStreams { proc } => self.soon(Ev::Closes(proc)),
+            NodeAction::Sweep { kill: _ } => {
+                let one = !std::mem::replace(&mut self.agent.sweeping, true);
+                self.check(one, || "a second sweep at once".to_owned());
+                self.soon(Ev::Sweeps);
+            }
+            NodeAction::ToRoot(message) => self.say(&message),
+            NodeAction::Finish(code) => self.agent_finishes(code),
+        }
+    }
+
+    fn ground(&mut self) {
+        let event = match self.plan.refusal.clone() {
+            Some(refusal) => NodeEvent::Refused(refusal),
+            None => {
+                let t1 = self.plan.tier == Tier::T1;
+                self.kernel.init = if t1 { Init::Alive } else { Init::Absent };
+                NodeEvent::Grounded(Ground {
+                    tier: self.plan.tier,
+                    note: OsBytes::default(),
+                    master_port: 20000,
+                    port_reserved: true,
+                    agent: 1,
+                    init: t1.then_some(2),
+                    cpus: 4,
+                    error_dir: "/tmp".into(),
+                })
+            }
+        };
+        self.soon(Ev::Arrives(Arrival::Event(event)));
+    }
+
+    fn say(&mut self, message: &ToRoot) {
+        let (mute, done) = (self.agent.mute, self.agent.done);
+        self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
+        let true_loss = match message {
+            ToRoot::InitLost => self.kernel.init_was_killed,
+            ToRoot::GuardianLost => self.guardian.was_killed(),
+            _ => true,
+        };
+        self.check(true_loss, || format!("{message:?}, but it is not"));
+        if let ToRoot::Done { left, .. } = message {
+            self.agent.done = Some(*left);
+        }
+        if !self.agent.edge_lost {
+            self.send_to_launcher(link::message(message));
+        }
+    }
+
+    /// The spawn thread's turn.
+    pub(crate) fn starts(&mut self, proc: ProcId) {
+        if self.agent.is_over() {
+            return;
+        }
+        let failed = match self.plan.no_start {
+            Some((rank, step)) if rank == proc.get() => Some((step, 2)),
+            _ if self.kernel.init == Init::Dead => Some((SpawnStep::Clone, 12)),
+            _ => None,
+        };
+        let event = match failed {
+            Some((step, errno)) => {
+                let error = SpawnError { step, errno, path: "rank".into() };
+                NodeEvent::SpawnFailed { proc, error }
+            }
+            None => {
+                let pid = self.fork_rank(proc);
+                self.note("process", || format!("{pid} is rank {proc}"));
+                for which in [0, 1] {
+                    self.agent.streams.insert((proc, which), Stream::default());
+                }
+                NodeEvent::Spawned { proc, pid, at: self.mono() }
+            }
+        };
+        self.agent.in_flight -= 1;
+        self.soon(Ev::Arrives(Arrival::Event(event)));
+    }
+
+    pub(crate) fn sweeps(&mut self) {
+        if !self.agent.is_over() {
+            self.init_dies();
+            self.kill_everything();
+            self.soon(Ev::Counts);
+        }
+    }
+
+    pub(crate) fn counts(&mut self) {
+        self.agent.sweeping = false;
+        let count = u32::try_from(self.kernel.alive_count()).unwrap_or(u32::MAX);
+        let named = self.kernel.named();
+        self.arrive(Arrival::Event(NodeEvent::Left { count, named }));
+    }
+
+    pub(crate) fn closes(&mut self, proc: ProcId) {
+        for which in [0, 1] {
+            if let Some(stream) = self.agent.streams.get_mut(&(proc, which)) {
+                stream.closing = true;
+            }
+        }
+        self.pump(Some(proc));
+    }
+
+    pub(crate) fn written(&mut self, owner: ProcId, bytes: u64) {
+        if let Some(stream) = self.agent.streams.get_mut(&(owner, 0)) {
+            stream.buffered += bytes;
+            self.pump(Some(owner));
+        }
+    }
+
+    /// Moves bytes as far as the credit goes, and sees which streams have ended.
+    pub(crate) fn pump(&mut self, whose: Option<ProcId>) {
+        if self.agent.is_over() {
+            return;
+        }
+        let from = whose.unwrap_or(ProcId::new(0));
+        let to = whose.unwrap_or(ProcId::new(u32::MAX));
+        let streams = self.agent.streams.range((from, 0)..=(to, 1)).map(|(id, _)| *id);
+        for (proc, which) in streams.collect::<Vec<_>>() {
+            let held = self.kernel.held(proc, which);
+            let id = StreamId::of(proc, Self::std(which)).get();
+            let mut frames = vec![];
+            let Some(stream) = self.agent.streams.get_mut(&(proc, which)) else { continue };
+            if self.agent.edge_lost {
+                stream.buffered = 0;
+            }
+            while stream.buffered > 0 && self.agent.used < self.agent.granted {
+                let bytes = stream.buffered.min(self.agent.granted - self.agent.used).min(8192);
+                stream.buffered -= bytes;
+                stream.total += bytes;
+                self.agent.used += bytes;
+                frames.push(link::bytes(id, usize::try_from(bytes).unwrap_or(0), false));
+            }
+            let (total, std) = (stream.total, Self::std(which));
+            let ends = stream.buffered == 0 && (stream.closing || !held);
+            if ends && !self.agent.edge_lost {
+                frames.push(link::bytes(id, 0, true));
+            }
+            frames.into_iter().for_each(|frame| self.send_to_launcher(frame));
+            if ends {
+                self.agent.streams.remove(&(proc, which));
+                self.arrive(Arrival::Event(NodeEvent::StreamEnd { proc, which: std, total }));
+            }
+        }
+    }
+
+    fn agent_finishes(&mut self, code: u8) {
+        if code == 0 {
+            let clean = self.agent.done == Some(0) && self.kernel.alive_count() == 0 && self.kernel.unreaped() == 0;
+            self.check(clean, || "a clean end that is not clean".to_owned());
+            let ended = self.agent.streams.is_empty();
+            self.check(ended, || "a stream is still open".to_owned());
+        }
+        let answered = self.agent.examined.is_subset(&self.agent.reaped) || code != 0;
+        self.check(answered, || "an examination was for nothing".to_owned());
+        self.agent_is_gone(Some(code));
+    }
+
+    fn agent_is_gone(&mut self, code: Option<u8>) {
+        self.agent.over = Some(code);
+        self.close_to_launcher();
+        self.parent_of_init_is_gone();
+        self.soon(Ev::GuardianWakes);
+        // Nothing may come of what it hears later.
+        self.agent.node.handle(self.mono(), NodeEvent::EdgeLost);
+        self.agent.node.handle_timeout(Mono::from_nanos(self.now + 100_000 * MS));
+        if code.is_some() {
+            let silent = self.agent.node.poll_action().is_none() && self.agent.node.poll_timeout().is_none();
+            self.check(silent, || "the node goes on after Finish".to_owned());
+        }
+    }
+
+    pub(crate) fn agent_killed(&mut self) {
+        if !self.agent.is_over() {
+            if self.rng.chance(50) {
+                // What it had not written yet is lost.
+                let from = self.now.saturating_sub(MS / 10);
+                self.cancel(|ev| matches!(ev, Ev::AtLauncher(sent, _) if *sent > from));
+            }
+            self.agent_is_gone(None);
+        }
+    }
+
+    pub(crate) fn agent_asked(&mut self) {
+        self.arrive(Arrival::Event(NodeEvent::Signal(Signal::TERM)));
+    }
+}
+
+fn brief(action: &NodeAction) -> String {
+    match action {
+        NodeAction::Spawn { proc, .. } => format!("Spawn {proc}"),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,209 @@
+//! What a job must have said at its end, told from what was done to it: an account of the rules that is not the machine's.
+
+use crate::plan::{MS, Sight};
+use crate::world::World;
+use rlaunch_core::events::Cause;
+use rlaunch_core::exit::{self, Ending};
+use rlaunch_core::id::{ProcId, Rank};
+use rlaunch_core::job::{GuardianEnd, JobEvent};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::{JobSpec, OnFailure};
+use rlaunch_core::status::Status;
+use rlaunch_core::time::{HostTime, Mono, Span};
+use rlaunch_core::wire::to_root::{Exited, ToRoot};
+use std::collections::BTreeSet;
+
+/// What the launcher heard, as far as it decides how rlaunch ends.
+pub(crate) struct Oracle {
+    on_failure: OnFailure,
+    timeout: Option<Mono>,
+    world_size: usize,
+    over: BTreeSet<ProcId>,
+    failures: Vec<Exited>,
+    /// What began the ending, and when.
+    first: Option<(Expected, Mono)>,
+    counted: bool,
+    signals: u32,
+    /// Passed on while the job went on.
+    forwarded: BTreeSet<Signal>,
+    /// Ranks that wrote down why they failed.
+    explained: BTreeSet<ProcId>,
+    grace: Span,
+    ending: Option<Ending>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    Rank,
+    Ending(Ending),
+}
+
+impl Oracle {
+    pub(crate) fn new(spec: &JobSpec) -> Self {
+        Self {
+            on_failure: spec.on_failure,
+            timeout: spec.timeout.map(|span| Mono::from_nanos(0) + span),
+            world_size: Rank::new(spec.world_size()).index(),
+            over: BTreeSet::new(),
+            failures: vec![],
+            first: None,
+            counted: false,
+            signals: 0,
+            forwarded: BTreeSet::new(),
+            explained: BTreeSet::new(),
+            grace: spec.grace,
+            ending: None,
+        }
+    }
+
+    pub(crate) fn time_passes(&mut self, now: Mono) {
+        if self.timeout.is_some_and(|at| at <= now) {
+            self.begins(now, Expected::Ending(Ending::Code(exit::TIMEOUT)));
+        }
+    }
+
+    fn begins(&mut self, now: Mono, why: Expected) {
+        self.first.get_or_insert((why, now));
+    }
+
+    pub(crate) fn hears(&mut self, now: Mono, event: &JobEvent) {
+        let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
+        match event {
+            JobEvent::Message { msg, .. } => self.hears_message(now, msg),
+            JobEvent::EdgeClosed { .. } if !self.counted => self.begins(now, lost),
+            JobEvent::GuardianEnded { end: GuardianEnd::Record { .. }, .. } if !self.counted => {
+                self.counted = true;
+                self.begins(now, lost);
+            }
+            JobEvent::Signal(sig) if ![Signal::USR1, Signal::USR2].contains(sig) => {
+                self.signals += 1;
+                self.begins(now, Expected::Ending(Ending::Signal(*sig)));
+            }
+            JobEvent::ReaderClosed(_) => self.begins(now, Expected::Ending(Ending::Signal(Signal::PIPE))),
+            JobEvent::Signal(sig) => {
+                self.forwarded.insert(*sig);
+            }
+            JobEvent::EdgeClosed { .. }
+            | JobEvent::GuardianEnded { .. }
+            | JobEvent::StreamEnd { .. }
+            | JobEvent::SinkFailed { .. }
+            | JobEvent::OutputDrained { .. } => {}
+        }
+    }
+
+    fn hears_message(&mut self, now: Mono, message: &ToRoot) {
+        let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
+        match message {
+            ToRoot::Refused(_) | ToRoot::InitLost | ToRoot::GuardianLost => self.begins(now, lost),
+            ToRoot::SpawnFailed { proc, error } => {
+                self.over.insert(*proc);
+                self.begins(now, Expected::Ending(Ending::Code(error.exit_code())));
+            }
+            ToRoot::Exited(exited) => {
+                self.over.insert(exited.proc);
+                let before = self.first.is_none_or(|(_, began)| exited.at < began.host_time());
+                if !exited.status.is_success() && before {
+                    self.failures.push(*exited);
+                    if self.on_failure == OnFailure::Kill {
+                        self.begins(now, Expected::Rank);
+                    }
+                }
+            }
+            ToRoot::Done { .. } => {
+                if self.over.len() < self.world_size {
+                    self.begins(now, lost);
+                }
+                self.counted = true;
+            }
+            ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
+            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } => {}
+            ToRoot::Postmortem { proc, facts } => {
+                if facts.error_file.is_some() {
+                    self.explained.insert(*proc);
+                }
+            }
+        }
+    }
+
+    /// How much the failure of a rank explains: less is more.
+    fn weight(&self, failure: &Exited) -> u8 {
+        match failure.status {
+            Status::Signaled { sig, .. } if !self.forwarded.contains(&sig) => 0,
+            _ if self.explained.contains(&failure.proc) => 1,
+            _ => 2,
+        }
+    }
+
+    fn expected(&self) -> Expected {
+        match self.first {
+            Some((expected, _)) => expected,
+            None if self.failures.is_empty() => Expected::Ending(Ending::Code(0)),
+            None => Expected::Rank,
+        }
+    }
+}
+
+impl World {
+    /// The last record of the event log.
+    pub(crate) fn check_end(&mut self, cause: &Cause, exit: Ending, left: Option<u32>) {
+        let expected = self.launcher.oracle.expected();
+        let once = self.launcher.oracle.ending.replace(exit).is_none();
+        self.check(once, || "a second end".to_owned());
+        match (expected, cause) {
+            (Expected::Rank, Cause::Rank { rank, status }) => self.check_first(*rank, *status, exit),
+            (Expected::Ending(expected), _) => {
+                self.check(expected == exit, || format!("{expected:?} was the first cause, not {cause:?}"));
+                let shown = cause.exit();
+                self.check(shown == exit, || format!("{cause:?} gives {shown:?}, not {exit:?}"));
+            }
+            (Expected::Rank, _) => self.fail(format!("a rank failed first, but the report says {cause:?}")),
+        }
+        let alive = self.kernel.alive_count();
+        match left {
+            Some(left) => {
+                let left = usize::try_from(left).unwrap_or(0);
+                self.check(alive <= left, || format!("{left} are said to be left, but there are {alive}"));
+            }
+            None => {
+                let may = self.launcher.oracle.signals > 2 || self.guardian.was_killed();
+                self.check(may, || "nobody counted what is left".to_owned());
+            }
+        }
+    }
+
+    /// The rank that is named must have failed by itself, nobody certainly before it, and explain most.
+    fn check_first(&mut self, rank: Rank, status: Status, exit: Ending) {
+        let oracle = &self.launcher.oracle;
+        let first_seen = oracle.failures.iter().map(|failure| failure.at).min().unwrap_or(HostTime(0));
+        let maybe_first = |failure: &&Exited| failure.at == first_seen || failure.alive_at < first_seen;
+        let best = oracle.failures.iter().filter(maybe_first).map(|failure| oracle.weight(failure)).min();
+        let named = oracle.failures.iter().filter(maybe_first).find(|failure| failure.proc.get() == rank.get());
+        let right = named.is_some_and(|named| named.status == status && Some(oracle.weight(named)) == best);
+        let code = Ending::Code(status.exit_code());
+        self.check(right && code == exit, || format!("rank {rank} ({status}) is not the first cause"));
+        let limit = self.kernel.ended_by_us.unwrap_or(u64::MAX);
+        let died = self.kernel.failed_before(u64::MAX).into_iter().find(|(_, proc)| proc.get() == rank.get());
+        let time = died.map_or(u64::MAX, |(time, _)| time);
+        self.check(time <= limit, || format!("rank {rank} ({status}) did not fail by itself"));
+        let truth = self.kernel.failed_before(limit).into_iter().min();
+        if self.plan.sight == Sight::Exact
+            && let Some((earliest, proc)) = truth
+        {
+            self.check(time <= earliest, || format!("rank {proc} failed before rank {rank}"));
+        }
+    }
+
+    pub(crate) fn check_finish(&mut self, ending: Ending) {
+        let oracle = &self.launcher.oracle;
+        let said = oracle.ending;
+        let late = match oracle.first {
+            // Whoever was told to end does not wait for a reader that reads nothing.
+            Some((Expected::Ending(Ending::Signal(_) | Ending::Code(exit::TIMEOUT)), began)) => {
+                self.now > (began + oracle.grace).nanos() + 12_000 * MS
+            }
+            Some(_) | None => false,
+        };
+        self.check(said == Some(ending), || format!("rlaunch ends by {ending:?} but reports {said:?}"));
+        self.check(!late, || "told to end, it takes for ever".to_owned());
+    }
+}

@@ -1,0 +1,238 @@
+//! The launcher: drives the job machine, writes what the ranks write, and grants credit for it.
+
+use crate::check::Oracle;
+use crate::link;
+use crate::plan::Plan;
+use crate::world::{Ev, World};
+use rlaunch_core::events::What;
+use rlaunch_core::id::{NodeId, Std, StreamId};
+use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
+use rlaunch_core::machine::Machine;
+use rlaunch_core::time::{Mono, WallNs};
+use rlaunch_core::wire::frame::{Flags, Lane};
+use rlaunch_core::wire::to_root::ToRoot;
+use std::collections::BTreeMap;
+
+pub(crate) struct Launcher {
+    job: Job,
+    over: bool,
+    edge_ended: bool,
+    done: bool,
+    kept: Option<JobEvent>,
+    pub(crate) sinks: Sinks,
+    pub(crate) oracle: Oracle,
+}
+
+/// Our own stdout and stderr.
+#[derive(Default)]
+pub(crate) struct Sinks {
+    received: u64,
+    totals: BTreeMap<u32, u64>,
+    queued: [u64; 2],
+    lost: u64,
+    /// Which were given up, by whatever came first.
+    given_up: [bool; 2],
+    closed: bool,
+    failed: bool,
+    blocked: bool,
+    draining: bool,
+    abandoned: bool,
+}
+
+impl Sinks {
+    pub(crate) fn reader_closes(&mut self) {
+        self.closed = true;
+    }
+    pub(crate) fn fails(&mut self) {
+        self.failed = true;
+    }
+    pub(crate) fn block(&mut self, blocked: bool) {
+        self.blocked = blocked;
+    }
+}
+
+impl Launcher {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let setting = Setting { version: "0".into(), host: "sim".into(), ..Setting::default() };
+        Self {
+            job: Job::new(Mono::from_nanos(0), WallNs(0), &plan.spec, &setting),
+            over: false,
+            edge_ended: false,
+            done: false,
+            kept: None,
+            sinks: Sinks::default(),
+            oracle: Oracle::new(&plan.spec),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(crate) fn waits_for_guardian(&self) -> bool {
+        self.edge_ended && !self.done
+    }
+
+    pub(crate) fn keep_for_later(&mut self, end: JobEvent) {
+        self.kept = Some(end);
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        if self.over { None } else { self.job.poll_timeout() }
+    }
+}
+
+impl World {
+    pub(crate) fn frame_at_launcher(&mut self, frame: &[u8]) {
+        let Some((header, body)) = self.open(frame) else { return };
+        match header.lane {
+            Lane::Control => {
+                if let Some(msg) = self.decode::<ToRoot>(body) {
+                    self.launcher.done |= matches!(msg, ToRoot::Done { .. });
+                    self.tell_job(JobEvent::Message { node: NodeId::new(0), msg });
+                }
+            }
+            Lane::Data => self.output(header.stream, header.flags.has(Flags::END), header.len),
+            Lane::Store | Lane::Credit | Lane::Beat => self.fail(format!("a {:?} frame to the launcher", header.lane)),
+        }
+    }
+
+    fn output(&mut self, stream: u32, last: bool, bytes: u32) {
+        let Some(id) = StreamId::from_raw(stream) else { return self.fail(format!("stream {stream}")) };
+        let sinks = &mut self.launcher.sinks;
+        sinks.received += u64::from(bytes);
+        let total = sinks.totals.entry(stream).or_default();
+        *total += u64::from(bytes);
+        let total = *total;
+        sinks.queued[usize::from(id.std() == Std::Err)] += u64::from(bytes);
+        if last {
+            self.tell_job(JobEvent::StreamEnd { stream: id, total });
+        }
+        self.soon(Ev::Sink);
+    }
+
+    pub(crate) fn write_sinks(&mut self) {
+        let sinks = &mut self.launcher.sinks;
+        if self.launcher.over || (sinks.blocked && !sinks.abandoned) {
+            return;
+        }
+        let mut event = None;
+        for which in [0, 1] {
+            let bytes = std::mem::take(&mut sinks.queued[which]);
+            let gone = sinks.closed || sinks.failed;
+            if bytes > 0 && gone && !sinks.abandoned && !std::mem::replace(&mut sinks.given_up[which], true) {
+                let (std, errno) = (Self::std(which), 28);
+                let closed = JobEvent::ReaderClosed(std);
+                event = Some(if sinks.closed { closed } else { JobEvent::SinkFailed { std, errno } });
+            }
+            if sinks.given_up[which] || sinks.abandoned {
+                sinks.lost += bytes;
+            }
+        }
+        // What nobody writes needs no window.
+        let window = if sinks.abandoned { 1 << 40 } else { self.plan.window };
+        let up_to = sinks.received + window;
+        self.send_to_agent(link::credit(up_to));
+        if let Some(event) = event {
+            self.tell_job(event);
+        }
+        self.answer_drain();
+    }
+
+    fn answer_drain(&mut self) {
+        let sinks = &mut self.launcher.sinks;
+        if sinks.queued == [0, 0] && std::mem::take(&mut sinks.draining) {
+            let lost = sinks.lost;
+            self.soon(Ev::ToJob(JobEvent::OutputDrained { lost, broken: 0 }));
+        }
+    }
+
+    pub(crate) fn launcher_edge_ends(&mut self) {
+        self.launcher.edge_ended = true;
+        self.tell_job(JobEvent::EdgeClosed { node: NodeId::new(0), why: CloseReason::Eof });
+        if !self.launcher.done
+            && let Some(end) = self.launcher.kept.take()
+        {
+            self.soon(Ev::ToJob(end));
+        }
+    }
+
+    pub(crate) fn tell_job(&mut self, event: JobEvent) {
+        if self.launcher.over {
+            return;
+        }
+        let early = self.launcher.deadline().is_none_or(|at| at > self.mono());
+        if early && self.rng.chance(10) {
+            self.launcher.job.handle_timeout(self.mono());
+            let idle = self.launcher.job.poll_action().is_none();
+            self.check(idle, || "the job acts on a time-out that is not due".to_owned());
+        }
+        self.note("> job", || format!("{event:?}"));
+        self.launcher.oracle.hears(self.mono(), &event);
+        self.launcher.job.handle(self.mono(), event);
+        self.drain_job();
+    }
+
+    pub(crate) fn job_timeout(&mut self) {
+        self.note("> job", || "time-out".to_owned());
+        self.launcher.oracle.time_passes(self.mono());
+        self.launcher.job.handle_timeout(self.mono());
+        self.drain_job();
+    }
+
+    pub(crate) fn drain_job(&mut self) {
+        if self.now == 0 {
+            self.send_to_agent(link::credit(self.plan.window));
+        }
+        while let Some(action) = self.launcher.job.poll_action() {
+            let over = self.launcher.over;
+            self.check(!over, || format!("after Finish: {action:?}"));
+            match action {
+                JobAction::Send { node: _, msg } => {
+                    self.note("< job", || message_in_brief(&format!("{msg:?}")));
+                    self.send_to_agent(link::message(&msg));
+                }
+                JobAction::Emit(record) => {
+                    if let What::JobEnd { cause, exit, left, .. } = record.what {
+                        self.note("< job", || format!("ends: {cause:?}, {exit:?}, left: {left:?}"));
+                        self.check_end(&cause, exit, left);
+                    }
+                }
+                JobAction::Say(sentence) => self.note("< job", || message_in_brief(&format!("Say {sentence:?}"))),
+                JobAction::DrainOutput => {
+                    self.launcher.sinks.draining = true;
+                    self.soon(Ev::Sink);
+                }
+                JobAction::AbandonOutput => {
+                    self.note("< job", || "AbandonOutput".to_owned());
+                    self.launcher.sinks.abandoned = true;
+                    self.soon(Ev::Sink);
+                }
+                JobAction::Finish(ending) => {
+                    self.check_finish(ending);
+                    self.launcher_is_gone();
+                }
+            }
+        }
+    }
+
+    fn launcher_is_gone(&mut self) {
+        self.launcher.over = true;
+        self.close_to_agent();
+        self.soon(Ev::GuardianWakes);
+        self.launcher.job.handle(self.mono(), JobEvent::OutputDrained { lost: 0, broken: 0 });
+        self.launcher.job.handle_timeout(Mono::from_nanos(u64::MAX / 2));
+    }
+
+    pub(crate) fn launcher_killed(&mut self) {
+        if !self.launcher.over {
+            self.launcher.over = true;
+            self.close_to_agent();
+            self.soon(Ev::GuardianWakes);
+        }
+    }
+}
+
+fn message_in_brief(text: &str) -> String {
+    text.chars().take(160).collect()
+}

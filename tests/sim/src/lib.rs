@@ -1,0 +1,44 @@
+//! The job machine and the node machine in one thread, on a virtual clock, through the real frames and messages: a seed fixes
+//! what the ranks do, how long everything takes, and what goes wrong when.
+//!
+//! After every step the promises are checked: each process is started once and reaped once, nothing is signalled whose number
+//! may belong to somebody else, nothing outlives the job, the job ends, and it ends by its first cause.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod check;
+mod guardian;
+mod kernel;
+mod launcher;
+mod link;
+mod plan;
+mod rng;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use world::World;
+
+/// Runs one seed.
+///
+/// # Errors
+/// What was broken, with the log of everything that happened up to it.
+pub fn run(seed: u64) -> Result<(), String> {
+    let attempt = |logged: bool| {
+        let mut world = World::new(seed, logged);
+        let ran = catch_unwind(AssertUnwindSafe(|| world.run()));
+        let broken = ran.unwrap_or_else(|_| Some("a panic".to_owned()));
+        broken.map(|what| (what, world.log()))
+    };
+    if attempt(false).is_none() {
+        return Ok(());
+    }
+    let (what, log) = attempt(true).unwrap_or_default();
+    Err(format!("seed {seed}: {what}\n{}\nseed {seed}: {what}", log.join("\n")))
+}
+
+/// A seed from any text: the first of those that stand for it.
+#[must_use]
+pub fn seed_of(text: &str) -> u64 {
+    // FNV-1a: the same on every machine and in every version.
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

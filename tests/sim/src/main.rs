@@ -1,0 +1,41 @@
+//! Soaks: runs as many seeds as one likes.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: rlaunch-sim [--seeds N] [--from S]";
+
+fn options() -> Result<(u64, u64), &'static str> {
+    let (mut seeds, mut from) = (500, 0);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let value = args.next().and_then(|text| text.parse().ok()).ok_or(USAGE)?;
+        match arg.as_str() {
+            "--seeds" => seeds = value,
+            "--from" => from = value,
+            _ => return Err(USAGE),
+        }
+    }
+    Ok((seeds, from))
+}
+
+fn main() -> ExitCode {
+    let (seeds, from) = match options() {
+        Ok(options) => options,
+        Err(usage) => {
+            eprintln!("{usage}");
+            return ExitCode::from(2);
+        }
+    };
+    for seed in from..from.saturating_add(seeds) {
+        if let Err(report) = rlaunch_sim::run(seed) {
+            eprintln!("{report}");
+            return ExitCode::FAILURE;
+        }
+    }
+    match writeln!(std::io::stdout(), "{seeds} seeds from {from}: all promises held") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,217 @@
+//! What a seed means: a job, what its ranks are going to do, and which faults hit it when.
+
+use crate::rng::Rng;
+use rlaunch_core::id::JobId;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
+use rlaunch_core::status::Status;
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::to_root::{Refusal, SpawnStep};
+
+/// For ever.
+pub(crate) const EVER: u64 = u64::MAX;
+/// A millisecond.
+pub(crate) const MS: u64 = 1_000_000;
+/// By then every fault has happened and every blocked sink takes bytes again.
+pub(crate) const FAULTS_END: u64 = 60_000 * MS;
+
+/// A whole run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) spec: JobSpec,
+    pub(crate) tier: Tier,
+    pub(crate) ranks: Vec<Script>,
+    pub(crate) faults: Vec<(u64, Fault)>,
+    pub(crate) sight: Sight,
+    /// How late timers are.
+    pub(crate) late: u64,
+    /// Delays of the wire, in microseconds.
+    pub(crate) wire: (u64, u64),
+    /// Delays of the kernel and of threads, in microseconds.
+    pub(crate) local: (u64, u64),
+    /// Bytes that may be under way.
+    pub(crate) window: u64,
+    pub(crate) refusal: Option<Refusal>,
+    /// This rank cannot be started, because of this step.
+    pub(crate) no_start: Option<(u32, SpawnStep)>,
+    /// SIGUSR1 and 2 kill ranks that do not catch TERM either.
+    pub(crate) usr_kills: bool,
+}
+
+/// How well the agent sees when ranks end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sight {
+    /// Each end at its time.
+    Exact,
+    /// In bursts; it knows when the last one was.
+    Bursts,
+    /// In bursts; it only knows that they ran when they were started.
+    Poor,
+}
+
+/// What a rank does.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) runs: u64,
+    pub(crate) end: Status,
+    pub(crate) asked: Reaction,
+    pub(crate) writes: Vec<(u64, u64)>,
+    pub(crate) kids: Vec<Kid>,
+    pub(crate) error_file: bool,
+    /// From when on and how long the kernel cannot kill it.
+    pub(crate) stuck: Option<(u64, u64)>,
+}
+
+/// A descendant of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kid {
+    pub(crate) after: u64,
+    pub(crate) lives: u64,
+    /// It left the rank's process group.
+    pub(crate) escaped: bool,
+    /// It holds the rank's stdout, and writes there before it ends.
+    pub(crate) holds: bool,
+    /// How often it forks away before a SIGKILL reaches it.
+    pub(crate) hops: u8,
+    pub(crate) stuck: bool,
+}
+
+/// What a process does when it is asked to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reaction {
+    Dies,
+    Exits(u8, u64),
+    Ignores,
+}
+
+/// What goes wrong, or is done by the user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    Signal(Signal),
+    AgentKilled,
+    AgentAsked,
+    GuardianKilled,
+    InitKilled,
+    LauncherKilled,
+    ReaderCloses,
+    SinkFails,
+    SinkBlocks,
+    SinkUnblocks,
+}
+
+impl Plan {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        let count = match rng.below(20) {
+            0 => rng.between(257, 300),
+            1..4 => 1,
+            _ => rng.between(1, 12),
+        };
+        let fails = rng.chance(50);
+        let ranks: Vec<Script> = (0..count).map(|_| script(rng, fails, count)).collect();
+        let tier = if rng.chance(50) { Tier::T1 } else { Tier::T3 };
+        let endless = ranks.iter().any(|rank| rank.stuck.is_some_and(|(_, long)| long == EVER));
+        let refusal = rng.chance(2).then_some(Refusal::NoPort);
+        let step = rng.pick(&[SpawnStep::Exec, SpawnStep::Exec, SpawnStep::Clone, SpawnStep::ChangeDir]);
+        let no_start = rng.chance(8).then(|| (u32::try_from(rng.below(count)).unwrap_or(0), step));
+        Self {
+            spec: spec(rng, u32::try_from(count).unwrap_or(1), endless),
+            tier,
+            ranks,
+            faults: faults(rng, tier),
+            sight: rng.pick(&[Sight::Exact, Sight::Exact, Sight::Bursts, Sight::Poor]),
+            late: if rng.chance(50) { MS } else { 0 },
+            wire: if rng.chance(80) { (5, 300) } else { (5, 80_000) },
+            local: if rng.chance(80) { (1, 200) } else { (1, 5_000) },
+            window: rng.between(1, 16) * 16384,
+            refusal,
+            no_start,
+            usr_kills: rng.chance(30),
+        }
+    }
+}
+
+fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
+    let base = AppBase { argv: vec!["rank".into()], env: vec!["A=1".into()], pinned: vec![], wdir: None };
+    // Now and then a program that needs more than one message.
+    let big = AppBase { argv: vec!["x".repeat(300_000).as_str().into()], ..base.clone() };
+    let split = rng.between(0, u64::from(count));
+    let first = u32::try_from(split).unwrap_or(0);
+    let second = if rng.chance(5) { big } else { base.clone() };
+    JobSpec {
+        job: JobId([7; 16]),
+        apps: vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
+        contain: Contain::Auto,
+        on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
+        grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),
+        timeout: (endless || rng.chance(15)).then(|| Span::from_millis(rng.between(1, 6000))),
+        label: None,
+        stdin: StdinPlan::Rank0,
+    }
+}
+
+fn script(rng: &mut Rng, fails: bool, count: u64) -> Script {
+    let runs = rng.micros(50, 3_000_000);
+    let failing = fails && rng.below(count) < 2;
+    let end = match rng.below(3) {
+        _ if !failing => Status::Exited(0),
+        0 => Status::Signaled { sig: rng.pick(&[Signal::SEGV, Signal::KILL, Signal::TERM, Signal::USR1]), core: false },
+        _ => Status::Exited(u8::try_from(rng.between(1, 255)).unwrap_or(1)),
+    };
+    let asked = match rng.below(10) {
+        0 => Reaction::Ignores,
+        1 | 2 => Reaction::Exits(u8::try_from(rng.below(3)).unwrap_or(0), rng.micros(1, 800_000)),
+        _ => Reaction::Dies,
+    };
+    let writes = (0..rng.below(3)).map(|_| (rng.below(runs), rng.between(1, 60_000))).collect();
+    let kids = if rng.chance(25) { (0..rng.between(1, 3)).map(|_| kid(rng, runs)).collect() } else { vec![] };
+    let long = if rng.chance(50) { EVER } else { rng.micros(100, 4_000_000) };
+    let stuck = rng.chance(1).then(|| (rng.below(runs), long));
+    Script { runs, end, asked, writes, kids, error_file: failing && rng.chance(30), stuck }
+}
+
+fn kid(rng: &mut Rng, runs: u64) -> Kid {
+    Kid {
+        after: rng.below(runs),
+        lives: if rng.chance(50) { EVER } else { rng.micros(100, 6_000_000) },
+        escaped: rng.chance(60),
+        holds: rng.chance(50),
+        hops: if rng.chance(20) { u8::try_from(rng.between(1, 20)).unwrap_or(1) } else { 0 },
+        stuck: rng.chance(3),
+    }
+}
+
+fn faults(rng: &mut Rng, tier: Tier) -> Vec<(u64, Fault)> {
+    let sig = Fault::Signal(rng.pick(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT]));
+    let mut which = match rng.below(16) {
+        0..3 => vec![sig],
+        3 => vec![sig; 2],
+        4 => vec![sig; 3],
+        5 => vec![Fault::AgentKilled],
+        6 => vec![Fault::GuardianKilled],
+        7 => vec![Fault::LauncherKilled],
+        8 => vec![Fault::ReaderCloses],
+        9 => vec![Fault::AgentAsked],
+        10 if tier == Tier::T1 => vec![Fault::InitKilled],
+        // The agent alone has to end what is there.
+        12 => vec![Fault::GuardianKilled, Fault::LauncherKilled],
+        // The kernel alone.
+        11 if tier == Tier::T1 => vec![Fault::AgentKilled, Fault::GuardianKilled],
+        _ => vec![],
+    };
+    if rng.chance(10) {
+        which.push(Fault::Signal(if rng.chance(50) { Signal::USR1 } else { Signal::USR2 }));
+    }
+    if rng.chance(5) {
+        which.push(Fault::SinkFails);
+    }
+    let blocks = rng.chance(15);
+    if blocks {
+        which.push(Fault::SinkBlocks);
+    }
+    let mut faults: Vec<_> = which.into_iter().map(|fault| (rng.micros(1, 4_000_000), fault)).collect();
+    if blocks {
+        let until = if rng.chance(50) { FAULTS_END } else { rng.micros(4_000_000, 8_000_000) };
+        faults.push((until, Fault::SinkUnblocks));
+    }
+    faults
+}

@@ -1,0 +1,244 @@
+//! The virtual clock, and who is told what when.
+
+use crate::agent::{Agent, Arrival};
+use crate::guardian::Guardian;
+use crate::kernel::{Kernel, Life};
+use crate::launcher::Launcher;
+use crate::link::Link;
+use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan};
+use crate::rng::Rng;
+use rlaunch_core::id::ProcId;
+use rlaunch_core::job::JobEvent;
+use rlaunch_core::time::Mono;
+use std::collections::BTreeMap;
+
+/// Past this moment nothing may be going on.
+const LIMIT: u64 = FAULTS_END + 60_000 * MS;
+/// More steps than any run needs.
+const STEPS: u32 = 400_000;
+
+/// What can happen.
+#[derive(Debug)]
+pub(crate) enum Ev {
+    /// A frame reaches the agent.
+    AtAgent(Vec<u8>),
+    /// A frame reaches the launcher; when it was sent.
+    AtLauncher(u64, Vec<u8>),
+    /// The launcher's end of the edge reads end of file.
+    LauncherEdgeEnds,
+    /// The agent's end does.
+    AgentEdgeEnds,
+    /// The agent learns of something.
+    Arrives(Arrival),
+    /// The agent handles what it has learned of.
+    Wake,
+    /// The spawn thread starts a rank.
+    Starts(ProcId),
+    /// The agent's sweep does its work.
+    Sweeps,
+    /// … and counts.
+    Counts,
+    /// The agent closes a rank's streams.
+    Closes(ProcId),
+    /// A process does something.
+    Process(u32, Life),
+    /// Init dies.
+    InitDies,
+    /// The guardian learns that something is over.
+    GuardianWakes,
+    /// It works.
+    GuardianWorks,
+    /// The job is told.
+    ToJob(JobEvent),
+    /// The sinks are written.
+    Sink,
+    Fault(Fault),
+}
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) rng: Rng,
+    pub(crate) plan: Plan,
+    pub(crate) launcher: Launcher,
+    pub(crate) agent: Agent,
+    pub(crate) guardian: Guardian,
+    pub(crate) kernel: Kernel,
+    pub(crate) link: Link,
+    queue: BTreeMap<(u64, u64), Ev>,
+    tickets: u64,
+    log: Option<Vec<String>>,
+    broken: Option<String>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, logged: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let plan = Plan::new(&mut rng);
+        let launcher = Launcher::new(&plan);
+        Self {
+            now: 0,
+            rng,
+            plan,
+            launcher,
+            agent: Agent::default(),
+            guardian: Guardian::default(),
+            kernel: Kernel::default(),
+            link: Link::default(),
+            queue: BTreeMap::new(),
+            tickets: 0,
+            log: logged.then(Vec::new),
+            broken: None,
+        }
+    }
+
+    /// Writes a line of the event log.
+    pub(crate) fn note(&mut self, who: &str, what: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.log {
+            let (ms, rest) = (self.now / MS, self.now % MS / 1000);
+            log.push(format!("{ms:>6}.{rest:03} ms  {who:<9} {}", what()));
+        }
+    }
+
+    /// A promise is broken. The first one counts.
+    pub(crate) fn fail(&mut self, what: String) {
+        self.note("BROKEN", || what.clone());
+        self.broken.get_or_insert(what);
+    }
+
+    pub(crate) fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.fail(what());
+        }
+    }
+
+    pub(crate) fn mono(&self) -> Mono {
+        Mono::from_nanos(self.now)
+    }
+
+    pub(crate) fn at(&mut self, time: u64, ev: Ev) {
+        if time < EVER {
+            self.tickets += 1;
+            self.queue.insert((time.max(self.now), self.tickets), ev);
+        }
+    }
+
+    /// After a delay of the kernel or of a thread.
+    pub(crate) fn soon(&mut self, ev: Ev) {
+        let (low, high) = self.plan.local;
+        let delay = self.rng.micros(low, high);
+        self.at(self.now.saturating_add(delay), ev);
+    }
+
+    /// Takes back what has not happened yet.
+    pub(crate) fn cancel(&mut self, which: impl Fn(&Ev) -> bool) {
+        self.queue.retain(|_, ev| !which(ev));
+    }
+
+    /// Runs until nothing is left to happen; what is broken, and the log.
+    pub(crate) fn run(&mut self) -> Option<String> {
+        self.note("plan", String::new);
+        if self.log.is_some() {
+            let plan = format!("{:#?}", self.plan);
+            self.note("plan", || plan);
+        }
+        for (time, fault) in self.plan.faults.clone() {
+            self.at(time, Ev::Fault(fault));
+        }
+        self.drain_job();
+        let mut steps = 0;
+        while self.broken.is_none() && self.step() {
+            steps += 1;
+            self.check(steps < STEPS, || "it never comes to rest".to_owned());
+            let now = self.now;
+            self.check(now < LIMIT, || "it still goes on, long after the last fault".to_owned());
+        }
+        if self.broken.is_none() {
+            self.check_rest();
+        }
+        self.broken.take()
+    }
+
+    pub(crate) fn log(&mut self) -> Vec<String> {
+        self.log.take().unwrap_or_default()
+    }
+
+    fn step(&mut self) -> bool {
+        let event = self.queue.first_key_value().map(|(key, _)| key.0);
+        let job = self.launcher.deadline().map(|at| at.nanos().saturating_add(self.plan.late).max(self.now));
+        let node = self.agent.deadline().map(|at| at.nanos().saturating_add(self.plan.late).max(self.now));
+        let timer = job.into_iter().chain(node).min();
+        // A due timer goes first.
+        match (timer, event) {
+            (None, None) => return false,
+            (Some(timer), event) if event.is_none_or(|event| timer <= event) => {
+                self.now = timer;
+                if job == Some(timer) {
+                    self.job_timeout();
+                } else {
+                    self.node_timeout();
+                }
+            }
+            (_, _) => {
+                if let Some(((time, _), ev)) = self.queue.pop_first() {
+                    self.now = time;
+                    self.happen(ev);
+                }
+            }
+        }
+        true
+    }
+
+    fn happen(&mut self, ev: Ev) {
+        match ev {
+            Ev::AtAgent(frame) => self.frame_at_agent(&frame),
+            Ev::AtLauncher(_, frame) => self.frame_at_launcher(&frame),
+            Ev::LauncherEdgeEnds => self.launcher_edge_ends(),
+            Ev::AgentEdgeEnds => self.agent_edge_ends(),
+            Ev::Arrives(arrival) => self.arrive(arrival),
+            Ev::Wake => self.wake(),
+            Ev::Starts(proc) => self.starts(proc),
+            Ev::Sweeps => self.sweeps(),
+            Ev::Counts => self.counts(),
+            Ev::Closes(proc) => self.closes(proc),
+            Ev::Process(pid, life) => self.lives(pid, life),
+            Ev::InitDies => self.init_dies(),
+            Ev::GuardianWakes => self.guardian_wakes(),
+            Ev::GuardianWorks => self.guardian_works(),
+            Ev::ToJob(event) => self.tell_job(event),
+            Ev::Sink => self.write_sinks(),
+            Ev::Fault(fault) => self.fault(fault),
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        self.note("fault", || format!("{fault:?}"));
+        match fault {
+            Fault::Signal(sig) => self.tell_job(JobEvent::Signal(sig)),
+            Fault::AgentKilled => self.agent_killed(),
+            Fault::AgentAsked => self.agent_asked(),
+            Fault::GuardianKilled => self.guardian_killed(),
+            Fault::InitKilled => self.init_killed(),
+            Fault::LauncherKilled => self.launcher_killed(),
+            Fault::ReaderCloses => self.launcher.sinks.reader_closes(),
+            Fault::SinkFails => self.launcher.sinks.fails(),
+            Fault::SinkBlocks => self.launcher.sinks.block(true),
+            Fault::SinkUnblocks => {
+                self.launcher.sinks.block(false);
+                self.soon(Ev::Sink);
+            }
+        }
+    }
+
+    /// When nothing can happen any more, nothing may be left.
+    fn check_rest(&mut self) {
+        let over = self.launcher.is_over();
+        self.check(over, || "the job never ends".to_owned());
+        let over = self.agent.is_over();
+        self.check(over, || "the agent never ends".to_owned());
+        let over = self.guardian.is_over();
+        self.check(over, || "the guardian never ends".to_owned());
+        let left = self.kernel.killable();
+        self.check(left.is_empty(), || format!("these outlive the job: {left:?}"));
+    }
+}
