@@ -4,10 +4,11 @@
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::{Child, Command, Output};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// The variable that holds a case's tag.
@@ -68,8 +69,18 @@ pub(crate) fn parent(pid: i32) -> Option<i32> {
 
 /// Processes started by tests themselves, which they reap. Held while one is started, so that none is unknown.
 static KNOWN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-/// Processes of unknown origin that came to us, and when.
-static STRAYS: Mutex<BTreeMap<(i32, u64), Instant>> = Mutex::new(BTreeMap::new());
+/// A case that leaves what cannot be told from what others leave has this to itself, lest they be blamed.
+static ORDER: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives nobody else looks for leaks.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    ALONE.set(true);
+    ORDER.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -163,8 +174,11 @@ pub(crate) enum Mercy {
     All,
 }
 
-/// Processes of a case that outlive it. Those that may take a moment are given it.
+/// Processes of a case that outlive it, ended now. Those that may take a moment are given it.
 pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
+    // Whoever is alone has the other side of the lock.
+    let _order = (!ALONE.get()).then(|| ORDER.read());
+    let mut seen: BTreeMap<(i32, u64), Instant> = BTreeMap::new();
     loop {
         let (tagged, strays) = survey(tag);
         if tagged.is_empty() && strays.is_empty() {
@@ -178,15 +192,15 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
             let spared = p.is_of_rlaunch() || mercy == Mercy::All;
             overdue(p, ended, if spared { OURS } else { Duration::ZERO })
         });
-        let mut seen = lock(&STRAYS);
         let late_strays = strays.iter().filter(|p| {
             let since = *seen.entry((p.pid, p.start)).or_insert_with(Instant::now);
             overdue(p, since, OURS)
         });
-        let leaks: Vec<String> = late.chain(late_strays).map(Proc::show).collect();
-        drop(seen);
+        let leaks: Vec<&Proc> = late.chain(late_strays).collect();
         if !leaks.is_empty() {
-            return leaks;
+            let shown = leaks.iter().map(|p| p.show()).collect();
+            leaks.iter().for_each(|p| kill(Pid::from_raw(p.pid), Signal::SIGKILL).unwrap_or_default());
+            return shown;
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -109,12 +109,12 @@ fn the_report_names_the_first_failure() {
         let err = done.err();
         let (said, report) = err.split_once('\n').unwrap();
         assert_eq!(said, "loss is nan");
-        assert!(report.starts_with("rlaunch: rank 2 failed first: exit code 3"), "{report}");
+        assert!(report.starts_with("rlaunch: rank 2 failed first: exit 3"), "{report}");
         done.says(&pid)
             .says("local rank 2")
             .says("stderr   | loss is nan")
             .says("ranks 0,1,3 stopped by rlaunch (SIGTERM");
-        done.says("0 left running").says("sh -c [ $RANK != 2 ]");
+        done.says("0 left running").says("sh -c '[ $RANK != 2 ]");
         assert_eq!(done.event("job.end")["cause"]["rank"], 2);
     }
 }
@@ -146,7 +146,7 @@ fn what_happens_after_the_ending_began_changes_nothing() {
     case.says_on_stdout("ready", 3);
     std::fs::write(go, "\n").unwrap();
     let done = case.code(3);
-    done.says("rank 2 failed first: exit code 3");
+    done.says("rank 2 failed first: exit 3");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn the_first_failure_counts_also_when_the_job_goes_on() {
         case.event_of("rank.exited", rank);
     }
     let done = case.code(6);
-    done.says("rank 1 failed first: exit code 6");
+    done.says("rank 1 failed first: exit 6");
     assert!(done.named("ending").next().is_none(), "nobody was ended");
 }
 

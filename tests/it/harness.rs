@@ -1,7 +1,7 @@
 //! The harness itself goes red when it should: without this, no green of the others means anything.
 
 use crate::case::Case;
-use crate::census::Mercy;
+use crate::census::{self, Mercy};
 use crate::plan::Plan;
 
 /// A program that leaves this behind.
@@ -18,6 +18,7 @@ fn a_process_that_got_away_is_noticed() {
 #[test]
 #[should_panic(expected = "left behind")]
 fn it_is_noticed_without_our_tag_in_its_environment() {
+    let _alone = census::alone();
     leaving("env -i setsid sleep 77 </dev/null >/dev/null 2>&1 & sleep 0.1").code(0);
 }
 
