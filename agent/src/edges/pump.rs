@@ -124,20 +124,31 @@ impl Pump {
 /// Moves bytes while the edge takes frames and there is credit.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     loop {
+        settle_end(edges);
         // An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
-        let room = match &edges.link {
-            Link::Live(link) => link.has_room(),
+        let (room, lost) = match &edges.link {
+            Link::Live(link) => (link.has_room(), false),
             Link::Early(_) => return,
-            Link::Gone => true,
+            Link::Gone => (true, true),
         };
-        let lost = matches!(edges.link, Link::Gone);
-        if room && let Some((id, total)) = edges.pump.ending.take() {
-            edges.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
+        if !room {
+            edges.poll_flush(cx);
+            if matches!(&edges.link, Link::Live(link) if !link.has_room()) {
+                return;
+            }
+            continue;
         }
-        if !room || !(lost || edges.pump.has_credit()) || !step(edges, cx) {
+        if !(lost || edges.pump.has_credit()) || !step(edges, cx) {
             return;
         }
-        edges.poll_flush(cx);
+    }
+}
+
+/// Tells the end of a stream once nothing that is said later can overtake its last frame.
+fn settle_end(edges: &mut Edges) {
+    let under_way = matches!(&edges.link, Link::Live(link) if link.has_data());
+    if !under_way && let Some((id, total)) = edges.pump.ending.take() {
+        edges.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
     }
 }
 
