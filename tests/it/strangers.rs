@@ -70,7 +70,8 @@ fn another_user_cannot_touch_a_job() {
         let port = case.event("host.ready")["master_port"].to_string();
         let ranks = case.events("rank.started", 2).into_iter().map(|e| e["pid"].to_string());
         let pids: Vec<String> = parts(&case).iter().map(i32::to_string).chain(ranks).collect();
-        let stranger = "setpriv --reuid 65534 --regid 65534 --clear-groups python3 -c \"$ATTACK\" \"$@\"";
+        let stranger =
+            "setpriv --reuid 65534 --regid 65534 --clear-groups env PATH=/usr/bin:/bin python3 -c \"$ATTACK\" \"$@\"";
         let attack = std::process::Command::new("sh")
             .args(["-c", stranger, "sh", &port])
             .args(&pids)
