@@ -145,7 +145,7 @@ impl Edges {
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
-        let ours = earliest(self.ranks.flush_deadline(), earliest(self.sweep.deadline(), self.examine.deadline()));
+        let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
         let deadline = earliest(deadline, ours);
         self.poll_timer(cx, deadline)
     }

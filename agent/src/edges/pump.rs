@@ -152,6 +152,25 @@ fn settle_end(edges: &mut Edges) {
     }
 }
 
+/// When a line that is held has waited long enough; `None` also while it could not be sent: what will make that possible
+/// wakes us, and a deadline that has passed would keep us from sleeping, and the runtime from hearing of it.
+pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
+    edges.ranks.flush_deadline().filter(|_| is_able(edges))
+}
+
+/// An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
+fn has_room(edges: &Edges) -> bool {
+    match &edges.link {
+        Link::Live(link) => link.has_room(),
+        Link::Early(_) => false,
+        Link::Gone => true,
+    }
+}
+
+fn is_able(edges: &Edges) -> bool {
+    has_room(edges) && (matches!(edges.link, Link::Gone) || edges.pump.has_credit())
+}
+
 /// One frame's worth of work; false if there is none.
 fn step(edges: &mut Edges, cx: &mut Context<'_>) -> bool {
     if edges.pump.work.is_none() {
