@@ -77,6 +77,11 @@ impl Edges {
         })
     }
 
+    /// The launcher was heard of: takes the caller's CPUs, before there are threads.
+    pub(crate) fn settle_down(&self) {
+        self.origin.restore_cpus();
+    }
+
     /// Whether a rank was asked for: time to build the runtime.
     pub(crate) fn has_work(&self) -> bool {
         !self.ranks.is_empty()
