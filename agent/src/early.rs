@@ -25,6 +25,7 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
         let event = match edges.recv_early() {
             Ok(Body::Message(message)) => {
                 if let ToNode::Start(start) = &message {
+                    edges.settle_down();
                     diagnostics(&start.trace)?;
                 }
                 NodeEvent::FromRoot(message)

@@ -36,7 +36,7 @@ pub(crate) fn run() -> u8 {
     if !cli::is_job(&args) {
         return without_job(args);
     }
-    match guardian::split() {
+    match guardian::split(&origin) {
         Ok(Role::Agent { edge, guardian }) => rlaunch_agent::run(rlaunch_agent::Seat { edge, guardian, origin }),
         Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
         Err(error) => fail(&format!("cannot start the guardian of the job: {error}")),

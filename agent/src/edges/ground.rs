@@ -53,27 +53,30 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Ground, Refusal> {
         ns::unshare_user().map_err(refused)?;
     }
     start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
-    let note = match enter(edges, wanted) {
+    let asked = wanted && edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    // While the spawn thread makes the namespace, the rest is found out.
+    let port = if plan.choose_port { Some(choose_port()?) } else { None };
+    let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
+    let error_dir = OsBytes::new(facts::error_file::dir());
+    let note = match enter(edges, asked) {
         Ok(()) if wanted || !root || plan.contain == Contain::T3 => String::new(),
         Ok(()) => "GPU devices are present: subreapers, until PID namespaces are proved there".to_owned(),
         Err(error) if must => return Err(refused(error)),
         Err(error) => error.to_string(),
     };
-    if plan.choose_port {
-        edges.ground.port = Some(choose_port()?);
-    }
-    edges.ground.host = facts::host::hostname();
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
-    Ok(Ground {
+    let ground = Ground {
         tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
         note: OsBytes::from(note),
-        master_port: edges.ground.port.as_ref().map_or(0, |port| port.number),
-        port_reserved: edges.ground.port.as_ref().is_some_and(|port| port.reservation.is_some()),
+        master_port: port.as_ref().map_or(0, |port| port.number),
+        port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
         agent: std::process::id(),
         init,
-        cpus: facts::host::cpus(),
-        error_dir: OsBytes::new(facts::error_file::dir()),
-    })
+        cpus,
+        error_dir,
+    };
+    (edges.ground.port, edges.ground.host) = (port, host);
+    Ok(ground)
 }
 
 fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
@@ -84,11 +87,10 @@ fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for the PID namespace and waits for it: nothing else could be done meanwhile.
-fn enter(edges: &mut Edges, wanted: bool) -> Result<(), NsError> {
-    let Some(port) = edges.ground.spawn.as_ref().filter(|_| wanted) else { return Ok(()) };
-    let answer = port.namespace().ok().and_then(|()| port.wait());
-    let Some(Outcome::Namespace(init)) = answer else {
+/// Waits for the PID namespace that was asked for.
+fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
+    let Some(port) = edges.ground.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
+    let Some(Outcome::Namespace(init)) = port.wait() else {
         return Err(NsError { step: "ask for a PID namespace", source: io::Error::from(io::ErrorKind::BrokenPipe) });
     };
     edges.watch.watch_init(init?).map_err(|source| NsError { step: "watch init", source })

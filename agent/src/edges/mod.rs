@@ -77,6 +77,11 @@ impl Edges {
         })
     }
 
+    /// The launcher was heard of: takes the caller's CPUs, before there are threads.
+    pub(crate) fn settle_down(&self) {
+        self.origin.restore_cpus();
+    }
+
     /// Whether a rank was asked for: time to build the runtime.
     pub(crate) fn has_work(&self) -> bool {
         !self.ranks.is_empty()
@@ -140,7 +145,7 @@ impl Edges {
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
-        let ours = earliest(self.ranks.flush_deadline(), earliest(self.sweep.deadline(), self.examine.deadline()));
+        let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
         let deadline = earliest(deadline, ours);
         self.poll_timer(cx, deadline)
     }

@@ -124,21 +124,51 @@ impl Pump {
 /// Moves bytes while the edge takes frames and there is credit.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     loop {
+        settle_end(edges);
         // An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
-        let room = match &edges.link {
-            Link::Live(link) => link.has_room(),
+        let (room, lost) = match &edges.link {
+            Link::Live(link) => (link.has_room(), false),
             Link::Early(_) => return,
-            Link::Gone => true,
+            Link::Gone => (true, true),
         };
-        let lost = matches!(edges.link, Link::Gone);
-        if room && let Some((id, total)) = edges.pump.ending.take() {
-            edges.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
+        if !room {
+            edges.poll_flush(cx);
+            if matches!(&edges.link, Link::Live(link) if !link.has_room()) {
+                return;
+            }
+            continue;
         }
-        if !room || !(lost || edges.pump.has_credit()) || !step(edges, cx) {
+        if !(lost || edges.pump.has_credit()) || !step(edges, cx) {
             return;
         }
-        edges.poll_flush(cx);
     }
+}
+
+/// Tells the end of a stream once nothing that is said later can overtake its last frame.
+fn settle_end(edges: &mut Edges) {
+    let under_way = matches!(&edges.link, Link::Live(link) if link.has_data());
+    if !under_way && let Some((id, total)) = edges.pump.ending.take() {
+        edges.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
+    }
+}
+
+/// When a line that is held has waited long enough; `None` also while it could not be sent: what will make that possible
+/// wakes us, and a deadline that has passed would keep us from sleeping, and the runtime from hearing of it.
+pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
+    edges.ranks.flush_deadline().filter(|_| is_able(edges))
+}
+
+/// An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
+fn has_room(edges: &Edges) -> bool {
+    match &edges.link {
+        Link::Live(link) => link.has_room(),
+        Link::Early(_) => false,
+        Link::Gone => true,
+    }
+}
+
+fn is_able(edges: &Edges) -> bool {
+    has_room(edges) && (matches!(edges.link, Link::Gone) || edges.pump.has_credit())
 }
 
 /// One frame's worth of work; false if there is none.

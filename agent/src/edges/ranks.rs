@@ -10,6 +10,7 @@ use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::Mono;
+use rlaunch_sys::pidfd::How;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -87,14 +88,17 @@ impl Ranks {
         due
     }
 
-    /// Reaps a rank for good; returns its error file.
+    /// Reaps a rank for good; returns the error file that it may have left.
     pub(super) fn reap(&mut self, proc: ProcId) -> Option<rlaunch_core::os_bytes::OsBytes> {
         if let Some(rank) = self.live.get_mut(&proc)
             && !rank.reaped
         {
-            // ECHILD: a sweep has reaped it already.
-            let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
             rank.reaped = true;
+            // ECHILD: a sweep has reaped it already.
+            let ended = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
+            if matches!(ended, Ok(Some(ended)) if ended.how == How::Code(0)) {
+                self.errors.remove(&proc);
+            }
         }
         self.errors.remove(&proc)
     }

@@ -191,10 +191,16 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
     }
 
-    /// Whether a data frame can be queued. There is one at a time: what waits behind it waits in the rank's pipe.
+    /// Whether a data frame can be queued. There is one big one at a time: what waits behind it waits in the rank's pipe.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.outbox.has_room()
+    }
+
+    /// Whether a data frame waits that messages queued now would overtake.
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        self.outbox.has_data()
     }
 
     /// Queues a data frame of at most 64 KiB. Only if there is room.

@@ -7,6 +7,11 @@ use std::io::IoSlice;
 /// Most bytes of control messages that may wait. The other side always reads; more means that it is stuck.
 const CONTROL_LIMIT: usize = 64 << 20;
 
+/// A data frame of at most this many bytes is copied behind the messages, so that many small ones are one write.
+const SMALL: usize = 8 << 10;
+/// Bytes of messages and small data frames that are collected before they must be written.
+const COLLECT: usize = 64 << 10;
+
 /// The other side does not read its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the other side does not read its messages")]
@@ -47,12 +52,23 @@ impl Outbox {
 
     /// Whether a data frame can be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.data.is_none()
+        self.data.is_none() && self.control.len() < COLLECT
+    }
+
+    /// Whether a data frame waits that messages may overtake.
+    pub(crate) fn has_data(&self) -> bool {
+        self.data.is_some()
     }
 
     /// Takes a data frame; only if there is room.
     pub(crate) fn data(&mut self, node: NodeId, stream: StreamId, flags: Flags, body: Vec<u8>) {
         let head = header(Lane::Data, flags, node, stream.get(), body.len());
+        if body.len() <= SMALL {
+            self.control.extend_from_slice(&head);
+            self.control.extend_from_slice(&body);
+            self.spare = body;
+            return;
+        }
         self.data = Some(DataFrame { head, body, at: 0 });
     }
 
@@ -151,18 +167,38 @@ mod tests {
         for step in [1, 7, 16, 17, 1000] {
             let mut outbox = Outbox::default();
             let stream = StreamId::of(ProcId::new(1), Std::Out);
-            outbox.data(NodeId::new(0), stream, Flags::NONE, b"data".to_vec());
+            let body = vec![b'd'; SMALL + 1];
+            outbox.data(NodeId::new(0), stream, Flags::NONE, body.clone());
             outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
             let all = written(&mut outbox, step);
             let control_first = [&header(Lane::Control, Flags::NONE, NodeId::ROOT, 0, 3)[..], b"ctl"].concat();
-            let data = [&header(Lane::Data, Flags::NONE, NodeId::new(0), stream.get(), 4)[..], b"data"].concat();
+            let data = [&header(Lane::Data, Flags::NONE, NodeId::new(0), stream.get(), body.len())[..], &body].concat();
             assert_eq!(all, [control_first.clone(), data.clone()].concat(), "step {step}");
 
-            outbox.data(NodeId::new(0), stream, Flags::NONE, b"data".to_vec());
+            outbox.data(NodeId::new(0), stream, Flags::NONE, body.clone());
             outbox.advance(3);
             outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
             assert_eq!(written(&mut outbox, step), [&data[3..], &control_first].concat(), "step {step}");
         }
+    }
+
+    #[test]
+    fn small_frames_are_one_write_and_stay_in_order() {
+        let mut outbox = Outbox::default();
+        let stream = StreamId::of(ProcId::new(1), Std::Out);
+        let frame = |body: &[u8]| {
+            [&header(Lane::Data, Flags::NONE, NodeId::new(0), stream.get(), body.len())[..], body].concat()
+        };
+        outbox.data(NodeId::new(0), stream, Flags::NONE, b"one".to_vec());
+        outbox.data(NodeId::new(0), stream, Flags::NONE, b"two".to_vec());
+        assert!(outbox.has_room() && !outbox.has_data());
+        let mut slices = [IoSlice::new(&[]); 3];
+        assert_eq!(outbox.slices(&mut slices), 1);
+        assert_eq!(slices[0].to_vec(), [frame(b"one"), frame(b"two")].concat());
+        while outbox.has_room() {
+            outbox.data(NodeId::new(0), stream, Flags::NONE, vec![0; SMALL]);
+        }
+        assert!(outbox.control.len() < COLLECT + 2 * SMALL);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What rlaunch was started with, read before anything of ours or of std could change it, and the C entry point that
 //! makes this possible: std's own start reopens descriptors 0-2 and ignores SIGPIPE before `main`.
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::io;
 
 /// Signals that end a program by default and that rlaunch passes on instead.
@@ -18,6 +20,8 @@ pub struct Origin {
     pub ignores_chld: bool,
     /// Limits on open descriptors.
     pub nofile: libc::rlimit,
+    /// The CPUs it may use; `None` where the kernel knows more than a fixed set holds.
+    pub cpus: Option<CpuSet>,
     ignored: u64,
 }
 
@@ -56,7 +60,7 @@ pub fn capture() -> io::Result<Origin> {
         // SAFETY: the default disposition needs no handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
-    Ok(Origin { mask, open, ignores_chld, nofile: nofile(), ignored })
+    Ok(Origin { mask, open, ignores_chld, nofile: nofile(), cpus: sched_getaffinity(Pid::from_raw(0)).ok(), ignored })
 }
 
 impl std::fmt::Debug for Origin {
@@ -135,6 +139,29 @@ pub fn raise_nofile(origin: &Origin) {
     let most = libc::rlimit { rlim_cur: origin.nofile.rlim_max, rlim_max: origin.nofile.rlim_max };
     // SAFETY: `most` is a valid limit. Failure leaves the caller's limit, under which small jobs still run.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
+}
+
+impl Origin {
+    /// Moves a child that was just forked to another CPU: it would wait for ours until we sleep. The agent undoes this
+    /// for itself, and so for the ranks, with [`Origin::restore_cpus`].
+    pub(crate) fn start_elsewhere(&self, child: i32) {
+        // SAFETY: sched_getcpu takes nothing.
+        let Ok(here) = usize::try_from(unsafe { libc::sched_getcpu() }) else { return };
+        let Some(mut cpus) = self.cpus else { return };
+        let others = (0..CpuSet::count()).filter(|cpu| *cpu != here && cpus.is_set(*cpu) == Ok(true)).count();
+        if others > 0 && cpus.unset(here).is_ok() {
+            // Where this is not allowed it starts a little later.
+            let _stays = sched_setaffinity(Pid::from_raw(child), &cpus);
+        }
+    }
+
+    /// Gives the calling process, which must have a single thread, the caller's CPUs. Not before the launcher was heard
+    /// of: only then is its `start_elsewhere` certain to lie behind us.
+    pub fn restore_cpus(&self) {
+        if let Some(cpus) = &self.cpus {
+            let _same = sched_setaffinity(Pid::from_raw(0), cpus);
+        }
+    }
 }
 
 /// Ends the process at once with this code: no destructor, no exit handler, nothing flushed.

@@ -5,8 +5,7 @@
 //! SO_REUSEADDR. The ports lie outside `ip_local_port_range`, so that no outgoing connection takes them.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -63,10 +62,16 @@ fn reserve(port: u16) -> io::Result<OwnedFd> {
 }
 
 fn all_free(first: u16) -> bool {
-    (first..first + BLOCK).all(|port| {
-        // std sets SO_REUSEADDR, so a port in TIME_WAIT counts as free, one with a listener does not.
-        TcpListener::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)).is_ok()
-    })
+    (first..first + BLOCK).all(|port| is_free(port).is_ok())
+}
+
+/// Binds the port for a moment, and never listens. With SO_REUSEADDR one in TIME_WAIT counts as free; one with a listener,
+/// or bound without that option, does not (socket(7)).
+fn is_free(port: u16) -> nix::Result<()> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
+    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    bind(fd.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port))
 }
 
 fn local_range() -> (u16, u16) {

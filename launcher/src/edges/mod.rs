@@ -256,9 +256,7 @@ impl Edges {
             JobAction::Send { node, msg } => self.send(node, &msg),
             JobAction::Emit(record) => {
                 if let Some(log) = &mut self.log {
-                    let mut line = rlaunch_core::events::line(&record);
-                    line.push('\n');
-                    log.push(line.into(), 0);
+                    log.push(rlaunch_core::events::line(&record).into(), 0);
                 }
             }
             JobAction::Say(sentence) => {

@@ -25,6 +25,8 @@ pub(super) struct Output {
     totals: BTreeMap<StreamId, u64>,
     draining: bool,
     abandoned: bool,
+    /// Cost of frames that held nothing to write and was not granted again yet.
+    empty: u64,
 }
 
 /// One descriptor.
@@ -65,6 +67,7 @@ impl Output {
             totals: BTreeMap::new(),
             draining: false,
             abandoned: false,
+            empty: 0,
         }
     }
 
@@ -85,10 +88,9 @@ impl Output {
         let piece = Piece(bytes);
         if self.label.is_some() {
             side.turn.push(id, flags, piece);
-            side.write(self.label.as_ref());
+            self.empty += side.write(self.label.as_ref());
         } else {
-            let cost = piece.cost();
-            side.sink.push(piece.0, cost);
+            self.empty += side.put(piece);
         }
     }
 
@@ -124,10 +126,10 @@ impl Output {
 
     /// Takes in what the writers have done. Returns a grant of credit that is due.
     pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Option<u64> {
-        let mut done = 0;
+        let mut done = std::mem::take(&mut self.empty);
         let mut idle = true;
         for side in &mut self.sides {
-            side.write(self.label.as_ref());
+            done += side.write(self.label.as_ref());
             let progress = side.sink.progress();
             done += progress.done;
             idle &= progress.idle && side.turn.is_empty();
@@ -150,14 +152,22 @@ impl Output {
 }
 
 impl Side {
-    /// Writes everything whose turn it is.
-    fn write(&mut self, label: Option<&Prefix>) {
+    /// Hands a piece to the writer. Returns the cost of a piece that holds nothing to write: it wakes nobody.
+    fn put(&mut self, piece: Piece) -> u64 {
+        let cost = piece.cost();
+        if piece.0.is_empty() {
+            return cost;
+        }
+        self.sink.push(piece.0, cost);
+        0
+    }
+
+    /// Writes everything whose turn it is. Returns what [`Self::put`] does.
+    fn write(&mut self, label: Option<&Prefix>) -> u64 {
+        let mut empty = 0;
         while let Some(write) = self.turn.pop(now()) {
             match write {
-                Write::Piece(_, piece) => {
-                    let cost = piece.cost();
-                    self.sink.push(piece.0, cost);
-                }
+                Write::Piece(_, piece) => empty += self.put(piece),
                 Write::BreakMark => self.sink.push(Bytes::from_static("…\n".as_bytes()), 0),
                 Write::ContinueMark(id) => {
                     let mut mark = label.map(|label| continued(label, id)).unwrap_or_default();
@@ -167,6 +177,7 @@ impl Side {
                 Write::LineEnd => self.sink.push(Bytes::from_static(b"\n"), 0),
             }
         }
+        empty
     }
 }
 

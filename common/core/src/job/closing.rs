@@ -34,6 +34,8 @@ pub(super) struct Closing {
     all_over: bool,
     /// The job was told to end.
     told: bool,
+    /// It ends because nobody reads its output: that some was not written is no news.
+    unread: bool,
     /// When output is given up.
     give_up: Option<Mono>,
     abandoned: bool,
@@ -41,7 +43,7 @@ pub(super) struct Closing {
 
 impl Closing {
     pub(super) const fn new() -> Self {
-        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false }
+        Self { step: Step::Counting, all_over: false, told: false, unread: false, give_up: None, abandoned: false }
     }
 
     pub(super) fn finished(&self) -> bool {
@@ -55,6 +57,7 @@ impl Closing {
                 false
             }
         };
+        self.unread = matches!(began.cause, Cause::ReaderClosed(_));
         self.arm(cx);
     }
 
@@ -90,7 +93,7 @@ impl Closing {
         if broken > 0 {
             cx.act(JobAction::Say(Sentence::LinesBroken(broken)));
         }
-        if lost > 0 {
+        if lost > 0 && !self.unread {
             cx.act(JobAction::Say(Sentence::OutputLost(lost)));
         }
         self.finish(cx, left);

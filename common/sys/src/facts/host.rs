@@ -24,6 +24,12 @@ pub fn cpus() -> u32 {
     mask.iter().map(|word| word.count_ones()).sum()
 }
 
+/// The user and group that we, and so the ranks, run as.
+#[must_use]
+pub fn user() -> (u32, u32) {
+    (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,10 +50,4 @@ mod tests {
         };
         assert_eq!(cpus(), list.trim().split(',').map(count).sum::<u32>());
     }
-}
-
-/// The user and group that we, and so the ranks, run as.
-#[must_use]
-pub fn user() -> (u32, u32) {
-    (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw())
 }

@@ -8,6 +8,7 @@ mod run;
 pub use record::{RECORD, Record};
 
 use crate::fd;
+use crate::origin::Origin;
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -35,11 +36,14 @@ pub enum Role {
 ///
 /// # Errors
 /// No process or descriptor can be had.
-pub fn split() -> io::Result<Role> {
+pub fn split(origin: &Origin) -> io::Result<Role> {
     let (edge, agent_edge) = fd::socket_pair()?;
     let (lifeline, guardian_lifeline) = fd::socket_pair()?;
     match fork()? {
-        Fork::Parent(_) => Ok(Role::Launcher { edge, lifeline }),
+        Fork::Parent(guardian) => {
+            origin.start_elsewhere(guardian);
+            Ok(Role::Launcher { edge, lifeline })
+        }
         Fork::Child => {
             close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);
             // The launcher's ends were closed by number just now.

@@ -1,0 +1,135 @@
+//! Bad input: a clear error with a way out and the right code, or what the documentation says; never a job half started.
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+
+#[test]
+fn bad_options_are_refused_before_anything_starts() {
+    for (words, named) in [
+        (&["-n", "abc", "true"][..], "'abc'"),
+        (&["-n", "0", "true"], "'0'"),
+        (&["-n", "-3", "true"], "'-3'"),
+        (&["-n", "99999999", "true"], "'99999999'"),
+        (&["-N", "8", "true"], "--ppn 8"),
+        (&["--lable", "true"], "--label"),
+        (&["--grace", "soon", "true"], "'soon'"),
+        (&["--contain", "t9", "true"], "'t9'"),
+        (&["-n", "4"], "no program given"),
+        (&["--prefix", "%z", "true"], "%z"),
+        (&["-x", "=1", "true"], "'=1'"),
+    ] {
+        let done = Case::start(words).code(2);
+        done.says("error: ").says(named).says("try");
+        assert!(done.out.is_empty() && done.events.is_empty(), "{words:?}");
+    }
+    let done = Plan::rlaunch(["true"]).env("RLAUNCH_GRACE", "soon").start().code(2);
+    done.says("RLAUNCH_GRACE");
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for words in [["--help"], ["-h"], ["--version"], ["-V"]] {
+        let done = Case::start(words).code(0);
+        assert!(!done.out.is_empty() && done.err().is_empty(), "{words:?}");
+    }
+    Plan::shell("\"$RL\" --help | head -n 1").start().code(0);
+}
+
+#[test]
+fn an_event_log_that_cannot_be_written_is_an_error() {
+    let done = Plan::shell("\"$RL\" --events /nowhere/log -n 1 echo ran; echo $?").start().code(0);
+    assert_eq!(done.out().lines().last(), Some("125"), "{}", done.err());
+    done.says("/nowhere/log");
+    let done = Plan::shell("\"$RL\" --events fd:77 -n 1 echo ran; echo $?").start().code(0);
+    assert_eq!(done.out().lines().last(), Some("125"), "{}", done.err());
+    done.says("77");
+}
+
+#[test]
+fn many_words_travel() {
+    // 300 KB in words of 100 bytes, and one of the longest that the kernel takes.
+    let long = "y".repeat(131_000);
+    let mut words: Vec<String> = (0..3_000).map(|i| format!("{i:0>100}")).collect();
+    words.push(long);
+    let mut all = vec!["-n".to_owned(), "2".into(), "sh".into(), "-c".into(), "echo $#; shift 3000; echo ${#1}".into()];
+    all.push("sh".into());
+    all.extend(words);
+    let done = Case::start(all).code(0);
+    assert_eq!(done.sorted(), ["131000", "131000", "3001", "3001"]);
+}
+
+#[test]
+fn too_many_words_are_told_with_figures() {
+    // NAME=VALUE is one string to the kernel, and longer than any may be; VALUE alone is not.
+    let value = "v".repeat(131_060);
+    let done = Case::start(["-n", "2", "-genv", "A_LONG_NAME", &value, "true"]).code(126);
+    let err = done.err();
+    assert!(err.len() < 2_000, "{} bytes", err.len());
+    assert!(err.chars().filter(char::is_ascii_digit).count() >= 6, "figures: {err}");
+}
+
+#[test]
+fn a_working_directory_that_is_gone() {
+    let done = Plan::shell("mkdir \"$DIR/d\"; cd \"$DIR/d\"; rmdir \"$DIR/d\"; \"$RL\" -n 2 echo ran; echo $?")
+        .start()
+        .code(0);
+    assert_eq!(done.out(), "ran\nran\n0\n", "as any shell would: {}", done.err());
+    let done = Case::start(["-n", "2", "--wdir", "/nowhere/at-all", "true"]).code(125);
+    done.says("/nowhere/at-all").says("o such file");
+    Case::start(["-n", "2", "--wdir", "/etc/passwd", "true"]).code(125).says("/etc/passwd");
+}
+
+#[test]
+fn few_descriptors_are_enough_for_few_ranks() {
+    for tier in place::tiers() {
+        let script = "ulimit -n 64; \"$RL\" -n 4 -l sh -c 'ulimit -n'; echo $?";
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        assert_eq!(done.out().lines().last(), Some("0"), "{tier}: {}", done.err());
+        assert_eq!(done.sorted()[..4], ["0", "0: 64", "1: 64", "2: 64"]);
+    }
+}
+
+#[test]
+fn a_limit_on_descriptors_is_named() {
+    for tier in place::tiers() {
+        let script = "ulimit -n 64; \"$RL\" -n 200 sleep 990; echo $?";
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        assert_eq!(done.out(), "125\n", "{tier}: {}", done.err());
+        done.says("oo many open files");
+    }
+}
+
+#[test]
+fn a_limit_on_processes_in_mid_launch_is_rolled_back() {
+    if place::is_root() {
+        return place::absent("a limit on processes", "needs an ordinary user");
+    }
+    if !place::has("prlimit") {
+        return;
+    }
+    let uid = nix::unistd::geteuid();
+    for tier in place::tiers() {
+        let count = "$(ps -L -u \"$(id -u)\" -o lwp= | wc -l)";
+        let script = format!("exec prlimit --nproc=$(({count} + 25)) \"$RL\" -n 500 sleep 989");
+        let done = Plan::shell(&script).contain(tier).with_events().start().code(125);
+        assert!(done.named("rank.started").count() > 0, "uid {uid}: it failed before the first rank");
+        done.says("emporarily unavailable").says("0 left running");
+        assert_eq!(done.event("job.end")["left"], 0);
+    }
+}
+
+#[test]
+fn a_limit_on_processes_before_the_launch_is_an_error() {
+    if place::is_root() {
+        return place::absent("a limit on processes", "needs an ordinary user");
+    }
+    if !place::has("prlimit") {
+        return;
+    }
+    for room in 0..4 {
+        let script = format!("\"$RL\" --version >/dev/null; exec prlimit --nproc={room} \"$RL\" -n 1 true");
+        let done = Plan::shell(&script).start().code(125);
+        assert_ne!(done.err(), "");
+    }
+}

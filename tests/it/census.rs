@@ -1,0 +1,226 @@
+//! Who is left: every case's processes carry its tag in their environment, and whoever loses its parent comes to us, because
+//! the test is a subreaper.
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::{Child, Command, Output};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// The variable that holds a case's tag.
+pub(crate) const TAG: &str = "RLAUNCH_TEST_CASE";
+/// Guardian and agent may outlive the launcher for so long.
+const OURS: Duration = Duration::from_millis(50);
+/// A process that is dying but gets no processor is waited for.
+const STARVED: Duration = Duration::from_secs(2);
+
+/// A process.
+#[derive(Clone, Debug)]
+pub(crate) struct Proc {
+    pub(crate) pid: i32,
+    pub(crate) ppid: i32,
+    pub(crate) state: char,
+    pub(crate) comm: String,
+    start: u64,
+}
+
+impl Proc {
+    fn read(pid: i32) -> Option<Self> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        let (open, close) = (stat.find('(')?, stat.rfind(')')?);
+        let mut fields = stat.get(close + 2..)?.split(' ');
+        let state = fields.next()?.chars().next()?;
+        let ppid = fields.next()?.parse().ok()?;
+        Some(Self { pid, ppid, state, comm: stat[open + 1..close].into(), start: fields.nth(17)?.parse().ok()? })
+    }
+    fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+    fn is_of_rlaunch(&self) -> bool {
+        ["rlaunch", "rlaunch-guard", "rlaunch-agent"].contains(&self.comm.as_str())
+    }
+    fn show(&self) -> String {
+        let words = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        format!("pid {} ({}, state {}, parent {}): {words}", self.pid, self.comm, self.state, self.ppid)
+    }
+}
+
+/// All processes of the host.
+pub(crate) fn all() -> Vec<Proc> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(Proc::read).collect()
+}
+
+/// The children of a process.
+pub(crate) fn children(pid: i32) -> Vec<Proc> {
+    all().into_iter().filter(|p| p.ppid == pid).collect()
+}
+
+/// The parent of a process.
+pub(crate) fn parent(pid: i32) -> Option<i32> {
+    Proc::read(pid).map(|p| p.ppid)
+}
+
+/// Processes started by tests themselves, which they reap. Held while one is started, so that none is unknown.
+static KNOWN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+/// A case that leaves what cannot be told from what others leave has this to itself, lest they be blamed.
+static ORDER: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives nobody else looks for leaks.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    ALONE.set(true);
+    ORDER.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Starts a program as a child that the test itself will reap.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    let mut known = lock(&KNOWN);
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    known.insert(i32::try_from(child.id()).unwrap());
+    child
+}
+
+/// Reaps a child that has ended.
+pub(crate) fn reap(child: &mut Child) {
+    let mut known = lock(&KNOWN);
+    child.wait().unwrap();
+    known.remove(&i32::try_from(child.id()).unwrap());
+}
+
+/// Runs a tool of the test to its end.
+pub(crate) fn output(command: &mut Command) -> Output {
+    let child = spawn(command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()));
+    let pid = i32::try_from(child.id()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    lock(&KNOWN).remove(&pid);
+    output
+}
+
+/// Processes that descend from ours without being a child of the test: their parent is gone. Dead ones are reaped.
+fn orphans(all: &[Proc], known: &BTreeSet<i32>) -> BTreeSet<i32> {
+    let me = i32::try_from(std::process::id()).unwrap();
+    let mut found = BTreeSet::new();
+    for p in all.iter().filter(|p| p.ppid == me && !known.contains(&p.pid)) {
+        if p.is_dead() {
+            // Whoever reaped it before us did our work.
+            let _gone = waitpid(Pid::from_raw(p.pid), Some(WaitPidFlag::WNOHANG));
+        }
+        found.insert(p.pid);
+    }
+    loop {
+        let more: Vec<i32> =
+            all.iter().filter(|p| found.contains(&p.ppid) && !found.contains(&p.pid)).map(|p| p.pid).collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+/// The tag of a process; `None` where its environment has none or may not be read.
+fn tag_of(pid: i32) -> Option<String> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let prefix = format!("{TAG}=");
+    let entry = environ.split(|b| *b == 0).find(|entry| entry.starts_with(prefix.as_bytes()))?;
+    Some(String::from_utf8_lossy(&entry[prefix.len()..]).into_owned())
+}
+
+/// The living processes of a case, and orphans that cannot be told from those of a case.
+fn survey(tag: &str) -> (Vec<Proc>, Vec<Proc>) {
+    let known = lock(&KNOWN);
+    let all = all();
+    let orphans = orphans(&all, &known);
+    let ours = |p: &Proc| !p.is_dead() && !(known.contains(&p.pid));
+    let living: Vec<Proc> = all.iter().filter(|p| ours(p)).cloned().collect();
+    drop(known);
+    let (mut tagged, mut strays) = (Vec::new(), Vec::new());
+    for p in living {
+        match tag_of(p.pid) {
+            Some(found) if found == tag => tagged.push(p),
+            Some(_) => {}
+            None if orphans.contains(&p.pid) => strays.push(p),
+            None => {}
+        }
+    }
+    (tagged, strays)
+}
+
+/// The living processes of a case, besides the one that the test started.
+pub(crate) fn tagged(tag: &str) -> Vec<Proc> {
+    survey(tag).0
+}
+
+/// How long whom is waited for after the launcher's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mercy {
+    /// Guardian and agent have 50 ms, everything else was gone before.
+    Ours,
+    /// The launcher was killed: all have 50 ms.
+    All,
+}
+
+/// Processes of a case that outlive it, ended now. Those that may take a moment are given it.
+pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
+    // Whoever is alone has the other side of the lock.
+    let _order = (!ALONE.get()).then(|| ORDER.read());
+    let mut seen: BTreeMap<(i32, u64), Instant> = BTreeMap::new();
+    loop {
+        let (tagged, strays) = survey(tag);
+        if tagged.is_empty() && strays.is_empty() {
+            return Vec::new();
+        }
+        let overdue = |p: &Proc, since: Instant, limit: Duration| {
+            let limit = if p.state == 'R' && limit > Duration::ZERO { STARVED } else { limit };
+            since.elapsed() > limit
+        };
+        let late = tagged.iter().filter(|p| {
+            let spared = p.is_of_rlaunch() || mercy == Mercy::All;
+            overdue(p, ended, if spared { OURS } else { Duration::ZERO })
+        });
+        let late_strays = strays.iter().filter(|p| {
+            let since = *seen.entry((p.pid, p.start)).or_insert_with(Instant::now);
+            overdue(p, since, OURS)
+        });
+        let leaks: Vec<&Proc> = late.chain(late_strays).collect();
+        if !leaks.is_empty() {
+            let shown = leaks.iter().map(|p| p.show()).collect();
+            leaks.iter().for_each(|p| kill(Pid::from_raw(p.pid), Signal::SIGKILL).unwrap_or_default());
+            return shown;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends what a failed case left, so that it spoils no other.
+pub(crate) fn kill_all(tag: &str) {
+    for _ in 0..100 {
+        let (tagged, _) = survey(tag);
+        if tagged.is_empty() {
+            return;
+        }
+        for p in tagged {
+            kill(Pid::from_raw(p.pid), Signal::SIGKILL).unwrap_or_default();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The launcher of an agent: the guardian stands between.
+pub(crate) fn launcher_of(agent: i32) -> i32 {
+    parent(parent(agent).unwrap()).unwrap()
+}

@@ -1,0 +1,182 @@
+//! How rlaunch ends, as waitpid and as a shell see it: the first cause decides, and the report names it.
+
+use crate::case::Case;
+use crate::census;
+use crate::place;
+use crate::plan::Plan;
+use crate::watch::Exit;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What a shell shows for `rlaunch WORDS`.
+fn shell_code(words: &str) -> String {
+    Plan::shell(&format!("\"$RL\" {words} 2>\"$DIR/err\"; echo $?")).start().code(0).out()
+}
+
+#[test]
+fn a_ranks_code_is_ours() {
+    for (script, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -SEGV $$", 139), ("kill -9 $$", 137)]
+    {
+        for tier in place::tiers() {
+            Plan::rlaunch(["-n", "2", "sh", "-c", script]).contain(tier).start().code(code);
+        }
+        assert_eq!(shell_code(&format!("-n 2 sh -c '{script}'")), format!("{code}\n"));
+    }
+}
+
+#[test]
+fn mistakes_have_codes_of_their_own() {
+    for (words, code) in [
+        ("-n abc true", 2),
+        ("--frobnicate true", 2),
+        ("-n 2 --timeout 50ms sleep 100", 124),
+        ("-n 2 --wdir /nowhere true", 125),
+        ("-n 2 /", 126),
+        ("-n 2 /etc/passwd", 126),
+        ("-n 2 /nowhere/at-all", 127),
+        ("-n 2 no-such-program-anywhere", 127),
+    ] {
+        assert_eq!(shell_code(words), format!("{code}\n"), "{words}");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_named() {
+    for (name, content, mode, code) in
+        [("no rights", "#!/bin/sh\n", 0o644, 126), ("no format", "just text\n", 0o755, 126), ("empty", "", 0o755, 126)]
+    {
+        let plan = Plan::rlaunch(["-n", "3", &format!("./{name}")]);
+        let path = plan.scratch().path(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let dir = plan.scratch().dir().to_owned();
+        let done = plan.cwd(dir).start().code(code);
+        done.says(name);
+        assert_eq!(done.event("job.end")["cause"]["kind"], "spawn");
+        assert_eq!(done.event("job.end")["left"], 0);
+    }
+    let done = Case::start(["-n", "3", "./absent"]).code(127);
+    done.says("./absent").says("o such file");
+    let done = Case::start(["-n", "3", ""]).code(127);
+    assert_ne!(done.err(), "");
+    // An interpreter that is missing is not the program's absence, but the kernel says no more than that.
+    let plan = Plan::rlaunch(["-n", "1", "./script"]);
+    let path = plan.scratch().path("script");
+    std::fs::write(&path, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let dir = plan.scratch().dir().to_owned();
+    plan.cwd(dir).start().code(127).says("script");
+}
+
+#[test]
+fn rlaunch_dies_of_the_signal_that_ended_the_job() {
+    let signals = [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGQUIT, 131)];
+    for (sig, code) in signals {
+        let case = Case::start(["-n", "2", "sleep", "100"]);
+        case.events("rank.started", 2);
+        case.signal(sig);
+        let done = case.finish(Exit::Signal(sig));
+        assert_eq!(done.event("job.end")["exit"], code);
+        done.says("0 left running");
+        // A shell around it shows 128 + the signal.
+        let case = Plan::shell("\"$RL\" -n 2 sleep 100; echo $?").with_events().start();
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        case.events("rank.started", 2);
+        kill(Pid::from_raw(census::launcher_of(agent)), sig).unwrap();
+        assert!(case.code(0).out().starts_with(&code.to_string()));
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_job_like_any_program() {
+    if !place::has("bash") {
+        return;
+    }
+    let done =
+        Plan::bash("\"$RL\" -n 8 yes 2>\"$DIR/err\" | head -n 1; echo ${PIPESTATUS[0]}; cat \"$DIR/err\" >&2").start();
+    let done = done.code(0);
+    assert_eq!(done.out(), "y\n141\n");
+    assert_eq!(done.err().lines().count(), 1, "{}", done.err());
+}
+
+#[test]
+fn the_report_names_the_first_failure() {
+    let script = "[ $RANK != 2 ] || { echo loss is nan >&2; exit 3; }; exec sleep 60";
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "4", "sh", "-c", script]).contain(tier).start();
+        let pid = case.event_of("rank.started", 2)["pid"].to_string();
+        let done = case.code(3);
+        let err = done.err();
+        let (said, report) = err.split_once('\n').unwrap();
+        assert_eq!(said, "loss is nan");
+        assert!(report.starts_with("rlaunch: rank 2 failed first: exit 3"), "{report}");
+        done.says(&pid)
+            .says("local rank 2")
+            .says("stderr   | loss is nan")
+            .says("ranks 0,1,3 stopped by rlaunch (SIGTERM");
+        done.says("0 left running").says("sh -c '[ $RANK != 2 ]");
+        assert_eq!(done.event("job.end")["cause"]["rank"], 2);
+    }
+}
+
+#[test]
+fn a_crash_is_told_as_such() {
+    let done = Case::start(["-n", "2", "sh", "-c", "[ $RANK = 0 ] || kill -SEGV $$; exec sleep 60"]).code(139);
+    done.says("rank 1 failed first: SIGSEGV");
+    let facts = done.named("rank.exited").find(|e| e["rank"] == 1).unwrap();
+    assert_eq!(facts["signal"], "SIGSEGV");
+}
+
+#[test]
+fn an_exception_left_in_the_error_file_is_quoted() {
+    let message = r#"{"message": {"message": "ValueError: batch of size 7", "extraInfo": {"py_callstack": "x", "timestamp": "1"}}}"#;
+    let script = "[ $RANK = 0 ] || { printf %s \"$MESSAGE\" >\"$TORCHELASTIC_ERROR_FILE\"; exit 1; }; exec sleep 60";
+    let done = Plan::rlaunch(["-n", "2", "sh", "-c", script]).env("MESSAGE", message).start().code(1);
+    done.says("ValueError: batch of size 7");
+}
+
+#[test]
+fn what_happens_after_the_ending_began_changes_nothing() {
+    // Rank 0 answers the request to end with a code of its own, rank 1 with a crash.
+    let script = "trap '[ $RANK = 0 ] && exit 7; kill -SEGV $$' TERM; echo ready; [ $RANK != 2 ] || { read x <\"$DIR/go\"; exit 3; }; \
+                  while :; do sleep 100 & wait; done";
+    let plan = Plan::rlaunch(["-n", "3", "sh", "-c", script]);
+    let go = plan.scratch().fifo("go");
+    let case = plan.start();
+    case.says_on_stdout("ready", 3);
+    std::fs::write(go, "\n").unwrap();
+    let done = case.code(3);
+    done.says("rank 2 failed first: exit 3");
+}
+
+#[test]
+fn the_first_failure_counts_also_when_the_job_goes_on() {
+    let script = "read x <\"$DIR/go$RANK\"; exit $((7 - RANK))";
+    let plan = Plan::rlaunch(["-n", "3", "--on-failure", "continue", "sh", "-c", script]);
+    let go: Vec<_> = (0..3).map(|r| plan.scratch().fifo(&format!("go{r}"))).collect();
+    let case = plan.start();
+    for rank in [1_u32, 0, 2] {
+        case.event_of("rank.started", rank);
+        std::fs::write(&go[usize::try_from(rank).unwrap()], "\n").unwrap();
+        case.event_of("rank.exited", rank);
+    }
+    let done = case.code(6);
+    done.says("rank 1 failed first: exit 6");
+    assert!(done.named("ending").next().is_none(), "nobody was ended");
+}
+
+#[test]
+fn the_time_limit_ends_the_job_and_says_so() {
+    let done = Case::start(["-n", "2", "--timeout", "100ms", "sleep", "100"]).code(124);
+    assert_eq!(done.event("job.end")["cause"]["kind"], "timeout");
+    done.says("0 left running");
+    let plan = Plan::rlaunch(["-n", "2", "sleep", "100"]).env("MPIEXEC_TIMEOUT", "1");
+    plan.start().code(124);
+    Plan::rlaunch(["-n", "1", "--timeout", "0", "true"]).env("MPIEXEC_TIMEOUT", "1").start().code(0);
+}
+
+#[test]
+fn a_success_may_be_told_on_request() {
+    let done = Case::start(["-v", "-n", "2", "true"]).code(0);
+    assert_ne!(done.err(), "");
+}

@@ -1,0 +1,64 @@
+//! The harness itself goes red when it should: without this, no green of the others means anything.
+
+use crate::case::Case;
+use crate::census::{self, Mercy};
+use crate::plan::Plan;
+
+/// A program that leaves this behind.
+fn leaving(what: &str) -> Case {
+    Plan::shell(&format!("{what}\nexit 0")).start()
+}
+
+#[test]
+#[should_panic(expected = "left behind")]
+fn a_process_that_got_away_is_noticed() {
+    leaving("setsid sleep 77 </dev/null >/dev/null 2>&1 &").code(0);
+}
+
+#[test]
+#[should_panic(expected = "left behind")]
+fn it_is_noticed_without_our_tag_in_its_environment() {
+    let _alone = census::alone();
+    leaving("env -i setsid sleep 77 </dev/null >/dev/null 2>&1 & sleep 0.1").code(0);
+}
+
+#[test]
+#[should_panic(expected = "left behind")]
+fn it_is_noticed_also_where_a_moment_is_given() {
+    leaving("(sh -c 'exec sleep 77' </dev/null >/dev/null 2>&1 &)").end_with(Mercy::All);
+}
+
+#[test]
+#[should_panic(expected = "left behind")]
+fn a_name_of_ours_does_not_excuse_for_long() {
+    leaving("cp /bin/sleep \"$DIR/rlaunch-guard\"; \"$DIR/rlaunch-guard\" 77 </dev/null >/dev/null 2>&1 &").code(0);
+}
+
+#[test]
+fn a_name_of_ours_is_given_a_moment() {
+    leaving("cp /bin/sleep \"$DIR/rlaunch-agent\"; \"$DIR/rlaunch-agent\" 0.02 </dev/null >/dev/null 2>&1 &").code(0);
+}
+
+#[test]
+#[should_panic(expected = "ended with Code(3), not Code(0)")]
+fn another_exit_code_is_noticed() {
+    Plan::shell("exit 3").start().code(0);
+}
+
+#[test]
+#[should_panic(expected = "before it was finished")]
+fn a_case_that_nobody_finishes_is_noticed() {
+    drop(Plan::shell("exec sleep 77").start());
+}
+
+#[test]
+#[should_panic(expected = "does not parse")]
+fn a_broken_event_log_is_noticed() {
+    Plan::shell("echo '{\"v\":1,' >\"$RLAUNCH_EVENTS\"").with_events().start().code(0);
+}
+
+#[test]
+#[should_panic(expected = "in mid-line")]
+fn a_cut_event_log_is_noticed() {
+    Plan::shell("printf '{\"v\":1}' >\"$RLAUNCH_EVENTS\"").with_events().start().code(0);
+}

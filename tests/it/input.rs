@@ -1,0 +1,92 @@
+//! Standard input: rank 0 reads it byte for byte and to its end, nobody else does.
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+use std::io::Write as _;
+
+#[test]
+fn rank_0_reads_it_byte_for_byte() {
+    let size = if place::full() { "1G" } else { "64M" };
+    let script = format!(
+        "mkfifo \"$DIR/p\"; sha256sum <\"$DIR/p\" >\"$DIR/want\" & \
+         head -c {size} /dev/urandom | tee \"$DIR/p\" | \"$RL\" -n 2 -l sha256sum; echo $?; wait; \
+         sed 's/^/0: /' \"$DIR/want\"; sha256sum </dev/null | sed 's/^/1: /'"
+    );
+    for tier in place::tiers() {
+        let out = Plan::shell(&script).contain(tier).start().code(0).out();
+        let mut lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.remove(2), "0", "{out}");
+        lines[..2].sort_unstable();
+        assert_eq!(lines[..2], lines[2..], "{tier}: {out}");
+    }
+}
+
+#[test]
+fn from_a_file_and_from_nowhere() {
+    let script = "head -c 3M /dev/urandom >\"$DIR/f\"; \"$RL\" -n 2 sh -c '[ $RANK = 1 ] || exec cat' <\"$DIR/f\" | cmp - \"$DIR/f\" \
+                  && \"$RL\" -n 2 wc -c </dev/null";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "0\n0\n");
+}
+
+#[test]
+fn nobody_reads_it_if_so_asked() {
+    let script = "echo data | { \"$RL\" -n 2 --stdin none wc -c; cat; }";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "0\n0\ndata\n");
+}
+
+#[test]
+fn a_conversation_works() {
+    let mut case = Plan::rlaunch(["-n", "2", "cat"]).stdin_pipe().start();
+    let mut stdin = case.take_stdin();
+    for word in ["one\n", "two\n", "three"] {
+        stdin.write_all(word.as_bytes()).unwrap();
+        case.says_on_stdout(word, 1);
+    }
+    drop(stdin);
+    assert_eq!(case.code(0).out(), "one\ntwo\nthree");
+}
+
+#[test]
+fn a_rank_need_not_read() {
+    // The writer learns that nobody reads: `yes` would write for ever.
+    let done = Plan::shell("yes | \"$RL\" -n 2 head -n 1; echo $?").start().code(0);
+    assert_eq!(done.out(), "y\n0\n");
+    let done = Plan::shell("yes | \"$RL\" -n 1 true; echo $?").start().code(0);
+    assert_eq!(done.out(), "0\n");
+    let script = "yes | \"$RL\" -n 1 sh -c 'exec <&-; echo closed; read x <\"$DIR/go\"; echo on'";
+    let plan = Plan::shell(script);
+    let go = plan.scratch().fifo("go");
+    let case = plan.start();
+    case.says_on_stdout("closed\n", 1);
+    std::fs::write(go, "\n").unwrap();
+    assert_eq!(case.code(0).out(), "closed\non\n");
+}
+
+#[test]
+fn a_silent_writer_does_not_hold_the_job() {
+    let mut case = Plan::rlaunch(["-n", "2", "true"]).stdin_pipe().start();
+    let silent = case.take_stdin();
+    case.until("the end", |seen| seen.exit);
+    drop(silent);
+    case.code(0);
+}
+
+#[test]
+fn a_rank_that_reads_slowly_loses_nothing() {
+    let script = "head -c 4M /dev/urandom >\"$DIR/f\"; \"$RL\" -n 1 sh -c 'read x <\"$DIR/go\"; exec cat' <\"$DIR/f\" | cmp - \"$DIR/f\" && echo same";
+    let plan = Plan::shell(script).with_events();
+    let go = plan.scratch().fifo("go");
+    let case = plan.start();
+    case.event("rank.started");
+    std::fs::write(go, "\n").unwrap();
+    assert_eq!(case.code(0).out(), "same\n");
+}
+
+#[test]
+fn input_that_nobody_wants_is_left_for_the_next_program() {
+    // As with any program that does not read: nothing was taken from a file that others share.
+    let script = "printf 'a\\nb\\n' >\"$DIR/f\"; { \"$RL\" -n 1 --stdin none true; cat; } <\"$DIR/f\"";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "a\nb\n");
+    assert_eq!(Case::start(["-n", "1", "cat"]).code(0).out(), "");
+}

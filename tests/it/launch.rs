@@ -1,0 +1,199 @@
+//! What a rank is started with: who it is, its words, environment, directory, descriptors, limits and signals.
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+/// Text that is no UTF-8, with blanks and quotes.
+const ODD: &[u8] = b"a\xff\xfe b'\"\n\t$x";
+
+#[test]
+fn ranks_know_who_they_are() {
+    let who = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT";
+    let done = Case::start(["-n", "4", "-l", "sh", "-c", who]).code(0);
+    let port = done.event("host.ready")["master_port"].as_u64().unwrap();
+    let expected: Vec<String> = (0..4).map(|r| format!("{r}: {r}/4 {r}/4 127.0.0.1:{port}")).collect();
+    assert_eq!(done.sorted(), expected);
+    assert_eq!(done.err(), "", "success is silent");
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    let range: Vec<u64> = range.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    assert!(port.is_multiple_of(8) && (port + 7 < range[0] || port > range[1]), "{port} lies within {range:?}");
+}
+
+#[test]
+fn every_contract_tells_the_same() {
+    let script = "echo $RANK $OMPI_COMM_WORLD_RANK $RLAUNCH_RANK of $WORLD_SIZE $OMPI_COMM_WORLD_SIZE \
+                  $RLAUNCH_WORLD_SIZE on $LOCAL_RANK $OMPI_COMM_WORLD_LOCAL_RANK $MPI_LOCALRANKID $RLAUNCH_LOCAL_RANK \
+                  of $LOCAL_WORLD_SIZE $MPI_LOCALNRANKS $TORCHELASTIC_USE_AGENT_STORE $GROUP_RANK";
+    let done = Case::start(["-n", "3", "sh", "-c", script]).code(0);
+    let expected: Vec<String> =
+        (0..3).map(|r| format!("{r} {r} {r} of 3 3 3 on {r} {r} {r} {r} of 3 3 False 0")).collect();
+    assert_eq!(done.sorted(), expected);
+}
+
+#[test]
+fn words_are_passed_byte_for_byte() {
+    let words = [b"-n".as_slice(), b"1", b"sh", b"-c", b"cat /proc/$$/cmdline", ODD, b"", b"-n", b"--", b":x"];
+    let done = Plan::rlaunch(words.map(OsStr::from_bytes)).start().code(0);
+    let mut expected = words[2..].join(&0);
+    expected.push(0);
+    assert_eq!(done.out, expected);
+}
+
+#[test]
+fn environment_and_directory_are_passed_byte_for_byte() {
+    let odd = OsStr::from_bytes(ODD);
+    let script = "cat /proc/$$/environ; printf '=%s=' \"$(pwd -P)\"; readlink -n /proc/$$/cwd";
+    let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).env("ODD", odd);
+    let dir = plan.scratch().dir().join(odd);
+    std::fs::create_dir(&dir).unwrap();
+    let done = plan.cwd(&dir).start().code(0);
+    let mut end = [b"=", dir.as_os_str().as_bytes(), b"="].concat();
+    end.extend_from_slice(dir.as_os_str().as_bytes());
+    assert!(done.out.ends_with(&end), "{}", done.out());
+    assert!(done.out.split(|b| *b == 0).any(|entry| entry == [b"ODD=", ODD].concat()), "{}", done.out());
+}
+
+#[test]
+fn wdir_is_where_a_program_with_a_slash_is_found() {
+    let plan = Plan::rlaunch(["--wdir", "in there", "-n", "2", "./say it"]);
+    let dir = plan.scratch().path("in there");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::copy("/bin/pwd", dir.join("say it")).unwrap();
+    let base = plan.scratch().dir().to_owned();
+    let done = plan.cwd(base).start().code(0);
+    assert_eq!(done.sorted(), [dir.to_str().unwrap(); 2]);
+}
+
+#[test]
+fn a_bare_name_is_looked_up_in_the_path_of_the_rank() {
+    let plan = Plan::rlaunch(["-n", "1", "-x", "PATH=./bin:/usr/bin:/bin", "mine"]);
+    let dir = plan.scratch().dir().to_owned();
+    std::fs::create_dir(dir.join("bin")).unwrap();
+    std::fs::write(dir.join("bin/mine"), "#!/bin/sh\necho found\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(dir.join("bin/mine"), mode).unwrap();
+    assert_eq!(plan.cwd(dir).start().code(0).out(), "found\n");
+}
+
+#[test]
+fn exports_set_and_keep() {
+    let words = ["-n", "1", "-x", "A=1", "-genv", "B", "2 3", "--env", "C=", "-x", "RANK", "-x", "OMPI_*"];
+    let script =
+        "echo \"$A|$B|${C-none}|$RANK|$WORLD_SIZE|$OMPI_COMM_WORLD_RANK|$PMI_RANK|$SLURM_PROCID|$SLURM_JOB_ID\"";
+    let plan = Plan::rlaunch(words.into_iter().chain(["sh", "-c", script]));
+    let others = [("RANK", "77"), ("WORLD_SIZE", "99"), ("OMPI_COMM_WORLD_RANK", "5"), ("PMI_RANK", "4")];
+    let slurm = [("SLURM_PROCID", "3"), ("SLURM_JOB_ID", "123")];
+    let plan = others.into_iter().chain(slurm).fold(plan, |plan, (name, value)| plan.env(name, value));
+    assert_eq!(plan.start().code(0).out(), "1|2 3||77|1|5|||123\n");
+}
+
+#[test]
+fn every_rank_leads_a_session_of_its_own() {
+    let script =
+        "read -r pid comm state parent group session rest </proc/$$/stat; echo $((pid == group && pid == session))";
+    for tier in place::tiers() {
+        let done = Plan::rlaunch(["-n", "3", "sh", "-c", script]).contain(tier).start().code(0);
+        assert_eq!(done.out(), "1\n1\n1\n", "{tier}");
+    }
+}
+
+#[test]
+fn ranks_get_no_descriptor_but_the_first_three() {
+    // 3 is the one with which ls reads the directory.
+    let script = "exec 3</dev/null 7</dev/null 9>\"$DIR/log\"; exec \"$RL\" --events fd:9 -n 2 ls /proc/self/fd";
+    for tier in place::tiers() {
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        assert_eq!(done.sorted(), ["0", "0", "1", "1", "2", "2", "3", "3"], "{tier}");
+    }
+}
+
+/// Everything that a process inherits besides words, environment and descriptors.
+const INHERITED: &str = "umask; ulimit -S -a; ulimit -H -a; cat /proc/$$/oom_score_adj; \
+     grep -E '^(Sig(Blk|Ign)|Cpus_allowed|NoNewPrivs|CapEff|Groups|Umask)' /proc/$$/status; \
+     nice; cut -d' ' -f18,19,40,41 /proc/$$/stat";
+
+#[test]
+fn limits_masks_and_priorities_are_the_callers() {
+    let caller = "umask 027; ulimit -S -n 300; ulimit -H -n 4000; ulimit -S -c 0; exec nice -n 3 env \
+                  --ignore-signal=HUP,USR1 --block-signal=USR2,CHLD --default-signal=PIPE";
+    let probe = |launcher: &str, tier: &str| {
+        let script = format!("{caller} {launcher} sh -c \"$PROBE\"");
+        Plan::shell(&script).env("PROBE", INHERITED).contain(tier).start().code(0).out()
+    };
+    for tier in place::tiers() {
+        let bare = probe("", tier);
+        let under = probe("\"$RL\" -n 1", tier);
+        // A user namespace costs supplementary groups and grants capabilities inside: documented.
+        let same = |line: &&str| {
+            place::is_root() || *tier == "t3" || !["CapEff", "Groups"].iter().any(|name| line.starts_with(name))
+        };
+        let lines = |text: &str| text.lines().filter(same).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines(&under), lines(&bare), "{tier}");
+    }
+}
+
+#[test]
+fn a_broken_pipe_ends_a_rank_as_it_would_end_it_without_us() {
+    // std ignores SIGPIPE in rlaunch itself; in a rank it must be what the caller had.
+    let script = "\"$RL\" -n 1 sh -c 'yes | head -n 1; grep SigIgn /proc/self/status'";
+    let done = Plan::shell(script).start().code(0);
+    let ignored =
+        done.out().lines().nth(1).unwrap().rsplit('\t').next().map(|hex| u64::from_str_radix(hex, 16).unwrap());
+    assert_eq!(ignored.unwrap() & (1 << 12), 0, "{}", done.out());
+    let script = "env --ignore-signal=PIPE \"$RL\" -n 1 grep SigIgn /proc/self/status";
+    let done = Plan::shell(script).start().code(0);
+    let ignored = u64::from_str_radix(done.out().trim().rsplit('\t').next().unwrap(), 16).unwrap();
+    assert_ne!(ignored & (1 << 12), 0, "{}", done.out());
+}
+
+#[test]
+fn without_a_number_there_is_one_rank_and_a_note() {
+    let done = Case::start(["sh", "-c", "echo $RANK/$WORLD_SIZE"]).code(0);
+    assert_eq!(done.out(), "0/1\n");
+    assert!(done.err().lines().count() == 1 && done.err().contains("-n"), "{}", done.err());
+    assert_eq!(Case::start(["-q", "true"]).code(0).err(), "");
+}
+
+#[test]
+fn a_nested_rlaunch_starts_a_world_of_its_own() {
+    let script = "\"$RL\" -n 2 -l \"$RL\" -n 3 sh -c 'echo $RANK/$WORLD_SIZE $MASTER_PORT'; echo $?";
+    for tier in place::tiers() {
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        let out = done.out();
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!((lines.len(), lines[6]), (7, "0"), "{out}");
+        for outer in ["0: ", "1: "] {
+            let inner: BTreeSet<_> = lines.iter().filter_map(|line| line.strip_prefix(outer)).collect();
+            let ports: BTreeSet<_> = inner.iter().map(|line| line.split(' ').nth(1).unwrap()).collect();
+            let who: Vec<_> = inner.iter().map(|line| line.split(' ').next().unwrap()).collect();
+            assert_eq!((who, ports.len()), (vec!["0/3", "1/3", "2/3"], 1), "{out}");
+        }
+    }
+}
+
+#[test]
+fn jobs_at_the_same_time_have_ports_of_their_own() {
+    let count = if place::full() { 200 } else { 60 };
+    let cases: Vec<Case> = (0..count)
+        .map(|_| Plan::rlaunch(["-q", "sh", "-c", "echo $MASTER_PORT; read x"]).stdin_pipe().start())
+        .collect();
+    let ports: BTreeSet<u64> = cases
+        .iter()
+        .map(|case| {
+            let ready = case.event("host.ready");
+            assert_eq!(ready["port_reserved"], true, "{ready}");
+            ready["master_port"].as_u64().unwrap()
+        })
+        .collect();
+    assert_eq!(ports.len(), count, "{ports:?}");
+    for mut case in cases {
+        let port = case.event("host.ready")["master_port"].to_string();
+        drop(case.take_stdin());
+        // `read` meets the end of its input.
+        assert_eq!(case.code(1).out().trim(), port);
+    }
+}

@@ -1,0 +1,173 @@
+//! Nothing is left behind, however a job ends and whatever its ranks have started.
+
+use crate::case::Case;
+use crate::census::{self, Mercy};
+use crate::place;
+use crate::plan::Plan;
+use crate::watch::Exit;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+/// Starts what gets away from a process group, a session, and an environment that could be searched for.
+const ESCAPE: &str = "setsid sleep 999 </dev/null >/dev/null 2>&1 & \
+     (setsid sh -c 'sleep 999 & exec sleep 998' </dev/null >/dev/null 2>&1 &) ; \
+     env -i setsid sleep 997 </dev/null >/dev/null 2>&1 & ";
+
+#[test]
+fn descendants_that_got_away_end_with_the_job() {
+    for tier in place::tiers() {
+        for (end, code) in [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 137)] {
+            let script = format!("{ESCAPE} echo ready; {end}");
+            let done = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start().code(code);
+            assert_eq!(done.event("job.end")["left"], 0, "{tier} {end}");
+        }
+    }
+}
+
+#[test]
+fn they_end_with_an_interrupted_job_too() {
+    for tier in place::tiers() {
+        let script = format!("{ESCAPE} echo ready; exec sleep 996");
+        let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
+        case.says_on_stdout("ready", 3);
+        case.signal(Signal::SIGTERM);
+        let done = case.finish(Exit::Signal(Signal::SIGTERM));
+        assert_eq!(done.event("job.end")["left"], 0);
+    }
+}
+
+#[test]
+fn one_that_holds_the_output_gets_two_seconds_after_success() {
+    for tier in place::tiers() {
+        let script = "(read x <\"$DIR/go\"; echo late; exec sleep 999) & exit 0";
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain(tier);
+        let go = plan.scratch().fifo("go");
+        let case = plan.start();
+        case.event("rank.exited");
+        let start = Instant::now();
+        std::fs::write(go, "\n").unwrap();
+        let done = case.code(0);
+        assert_eq!(done.out(), "late\n", "its output is still passed on");
+        let waited = done.event("job.end")["t"].as_u64().unwrap() - done.event("rank.exited")["at"].as_u64().unwrap();
+        assert!((1_900_000_000..20_000_000_000).contains(&waited), "{tier}: {waited} ns, {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn one_that_ends_in_time_is_waited_for_no_longer() {
+    let script = "(read x <\"$DIR/go\"; echo late) & exit 0";
+    let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]);
+    let go = plan.scratch().fifo("go");
+    let case = plan.start();
+    case.event("rank.exited");
+    std::fs::write(go, "\n").unwrap();
+    let done = case.code(0);
+    assert_eq!(done.out(), "late\n");
+    let waited = done.event("job.end")["t"].as_u64().unwrap() - done.event("rank.exited")["at"].as_u64().unwrap();
+    assert!(waited < 1_900_000_000, "{waited} ns");
+}
+
+#[test]
+fn after_a_failure_nobody_is_waited_for() {
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "2", "sh", "-c", "sleep 999 & exit 4"]).contain(tier).start();
+        let done = case.code(4);
+        let last = done.named("rank.exited").map(|e| e["at"].as_u64().unwrap()).max().unwrap();
+        let waited = done.event("job.end")["t"].as_u64().unwrap() - last;
+        assert!(waited < 1_900_000_000, "{tier}: {waited} ns");
+    }
+}
+
+#[test]
+fn a_stopped_rank_is_ended_too() {
+    for tier in place::tiers() {
+        let case =
+            Plan::rlaunch(["-n", "2", "--grace", "200ms", "sh", "-c", "echo ready; kill -STOP $$"]).contain(tier);
+        let case = case.start();
+        case.says_on_stdout("ready", 2);
+        case.signal(Signal::SIGTERM);
+        case.finish(Exit::Signal(Signal::SIGTERM));
+    }
+}
+
+/// Forks and exits as fast as it can: no list of processes ever holds it. Ends by itself if nobody ends it.
+const HOPPER: &str =
+    "import os, time\nend = time.time() + 60\nwhile time.time() < end:\n    if os.fork(): os._exit(0)\n";
+
+#[test]
+fn one_that_never_stands_still_is_caught() {
+    if !place::has("python3") {
+        return;
+    }
+    for tier in place::tiers() {
+        let script = "setsid python3 -c \"$HOPPER\" </dev/null >/dev/null 2>&1 & read x <\"$DIR/go\"; exit 0";
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).env("HOPPER", HOPPER).contain(tier);
+        let go = plan.scratch().fifo("go");
+        let case = plan.start();
+        case.event("rank.started");
+        std::thread::sleep(Duration::from_millis(200));
+        std::fs::write(go, "\n").unwrap();
+        assert_eq!(case.code(0).event("job.end")["left"], 0, "{tier}");
+    }
+}
+
+#[test]
+fn a_killed_launcher_takes_everything_along() {
+    for tier in place::tiers() {
+        let script = format!("{ESCAPE} echo ready; exec sleep 996");
+        let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
+        case.says_on_stdout("ready", 3);
+        case.signal(Signal::SIGKILL);
+        assert_eq!(case.end_with(Mercy::All).exit, Exit::Signal(Signal::SIGKILL));
+    }
+}
+
+#[test]
+fn a_lost_part_is_named_and_counted() {
+    for tier in place::tiers() {
+        for part in ["agent", "guardian", "init"] {
+            if part == "init" && *tier == "t3" {
+                continue;
+            }
+            let script = format!("{ESCAPE} echo ready; exec sleep 996");
+            let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
+            case.says_on_stdout("ready", 3);
+            let ready = case.event("host.ready");
+            let agent = i32::try_from(ready["agent"].as_i64().unwrap()).unwrap();
+            let victim = match part {
+                "agent" => agent,
+                "guardian" => census::parent(agent).unwrap(),
+                _ => i32::try_from(ready["init"].as_i64().unwrap()).unwrap(),
+            };
+            kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+            let done = case.code(125);
+            let end = done.event("job.end");
+            assert_eq!((&end["cause"]["kind"], &end["cause"]["lost"]), (&"lost".into(), &part.into()), "{tier}");
+            assert_eq!(end["left"], 0, "{tier} {part}");
+            done.says(part).says("0 left running");
+        }
+    }
+}
+
+#[test]
+fn a_job_within_a_job_ends_with_the_outer_one() {
+    for tier in place::tiers() {
+        let case =
+            Plan::rlaunch(["-n", "2", "sh", "-c", "exec \"$RL\" -n 2 sh -c 'setsid sleep 994 & echo ready; wait'"]);
+        let case = case.contain(tier).start();
+        case.says_on_stdout("ready", 4);
+        case.signal(Signal::SIGKILL);
+        assert_eq!(case.end_with(Mercy::All).exit, Exit::Signal(Signal::SIGKILL));
+    }
+}
+
+#[test]
+fn short_jobs_never_hang() {
+    let count = if place::full() { 10_000 } else { 500 };
+    let script = format!("i=0; while [ $i -lt {count} ]; do \"$RL\" -n 4 true || exit; i=$((i + 1)); echo; done");
+    let lanes: Vec<Case> = (0..2).map(|_| Plan::shell(&script).start()).collect();
+    for lane in lanes {
+        assert_eq!(lane.code(0).out().lines().count(), count);
+    }
+}

@@ -1,0 +1,28 @@
+//! Drives the built `rlaunch` as its users do: every case is real processes, and leaves none behind.
+//!
+//! What runs where: the binary is `RLAUNCH_BIN`, else the one that cargo built; `RLAUNCH_TEST_ROOT` is a tree with `examples`,
+//! else the checkout. `RLAUNCH_TEST_FULL=1` runs the long counts, `RLAUNCH_TEST_SEED` repeats a random run,
+//! `RLAUNCH_REQUIRE_TIERS=t1,t3` and `RLAUNCH_REQUIRE_TORCH=1` make an absence a failure.
+#![allow(clippy::disallowed_methods, reason = "drives programs and watches them with threads of its own")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
+
+mod case;
+mod census;
+mod place;
+mod plan;
+mod watch;
+
+mod bad_input;
+mod events;
+mod examples;
+mod exits;
+mod harness;
+mod input;
+mod launch;
+mod leftovers;
+mod output;
+mod signals;
+mod storm;
+mod strangers;
+mod terminal;
+mod tiers;

@@ -1,0 +1,283 @@
+//! Output: byte-exact when raw, whole lines when labelled, and never a reason to hang, to grow, or to lose bytes.
+
+use crate::case::Case;
+use crate::census;
+use crate::place;
+use crate::plan::Plan;
+use crate::watch::{Exit, Into};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Writes lines `RANK-NUMBER-xxx…`, in pieces of `$SIZE` bytes whatever the lines are.
+const LINES: &str = "awk -v r=$RANK -v n=$COUNT 'BEGIN { x = \"x\"; while (length(x) < 60) x = x x; \
+     for (i = 0; i < n; i++) printf \"%d-%d-%s\\n\", r, i, substr(x, 1, (i * 7) % 61) }' | dd obs=$SIZE status=none";
+
+#[test]
+fn raw_output_is_byte_exact() {
+    let size = if place::full() { "1G" } else { "64M" };
+    let script = format!(
+        "head -c {size} /dev/urandom >\"$DIR/data\"; head -c 8M /dev/urandom >\"$DIR/other\"; \
+         \"$RL\" -n 2 sh -c 'if [ $RANK = 0 ]; then cat \"$DIR/data\"; else cat \"$DIR/other\" >&2; fi' \
+         2>\"$DIR/err\" | cmp - \"$DIR/data\" && cmp \"$DIR/err\" \"$DIR/other\" && echo same"
+    );
+    for tier in place::tiers() {
+        assert_eq!(Plan::shell(&script).contain(tier).start().code(0).out(), "same\n", "{tier}");
+    }
+}
+
+#[test]
+fn labelled_lines_are_whole_and_in_order() {
+    for size in [1_u32, 7, 997, 4_096, 65_536] {
+        let count = if size == 1 { 200_u32 } else { 5_000 };
+        let plan = Plan::rlaunch(["-n", "4", "-l", "sh", "-c", LINES]);
+        let done = plan.env("SIZE", size.to_string()).env("COUNT", count.to_string()).start().code(0);
+        let mut next = [0_u32; 4];
+        for line in done.out().lines() {
+            let (label, rest) = line.split_once(": ").unwrap();
+            let rank: usize = label.parse().unwrap();
+            let filling = "x".repeat(usize::try_from((next[rank] * 7) % 61).unwrap());
+            assert_eq!(rest, format!("{rank}-{}-{filling}", next[rank]), "size {size}");
+            next[rank] += 1;
+        }
+        assert_eq!(next, [count; 4], "size {size}");
+        assert_eq!(done.event("output.end")["lost"], 0);
+    }
+}
+
+#[test]
+fn raw_writes_of_a_page_are_whole() {
+    // Lines of 80 bytes, 51 of them in each write.
+    let script = "awk -v r=$RANK 'BEGIN { x = \"\"; while (length(x) < 77) x = x \"x\"; \
+                  for (i = 0; i < 20000; i++) print r \"-\" x }' | dd obs=4080 status=none";
+    let done = Case::start(["-n", "4", "sh", "-c", script]).code(0);
+    let mut count = [0; 4];
+    for line in done.out().lines() {
+        let rank: usize = line[..1].parse().unwrap();
+        assert!(line.len() == 79 && line[2..].bytes().all(|b| b == b'x'), "torn: {line}");
+        count[rank] += 1;
+    }
+    assert_eq!(count, [20_000; 4]);
+}
+
+#[test]
+fn long_lines_are_not_mixed() {
+    let script =
+        "awk -v r=$RANK 'BEGIN { x = r; while (length(x) < 200000) x = x x; for (i = 0; i < 8; i++) print x }'";
+    let done = Case::start(["-n", "4", "-l", "sh", "-c", script]).code(0);
+    let broken = done.event("output.end")["broken"].as_u64().unwrap();
+    for line in done.out().lines() {
+        let rank = &line[..1];
+        let text = line.strip_prefix(&format!("{rank}: ")).unwrap();
+        let own = text.chars().all(|c| c.to_string() == *rank || (broken > 0 && c == '…'));
+        assert!(own, "a line of rank {rank} holds bytes of others");
+        assert!(broken > 0 || text.len() == 262_144, "{} bytes", text.len());
+    }
+    let bytes = done.out.iter().filter(|b| b.is_ascii_digit()).count();
+    assert!(bytes >= 4 * 8 * 262_144, "{bytes} bytes");
+}
+
+#[test]
+fn a_line_that_keeps_others_waiting_is_broken_visibly() {
+    let script = "if [ $RANK = 0 ]; then head -c 100000 /dev/zero | tr '\\0' a; read x <\"$DIR/go\"; echo end; \
+                  else read x <\"$DIR/say\"; echo hello; fi";
+    let plan = Plan::rlaunch(["-n", "2", "-l", "sh", "-c", script]);
+    let (go, say) = (plan.scratch().fifo("go"), plan.scratch().fifo("say"));
+    let case = plan.start();
+    case.until("the long line", |seen| (seen.out.len() > 100_000).then_some(()));
+    std::fs::write(say, "\n").unwrap();
+    case.says_on_stdout("1: hello\n", 1);
+    std::fs::write(go, "\n").unwrap();
+    let done = case.code(0);
+    assert_eq!(done.event("output.end")["broken"], 1);
+    let long = "a".repeat(100_000);
+    assert_eq!(done.out(), format!("0: {long}…\n1: hello\n0: …end\n"));
+    assert_ne!(done.err(), "", "it is said");
+}
+
+#[test]
+fn an_unfinished_line_is_shown_soon() {
+    for label in [&["-n", "1"][..], &["-n", "1", "-l"]] {
+        let words = label.iter().copied().chain(["sh", "-c", "printf 'name? '; read x; echo \"hello $x\""]);
+        let mut case = Plan::rlaunch(words).stdin_pipe().start();
+        case.says_on_stdout("name? ", 1);
+        case.take_stdin().write_all(b"you\n").unwrap();
+        assert!(case.code(0).out().ends_with("name? hello you\n"));
+    }
+}
+
+#[test]
+fn a_missing_last_newline_is_not_invented_in_raw_output() {
+    assert_eq!(Case::start(["-n", "1", "printf", "a\\nb"]).code(0).out(), "a\nb");
+    assert_eq!(Case::start(["-n", "2", "-l", "printf", "x"]).code(0).sorted(), ["0: x", "1: x"]);
+}
+
+#[test]
+fn prefixes_say_what_they_are_asked_to() {
+    let script = "echo out; echo err >&2";
+    let done = Case::start(["-n", "2", "--prefix", "[%2r/%s] ", "sh", "-c", script]).code(0);
+    assert_eq!(done.sorted(), ["[ 0/out] out", "[ 1/out] out"]);
+    done.says("[ 0/err] err\n").says("[ 1/err] err\n");
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_job() {
+    for stream in ["", " >&2"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let script = format!("exec yes{stream}");
+        let plan = Plan::rlaunch(["-n", "4", "sh", "-c", &script]);
+        let plan = if stream.is_empty() { plan.stdout(writer) } else { plan.stderr(writer) };
+        let case = plan.start();
+        read_some(&reader, 10);
+        drop(reader);
+        let done = case.finish(Exit::Signal(Signal::SIGPIPE));
+        assert_eq!(done.event("job.end")["cause"]["kind"], "reader_closed");
+    }
+}
+
+#[test]
+fn a_full_disk_costs_the_output_not_the_job() {
+    let done = Plan::shell("\"$RL\" -n 2 echo hello >/dev/full; echo $? >&2").start().code(0);
+    assert!(done.err().ends_with("\n0\n"), "{}", done.err());
+    done.says("No space left");
+}
+
+fn read_some(mut from: &PipeReader, bytes: usize) {
+    from.read_exact(&mut vec![0; bytes]).unwrap();
+}
+
+/// Waits until the pipe takes nothing more.
+fn is_full(pipe: &PipeWriter) {
+    for _ in 0..2_000 {
+        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+        if poll(&mut fds, PollTimeout::ZERO).unwrap() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the pipe never fills");
+}
+
+#[test]
+fn a_blocked_reader_does_not_block_signals() {
+    for words in [&["-n", "4", "yes"][..], &["-n", "4", "-l", "yes"], &["-n", "4", "sh", "-c", "yes >&2"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let plan = Plan::rlaunch(words);
+        let probe = writer.try_clone().unwrap();
+        let plan = if words.contains(&"sh") { plan.stderr(writer) } else { plan.stdout(writer) };
+        let case = plan.start();
+        is_full(&probe);
+        case.signal(Signal::SIGINT);
+        case.finish(Exit::Signal(Signal::SIGINT));
+        drop((reader, probe));
+    }
+}
+
+#[test]
+fn a_slow_reader_costs_little_memory() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let probe = writer.try_clone().unwrap();
+    let plan = Plan::rlaunch(["-n", "4", "sh", "-c", "read x <\"$DIR/go$RANK\"; exec yes $RANK"]).stdout(writer);
+    let go: Vec<_> = (0..4).map(|r| plan.scratch().fifo(&format!("go{r}"))).collect();
+    let case = plan.start();
+    case.events("rank.started", 4);
+    let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+    let memory = |field: &str| memory(case.pid(), field) + memory(agent, field);
+    let before = memory("VmRSS");
+    for path in go {
+        std::fs::write(path, "\n").unwrap();
+    }
+    for _ in 0..8 {
+        read_some(&reader, 1 << 20);
+        is_full(&probe);
+        // A reader that pauses.
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    let grown = memory("VmHWM").saturating_sub(before);
+    assert!(grown <= 8 << 10, "grew by {grown} KiB");
+    case.signal(Signal::SIGTERM);
+    drop(probe);
+    std::io::copy(&mut &reader, &mut std::io::sink()).unwrap();
+    case.finish(Exit::Signal(Signal::SIGTERM));
+}
+
+/// A number of KiB from /proc/PID/status.
+fn memory(pid: i32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_socket_is_as_good_as_a_pipe() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let plan =
+        Plan::rlaunch(["-n", "4", "-l", "seq", "1", "1000"]).stdout(OwnedFd::from(theirs)).reads(ours, Into::Out);
+    assert_eq!(plan.start().code(0).out().lines().count(), 4_000);
+}
+
+#[test]
+fn output_may_go_where_input_comes_from() {
+    let script = "echo data >\"$DIR/f\"; \"$RL\" -n 2 cat <\"$DIR/f\" >\"$DIR/f\"; echo $?; wc -c <\"$DIR/f\"";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "0\n0\n");
+    let script =
+        "echo data >\"$DIR/f\"; \"$RL\" -n 2 sh -c 'cat; echo $RANK' 0<>\"$DIR/f\" 1<>\"$DIR/f\"; sort \"$DIR/f\"";
+    assert_eq!(Plan::shell(script).start().code(0).out().lines().count(), 3);
+}
+
+#[test]
+fn missing_descriptors_are_not_taken_for_something_else() {
+    for closed in ["0<&-", "1>&-", "2>&-", "0<&- 1>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-"] {
+        let script = format!(
+            "\"$RL\" --events \"$DIR/log\" -n 2 sh -c 'ls -l /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 \
+             >\"$DIR/$RANK\"; cat >/dev/null; echo words; echo more >&2' {closed}"
+        );
+        let done = Plan::shell(&script).start().code(0);
+        for rank in ["0", "1"] {
+            let fds = std::fs::read_to_string(done.scratch.path(rank)).unwrap();
+            assert_eq!(fds.lines().count(), 3, "{closed}: {fds}");
+        }
+        let log = std::fs::read_to_string(done.scratch.path("log")).unwrap();
+        assert!(log.lines().all(|line| line.starts_with("{\"v\":1,")), "{closed}: {log}");
+        assert_eq!(done.out().contains("words"), !closed.contains('1'), "{closed}");
+        assert_eq!(done.err().contains("more"), !closed.contains('2'), "{closed}");
+    }
+}
+
+#[test]
+fn flags_of_shared_descriptors_are_left_alone() {
+    for killed in [false, true] {
+        let ((r0, w0), (r1, w1), (r2, w2)) =
+            (std::io::pipe().unwrap(), std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        let shared =
+            [OwnedFd::from(r0.try_clone().unwrap()), w1.try_clone().unwrap().into(), w2.try_clone().unwrap().into()];
+        let flags = || shared.each_ref().map(|fd| OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL).unwrap()));
+        let before = flags();
+        let plan = Plan::rlaunch(["-n", "2", "sh", "-c", "cat; echo said >&2; read x <\"$DIR/go$RANK\""]);
+        let go = [plan.scratch().fifo("go0"), plan.scratch().fifo("go1")];
+        let case = plan.stdin(r0).stdout(w1).stderr(w2).reads(r1, Into::Out).reads(r2, Into::Err).start();
+        (&w0).write_all(b"text\n").unwrap();
+        case.says_on_stdout("text\n", 1);
+        case.says_on_stderr("said\n");
+        assert_eq!(flags(), before, "while it runs");
+        drop(w0);
+        if killed {
+            case.signal(Signal::SIGKILL);
+        } else {
+            go.iter().for_each(|path| std::fs::write(path, "\n").unwrap());
+        }
+        case.until("the end", |seen| seen.exit);
+        assert_eq!(flags(), before, "afterwards; killed: {killed}");
+        assert!(!before.iter().any(|flags| flags.contains(OFlag::O_NONBLOCK)));
+        drop(shared);
+        if killed {
+            assert_eq!(case.end_with(census::Mercy::All).exit, Exit::Signal(Signal::SIGKILL));
+        } else {
+            case.code(0);
+        }
+    }
+}

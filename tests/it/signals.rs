@@ -1,0 +1,178 @@
+//! The table of docs/signals.md, on real processes.
+
+use crate::case::Case;
+use crate::census;
+use crate::place::{self, Random};
+use crate::plan::Plan;
+use crate::watch::Exit;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::Duration;
+
+/// Says what it gets, and ends with 0 on anything but a user's signal.
+const TALKER: &str = "for s in INT TERM HUP QUIT; do trap \"echo got $s; exit 0\" $s; done; \
+     for s in USR1 USR2; do trap \"echo got $s\" $s; done; echo ready; while :; do sleep 100 & wait; done";
+/// Ignores every polite request.
+const DEAF: &str = "trap '' INT TERM HUP QUIT; echo ready; while :; do sleep 100; done";
+
+#[test]
+fn what_ends_a_job_reaches_every_rank_first() {
+    for sig in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        for tier in place::tiers() {
+            let case = Plan::rlaunch(["-n", "3", "sh", "-c", TALKER]).contain(tier).start();
+            case.says_on_stdout("ready", 3);
+            case.signal(sig);
+            let done = case.finish(Exit::Signal(sig));
+            let name = sig.as_str().trim_start_matches("SIG");
+            assert_eq!(done.out().matches(&format!("got {name}\n")).count(), 3, "{}", done.out());
+            let ended = done.event("signal");
+            assert_eq!((ended["signal"].as_str(), ended["answer"].as_str()), (Some(sig.as_str()), Some("ended")));
+        }
+    }
+}
+
+#[test]
+fn user_signals_are_passed_on_and_the_job_goes_on() {
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "2", "sh", "-c", TALKER]).contain(tier).start();
+        case.says_on_stdout("ready", 2);
+        for (sig, name) in [(Signal::SIGUSR1, "USR1"), (Signal::SIGUSR2, "USR2"), (Signal::SIGUSR1, "USR1")] {
+            let before = case.until("output", |seen| Some(String::from_utf8_lossy(&seen.out).matches(name).count()));
+            case.signal(sig);
+            case.says_on_stdout(&format!("got {name}\n"), before + 2);
+        }
+        case.signal(Signal::SIGTERM);
+        case.finish(Exit::Signal(Signal::SIGTERM));
+    }
+}
+
+#[test]
+fn a_rank_that_dies_of_a_forwarded_signal_failed() {
+    let case = Case::start(["-n", "2", "sleep", "100"]);
+    case.events("rank.started", 2);
+    case.signal(Signal::SIGUSR1);
+    case.code(128 + 10).says("SIGUSR1");
+}
+
+#[test]
+fn ranks_that_ignore_the_request_are_killed_after_the_grace() {
+    let case = Case::start(["-n", "2", "--grace", "300ms", "sh", "-c", DEAF]);
+    case.says_on_stdout("ready", 2);
+    case.signal(Signal::SIGTERM);
+    let done = case.finish(Exit::Signal(Signal::SIGTERM));
+    let began = done.event("ending")["t"].as_u64().unwrap();
+    for exited in done.named("rank.exited") {
+        assert_eq!(exited["signal"], "SIGKILL");
+        assert!(exited["at"].as_u64().unwrap() >= began + 300_000_000, "{exited} too early after {began}");
+    }
+    done.says("0 left running");
+}
+
+#[test]
+fn a_second_interrupt_kills() {
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "2", "--grace", "600s", "sh", "-c", DEAF]).contain(tier).start();
+        case.says_on_stdout("ready", 2);
+        case.signal(Signal::SIGINT);
+        case.event("ending");
+        case.signal_again(Signal::SIGINT);
+        let done = case.finish(Exit::Signal(Signal::SIGINT));
+        let answers: Vec<_> = done.named("signal").map(|e| e["answer"].as_str().unwrap()).collect();
+        assert_eq!(answers, ["ended", "killed"]);
+        assert!(done.named("rank.exited").all(|e| e["signal"] == "SIGKILL"));
+        done.says("0 left running");
+    }
+}
+
+#[test]
+fn an_echo_of_an_interrupt_does_not_kill() {
+    let case = Case::start(["-n", "1", "--grace", "600s", "sh", "-c", TALKER]);
+    case.says_on_stdout("ready", 1);
+    // One keystroke may arrive twice: from the terminal, and from a wrapper that passes it on.
+    case.signal(Signal::SIGINT);
+    case.signal(Signal::SIGINT);
+    let done = case.finish(Exit::Signal(Signal::SIGINT));
+    assert!(done.named("signal").all(|e| e["answer"] != "killed"));
+    assert!(done.out().contains("got INT"));
+}
+
+#[test]
+fn a_third_interrupt_leaves_at_once_and_the_guardian_finishes() {
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "2", "--grace", "600s", "sh", "-c", DEAF]).contain(tier).start();
+        case.says_on_stdout("ready", 2);
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        // An agent that does nothing any more: only the guardian can end the ranks.
+        kill(Pid::from_raw(agent), Signal::SIGSTOP).unwrap();
+        case.signal(Signal::SIGINT);
+        case.event("ending");
+        case.signal_again(Signal::SIGINT);
+        case.signal_again(Signal::SIGINT);
+        let done = case.end_with(census::Mercy::All);
+        assert_eq!(done.exit, Exit::Signal(Signal::SIGINT));
+        let answers: Vec<_> = done.named("signal").map(|e| e["answer"].as_str().unwrap()).collect();
+        assert_eq!(answers, ["ended", "killed", "left"]);
+        assert!(!done.err().contains("0 left running"), "nobody counted: {}", done.err());
+    }
+}
+
+#[test]
+fn ignored_signals_stay_ignored() {
+    // nohup's HUP; the INT and QUIT of a background job of a plain shell.
+    for (sig, name) in [(Signal::SIGHUP, "HUP"), (Signal::SIGINT, "INT"), (Signal::SIGQUIT, "QUIT")] {
+        let script = format!("exec env --ignore-signal={name} \"$RL\" -n 2 sh -c \"$TALKER\"");
+        let case = Plan::shell(&script).env("TALKER", TALKER).with_events().start();
+        case.says_on_stdout("ready", 2);
+        case.signal(sig);
+        // Comes after it: had it ended the job, nobody would answer.
+        case.signal(Signal::SIGUSR1);
+        case.says_on_stdout("got USR1", 2);
+        case.signal(Signal::SIGTERM);
+        let done = case.finish(Exit::Signal(Signal::SIGTERM));
+        assert!(!done.out().contains(&format!("got {name}")));
+    }
+}
+
+#[test]
+fn nohup_is_honoured() {
+    if !place::has("nohup") {
+        return;
+    }
+    let case = Plan::shell("exec nohup \"$RL\" -n 1 sh -c \"$TALKER\"").env("TALKER", TALKER).start();
+    case.says_on_stdout("ready", 1);
+    case.signal(Signal::SIGHUP);
+    case.signal(Signal::SIGUSR2);
+    case.says_on_stdout("got USR2", 1);
+    case.signal(Signal::SIGTERM);
+    case.finish(Exit::Signal(Signal::SIGTERM));
+}
+
+#[test]
+fn as_the_first_process_of_a_container_the_code_stands_for_the_signal() {
+    let unshare = if place::is_root() { "unshare -pf" } else { "unshare -Urpf" };
+    if !place::has("unshare") {
+        return;
+    }
+    if !Plan::shell(&format!("{unshare} true")).start().end().exit.is_success() {
+        return place::absent("rlaunch as process 1", "no PID namespace can be made");
+    }
+    let script = format!("{unshare} --mount-proc --kill-child \"$RL\" -n 2 --contain t3 sleep 100; echo $?");
+    let case = Plan::shell(&script).with_events().start();
+    case.events("rank.started", 2);
+    let unshare = census::children(case.pid()).remove(0);
+    let launcher = census::children(unshare.pid).remove(0);
+    kill(Pid::from_raw(launcher.pid), Signal::SIGTERM).unwrap();
+    assert_eq!(case.code(0).out(), "143\n");
+}
+
+#[test]
+fn a_signal_at_any_moment_of_the_launch_ends_it() {
+    let mut random = Random::new(1);
+    for _ in 0..if place::full() { 200 } else { 30 } {
+        let case = Case::start(["-n", "8", "sleep", "100"]);
+        std::thread::sleep(Duration::from_micros(random.below(12_000)));
+        let sig = *random.pick(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+        case.signal(sig);
+        case.finish(Exit::Signal(sig));
+    }
+}

@@ -1,0 +1,134 @@
+//! SIGKILL for the launcher, the guardian, the agent, init or a rank, at a random moment: nothing is left, nothing hangs, and
+//! the exit code is that of the first cause.
+
+use crate::case::{Case, Done};
+use crate::census::{self, Mercy, Proc};
+use crate::place::{self, Random};
+use crate::plan::Plan;
+use crate::watch::Exit;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::Duration;
+
+/// The job of the acceptance: every rank leaves a process behind, and the job lasts as long as its last rank.
+const JOB: &str = "setsid sleep 999 & exec sleep $RANK";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Victim {
+    Launcher,
+    Guardian,
+    Agent,
+    Init,
+    Rank,
+    /// Everything of ours at once: the kernel itself must clean up.
+    AllOfOurs,
+}
+
+/// The processes of a job, as far as they exist.
+struct Parts {
+    launcher: i32,
+    guardian: Option<i32>,
+    agent: Option<i32>,
+    init: Option<i32>,
+    ranks: Vec<i32>,
+}
+
+impl Parts {
+    fn of(launcher: i32) -> Self {
+        let all = census::all();
+        let child = |of: Option<i32>| all.iter().find(|p| Some(p.ppid) == of).map(|p| p.pid);
+        let guardian = child(Some(launcher));
+        let agent = child(guardian);
+        let below = |p: &&Proc| agent.is_some() && Some(p.ppid) == agent;
+        let init = all.iter().filter(below).find(|p| p.comm == "rlaunch-init").map(|p| p.pid);
+        let ranks = all.iter().filter(below).filter(|p| p.comm == "sleep" && p.state != 'Z').map(|p| p.pid).collect();
+        Self { launcher, guardian, agent, init, ranks }
+    }
+
+    fn pids(&self, victim: Victim) -> Vec<i32> {
+        match victim {
+            Victim::Launcher => vec![self.launcher],
+            Victim::Guardian => self.guardian.into_iter().collect(),
+            Victim::Agent => self.agent.into_iter().collect(),
+            Victim::Init => self.init.into_iter().collect(),
+            Victim::Rank => self.ranks.first().copied().into_iter().collect(),
+            Victim::AllOfOurs => {
+                [Some(self.launcher), self.guardian, self.agent, self.init].into_iter().flatten().collect()
+            }
+        }
+    }
+}
+
+/// Lets a job run for a moment, kills somebody, and returns whom. A victim that does not exist (yet) is spared.
+fn strike(case: &Case, victim: Victim, after: Duration) -> bool {
+    std::thread::sleep(after);
+    let pids = Parts::of(case.pid()).pids(victim);
+    // All at once: none of them sees another one die before it is dead itself.
+    let hit = pids.iter().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).count();
+    hit > 0
+}
+
+fn judge(done: &Done, victim: Victim, hit: bool, story: &str) {
+    let ranks_done = done.named("rank.exited").filter(|e| e["code"] == 0).count();
+    // Whoever is killed after the last rank has ended changes nothing, or is noticed in time.
+    let over = done.exit == Exit::Code(0) && ranks_done == 3;
+    let expected = match victim {
+        _ if !hit => Exit::Code(0),
+        Victim::Launcher | Victim::AllOfOurs => Exit::Signal(Signal::SIGKILL),
+        Victim::Guardian | Victim::Agent | Victim::Init => Exit::Code(125),
+        Victim::Rank => Exit::Code(137),
+    };
+    assert!(
+        done.exit == expected || over,
+        "{story}: {:?}, not {expected:?}\n{}\n{:#?}",
+        done.exit,
+        done.err(),
+        done.events
+    );
+    if let Some(end) = done.named("job.end").next() {
+        assert_eq!(end["left"], 0, "{story}: {}", done.err());
+    }
+}
+
+/// One round; a lane of the storm runs many after each other.
+fn round(tier: &str, victim: Victim, after: Duration) {
+    let story = format!("{tier}, {victim:?} after {after:?}");
+    let case = Plan::rlaunch(["-n", "3", "sh", "-c", JOB]).contain(tier).start();
+    let hit = strike(&case, victim, after);
+    let done = case.end_with(if hit { Mercy::All } else { Mercy::Ours });
+    judge(&done, victim, hit, &story);
+}
+
+fn storm(tier: &'static str, victims: &'static [Victim], stream: u64) {
+    if !place::tiers().contains(&tier) {
+        return;
+    }
+    let (lanes, rounds) = if place::full() { (16, 13) } else { (5, 4) };
+    let threads: Vec<_> = (0..lanes)
+        .map(|lane| {
+            let mut random = Random::new(stream * 100 + lane);
+            std::thread::spawn(move || {
+                for _ in 0..rounds {
+                    let victim = *random.pick(victims);
+                    // Half of them while the job is started, the others at any moment of its life.
+                    let span = if random.below(2) == 0 { 20_000 } else { 2_100_000 };
+                    round(tier, victim, Duration::from_micros(random.below(span)));
+                }
+            })
+        })
+        .collect();
+    let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    assert_eq!(failed, 0, "lanes failed; RLAUNCH_TEST_SEED={}", place::seed());
+}
+
+#[test]
+fn in_a_pid_namespace() {
+    use Victim::{Agent, AllOfOurs, Guardian, Init, Launcher, Rank};
+    storm("t1", &[Launcher, Guardian, Agent, Init, Rank, AllOfOurs], 1);
+}
+
+#[test]
+fn under_subreapers() {
+    use Victim::{Agent, Guardian, Launcher, Rank};
+    storm("t3", &[Launcher, Guardian, Agent, Rank], 2);
+}

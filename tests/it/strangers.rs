@@ -1,0 +1,143 @@
+//! Nobody else gets in: no socket that could be reached, and no process that another user could touch.
+
+use crate::case::Case;
+use crate::census;
+use crate::place;
+use crate::plan::Plan;
+use std::collections::BTreeSet;
+
+/// Launcher, guardian and agent of a running case.
+fn parts(case: &Case) -> [i32; 3] {
+    let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+    [case.pid(), census::parent(agent).unwrap(), agent]
+}
+
+/// The inodes of a table of sockets in /proc/net.
+fn inodes(table: &str, column: usize) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+    text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(column).map(str::to_owned)).collect()
+}
+
+fn sockets(pid: i32) -> Vec<String> {
+    // A guardian of an ordinary user cannot be looked into: it is not dumpable. That is as it should be.
+    let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    links.filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect()
+}
+
+#[test]
+fn no_socket_of_ours_can_be_reached() {
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "2", "-l", "cat"]).contain(tier).stdin_pipe().start();
+        case.events("rank.started", 2);
+        let reachable: BTreeSet<String> =
+            ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"].iter().flat_map(|table| inodes(table, 9)).collect();
+        let unix = std::fs::read_to_string("/proc/net/unix").unwrap();
+        for inode in parts(&case).into_iter().flat_map(sockets) {
+            assert!(!reachable.contains(&inode), "{tier}: socket {inode} of ours is in a table of the network");
+            let line = unix.lines().find(|line| line.split_whitespace().nth(6) == Some(&inode)).unwrap_or_default();
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let listens = fields.get(3).is_some_and(|flags| *flags == "00010000");
+            let name = fields.get(7).copied().unwrap_or_default();
+            assert!(!listens && (name.is_empty() || name.starts_with("@rlaunch-port-")), "{tier}: {line}");
+        }
+        if place::has("ss") {
+            let shown = census::output(std::process::Command::new("ss").arg("-Htulnp"));
+            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+            let ours = parts(&case).map(|pid| format!("pid={pid},"));
+            assert!(!ours.iter().any(|pid| shown.contains(pid)), "{tier}: {shown}");
+        }
+        drop_stdin(case);
+    }
+}
+
+fn drop_stdin(mut case: Case) {
+    drop(case.take_stdin());
+    case.code(0);
+}
+
+#[test]
+fn another_user_cannot_touch_a_job() {
+    if !place::is_root() {
+        return place::absent("another user", "needs root");
+    }
+    if !place::has("setpriv") || !place::has("python3") {
+        return;
+    }
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "2", "cat"]).contain(tier).stdin_pipe().start();
+        case.events("rank.started", 2);
+        let port = case.event("host.ready")["master_port"].to_string();
+        let ranks = case.events("rank.started", 2).into_iter().map(|e| e["pid"].to_string());
+        let pids: Vec<String> = parts(&case).iter().map(i32::to_string).chain(ranks).collect();
+        let stranger = "setpriv --reuid 65534 --regid 65534 --clear-groups python3 -c \"$ATTACK\" \"$@\"";
+        let attack = std::process::Command::new("sh")
+            .args(["-c", stranger, "sh", &port])
+            .args(&pids)
+            .env("ATTACK", ATTACK)
+            .output_of_tool();
+        assert_eq!(attack, format!("{}\n", 9 * pids.len() + 2), "{tier}");
+        drop_stdin(case);
+    }
+}
+
+/// Every attempt must fail; prints how many did.
+const ATTACK: &str = r#"
+import os, signal, socket, sys
+port, pids = int(sys.argv[1]), [int(p) for p in sys.argv[2:]]
+refused = 0
+def fails(what, attempt):
+    global refused
+    try:
+        attempt()
+    except OSError:
+        refused += 1
+    else:
+        print("a stranger could", what)
+for pid in pids:
+    for sig in (0, signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP):
+        fails("signal %d" % pid, lambda: os.kill(pid, sig))
+    for name in ("environ", "mem", "fd", "maps"):
+        fails("read %s of %d" % (name, pid),
+              lambda: os.listdir("/proc/%d/fd" % pid) if name == "fd" else open("/proc/%d/%s" % (pid, name), "rb").read(1))
+    fails("open stdin of %d" % pid, lambda: os.open("/proc/%d/fd/0" % pid, os.O_WRONLY))
+for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+    fails("connect to the name of the port", lambda: socket.socket(socket.AF_UNIX, kind).connect("\0rlaunch-port-%d" % port))
+print(refused)
+"#;
+
+trait Tool {
+    fn output_of_tool(&mut self) -> String;
+}
+
+impl Tool for std::process::Command {
+    fn output_of_tool(&mut self) -> String {
+        let output = census::output(self);
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+}
+
+/// Takes every name that could reserve a port, then runs its words.
+const HOARD: &str = "import os, socket, sys\nheld = []\nfor port in range(10000, 65536):\n    \
+     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n    s.bind(chr(0) + 'rlaunch-port-%d' % port)\n    \
+     held.append(s)\nos.spawnvp(os.P_WAIT, sys.argv[1], sys.argv[1:])\n";
+
+#[test]
+fn taking_all_names_of_ports_costs_a_note_and_no_job() {
+    let unshare = if place::is_root() { "unshare -n" } else { "unshare -Urn" };
+    if !["unshare", "python3", "ip"].into_iter().all(place::has) {
+        return;
+    }
+    if !Plan::shell(&format!("{unshare} ip link set lo up && ulimit -n 60000")).start().end().exit.is_success() {
+        return place::absent("taking all names of ports", "no network namespace can be made, or few descriptors");
+    }
+    // In a network namespace of its own, so that no other case is without a name.
+    let script = format!(
+        "exec {unshare} sh -c 'ip link set lo up; ulimit -n 60000; exec python3 -c \"$HOARD\" \"$RL\" -n 2 sh -c \"echo \\$MASTER_PORT\"'"
+    );
+    let done = Plan::shell(&script).env("HOARD", HOARD).with_events().start().code(0);
+    assert_eq!(done.event("host.ready")["port_reserved"], false);
+    let port = done.event("host.ready")["master_port"].to_string();
+    assert_eq!(done.out(), format!("{port}\n{port}\n"));
+    done.says(&port);
+}

@@ -1,0 +1,98 @@
+//! At a terminal: job control of an interactive shell, and Ctrl-C.
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+use std::io::Write as _;
+
+/// A terminal with this in it; what the test writes to stdin is typed.
+fn terminal(command: &str) -> Option<Case> {
+    if !place::has("script") || !place::has("bash") {
+        return None;
+    }
+    let plan = Plan::shell("exec script -qec \"$COMMAND\" /dev/null").env("COMMAND", command).stdin_pipe();
+    Some(plan.env("PS1", "").env("HISTFILE", "").start())
+}
+
+#[test]
+fn a_background_job_of_an_interactive_shell_ends() {
+    let Some(mut case) = terminal("bash --norc -ic '\"$RL\" -n 2 true & wait; echo over'") else { return };
+    let typed = case.take_stdin();
+    case.says_on_stdout("over", 1);
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    assert!(!case.code(0).out().contains("topped"));
+}
+
+#[test]
+fn an_interrupt_stops_a_loop() {
+    let script =
+        "for i in 1 2 3 4 5; do echo job $i; \"$RL\" -n 2 sh -c \"echo ready; exec sleep 100\"; done; echo never";
+    let Some(mut case) = terminal(&format!("bash --norc -ic '{script}'")) else { return };
+    let mut typed = case.take_stdin();
+    case.says_on_stdout("ready", 2);
+    typed.write_all(b"\x03").unwrap();
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    let done = case.end();
+    let out = done.out();
+    assert!(out.contains("job 1") && !out.contains("job 2") && !out.contains("never"), "{out}");
+    assert!(out.contains("0 left running"), "{out}");
+}
+
+#[test]
+fn an_interrupt_reaches_the_ranks_once() {
+    let script = "trap \"echo got INT\" INT; echo ready; while :; do sleep 100 & wait; done";
+    let Some(mut case) = terminal(&format!("\"$RL\" -n 2 --grace 600s sh -c '{script}'")) else { return };
+    let mut typed = case.take_stdin();
+    case.says_on_stdout("ready", 2);
+    typed.write_all(b"\x03").unwrap();
+    case.says_on_stdout("got INT", 2);
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    typed.write_all(b"\x03").unwrap();
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    let done = case.code(130);
+    assert_eq!(done.out().matches("got INT").count(), 2, "{}", done.out());
+}
+
+#[test]
+fn a_job_in_the_foreground_reads_what_is_typed() {
+    let Some(mut case) = terminal("\"$RL\" -n 1 cat") else { return };
+    let mut typed = case.take_stdin();
+    typed.write_all(b"hello\n").unwrap();
+    // Once from the terminal's echo, once from cat.
+    case.says_on_stdout("hello", 2);
+    typed.write_all(b"\x04").unwrap();
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    case.code(0);
+}
+
+#[test]
+fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
+    let Some(mut case) = terminal("bash --norc -i") else { return };
+    let mut typed = case.take_stdin();
+    typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; cat' &\n").unwrap();
+    case.says_on_stdout("ready", 1);
+    typed.write_all(b"fg\n").unwrap();
+    typed.write_all(b"typed\n").unwrap();
+    case.says_on_stdout("typed", 2);
+    typed.write_all(b"\x04").unwrap();
+    typed.write_all(b"echo c''ode $?; exit 7\n").unwrap();
+    case.says_on_stdout("code 0", 1);
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    case.code(7);
+}
+
+#[test]
+fn the_terminal_is_left_as_it_was() {
+    let script =
+        "before=$(stty -a); \"$RL\" -n 2 true; \"$RL\" -n 1 false; [ \"$before\" = \"$(stty -a)\" ] && echo same";
+    let Some(mut case) = terminal(&format!("sh -c '{script}'")) else { return };
+    let typed = case.take_stdin();
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    assert!(case.code(0).out().contains("same"));
+}

@@ -1,0 +1,102 @@
+//! `--contain`: which guarantee is given to whom, what it looks like from inside, and what is refused.
+
+use crate::place;
+use crate::plan::Plan;
+use serde_json::Value;
+
+#[test]
+fn the_tiers_of_this_host_are_told() {
+    place::say(&format!("tiers of this user here: {}", place::tiers().join(", ")));
+    assert!(place::tiers().contains(&"t3"), "subreapers are everywhere");
+    // What rlaunch finds is what the kernel has: asked by other means.
+    let flags = if place::is_root() { "-pf" } else { "-Urpf" };
+    if place::has("unshare") {
+        let probe = Plan::shell(&format!("unshare {flags} --mount-proc true")).start().end();
+        assert_eq!(place::tiers().contains(&"t1"), probe.exit.is_success(), "{}", probe.err());
+    }
+}
+
+#[test]
+fn a_pid_namespace_shows_nothing_but_the_job() {
+    if !place::tiers().contains(&"t1") {
+        return;
+    }
+    let script = "cd /proc; echo [0-9]*; cat 1/comm; echo $RLAUNCH_TIER; readlink self/ns/pid; wait";
+    let done = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain("t1").start().code(0);
+    let out = done.out();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0].split(' ').count(), 2, "init and the rank: {out}");
+    assert_eq!(lines[1..3], ["rlaunch-init", "t1"], "{out}");
+    assert_ne!(lines[3], own_namespace(), "{out}");
+    let ready = done.event("host.ready");
+    assert_eq!((&ready["tier"], ready["init"].is_u64()), (&Value::from("t1"), true));
+}
+
+#[test]
+fn subreapers_leave_the_namespace_alone() {
+    let script = "echo $RLAUNCH_TIER; readlink /proc/self/ns/pid";
+    let done = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain("t3").start().code(0);
+    assert_eq!(done.out(), format!("t3\n{}\n", own_namespace()));
+    assert_eq!(
+        (&done.event("host.ready")["tier"], &done.event("host.ready")["init"]),
+        (&Value::from("t3"), &Value::Null)
+    );
+}
+
+#[test]
+fn the_hosts_other_namespaces_stay() {
+    let script = "for ns in ipc net uts cgroup; do readlink /proc/self/ns/$ns; done; stat -fc %i /dev/shm /tmp";
+    let bare = Plan::shell(script).start().code(0).out();
+    for tier in place::tiers() {
+        assert_eq!(Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain(tier).start().code(0).out(), bare, "{tier}");
+    }
+}
+
+#[test]
+fn auto_takes_what_costs_nothing() {
+    let has_devices =
+        ["/dev/kfd", "/dev/nvidiactl", "/dev/nvidia0"].iter().any(|dev| std::path::Path::new(dev).exists());
+    let expected = if place::is_root() && place::tiers().contains(&"t1") && !has_devices { "t1" } else { "t3" };
+    let done = Plan::rlaunch(["-n", "1", "sh", "-c", "echo $RLAUNCH_TIER"]).start().code(0);
+    assert_eq!(done.out(), format!("{expected}\n"));
+    assert_eq!(done.event("host.ready")["tier"], expected);
+}
+
+#[test]
+fn strict_is_the_kernels_guarantee_or_nothing() {
+    let done = Plan::rlaunch(["-n", "1", "sh", "-c", "echo $RLAUNCH_TIER"]).contain("strict").start().end();
+    if place::tiers().contains(&"t1") {
+        assert_eq!((done.exit.is_success(), done.out().as_str()), (true, "t1\n"), "{}", done.err());
+    } else {
+        assert_eq!(done.exit, crate::watch::Exit::Code(125));
+    }
+}
+
+/// A place where no PID namespace can be made: root of a user namespace without the right to, and without more of them.
+const POOR: &str = "unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_user_namespaces && \
+     exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$@\"' sh";
+
+#[test]
+fn what_cannot_be_had_is_refused_and_auto_does_without() {
+    if !place::has("unshare") || !place::has("setpriv") {
+        return;
+    }
+    let works = Plan::shell(&format!("{POOR} true && ! {POOR} unshare -p true 2>/dev/null")).start().end();
+    if !works.exit.is_success() {
+        return place::absent("a place without PID namespaces", works.err().trim());
+    }
+    for tier in ["t1", "strict"] {
+        let done = Plan::shell(&format!("{POOR} \"$RL\" -n 2 echo ran; echo $?")).contain(tier).start().code(0);
+        assert_eq!(done.out(), "125\n", "{tier}: {}", done.err());
+        assert!(done.err().contains("namespace"), "{tier}: {}", done.err());
+    }
+    for tier in ["auto", "t3"] {
+        let done =
+            Plan::shell(&format!("{POOR} \"$RL\" -n 1 sh -c 'echo $RLAUNCH_TIER'")).contain(tier).start().code(0);
+        assert_eq!(done.out(), "t3\n");
+    }
+}
+
+fn own_namespace() -> String {
+    std::fs::read_link("/proc/self/ns/pid").unwrap().to_str().unwrap().to_owned()
+}
