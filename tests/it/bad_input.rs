@@ -114,7 +114,7 @@ fn a_limit_on_processes_in_mid_launch_is_rolled_back() {
         let script = format!("exec prlimit --nproc=$(({count} + 25)) \"$RL\" -n 500 sleep 989");
         let done = Plan::shell(&script).contain(tier).with_events().start().code(125);
         assert!(done.named("rank.started").count() > 0, "uid {uid}: it failed before the first rank");
-        done.says("emporarily unavailable").says("0 left running");
+        done.says("the limit on processes").says("0 left running");
         assert_eq!(done.event("job.end")["left"], 0);
     }
 }

@@ -140,8 +140,17 @@ fn tag_of(pid: i32) -> Option<String> {
     Some(String::from_utf8_lossy(&entry[prefix.len()..]).into_owned())
 }
 
-/// The living processes of a case, and orphans that cannot be told from those of a case.
-fn survey(tag: &str) -> (Vec<Proc>, Vec<Proc>) {
+/// Who still runs.
+struct Survey {
+    /// The living processes of a case.
+    tagged: Vec<Proc>,
+    /// Orphans that cannot be told from those of a case.
+    strays: Vec<Proc>,
+    /// One of them, or of their descendants, could do what the others wait for, but waits for a processor.
+    starved: bool,
+}
+
+fn survey(tag: &str) -> Survey {
     let known = lock(&KNOWN);
     let all = all();
     let orphans = orphans(&all, &known);
@@ -157,12 +166,18 @@ fn survey(tag: &str) -> (Vec<Proc>, Vec<Proc>) {
             None => {}
         }
     }
-    (tagged, strays)
+    let mut ours: BTreeSet<i32> = tagged.iter().chain(&strays).map(|p| p.pid).collect();
+    // Twice: guardian, agent, ranks.
+    for _ in 0..2 {
+        ours.extend(all.iter().filter(|p| ours.contains(&p.ppid)).map(|p| p.pid).collect::<Vec<_>>());
+    }
+    let starved = all.iter().any(|p| p.state == 'R' && ours.contains(&p.pid));
+    Survey { tagged, strays, starved }
 }
 
 /// The living processes of a case, besides the one that the test started.
 pub(crate) fn tagged(tag: &str) -> Vec<Proc> {
-    survey(tag).0
+    survey(tag).tagged
 }
 
 /// How long whom is waited for after the launcher's end.
@@ -180,21 +195,20 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
     let _order = (!ALONE.get()).then(|| ORDER.read());
     let mut seen: BTreeMap<(i32, u64), Instant> = BTreeMap::new();
     loop {
-        let (tagged, strays) = survey(tag);
+        let Survey { tagged, strays, starved } = survey(tag);
         if tagged.is_empty() && strays.is_empty() {
             return Vec::new();
         }
-        let overdue = |p: &Proc, since: Instant, limit: Duration| {
-            let limit = if p.state == 'R' && limit > Duration::ZERO { STARVED } else { limit };
-            since.elapsed() > limit
+        let overdue = |since: Instant, limit: Duration| {
+            since.elapsed() > if starved && limit > Duration::ZERO { STARVED } else { limit }
         };
         let late = tagged.iter().filter(|p| {
             let spared = p.is_of_rlaunch() || mercy == Mercy::All;
-            overdue(p, ended, if spared { OURS } else { Duration::ZERO })
+            overdue(ended, if spared { OURS } else { Duration::ZERO })
         });
         let late_strays = strays.iter().filter(|p| {
             let since = *seen.entry((p.pid, p.start)).or_insert_with(Instant::now);
-            overdue(p, since, OURS)
+            overdue(since, OURS)
         });
         let leaks: Vec<&Proc> = late.chain(late_strays).collect();
         if !leaks.is_empty() {
@@ -209,7 +223,7 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
 /// Ends what a failed case left, so that it spoils no other.
 pub(crate) fn kill_all(tag: &str) {
     for _ in 0..100 {
-        let (tagged, _) = survey(tag);
+        let tagged = tagged(tag);
         if tagged.is_empty() {
             return;
         }

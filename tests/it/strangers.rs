@@ -70,7 +70,8 @@ fn another_user_cannot_touch_a_job() {
         let port = case.event("host.ready")["master_port"].to_string();
         let ranks = case.events("rank.started", 2).into_iter().map(|e| e["pid"].to_string());
         let pids: Vec<String> = parts(&case).iter().map(i32::to_string).chain(ranks).collect();
-        let stranger = "setpriv --reuid 65534 --regid 65534 --clear-groups python3 -c \"$ATTACK\" \"$@\"";
+        let stranger =
+            "setpriv --reuid 65534 --regid 65534 --clear-groups env PATH=/usr/bin:/bin python3 -c \"$ATTACK\" \"$@\"";
         let attack = std::process::Command::new("sh")
             .args(["-c", stranger, "sh", &port])
             .args(&pids)
@@ -118,7 +119,7 @@ impl Tool for std::process::Command {
 }
 
 /// Takes every name that could reserve a port, then runs its words.
-const HOARD: &str = "import os, socket, sys\nheld = []\nfor port in range(10000, 65536):\n    \
+const HOARD: &str = "import os, socket, sys\nheld = []\nfor port in range(10000, 65536, 8):\n    \
      s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n    s.bind(chr(0) + 'rlaunch-port-%d' % port)\n    \
      held.append(s)\nos.spawnvp(os.P_WAIT, sys.argv[1], sys.argv[1:])\n";
 
@@ -128,12 +129,17 @@ fn taking_all_names_of_ports_costs_a_note_and_no_job() {
     if !["unshare", "python3", "ip"].into_iter().all(place::has) {
         return;
     }
-    if !Plan::shell(&format!("{unshare} ip link set lo up && ulimit -n 60000")).start().end().exit.is_success() {
+    if !Plan::shell(&format!("{unshare} ip link set lo up && [ $(ulimit -Hn) -gt 8000 ]"))
+        .start()
+        .end()
+        .exit
+        .is_success()
+    {
         return place::absent("taking all names of ports", "no network namespace can be made, or few descriptors");
     }
     // In a network namespace of its own, so that no other case is without a name.
     let script = format!(
-        "exec {unshare} sh -c 'ip link set lo up; ulimit -n 60000; exec python3 -c \"$HOARD\" \"$RL\" -n 2 sh -c \"echo \\$MASTER_PORT\"'"
+        "exec {unshare} sh -c 'ip link set lo up; ulimit -n $(ulimit -Hn); exec python3 -c \"$HOARD\" \"$RL\" -n 2 sh -c \"echo \\$MASTER_PORT\"'"
     );
     let done = Plan::shell(&script).env("HOARD", HOARD).with_events().start().code(0);
     assert_eq!(done.event("host.ready")["port_reserved"], false);

@@ -76,6 +76,11 @@ fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
     typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; cat' &\n").unwrap();
     case.says_on_stdout("ready", 1);
     typed.write_all(b"fg\n").unwrap();
+    // The shell names the job after it has left the terminal to the kernel's line editing and echo.
+    case.until("the job in the foreground", |seen| {
+        let out = String::from_utf8_lossy(&seen.out).into_owned();
+        out.get(out.rfind("fg")?..)?.contains("cat'").then_some(())
+    });
     typed.write_all(b"typed\n").unwrap();
     case.says_on_stdout("typed", 2);
     typed.write_all(b"\x04").unwrap();

@@ -151,6 +151,8 @@ impl Edges {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
+        // First, because input waits for room: room that is made after it was asked wakes nobody.
+        self.poll_flush(cx);
         self.poll_signals(cx);
         self.poll_bell(cx);
         self.poll_recv(cx);
