@@ -10,7 +10,6 @@ use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::Mono;
-use rlaunch_sys::pidfd::How;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -95,10 +94,7 @@ impl Ranks {
         {
             rank.reaped = true;
             // ECHILD: a sweep has reaped it already.
-            let ended = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
-            if matches!(ended, Ok(Some(ended)) if ended.how == How::Code(0)) {
-                self.errors.remove(&proc);
-            }
+            let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
         }
         self.errors.remove(&proc)
     }

@@ -82,24 +82,27 @@ pub fn enter() -> Result<Init, NsError> {
         return Err(failed("fork init"));
     }
     if pid == 0 {
-        init_main(held.as_raw_fd());
+        init_main(held.as_raw_fd(), hangup.as_raw_fd());
     }
     let pidfd = crate::pidfd::open(pid).map_err(|source| NsError { step: "watch init", source })?;
     Ok(Init { pid, pidfd, hangup })
 }
 
 /// Init: reaps what is orphaned, and dies with the thread that forked it. Everything here is async-signal-safe.
-fn init_main(held: RawFd) -> ! {
+fn init_main(held: RawFd, hangup: RawFd) -> ! {
     // SAFETY: prctl with PR_SET_PDEATHSIG takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-init".as_ptr()) };
+    // SAFETY: our copy of the agent's end, which init never uses; only without it does the agent's end show.
+    unsafe { libc::close(hangup) };
     let mut fds = libc::pollfd { fd: held, events: 0, revents: 0 };
     // The agent may have died before the line above; getppid is 0 in here, but its end of the pipe tells (POLLERR).
     // SAFETY: `fds` is one valid pollfd.
     if unsafe { libc::poll(&raw mut fds, 1, 0) } > 0 {
         crate::origin::exit_now(1);
     }
+    continue_host_pids();
     let held = held.cast_unsigned();
     if held > 3 {
         // SAFETY: init uses no descriptor but `held`.
@@ -118,6 +121,25 @@ fn init_main(held: RawFd) -> ! {
         if unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } < 0 {
             wait_for_child_signal();
         }
+    }
+}
+
+/// Programs name files in /dev/shm and /tmp by their process id, and those stay the host's: counting on from init's own
+/// host pid keeps two jobs from giving the same ids at the same time, mostly. Where it is not allowed ids begin at 2.
+fn continue_host_pids() {
+    let mut number = [0u8; 16];
+    // The name is still the host's: the first rank mounts the namespace's own /proc later. If it was faster, it says 1.
+    // SAFETY: the path is a C string, and `number` is writable for its length.
+    let len = unsafe { libc::readlink(c"/proc/self".as_ptr(), number.as_mut_ptr().cast(), number.len()) };
+    let Some(number) = usize::try_from(len).ok().and_then(|len| number.get(..len)).filter(|n| n.len() > 1) else {
+        return;
+    };
+    // SAFETY: the path is a C string.
+    let fd = unsafe { libc::open(c"/proc/sys/kernel/ns_last_pid".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+    if fd >= 0 {
+        let _refused = crate::fd::write(fd, number);
+        // SAFETY: opened above.
+        unsafe { libc::close(fd) };
     }
 }
 

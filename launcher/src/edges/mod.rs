@@ -39,8 +39,6 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
-/// How long rlaunch's own last words may take to be written. A writer that is blocked then is abandoned.
-const LAST_WORDS: Span = Span::from_secs(2);
 
 /// `CLOCK_BOOTTIME`, the machines' clock.
 pub(crate) fn now() -> Mono {
@@ -268,7 +266,7 @@ impl Edges {
             }
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),
-            JobAction::Finish(ending) => self.finish = Some((ending, now() + LAST_WORDS)),
+            JobAction::Finish(ending) => self.finish = Some((ending, now() + self.output.patience())),
         }
     }
 

@@ -10,13 +10,18 @@ use rlaunch_core::spec::JobSpec;
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::stream::turn::{Turn, Write};
 use rlaunch_core::stream::window::{self, Grants};
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_sys::doorbell::Doorbell;
 use std::collections::{BTreeMap, VecDeque};
 
 /// EPIPE, errno(3).
 const EPIPE: i32 = 32;
+
+/// How long rlaunch's own last words may take to be written.
+const PATIENCE: Span = Span::from_secs(2);
+/// The same where a reader was given up already.
+const ABANDONED_PATIENCE: Span = Span::from_millis(100);
 
 pub(super) struct Output {
     sides: [Side; 2],
@@ -114,8 +119,16 @@ impl Output {
         self.sides.iter().for_each(|side| side.sink.abandon());
     }
 
+    /// Whether all is written that will be: after `abandon`, our own words.
     pub(super) fn is_idle(&self) -> bool {
-        self.sides.iter().all(|side| side.turn.is_empty() && side.sink.is_idle()) || self.abandoned
+        let [out, err] = &self.sides;
+        let idle = |side: &Side| side.turn.is_empty() && side.sink.is_idle();
+        if self.abandoned { err.sink.is_idle() } else { idle(out) && idle(err) }
+    }
+
+    /// How long our last words may take: a writer that is blocked then is left behind.
+    pub(super) const fn patience(&self) -> Span {
+        if self.abandoned { ABANDONED_PATIENCE } else { PATIENCE }
     }
 
     /// When a line that others wait for has to be broken.
