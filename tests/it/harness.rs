@@ -36,7 +36,9 @@ fn a_name_of_ours_does_not_excuse_for_long() {
 
 #[test]
 fn a_name_of_ours_is_given_a_moment() {
-    leaving("cp /bin/sleep \"$DIR/rlaunch-agent\"; \"$DIR/rlaunch-agent\" 0.02 </dev/null >/dev/null 2>&1 &").code(0);
+    let named = "until grep -q agent /proc/$!/comm; do :; done";
+    let script = "cp /bin/sleep \"$DIR/rlaunch-agent\"\n\"$DIR/rlaunch-agent\" 0.02 </dev/null >/dev/null 2>&1 &";
+    leaving(&format!("{script}\n{named}")).code(0);
 }
 
 #[test]
