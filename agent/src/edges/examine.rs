@@ -15,8 +15,8 @@ use rlaunch_sys::facts::error_file;
 use rlaunch_sys::facts::oom::OomWatch;
 use std::os::unix::ffi::OsStringExt as _;
 
-/// When the kernel's counters of out-of-memory kills are read for the first time: a job of a few milliseconds neither
-/// needs it nor shall pay for it.
+/// When the kernel's counters of out-of-memory kills are read for the first time, and the launch's memory is given back:
+/// a job of a few milliseconds neither needs it nor shall pay for it.
 const SETTLED: Span = Span::from_millis(50);
 
 #[derive(Default)]
@@ -56,6 +56,7 @@ impl Examinations {
     pub(super) fn poll(&mut self, now: Mono) {
         if self.deadline().is_some_and(|at| at <= now) {
             self.memory.baseline();
+            rlaunch_sys::origin::trim_memory();
             self.baseline = Baseline::Taken;
         }
     }

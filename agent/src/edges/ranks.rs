@@ -138,7 +138,7 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
             Outcome::Failed { proc, failure } => {
                 let proc = ProcId::new(proc);
                 let exec = edges.ranks.asked.remove(&proc);
-                let error = convert::failure(failure, exec.as_ref());
+                let error = convert::failure(*failure, exec.as_ref());
                 edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
             }
             // `ground` waits for the answer to the only request of this kind.
