@@ -26,7 +26,11 @@ pub(crate) struct Proc {
     pub(crate) state: char,
     pub(crate) comm: String,
     start: u64,
+    is_exiting: bool,
 }
+
+/// From the kernel's sched.h: it has died, and the kernel is taking it apart.
+const PF_EXITING: u64 = 4;
 
 impl Proc {
     fn read(pid: i32) -> Option<Self> {
@@ -36,7 +40,10 @@ impl Proc {
         let mut fields = stat.get(close + 2..)?.split(' ');
         let state = fields.next()?.chars().next()?;
         let ppid = fields.next()?.parse().ok()?;
-        Some(Self { pid, ppid, state, comm: stat[open + 1..close].into(), start: fields.nth(17)?.parse().ok()? })
+        let flags: u64 = fields.nth(4)?.parse().ok()?;
+        let start = fields.nth(12)?.parse().ok()?;
+        let comm = stat[open + 1..close].into();
+        Some(Self { pid, ppid, state, comm, start, is_exiting: flags & PF_EXITING != 0 })
     }
     fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
@@ -146,7 +153,8 @@ struct Survey {
     tagged: Vec<Proc>,
     /// Orphans that cannot be told from those of a case.
     strays: Vec<Proc>,
-    /// One of them, or of their descendants, could do what the others wait for, but waits for a processor.
+    /// One of them, or of their descendants, could do what the others wait for, but waits for a processor, or is dead and
+    /// waits for the kernel.
     starved: bool,
 }
 
@@ -171,7 +179,8 @@ fn survey(tag: &str) -> Survey {
     for _ in 0..2 {
         ours.extend(all.iter().filter(|p| ours.contains(&p.ppid)).map(|p| p.pid).collect::<Vec<_>>());
     }
-    let starved = all.iter().any(|p| p.state == 'R' && ours.contains(&p.pid));
+    // The first process of a PID namespace that was killed waits until we have reaped its ranks.
+    let starved = all.iter().any(|p| (p.state == 'R' || p.is_exiting) && !p.is_dead() && ours.contains(&p.pid));
     Survey { tagged, strays, starved }
 }
 

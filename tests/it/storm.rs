@@ -86,7 +86,10 @@ fn judge(done: &Done, victim: Victim, hit: bool, story: &str) {
         done.events
     );
     if let Some(end) = done.named("job.end").next() {
-        assert_eq!(end["left"], 0, "{story}: {}", done.err());
+        // An agent that loses its guardian while it comes up may not live to count.
+        let counted = end["left"] == 0 && done.err().contains("0 left running");
+        let uncounted = end["left"].is_null() && done.err().contains("could not be counted");
+        assert!(done.exit == Exit::Code(0) || counted || uncounted, "{story}: {}", done.err());
     }
 }
 
