@@ -66,9 +66,6 @@ fn diagnostics(filter: &[u8]) -> io::Result<()> {
     if filter.is_empty() {
         return rlaunch_sys::fd::release_stdio(&[2]);
     }
-    let filter = tracing_subscriber::EnvFilter::new(String::from_utf8_lossy(filter));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
-    // It can only have been set before; then that one stays.
-    let _set = subscriber.try_init();
+    rlaunch_net::diagnostics::start(filter);
     Ok(())
 }

@@ -102,9 +102,7 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
         Verbosity::Quiet | Verbosity::Normal | Verbosity::Verbose | Verbosity::Debug => wanted,
     };
     if !filter.is_empty() {
-        let filter = tracing_subscriber::EnvFilter::new(String::from_utf8_lossy(&filter));
-        let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
-        let _set = tracing_subscriber::util::SubscriberInitExt::try_init(subscriber.finish());
+        rlaunch_net::diagnostics::start(&filter);
     }
     OsBytes::new(filter)
 }

@@ -13,6 +13,7 @@ mod plan;
 mod watch;
 
 mod bad_input;
+mod binary;
 mod events;
 mod examples;
 mod exits;

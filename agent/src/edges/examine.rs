@@ -15,8 +15,8 @@ use rlaunch_sys::facts::error_file;
 use rlaunch_sys::facts::oom::OomWatch;
 use std::os::unix::ffi::OsStringExt as _;
 
-/// When the kernel's counters of out-of-memory kills are read for the first time: a job of a few milliseconds neither
-/// needs it nor shall pay for it.
+/// When the kernel's counters of out-of-memory kills are read for the first time, and the launch's memory is given back:
+/// a job of a few milliseconds neither needs it nor shall pay for it.
 const SETTLED: Span = Span::from_millis(50);
 
 #[derive(Default)]
@@ -53,11 +53,14 @@ impl Examinations {
         }
     }
 
-    pub(super) fn poll(&mut self, now: Mono) {
-        if self.deadline().is_some_and(|at| at <= now) {
+    /// True once, when the job has settled.
+    pub(super) fn poll(&mut self, now: Mono) -> bool {
+        let settled = self.deadline().is_some_and(|at| at <= now);
+        if settled {
             self.memory.baseline();
             self.baseline = Baseline::Taken;
         }
+        settled
     }
 }
 
@@ -79,7 +82,7 @@ pub(super) fn settle(edges: &mut Edges) {
 }
 
 fn facts(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth) -> Facts {
-    let error_file = edges.ranks.errors.get(&proc).and_then(|path| error_file::read(path)).map(OsBytes::new);
+    let error_file = edges.ranks.get(proc).and_then(|rank| error_file::read(&rank.error_file)).map(OsBytes::new);
     if depth == Depth::ErrorFile {
         return Facts { error_file, ..Facts::default() };
     }

@@ -93,7 +93,7 @@ fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
     let Some(Outcome::Namespace(init)) = port.wait() else {
         return Err(NsError { step: "ask for a PID namespace", source: io::Error::from(io::ErrorKind::BrokenPipe) });
     };
-    edges.watch.watch_init(init?).map_err(|source| NsError { step: "watch init", source })
+    edges.watch.watch_init((*init)?).map_err(|source| NsError { step: "watch init", source })
 }
 
 fn choose_port() -> Result<Port, Refusal> {

@@ -140,7 +140,10 @@ impl Edges {
         pump::poll(self, cx);
         examine::settle(self);
         sweep::poll(self, now());
-        self.examine.poll(now());
+        if self.examine.poll(now()) {
+            self.events.shrink_to_fit();
+            rlaunch_sys::origin::trim_memory();
+        }
         self.poll_flush(cx);
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());

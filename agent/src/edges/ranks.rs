@@ -6,6 +6,7 @@ use super::pump::Stream;
 use rlaunch_core::id::{ProcId, Std};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{ExecSpec, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
@@ -23,15 +24,16 @@ pub(super) struct Rank {
     pub(super) reaped: bool,
     pub(super) started: Mono,
     pub(super) base: Arc<AppBase>,
+    /// Its TORCHELASTIC_ERROR_FILE.
+    pub(super) error_file: OsBytes,
 }
 
 #[derive(Default)]
 pub(super) struct Ranks {
     /// Asked for, not known to run.
     asked: BTreeMap<ProcId, ExecSpec>,
-    live: BTreeMap<ProcId, Rank>,
-    /// What `Examine` and `Reap` need to know.
-    pub(super) errors: BTreeMap<ProcId, rlaunch_core::os_bytes::OsBytes>,
+    /// Boxed, because the nodes of a map that only grows at its end are half empty.
+    live: BTreeMap<ProcId, Box<Rank>>,
     /// Programs laid out for exec, by the address of their base.
     apps: Vec<(Arc<AppBase>, Arc<PreparedApp>)>,
     /// Held partial lines exist; the earliest of their deadlines.
@@ -44,7 +46,7 @@ impl Ranks {
     }
 
     pub(super) fn get(&self, proc: ProcId) -> Option<&Rank> {
-        self.live.get(&proc).filter(|rank| !rank.reaped)
+        self.live.get(&proc).map(|rank| &**rank).filter(|rank| !rank.reaped)
     }
 
     pub(super) fn stream_mut(&mut self, proc: ProcId, std: Std) -> Option<&mut Stream> {
@@ -88,15 +90,12 @@ impl Ranks {
     }
 
     /// Reaps a rank for good; returns the error file that it may have left.
-    pub(super) fn reap(&mut self, proc: ProcId) -> Option<rlaunch_core::os_bytes::OsBytes> {
-        if let Some(rank) = self.live.get_mut(&proc)
-            && !rank.reaped
-        {
-            rank.reaped = true;
-            // ECHILD: a sweep has reaped it already.
-            let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
-        }
-        self.errors.remove(&proc)
+    pub(super) fn reap(&mut self, proc: ProcId) -> Option<OsBytes> {
+        let rank = self.live.get_mut(&proc).filter(|rank| !rank.reaped)?;
+        rank.reaped = true;
+        // ECHILD: a sweep has reaped it already.
+        let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
+        Some(std::mem::take(&mut rank.error_file)).filter(|path| !path.is_empty())
     }
 
     fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {
@@ -118,9 +117,6 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
     let prepared = PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin };
     let Some(port) = edges.ground.port() else { return };
     let full = port.submit(proc.get(), prepared).is_err();
-    if !exec.error_file.is_empty() {
-        edges.ranks.errors.insert(proc, exec.error_file.clone());
-    }
     edges.ranks.asked.insert(proc, exec);
     if full {
         let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);
@@ -138,7 +134,7 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
             Outcome::Failed { proc, failure } => {
                 let proc = ProcId::new(proc);
                 let exec = edges.ranks.asked.remove(&proc);
-                let error = convert::failure(failure, exec.as_ref());
+                let error = convert::failure(*failure, exec.as_ref());
                 edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
             }
             // `ground` waits for the answer to the only request of this kind.
@@ -158,7 +154,9 @@ fn started(edges: &mut Edges, launched: Launched) {
         edges.stdin.open(stdin);
     }
     let started = Mono::from_nanos(at);
-    edges.ranks.live.insert(proc, Rank { pid: number, pidfd, streams, reaped: false, started, base: exec.base });
+    let ExecSpec { base, error_file, .. } = exec;
+    let rank = Rank { pid: number, pidfd, streams, reaped: false, started, base, error_file };
+    edges.ranks.live.insert(proc, Box::new(rank));
     edges.examine.watch_memory();
     edges.events.push_back(NodeEvent::Spawned { proc, pid, at: started });
 }
@@ -176,5 +174,5 @@ fn cutter(exec: &ExecSpec, std: Std, pid: u32, host: &[u8]) -> Cutter {
     // The launcher has parsed the format before; a label that is too long on this host falls back to the rank.
     let label = Prefix::parse(format).and_then(|prefix| prefix.render(&who));
     let label = label.or_else(|_| Prefix::parse(Prefix::DEFAULT.as_bytes()).and_then(|prefix| prefix.render(&who)));
-    label.map_or(Cutter::Raw, |label| Cutter::Lines(Lines::new(label)))
+    label.map_or(Cutter::Raw, |label| Cutter::Lines(Box::new(Lines::new(label))))
 }

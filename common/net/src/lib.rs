@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+pub mod diagnostics;
 mod outbox;
 pub mod ready;
 

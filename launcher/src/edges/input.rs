@@ -13,16 +13,19 @@ use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::Connection;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::fd::{self, Kind};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
 const STDIN: i32 = 0;
 /// How often a terminal in whose background we are is asked.
 const FOREGROUND_EVERY: Duration = Duration::from_millis(200);
+/// Chunks that are read ahead of what was sent.
+const AHEAD: usize = 4;
 /// EIO, errno(3).
 const EIO: i32 = 5;
 
@@ -52,10 +55,10 @@ struct Shared {
 
 #[derive(Default)]
 struct Slot {
-    /// How much the thread may read now.
-    want: usize,
-    /// What it has read; empty: the end.
-    got: Option<Vec<u8>>,
+    /// Bytes that the thread may still read.
+    room: u64,
+    /// What it has read; an empty chunk is the end.
+    got: VecDeque<Vec<u8>>,
 }
 
 impl Shared {
@@ -72,7 +75,10 @@ impl Input {
 
     /// The rank takes input up to this offset.
     pub(super) fn grant(&mut self, up_to: u64) {
+        let before = self.window.room();
         self.window.grant(up_to);
+        self.shared.lock().room += self.window.room() - before;
+        self.shared.wanted.notify_one();
         if let State::Idle = self.state {
             self.state = self.wait_for_the_first_byte();
         }
@@ -108,7 +114,7 @@ impl Input {
             self.state = self.start();
         }
         while let State::Reading = self.state {
-            if !link.has_room() {
+            if !link.has_room() && (link.poll_flush(cx).is_pending() || !link.has_room()) {
                 return;
             }
             let Some(chunk) = self.next_chunk() else { return };
@@ -120,19 +126,14 @@ impl Input {
             if ended {
                 self.state = State::Unused;
             }
-            if let Poll::Ready(Err(error)) = link.poll_flush(cx) {
-                tracing::debug!(%error, "standard input cannot be passed on");
-            }
         }
     }
 
-    /// What was read; asks for more where nothing was asked for.
+    /// What was read and not sent.
     fn next_chunk(&self) -> Option<Vec<u8>> {
         let mut slot = self.shared.lock();
-        let got = slot.got.take();
-        let room = self.window.room() - got.as_ref().map_or(0, |got| u64::try_from(got.len()).unwrap_or(0));
-        slot.want = usize::try_from(room.min(u64::from(MAX_DATA))).unwrap_or(0);
-        if slot.want > 0 {
+        let got = slot.got.pop_front();
+        if slot.got.len() + 1 == AHEAD {
             self.shared.wanted.notify_one();
         }
         got
@@ -143,16 +144,16 @@ impl Input {
 fn read_all(shared: &Shared, bell: &Doorbell) {
     loop {
         let mut slot = shared.lock();
-        while slot.want == 0 || slot.got.is_some() {
+        while slot.room == 0 || slot.got.len() >= AHEAD {
             slot = shared.wanted.wait(slot).unwrap_or_else(PoisonError::into_inner);
         }
-        let want = slot.want;
+        let most = usize::try_from(slot.room.min(u64::from(MAX_DATA))).unwrap_or(0);
         drop(slot);
-        let chunk = read_some(want);
+        let chunk = read_some(most);
         let ended = chunk.is_empty();
         let mut slot = shared.lock();
-        slot.got = Some(chunk);
-        slot.want = 0;
+        slot.room -= u64::try_from(chunk.len()).unwrap_or(0);
+        slot.got.push_back(chunk);
         drop(slot);
         bell.ring();
         if ended {

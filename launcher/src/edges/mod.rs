@@ -39,6 +39,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
+/// A job that runs for longer than this is worth giving memory back for.
+const SETTLED: Span = Span::from_millis(100);
 
 /// `CLOCK_BOOTTIME`, the machines' clock.
 pub(crate) fn now() -> Mono {
@@ -74,6 +76,8 @@ pub(crate) struct Edges {
     events: VecDeque<JobEvent>,
     timer: Option<Pin<Box<Sleep>>>,
     finish: Option<(Ending, Mono)>,
+    /// When the memory that the launch has used is given back.
+    trim_at: Option<Mono>,
 }
 
 enum Signals {
@@ -109,6 +113,7 @@ impl Edges {
             events: VecDeque::new(),
             timer: None,
             finish: None,
+            trim_at: Some(now() + SETTLED),
         })
     }
 
@@ -165,7 +170,11 @@ impl Edges {
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
-        let finish = self.finish.map(|(_, until)| until);
+        if self.trim_at.is_some_and(|at| at <= now()) {
+            self.trim_at = None;
+            rlaunch_sys::origin::trim_memory();
+        }
+        let finish = earliest(self.finish.map(|(_, until)| until), self.trim_at);
         let deadline = earliest(earliest(deadline, finish), self.output.deadline());
         self.poll_timer(cx, deadline)
     }

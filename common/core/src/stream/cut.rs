@@ -13,6 +13,7 @@
 
 use crate::stream::label::{Label, MAX_LABEL};
 use crate::time::Span;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use memchr::memchr;
 
@@ -28,8 +29,8 @@ const MIN_FRAME: usize = MAX_LABEL + 1;
 pub enum Cutter {
     /// Bytes pass as they are.
     Raw,
-    /// Whole lines with labels.
-    Lines(Lines),
+    /// Whole lines with labels. Boxed: a raw stream of an idle rank pays nothing for it.
+    Lines(Box<Lines>),
 }
 
 /// What a call left behind.

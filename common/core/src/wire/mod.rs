@@ -4,5 +4,7 @@
 pub mod capped;
 pub mod codec;
 pub mod frame;
+#[cfg(test)]
+mod tests;
 pub mod to_node;
 pub mod to_root;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// Most requests under way; the node machine asks for fewer.
-const ROOM: usize = 1024;
+const ROOM: usize = 256;
 
 /// A rank that runs.
 #[derive(Debug)]
@@ -46,10 +46,10 @@ pub enum Outcome {
         /// Which.
         proc: u32,
         /// Why.
-        failure: Failure,
+        failure: Box<Failure>,
     },
     /// The PID namespace that was asked for.
-    Namespace(Result<Init, NsError>),
+    Namespace(Box<Result<Init, NsError>>),
 }
 
 enum Request {
@@ -152,11 +152,11 @@ impl Worker {
                 Request::Namespace => {
                     let init = ns::enter();
                     self.mount_proc = init.is_ok();
-                    (Outcome::Namespace(init), true)
+                    (Outcome::Namespace(Box::new(init)), true)
                 }
                 Request::Exec { proc, exec } => match self.launch(&mut workspace, proc, &exec) {
                     Ok(()) => continue,
-                    Err(failure) => (Outcome::Failed { proc, failure }, true),
+                    Err(failure) => (Outcome::Failed { proc, failure: Box::new(failure) }, true),
                 },
             };
             if self.outbox.send(outcome).is_err() {

@@ -16,7 +16,7 @@ fn lines(format: &str) -> Cutter {
         pid: None,
         std: Std::Out,
     };
-    Cutter::Lines(Lines::new(Prefix::parse(format.as_bytes()).unwrap().render(&who).unwrap()))
+    Cutter::Lines(Box::new(Lines::new(Prefix::parse(format.as_bytes()).unwrap().render(&who).unwrap())))
 }
 
 fn memory(cutter: &Cutter) -> usize {

@@ -1,0 +1,150 @@
+//! What holds for every message and for every garbage in its place.
+#![allow(clippy::arithmetic_side_effects, reason = "bounds of a test")]
+
+use super::capped::Capped;
+use super::codec::{WireMessage, decode, encode};
+use super::to_node::{Delta, Start, ToNode};
+use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
+use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
+use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
+use crate::spec::Contain;
+use crate::status::Status;
+use crate::time::{HostTime, Span};
+use alloc::vec::Vec;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn bytes() -> impl Strategy<Value = OsBytes> {
+    vec(any::<u8>(), 0..40).prop_map(OsBytes::new)
+}
+
+fn signal() -> impl Strategy<Value = Signal> {
+    (1u8..=64).prop_map(|n| Signal::new(n).unwrap())
+}
+
+fn delta() -> impl Strategy<Value = Delta> {
+    any::<(u32, u32, u32, u32, bool)>().prop_map(|(proc, app, rank, local_rank, stdin)| Delta {
+        proc: ProcId::new(proc),
+        app: AppIndex::new(app),
+        rank: Rank::new(rank),
+        local_rank: LocalRank::new(local_rank),
+        stdin,
+    })
+}
+
+fn start() -> impl Strategy<Value = ToNode> {
+    (any::<[u8; 16]>(), any::<[u32; 4]>(), proptest::option::of(bytes()), bytes(), any::<(Option<u16>, bool, u64)>())
+        .prop_map(|(job, n, label, master_addr, (master_port, sole, linger))| {
+            ToNode::Start(Start {
+                job: JobId(job),
+                contain: Contain::T3,
+                world_size: n[0],
+                nodes: n[1],
+                node_index: n[2],
+                local_size: n[3],
+                label,
+                master_addr,
+                master_port,
+                sole,
+                linger: Span::from_nanos(linger),
+                trace: OsBytes::default(),
+            })
+        })
+}
+
+fn to_node() -> impl Strategy<Value = ToNode> {
+    prop_oneof![
+        start(),
+        (any::<u32>(), any::<bool>(), bytes()).prop_map(|(app, last, part)| ToNode::App {
+            app: AppIndex::new(app),
+            last,
+            part
+        }),
+        (vec(delta(), 1..50), any::<bool>())
+            .prop_map(|(procs, last)| ToNode::Spawn { procs: Capped::chunks(procs).remove(0), last }),
+        signal().prop_map(|sig| ToNode::Signal { sig }),
+        (signal(), any::<u64>()).prop_map(|(sig, ns)| ToNode::End { sig, grace: Span::from_nanos(ns) }),
+        Just(ToNode::Kill),
+    ]
+}
+
+fn to_root() -> impl Strategy<Value = ToRoot> {
+    let started =
+        any::<(u32, u32, u64)>().prop_map(|(proc, pid, at)| Started { proc: ProcId::new(proc), pid, at: HostTime(at) });
+    let leftover = (any::<u32>(), bytes(), bytes()).prop_map(|(pid, comm, wchan)| Leftover { pid, comm, wchan });
+    prop_oneof![
+        vec(started, 1..50).prop_map(|procs| ToRoot::Started { procs: Capped::chunks(procs).remove(0) }),
+        (any::<(u32, u64, u64, bool)>(), signal()).prop_map(|((proc, at, alive_at, core), sig)| {
+            let (at, alive_at) = (HostTime(at), HostTime(alive_at));
+            let status = Status::Signaled { sig, core };
+            ToRoot::Exited(Exited { proc: ProcId::new(proc), status, at, alive_at, usage: Usage::default() })
+        }),
+        (any::<u32>(), bytes(), proptest::option::of(bytes()), any::<Option<u64>>()).prop_map(
+            |(proc, tail, core, oom_limit)| ToRoot::Postmortem {
+                proc: ProcId::new(proc),
+                facts: Facts { tail, core, oom_limit, error_file: None },
+            }
+        ),
+        Just(ToRoot::InitLost),
+        (any::<u32>(), vec(leftover, 1..16))
+            .prop_map(|(left, named)| ToRoot::Done { left, named: Capped::chunks(named).remove(0) }),
+    ]
+}
+
+/// Decoding allocates at most 16 times its input, whatever that is: lengths are declared, not believed.
+fn allocates_little<M: WireMessage>(input: &[u8]) {
+    let info = allocation_counter::measure(|| {
+        let _decoded = decode::<M>(input);
+    });
+    let most = 16 * u64::try_from(input.len()).unwrap() + 256;
+    assert!(info.bytes_max <= most, "{} bytes for an input of {}", info.bytes_max, input.len());
+}
+
+proptest! {
+    #[test]
+    fn what_is_sent_is_what_is_received(down in to_node(), up in to_root()) {
+        prop_assert_eq!(decode::<ToNode>(&encode(&down)), Ok(down));
+        prop_assert_eq!(decode::<ToRoot>(&encode(&up)), Ok(up));
+    }
+
+    #[test]
+    fn a_rest_is_refused(down in to_node(), rest in vec(any::<u8>(), 1..9)) {
+        let mut body = encode(&down);
+        body.extend_from_slice(&rest);
+        prop_assert!(decode::<ToNode>(&body).is_err());
+    }
+
+    #[test]
+    fn garbage_is_cheap(input in vec(any::<u8>(), 0..2000)) {
+        allocates_little::<ToNode>(&input);
+        allocates_little::<ToRoot>(&input);
+    }
+
+    #[test]
+    fn a_damaged_message_is_cheap(up in to_root(), down in to_node(), at in any::<prop::sample::Index>(), with: u8) {
+        for mut body in [encode(&up), encode(&down)] {
+            let at = at.index(body.len());
+            body[at] = with;
+            allocates_little::<ToRoot>(&body);
+            allocates_little::<ToNode>(&body);
+        }
+    }
+}
+
+#[test]
+fn a_declared_length_reserves_nothing() {
+    // A Spawn that declares 2^32 - 1 ranks and brings none; a Done that declares as many leftovers.
+    for body in [[2u8, 0xff, 0xff, 0xff, 0xff, 0x0f], [10, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
+        allocates_little::<ToNode>(&body);
+        allocates_little::<ToRoot>(&body);
+    }
+}
+
+#[test]
+fn more_elements_than_allowed_are_refused() {
+    let many: Vec<u32> = (0..9).collect();
+    let body = postcard::to_allocvec(&many).unwrap();
+    assert!(postcard::from_bytes::<Capped<u32, 9>>(&body).is_ok());
+    assert!(postcard::from_bytes::<Capped<u32, 8>>(&body).is_err());
+}
