@@ -61,7 +61,12 @@ struct State {
     lost: u64,
     /// Bytes of ranks that the thread has taken and not written yet.
     in_hand: u64,
+    /// What they cost, as far as it was not told as done.
+    in_hand_cost: u64,
+    /// What ranks write is dropped.
     abandoned: bool,
+    /// Also while abandoned, our own words are taken.
+    resumed: bool,
 }
 
 /// What has happened since it was asked last.
@@ -83,7 +88,7 @@ impl Sink {
     /// Queues bytes. `cost` is what they took from the node's window; 0 for our own words.
     pub(super) fn push(&mut self, bytes: Bytes, cost: u64) {
         let mut state = self.shared.lock();
-        if state.failed.is_some() || state.abandoned {
+        if state.failed.is_some() || (state.abandoned && (cost > 0 || !state.resumed)) {
             state.drop_piece(&bytes, cost);
             return;
         }
@@ -118,16 +123,18 @@ impl Sink {
         state.lost + if state.abandoned { state.in_hand } else { 0 }
     }
 
-    /// Drops what waits, and what comes. What the thread has in hand cannot be taken from it.
+    /// Drops what waits, and what comes. What the thread has in hand cannot be taken from it, but nobody may wait for it
+    /// either: its cost may be the whole window, without which the node cannot even say that it is done.
     pub(super) fn abandon(&self) {
         let mut state = self.shared.lock();
         state.abandoned = true;
+        state.done += std::mem::take(&mut state.in_hand_cost);
         state.drop_queue();
     }
 
     /// Takes words of our own again after `abandon`.
     pub(super) fn resume(&self) {
-        self.shared.lock().abandoned = false;
+        self.shared.lock().resumed = true;
     }
 }
 
@@ -140,6 +147,13 @@ impl Shared {
 impl State {
     fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.busy
+    }
+
+    /// So much of what the thread had in hand is done, unless that was told before.
+    fn put_down(&mut self, cost: u64) {
+        let cost = cost.min(self.in_hand_cost);
+        self.in_hand_cost -= cost;
+        self.done += cost;
     }
 
     fn drop_piece(&mut self, bytes: &Bytes, cost: u64) {
@@ -174,6 +188,7 @@ fn write_all(shared: &Shared, target: &Target, bell: &Doorbell) {
         batch.extend(state.queue.drain(..n));
         state.busy = true;
         state.in_hand = batch.iter().filter(|(_, cost)| *cost > 0).map(|(b, _)| len(b)).sum();
+        state.in_hand_cost = batch.iter().map(|(_, cost)| cost).sum();
         drop(state);
         write_batch(shared, target, bell, &mut batch);
         let mut state = shared.lock();
@@ -207,7 +222,7 @@ fn write_batch(shared: &Shared, target: &Target, bell: &Doorbell, batch: &mut Ve
                     bytes_done += if *cost > 0 { len(bytes) } else { 0 };
                 }
                 let mut state = shared.lock();
-                state.done += done;
+                state.put_down(done);
                 state.in_hand = state.in_hand.saturating_sub(bytes_done);
                 drop(state);
                 unrung += done;
@@ -222,7 +237,7 @@ fn write_batch(shared: &Shared, target: &Target, bell: &Doorbell, batch: &mut Ve
                 io::ErrorKind::WouldBlock => rlaunch_sys::fd::wait_writable(target.raw()),
                 _ => {
                     let mut state = shared.lock();
-                    state.done += batch.iter().skip(at).map(|(_, cost)| cost).sum::<u64>();
+                    state.put_down(u64::MAX);
                     state.fail(error.raw_os_error().unwrap_or(0));
                     break;
                 }
