@@ -164,7 +164,7 @@ fn is_full(pipe: &PipeWriter) {
 
 #[test]
 fn a_blocked_reader_does_not_block_signals() {
-    for words in [&["-n", "4", "yes"][..], &["-n", "4", "-l", "yes"], &["-n", "4", "sh", "-c", "yes >&2"]] {
+    for words in [&["-n", "4", "yes"][..], &["-n", "4", "-l", "yes"], &["-n", "4", "sh", "-c", "exec yes >&2"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         let plan = Plan::rlaunch(words);
         let probe = writer.try_clone().unwrap();
