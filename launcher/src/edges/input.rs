@@ -108,7 +108,8 @@ impl Input {
             self.state = self.start();
         }
         while let State::Reading = self.state {
-            if !link.has_room() {
+            // Room comes by writing only, and nobody wakes us for it once all is written.
+            if !link.has_room() && !flushed(link, cx) {
                 return;
             }
             let Some(chunk) = self.next_chunk() else { return };
@@ -120,9 +121,7 @@ impl Input {
             if ended {
                 self.state = State::Unused;
             }
-            if let Poll::Ready(Err(error)) = link.poll_flush(cx) {
-                tracing::debug!(%error, "standard input cannot be passed on");
-            }
+            let _now_or_when_woken = flushed(link, cx);
         }
     }
 
@@ -136,6 +135,18 @@ impl Input {
             self.shared.wanted.notify_one();
         }
         got
+    }
+}
+
+/// Whether all that was queued is written; if not, we are woken once more can be.
+fn flushed(link: &mut Connection<ToRoot>, cx: &mut Context<'_>) -> bool {
+    match link.poll_flush(cx) {
+        Poll::Ready(Ok(())) => true,
+        Poll::Ready(Err(error)) => {
+            tracing::debug!(%error, "standard input cannot be passed on");
+            false
+        }
+        Poll::Pending => false,
     }
 }
 
