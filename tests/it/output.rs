@@ -143,7 +143,7 @@ fn a_reader_that_leaves_ends_the_job() {
 fn a_full_disk_costs_the_output_not_the_job() {
     let done = Plan::shell("\"$RL\" -n 2 echo hello >/dev/full; echo $? >&2").start().code(0);
     assert!(done.err().ends_with("\n0\n"), "{}", done.err());
-    done.says("No space left");
+    done.says("no space left");
 }
 
 fn read_some(mut from: &PipeReader, bytes: usize) {

@@ -37,6 +37,9 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// EPIPE, errno(3).
+const EPIPE: i32 = 32;
+
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
 
@@ -69,6 +72,7 @@ pub(crate) struct Edges {
     output: Output,
     input: Input,
     log: Option<Sink>,
+    log_told: bool,
     tone: Tone,
     terminal: bool,
     events: VecDeque<JobEvent>,
@@ -104,6 +108,7 @@ impl Edges {
             live_bell: None,
             output,
             log,
+            log_told: false,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
             events: VecDeque::new(),
@@ -139,7 +144,8 @@ impl Edges {
     }
 
     /// How rlaunch ends, once its own last words are written.
-    pub(crate) fn finished(&self) -> Option<Ending> {
+    pub(crate) fn finished(&mut self) -> Option<Ending> {
+        self.settle_log();
         let (ending, until) = self.finish?;
         let written = self.output.is_idle() && self.log.as_ref().is_none_or(Sink::is_idle);
         (written || now() >= until).then_some(ending)
@@ -238,6 +244,16 @@ impl Edges {
             && link.grant(NODE, up_to).is_err()
         {
             self.lose_link(CloseReason::Slow);
+        }
+    }
+
+    /// Tells once that the event log cannot be written. A reader of it that left has what it wanted.
+    fn settle_log(&mut self) {
+        if let Some(errno) = self.log.as_ref().and_then(|log| log.progress().failed)
+            && !std::mem::replace(&mut self.log_told, true)
+            && errno != EPIPE
+        {
+            self.output.say(crate::view::say::log_failed(errno));
         }
     }
 
