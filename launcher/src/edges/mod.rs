@@ -37,6 +37,9 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// EPIPE, errno(3).
+const EPIPE: i32 = 32;
+
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
 /// A job that runs for longer than this is worth giving memory back for.
@@ -71,6 +74,7 @@ pub(crate) struct Edges {
     output: Output,
     input: Input,
     log: Option<Sink>,
+    log_told: bool,
     tone: Tone,
     terminal: bool,
     events: VecDeque<JobEvent>,
@@ -108,6 +112,7 @@ impl Edges {
             live_bell: None,
             output,
             log,
+            log_told: false,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
             events: VecDeque::new(),
@@ -144,7 +149,8 @@ impl Edges {
     }
 
     /// How rlaunch ends, once its own last words are written.
-    pub(crate) fn finished(&self) -> Option<Ending> {
+    pub(crate) fn finished(&mut self) -> Option<Ending> {
+        self.settle_log();
         let (ending, until) = self.finish?;
         let written = self.output.is_idle() && self.log.as_ref().is_none_or(Sink::is_idle);
         (written || now() >= until).then_some(ending)
@@ -249,6 +255,16 @@ impl Edges {
             && link.grant(NODE, up_to).is_err()
         {
             self.lose_link(CloseReason::Slow);
+        }
+    }
+
+    /// Tells once that the event log cannot be written. A reader of it that left has what it wanted.
+    fn settle_log(&mut self) {
+        if let Some(errno) = self.log.as_ref().and_then(|log| log.progress().failed)
+            && !std::mem::replace(&mut self.log_told, true)
+            && errno != EPIPE
+        {
+            self.output.say(crate::view::say::log_failed(errno));
         }
     }
 
