@@ -91,3 +91,10 @@ fn a_reader_of_the_log_that_leaves_does_not_end_the_job() {
     go.iter().for_each(|path| std::fs::write(path, "\n").unwrap());
     assert_eq!(case.code(0).out(), "on\non\n");
 }
+
+#[test]
+fn one_that_nobody_reads_yet_can_be_interrupted() {
+    let script =
+        "mkfifo \"$DIR/e\"; \"$RL\" -n 1 --events \"$DIR/e\" true & sleep 0.2; kill -TERM $!; wait $!; echo $?";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "143\n");
+}
