@@ -98,3 +98,10 @@ fn a_full_disk_costs_the_log_not_the_job_and_is_told() {
     assert_eq!(done.out(), "ran\nran\n0\n");
     assert_eq!(done.err().matches("cannot write the event log: no space left on device").count(), 1, "{}", done.err());
 }
+
+#[test]
+fn one_that_nobody_reads_yet_can_be_interrupted() {
+    let script =
+        "mkfifo \"$DIR/e\"; \"$RL\" -n 1 --events \"$DIR/e\" true & sleep 0.2; kill -TERM $!; wait $!; echo $?";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "143\n");
+}

@@ -23,6 +23,7 @@ use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::{Body, Closed, Connection, Early};
 use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
 use sink::Sink;
 use std::collections::VecDeque;
@@ -55,7 +56,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) edge: OwnedFd,
     pub(crate) lifeline: OwnedFd,
     pub(crate) plan: &'a Plan,
-    pub(crate) signals: Vec<i32>,
+    pub(crate) origin: &'a Origin,
 }
 
 enum Link {
@@ -95,7 +96,11 @@ impl Edges {
         let Plan { job, presentation, .. } = setup.plan;
         let bell = Doorbell::new().context("cannot make an eventfd")?;
         let log = match &presentation.events {
-            Some(target) => Some(Sink::new("events", open_log(target)?, bell.clone())),
+            Some(target) => {
+                // A FIFO waits for its reader.
+                let log = setup.origin.interruptibly(|| open_log(target))?;
+                Some(Sink::new("events", log, bell.clone()))
+            }
             None => None,
         };
         let mut output = Output::new(job, &bell);
@@ -106,7 +111,7 @@ impl Edges {
         Ok(Self {
             link: Link::Early(link),
             lifeline: Lifeline::new(setup.lifeline),
-            signals: Signals::Waiting(SignalFd::new(&setup.signals).context("cannot listen to signals")?),
+            signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
             input: Input::new(job.stdin == StdinPlan::Rank0, bell.clone()),
             bell,
             live_bell: None,
