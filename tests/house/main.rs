@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "asks cargo for the resolved graph")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
 
+mod binary;
 mod crates;
 mod docs;
 mod files;

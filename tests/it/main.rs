@@ -13,7 +13,6 @@ mod plan;
 mod watch;
 
 mod bad_input;
-mod binary;
 mod events;
 mod examples;
 mod exits;

@@ -1,7 +1,9 @@
 //! One static file is the whole install: it needs no loader, no library and no other file to start.
 
-use crate::place;
+use std::io::Write as _;
 use std::process::Command;
+
+const RLAUNCH: &str = env!("CARGO_BIN_EXE_rlaunch");
 
 /// ELF's program header type of an interpreter (elf(5)).
 const PT_INTERP: u32 = 3;
@@ -12,7 +14,7 @@ fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
 
 #[test]
 fn the_binary_has_no_interpreter() {
-    let elf = std::fs::read(place::rlaunch()).unwrap();
+    let elf = std::fs::read(RLAUNCH).unwrap();
     assert_eq!(&elf[..5], b"\x7fELF\x02", "a 64-bit ELF file");
     let at = |offset, len| usize::try_from(number(&elf, offset, len)).unwrap();
     let (table, size, count) = (at(32, 8), at(54, 2), at(56, 2));
@@ -25,14 +27,9 @@ fn the_binary_has_no_interpreter() {
 
 #[test]
 fn the_binary_resolves_no_names() {
-    if !place::has("nm") {
-        return place::absent("symbols of the binary", "nm (binutils) is not installed");
-    }
-    let out = Command::new("nm").arg(place::rlaunch()).output().unwrap();
+    let out = Command::new("nm").arg(RLAUNCH).output().unwrap();
     let symbols = String::from_utf8_lossy(&out.stdout);
-    if symbols.lines().count() < 100 {
-        return place::absent("symbols of the binary", "it is stripped");
-    }
+    assert!(symbols.lines().count() > 100, "the binary is stripped, or nm (binutils) is missing");
     for name in ["getaddrinfo", "gethostbyname", "getpwnam", "getpwuid", "getgrnam"] {
         let found = symbols.lines().find(|line| line.split(' ').next_back() == Some(name));
         assert_eq!(found, None, "a static glibc cannot look names up on every distribution");
@@ -41,12 +38,14 @@ fn the_binary_resolves_no_names() {
 
 #[test]
 fn the_binary_starts_in_an_empty_root() {
-    if !place::is_root() {
-        return place::absent("an empty root", "needs root");
+    if !nix::unistd::geteuid().is_root() {
+        // Said past the capture of the test harness: nothing is skipped in silence.
+        std::io::stderr().write_all(b"absent: an empty root: needs root\n").unwrap();
+        return;
     }
     let root = std::env::temp_dir().join(format!("rlaunch-root-{}", std::process::id()));
     std::fs::create_dir(&root).unwrap();
-    std::fs::copy(place::rlaunch(), root.join("rlaunch")).unwrap();
+    std::fs::copy(RLAUNCH, root.join("rlaunch")).unwrap();
     let out = Command::new("chroot").arg(&root).args(["/rlaunch", "--version"]).output().unwrap();
     std::fs::remove_dir_all(&root).unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
