@@ -1,5 +1,6 @@
 //! One static file is the whole install: it needs no loader, no library and no other file to start.
 
+use crate::census;
 use crate::place;
 use std::process::Command;
 
@@ -28,7 +29,7 @@ fn the_binary_resolves_no_names() {
     if !place::has("nm") {
         return place::absent("symbols of the binary", "nm (binutils) is not installed");
     }
-    let out = Command::new("nm").arg(place::rlaunch()).output().unwrap();
+    let out = census::output(Command::new("nm").arg(place::rlaunch()));
     let symbols = String::from_utf8_lossy(&out.stdout);
     if symbols.lines().count() < 100 {
         return place::absent("symbols of the binary", "it is stripped");
@@ -47,7 +48,7 @@ fn the_binary_starts_in_an_empty_root() {
     let root = std::env::temp_dir().join(format!("rlaunch-root-{}", std::process::id()));
     std::fs::create_dir(&root).unwrap();
     std::fs::copy(place::rlaunch(), root.join("rlaunch")).unwrap();
-    let out = Command::new("chroot").arg(&root).args(["/rlaunch", "--version"]).output().unwrap();
+    let out = census::output(Command::new("chroot").arg(&root).args(["/rlaunch", "--version"]));
     std::fs::remove_dir_all(&root).unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert!(out.stdout.starts_with(b"rlaunch "), "{}", String::from_utf8_lossy(&out.stdout));
