@@ -90,7 +90,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: O
         trace,
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
-    let setup = Setup { edge, lifeline, plan: &plan, signals: origin.watched() };
+    let setup = Setup { edge, lifeline, plan: &plan, origin };
     driver::run(job, Edges::new(setup)?)
 }
 

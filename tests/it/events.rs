@@ -91,3 +91,17 @@ fn a_reader_of_the_log_that_leaves_does_not_end_the_job() {
     go.iter().for_each(|path| std::fs::write(path, "\n").unwrap());
     assert_eq!(case.code(0).out(), "on\non\n");
 }
+
+#[test]
+fn a_full_disk_costs_the_log_not_the_job_and_is_told() {
+    let done = Plan::shell("\"$RL\" --events /dev/full -n 2 echo ran; echo $?").start().code(0);
+    assert_eq!(done.out(), "ran\nran\n0\n");
+    assert_eq!(done.err().matches("cannot write the event log: no space left on device").count(), 1, "{}", done.err());
+}
+
+#[test]
+fn one_that_nobody_reads_yet_can_be_interrupted() {
+    let script =
+        "mkfifo \"$DIR/e\"; \"$RL\" -n 1 --events \"$DIR/e\" true & sleep 0.2; kill -TERM $!; wait $!; echo $?";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "143\n");
+}

@@ -57,6 +57,11 @@ fn a_program_that_cannot_be_run_is_named() {
     }
     let done = Case::start(["-n", "3", "./absent"]).code(127);
     done.says("./absent").says("o such file");
+    // A directory of PATH that may not be searched does not hold every program.
+    let script = "mkdir -m 0 \"$DIR/locked\"; PATH=\"$DIR/locked\" \"$RL\" -n 2 surely-absent; echo $?";
+    let done = Plan::shell(script).start().code(0);
+    assert_eq!(done.out(), "127\n");
+    done.says("surely-absent: no such file (searched in PATH");
     let done = Case::start(["-n", "3", ""]).code(127);
     assert_ne!(done.err(), "");
     // An interpreter that is missing is not the program's absence, but the kernel says no more than that.

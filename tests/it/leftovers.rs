@@ -4,9 +4,12 @@ use crate::case::Case;
 use crate::census::{self, Mercy};
 use crate::place;
 use crate::plan::Plan;
-use crate::watch::Exit;
+use crate::watch::{Exit, Into};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::fs::File;
+use std::io::Read;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Starts what gets away from a process group, a session, and an environment that could be searched for.
@@ -66,6 +69,39 @@ fn one_that_ends_in_time_is_waited_for_no_longer() {
     assert_eq!(done.out(), "late\n");
     let waited = done.event("job.end")["t"].as_u64().unwrap() - done.event("rank.exited")["at"].as_u64().unwrap();
     assert!(waited < 1_900_000_000, "{waited} ns");
+}
+
+/// A reader that begins when it is told to.
+struct Late<R>(Option<Receiver<()>>, R);
+
+impl<R: Read> Read for Late<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        if let Some(wait) = self.0.take() {
+            // The test has failed: then nobody will tell.
+            wait.recv().unwrap_or_default();
+        }
+        self.1.read(buf)
+    }
+}
+
+#[test]
+fn a_stranger_that_holds_the_output_is_not_waited_for() {
+    // Nobody of the job, so nobody that we end: what is in the pipe is still passed on, and then that is its end.
+    for tier in place::tiers() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (go, wait) = std::sync::mpsc::channel();
+        let plan = Plan::rlaunch(["-n", "1", "--timeout", "500ms", "yes"]).contain(tier);
+        let case = plan.stdout(writer).reads(Late(Some(wait), reader), Into::Out).start();
+        let pid = case.event("rank.started")["pid"].clone();
+        let held = File::options().write(true).open(format!("/proc/{pid}/fd/1")).unwrap();
+        case.event("rank.exited");
+        go.send(()).unwrap();
+        let done = case.code(124);
+        drop(held);
+        let all = u64::try_from(done.out.len()).unwrap();
+        let total = |e: &serde_json::Value| e["total"].as_u64().filter(|_| e["stream"] == "stdout");
+        assert_eq!(done.named("stream.end").find_map(total), Some(all), "{tier}");
+    }
 }
 
 #[test]

@@ -55,13 +55,16 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Ground, Refusal> {
     start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
     let asked = wanted && edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
     // While the spawn thread makes the namespace, the rest is found out.
-    let port = if plan.choose_port { Some(choose_port()?) } else { None };
+    let port = if plan.choose_port { choose_port().map(Some) } else { Ok(None) };
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
     let error_dir = OsBytes::new(facts::error_file::dir());
-    let note = match enter(edges, asked) {
+    let entered = enter(edges, asked);
+    // Not before: init must be known to whoever rolls this back.
+    let port = port?;
+    let note = match entered {
         Ok(()) if wanted || !root || plan.contain == Contain::T3 => String::new(),
         Ok(()) => "GPU devices are present: subreapers, until PID namespaces are proved there".to_owned(),
-        Err(error) if must => return Err(refused(error)),
+        Err(error) if must || error.halfway => return Err(refused(error)),
         Err(error) => error.to_string(),
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
@@ -91,9 +94,10 @@ fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
 fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
     let Some(port) = edges.ground.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
     let Some(Outcome::Namespace(init)) = port.wait() else {
-        return Err(NsError { step: "ask for a PID namespace", source: io::Error::from(io::ErrorKind::BrokenPipe) });
+        let source = io::Error::from(io::ErrorKind::BrokenPipe);
+        return Err(NsError { step: "ask for a PID namespace", source, halfway: true });
     };
-    edges.watch.watch_init((*init)?).map_err(|source| NsError { step: "watch init", source })
+    edges.watch.watch_init((*init)?).map_err(|source| NsError { step: "watch init", source, halfway: true })
 }
 
 fn choose_port() -> Result<Port, Refusal> {

@@ -82,9 +82,10 @@ impl Edges {
         self.origin.restore_cpus();
     }
 
-    /// Whether a rank was asked for: time to build the runtime.
+    /// Whether something is to be waited for besides the launcher, a rank or the end of what is swept: time to build the
+    /// runtime.
     pub(crate) fn has_work(&self) -> bool {
-        !self.ranks.is_empty()
+        !self.ranks.is_empty() || self.sweep.deadline().is_some()
     }
 
     /// The next frame, before there is a runtime.
@@ -249,7 +250,9 @@ impl Ranks {
         // A process that has gone meanwhile is no error.
         let _gone = match scope {
             Scope::Proc => rlaunch_sys::pidfd::signal(&rank.pidfd, number),
-            Scope::Group => rlaunch_sys::pidfd::signal_group(rank.pid, number),
+            // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
+            Scope::Group => rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
+                .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number)),
         };
     }
 }

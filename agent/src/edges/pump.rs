@@ -220,6 +220,10 @@ fn read(edges: &mut Edges, id: StreamId) {
     match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut buf, max) {
         Ok(0) => pump.work = end,
         Ok(n) => {
+            if stream.closing {
+                // Whoever still holds it may never write again, so that nothing would bring it back to its turn.
+                pump.turn.push_back(id);
+            }
             stream.total = stream.total.saturating_add(u64::try_from(n).unwrap_or(0));
             if id.std() == Std::Err {
                 stream.tail.push(&buf);

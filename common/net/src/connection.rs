@@ -17,6 +17,10 @@ use tokio::net::UnixStream;
 /// Read at once; several frames of 64 KiB fit.
 const CHUNK: usize = 256 << 10;
 
+/// A data frame of at most this many bytes gets memory of its own: while it waits for its writer it would hold all that
+/// was read with it, and the window counts only what it is itself.
+const SMALL: usize = 4 << 10;
+
 /// A frame that was received.
 #[derive(Debug)]
 pub struct Frame<M> {
@@ -261,7 +265,8 @@ fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, 
         Lane::Control => Body::Message(decode(&bytes).map_err(|_| Closed::Message)?),
         Lane::Data => {
             let stream = StreamId::from_raw(stream).ok_or(Closed::Message)?;
-            Body::Data { stream, flags, bytes: bytes.freeze() }
+            let bytes = if len <= SMALL { Bytes::copy_from_slice(&bytes) } else { bytes.freeze() };
+            Body::Data { stream, flags, bytes }
         }
         Lane::Credit => Body::Credit(u64::from_le_bytes(bytes.as_ref().try_into().map_err(|_| Closed::Message)?)),
         Lane::Beat => Body::Beat,
@@ -336,6 +341,22 @@ mod tests {
             let expected: Vec<u8> = (0..20u8).flat_map(|n| std::iter::repeat_n(n, 65_536)).collect();
             assert!(received == expected);
         });
+    }
+
+    #[test]
+    fn a_small_frame_does_not_hold_what_came_with_it() {
+        let (mut a, b) = pair();
+        let stream = StreamId::of(ProcId::new(3), Std::Out);
+        let mut header =
+            Header { len: 1, lane: Lane::Data, flags: Flags::NONE, node: NodeId::ROOT, stream: stream.get() };
+        a.write_all(&[&header.to_bytes()[..], b"x"].concat()).unwrap();
+        header.len = 8_000;
+        a.write_all(&[&header.to_bytes()[..], &[b'y'; 8_000]].concat()).unwrap();
+        let mut b = Early::<ToNode>::new(b);
+        let Body::Data { bytes: small, .. } = b.recv().unwrap().body else { panic!("no data") };
+        let Body::Data { bytes: big, .. } = b.recv().unwrap().body else { panic!("no data") };
+        assert_eq!((&small[..], big.len()), (&b"x"[..], 8_000));
+        assert!(small.is_unique(), "it shares its memory");
     }
 
     #[test]

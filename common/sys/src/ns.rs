@@ -22,10 +22,17 @@ pub struct NsError {
     pub step: &'static str,
     /// Why it failed.
     pub source: io::Error,
+    /// It failed halfway: the calling thread's next child would be the namespace's first process, and what is a rank's end
+    /// would be everybody's. No rank may be started then.
+    pub halfway: bool,
 }
 
 fn failed(step: &'static str) -> NsError {
-    NsError { step, source: io::Error::last_os_error() }
+    NsError { step, source: io::Error::last_os_error(), halfway: false }
+}
+
+fn failed_halfway(step: &'static str, source: io::Error) -> NsError {
+    NsError { step, source, halfway: true }
 }
 
 /// Whether we may make namespaces without a user namespace around them.
@@ -58,7 +65,11 @@ pub fn unshare_user() -> Result<(), NsError> {
         return Err(failed("unshare a user namespace"));
     }
     let write = |path: &str, text: String| {
-        std::fs::write(path, text).map_err(|source| NsError { step: "map the user into its namespace", source })
+        std::fs::write(path, text).map_err(|source| NsError {
+            step: "map the user into its namespace",
+            source,
+            halfway: false,
+        })
     };
     write("/proc/self/setgroups", "deny".to_owned())?;
     write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
@@ -71,20 +82,21 @@ pub fn unshare_user() -> Result<(), NsError> {
 /// # Errors
 /// Not allowed, or out of a resource.
 pub fn enter() -> Result<Init, NsError> {
+    let (hangup, held) =
+        crate::fd::pipe().map_err(|source| NsError { step: "make a pipe to init", source, halfway: false })?;
     // SAFETY: unshare takes flags only.
     if unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0 {
         return Err(failed("unshare a PID namespace"));
     }
-    let (hangup, held) = crate::fd::pipe().map_err(|source| NsError { step: "make a pipe to init", source })?;
     // SAFETY: the child runs `init_main`, which makes only async-signal-safe calls and never returns.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
-        return Err(failed("fork init"));
+        return Err(failed_halfway("fork init", io::Error::last_os_error()));
     }
     if pid == 0 {
         init_main(held.as_raw_fd(), hangup.as_raw_fd());
     }
-    let pidfd = crate::pidfd::open(pid).map_err(|source| NsError { step: "watch init", source })?;
+    let pidfd = crate::pidfd::open(pid).map_err(|source| failed_halfway("watch init", source))?;
     Ok(Init { pid, pidfd, hangup })
 }
 

@@ -32,6 +32,16 @@ impl Origin {
         WATCHED.iter().copied().filter(|s| self.ignored & (1 << s) == 0).collect()
     }
 
+    /// Does what may wait for somebody else, such as opening a FIFO, so that signals end it as they end any program. Only
+    /// before there is anything that a signal must not end.
+    pub fn interruptibly<T>(&self, wait: impl FnOnce() -> T) -> T {
+        // SAFETY: `mask` is a valid set; SIG_SETMASK is a valid way.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut()) };
+        let done = wait();
+        block_all();
+        done
+    }
+
     /// Whether this signal was ignored when rlaunch was started.
     #[must_use]
     pub fn ignores(&self, signal: i32) -> bool {

@@ -47,8 +47,8 @@ pub(crate) enum CliError {
     #[error("{option} {source}")]
     Export { option: OsBytes, source: ExportError },
     /// `--prefix`.
-    #[error("{option}: {source}")]
-    Prefix { option: OsBytes, source: PrefixError },
+    #[error("{source}")]
+    Prefix { source: PrefixError },
 }
 
 impl CliError {

@@ -110,7 +110,7 @@ impl Args {
             Opt::Label => self.label = Some(true),
             Opt::Prefix => {
                 let format = Prefix::parse(&given.value);
-                format.map_err(|source| CliError::Prefix { option: given.spelled, source })?;
+                format.map_err(|source| CliError::Prefix { source })?;
                 self.prefix = Some(given.value);
             }
             Opt::Stdin => self.stdin = Some(stdin(&given.spelled, &given.value)?),

@@ -114,6 +114,8 @@ impl Input {
             self.state = self.start();
         }
         while let State::Reading = self.state {
+            // What frees the room must be seen here: the thread's bell may have rung already, and nothing else would
+            // bring us back.
             if !link.has_room() && (link.poll_flush(cx).is_pending() || !link.has_room()) {
                 return;
             }
@@ -179,5 +181,49 @@ fn read_some(max: usize) -> Vec<u8> {
             }
             Err(_) => return chunk,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_net::Early;
+    use std::future::poll_fn;
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+    use std::task::Poll;
+
+    /// It was forgotten until the rank asked for more, and near the end of the input a rank does not.
+    #[test]
+    fn what_was_read_while_the_edge_was_full_goes_out_with_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (a, mut b) = UnixStream::pair().unwrap();
+        b.set_nonblocking(true).unwrap();
+        let mut input = Input::new(true, Doorbell::new().unwrap());
+        input.window.grant(1 << 20);
+        input.state = State::Reading;
+        runtime.block_on(async {
+            let mut link = Early::<ToRoot>::new(a).into_connection().unwrap();
+            while link.has_room() {
+                link.data(NODE, StreamId::of(ProcId::new(0), Std::In), Flags::NONE, vec![0; 64 << 10]);
+                poll_fn(|cx| Poll::Ready(link.poll_flush(cx).is_ready())).await;
+            }
+            input.shared.lock().got.push_back(vec![1; 64 << 10]);
+            poll_fn(|cx| {
+                input.poll(cx, &mut link);
+                Poll::Ready(())
+            })
+            .await;
+            assert!(!input.shared.lock().got.is_empty(), "the edge is full");
+            let mut taken = vec![0; 1 << 20];
+            while b.read(&mut taken).is_ok() {}
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            poll_fn(|cx| {
+                input.poll(cx, &mut link);
+                Poll::Ready(())
+            })
+            .await;
+            assert!(input.shared.lock().got.is_empty(), "the edge has room again");
+        });
     }
 }

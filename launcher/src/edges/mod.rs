@@ -23,6 +23,7 @@ use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::{Body, Closed, Connection, Early};
 use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
 use sink::Sink;
 use std::collections::VecDeque;
@@ -36,6 +37,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+/// EPIPE, errno(3).
+const EPIPE: i32 = 32;
 
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
@@ -52,7 +56,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) edge: OwnedFd,
     pub(crate) lifeline: OwnedFd,
     pub(crate) plan: &'a Plan,
-    pub(crate) signals: Vec<i32>,
+    pub(crate) origin: &'a Origin,
 }
 
 enum Link {
@@ -71,6 +75,7 @@ pub(crate) struct Edges {
     output: Output,
     input: Input,
     log: Option<Sink>,
+    log_told: bool,
     tone: Tone,
     terminal: bool,
     events: VecDeque<JobEvent>,
@@ -91,7 +96,11 @@ impl Edges {
         let Plan { job, presentation, .. } = setup.plan;
         let bell = Doorbell::new().context("cannot make an eventfd")?;
         let log = match &presentation.events {
-            Some(target) => Some(Sink::new("events", open_log(target)?, bell.clone())),
+            Some(target) => {
+                // A FIFO waits for its reader.
+                let log = setup.origin.interruptibly(|| open_log(target))?;
+                Some(Sink::new("events", log, bell.clone()))
+            }
             None => None,
         };
         let mut output = Output::new(job, &bell);
@@ -102,12 +111,13 @@ impl Edges {
         Ok(Self {
             link: Link::Early(link),
             lifeline: Lifeline::new(setup.lifeline),
-            signals: Signals::Waiting(SignalFd::new(&setup.signals).context("cannot listen to signals")?),
+            signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
             input: Input::new(job.stdin == StdinPlan::Rank0, bell.clone()),
             bell,
             live_bell: None,
             output,
             log,
+            log_told: false,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
             events: VecDeque::new(),
@@ -144,7 +154,8 @@ impl Edges {
     }
 
     /// How rlaunch ends, once its own last words are written.
-    pub(crate) fn finished(&self) -> Option<Ending> {
+    pub(crate) fn finished(&mut self) -> Option<Ending> {
+        self.settle_log();
         let (ending, until) = self.finish?;
         let written = self.output.is_idle() && self.log.as_ref().is_none_or(Sink::is_idle);
         (written || now() >= until).then_some(ending)
@@ -249,6 +260,16 @@ impl Edges {
             && link.grant(NODE, up_to).is_err()
         {
             self.lose_link(CloseReason::Slow);
+        }
+    }
+
+    /// Tells once that the event log cannot be written. A reader of it that left has what it wanted.
+    fn settle_log(&mut self) {
+        if let Some(errno) = self.log.as_ref().and_then(|log| log.progress().failed)
+            && !std::mem::replace(&mut self.log_told, true)
+            && errno != EPIPE
+        {
+            self.output.say(crate::view::say::log_failed(errno));
         }
     }
 

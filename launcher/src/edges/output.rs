@@ -1,7 +1,7 @@
 //! What the ranks write, on its way to our stdout and stderr, and the credit for it.
 
-use super::now;
 use super::sink::{Sink, Target};
+use super::{EPIPE, now};
 use bytes::Bytes;
 use rlaunch_core::id::{AppIndex, LocalRank, ProcId, Rank, Std, StreamId};
 use rlaunch_core::job::JobEvent;
@@ -14,9 +14,6 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_sys::doorbell::Doorbell;
 use std::collections::{BTreeMap, VecDeque};
-
-/// EPIPE, errno(3).
-const EPIPE: i32 = 32;
 
 /// How long rlaunch's own last words may take to be written.
 const PATIENCE: Span = Span::from_secs(2);

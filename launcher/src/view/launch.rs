@@ -102,11 +102,7 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
     let (why, hint) = match (error.errno, around.found) {
         (ENOENT, Found::File | Found::Empty) => ("its interpreter does not exist".into(), None),
         (ENOENT, Found::Nothing | Found::Dir) => {
-            let searched = match error.path.contains(&b'/') {
-                true => format!("from {}", around.dir),
-                false => "in PATH".into(),
-            };
-            (format!("no such file (searched {searched} on {})", host(report)), around.near.clone().map(Cow::Owned))
+            (format!("no such file ({})", searched(error, report, around)), around.near.clone().map(Cow::Owned))
         }
         (EACCES, Found::Dir) => ("is a directory".into(), None),
         (EACCES, Found::File | Found::Empty) => (
@@ -121,6 +117,17 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
         (errno, _) => (words::errno(errno), None),
     };
     Said { what: format!("{path}: {why}"), hint }
+}
+
+/// Where a program was looked for.
+fn searched(error: &SpawnError, report: &Report, around: &Around) -> String {
+    let host = host(report);
+    match error.path.as_slice() {
+        [b'/', ..] => format!("on {host}"),
+        path if !path.contains(&b'/') => format!("searched in PATH on {host}"),
+        _ if around.dir.is_empty() => format!("searched from a directory that is gone on {host}"),
+        _ => format!("searched from {} on {host}", around.dir),
+    }
 }
 
 /// Both figures, of which one is above its limit.

@@ -33,6 +33,11 @@ const fn is_note(sentence: &Sentence) -> bool {
     }
 }
 
+/// The event log cannot be written.
+pub(crate) fn log_failed(errno: i32) -> String {
+    format!("rlaunch: cannot write the event log: {}; the job goes on without it\n", words::errno(errno))
+}
+
 fn line(sentence: &Sentence) -> String {
     match sentence {
         Sentence::PortUnreserved { port } => {

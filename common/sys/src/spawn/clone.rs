@@ -55,6 +55,8 @@ struct Plan {
     argv: *const *const libc::c_char,
     envp: *const *const libc::c_char,
     candidates: *const *const libc::c_char,
+    /// The candidates come from PATH.
+    searched: bool,
     wdir: *const libc::c_char,
     stdio: [RawFd; 3],
     mask: libc::sigset_t,
@@ -92,6 +94,7 @@ impl Workspace {
             argv: self.argv.as_ptr(),
             envp: self.envp.as_ptr(),
             candidates: self.candidates.as_ptr(),
+            searched: app.candidates.get(0) != app.argv.get(0),
             wdir: wdir.first().copied().unwrap_or(ptr::null()),
             stdio,
             mask: origin.mask,
@@ -187,7 +190,7 @@ fn prepare(plan: &Plan) -> Option<Step> {
 }
 
 /// Tries the candidates in order; returns only if all fail. A file that exists but cannot be executed is the better
-/// explanation than the ones that do not exist (execvp(3)).
+/// explanation than the ones that do not exist (execvp(3)); a directory of PATH that we may not search explains nothing.
 fn exec(plan: &mut Plan) {
     let (mut best, mut at) = (libc::ENOENT, 0);
     for n in 0.. {
@@ -201,7 +204,9 @@ fn exec(plan: &mut Plan) {
         // SAFETY: path, argv and envp are C strings in null-terminated arrays.
         unsafe { libc::execve(path, plan.argv, plan.envp) };
         let errno = errno();
-        if !matches!(errno, libc::ENOENT | libc::ENOTDIR) && best == libc::ENOENT {
+        // SAFETY: path is a C string.
+        let hidden = errno == libc::EACCES && plan.searched && unsafe { libc::access(path, libc::F_OK) } != 0;
+        if !hidden && !matches!(errno, libc::ENOENT | libc::ENOTDIR) && best == libc::ENOENT {
             (best, at) = (errno, n);
         }
         if !matches!(errno, libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT)
