@@ -17,6 +17,8 @@ pub(crate) const TAG: &str = "RLAUNCH_TEST_CASE";
 const OURS: Duration = Duration::from_millis(50);
 /// A process that is dying but gets no processor is waited for.
 const STARVED: Duration = Duration::from_secs(2);
+/// /proc is not read in one moment: what holds in so many looks in a row holds.
+const LOOKS: u32 = 4;
 
 /// A process.
 #[derive(Clone, Debug)]
@@ -203,23 +205,23 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
     // Whoever is alone has the other side of the lock.
     let _order = (!ALONE.get()).then(|| ORDER.read());
     let mut seen: BTreeMap<(i32, u64), Instant> = BTreeMap::new();
+    let mut looks = 0;
     loop {
         let Survey { tagged, strays, starved } = survey(tag);
         if tagged.is_empty() && strays.is_empty() {
             return Vec::new();
         }
-        let overdue = |since: Instant, limit: Duration| {
-            since.elapsed() > if starved && limit > Duration::ZERO { STARVED } else { limit }
-        };
-        let late = tagged.iter().filter(|p| {
-            let spared = p.is_of_rlaunch() || mercy == Mercy::All;
-            overdue(ended, if spared { OURS } else { Duration::ZERO })
-        });
+        let spared = |p: &&Proc| p.is_of_rlaunch() || mercy == Mercy::All;
+        let limit = if starved { STARVED } else { OURS };
         let late_strays = strays.iter().filter(|p| {
-            let since = *seen.entry((p.pid, p.start)).or_insert_with(Instant::now);
-            overdue(since, OURS)
+            let since = seen.entry((p.pid, p.start)).or_insert_with(Instant::now);
+            since.elapsed() > limit
         });
-        let leaks: Vec<&Proc> = late.chain(late_strays).collect();
+        let slow: Vec<&Proc> =
+            tagged.iter().filter(spared).filter(|_| ended.elapsed() > limit).chain(late_strays).collect();
+        looks = if slow.is_empty() { 0 } else { looks + 1 };
+        let leaks: Vec<&Proc> =
+            tagged.iter().filter(|p| !spared(p)).chain(slow.into_iter().filter(|_| looks >= LOOKS)).collect();
         if !leaks.is_empty() {
             let shown = leaks.iter().map(|p| p.show()).collect();
             leaks.iter().for_each(|p| kill(Pid::from_raw(p.pid), Signal::SIGKILL).unwrap_or_default());
