@@ -16,19 +16,16 @@ use ranks::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{NodeAction, NodeEvent, Scope};
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_net::{Body, Closed, Connection, Early};
+use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
@@ -53,7 +50,7 @@ pub(crate) struct Edges {
     examine: examine::Examinations,
     /// What has happened and was not handled yet.
     events: VecDeque<NodeEvent>,
-    timer: Option<Pin<Box<Sleep>>>,
+    alarm: Alarm,
     finish: Option<u8>,
 }
 
@@ -72,7 +69,7 @@ impl Edges {
             ground: ground::Held::default(),
             examine: examine::Examinations::default(),
             events: VecDeque::new(),
-            timer: None,
+            alarm: Alarm::default(),
             finish: None,
         })
     }
@@ -151,20 +148,7 @@ impl Edges {
         }
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
         let deadline = earliest(deadline, ours);
-        self.poll_timer(cx, deadline)
-    }
-
-    fn poll_timer(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
-        let Some(deadline) = deadline else { return Poll::Pending };
-        let left = deadline.since(now());
-        if left == Span::ZERO {
-            // The runtime rounds up to a millisecond: a timer for now would fire late, and for ever.
-            return Poll::Ready(());
-        }
-        let at = Instant::now() + Duration::from_nanos(left.nanos());
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
-        timer.as_mut().reset(at);
-        timer.as_mut().poll(cx)
+        deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) {

@@ -21,7 +21,7 @@ use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::{Body, Closed, Connection, Early};
+use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
@@ -32,11 +32,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
-use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 /// EPIPE, errno(3).
 const EPIPE: i32 = 32;
@@ -79,7 +76,7 @@ pub(crate) struct Edges {
     tone: Tone,
     terminal: bool,
     events: VecDeque<JobEvent>,
-    timer: Option<Pin<Box<Sleep>>>,
+    alarm: Alarm,
     finish: Option<(Ending, Mono)>,
     /// When the memory that the launch has used is given back.
     trim_at: Option<Mono>,
@@ -121,7 +118,7 @@ impl Edges {
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
             events: VecDeque::new(),
-            timer: None,
+            alarm: Alarm::default(),
             finish: None,
             trim_at: Some(now() + SETTLED),
         })
@@ -187,20 +184,7 @@ impl Edges {
         }
         let finish = earliest(self.finish.map(|(_, until)| until), self.trim_at);
         let deadline = earliest(earliest(deadline, finish), self.output.deadline());
-        self.poll_timer(cx, deadline)
-    }
-
-    fn poll_timer(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
-        let Some(deadline) = deadline else { return Poll::Pending };
-        let left = deadline.since(now());
-        if left == Span::ZERO {
-            // The runtime rounds up to a millisecond: a timer for now would fire late, and for ever.
-            return Poll::Ready(());
-        }
-        let at = Instant::now() + Duration::from_nanos(left.nanos());
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
-        timer.as_mut().reset(at);
-        timer.as_mut().poll(cx)
+        deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
 
     fn poll_signals(&mut self, cx: &mut Context<'_>) {
