@@ -185,3 +185,28 @@ fn a_success_may_be_told_on_request() {
     let done = Case::start(["-v", "-n", "2", "true"]).code(0);
     assert_ne!(done.err(), "");
 }
+
+#[test]
+fn last_words_are_waited_for_where_the_edge_is_full() {
+    // The launcher stands still, and the end of what the rank said is still in its pipe when it is dead.
+    let script = "read x <\"$DIR/go\"; seq 100000000 >&2 & sleep 0.3; kill -9 $!; wait $! 2>/dev/null; exit 3";
+    let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]);
+    let go = plan.scratch().fifo("go");
+    let case = plan.start();
+    let rank = case.event("rank.started")["pid"].as_i64().unwrap();
+    case.signal(Signal::SIGSTOP);
+    std::fs::write(go, "\n").unwrap();
+    let runs = || census::all().iter().any(|p| i64::from(p.pid) == rank && p.state != 'Z');
+    for _ in 0..1_000 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        if !runs() {
+            break;
+        }
+    }
+    case.signal(Signal::SIGCONT);
+    let done = case.code(3);
+    let tail = done.event("rank.facts")["tail"].as_str().unwrap().to_owned();
+    let err = done.err();
+    let (_, after) = err.split_once(&tail).expect("the tail is a part of what was said");
+    assert!(after.trim_start().starts_with("rlaunch:"), "it goes on: {:?}", &after[..after.len().min(80)]);
+}

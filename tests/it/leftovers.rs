@@ -188,6 +188,21 @@ fn a_lost_part_is_named_and_counted() {
 }
 
 #[test]
+fn an_agent_that_stands_still_keeps_nothing_alive() {
+    // It cannot see that the launcher is gone; the guardian does.
+    for tier in place::tiers() {
+        let script = format!("{ESCAPE} echo ready; exec sleep 996");
+        let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
+        case.says_on_stdout("ready", 3);
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        kill(Pid::from_raw(agent), Signal::SIGSTOP).unwrap();
+        case.signal(Signal::SIGKILL);
+        let done = case.end_with(Mercy::All);
+        assert_eq!(done.exit, Exit::Signal(Signal::SIGKILL), "{tier}");
+    }
+}
+
+#[test]
 fn a_job_within_a_job_ends_with_the_outer_one() {
     for tier in place::tiers() {
         let case =
