@@ -90,12 +90,6 @@ impl PreparedApp {
         let wdir = wdir.map(|dir| [dir].into_iter().collect());
         Self { argv, env, wdir, candidates }
     }
-
-    /// Bytes that exec will copy: arguments, environment and their pointers (execve(2)).
-    #[must_use]
-    pub fn exec_bytes(&self) -> usize {
-        self.argv.bytes() + self.env.bytes() + 8 * (self.argv.len() + self.env.len() + 2)
-    }
 }
 
 /// One rank, ready to be started.
