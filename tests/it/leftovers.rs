@@ -197,12 +197,8 @@ fn an_agent_that_stands_still_keeps_nothing_alive() {
         let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
         kill(Pid::from_raw(agent), Signal::SIGSTOP).unwrap();
         case.signal(Signal::SIGKILL);
-<<<<<<< HEAD
-        case.finish(Exit::Signal(Signal::SIGKILL));
-=======
         let done = case.end_with(Mercy::All);
         assert_eq!(done.exit, Exit::Signal(Signal::SIGKILL), "{tier}");
->>>>>>> rv-review4
     }
 }
 
