@@ -59,6 +59,9 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Ground, Refusal> {
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
     let error_dir = OsBytes::new(facts::error_file::dir());
     let entered = enter(edges, asked);
+    if edges.watch.init.is_none() {
+        edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
+    }
     // Not before: init must be known to whoever rolls this back.
     let port = port?;
     let note = match entered {

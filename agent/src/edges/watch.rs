@@ -27,12 +27,15 @@ const SIGNALS: u64 = OURS + 1;
 const GUARDIAN: u64 = OURS + 2;
 const INIT_GONE: u64 = OURS + 3;
 const INIT_ENDED: u64 = OURS + 4;
+const CHILDREN: u64 = OURS + 5;
 
 pub(super) struct Watch {
     pub(super) set: Arc<ReadySet>,
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
     signals: SignalFd,
+    /// SIGCHLD, where orphans of the ranks become ours.
+    children: Option<SignalFd>,
     guardian: OwnedFd,
     pub(super) init: Option<Init>,
     /// Init was killed by us, or its loss was told: its end is no news.
@@ -44,9 +47,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(origin: &Origin, guardian: OwnedFd) -> io::Result<Self> {
         let set = Arc::new(ReadySet::new()?);
-        let mut wanted = vec![signals::CHLD];
-        wanted.extend(origin.watched());
-        let signals = SignalFd::new(&wanted)?;
+        let signals = SignalFd::new(&origin.watched())?;
         set.add(&signals, SIGNALS)?;
         set.add(&guardian, GUARDIAN)?;
         let quiet_at = now();
@@ -55,6 +56,7 @@ impl Watch {
             live: None,
             batch: Batch::with_room(64),
             signals,
+            children: None,
             guardian,
             init: None,
             init_expected: false,
@@ -69,6 +71,14 @@ impl Watch {
 
     pub(super) fn watch_bell(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, BELL)
+    }
+
+    /// Listens to SIGCHLD. Not needed in a PID namespace: init reaps orphans there, and ranks are watched one by one.
+    pub(super) fn watch_children(&mut self) -> io::Result<()> {
+        let children = SignalFd::new(&[signals::CHLD])?;
+        self.set.add(&children, CHILDREN)?;
+        self.children = Some(children);
+        Ok(())
     }
 
     pub(super) fn watch_init(&mut self, init: Init) -> io::Result<()> {
@@ -107,12 +117,13 @@ fn one(edges: &mut Edges, token: u64) {
         }
         SIGNALS => {
             while let Some(number) = edges.watch.signals.next() {
-                if i32::from(number) == signals::CHLD {
-                    sweep::stirred(edges);
-                } else if let Some(sig) = Signal::new(number).filter(|s| *s != Signal::USR1 && *s != Signal::USR2) {
-                    edges.events.push_back(NodeEvent::Signal(sig));
-                }
+                let sig = Signal::new(number).filter(|s| *s != Signal::USR1 && *s != Signal::USR2);
+                edges.events.extend(sig.map(NodeEvent::Signal));
             }
+        }
+        CHILDREN => {
+            while edges.watch.children.as_ref().and_then(SignalFd::next).is_some() {}
+            sweep::stirred(edges);
         }
         GUARDIAN => {
             edges.watch.set.remove(&edges.watch.guardian);
