@@ -196,3 +196,26 @@ fn jobs_at_the_same_time_have_ports_of_their_own() {
         assert_eq!(case.code(1).out().trim(), port);
     }
 }
+
+/// Starts jobs at the same time where few ports are left to choose from, until the test lets go.
+const CROWD: &str = "ip link set lo up; echo 10000 65200 >/proc/sys/net/ipv4/ip_local_port_range; pids=; \
+     for i in $(seq 24); do \"$RL\" -q sh -c 'echo $MASTER_PORT; exec sleep 100' & pids=\"$pids $!\"; done; \
+     read x; kill $pids; wait";
+
+#[test]
+fn jobs_share_no_port_where_few_are_left() {
+    let unshare = if place::is_root() { "unshare -n" } else { "unshare -Urn" };
+    if !["unshare", "ip"].into_iter().all(place::has) {
+        return;
+    }
+    if !Plan::shell(&format!("{unshare} ip link set lo up")).start().end().exit.is_success() {
+        return place::absent("jobs in a crowd", "no network namespace can be made");
+    }
+    let plan = Plan::shell(&format!("exec {unshare} sh -c \"$CROWD\"")).env("CROWD", CROWD).stdin_pipe();
+    let mut case = plan.start();
+    case.says_on_stdout("\n", 24);
+    drop(case.take_stdin());
+    let done = case.code(0);
+    let ports: BTreeSet<_> = done.out().lines().map(str::to_owned).collect();
+    assert_eq!(ports.len(), 24, "{}", done.out());
+}

@@ -160,6 +160,26 @@ fn a_killed_launcher_takes_everything_along() {
 }
 
 #[test]
+fn a_pid_namespace_outlives_none_of_ours() {
+    if !place::tiers().contains(&"t1") {
+        return;
+    }
+    // Init alone is left to end the others: it must die with the agent.
+    let script = format!("{ESCAPE} echo ready; exec sleep 996");
+    let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain("t1").start();
+    case.says_on_stdout("ready", 3);
+    let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+    let guardian = census::parent(agent).unwrap();
+    // Stopped first, or the first one to see another one die would clean up.
+    for sig in [Signal::SIGSTOP, Signal::SIGKILL] {
+        for pid in [guardian, agent, case.pid()] {
+            kill(Pid::from_raw(pid), sig).unwrap();
+        }
+    }
+    assert_eq!(case.end_with(Mercy::All).exit, Exit::Signal(Signal::SIGKILL));
+}
+
+#[test]
 fn a_lost_part_is_named_and_counted() {
     for tier in place::tiers() {
         for part in ["agent", "guardian", "init"] {

@@ -8,6 +8,7 @@ use crate::watch::{Exit, Into};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use std::fmt::Write as _;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -62,6 +63,18 @@ fn raw_writes_of_a_page_are_whole() {
         count[rank] += 1;
     }
     assert_eq!(count, [20_000; 4]);
+}
+
+#[test]
+fn lines_of_64_kib_are_whole() {
+    let script = "awk -v r=$RANK 'BEGIN { x = r; while (length(x) < 65535) x = x x; x = substr(x, 1, 65535); \
+                  for (i = 0; i < 40; i++) print x }'";
+    let done = Case::start(["-n", "4", "-l", "sh", "-c", script]).code(0);
+    assert_eq!(done.event("output.end")["broken"], 0);
+    let expected: Vec<String> = (0..4).map(|r| format!("{r}: {}", r.to_string().repeat(65_535))).collect();
+    for (rank, lines) in done.sorted().chunks(40).enumerate() {
+        assert!(lines.len() == 40 && lines.iter().all(|line| *line == expected[rank]), "lines of rank {rank}");
+    }
 }
 
 #[test]
@@ -218,6 +231,17 @@ fn a_socket_is_as_good_as_a_pipe() {
     let plan =
         Plan::rlaunch(["-n", "4", "-l", "seq", "1", "1000"]).stdout(OwnedFd::from(theirs)).reads(ours, Into::Out);
     assert_eq!(plan.start().code(0).out().lines().count(), 4_000);
+}
+
+#[test]
+fn a_pipe_that_somebody_made_non_blocking_loses_nothing() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_WRONLY | OFlag::O_NONBLOCK)).unwrap();
+    let plan = Plan::rlaunch(["-n", "1", "seq", "1", "1000000"]);
+    let done = plan.stdout(writer).reads(reader, Into::Out).start().code(0);
+    let mut expected = String::new();
+    (1..=1_000_000).for_each(|n| writeln!(expected, "{n}").unwrap());
+    assert!(done.out == expected.as_bytes(), "{} bytes instead of {}", done.out.len(), expected.len());
 }
 
 #[test]

@@ -20,8 +20,8 @@ enum Victim {
     Agent,
     Init,
     Rank,
-    /// Everything of ours at once: the kernel itself must clean up.
-    AllOfOurs,
+    /// Several of ours at once, a bit for each: the kernel itself must clean up.
+    Ours(u8),
 }
 
 /// The processes of a job, as far as they exist.
@@ -52,9 +52,12 @@ impl Parts {
             Victim::Agent => self.agent.into_iter().collect(),
             Victim::Init => self.init.into_iter().collect(),
             Victim::Rank => self.ranks.first().copied().into_iter().collect(),
-            Victim::AllOfOurs => {
-                [Some(self.launcher), self.guardian, self.agent, self.init].into_iter().flatten().collect()
-            }
+            Victim::Ours(bits) => [Some(self.launcher), self.guardian, self.agent, self.init]
+                .into_iter()
+                .enumerate()
+                .filter(|(bit, _)| bits & (1 << bit) != 0)
+                .filter_map(|(_, pid)| pid)
+                .collect(),
         }
     }
 }
@@ -74,7 +77,8 @@ fn judge(done: &Done, victim: Victim, hit: bool, story: &str) {
     let over = done.exit == Exit::Code(0) && ranks_done == 3;
     let expected = match victim {
         _ if !hit => Exit::Code(0),
-        Victim::Launcher | Victim::AllOfOurs => Exit::Signal(Signal::SIGKILL),
+        Victim::Ours(bits) if bits & 1 == 0 => Exit::Code(125),
+        Victim::Launcher | Victim::Ours(_) => Exit::Signal(Signal::SIGKILL),
         Victim::Guardian | Victim::Agent | Victim::Init => Exit::Code(125),
         Victim::Rank => Exit::Code(137),
     };
@@ -102,7 +106,7 @@ fn round(tier: &str, victim: Victim, after: Duration) {
     judge(&done, victim, hit, &story);
 }
 
-fn storm(tier: &'static str, victims: &'static [Victim], stream: u64) {
+fn storm(tier: &'static str, victims: Vec<Victim>, stream: u64) {
     if !place::tiers().contains(&tier) {
         return;
     }
@@ -110,9 +114,10 @@ fn storm(tier: &'static str, victims: &'static [Victim], stream: u64) {
     let threads: Vec<_> = (0..lanes)
         .map(|lane| {
             let mut random = Random::new(stream * 100 + lane);
+            let victims = victims.clone();
             std::thread::spawn(move || {
                 for _ in 0..rounds {
-                    let victim = *random.pick(victims);
+                    let victim = *random.pick(&victims);
                     // Half of them while the job is started, the others at any moment of its life.
                     let span = if random.below(2) == 0 { 20_000 } else { 2_100_000 };
                     round(tier, victim, Duration::from_micros(random.below(span)));
@@ -126,12 +131,13 @@ fn storm(tier: &'static str, victims: &'static [Victim], stream: u64) {
 
 #[test]
 fn in_a_pid_namespace() {
-    use Victim::{Agent, AllOfOurs, Guardian, Init, Launcher, Rank};
-    storm("t1", &[Launcher, Guardian, Agent, Init, Rank, AllOfOurs], 1);
+    use Victim::{Agent, Guardian, Init, Launcher, Ours, Rank};
+    let sets = [0b0011, 0b0110, 0b0111, 0b1011, 0b1101, 0b1110, 0b1111].map(Ours);
+    storm("t1", [&[Launcher, Guardian, Agent, Init, Rank][..], &sets].concat(), 1);
 }
 
 #[test]
 fn under_subreapers() {
     use Victim::{Agent, Guardian, Launcher, Rank};
-    storm("t3", &[Launcher, Guardian, Agent, Rank], 2);
+    storm("t3", vec![Launcher, Guardian, Agent, Rank], 2);
 }
