@@ -108,14 +108,20 @@ fn a_limit_on_processes_in_mid_launch_is_rolled_back() {
     if !place::has("prlimit") {
         return;
     }
-    let uid = nix::unistd::geteuid();
     for tier in place::tiers() {
         let count = "$(ps -L -u \"$(id -u)\" -o lwp= | wc -l)";
         let script = format!("exec prlimit --nproc=$(({count} + 25)) \"$RL\" -n 500 sleep 989");
-        let done = Plan::shell(&script).contain(tier).with_events().start().code(125);
-        assert!(done.named("rank.started").count() > 0, "uid {uid}: it failed before the first rank");
-        done.says("the limit on processes").says("0 left running");
-        assert_eq!(done.event("job.end")["left"], 0);
+        // The limit counts the processes of other cases too: it may be met earlier than meant.
+        let launched = (0..50).any(|_| {
+            let done = Plan::shell(&script).contain(tier).with_events().start().code(125);
+            if done.named("rank.started").next().is_none() {
+                return false;
+            }
+            done.says("the limit on processes").says("0 left running");
+            assert_eq!(done.event("job.end")["left"], 0);
+            true
+        });
+        assert!(launched, "{tier}: it always failed before the first rank");
     }
 }
 
