@@ -88,6 +88,8 @@ pub fn enter() -> Result<Init, NsError> {
     if unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0 {
         return Err(failed("unshare a PID namespace"));
     }
+    // Init is born with its name: a rank may look before it has run for the first time.
+    name_thread(c"rlaunch-init");
     // SAFETY: the child runs `init_main`, which makes only async-signal-safe calls and never returns.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
@@ -96,16 +98,21 @@ pub fn enter() -> Result<Init, NsError> {
     if pid == 0 {
         init_main(held.as_raw_fd(), hangup.as_raw_fd());
     }
+    name_thread(c"spawn");
     let pidfd = crate::pidfd::open(pid).map_err(|source| failed_halfway("watch init", source))?;
     Ok(Init { pid, pidfd, hangup })
+}
+
+/// Names the calling thread; at most 15 characters.
+fn name_thread(name: &std::ffi::CStr) {
+    // SAFETY: the name is a C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 /// Init: reaps what is orphaned, and dies with the thread that forked it. Everything here is async-signal-safe.
 fn init_main(held: RawFd, hangup: RawFd) -> ! {
     // SAFETY: prctl with PR_SET_PDEATHSIG takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    // SAFETY: the name is a C string of at most 15 characters.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-init".as_ptr()) };
     // SAFETY: our copy of the agent's end, which init never uses; only without it does the agent's end show.
     unsafe { libc::close(hangup) };
     let mut fds = libc::pollfd { fd: held, events: 0, revents: 0 };
