@@ -198,6 +198,7 @@ fn last_words_are_waited_for_where_the_edge_is_full() {
     case.signal(Signal::SIGSTOP);
     std::fs::write(go, "\n").unwrap();
     let runs = || census::all().iter().any(|p| i64::from(p.pid) == rank && p.state != 'Z');
+    // No event tells of its end: the one who would write it stands still.
     for _ in 0..1_000 {
         std::thread::sleep(std::time::Duration::from_millis(10));
         if !runs() {
