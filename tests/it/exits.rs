@@ -58,7 +58,7 @@ fn a_program_that_cannot_be_run_is_named() {
     let done = Case::start(["-n", "3", "./absent"]).code(127);
     done.says("./absent").says("o such file");
     // A directory of PATH that may not be searched does not hold every program.
-    let script = "mkdir -m 0 \"$DIR/locked\"; PATH=\"$DIR/locked\" \"$RL\" -n 2 surely-absent; echo $?";
+    let script = "mkdir -m 0 \"$DIR/locked\"; (PATH=\"$DIR/locked\"; \"$RL\" -n 2 surely-absent); echo $?; rmdir \"$DIR/locked\"";
     let done = Plan::shell(script).start().code(0);
     assert_eq!(done.out(), "127\n");
     done.says("surely-absent: no such file (searched in PATH");
