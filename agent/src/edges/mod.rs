@@ -24,11 +24,16 @@ use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
+
+/// How long ends of ranks may wait for us while others are being started.
+const REST: Duration = Duration::from_millis(2);
 
 /// The stream to the launcher, before and after there is a runtime.
 enum Link {
@@ -51,6 +56,8 @@ pub(crate) struct Edges {
     /// What has happened and was not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
+    /// Something has happened since the last wait.
+    stirred: bool,
     finish: Option<u8>,
 }
 
@@ -70,6 +77,7 @@ impl Edges {
             examine: examine::Examinations::default(),
             events: VecDeque::new(),
             alarm: Alarm::default(),
+            stirred: false,
             finish: None,
         })
     }
@@ -127,7 +135,19 @@ impl Edges {
 
     /// Waits until something has happened, or until `deadline`. Cancel-safe: all state is in `self`.
     pub(crate) async fn wait(&mut self, deadline: Option<Mono>) {
+        self.rest();
         poll_fn(|cx| self.poll(cx, deadline)).await;
+    }
+
+    /// Leaves the processors to a launch that is under way: ranks that end at once would wake us for every one of them,
+    /// and us the launcher, just where the next rank should start. The launcher's word and the spawn thread's bell, which
+    /// rings at a failure and when it has nothing to do, end the rest at once.
+    fn rest(&self) {
+        if let (true, true, Link::Live(link), Some(port)) =
+            (self.stirred, self.ranks.launching(), &self.link, self.ground.port())
+        {
+            rlaunch_sys::fd::readable_within(&[link.as_fd(), port.bell().as_fd()], REST);
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
@@ -143,7 +163,8 @@ impl Edges {
             rlaunch_sys::origin::trim_memory();
         }
         self.poll_flush(cx);
-        if !self.events.is_empty() || self.finished().is_some() {
+        self.stirred = !self.events.is_empty();
+        if self.stirred || self.finished().is_some() {
             return Poll::Ready(());
         }
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));

@@ -45,6 +45,11 @@ impl Ranks {
         self.asked.is_empty() && self.live.is_empty()
     }
 
+    /// Whether the spawn thread has ranks to start.
+    pub(super) fn launching(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     pub(super) fn get(&self, proc: ProcId) -> Option<&Rank> {
         self.live.get(&proc).map(|rank| &**rank).filter(|rank| !rank.reaped)
     }

@@ -10,6 +10,7 @@ use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::task::{Context, Poll, ready};
 use tokio::net::UnixStream;
@@ -155,6 +156,12 @@ impl<M: WireMessage> Early<M> {
         self.io.set_nonblocking(true)?;
         let io = UnixStream::from_std(self.io)?;
         Ok(Connection { io, inbox: self.inbox, outbox: self.outbox, peer: PhantomData })
+    }
+}
+
+impl<M> AsFd for Connection<M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
     }
 }
 

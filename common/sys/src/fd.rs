@@ -1,7 +1,8 @@
 //! Small things done to descriptors.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// Two connected unix stream sockets, closed on exec.
 ///
@@ -68,6 +69,18 @@ pub fn duplicate(raw: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes `to`, a number that this process owns, another name of the open file behind `from`.
+///
+/// # Errors
+/// As `dup3(2)`.
+pub(crate) fn replace(from: RawFd, to: RawFd) -> io::Result<()> {
+    // SAFETY: two numbers; the caller owns `to` and means to lose what it led to.
+    if unsafe { libc::dup3(from, to, libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// One read; 0 is the end.
@@ -171,4 +184,13 @@ pub fn readable_now(fd: &impl AsFd) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+}
+
+/// Sleeps until one of two has something to read, or for `time`, in whole milliseconds.
+pub fn readable_within(fds: &[BorrowedFd<'_>; 2], time: Duration) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+    // Whoever is interrupted only looks sooner.
+    let _sooner = poll(&mut fds, time);
 }

@@ -1,7 +1,7 @@
 //! From the decision to start a rank to its first instruction.
 //!
 //! The child shares our memory and we sleep until it execs (`CLONE_VM | CLONE_VFORK`), so a launch costs the same however
-//! big we are. Between clone and exec it makes only system calls, on data prepared before.
+//! big we are; it shares our descriptors too, until it has taken a copy of the few that it needs (see `slots`). Between clone and exec it makes only system calls, on data prepared before.
 
 use super::prepare::PreparedExec;
 use crate::ns::errno;
@@ -59,6 +59,8 @@ struct Plan {
     searched: bool,
     wdir: *const libc::c_char,
     stdio: [RawFd; 3],
+    /// The first descriptor that the child does not need.
+    beyond: u32,
     mask: libc::sigset_t,
     nofile: libc::rlimit,
     ignore_chld: bool,
@@ -97,6 +99,7 @@ impl Workspace {
             searched: app.candidates.get(0) != app.argv.get(0),
             wdir: wdir.first().copied().unwrap_or(ptr::null()),
             stdio,
+            beyond: stdio.iter().max().map_or(3, |fd| fd.cast_unsigned() + 1),
             mask: origin.mask,
             nofile: origin.nofile,
             ignore_chld: origin.ignores_chld,
@@ -118,7 +121,7 @@ impl Workspace {
     }
 
     fn clone_child(&mut self, plan: &mut Plan) -> Result<(i32, OwnedFd), Failure> {
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD;
         let mut pidfd: RawFd = -1;
         let len = self.stack.len();
         // SAFETY: one past the end of the stack's allocation; aligned down to 16 as the ABI wants.
@@ -157,6 +160,11 @@ extern "C" fn child(plan: *mut libc::c_void) -> i32 {
 
 /// Everything before the exec. Returns the step that failed, its reason in errno.
 fn prepare(plan: &Plan) -> Option<Step> {
+    // First of all: what is done to a shared table is done to ours.
+    // SAFETY: three numbers. Only the copy that this makes loses descriptors.
+    if unsafe { libc::close_range(plan.beyond, u32::MAX, libc::CLOSE_RANGE_UNSHARE.cast_signed()) } != 0 {
+        return Some(Step::Streams);
+    }
     if plan.mount_proc && crate::ns::mount_proc() != 0 {
         return Some(Step::MountProc);
     }

@@ -3,6 +3,7 @@
 
 mod clone;
 mod prepare;
+mod slots;
 mod thread;
 
 pub use clone::{Failure, Step};

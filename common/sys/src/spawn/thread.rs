@@ -5,6 +5,7 @@
 
 use super::clone::{Failure, Workspace, numbers, pipe, pipes_failed};
 use super::prepare::PreparedExec;
+use super::slots::Slots;
 use crate::doorbell::Doorbell;
 use crate::epoll::ReadySet;
 use crate::ns::{self, Init, NsError};
@@ -89,8 +90,8 @@ impl SpawnPort {
         let (requests, inbox) = sync_channel(ROOM);
         let (outbox, outcomes) = sync_channel(2 * ROOM);
         let bell = Doorbell::new()?;
-        let null = crate::fd::dev_null()?;
-        let worker = Worker { origin, exits, streams, null, outbox, bell: bell.clone(), mount_proc: false };
+        let slots = Slots::new()?;
+        let worker = Worker { origin, exits, streams, slots, outbox, bell: bell.clone(), mount_proc: false };
         crate::thread::permanent("spawn", move || worker.run(&inbox))?;
         Ok(Self { requests, outcomes, bell })
     }
@@ -138,7 +139,7 @@ struct Worker {
     origin: Origin,
     exits: Arc<ReadySet>,
     streams: Arc<ReadySet>,
-    null: OwnedFd,
+    slots: Slots,
     outbox: SyncSender<Outcome>,
     bell: Doorbell,
     mount_proc: bool,
@@ -194,7 +195,7 @@ impl Worker {
         } else {
             (None, None)
         };
-        let stdio = numbers([their_stdin.as_ref().unwrap_or(&self.null), &their_stdout, &their_stderr]);
+        let stdio = numbers([their_stdin.as_ref().unwrap_or(self.slots.null()), &their_stdout, &their_stderr]);
         let watch = |fd, n| self.streams.add(fd, stream_token(proc, n)).map_err(|e| pipes_failed(&e));
         watch(&stdout, 1)?;
         watch(&stderr, 2).inspect_err(|_| self.streams.remove(&stdout))?;
@@ -204,7 +205,10 @@ impl Worker {
         };
         let at = crate::clock::boottime();
         let mount_proc = std::mem::take(&mut self.mount_proc);
-        let (pid, pidfd) = workspace.start(exec, &self.origin, stdio, mount_proc).inspect_err(unwatch)?;
+        let near = self.slots.bring(stdio).map_err(|e| pipes_failed(&e)).inspect_err(unwatch)?;
+        let started = workspace.start(exec, &self.origin, near.stdio, mount_proc);
+        drop(near);
+        let (pid, pidfd) = started.inspect_err(unwatch)?;
         if let Err(e) = self.exits.add(&pidfd, u64::from(proc)) {
             // It is SIGKILLed, so its end can be waited for.
             let _killed = crate::pidfd::signal(&pidfd, libc::SIGKILL);
