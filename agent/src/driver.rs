@@ -5,13 +5,16 @@ use crate::edges::Edges;
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::Node;
 use std::io;
+use std::mem::ManuallyDrop;
 
 /// Events that are handled before the actions they caused are looked at again.
 const BURST: usize = 256;
 
-pub(crate) fn run(mut node: Node, mut edges: Edges) -> io::Result<u8> {
+pub(crate) fn run(node: Node, edges: Edges) -> io::Result<u8> {
+    // Never dropped: the process ends with this, and the kernel gives everything back at once.
+    let (mut node, mut edges) = (ManuallyDrop::new(node), ManuallyDrop::new(edges));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    runtime.block_on(async {
+    ManuallyDrop::new(runtime).block_on(async {
         edges.go_live()?;
         loop {
             edges.wait(node.poll_timeout()).await;

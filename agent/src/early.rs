@@ -22,26 +22,12 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
     let mut edges = Edges::new(seat)?;
     let mut node = Node::new();
     while !edges.has_work() {
-        let event = match edges.recv_early() {
-            Ok(Body::Message(message)) => {
-                if let ToNode::Start(start) = &message {
-                    edges.settle_down();
-                    diagnostics(&start.trace)?;
-                }
-                NodeEvent::FromRoot(message)
-            }
-            Ok(Body::Credit(up_to)) => {
-                edges.granted(up_to);
-                continue;
-            }
-            Ok(Body::Data { bytes, flags, .. }) => {
-                edges.stdin_arrived(bytes, flags);
-                continue;
-            }
-            Ok(Body::Beat) => continue,
-            Err(_) => NodeEvent::EdgeLost,
-        };
-        node.handle(now(), event);
+        // While the ground is being laid, what has come with the order for it is unpacked.
+        if !edges.lay_ground() {
+            edges.flush_early();
+            let Some(event) = receive(&mut edges)? else { continue };
+            node.handle(now(), event);
+        }
         loop {
             while let Some(action) = node.poll_action() {
                 edges.perform(action);
@@ -49,12 +35,35 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
             let Some(event) = edges.take() else { break };
             node.handle(now(), event);
         }
-        edges.flush_early();
         if let Some(code) = edges.finished() {
+            edges.flush_early();
             return Ok(Outcome::Over(code));
         }
     }
     Ok(Outcome::Live(Box::new((node, edges))))
+}
+
+/// The next event from the launcher; waits for it. `None`: it concerned no machine.
+fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
+    Ok(match edges.recv_early() {
+        Ok(Body::Message(message)) => {
+            if let ToNode::Start(start) = &message {
+                edges.settle_down();
+                diagnostics(&start.trace)?;
+            }
+            Some(NodeEvent::FromRoot(message))
+        }
+        Ok(Body::Credit(up_to)) => {
+            edges.granted(up_to);
+            None
+        }
+        Ok(Body::Data { bytes, flags, .. }) => {
+            edges.stdin_arrived(bytes, flags);
+            None
+        }
+        Ok(Body::Beat) => None,
+        Err(_) => Some(NodeEvent::EdgeLost),
+    })
 }
 
 pub(crate) fn now() -> Mono {

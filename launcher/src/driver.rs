@@ -5,11 +5,14 @@ use anyhow::Context as _;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::job::Job;
 use rlaunch_core::machine::Machine;
+use std::mem::ManuallyDrop;
 
 /// Events that are handled before the actions they caused are looked at again.
 const BURST: usize = 256;
 
-pub(crate) fn run(mut job: Job, mut edges: Edges) -> anyhow::Result<Ending> {
+pub(crate) fn run(job: Job, edges: Edges) -> anyhow::Result<Ending> {
+    // Never dropped: the process ends with this, and the kernel gives everything back at once.
+    let (mut job, mut edges) = (ManuallyDrop::new(job), ManuallyDrop::new(edges));
     while let Some(action) = job.poll_action() {
         edges.perform(action);
     }
@@ -20,7 +23,7 @@ pub(crate) fn run(mut job: Job, mut edges: Edges) -> anyhow::Result<Ending> {
         .enable_time()
         .build()
         .context("cannot build the launcher's event loop")?;
-    runtime.block_on(async {
+    ManuallyDrop::new(runtime).block_on(async {
         edges.go_live().context("cannot watch the job")?;
         loop {
             edges.wait(job.poll_timeout()).await;

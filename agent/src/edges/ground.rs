@@ -18,6 +18,7 @@ pub(super) struct Held {
     spawn: Option<SpawnPort>,
     port: Option<Port>,
     host: Vec<u8>,
+    begun: Option<Begun>,
 }
 
 impl Held {
@@ -31,41 +32,65 @@ impl Held {
     }
 }
 
-/// Makes ready.
-pub(super) fn perform(edges: &mut Edges, plan: GroundPlan) {
-    let event = match prepare(edges, plan) {
+/// What was asked for, while the spawn thread makes a namespace.
+struct Begun {
+    plan: GroundPlan,
+    /// A tier by namespace is wanted.
+    wanted: bool,
+    /// The spawn thread was asked for one.
+    asked: bool,
+}
+
+/// Begins to make ready: the spawn thread works meanwhile.
+pub(super) fn begin(edges: &mut Edges, plan: GroundPlan) {
+    match prepare(edges, plan) {
+        Ok(begun) => edges.ground.begun = Some(begun),
+        Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
+    }
+}
+
+/// Waits until what was begun is ready; false if nothing was.
+pub(super) fn finish(edges: &mut Edges) -> bool {
+    let Some(begun) = edges.ground.begun.take() else { return false };
+    let event = match complete(edges, &begun) {
         Ok(ground) => NodeEvent::Grounded(ground),
         Err(refusal) => NodeEvent::Refused(refusal),
     };
     edges.events.push_back(event);
+    true
 }
 
-fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Ground, Refusal> {
-    let root = rlaunch_sys::ns::is_root();
+fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, Refusal> {
+    let root = ns::is_root();
     let wanted = match plan.contain {
-        Contain::Auto => root && !rlaunch_sys::ns::gpu_present(),
+        Contain::Auto => root && !ns::gpu_present(),
         Contain::T1 | Contain::Strict => true,
         Contain::T3 => false,
     };
-    let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     if wanted && !root {
         // Needs a process with a single thread: before the spawn thread exists.
         ns::unshare_user().map_err(refused)?;
     }
     start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
     let asked = wanted && edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    Ok(Begun { plan, wanted, asked })
+}
+
+fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
+    let Begun { plan, wanted, asked } = begun;
+    let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     // While the spawn thread makes the namespace, the rest is found out.
     let port = if plan.choose_port { choose_port().map(Some) } else { Ok(None) };
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
     let error_dir = OsBytes::new(facts::error_file::dir());
-    let entered = enter(edges, asked);
+    let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
     }
     // Not before: init must be known to whoever rolls this back.
     let port = port?;
     let note = match entered {
-        Ok(()) if wanted || !root || plan.contain == Contain::T3 => String::new(),
+        Ok(()) if *wanted || !ns::is_root() || plan.contain == Contain::T3 => String::new(),
         Ok(()) => "GPU devices are present: subreapers, until PID namespaces are proved there".to_owned(),
         Err(error) if must || error.halfway => return Err(refused(error)),
         Err(error) => error.to_string(),

@@ -101,6 +101,12 @@ impl Edges {
         }
     }
 
+    /// Finishes the ground that is being laid, unless there is something of the launcher's to be read meanwhile; whether
+    /// it did.
+    pub(crate) fn lay_ground(&mut self) -> bool {
+        !matches!(&self.link, Link::Early(link) if link.has_frame()) && ground::finish(self)
+    }
+
     /// Writes what `perform` queued, before there is a runtime.
     pub(crate) fn flush_early(&mut self) {
         if let Link::Early(link) = &mut self.link
@@ -152,6 +158,7 @@ impl Edges {
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         self.poll_flush(cx);
+        ground::finish(self);
         watch::poll(self, cx);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
@@ -218,7 +225,7 @@ impl Edges {
     pub(crate) fn perform(&mut self, action: NodeAction) {
         tracing::trace!(?action, "perform");
         match action {
-            NodeAction::Ground(plan) => ground::perform(self, plan),
+            NodeAction::Ground(plan) => ground::begin(self, plan),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
             NodeAction::Signal { proc, sig, scope } => self.ranks.signal(proc, sig, scope),
             NodeAction::Examine { proc, status, depth } => self.examine.ask(proc, status, depth),

@@ -115,6 +115,16 @@ impl<M: WireMessage> Early<M> {
         }
     }
 
+    /// Whether `recv` would not wait.
+    #[must_use]
+    pub fn has_frame(&self) -> bool {
+        let head = self.inbox.first_chunk::<HEADER>().map(parse_header);
+        // A header that is refused is an answer too.
+        head.is_some_and(|head| {
+            head.map_or(true, |h| usize::try_from(h.len).is_ok_and(|len| self.inbox.len() >= HEADER + len))
+        })
+    }
+
     /// Queues a message.
     ///
     /// # Errors
