@@ -19,6 +19,7 @@ pub mod thread;
 pub mod tty;
 
 mod cstr;
+mod init;
 
 /// No such file or directory, errno(3).
 pub const ENOENT: i32 = libc::ENOENT;

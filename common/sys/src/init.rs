@@ -1,0 +1,123 @@
+//! The life of a PID namespace's first process, in system calls alone.
+//!
+//! Init shares the agent's memory, so that making it copies no page table, and leaves the agent's pages its own: a fork
+//! made every launch 5 % longer. The price is that it may touch nothing of libc or std: errno and the thread's record
+//! would be those of the `spawn` thread, which runs beside it. So it calls the kernel itself.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+
+/// Far more than a loop of system calls needs, whose frames hold a few words each.
+const STACK: usize = 16 << 10;
+
+/// What init needs to know.
+struct Plan {
+    held: RawFd,
+    hangup: RawFd,
+}
+
+/// Starts init as the next child of the calling thread. It lives until it is killed or the calling thread ends. Returns
+/// its process id.
+///
+/// # Errors
+/// As `clone(2)`.
+pub(crate) fn start(held: RawFd, hangup: RawFd) -> io::Result<i32> {
+    // Both are init's for as long as there is an agent, so they are never given back.
+    let plan = ptr::from_mut(Box::leak(Box::new(Plan { held, hangup })));
+    let stack = Box::leak(vec![0u8; STACK].into_boxed_slice());
+    let top = stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
+    // SAFETY: the child runs `main`, which never returns, on a stack of its own that is never freed, and touches only that
+    // and `plan`, which the parent has let go of.
+    let pid = unsafe { libc::clone(main, top.cast(), libc::CLONE_VM | libc::SIGCHLD, plan.cast()) };
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+}
+
+/// Reaps what is orphaned, and dies with the thread that started it.
+extern "C" fn main(plan: *mut libc::c_void) -> i32 {
+    // SAFETY: `start` passes a leaked Plan and keeps no reference to it.
+    let Plan { held, hangup } = unsafe { ptr::read(plan.cast()) };
+    call(libc::SYS_prctl, [number(libc::PR_SET_PDEATHSIG), number(libc::SIGKILL), 0, 0, 0]);
+    // Our copy of the agent's end, which init never uses; only without it does the agent's end show.
+    call(libc::SYS_close, [number(hangup), 0, 0, 0, 0]);
+    let mut fds = libc::pollfd { fd: held, events: 0, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // The agent may have died before the first line; getppid is 0 in here, but its end of the pipe tells (POLLERR).
+    if call(libc::SYS_ppoll, [(&raw mut fds).addr(), 1, (&raw const now).addr(), 0, 0]) > 0 {
+        call(libc::SYS_exit_group, [1, 0, 0, 0, 0]);
+    }
+    continue_host_pids();
+    let beyond = usize::try_from(u32::MAX).unwrap_or(usize::MAX);
+    if held > 3 {
+        call(libc::SYS_close_range, [3, number(held - 1), 0, 0, 0]);
+    }
+    call(libc::SYS_close_range, [number(held + 1), beyond, 0, 0, 0]);
+    call(libc::SYS_close_range, [0, 2, 0, 0, 0]);
+    // A mount must not be kept busy.
+    call(libc::SYS_chdir, [text(c"/"), 0, 0, 0, 0]);
+    // SIGCHLD is blocked, like every other signal.
+    let child_signal = 1u64 << (libc::SIGCHLD - 1);
+    loop {
+        if call(libc::SYS_wait4, [usize::MAX, 0, 0, 0, 0]) < 0 {
+            call(libc::SYS_rt_sigtimedwait, [(&raw const child_signal).addr(), 0, 0, size_of::<u64>(), 0]);
+        }
+    }
+}
+
+/// Programs name files in /dev/shm and /tmp by their process id, and those stay the host's: counting on from init's own
+/// host pid keeps two jobs from giving the same ids at the same time, mostly. Where it is not allowed ids begin at 2.
+fn continue_host_pids() {
+    let mut digits = [0u8; 16];
+    // The name is still the host's: the first rank mounts the namespace's own /proc later. If it was faster, it says 1.
+    let here = number(libc::AT_FDCWD);
+    let link = [here, text(c"/proc/self"), digits.as_mut_ptr().addr(), digits.len(), 0];
+    let Ok(len @ 2..) = usize::try_from(call(libc::SYS_readlinkat, link)) else { return };
+    let flags = number(libc::O_WRONLY | libc::O_CLOEXEC);
+    let fd = call(libc::SYS_openat, [here, text(c"/proc/sys/kernel/ns_last_pid"), flags, 0, 0]);
+    if let Ok(fd) = usize::try_from(fd) {
+        call(libc::SYS_write, [fd, digits.as_ptr().addr(), len, 0, 0]);
+        call(libc::SYS_close, [fd, 0, 0, 0, 0]);
+    }
+}
+
+/// A number as the kernel takes it: sign-extended.
+const fn number(n: i32) -> usize {
+    (n as isize).cast_unsigned()
+}
+
+fn text(text: &CStr) -> usize {
+    text.as_ptr().addr()
+}
+
+/// One system call: the result, or an errno below 0. Whatever is passed is checked by the kernel, which writes only to
+/// `fds` and `digits` above; that is what makes this function safe here, and only here.
+#[expect(clippy::cast_possible_truncation, reason = "a c_long has the width of a register on both targets")]
+fn call(number: libc::c_long, args: [usize; 5]) -> isize {
+    let [a, b, c, d, e] = args;
+    let number = number as isize;
+    let result: isize;
+    // SAFETY: the kernel's convention for x86-64 (syscall(2)): rcx and r11 are lost, no memory but what is passed is used.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    // SAFETY: the kernel's convention for arm64 (syscall(2)): only x0 changes, no memory but what is passed is used.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e,
+            options(nostack)
+        );
+    }
+    result
+}
