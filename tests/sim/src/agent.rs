@@ -34,6 +34,9 @@ pub(crate) struct Agent {
     node: Node,
     /// It is gone; its exit code, if it ended by itself.
     over: Option<Option<u8>>,
+    stands: Stands,
+    /// What it would have done meanwhile.
+    held: Vec<Ev>,
     inbox: Vec<Arrival>,
     wakes: bool,
     last_wake: u64,
@@ -66,6 +69,18 @@ pub(crate) struct Agent {
     streams: BTreeMap<(ProcId, usize), Stream>,
 }
 
+/// Whether it stands still.
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
+enum Stands {
+    /// It does not.
+    #[default]
+    No,
+    /// Somebody has stopped it: it goes on when it is roused.
+    Stopped,
+    /// It does not hear that.
+    Frozen,
+}
+
 #[derive(Default)]
 struct Stream {
     buffered: u64,
@@ -83,11 +98,46 @@ impl Agent {
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        if self.is_over() { None } else { self.node.poll_timeout() }
+        if self.is_over() || self.stands_still() { None } else { self.node.poll_timeout() }
+    }
+
+    pub(crate) fn stands_still(&self) -> bool {
+        self.stands != Stands::No
     }
 }
 
 impl World {
+    /// The agent does nothing until it goes on.
+    pub(crate) fn agent_stands(&mut self, frozen: bool) {
+        if !self.agent.is_over() {
+            self.agent.stands = if frozen { Stands::Frozen } else { Stands::Stopped };
+        }
+    }
+
+    /// Keeps what the agent would do now, if it stands still.
+    pub(crate) fn agent_holds(&mut self, ev: Ev) -> Option<Ev> {
+        if self.agent.is_over() || !self.agent.stands_still() {
+            return Some(ev);
+        }
+        self.agent.held.push(ev);
+        None
+    }
+
+    /// SIGCONT from the launcher: soon, or at once.
+    pub(crate) fn agent_roused(&mut self) {
+        if self.agent.stands == Stands::Stopped {
+            self.agent_goes_on();
+        }
+    }
+
+    pub(crate) fn agent_goes_on(&mut self) {
+        self.agent.stands = Stands::No;
+        for ev in std::mem::take(&mut self.agent.held) {
+            self.at(self.now, ev);
+        }
+        self.pump(None);
+    }
+
     pub(crate) fn frame_at_agent(&mut self, frame: &[u8]) {
         let Some((header, body)) = self.open(frame) else { return };
         match header.lane {
@@ -365,7 +415,7 @@ impl World {
 
     /// Moves bytes as far as the credit goes, and sees which streams have ended.
     pub(crate) fn pump(&mut self, whose: Option<ProcId>) {
-        if self.agent.is_over() {
+        if self.agent.is_over() || self.agent.stands_still() {
             return;
         }
         let from = whose.unwrap_or(ProcId::new(0));

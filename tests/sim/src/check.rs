@@ -23,6 +23,8 @@ pub(crate) struct Oracle {
     /// What began the ending, and when.
     first: Option<(Expected, Mono)>,
     counted: bool,
+    /// The guardian has ended, and the agent has not told why; from then on it is lost.
+    unguarded: Option<Mono>,
     signals: u32,
     /// Passed on while the job went on.
     forwarded: BTreeSet<Signal>,
@@ -48,6 +50,7 @@ impl Oracle {
             failures: vec![],
             first: None,
             counted: false,
+            unguarded: None,
             signals: 0,
             forwarded: BTreeSet::new(),
             explained: BTreeSet::new(),
@@ -59,6 +62,9 @@ impl Oracle {
     pub(crate) fn time_passes(&mut self, now: Mono) {
         if self.timeout.is_some_and(|at| at <= now) {
             self.begins(now, Expected::Ending(Ending::Code(exit::TIMEOUT)));
+        }
+        if !self.counted && self.unguarded.is_some_and(|at| at <= now) {
+            self.begins(now, Expected::Ending(Ending::Code(exit::LAUNCH)));
         }
     }
 
@@ -74,6 +80,9 @@ impl Oracle {
             JobEvent::GuardianEnded { end: GuardianEnd::Record { .. }, .. } if !self.counted => {
                 self.counted = true;
                 self.begins(now, lost);
+            }
+            JobEvent::GuardianEnded { end: GuardianEnd::Silent, .. } => {
+                self.unguarded.get_or_insert(now + Span::from_secs(1));
             }
             JobEvent::Signal(sig) if ![Signal::USR1, Signal::USR2].contains(sig) => {
                 self.signals += 1;
@@ -116,7 +125,7 @@ impl Oracle {
                 self.counted = true;
             }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
-            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } => {}
+            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } | ToRoot::Killing => {}
             ToRoot::Postmortem { proc, facts } => {
                 if facts.error_file.is_some() {
                     self.explained.insert(*proc);

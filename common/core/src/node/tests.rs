@@ -335,15 +335,16 @@ fn the_end_is_polite_until_its_deadline() {
     rig.root(end(1));
     assert_eq!(rig.node.poll_timeout(), Some(at(3000)), "but sooner");
     assert_eq!(rig.wait(999), []);
-    assert_eq!(rig.wait(1), [group(0, KILL), group(1, KILL), SWEEP]);
+    assert_eq!(rig.wait(1), [says(ToRoot::Killing), group(0, KILL), group(1, KILL), SWEEP]);
     assert_eq!(rig.root(end(1)), [], "nothing is polite after that");
-    assert_eq!(rig.root(ToNode::Kill), []);
+    assert_eq!(rig.root(ToNode::Kill), [says(ToRoot::Killing)], "but every question is answered");
 }
 
 #[test]
 fn no_grace_is_a_kill() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::ZERO }), [group(0, TERM), group(0, KILL), SWEEP]);
+    let end = ToNode::End { sig: TERM, grace: Span::ZERO };
+    assert_eq!(rig.root(end), [says(ToRoot::Killing), group(0, TERM), group(0, KILL), SWEEP]);
 }
 
 #[test]
@@ -481,7 +482,7 @@ fn what_the_kernel_cannot_kill_is_named_and_not_waited_for() {
 #[test]
 fn a_rank_that_cannot_be_killed_does_not_keep_the_job() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.root(ToNode::Kill), [group(0, KILL), SWEEP]);
+    assert_eq!(rig.root(ToNode::Kill), [says(ToRoot::Killing), group(0, KILL), SWEEP]);
     assert_eq!(rig.left(1), []);
     rig.wait(1999);
     rig.left(1);
