@@ -61,6 +61,8 @@ pub(crate) struct Agent {
     edge_lost: bool,
     /// The machine knows that nobody hears it.
     mute: bool,
+    /// … and did before this burst.
+    was_mute: bool,
     /// What it said was left.
     done: Option<u32>,
     granted: u64,
@@ -190,6 +192,7 @@ impl World {
             self.check(idle, || "the node acts on a time-out that is not due".to_owned());
         }
         self.agent.was_ending = self.agent.ending;
+        self.agent.was_mute = self.agent.mute;
         for arrival in inbox {
             let event = self.event_of(arrival);
             self.note("> node", || format!("{event:?}"));
@@ -338,7 +341,9 @@ impl World {
     }
 
     fn say(&mut self, message: &ToRoot) {
-        let (mute, done) = (self.agent.mute, self.agent.done);
+        // After its last message the machine takes in nothing any more.
+        let last = matches!(message, ToRoot::Done { .. });
+        let (mute, done) = (if last { self.agent.was_mute } else { self.agent.mute }, self.agent.done);
         self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
         let true_loss = match message {
             ToRoot::InitLost => self.kernel.init_was_killed,

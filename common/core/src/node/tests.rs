@@ -473,7 +473,9 @@ fn what_the_kernel_cannot_kill_is_named_and_not_waited_for() {
     rig.exited(0, exit(3));
     assert_eq!(rig.examined(0, Facts::default()).last(), Some(&SWEEP));
     assert_eq!(rig.left(1), []);
-    rig.wait(1990);
+    rig.wait(990);
+    assert_eq!(rig.left(1), []);
+    rig.wait(1000);
     assert_eq!(rig.left(1), []);
     assert_eq!(rig.wait(10), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
@@ -484,10 +486,28 @@ fn a_rank_that_cannot_be_killed_does_not_keep_the_job() {
     let mut rig = Rig::running(1);
     assert_eq!(rig.root(ToNode::Kill), [says(ToRoot::Killing), group(0, KILL), SWEEP]);
     assert_eq!(rig.left(1), []);
-    rig.wait(1999);
+    rig.wait(999);
+    rig.left(1);
+    rig.wait(1000);
     rig.left(1);
     assert_eq!(rig.wait(1), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
+}
+
+#[test]
+fn a_node_that_was_stopped_has_not_used_up_its_patience() {
+    let mut rig = Rig::running(1);
+    rig.root(ToNode::Kill);
+    rig.left(1);
+    rig.now = rig.now + Span::from_secs(60);
+    rig.node.handle_timeout(rig.now);
+    assert_eq!(rig.node.poll_action(), Some(SWEEP), "what it could not look at is not given up");
+    rig.left(1);
+    for _ in 0..2 {
+        assert_eq!(rig.wait(999), [SWEEP]);
+        rig.left(1);
+    }
+    assert_eq!(rig.wait(2), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
 }
 
 #[test]
