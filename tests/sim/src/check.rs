@@ -25,6 +25,8 @@ pub(crate) struct Oracle {
     counted: bool,
     /// The guardian has ended, and the agent has not told why; from then on it is lost.
     unguarded: Option<Mono>,
+    /// Ranks are killed because a part of ours was lost.
+    bereft: bool,
     signals: u32,
     /// Passed on while the job went on.
     forwarded: BTreeSet<Signal>,
@@ -51,6 +53,7 @@ impl Oracle {
             first: None,
             counted: false,
             unguarded: None,
+            bereft: false,
             signals: 0,
             forwarded: BTreeSet::new(),
             explained: BTreeSet::new(),
@@ -103,7 +106,11 @@ impl Oracle {
     fn hears_message(&mut self, now: Mono, message: &ToRoot) {
         let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
         match message {
-            ToRoot::Refused(_) | ToRoot::InitLost | ToRoot::GuardianLost => self.begins(now, lost),
+            ToRoot::Refused(_) => self.begins(now, lost),
+            ToRoot::InitLost | ToRoot::GuardianLost => {
+                self.bereft = true;
+                self.begins(now, lost);
+            }
             ToRoot::SpawnFailed { proc, error } => {
                 self.over.insert(*proc);
                 self.begins(now, Expected::Ending(Ending::Code(error.exit_code())));
@@ -111,7 +118,7 @@ impl Oracle {
             ToRoot::Exited(exited) => {
                 self.over.insert(exited.proc);
                 let before = self.first.is_none_or(|(_, began)| exited.at < began.host_time());
-                if !exited.status.is_success() && before {
+                if !exited.status.is_success() && before && !self.bereft {
                     self.failures.push(*exited);
                     if self.on_failure == OnFailure::Kill {
                         self.begins(now, Expected::Rank);

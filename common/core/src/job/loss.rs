@@ -56,11 +56,13 @@ impl Loss {
     }
 
     pub(super) fn init_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        cx.tell(Notice::Bereft);
         self.part(cx, node, Lost::Init);
     }
 
     pub(super) fn guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if !core::mem::replace(&mut self.unguarded, true) {
+            cx.tell(Notice::Bereft);
             self.part(cx, node, Lost::Guardian);
         }
         match self.state {

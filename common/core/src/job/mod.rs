@@ -189,6 +189,7 @@ impl Parts<'_> {
             }
             Notice::Impatient { patience } => self.closing.impatient(cx, patience),
             Notice::Abandoned => self.mute.abandoned(cx),
+            Notice::Bereft => self.verdict.bereft(),
             Notice::Mute => self.loss.mute(cx),
             Notice::Counted { left } => {
                 self.procs.counted(cx);
