@@ -11,7 +11,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_sys::fd::{self, Kind};
-use rlaunch_sys::guardian::{self, Role};
+use rlaunch_sys::guardian::{self, Lifeline, Role};
 use rlaunch_sys::origin::{self, Origin};
 use std::ffi::OsString;
 use std::io;
@@ -56,7 +56,7 @@ fn without_job(args: Vec<OsString>) -> u8 {
 }
 
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
-fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lifeline: OwnedFd) -> u8 {
+fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lifeline: Lifeline) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Run(run)) => match rlaunch_sys::random::bytes() {
             Ok(id) => run.into_plan(JobId(id), origin::environment()),
@@ -78,7 +78,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
     }
 }
 
-fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: OwnedFd) -> anyhow::Result<Ending> {
+fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: Lifeline) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         plan.job.stdin = StdinPlan::None;

@@ -162,6 +162,13 @@ impl Case {
         self.finish(Exit::Code(code))
     }
 
+    /// Ends it, where the place does not allow more.
+    pub(crate) fn signal_to_end(self, sig: Signal) {
+        self.signal(sig);
+        self.signal_again(sig);
+        self.finish(Exit::Signal(sig));
+    }
+
     /// The end with one of these codes.
     pub(crate) fn code_of_any(self, codes: &[i32]) -> Done {
         let done = self.end();

@@ -76,6 +76,11 @@ pub(crate) fn parent(pid: i32) -> Option<i32> {
     Proc::read(pid).map(|p| p.ppid)
 }
 
+/// The state of a process, as ps(1) shows it.
+pub(crate) fn state(pid: i32) -> Option<char> {
+    Proc::read(pid).map(|p| p.state)
+}
+
 /// Processes started by tests themselves, which they reap. Held while one is started, so that none is unknown.
 static KNOWN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 /// A case that leaves what cannot be told from what others leave has this to itself, lest they be blamed.

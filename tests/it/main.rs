@@ -22,6 +22,7 @@ mod launch;
 mod leftovers;
 mod output;
 mod signals;
+mod stopped;
 mod storm;
 mod strangers;
 mod terminal;

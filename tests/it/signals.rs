@@ -4,6 +4,7 @@ use crate::case::Case;
 use crate::census;
 use crate::place::{self, Random};
 use crate::plan::Plan;
+use crate::stopped::Frozen;
 use crate::watch::Exit;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -115,7 +116,7 @@ fn a_third_interrupt_leaves_at_once_and_the_guardian_finishes() {
         case.says_on_stdout("ready", 2);
         let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
         // An agent that does nothing any more: only the guardian can end the ranks.
-        kill(Pid::from_raw(agent), Signal::SIGSTOP).unwrap();
+        let Some(_frozen) = Frozen::agent(agent) else { return case.signal_to_end(Signal::SIGTERM) };
         case.signal(Signal::SIGINT);
         case.event("ending");
         case.signal_again(Signal::SIGINT);

@@ -1,75 +1,85 @@
-//! The lifeline: looked at only once the edge is gone, for the guardian's record of what it could not end.
+//! The guardian: what it says on the lifeline, its end, and what we ask of it.
 
 use super::NODE;
 use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::to_root::Leftover;
 use rlaunch_sys::children::Named;
-use rlaunch_sys::guardian::{RECORD, Record};
+use rlaunch_sys::guardian::{Lifeline, Record, Word};
+use rlaunch_sys::{pidfd, signals};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// The stream whose end the guardian watches, and whose end tells of the guardian's.
-pub(super) struct Lifeline {
+/// The guardian, and the agent as far as it is in its keeping.
+pub(super) struct Guardian {
     state: State,
-    bytes: [u8; RECORD],
-    len: usize,
+    agent: Option<OwnedFd>,
+    /// The agent was to be roused before we had it.
+    rouse: bool,
 }
 
 enum State {
-    Held(OwnedFd),
-    Watched(AsyncFd<OwnedFd>),
+    Early(Lifeline),
+    Watched(AsyncFd<Lifeline>),
     Ended,
 }
 
-impl Lifeline {
-    pub(super) fn new(fd: OwnedFd) -> Self {
-        Self { state: State::Held(fd), bytes: [0; RECORD], len: 0 }
+impl Guardian {
+    pub(super) const fn new(lifeline: Lifeline) -> Self {
+        Self { state: State::Early(lifeline), agent: None, rouse: false }
+    }
+
+    pub(super) fn go_live(&mut self) -> io::Result<()> {
+        if let State::Early(lifeline) = std::mem::replace(&mut self.state, State::Ended) {
+            self.state = State::Watched(rlaunch_net::ready::readable(lifeline)?);
+        }
+        Ok(())
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
-        if matches!(self.state, State::Held(_))
-            && let State::Held(fd) = std::mem::replace(&mut self.state, State::Ended)
-        {
-            let watched = rlaunch_sys::fd::set_nonblocking(&fd).and_then(|()| rlaunch_net::ready::readable(fd));
-            match watched {
-                Ok(fd) => self.state = State::Watched(fd),
-                Err(error) => {
-                    tracing::debug!(%error, "the lifeline cannot be watched");
-                    return events.push_back(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent });
+        while let State::Watched(lifeline) = &mut self.state {
+            let Poll::Ready(Ok(mut guard)) = lifeline.poll_read_ready_mut(cx) else { return };
+            let end = match guard.try_io(|lifeline| lifeline.get_mut().hear()) {
+                Err(_would_block) => continue,
+                Ok(Ok(Word::Agent(agent))) => {
+                    self.agent = Some(agent);
+                    if self.rouse {
+                        self.rouse();
+                    }
+                    continue;
                 }
-            }
-        }
-        if let Poll::Ready(end) = self.poll_record(cx) {
+                Ok(Ok(Word::Record(record))) => told(&record),
+                Ok(Ok(Word::End) | Err(_)) => GuardianEnd::Silent,
+            };
             self.state = State::Ended;
             events.push_back(JobEvent::GuardianEnded { node: NODE, end });
         }
     }
 
-    fn poll_record(&mut self, cx: &mut Context<'_>) -> Poll<GuardianEnd> {
-        let State::Watched(fd) = &self.state else { return Poll::Pending };
-        loop {
-            let Poll::Ready(Ok(mut guard)) = fd.poll_read_ready(cx) else { return Poll::Pending };
-            let room = self.bytes.get_mut(self.len..).unwrap_or_default();
-            match guard.try_io(|fd| rlaunch_sys::fd::read(fd.as_raw_fd(), room)) {
-                Err(_would_block) => {}
-                Ok(Ok(n @ 1..)) => {
-                    self.len += n;
-                    if self.len == RECORD {
-                        return Poll::Ready(Record::parse(&self.bytes).map_or(GuardianEnd::Silent, told));
-                    }
-                }
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Ok(_) | Err(_)) => return Poll::Ready(GuardianEnd::Silent),
+    /// Lets an agent that somebody has stopped go on. One that runs does not notice, and one that is gone cannot be mistaken.
+    pub(super) fn rouse(&mut self) {
+        match &self.agent {
+            Some(agent) => {
+                let _gone = pidfd::signal(agent, signals::CONT);
             }
+            None => self.rouse = true,
+        }
+    }
+
+    /// Has everything ended without the agent. The record comes back on the same stream.
+    pub(super) fn sever(&self) {
+        match &self.state {
+            State::Early(lifeline) => lifeline.shut(),
+            State::Watched(lifeline) => lifeline.get_ref().shut(),
+            State::Ended => {}
         }
     }
 }
 
-fn told(record: Record) -> GuardianEnd {
+fn told(record: &Record) -> GuardianEnd {
     let text = |bytes: &[u8]| OsBytes::from(bytes.split(|b| *b == 0).next().unwrap_or_default());
     let leftover =
         |named: &Named| Leftover { pid: named.pid.cast_unsigned(), comm: text(&named.comm), wchan: text(&named.wchan) };

@@ -9,7 +9,7 @@ use crate::cli::{Events, Plan, Verbosity};
 use crate::view::Tone;
 use crate::view::say::say;
 use anyhow::Context as _;
-use guardian::Lifeline;
+use guardian::Guardian;
 use input::Input;
 use output::Output;
 use rlaunch_core::exit::Ending;
@@ -23,6 +23,7 @@ use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::guardian::Lifeline;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
 use sink::Sink;
@@ -51,7 +52,7 @@ pub(crate) fn now() -> Mono {
 /// What the edges are made of.
 pub(crate) struct Setup<'a> {
     pub(crate) edge: OwnedFd,
-    pub(crate) lifeline: OwnedFd,
+    pub(crate) lifeline: Lifeline,
     pub(crate) plan: &'a Plan,
     pub(crate) origin: &'a Origin,
 }
@@ -65,7 +66,7 @@ enum Link {
 /// All that the launcher holds of the kernel.
 pub(crate) struct Edges {
     link: Link,
-    lifeline: Lifeline,
+    guardian: Guardian,
     signals: Signals,
     bell: Doorbell,
     live_bell: Option<AsyncFd<Doorbell>>,
@@ -107,7 +108,7 @@ impl Edges {
         }
         Ok(Self {
             link: Link::Early(link),
-            lifeline: Lifeline::new(setup.lifeline),
+            guardian: Guardian::new(setup.lifeline),
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
             input: Input::new(job.stdin == StdinPlan::Rank0, bell.clone()),
             bell,
@@ -142,7 +143,7 @@ impl Edges {
             self.signals = Signals::Live(rlaunch_net::ready::readable(signals)?);
         }
         self.live_bell = Some(rlaunch_net::ready::readable(self.bell.clone())?);
-        Ok(())
+        self.guardian.go_live()
     }
 
     /// What has happened next; `None`: nothing more for now.
@@ -169,9 +170,8 @@ impl Edges {
         self.poll_signals(cx);
         self.poll_bell(cx);
         self.poll_recv(cx);
-        if matches!(self.link, Link::Gone) {
-            self.lifeline.poll(cx, &mut self.events);
-        }
+        // After the edge: what the agent said before the guardian ended it comes first.
+        self.guardian.poll(cx, &mut self.events);
         self.poll_input(cx);
         self.settle_output();
         self.poll_flush(cx);
@@ -268,6 +268,8 @@ impl Edges {
         tracing::trace!(?action, "perform");
         match action {
             JobAction::Send { node, msg } => self.send(node, &msg),
+            JobAction::Rouse { .. } => self.guardian.rouse(),
+            JobAction::Sever { .. } => self.guardian.sever(),
             JobAction::Emit(record) => {
                 if let Some(log) = &mut self.log {
                     log.push(rlaunch_core::events::line(&record).into(), 0);

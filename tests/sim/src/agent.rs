@@ -34,6 +34,9 @@ pub(crate) struct Agent {
     node: Node,
     /// It is gone; its exit code, if it ended by itself.
     over: Option<Option<u8>>,
+    stands: Stands,
+    /// What it would have done meanwhile.
+    held: Vec<Ev>,
     inbox: Vec<Arrival>,
     wakes: bool,
     last_wake: u64,
@@ -58,12 +61,26 @@ pub(crate) struct Agent {
     edge_lost: bool,
     /// The machine knows that nobody hears it.
     mute: bool,
+    /// … and did before this burst.
+    was_mute: bool,
     /// What it said was left.
     done: Option<u32>,
     granted: u64,
     used: u64,
     /// Those that have not ended.
     streams: BTreeMap<(ProcId, usize), Stream>,
+}
+
+/// Whether it stands still.
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
+enum Stands {
+    /// It does not.
+    #[default]
+    No,
+    /// Somebody has stopped it: it goes on when it is roused.
+    Stopped,
+    /// It does not hear that.
+    Frozen,
 }
 
 #[derive(Default)]
@@ -83,11 +100,46 @@ impl Agent {
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        if self.is_over() { None } else { self.node.poll_timeout() }
+        if self.is_over() || self.stands_still() { None } else { self.node.poll_timeout() }
+    }
+
+    pub(crate) fn stands_still(&self) -> bool {
+        self.stands != Stands::No
     }
 }
 
 impl World {
+    /// The agent does nothing until it goes on.
+    pub(crate) fn agent_stands(&mut self, frozen: bool) {
+        if !self.agent.is_over() {
+            self.agent.stands = if frozen { Stands::Frozen } else { Stands::Stopped };
+        }
+    }
+
+    /// Keeps what the agent would do now, if it stands still.
+    pub(crate) fn agent_holds(&mut self, ev: Ev) -> Option<Ev> {
+        if self.agent.is_over() || !self.agent.stands_still() {
+            return Some(ev);
+        }
+        self.agent.held.push(ev);
+        None
+    }
+
+    /// SIGCONT from the launcher: soon, or at once.
+    pub(crate) fn agent_roused(&mut self) {
+        if self.agent.stands == Stands::Stopped {
+            self.agent_goes_on();
+        }
+    }
+
+    pub(crate) fn agent_goes_on(&mut self) {
+        self.agent.stands = Stands::No;
+        for ev in std::mem::take(&mut self.agent.held) {
+            self.at(self.now, ev);
+        }
+        self.pump(None);
+    }
+
     pub(crate) fn frame_at_agent(&mut self, frame: &[u8]) {
         let Some((header, body)) = self.open(frame) else { return };
         match header.lane {
@@ -140,6 +192,7 @@ impl World {
             self.check(idle, || "the node acts on a time-out that is not due".to_owned());
         }
         self.agent.was_ending = self.agent.ending;
+        self.agent.was_mute = self.agent.mute;
         for arrival in inbox {
             let event = self.event_of(arrival);
             self.note("> node", || format!("{event:?}"));
@@ -288,7 +341,9 @@ impl World {
     }
 
     fn say(&mut self, message: &ToRoot) {
-        let (mute, done) = (self.agent.mute, self.agent.done);
+        // After its last message the machine takes in nothing any more.
+        let last = matches!(message, ToRoot::Done { .. });
+        let (mute, done) = (if last { self.agent.was_mute } else { self.agent.mute }, self.agent.done);
         self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
         let true_loss = match message {
             ToRoot::InitLost => self.kernel.init_was_killed,
@@ -365,7 +420,7 @@ impl World {
 
     /// Moves bytes as far as the credit goes, and sees which streams have ended.
     pub(crate) fn pump(&mut self, whose: Option<ProcId>) {
-        if self.agent.is_over() {
+        if self.agent.is_over() || self.agent.stands_still() {
             return;
         }
         let from = whose.unwrap_or(ProcId::new(0));

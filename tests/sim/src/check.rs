@@ -23,6 +23,10 @@ pub(crate) struct Oracle {
     /// What began the ending, and when.
     first: Option<(Expected, Mono)>,
     counted: bool,
+    /// The guardian has ended, and the agent has not told why; from then on it is lost.
+    unguarded: Option<Mono>,
+    /// Ranks are killed because a part of ours was lost.
+    bereft: bool,
     signals: u32,
     /// Passed on while the job went on.
     forwarded: BTreeSet<Signal>,
@@ -48,6 +52,8 @@ impl Oracle {
             failures: vec![],
             first: None,
             counted: false,
+            unguarded: None,
+            bereft: false,
             signals: 0,
             forwarded: BTreeSet::new(),
             explained: BTreeSet::new(),
@@ -59,6 +65,9 @@ impl Oracle {
     pub(crate) fn time_passes(&mut self, now: Mono) {
         if self.timeout.is_some_and(|at| at <= now) {
             self.begins(now, Expected::Ending(Ending::Code(exit::TIMEOUT)));
+        }
+        if !self.counted && self.unguarded.is_some_and(|at| at <= now) {
+            self.begins(now, Expected::Ending(Ending::Code(exit::LAUNCH)));
         }
     }
 
@@ -74,6 +83,9 @@ impl Oracle {
             JobEvent::GuardianEnded { end: GuardianEnd::Record { .. }, .. } if !self.counted => {
                 self.counted = true;
                 self.begins(now, lost);
+            }
+            JobEvent::GuardianEnded { end: GuardianEnd::Silent, .. } => {
+                self.unguarded.get_or_insert(now + Span::from_secs(1));
             }
             JobEvent::Signal(sig) if ![Signal::USR1, Signal::USR2].contains(sig) => {
                 self.signals += 1;
@@ -94,7 +106,11 @@ impl Oracle {
     fn hears_message(&mut self, now: Mono, message: &ToRoot) {
         let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
         match message {
-            ToRoot::Refused(_) | ToRoot::InitLost | ToRoot::GuardianLost => self.begins(now, lost),
+            ToRoot::Refused(_) => self.begins(now, lost),
+            ToRoot::InitLost | ToRoot::GuardianLost => {
+                self.bereft = true;
+                self.begins(now, lost);
+            }
             ToRoot::SpawnFailed { proc, error } => {
                 self.over.insert(*proc);
                 self.begins(now, Expected::Ending(Ending::Code(error.exit_code())));
@@ -102,7 +118,7 @@ impl Oracle {
             ToRoot::Exited(exited) => {
                 self.over.insert(exited.proc);
                 let before = self.first.is_none_or(|(_, began)| exited.at < began.host_time());
-                if !exited.status.is_success() && before {
+                if !exited.status.is_success() && before && !self.bereft {
                     self.failures.push(*exited);
                     if self.on_failure == OnFailure::Kill {
                         self.begins(now, Expected::Rank);
@@ -116,7 +132,7 @@ impl Oracle {
                 self.counted = true;
             }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
-            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } => {}
+            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } | ToRoot::Killing => {}
             ToRoot::Postmortem { proc, facts } => {
                 if facts.error_file.is_some() {
                     self.explained.insert(*proc);

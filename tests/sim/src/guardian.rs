@@ -6,11 +6,14 @@ use crate::world::{Ev, World};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::node::NodeEvent;
+use rlaunch_core::spec::Tier;
 
 #[derive(Default)]
 pub(crate) struct Guardian {
     state: State,
     killed: bool,
+    /// The launcher has shut the lifeline.
+    severed: bool,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -39,8 +42,8 @@ impl World {
         }
         if self.agent.exit_code() == Some(0) {
             self.guardian.state = State::Over;
-            self.guardian_ends(GuardianEnd::Silent, false);
-        } else if self.agent.is_over() || self.launcher.is_over() {
+            self.guardian_ends(GuardianEnd::Silent);
+        } else if self.agent.is_over() || self.launcher.is_over() || self.guardian.severed {
             self.note("guardian", || "ends what is there".to_owned());
             self.guardian.state = State::Working(self.now + 2000 * MS);
             self.soon(Ev::GuardianWorks);
@@ -58,29 +61,30 @@ impl World {
             let mut named = self.kernel.named();
             named.truncate(16);
             let left = u32::try_from(left).unwrap_or(u32::MAX);
-            self.guardian_ends(GuardianEnd::Record { left, named }, true);
+            self.guardian_ends(GuardianEnd::Record { left, named });
         } else {
             self.at(self.now + MS, Ev::GuardianWorks);
         }
     }
 
-    /// The launcher reads what the guardian leaves it: now, or after the end of the edge.
-    fn guardian_ends(&mut self, end: GuardianEnd, now: bool) {
-        let end = JobEvent::GuardianEnded { node: NodeId::new(0), end };
-        if now || self.launcher.waits_for_guardian() {
-            self.soon(Ev::ToJob(end));
-        } else {
-            self.launcher.keep_for_later(end);
-        }
+    /// The launcher hears of it, maybe before all that the agent has said.
+    fn guardian_ends(&mut self, end: GuardianEnd) {
+        self.soon(Ev::ToJob(JobEvent::GuardianEnded { node: NodeId::new(0), end }));
+    }
+
+    pub(crate) fn guardian_severs(&mut self) {
+        self.guardian.severed = true;
+        self.soon(Ev::GuardianWakes);
     }
 
     pub(crate) fn guardian_killed(&mut self) {
-        if !self.guardian.is_over() {
+        // One that is at work has killed the agent: without a namespace nobody promises what becomes of the rest then.
+        let last = matches!(self.guardian.state, State::Working(_)) && self.plan.tier == Tier::T3;
+        if !self.guardian.is_over() && !last {
             self.guardian.state = State::Over;
             self.guardian.killed = true;
             self.soon(Ev::Arrives(Arrival::Event(NodeEvent::GuardianLost)));
-            let now = self.rng.chance(50);
-            self.guardian_ends(GuardianEnd::Silent, now);
+            self.guardian_ends(GuardianEnd::Silent);
         }
     }
 }

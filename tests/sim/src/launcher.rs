@@ -16,9 +16,6 @@ use std::collections::BTreeMap;
 pub(crate) struct Launcher {
     job: Job,
     over: bool,
-    edge_ended: bool,
-    done: bool,
-    kept: Option<JobEvent>,
     pub(crate) sinks: Sinks,
     pub(crate) oracle: Oracle,
 }
@@ -57,9 +54,6 @@ impl Launcher {
         Self {
             job: Job::new(Mono::from_nanos(0), WallNs(0), &plan.spec, &setting),
             over: false,
-            edge_ended: false,
-            done: false,
-            kept: None,
             sinks: Sinks::default(),
             oracle: Oracle::new(&plan.spec),
         }
@@ -67,14 +61,6 @@ impl Launcher {
 
     pub(crate) fn is_over(&self) -> bool {
         self.over
-    }
-
-    pub(crate) fn waits_for_guardian(&self) -> bool {
-        self.edge_ended && !self.done
-    }
-
-    pub(crate) fn keep_for_later(&mut self, end: JobEvent) {
-        self.kept = Some(end);
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
@@ -88,7 +74,6 @@ impl World {
         match header.lane {
             Lane::Control => {
                 if let Some(msg) = self.decode::<ToRoot>(body) {
-                    self.launcher.done |= matches!(msg, ToRoot::Done { .. });
                     self.tell_job(JobEvent::Message { node: NodeId::new(0), msg });
                 }
             }
@@ -148,13 +133,7 @@ impl World {
     }
 
     pub(crate) fn launcher_edge_ends(&mut self) {
-        self.launcher.edge_ended = true;
         self.tell_job(JobEvent::EdgeClosed { node: NodeId::new(0), why: CloseReason::Eof });
-        if !self.launcher.done
-            && let Some(end) = self.launcher.kept.take()
-        {
-            self.soon(Ev::ToJob(end));
-        }
     }
 
     pub(crate) fn tell_job(&mut self, event: JobEvent) {
@@ -191,6 +170,14 @@ impl World {
                 JobAction::Send { node: _, msg } => {
                     self.note("< job", || message_in_brief(&format!("{msg:?}")));
                     self.send_to_agent(link::message(&msg));
+                }
+                JobAction::Rouse { .. } => {
+                    self.note("< job", || "Rouse".to_owned());
+                    self.agent_roused();
+                }
+                JobAction::Sever { .. } => {
+                    self.note("< job", || "Sever".to_owned());
+                    self.guardian_severs();
                 }
                 JobAction::Emit(record) => {
                     if let What::JobEnd { cause, exit, left, .. } = record.what {

@@ -90,6 +90,11 @@ pub(crate) enum Fault {
     Signal(Signal),
     AgentKilled,
     AgentAsked,
+    /// Until it is roused.
+    AgentStopped,
+    /// Until it goes on.
+    AgentFrozen,
+    AgentGoesOn,
     GuardianKilled,
     InitKilled,
     LauncherKilled,
@@ -209,9 +214,24 @@ fn faults(rng: &mut Rng, tier: Tier) -> Vec<(u64, Fault)> {
         which.push(Fault::SinkBlocks);
     }
     let mut faults: Vec<_> = which.into_iter().map(|fault| (rng.micros(1, 4_000_000), fault)).collect();
+    if rng.chance(20) {
+        faults.extend(stands(rng, sig));
+    }
     if blocks {
         let until = if rng.chance(50) { FAULTS_END } else { rng.micros(4_000_000, 8_000_000) };
         faults.push((until, Fault::SinkUnblocks));
+    }
+    faults
+}
+
+/// The agent stands still for a while, and then the user may lose patience.
+fn stands(rng: &mut Rng, sig: Fault) -> Vec<(u64, Fault)> {
+    let from = rng.micros(1, 4_000_000);
+    let fault = if rng.chance(50) { Fault::AgentStopped } else { Fault::AgentFrozen };
+    let until = if rng.chance(50) { FAULTS_END } else { from + rng.micros(1, 8_000_000) };
+    let mut faults = vec![(from, fault), (until, Fault::AgentGoesOn)];
+    for _ in 0..rng.below(3) {
+        faults.push((from + rng.micros(1, 3_000_000), sig));
     }
     faults
 }

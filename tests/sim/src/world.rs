@@ -55,6 +55,31 @@ pub(crate) enum Ev {
     Fault(Fault),
 }
 
+impl Ev {
+    /// The agent does it, or a thread of it: not while it stands still.
+    const fn is_agents(&self) -> bool {
+        match self {
+            Self::AtAgent(_)
+            | Self::AgentEdgeEnds
+            | Self::Wake
+            | Self::Starts(_)
+            | Self::Sweeps
+            | Self::Counts
+            | Self::Closes(_) => true,
+            Self::AtLauncher(..)
+            | Self::LauncherEdgeEnds
+            | Self::Arrives(_)
+            | Self::Process(..)
+            | Self::InitDies
+            | Self::GuardianWakes
+            | Self::GuardianWorks
+            | Self::ToJob(_)
+            | Self::Sink
+            | Self::Fault(_) => false,
+        }
+    }
+}
+
 /// Everything.
 pub(crate) struct World {
     pub(crate) now: u64,
@@ -190,6 +215,7 @@ impl World {
     }
 
     fn happen(&mut self, ev: Ev) {
+        let Some(ev) = (if ev.is_agents() { self.agent_holds(ev) } else { Some(ev) }) else { return };
         match ev {
             Ev::AtAgent(frame) => self.frame_at_agent(&frame),
             Ev::AtLauncher(_, frame) => self.frame_at_launcher(&frame),
@@ -217,6 +243,9 @@ impl World {
             Fault::Signal(sig) => self.tell_job(JobEvent::Signal(sig)),
             Fault::AgentKilled => self.agent_killed(),
             Fault::AgentAsked => self.agent_asked(),
+            Fault::AgentStopped => self.agent_stands(false),
+            Fault::AgentFrozen => self.agent_stands(true),
+            Fault::AgentGoesOn => self.agent_goes_on(),
             Fault::GuardianKilled => self.guardian_killed(),
             Fault::InitKilled => self.init_killed(),
             Fault::LauncherKilled => self.launcher_killed(),

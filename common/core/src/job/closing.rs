@@ -111,6 +111,7 @@ impl Closing {
         if self.give_up.is_some_and(|at| at <= cx.now) && !self.abandoned {
             self.abandoned = true;
             cx.act(JobAction::AbandonOutput);
+            cx.tell(Notice::Abandoned);
         }
     }
 

@@ -2,17 +2,13 @@
 
 use super::notice::{Began, Failure, Notice};
 use super::{Cx, JobAction, NODE};
-use crate::events::{Cause, Lost, What};
+use crate::events::{Cause, What};
 use crate::machine::earliest;
 use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::spec::{JobSpec, OnFailure};
 use crate::time::{Mono, Span};
 use crate::wire::to_node::ToNode;
-
-/// How long after SIGKILL an agent may still be silent about its ranks. It names what the kernel cannot end instead of
-/// waiting for it, so silence means that the agent itself is stuck; the guardian does its work once we are gone.
-const MUTE: Span = Span::from_secs(10);
 
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
@@ -22,11 +18,8 @@ const SILENT: Span = Span::from_secs(1);
 enum State {
     /// Not yet.
     Running,
-    /// It has; if ranks are still not over by then, the agent is taken for lost.
-    Begun {
-        /// `None`: they are over, or the agent is known to be gone.
-        give_up: Option<Mono>,
-    },
+    /// It has.
+    Begun,
 }
 
 /// The ending.
@@ -63,7 +56,7 @@ impl Ending {
     pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause) {
         match self.state {
             State::Running => {}
-            State::Begun { .. } => return,
+            State::Begun => return,
         }
         let sent = match &cause {
             Cause::Signal(sig) => Some(*sig),
@@ -76,6 +69,10 @@ impl Ending {
             Some(sig) => ToNode::End { sig, grace: self.grace },
             None => ToNode::Kill,
         };
+        // Nobody of the node has said that it ends: its agent may have been stopped.
+        if matches!(cause, Cause::Timeout(_) | Cause::ReaderClosed(_)) {
+            cx.act(JobAction::Rouse { node: NODE });
+        }
         cx.act(JobAction::Send { node: NODE, msg });
         let grace = if sent.is_some() { self.grace } else { Span::ZERO };
         if let Cause::Signal(sig) = cause
@@ -87,8 +84,7 @@ impl Ending {
         if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_)) {
             self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
         }
-        let give_up = if self.all_over { None } else { Some(kill_at + MUTE) };
-        self.state = State::Begun { give_up };
+        self.state = State::Begun;
         self.timeout = None;
         cx.tell(Notice::Log(What::Ending { cause: cause.clone(), sent, grace }));
         cx.tell(Notice::Began(Began { cause, at: cx.now, kill_at: sent.map(|_| kill_at) }));
@@ -109,23 +105,13 @@ impl Ending {
     }
 
     /// SIGKILL was sent before the grace was over.
-    pub(super) fn killed(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn killed(&mut self) {
         self.word = None;
-        match self.state {
-            State::Begun { give_up: Some(at) } => {
-                self.state = State::Begun { give_up: Some(at.min(cx.now + MUTE)) };
-            }
-            State::Running | State::Begun { give_up: None } => {}
-        }
     }
 
     pub(super) fn all_over(&mut self) {
         self.all_over = true;
         self.word = None;
-        match self.state {
-            State::Begun { .. } => self.state = State::Begun { give_up: None },
-            State::Running => {}
-        }
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
@@ -136,21 +122,9 @@ impl Ending {
         if let Some((_, cause, kill_at)) = self.word.take_if(|(at, _, _)| *at <= cx.now) {
             cx.act(JobAction::Say(Sentence::Waiting { cause, kill_in: kill_at.since(cx.now) }));
         }
-        match self.state {
-            State::Begun { give_up: Some(at) } if at <= cx.now => {
-                self.state = State::Begun { give_up: None };
-                cx.tell(Notice::Log(What::HostLost { node: NODE, lost: Lost::AgentMute }));
-                cx.tell(Notice::Counted { left: None });
-            }
-            State::Running | State::Begun { .. } => {}
-        }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let give_up = match self.state {
-            State::Running => None,
-            State::Begun { give_up } => give_up,
-        };
-        earliest(earliest(self.timeout, give_up), self.word.as_ref().map(|(at, _, _)| *at))
+        earliest(self.timeout, self.word.as_ref().map(|(at, _, _)| *at))
     }
 }

@@ -26,7 +26,7 @@ pub enum JobEvent {
         /// Why.
         why: CloseReason,
     },
-    /// The guardian of a node has ended; follows `EdgeClosed` where no `Done` was heard.
+    /// The guardian of a node has ended.
     GuardianEnded {
         /// Which node.
         node: NodeId,
@@ -96,6 +96,16 @@ pub enum JobAction {
         node: NodeId,
         /// What.
         msg: ToNode,
+    },
+    /// Let the agent of a node go on, if somebody has stopped it (SIGCONT).
+    Rouse {
+        /// Whose.
+        node: NodeId,
+    },
+    /// Have everything on a node ended without its agent, by its guardian; answered by `GuardianEnded`.
+    Sever {
+        /// Which node.
+        node: NodeId,
     },
     /// Append a record to the event log.
     Emit(Record),

@@ -1,14 +1,15 @@
 //! The end of the node: its own count of what is left, or the loss of a part of ours and the guardian's count instead.
 
+use super::mute::ANSWER;
 use super::notice::Notice;
-use super::{CloseReason, Cx, GuardianEnd};
+use super::{CloseReason, Cx, GuardianEnd, JobAction, NODE};
 use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::Leftover;
 use alloc::vec::Vec;
 
-/// How long a guardian may take to end the containment and count, once the agent is gone.
+/// How long a guardian may take to end the containment and count, once the agent is gone or given up.
 const RECORD: Span = Span::from_secs(5);
 
 /// Where the count comes from.
@@ -16,10 +17,20 @@ const RECORD: Span = Span::from_secs(5);
 enum State {
     /// The agent will tell.
     Up,
-    /// The guardian has ended; the agent, which is still heard of, will tell of that.
-    Unguarded,
-    /// The agent is gone: the guardian has to tell before this.
-    Waiting(Mono),
+    /// The guardian has ended; the agent will tell of that.
+    Unguarded {
+        /// Before this; `None`: it is known that the guardian was lost.
+        until: Option<Mono>,
+    },
+    /// The agent is gone or given up.
+    Waiting {
+        /// Somebody has to tell before this.
+        until: Mono,
+        /// The guardian may.
+        guardian: bool,
+        /// The agent may after all: its edge has not ended.
+        agent: bool,
+    },
     /// It was told, or nobody can tell.
     Known,
 }
@@ -28,69 +39,115 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Loss {
     state: State,
+    /// The guardian's loss was told.
+    unguarded: bool,
 }
 
 impl Loss {
     pub(super) const fn new() -> Self {
-        Self { state: State::Up }
+        Self { state: State::Up, unguarded: false }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, node: NodeId, left: u32, named: Vec<Leftover>) {
         match self.state {
-            State::Up | State::Unguarded => self.known(cx, node, Some(left), named),
-            State::Waiting(_) | State::Known => {}
+            State::Up | State::Unguarded { .. } | State::Waiting { .. } => self.known(cx, node, Some(left), named),
+            State::Known => {}
         }
     }
 
     pub(super) fn init_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        cx.tell(Notice::Bereft);
         self.part(cx, node, Lost::Init);
     }
 
     pub(super) fn guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        self.part(cx, node, Lost::Guardian);
+        if !core::mem::replace(&mut self.unguarded, true) {
+            cx.tell(Notice::Bereft);
+            self.part(cx, node, Lost::Guardian);
+        }
+        match self.state {
+            State::Unguarded { .. } => self.state = State::Unguarded { until: None },
+            State::Up | State::Waiting { .. } | State::Known => {}
+        }
     }
 
     pub(super) fn edge_closed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: CloseReason) {
         match self.state {
             State::Up => {
                 self.part(cx, node, Lost::Agent(why));
-                self.state = State::Waiting(cx.now + RECORD);
+                self.state = State::Waiting { until: cx.now + RECORD, guardian: true, agent: false };
             }
-            State::Unguarded => {
+            State::Unguarded { .. } => {
                 self.part(cx, node, Lost::Agent(why));
                 self.known(cx, node, None, Vec::new());
             }
+            State::Waiting { until, guardian: true, .. } => {
+                self.state = State::Waiting { until, guardian: true, agent: false };
+            }
+            State::Waiting { guardian: false, .. } => self.known(cx, node, None, Vec::new()),
             // After `Done` the edge just ends.
-            State::Waiting(_) | State::Known => {}
+            State::Known => {}
         }
     }
 
     pub(super) fn guardian_ended(&mut self, cx: &mut Cx<'_>, node: NodeId, end: GuardianEnd) {
         match (&self.state, end) {
-            (State::Known | State::Unguarded, _) => {}
+            (State::Known | State::Unguarded { .. }, _) => {}
             // A guardian counts only after the agent: the edge's end is on its way and says nothing new.
             (State::Up, GuardianEnd::Record { left, named }) => {
                 self.part(cx, node, Lost::Agent(CloseReason::Eof));
                 self.known(cx, node, Some(left), named);
             }
-            (State::Up, GuardianEnd::Silent) => self.state = State::Unguarded,
-            (State::Waiting(_), GuardianEnd::Record { left, named }) => self.known(cx, node, Some(left), named),
-            (State::Waiting(_), GuardianEnd::Silent) => self.known(cx, node, None, Vec::new()),
+            (State::Up, GuardianEnd::Silent) => self.left_alone(cx, node),
+            (State::Waiting { .. }, GuardianEnd::Record { left, named }) => self.known(cx, node, Some(left), named),
+            (State::Waiting { until, agent: true, .. }, GuardianEnd::Silent) => {
+                self.state = State::Waiting { until: *until, guardian: false, agent: true };
+            }
+            (State::Waiting { agent: false, .. }, GuardianEnd::Silent) => self.known(cx, node, None, Vec::new()),
+        }
+    }
+
+    /// Now the agent is the only one who can end what is there, so it must not stand still. Either it has just said
+    /// `Done`, or it is about to say that the guardian was lost.
+    fn left_alone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        cx.act(JobAction::Rouse { node });
+        let until = if self.unguarded { None } else { Some(cx.now + ANSWER) };
+        self.state = State::Unguarded { until };
+    }
+
+    /// The agent has to end what is there and does not answer.
+    pub(super) fn mute(&mut self, cx: &mut Cx<'_>) {
+        match self.state {
+            State::Up => {
+                self.part(cx, NODE, Lost::AgentMute);
+                cx.act(JobAction::Sever { node: NODE });
+                self.state = State::Waiting { until: cx.now + RECORD, guardian: true, agent: true };
+            }
+            // Once we are gone it ends everything as soon as it goes on.
+            State::Unguarded { .. } => {
+                self.part(cx, NODE, Lost::AgentMute);
+                self.known(cx, NODE, None, Vec::new());
+            }
+            State::Waiting { .. } | State::Known => {}
         }
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
-        if let State::Waiting(until) = self.state
-            && until <= cx.now
-        {
-            self.known(cx, super::NODE, None, Vec::new());
+        if self.deadline().is_none_or(|until| until > cx.now) {
+            return;
+        }
+        match self.state {
+            State::Unguarded { .. } => self.guardian_lost(cx, NODE),
+            State::Waiting { .. } => self.known(cx, NODE, None, Vec::new()),
+            State::Up | State::Known => {}
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         match self.state {
-            State::Waiting(until) => Some(until),
-            State::Up | State::Unguarded | State::Known => None,
+            State::Unguarded { until } => until,
+            State::Waiting { until, .. } => Some(until),
+            State::Up | State::Known => None,
         }
     }
 

@@ -9,6 +9,7 @@ mod ending;
 mod event;
 mod log;
 mod loss;
+mod mute;
 mod notice;
 mod output;
 mod procs;
@@ -55,6 +56,7 @@ pub struct Job {
     ending: ending::Ending,
     verdict: verdict::Verdict,
     loss: loss::Loss,
+    mute: mute::Mute,
     output: output::Output,
     closing: closing::Closing,
     log: log::Log,
@@ -75,6 +77,7 @@ impl Job {
             ending: ending::Ending::new(now, spec),
             verdict: verdict::Verdict::new(),
             loss: loss::Loss::new(),
+            mute: mute::Mute::new(),
             output: output::Output::new(),
             closing: closing::Closing::new(),
             log,
@@ -92,9 +95,10 @@ impl Job {
         if self.closing.finished() {
             return;
         }
-        let Self { actions, notices, bringup, procs, signals, ending, verdict, loss, output, closing, log } = self;
+        let Self { actions, notices, bringup, procs, signals, ending, verdict, loss, mute, output, closing, log } =
+            self;
         let mut cx = Cx { now, out: actions, notice: notices };
-        let mut parts = Parts { bringup, procs, signals, ending, verdict, loss, output, closing, log };
+        let mut parts = Parts { bringup, procs, signals, ending, verdict, loss, mute, output, closing, log };
         transition(&mut parts, &mut cx);
         while let Some(notice) = cx.notice.pop_front() {
             let last = matches!(notice, Notice::Close { .. });
@@ -114,6 +118,7 @@ struct Parts<'a> {
     ending: &'a mut ending::Ending,
     verdict: &'a mut verdict::Verdict,
     loss: &'a mut loss::Loss,
+    mute: &'a mut mute::Mute,
     output: &'a mut output::Output,
     closing: &'a mut closing::Closing,
     log: &'a mut log::Log,
@@ -126,7 +131,10 @@ impl Parts<'_> {
             JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(cx, node, why),
             JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(cx, node, end),
             JobEvent::Signal(sig) => self.signals.on(cx, sig),
-            JobEvent::StreamEnd { stream, total } => self.output.stream_end(cx, stream, total),
+            JobEvent::StreamEnd { stream, total } => {
+                self.mute.heard(cx);
+                self.output.stream_end(cx, stream, total);
+            }
             JobEvent::ReaderClosed(std) => self.output.reader_closed(cx, std),
             JobEvent::SinkFailed { std, errno } => self.output.sink_failed(cx, std, errno),
             JobEvent::OutputDrained { lost, broken } => self.closing.drained(cx, lost, broken),
@@ -134,6 +142,7 @@ impl Parts<'_> {
     }
 
     fn message(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: ToRoot) {
+        self.mute.heard(cx);
         match msg {
             ToRoot::Hello(hello) => self.bringup.hello(cx, node, hello),
             ToRoot::Refused(why) => self.bringup.refused(cx, node, why),
@@ -143,6 +152,8 @@ impl Parts<'_> {
             ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, proc, facts),
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
+            // Hearing it is all that it is for.
+            ToRoot::Killing => {}
             ToRoot::Draining => self.procs.draining(cx),
             ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
         }
@@ -163,18 +174,27 @@ impl Parts<'_> {
                 self.verdict.began(&began);
                 self.signals.began(&began);
                 self.output.began();
+                self.mute.began(cx, &began);
                 self.closing.began(cx, &began);
             }
-            Notice::Killed => self.ending.killed(cx),
+            Notice::Killed => {
+                self.ending.killed();
+                self.mute.killed(cx);
+            }
             Notice::AllOver => {
                 self.signals.all_over();
                 self.ending.all_over();
+                self.mute.all_over();
                 self.closing.all_over(cx);
             }
             Notice::Impatient { patience } => self.closing.impatient(cx, patience),
+            Notice::Abandoned => self.mute.abandoned(cx),
+            Notice::Bereft => self.verdict.bereft(),
+            Notice::Mute => self.loss.mute(cx),
             Notice::Counted { left } => {
                 self.procs.counted(cx);
                 self.ending.all_over();
+                self.mute.counted();
                 self.closing.counted(cx, left);
             }
             Notice::Leave => self.closing.leave(cx),
@@ -194,6 +214,7 @@ impl Machine for Job {
     fn handle_timeout(&mut self, now: Mono) {
         self.with(now, |parts, cx| {
             parts.ending.timeout(cx);
+            parts.mute.timeout(cx);
             parts.loss.timeout(cx);
             parts.closing.timeout(cx);
         });
@@ -207,6 +228,7 @@ impl Machine for Job {
         if self.closing.finished() {
             return None;
         }
-        earliest(earliest(self.ending.deadline(), self.loss.deadline()), self.closing.deadline())
+        let lost = earliest(self.mute.deadline(), self.loss.deadline());
+        earliest(earliest(self.ending.deadline(), lost), self.closing.deadline())
     }
 }

@@ -33,6 +33,12 @@ pub(super) enum Notice {
         /// How long it may still take.
         patience: Span,
     },
+    /// Output is given up: a node that waited for its reader has nothing to wait for any more.
+    Abandoned,
+    /// Init or guardian was lost: the ranks whose ends are told from here on were taken along or killed for it.
+    Bereft,
+    /// The agent does not answer.
+    Mute,
     /// The node has told what is left; `None`: nobody can tell.
     Counted {
         /// Processes that still exist.

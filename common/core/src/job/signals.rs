@@ -58,6 +58,7 @@ impl Signals {
             return Answer::Ignored;
         }
         self.last = Some((sig, cx.now));
+        cx.act(JobAction::Rouse { node: NODE });
         self.heard = self.heard.saturating_add(1);
         match self.heard {
             1 => {

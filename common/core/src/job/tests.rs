@@ -5,6 +5,7 @@ mod endings;
 mod harness;
 mod interrupts;
 mod losses;
+mod mute;
 mod path;
 mod verdicts;
 

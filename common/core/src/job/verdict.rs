@@ -25,20 +25,33 @@ pub(super) struct Verdict {
     /// Signals that we passed on while the job went on.
     forwarded: BTreeSet<Signal>,
     began: Option<(Cause, Mono)>,
+    /// Init or guardian was lost: what ends now was killed for it.
+    bereft: bool,
 }
 
 impl Verdict {
     pub(super) const fn new() -> Self {
-        Self { failures: Vec::new(), explained: BTreeSet::new(), forwarded: BTreeSet::new(), began: None }
+        Self {
+            failures: Vec::new(),
+            explained: BTreeSet::new(),
+            forwarded: BTreeSet::new(),
+            began: None,
+            bereft: false,
+        }
     }
 
     /// A rank failed. What was only seen after the ending began may be the work of our own signal and is no evidence; what
     /// was seen before is, however late the message comes.
     pub(super) fn failed(&mut self, failure: Failure) {
         let ours = self.began.as_ref().is_some_and(|(_, began)| failure.at >= *began);
-        if !ours {
+        if !ours && !self.bereft {
             self.failures.push(failure);
         }
+    }
+
+    /// The node tells things in the order in which it saw them: whoever failed before is known.
+    pub(super) fn bereft(&mut self) {
+        self.bereft = true;
     }
 
     pub(super) fn explained(&mut self, rank: Rank) {

@@ -1,8 +1,9 @@
 //! How ranks are told to end: politely, with a deadline, or at once.
 
-use super::{Census, Cx, Notice};
+use super::{Census, Cx, NodeAction, Notice};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
+use crate::wire::to_root::ToRoot;
 
 #[derive(Default)]
 pub(super) struct Grace {
@@ -27,7 +28,9 @@ impl Grace {
         self.on_timeout(cx);
     }
 
+    /// The answer is given each time: the launcher waits for it.
     pub(super) fn on_kill(&mut self, cx: &mut Cx<'_>) {
+        cx.act(NodeAction::ToRoot(ToRoot::Killing));
         if !self.destroyed {
             cx.tell(Notice::Destroy);
         }
@@ -36,6 +39,7 @@ impl Grace {
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         if self.deadline().is_some_and(|deadline| deadline <= cx.now) {
             self.deadline = None;
+            cx.act(NodeAction::ToRoot(ToRoot::Killing));
             cx.tell(Notice::Destroy);
         }
     }

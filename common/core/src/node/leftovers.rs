@@ -14,6 +14,8 @@ const PATIENCE: Span = Span::from_secs(2);
 /// Pauses between counts double from the first to the second.
 const FIRST_PAUSE: Span = Span::from_millis(1);
 const LONGEST_PAUSE: Span = Span::from_millis(50);
+/// No pause and no count takes this long: we were stopped, or the whole host slept.
+const ASLEEP: Span = Span::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Leftovers {
@@ -49,6 +51,8 @@ struct Sweep {
     /// Every rank was gone when the last count was asked for: it is the whole truth.
     whole: bool,
     pause: Span,
+    /// When the last step was taken.
+    stepped: Mono,
     /// The last answer.
     count: Count,
 }
@@ -64,6 +68,16 @@ enum Waits {
 struct Count {
     left: u32,
     named: Vec<Leftover>,
+}
+
+impl Sweep {
+    /// Takes a step; the limit, moved by the time in which nobody could take one: what would have died then must not be
+    /// named as what cannot be killed.
+    fn awake(&mut self, now: Mono, limit: Option<Mono>) -> Option<Mono> {
+        let gap = now.since(self.stepped);
+        self.stepped = now;
+        limit.map(|limit| if gap > ASLEEP { limit + gap } else { limit })
+    }
 }
 
 impl Leftovers {
@@ -113,6 +127,7 @@ impl Leftovers {
     pub(super) fn on_left(&mut self, cx: &mut Cx<'_>, left: u32, named: Vec<Leftover>) {
         let State::Sweeping(sweep) = &mut self.state else { return };
         let Waits::Answer = sweep.waits else { return };
+        self.limit = sweep.awake(cx.now, self.limit);
         sweep.waits = Waits::Until(cx.now + sweep.pause);
         sweep.pause = Span::from_nanos(sweep.pause.nanos() * 2).min(LONGEST_PAUSE);
         sweep.count = Count { left, named };
@@ -136,6 +151,11 @@ impl Leftovers {
     }
 
     fn advance(&mut self, cx: &mut Cx<'_>) {
+        if let State::Sweeping(sweep) = &mut self.state
+            && let Waits::Until(_) = sweep.waits
+        {
+            self.limit = sweep.awake(cx.now, self.limit);
+        }
         let given_up = self.limit.is_some_and(|limit| limit <= cx.now);
         match &mut self.state {
             State::Idle => {
@@ -174,8 +194,13 @@ impl Leftovers {
     fn sweep(&mut self, cx: &mut Cx<'_>) {
         self.limit = self.limit.or(Some(cx.now + PATIENCE));
         let whole = self.census.gone;
-        self.state =
-            State::Sweeping(Sweep { waits: Waits::Answer, whole, pause: FIRST_PAUSE, count: Count::default() });
+        self.state = State::Sweeping(Sweep {
+            waits: Waits::Answer,
+            whole,
+            pause: FIRST_PAUSE,
+            stepped: cx.now,
+            count: Count::default(),
+        });
         cx.tell(Notice::Sweeping);
         cx.act(NodeAction::Sweep { kill: true });
     }

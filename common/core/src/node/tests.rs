@@ -335,15 +335,16 @@ fn the_end_is_polite_until_its_deadline() {
     rig.root(end(1));
     assert_eq!(rig.node.poll_timeout(), Some(at(3000)), "but sooner");
     assert_eq!(rig.wait(999), []);
-    assert_eq!(rig.wait(1), [group(0, KILL), group(1, KILL), SWEEP]);
+    assert_eq!(rig.wait(1), [says(ToRoot::Killing), group(0, KILL), group(1, KILL), SWEEP]);
     assert_eq!(rig.root(end(1)), [], "nothing is polite after that");
-    assert_eq!(rig.root(ToNode::Kill), []);
+    assert_eq!(rig.root(ToNode::Kill), [says(ToRoot::Killing)], "but every question is answered");
 }
 
 #[test]
 fn no_grace_is_a_kill() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::ZERO }), [group(0, TERM), group(0, KILL), SWEEP]);
+    let end = ToNode::End { sig: TERM, grace: Span::ZERO };
+    assert_eq!(rig.root(end), [says(ToRoot::Killing), group(0, TERM), group(0, KILL), SWEEP]);
 }
 
 #[test]
@@ -472,7 +473,9 @@ fn what_the_kernel_cannot_kill_is_named_and_not_waited_for() {
     rig.exited(0, exit(3));
     assert_eq!(rig.examined(0, Facts::default()).last(), Some(&SWEEP));
     assert_eq!(rig.left(1), []);
-    rig.wait(1990);
+    rig.wait(990);
+    assert_eq!(rig.left(1), []);
+    rig.wait(1000);
     assert_eq!(rig.left(1), []);
     assert_eq!(rig.wait(10), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
@@ -481,12 +484,30 @@ fn what_the_kernel_cannot_kill_is_named_and_not_waited_for() {
 #[test]
 fn a_rank_that_cannot_be_killed_does_not_keep_the_job() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.root(ToNode::Kill), [group(0, KILL), SWEEP]);
+    assert_eq!(rig.root(ToNode::Kill), [says(ToRoot::Killing), group(0, KILL), SWEEP]);
     assert_eq!(rig.left(1), []);
-    rig.wait(1999);
+    rig.wait(999);
+    rig.left(1);
+    rig.wait(1000);
     rig.left(1);
     assert_eq!(rig.wait(1), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(1), Finish(1)]);
+}
+
+#[test]
+fn a_node_that_was_stopped_has_not_used_up_its_patience() {
+    let mut rig = Rig::running(1);
+    rig.root(ToNode::Kill);
+    rig.left(1);
+    rig.now = rig.now + Span::from_secs(60);
+    rig.node.handle_timeout(rig.now);
+    assert_eq!(rig.node.poll_action(), Some(SWEEP), "what it could not look at is not given up");
+    rig.left(1);
+    for _ in 0..2 {
+        assert_eq!(rig.wait(999), [SWEEP]);
+        rig.left(1);
+    }
+    assert_eq!(rig.wait(2), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub enum ToRoot {
     InitLost,
     /// The guardian is gone; the agent ends the job.
     GuardianLost,
+    /// SIGKILL is on its way to everything here: the answer to every `Kill`, and said when a grace is over. Whoever does
+    /// not say it stands still.
+    Killing,
     /// No rank is left to wait for: each has ended, was never started, or cannot be killed. What is still passed on is output,
     /// for as long as it takes. Not said where nothing is.
     Draining,

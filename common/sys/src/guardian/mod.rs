@@ -2,10 +2,12 @@
 //!
 //! It is single-threaded and allocates nothing. It has no parent-death signal: it must outlive its parent to clean up.
 
+mod lifeline;
 mod record;
 mod run;
 
-pub use record::{RECORD, Record};
+pub use lifeline::{Lifeline, Word};
+pub use record::Record;
 
 use crate::fd;
 use crate::origin::Origin;
@@ -19,8 +21,8 @@ pub enum Role {
     Launcher {
         /// The stream to the agent.
         edge: OwnedFd,
-        /// Hangs up when the guardian is gone; it may leave a [`Record`] before.
-        lifeline: OwnedFd,
+        /// The stream to the guardian.
+        lifeline: Lifeline,
     },
     /// The agent, in a session of its own.
     Agent {
@@ -42,7 +44,7 @@ pub fn split(origin: &Origin) -> io::Result<Role> {
     match fork()? {
         Fork::Parent(guardian) => {
             origin.start_elsewhere(guardian);
-            Ok(Role::Launcher { edge, lifeline })
+            Ok(Role::Launcher { edge, lifeline: Lifeline::new(lifeline) })
         }
         Fork::Child => {
             close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);

@@ -8,7 +8,7 @@ const ENTRY: usize = 4 + 16 + 40;
 const MAGIC: u32 = 0x6e6c_7267;
 
 /// Length of a record in bytes.
-pub const RECORD: usize = 12 + NAMES * ENTRY;
+pub(super) const RECORD: usize = 12 + NAMES * ENTRY;
 
 /// What still existed after the guardian had ended the containment.
 #[derive(Clone, Debug)]
@@ -38,8 +38,7 @@ pub(super) fn write(left: u32, named: &[Named], out: &mut [u8; RECORD]) {
 
 impl Record {
     /// Reads the bytes that a guardian wrote; `None` where they are none.
-    #[must_use]
-    pub fn parse(bytes: &[u8; RECORD]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8; RECORD]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?));
         if word(0)? != MAGIC {
             return None;

@@ -16,14 +16,20 @@ pub(super) fn run(agent: i32, lifeline: RawFd) -> ! {
     let _without = crate::fd::release_stdio(&[0, 1, 2]);
     // SAFETY: pidfd_open takes two integers; the agent is our unreaped child.
     let agent_fd = unsafe { libc::syscall(libc::SYS_pidfd_open, agent, 0) };
-    wait_for_an_end(i32::try_from(agent_fd).unwrap_or(-1), lifeline);
+    let agent_fd = i32::try_from(agent_fd).unwrap_or(-1);
+    if agent_fd >= 0 {
+        // The launcher does without if this fails.
+        super::lifeline::hand_over(lifeline, agent_fd);
+    }
+    wait_for_an_end(agent_fd, lifeline);
     if ended_clean(agent) {
         crate::origin::exit_now(0);
     }
     end_everything(lifeline)
 }
 
-/// Returns when the agent has ended, or nobody holds the other end of the lifeline. Reads nothing.
+/// Returns when the agent has ended, or the launcher is gone or has shut the lifeline: it wants an end without the agent.
+/// Reads nothing.
 fn wait_for_an_end(agent: RawFd, lifeline: RawFd) {
     let mut fds = [
         libc::pollfd { fd: agent, events: libc::POLLIN, revents: 0 },
@@ -58,8 +64,8 @@ fn reap_all() -> bool {
     }
 }
 
-/// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children: when it
-/// dies, its own become ours, because we are a subreaper.
+/// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children, and SIGKILL
+/// ends it also where it was stopped: when it dies, its own become ours, because we are a subreaper.
 fn end_everything(lifeline: RawFd) -> ! {
     let start = crate::clock::boottime();
     let mut wait_ns = 200_000;

@@ -30,7 +30,7 @@ fn status(dice: &mut Dice) -> Status {
 fn step(s: &mut Script, dice: &mut Dice) {
     let rank = dice.roll(4);
     let proc = ProcId::new(rank);
-    match dice.roll(19) {
+    match dice.roll(20) {
         0 | 1 => s.signal([Signal::INT, Signal::TERM, Signal::USR1][dice.roll(3) as usize]),
         2 => s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof }),
         3 => s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }),
@@ -60,6 +60,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
             s.hears(ToRoot::Started { procs: Capped::chunks([started]).remove(0) })
         }
         16 => s.hears(ToRoot::Draining),
+        17 => s.hears(ToRoot::Killing),
         _ => {
             let (status, seen) = (status(dice), s.now.saturating_sub(u64::from(dice.roll(9))));
             s.exits(rank, status, (seen / 2, seen))

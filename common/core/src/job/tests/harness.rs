@@ -45,6 +45,8 @@ pub(super) struct Script {
     pub(super) log: Vec<What>,
     pub(super) drains: u32,
     pub(super) abandoned: bool,
+    pub(super) roused: u32,
+    pub(super) severed: u32,
     pub(super) finished: Option<Ending>,
 }
 
@@ -52,8 +54,18 @@ impl Script {
     /// A job whose first messages were sent; the node has not answered.
     pub(super) fn new(spec: &JobSpec) -> Self {
         let job = Job::new(Self::at(0), WallNs(5_000_000_000), spec, &Setting::default());
-        let mut script =
-            Self { job, now: 0, sent: vec![], said: vec![], log: vec![], drains: 0, abandoned: false, finished: None };
+        let mut script = Self {
+            job,
+            now: 0,
+            sent: vec![],
+            said: vec![],
+            log: vec![],
+            drains: 0,
+            abandoned: false,
+            roused: 0,
+            severed: 0,
+            finished: None,
+        };
         script.collect();
         script
     }
@@ -150,6 +162,8 @@ impl Script {
             assert!(self.finished.is_none(), "{action:?} after Finish");
             match action {
                 JobAction::Send { msg, .. } => self.sent.push(codec::decode(&codec::encode(&msg)).unwrap()),
+                JobAction::Rouse { .. } => self.roused += 1,
+                JobAction::Sever { .. } => self.severed += 1,
                 JobAction::Emit(record) => self.log.push(record.what),
                 JobAction::Say(sentence) => self.said.push(sentence),
                 JobAction::DrainOutput => self.drains += 1,

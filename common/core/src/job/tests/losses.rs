@@ -10,6 +10,9 @@ fn record(s: &mut Script, left: u32) -> &mut Script {
     let named = (0..left).map(|_| leftover.clone()).collect();
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left, named } })
 }
+fn silent(s: &mut Script) -> &mut Script {
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent })
+}
 const AGENT: Cause = Cause::Lost { node: NODE, lost: Lost::Agent(CloseReason::Eof) };
 
 #[test]
@@ -37,14 +40,14 @@ fn a_record_may_overtake_the_end_of_the_edge() {
 fn nobody_counts_if_both_are_lost() {
     let mut s = Script::running(&spec(1));
     closed(&mut s);
-    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }).drained();
+    silent(&mut s).drained();
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
 }
 
 #[test]
 fn both_lost_in_the_other_order() {
     let mut s = Script::running(&spec(1));
-    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent });
+    silent(&mut s);
     assert_eq!(s.drains, 0, "the agent can still count");
     closed(&mut s).drained();
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
@@ -91,15 +94,6 @@ fn an_agent_that_is_done_before_its_ranks_is_lost() {
     s.report();
     assert_eq!(s.finished, Some(Ending::Code(125)));
     assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::AgentEarly });
-}
-
-#[test]
-fn an_agent_that_does_not_answer_the_end_is_left_to_the_guardian() {
-    let mut s = Script::running(&spec(1));
-    s.signal(Signal::INT).wait(14_999);
-    assert_eq!(s.drains, 0);
-    s.wait(1).drained();
-    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Signal(Signal::INT)), None));
 }
 
 #[test]

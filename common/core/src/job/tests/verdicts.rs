@@ -95,3 +95,14 @@ fn facts_are_kept_of_ranks_that_failed_by_themselves() {
     let report = s.report();
     assert_eq!(report.facts.keys().map(|r| r.get()).collect::<Vec<_>>(), [0]);
 }
+
+/// Times alone do not tell: the agent killed it before we had begun the ending for rank 0.
+#[test]
+fn a_rank_that_is_killed_because_init_or_guardian_is_lost_did_not_fail_first() {
+    for loss in [ToRoot::InitLost, ToRoot::GuardianLost] {
+        let mut s = Script::running(&spec(2));
+        s.now = 20;
+        s.exits(0, exit(3), (1, 10)).hears(loss).exits(1, killed(Signal::KILL), (1, 12)).report();
+        assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+    }
+}

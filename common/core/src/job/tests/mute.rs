@@ -1,0 +1,163 @@
+//! An agent that stands still.
+
+use super::*;
+
+const GUARDIAN: Lost = Lost::Guardian;
+
+fn ended(s: &mut Script, end: GuardianEnd) -> &mut Script {
+    s.event(JobEvent::GuardianEnded { node: NODE, end })
+}
+fn record(s: &mut Script, left: u32) -> &mut Script {
+    ended(s, GuardianEnd::Record { left, named: vec![] })
+}
+fn closed(s: &mut Script) -> &mut Script {
+    s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof })
+}
+fn lost(s: &Script) -> Vec<Lost> {
+    s.log.iter().filter_map(|what| if let What::HostLost { lost, .. } = what { Some(*lost) } else { None }).collect()
+}
+
+#[test]
+fn whoever_asks_for_the_end_wakes_it() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::USR1);
+    assert_eq!(s.roused, 0, "a stopped job may be meant to stand still");
+    s.signal(Signal::INT);
+    assert_eq!(s.roused, 1);
+    s.wait(100).signal(Signal::INT);
+    assert_eq!(s.roused, 2);
+    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    s.wait(10_000);
+    assert_eq!(s.roused, 1);
+    let mut s = Script::running(&spec(2));
+    s.exits(0, exit(3), (0, 0));
+    assert_eq!(s.roused, 0, "it has just spoken");
+}
+
+#[test]
+fn a_second_signal_is_answered_within_a_second_or_the_guardian_kills() {
+    let mut s = Script::running(&spec(2));
+    s.signal(Signal::INT).wait(300).signal(Signal::INT).wait(999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!((s.severed, s.drains), (1, 0), "the guardian counts");
+    closed(&mut s);
+    record(&mut s, 0).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Signal(Signal::INT)), Some(0)));
+    assert_eq!(lost(&s), [Lost::AgentMute], "and its end is no second loss");
+}
+
+#[test]
+fn so_is_the_end_of_the_grace() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(5_999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!(s.severed, 1);
+    s.wait(4_999);
+    assert_eq!(s.drains, 0);
+    s.wait(1).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Signal(Signal::INT)), None), "nobody has counted");
+}
+
+#[test]
+fn what_was_said_before_is_no_answer() {
+    let mut s = Script::running(&spec(2));
+    s.signal(Signal::INT).wait(4_999).exits(0, exit(0), (4_999, 4_999)).wait(1_001);
+    assert_eq!(s.severed, 1);
+}
+
+#[test]
+fn an_agent_that_answered_has_longer_than_it_needs_to_name_what_cannot_be_killed() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(100).signal(Signal::INT).hears(ToRoot::Killing).wait(3_999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!(s.severed, 1);
+}
+
+#[test]
+fn one_that_wakes_after_all_may_count() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(6_000);
+    assert_eq!(s.severed, 1);
+    // The guardian found it gone, cleanly, and leaves no record: its own word is on its way.
+    ended(&mut s, GuardianEnd::Silent);
+    assert_eq!(s.drains, 0);
+    s.exits(0, killed(Signal::KILL), (6_000, 6_001)).done().drained();
+    assert_eq!(s.last_report().left, Some(0));
+
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(6_000);
+    ended(&mut s, GuardianEnd::Silent);
+    closed(&mut s).drained();
+    assert_eq!(s.last_report().left, None, "it was gone before it could");
+}
+
+#[test]
+fn a_reader_that_is_slow_is_no_silence_until_output_is_given_up() {
+    // The job failed by itself: it waits for its reader.
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(3), (0, 0)).wait(3_600_000);
+    assert_eq!(s.severed, 0);
+    s.signal(Signal::INT).wait(2_000);
+    assert!(s.abandoned);
+    s.wait(3_999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!(s.severed, 1);
+    record(&mut s, 0).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(3)), Some(0)));
+
+    // It was told to end, and its agent stopped between the last rank's end and its own.
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).exits(0, exit(0), (0, 0)).wait(5_999);
+    assert_eq!((s.abandoned, s.severed), (true, 0));
+    s.wait(1);
+    assert_eq!(s.severed, 1);
+}
+
+#[test]
+fn while_the_job_runs_it_may_stand_still() {
+    let mut s = Script::running(&spec(1));
+    s.wait(3_600_000).exits(0, exit(0), (0, 3_600_000)).wait(3_600_000).report();
+    assert_eq!((s.severed, s.roused, s.finished), (0, 0, Some(Ending::Code(0))));
+}
+
+#[test]
+fn the_guardians_end_wakes_it() {
+    let mut s = Script::running(&spec(1));
+    ended(&mut s, GuardianEnd::Silent);
+    assert_eq!((s.roused, s.sent.len()), (1, 0));
+    s.wait(10).hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 10)).wait(60_000).report();
+    assert_eq!((s.finished, s.cause()), (Some(Ending::Code(125)), Cause::Lost { node: NODE, lost: GUARDIAN }));
+    assert_eq!(lost(&s), [GUARDIAN]);
+}
+
+#[test]
+fn it_may_know_first() {
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::GuardianLost);
+    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(60_000).report();
+    assert_eq!(lost(&s), [GUARDIAN]);
+}
+
+#[test]
+fn a_guardian_that_ends_after_its_agent_may_be_heard_of_before_done() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(0), (0, 0));
+    ended(&mut s, GuardianEnd::Silent).wait(999).report();
+    assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(0)), vec![]));
+}
+
+#[test]
+fn without_a_guardian_an_agent_that_stands_still_is_given_up() {
+    let mut s = Script::running(&spec(1));
+    ended(&mut s, GuardianEnd::Silent).wait(999);
+    assert_eq!(s.sent, []);
+    s.wait(1);
+    assert_eq!((s.sent.as_slice(), s.drains), ([ToNode::Kill].as_slice(), 0));
+    s.wait(1_000).drained();
+    assert_eq!((s.finished, s.last_report().left, s.severed), (Some(Ending::Code(125)), None, 0));
+    assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
+}

@@ -1,0 +1,190 @@
+//! The stream between launcher and guardian: its end is a message in itself, in both directions.
+//!
+//! The launcher never writes. It shuts its half when everything is to be ended without the agent, and the kernel does the
+//! same when the launcher is gone. The guardian writes twice: first the agent's pidfd, so that the launcher can wake an agent
+//! that somebody has stopped, and at its end the [`Record`].
+
+use super::record::{RECORD, Record};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// The byte that the agent's pidfd travels with; no record begins with it.
+const HANDOVER: u8 = 1;
+
+/// A control message with one descriptor, laid out as in cmsg(3).
+#[repr(C)]
+struct Rights {
+    header: libc::cmsghdr,
+    fd: RawFd,
+}
+
+impl Rights {
+    /// The length of the message without what pads it.
+    const LEN: usize = std::mem::offset_of!(Self, fd) + size_of::<RawFd>();
+
+    const fn new(fd: RawFd) -> Self {
+        let header = libc::cmsghdr { cmsg_len: Self::LEN, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
+        Self { header, fd }
+    }
+}
+
+/// A message of the bytes in `iov`, with `rights`.
+fn message(iov: &mut libc::iovec, rights: &mut Rights) -> libc::msghdr {
+    // SAFETY: a zeroed msghdr is a valid value of this plain C structure.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = (&raw mut *rights).cast();
+    msg.msg_controllen = size_of::<Rights>();
+    msg
+}
+
+/// Gives the launcher a descriptor for the agent. Allocates nothing, and waits for nobody.
+pub(super) fn hand_over(lifeline: RawFd, agent: RawFd) {
+    let (mut byte, mut rights) = ([HANDOVER], Rights::new(agent));
+    let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let msg = message(&mut iov, &mut rights);
+    // SAFETY: `msg` and all that it points to live until the call returns.
+    unsafe { libc::sendmsg(lifeline, &raw const msg, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+}
+
+/// What the guardian says.
+#[derive(Debug)]
+pub enum Word {
+    /// The agent, which nobody but the guardian can name safely: its number may be somebody else's by now.
+    Agent(OwnedFd),
+    /// What it could not end: its last word.
+    Record(Record),
+    /// It has ended, without a record.
+    End,
+}
+
+/// The launcher's end.
+#[derive(Debug)]
+pub struct Lifeline {
+    fd: OwnedFd,
+    /// What has come of the record.
+    record: Vec<u8>,
+}
+
+impl AsFd for Lifeline {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Lifeline {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Lifeline {
+    pub(super) const fn new(fd: OwnedFd) -> Self {
+        Self { fd, record: Vec::new() }
+    }
+
+    /// Asks the guardian to end everything and to leave its record, which can still be read.
+    pub fn shut(&self) {
+        // SAFETY: shutdown takes two integers. Where the guardian is gone there is nothing to shut.
+        unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_WR) };
+    }
+
+    /// The next word, without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing more for now.
+    pub fn hear(&mut self) -> io::Result<Word> {
+        loop {
+            let (n, agent) = match self.receive() {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                Err(_) => return Ok(Word::End),
+            };
+            if n == 0 {
+                return Ok(Word::End);
+            }
+            // The kernel never glues bytes with a descriptor to those that follow (unix(7)).
+            if self.record == [HANDOVER] {
+                self.record.clear();
+                match agent {
+                    Some(agent) => return Ok(Word::Agent(agent)),
+                    // We had no descriptor left to take it.
+                    None => continue,
+                }
+            }
+            if let Some(bytes) = self.record.first_chunk() {
+                return Ok(Record::parse(bytes).map_or(Word::End, Word::Record));
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<(usize, Option<OwnedFd>)> {
+        let mut bytes = [0u8; RECORD];
+        let mut rights = Rights::new(-1);
+        let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: RECORD - self.record.len() };
+        let mut msg = message(&mut iov, &mut rights);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: `msg` and all that it points to are writable and live until the call returns.
+        let n = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut msg, flags) };
+        let got = msg.msg_controllen;
+        let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        self.record.extend_from_slice(bytes.get(..n).unwrap_or_default());
+        if got < Rights::LEN || rights.header.cmsg_type != libc::SCM_RIGHTS || rights.header.cmsg_len != Rights::LEN {
+            return Ok((n, None));
+        }
+        // SAFETY: the control message holds one descriptor, which the kernel has just made for us.
+        Ok((n, Some(unsafe { OwnedFd::from_raw_fd(rights.fd) })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fd::{readable_now, socket_pair};
+
+    fn pair() -> (Lifeline, OwnedFd) {
+        let (ours, guardians) = socket_pair().unwrap();
+        (Lifeline::new(ours), guardians)
+    }
+
+    fn send(to: &OwnedFd, bytes: &[u8]) {
+        assert_eq!(crate::fd::write(to.as_raw_fd(), bytes).unwrap(), bytes.len());
+    }
+
+    #[test]
+    fn first_the_agent_then_the_record_then_the_end() {
+        let (mut lifeline, guardian) = pair();
+        assert_eq!(lifeline.hear().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let (read, write) = crate::fd::pipe().unwrap();
+        hand_over(guardian.as_raw_fd(), write.as_raw_fd());
+        drop(write);
+        let mut bytes = [0; RECORD];
+        crate::guardian::record::write(3, &[], &mut bytes);
+        // In parts, and behind the descriptor at once.
+        send(&guardian, &bytes[..5]);
+        let Word::Agent(agent) = lifeline.hear().unwrap() else { panic!("no descriptor") };
+        assert!(!readable_now(&read), "the descriptor that came is the one that was sent");
+        drop(agent);
+        assert!(readable_now(&read), "and nobody else holds it");
+        assert_eq!(lifeline.hear().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        send(&guardian, &bytes[5..]);
+        let Word::Record(record) = lifeline.hear().unwrap() else { panic!("no record") };
+        assert_eq!(record.left, 3);
+        drop(guardian);
+        assert!(matches!(lifeline.hear().unwrap(), Word::End));
+    }
+
+    #[test]
+    fn a_shut_lifeline_can_still_be_read() {
+        let (mut lifeline, guardian) = pair();
+        lifeline.shut();
+        assert!(readable_now(&guardian), "the guardian sees it");
+        let mut bytes = [0; RECORD];
+        crate::guardian::record::write(0, &[], &mut bytes);
+        send(&guardian, &bytes);
+        assert!(matches!(lifeline.hear().unwrap(), Word::Record(Record { left: 0, .. })));
+    }
+}
