@@ -170,7 +170,7 @@ impl Run {
     /// `NAME=value`.
     pub(crate) fn into_plan<'a>(self, job: JobId, caller: impl IntoIterator<Item = &'a [u8]>) -> Plan {
         let Base { env, pinned, absent } = base(caller, &self.exports);
-        let base = AppBase { argv: self.argv, env, pinned, wdir: self.wdir };
+        let base = AppBase { argv: self.argv.iter().collect(), env, pinned, wdir: self.wdir };
         let job = JobSpec {
             job,
             apps: vec![AppSpec { procs: self.n.unwrap_or(1), base }],

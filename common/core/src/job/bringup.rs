@@ -136,9 +136,9 @@ fn deltas(spec: &JobSpec) -> Vec<Delta> {
 /// ranks see it unchanged, and we choose one for whoever asks us.
 fn pinned_port(spec: &JobSpec) -> Option<u16> {
     let base = &spec.apps.iter().find(|app| app.procs > 0)?.base;
-    if !base.pinned.iter().any(|name| &**name == b"MASTER_PORT") {
+    if !base.pinned.contains(b"MASTER_PORT") {
         return None;
     }
-    let value = base.env.iter().rev().find_map(|var| var.strip_prefix(b"MASTER_PORT="))?;
+    let value = base.env.iter().filter_map(|var| var.strip_prefix(b"MASTER_PORT=")).last()?;
     core::str::from_utf8(value).ok()?.parse().ok().filter(|port| *port != 0)
 }

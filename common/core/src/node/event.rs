@@ -1,8 +1,8 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
-use crate::env::Block;
 use crate::id::{ProcId, Std};
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Tier};
 use crate::status::Status;
@@ -191,9 +191,9 @@ pub struct ExecSpec {
     /// Its program, shared by all its ranks.
     pub base: Arc<AppBase>,
     /// Variables of the contracts that all its ranks on this host share; they follow `base.env`.
-    pub shared: Arc<Block>,
+    pub shared: Arc<OsStrings>,
     /// Those of this rank alone; they follow.
-    pub vars: Block,
+    pub vars: OsStrings,
     /// Its numbers, and whether it reads rlaunch's standard input.
     pub delta: Delta,
     /// The format of what stands before each line of its output; `None`: raw.

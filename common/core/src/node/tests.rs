@@ -3,6 +3,7 @@
 use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::spec::{Contain, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
@@ -56,7 +57,12 @@ fn ground() -> Ground {
 }
 
 fn base() -> AppBase {
-    AppBase { argv: vec!["true".into()], env: vec![], pinned: vec!["RANK".into()], wdir: None }
+    AppBase {
+        argv: ["true"].iter().collect(),
+        env: OsStrings::default(),
+        pinned: ["RANK"].iter().collect(),
+        wdir: None,
+    }
 }
 
 fn app_of(number: u32, base: &AppBase) -> ToNode {
@@ -211,7 +217,7 @@ fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
     rig.hear(NodeEvent::Grounded(ground()));
-    let big = AppBase { argv: vec![OsBytes::new(vec![b'x'; 300_000])], ..base() };
+    let big = AppBase { argv: [[b'x'; 300_000]].iter().collect(), ..base() };
     let bytes = codec::encode(&big);
     let (one, two) = bytes.split_at(APP_PART);
     let app = AppIndex::new(0);
