@@ -15,7 +15,7 @@ use bytes::Bytes;
 use ranks::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
-use rlaunch_core::node::{NodeAction, NodeEvent, Scope};
+use rlaunch_core::node::{NodeAction, NodeEvent};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
@@ -227,11 +227,11 @@ impl Edges {
         match action {
             NodeAction::Ground(plan) => ground::begin(self, plan),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
-            NodeAction::Signal { proc, sig, scope } => self.ranks.signal(proc, sig, scope),
+            NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
             NodeAction::Examine { proc, status, depth } => self.examine.ask(proc, status, depth),
             NodeAction::Reap { proc } => self.reap(proc),
             NodeAction::CloseStreams { proc } => pump::close_streams(self, proc),
-            NodeAction::Sweep { kill } => sweep::begin(self, kill),
+            NodeAction::Sweep => sweep::begin(self),
             NodeAction::ToRoot(message) => self.send(&message),
             NodeAction::Finish(code) => self.finish = Some(code),
         }
@@ -256,15 +256,11 @@ impl Edges {
 }
 
 impl Ranks {
-    fn signal(&self, proc: ProcId, sig: rlaunch_core::signal::Signal, scope: Scope) {
+    fn signal(&self, proc: ProcId, sig: rlaunch_core::signal::Signal) {
         let Some(rank) = self.get(proc) else { return };
         let number = i32::from(sig.get());
-        // A process that has gone meanwhile is no error.
-        let _gone = match scope {
-            Scope::Proc => rlaunch_sys::pidfd::signal(&rank.pidfd, number),
-            // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
-            Scope::Group => rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
-                .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number)),
-        };
+        // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
+        let _gone = rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
+            .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number));
     }
 }

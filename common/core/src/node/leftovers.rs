@@ -162,7 +162,7 @@ impl Leftovers {
                     if next <= cx.now || (self.census.gone && !sweep.whole) {
                         sweep.waits = Waits::Answer;
                         sweep.whole = self.census.gone;
-                        cx.act(NodeAction::Sweep { kill: true });
+                        cx.act(NodeAction::Sweep);
                     }
                 }
             },
@@ -177,7 +177,7 @@ impl Leftovers {
         self.state =
             State::Sweeping(Sweep { waits: Waits::Answer, whole, pause: FIRST_PAUSE, count: Count::default() });
         cx.tell(Notice::Sweeping);
-        cx.act(NodeAction::Sweep { kill: true });
+        cx.act(NodeAction::Sweep);
     }
 
     fn close(&mut self, cx: &mut Cx<'_>) {

@@ -162,7 +162,7 @@ fn by(sig: Signal) -> Status {
 }
 
 fn group(n: u32, sig: Signal) -> NodeAction {
-    NodeAction::Signal { proc: p(n), sig, scope: Scope::Group }
+    NodeAction::Signal { proc: p(n), sig }
 }
 
 fn done(left: u32) -> NodeAction {
@@ -180,7 +180,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
     says(ToRoot::Exited(Exited { proc: p(n), status, at, alive_at: at, usage: Usage::default() }))
 }
 
-const SWEEP: NodeAction = Sweep { kill: true };
+const SWEEP: NodeAction = Sweep;
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
