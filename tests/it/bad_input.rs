@@ -101,6 +101,32 @@ fn a_limit_on_descriptors_is_named() {
 }
 
 #[test]
+fn a_limit_on_descriptors_is_named_wherever_it_is_met() {
+    for tier in place::tiers() {
+        let script = "for n in $(seq 4 30); do (ulimit -n $n; exec \"$RL\" -n 2 true) 2>&1; echo \"end $n $?\"; done";
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        let mut told = String::new();
+        let mut refused = 0;
+        for line in done.out().lines() {
+            match line.strip_prefix("end ").and_then(|end| end.split_once(' ')) {
+                None => told.push_str(line),
+                Some((_, "0")) => assert_eq!(told, "", "{tier}: {line}"),
+                Some((n, code)) => {
+                    let named =
+                        told.contains("oo many open files") && told.contains("try     ") && told.contains("ulimit -n");
+                    assert!(code == "125" && named, "{tier}, ulimit -n {n}: {code}, {told}");
+                    refused += 1;
+                }
+            }
+            if line.starts_with("end ") {
+                told.clear();
+            }
+        }
+        assert!((10..27).contains(&refused), "{tier}: {refused} of 27 were refused");
+    }
+}
+
+#[test]
 fn a_limit_on_processes_in_mid_launch_is_rolled_back() {
     if place::is_root() {
         return place::absent("a limit on processes", "needs an ordinary user");

@@ -16,9 +16,11 @@ use ranks::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{NodeAction, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_root::{Refusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
@@ -118,11 +120,20 @@ impl Edges {
 
     /// Hands everything to the runtime that was entered.
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
+        self.watch.go_live()?;
+        self.pump.go_live()?;
+        // The last: until here the launcher can be told what failed.
         if let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) {
             self.link = Link::Live(link.into_connection()?);
         }
-        self.watch.go_live()?;
-        self.pump.go_live()
+        Ok(())
+    }
+
+    /// The last word of an agent that has no runtime: it would look like a crash otherwise.
+    pub(crate) fn give_up(&mut self, error: &io::Error) {
+        let step = OsBytes::from("build its event loop");
+        self.send(&ToRoot::Refused(Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step }));
+        self.flush_early();
     }
 
     /// What has happened next; `None`: nothing more for now.
@@ -237,7 +248,7 @@ impl Edges {
         }
     }
 
-    fn send(&mut self, message: &rlaunch_core::wire::to_root::ToRoot) {
+    fn send(&mut self, message: &ToRoot) {
         let sent = match &mut self.link {
             Link::Early(link) => link.send(NODE, message),
             Link::Live(link) => link.send(NODE, message),

@@ -15,7 +15,6 @@ const E2BIG: i32 = 7;
 const ENOEXEC: i32 = 8;
 const EAGAIN: i32 = 11;
 const EACCES: i32 = 13;
-const EMFILE: i32 = 24;
 
 /// Longest single string that execve(2) takes: MAX_ARG_STRLEN.
 const STRING: u64 = 128 << 10;
@@ -51,7 +50,7 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         | SpawnStep::Streams
         | SpawnStep::Limits => Said {
             what: format!("rank {rank} cannot be started: {}: {}", step(error.step), words::errno(error.errno)),
-            hint: (error.errno == EMFILE).then_some("fewer ranks, or a higher limit: ulimit -n".into()),
+            hint: words::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },
     };
     text(&said, report)
@@ -67,7 +66,7 @@ pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
         },
         Refusal::Resource { errno, step } => Said {
             what: format!("the agent on {host} cannot go on ({step}: {})", words::errno(*errno)),
-            hint: (*errno == EMFILE).then_some("a higher limit: ulimit -n".into()),
+            hint: words::way_out(*errno).map(Cow::Borrowed),
         },
         Refusal::NoPort => Said {
             what: format!("no port is free for MASTER_PORT on {host}"),

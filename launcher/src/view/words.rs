@@ -77,6 +77,12 @@ pub(crate) fn errno(errno: i32) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
+/// What helps against a limit that was met.
+pub(crate) fn way_out(errno: i32) -> Option<&'static str> {
+    const EMFILE: i32 = 24;
+    (errno == EMFILE).then_some("a higher limit: ulimit -n")
+}
+
 /// `512 MiB`, `1.5 GiB`.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
