@@ -13,9 +13,11 @@ const BURST: usize = 256;
 pub(crate) fn run(node: Node, edges: Edges) -> io::Result<u8> {
     // Never dropped: the process ends with this, and the kernel gives everything back at once.
     let (mut node, mut edges) = (ManuallyDrop::new(node), ManuallyDrop::new(edges));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.inspect_err(|error| edges.give_up(error))?;
     ManuallyDrop::new(runtime).block_on(async {
-        edges.go_live()?;
+        let live = edges.go_live();
+        live.inspect_err(|error| edges.give_up(error))?;
         loop {
             edges.wait(node.poll_timeout()).await;
             node.handle_timeout(now());

@@ -4,6 +4,7 @@
 use crate::cli::{self, Command, Plan, Verbosity};
 use crate::driver;
 use crate::edges::{Edges, Setup};
+use crate::view::words;
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::JobId;
 use rlaunch_core::job::{Job, Setting};
@@ -39,7 +40,7 @@ pub(crate) fn run() -> u8 {
     match guardian::split(&origin) {
         Ok(Role::Agent { edge, guardian }) => rlaunch_agent::run(rlaunch_agent::Seat { edge, guardian, origin }),
         Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
-        Err(error) => fail(&format!("cannot start the guardian of the job: {error}")),
+        Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
 }
 
@@ -74,7 +75,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
             rlaunch_sys::signals::die_of(sig.get());
             sig.exit_code()
         }
-        Err(error) => fail(&format!("{error:#}")),
+        Err(error) => broken(&error),
     }
 }
 
@@ -123,6 +124,16 @@ fn notes(plan: &Plan) {
 fn refuse(error: &cli::CliError) -> u8 {
     say(&error.render());
     error.exit_code()
+}
+
+/// Something of rlaunch's own cannot be had.
+fn broken(error: &anyhow::Error) -> u8 {
+    let text = format!("{error:#}");
+    let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+    // The number says nothing to a user that the words do not.
+    let number = errno.map(|errno| format!(" (os error {errno})")).unwrap_or_default();
+    let hint = errno.and_then(words::way_out).map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
+    fail(&format!("{}{hint}", text.strip_suffix(&number).unwrap_or(&text)))
 }
 
 fn fail(what: &str) -> u8 {

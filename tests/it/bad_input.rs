@@ -28,6 +28,32 @@ fn bad_options_are_refused_before_anything_starts() {
 }
 
 #[test]
+fn a_program_that_was_meant_as_something_else() {
+    for (words, hint) in [
+        (&["4", "true"][..], "-n 4 PROGRAM"),
+        (&["sleep 5"], "sleep 5 (without quotes), or sh -c 'sleep 5'"),
+        (&["A=1", "true"], "-x A=1 PROGRAM"),
+        (&["", "true"], "empty"),
+    ] {
+        Case::start(words).code(127).says("no such file").says("  try     ").says(hint);
+    }
+}
+
+#[test]
+fn a_default_of_the_users_is_not_the_ranks_own() {
+    let nested =
+        "echo N=$RLAUNCH_N PREFIX=$RLAUNCH_PREFIX GRACE=$RLAUNCH_GRACE TIER=$RLAUNCH_TIER; exec \"$RL\" echo inner";
+    let plan = Plan::shell(&format!(
+        "RLAUNCH_N=2 RLAUNCH_PREFIX='%r> ' RLAUNCH_GRACE=9s \"$RL\" --contain t3 sh -c '{nested}'"
+    ));
+    let done = plan.start().code(0);
+    let line = |rank, text| format!("{rank}> {text}");
+    let told = "N= PREFIX= GRACE=9s TIER=t3";
+    // What ranks are told is no option: a tier in RLAUNCH_TIER asks for nothing, and each inner job has one rank.
+    assert_eq!(done.sorted(), [line(0, told), line(0, "inner"), line(1, told), line(1, "inner")]);
+}
+
+#[test]
 fn help_and_version_go_to_stdout() {
     for words in [["--help"], ["-h"], ["--version"], ["-V"]] {
         let done = Case::start(words).code(0);
@@ -97,6 +123,32 @@ fn a_limit_on_descriptors_is_named() {
         let done = Plan::shell(script).contain(tier).start().code(0);
         assert_eq!(done.out(), "125\n", "{tier}: {}", done.err());
         done.says("oo many open files");
+    }
+}
+
+#[test]
+fn a_limit_on_descriptors_is_named_wherever_it_is_met() {
+    for tier in place::tiers() {
+        let script = "for n in $(seq 4 30); do (ulimit -n $n; exec \"$RL\" -n 2 true) 2>&1; echo \"end $n $?\"; done";
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        let mut told = String::new();
+        let mut refused = 0;
+        for line in done.out().lines() {
+            match line.strip_prefix("end ").and_then(|end| end.split_once(' ')) {
+                None => told.push_str(line),
+                Some((_, "0")) => assert_eq!(told, "", "{tier}: {line}"),
+                Some((n, code)) => {
+                    let named =
+                        told.contains("oo many open files") && told.contains("try     ") && told.contains("ulimit -n");
+                    assert!(code == "125" && named, "{tier}, ulimit -n {n}: {code}, {told}");
+                    refused += 1;
+                }
+            }
+            if line.starts_with("end ") {
+                told.clear();
+            }
+        }
+        assert!((10..27).contains(&refused), "{tier}: {refused} of 27 were refused");
     }
 }
 

@@ -23,10 +23,10 @@ pub(super) fn failure(failure: Failure, exec: Option<&ExecSpec>) -> SpawnError {
         Step::Limits => SpawnStep::Limits,
         Step::Exec => SpawnStep::Exec,
     };
-    let program = exec.and_then(|exec| exec.base.argv.first());
+    let program = exec.and_then(|exec| exec.base.argv.iter().next());
     // Of a program that was searched for in vain, its name says more than the last place where it was not.
     let path = match (step, program) {
-        (SpawnStep::Exec, Some(program)) if failure.errno == rlaunch_sys::ENOENT => program.clone(),
+        (SpawnStep::Exec, Some(program)) if failure.errno == rlaunch_sys::ENOENT => program.into(),
         _ => OsBytes::new(failure.path),
     };
     SpawnError { step, errno: failure.errno, path }

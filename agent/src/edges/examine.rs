@@ -112,7 +112,7 @@ fn core_of(rank: &Rank, sig: Signal) -> Option<Vec<u8>> {
         inside: core_file::ns_pid(pid),
         signal: sig.get(),
         wdir: &wdir,
-        exe: rank.base.argv.first().map_or(&[][..], |program| program),
+        exe: rank.base.argv.iter().next().unwrap_or_default(),
         uid,
         gid,
         started: ended.saturating_sub(ran),

@@ -130,10 +130,17 @@ fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
 
 fn choose_port() -> Result<Port, Refusal> {
     let random = rlaunch_sys::random::bytes::<8>().map_err(|e| resource(&e, "get random bytes"))?;
-    port::choose(u64::from_ne_bytes(random)).map_err(|_| Refusal::NoPort)
+    port::choose(u64::from_ne_bytes(random)).map_err(|e| match e.kind() {
+        io::ErrorKind::AddrInUse => Refusal::NoPort,
+        _ => resource(&e, "look for a free port"),
+    })
 }
 
 fn refused(error: NsError) -> Refusal {
+    if rlaunch_sys::is_shortage(&error.source) {
+        // Another tier would not help.
+        return resource(&error.source, error.step);
+    }
     Refusal::Contain { errno: error.source.raw_os_error().unwrap_or(0), step: OsBytes::from(error.step) }
 }
 

@@ -15,10 +15,12 @@ use bytes::Bytes;
 use ranks::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
-use rlaunch_core::node::{NodeAction, NodeEvent, Scope};
+use rlaunch_core::node::{NodeAction, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_root::{Refusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
@@ -118,11 +120,20 @@ impl Edges {
 
     /// Hands everything to the runtime that was entered.
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
+        self.watch.go_live()?;
+        self.pump.go_live()?;
+        // The last: until here the launcher can be told what failed.
         if let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) {
             self.link = Link::Live(link.into_connection()?);
         }
-        self.watch.go_live()?;
-        self.pump.go_live()
+        Ok(())
+    }
+
+    /// The last word of an agent that has no runtime: it would look like a crash otherwise.
+    pub(crate) fn give_up(&mut self, error: &io::Error) {
+        let step = OsBytes::from("build its event loop");
+        self.send(&ToRoot::Refused(Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step }));
+        self.flush_early();
     }
 
     /// What has happened next; `None`: nothing more for now.
@@ -227,17 +238,17 @@ impl Edges {
         match action {
             NodeAction::Ground(plan) => ground::begin(self, plan),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
-            NodeAction::Signal { proc, sig, scope } => self.ranks.signal(proc, sig, scope),
+            NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
             NodeAction::Examine { proc, status, depth } => self.examine.ask(proc, status, depth),
             NodeAction::Reap { proc } => self.reap(proc),
             NodeAction::CloseStreams { proc } => pump::close_streams(self, proc),
-            NodeAction::Sweep { kill } => sweep::begin(self, kill),
+            NodeAction::Sweep => sweep::begin(self),
             NodeAction::ToRoot(message) => self.send(&message),
             NodeAction::Finish(code) => self.finish = Some(code),
         }
     }
 
-    fn send(&mut self, message: &rlaunch_core::wire::to_root::ToRoot) {
+    fn send(&mut self, message: &ToRoot) {
         let sent = match &mut self.link {
             Link::Early(link) => link.send(NODE, message),
             Link::Live(link) => link.send(NODE, message),
@@ -256,15 +267,11 @@ impl Edges {
 }
 
 impl Ranks {
-    fn signal(&self, proc: ProcId, sig: rlaunch_core::signal::Signal, scope: Scope) {
+    fn signal(&self, proc: ProcId, sig: rlaunch_core::signal::Signal) {
         let Some(rank) = self.get(proc) else { return };
         let number = i32::from(sig.get());
-        // A process that has gone meanwhile is no error.
-        let _gone = match scope {
-            Scope::Proc => rlaunch_sys::pidfd::signal(&rank.pidfd, number),
-            // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
-            Scope::Group => rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
-                .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number)),
-        };
+        // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
+        let _gone = rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
+            .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number));
     }
 }

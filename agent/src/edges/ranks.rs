@@ -108,8 +108,8 @@ impl Ranks {
             return Arc::clone(app);
         }
         let base = &exec.base;
-        let env = base.env.iter().map(|v| &**v).chain(exec.shared.iter());
-        let app = PreparedApp::new(base.argv.iter().map(|a| &**a), env, base.wdir.as_deref());
+        let env = base.env.iter().chain(&*exec.shared);
+        let app = PreparedApp::new(&base.argv, env, base.wdir.as_deref());
         let app = Arc::new(app);
         self.apps.push((Arc::clone(base), Arc::clone(&app)));
         app

@@ -12,33 +12,24 @@ const PATIENCE: Span = Span::from_millis(20);
 
 #[derive(Default)]
 pub(super) struct Sweep {
-    under_way: Option<UnderWay>,
-}
-
-#[derive(Clone, Copy)]
-struct UnderWay {
-    kill: bool,
-    until: Mono,
+    /// One is under way, and answers by then.
+    until: Option<Mono>,
 }
 
 impl Sweep {
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.under_way.map(|sweep| sweep.until)
+        self.until
     }
 }
 
 /// Starts a sweep.
-pub(super) fn begin(edges: &mut Edges, kill: bool) {
+pub(super) fn begin(edges: &mut Edges) {
     if reap_strangers() {
         return answer(edges, 0);
     }
-    if kill {
-        kill_everything(edges);
-    }
-    edges.sweep.under_way = Some(UnderWay { kill, until: now() + PATIENCE });
-    if !kill {
-        answer_with_survey(edges);
-    } else if reap_strangers() {
+    kill_everything(edges);
+    edges.sweep.until = Some(now() + PATIENCE);
+    if reap_strangers() {
         answer(edges, 0);
     }
 }
@@ -56,14 +47,14 @@ fn kill_everything(edges: &mut Edges) {
 
 /// A child of ours has ended: a stranger that became ours, a rank, or init.
 pub(super) fn stirred(edges: &mut Edges) {
-    let Some(sweep) = edges.sweep.under_way else {
+    if edges.sweep.until.is_none() {
         // Ranks belong to the spawn thread; what this thread may reap are strangers.
         while let Ok(true) = pidfd::reap_stranger(true) {}
         return;
-    };
+    }
     if reap_strangers() {
         answer(edges, 0);
-    } else if sweep.kill {
+    } else {
         // Children of what was killed are ours now.
         children::kill_all();
     }
@@ -71,7 +62,7 @@ pub(super) fn stirred(edges: &mut Edges) {
 
 /// The deadline of a sweep.
 pub(super) fn poll(edges: &mut Edges, now: Mono) {
-    if edges.sweep.under_way.is_some_and(|sweep| sweep.until <= now) {
+    if edges.sweep.until.is_some_and(|until| until <= now) {
         if reap_strangers() {
             answer(edges, 0);
         } else {
@@ -92,14 +83,14 @@ fn reap_strangers() -> bool {
 }
 
 fn answer(edges: &mut Edges, count: u32) {
-    edges.sweep.under_way = None;
+    edges.sweep.until = None;
     edges.events.push_back(NodeEvent::Left { count, named: Vec::new() });
 }
 
 fn answer_with_survey(edges: &mut Edges) {
     let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
     let (n, count) = children::survey(&mut named);
-    edges.sweep.under_way = None;
+    edges.sweep.until = None;
     let named = named.iter().take(n).map(convert::leftover).collect();
     // A zombie between two looks is no process left, but not gone either.
     edges.events.push_back(NodeEvent::Left { count: count.max(1), named });

@@ -34,14 +34,10 @@ id! {
     AppIndex,
     /// One OS process of one incarnation of a rank; never reused within a job.
     ProcId,
-    /// A role in a round, 0 to world size - 1.
+    /// A role in the job, 0 to world size - 1.
     Rank,
     /// A rank's index among the ranks of its node.
     LocalRank,
-    /// One execution of the training function by all active ranks.
-    Round,
-    /// One stream between two of our processes.
-    EdgeId,
 }
 
 impl NodeId {

@@ -18,6 +18,7 @@ pub mod job;
 pub mod machine;
 pub mod node;
 pub mod os_bytes;
+pub mod os_strings;
 pub mod report;
 pub mod signal;
 pub mod spec;

@@ -35,6 +35,12 @@ impl core::ops::Deref for OsBytes {
     }
 }
 
+impl AsRef<[u8]> for OsBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl From<&[u8]> for OsBytes {
     fn from(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())

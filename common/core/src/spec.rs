@@ -2,6 +2,7 @@
 
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::time::Span;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -48,11 +49,11 @@ pub struct AppSpec {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AppBase {
     /// Program and arguments, byte-exact.
-    pub argv: Vec<OsBytes>,
+    pub argv: OsStrings,
     /// `NAME=value` strings: the caller's, minus inherited identities, plus `-x`. The contracts are added per rank.
-    pub env: Vec<OsBytes>,
+    pub env: OsStrings,
     /// Names that the user set by `-x NAME=value`: no contract overrides them.
-    pub pinned: Vec<OsBytes>,
+    pub pinned: OsStrings,
     /// Working directory of the ranks; `None`: the agent's own.
     pub wdir: Option<OsBytes>,
 }

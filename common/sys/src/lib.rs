@@ -21,5 +21,11 @@ pub mod tty;
 mod cstr;
 mod init;
 
+/// Whether descriptors or memory ran out: trying something else instead does not help then.
+#[must_use]
+pub fn is_shortage(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
 /// No such file or directory, errno(3).
 pub const ENOENT: i32 = libc::ENOENT;

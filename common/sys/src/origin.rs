@@ -14,8 +14,6 @@ const WATCHED: [i32; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGT
 pub struct Origin {
     /// The signal mask.
     pub mask: libc::sigset_t,
-    /// Which of descriptors 0-2 were open.
-    pub open: [bool; 3],
     /// SIGCHLD was ignored: children would be reaped unseen, so we do not ignore it, but ranks do.
     pub ignores_chld: bool,
     /// Limits on open descriptors.
@@ -58,7 +56,7 @@ pub fn capture() -> io::Result<Origin> {
     // SAFETY: mallopt is called before any thread exists.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     let mask = block_all();
-    let open = stdio_open()?;
+    stdio_open()?;
     let mut ignored = 0u64;
     for signal in WATCHED.iter().chain(&[libc::SIGCHLD, libc::SIGPIPE]) {
         if disposition(*signal) == libc::SIG_IGN {
@@ -70,12 +68,12 @@ pub fn capture() -> io::Result<Origin> {
         // SAFETY: the default disposition needs no handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
-    Ok(Origin { mask, open, ignores_chld, nofile: nofile(), cpus: sched_getaffinity(Pid::from_raw(0)).ok(), ignored })
+    Ok(Origin { mask, ignores_chld, nofile: nofile(), cpus: sched_getaffinity(Pid::from_raw(0)).ok(), ignored })
 }
 
 impl std::fmt::Debug for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Origin").field("open", &self.open).field("ignored", &self.ignored).finish_non_exhaustive()
+        f.debug_struct("Origin").field("ignored", &self.ignored).finish_non_exhaustive()
     }
 }
 
@@ -106,19 +104,17 @@ fn nofile() -> libc::rlimit {
 }
 
 /// A descriptor opened later would land on a closed 0-2 and be taken for the caller's; /dev/null goes there instead.
-fn stdio_open() -> io::Result<[bool; 3]> {
-    let mut open = [true; 3];
-    for (fd, open) in (0..).zip(&mut open) {
+fn stdio_open() -> io::Result<()> {
+    for fd in 0..3 {
         // SAFETY: F_GETFD reads no memory of ours.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-            *open = false;
             // SAFETY: the path is a C string; the lowest free descriptor is `fd`.
             if unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) } < 0 {
                 return Err(io::Error::last_os_error());
             }
         }
     }
-    Ok(open)
+    Ok(())
 }
 
 /// The caller's environment, byte-exact: `NAME=value` strings, and whatever else was put there.

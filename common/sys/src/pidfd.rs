@@ -72,7 +72,17 @@ pub fn signal_group(leader: i32, number: i32) -> io::Result<()> {
 /// # Errors
 /// `ECHILD` where it was reaped already.
 pub fn ended(pidfd: &OwnedFd, reap: bool) -> io::Result<Option<Ended>> {
-    let flags = libc::WEXITED | libc::WNOHANG | if reap { 0 } else { libc::WNOWAIT };
+    wait(pidfd, libc::WNOHANG | if reap { 0 } else { libc::WNOWAIT })
+}
+
+/// Reaps a child that is about to end by itself or by SIGKILL: waits for it.
+pub(crate) fn reap(pidfd: &OwnedFd) {
+    // ECHILD: somebody else was quicker.
+    while wait(pidfd, 0).is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {}
+}
+
+fn wait(pidfd: &OwnedFd, flags: i32) -> io::Result<Option<Ended>> {
+    let flags = flags | libc::WEXITED;
     // SAFETY: a zeroed siginfo_t is a valid value of this plain C structure.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: a zeroed rusage is a valid value of this plain C structure.

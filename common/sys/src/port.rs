@@ -27,7 +27,7 @@ pub struct Port {
 /// Chooses a block. `random` decides where the search begins.
 ///
 /// # Errors
-/// No block that was tried is free.
+/// `AddrInUse`: no block that was tried is free. Else what ran out.
 pub fn choose(random: u64) -> io::Result<Port> {
     let (low, high) = local_range();
     let blocks = Blocks::outside(low, high);
@@ -38,16 +38,18 @@ pub fn choose(random: u64) -> io::Result<Port> {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let port = blocks.nth((mixed ^ (mixed >> 27)) % blocks.count());
-        let name = reserve(port);
-        if name.is_err() && unreserved.is_some() {
-            continue;
-        }
-        if !all_free(port) {
+        let name = match reserve(port) {
+            Ok(held) => Some(held),
+            Err(error) if crate::is_shortage(&error) => return Err(error),
+            Err(_) if unreserved.is_some() => continue,
+            Err(_) => None,
+        };
+        if !all_free(port)? {
             continue;
         }
         match name {
-            Ok(held) => return Ok(Port { number: port, reservation: Some(held) }),
-            Err(_) => unreserved = Some(port),
+            Some(held) => return Ok(Port { number: port, reservation: Some(held) }),
+            None => unreserved = Some(port),
         }
     }
     match unreserved {
@@ -61,8 +63,16 @@ fn reserve(port: u16) -> io::Result<OwnedFd> {
     Ok(UnixDatagram::bind_addr(&name)?.into())
 }
 
-fn all_free(first: u16) -> bool {
-    (first..first + BLOCK).all(|port| is_free(port).is_ok())
+/// Whether a block is free; an error where that cannot be found out.
+fn all_free(first: u16) -> io::Result<bool> {
+    for port in first..first + BLOCK {
+        match is_free(port).map_err(io::Error::from) {
+            Ok(()) => {}
+            Err(error) if crate::is_shortage(&error) => return Err(error),
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// Binds the port for a moment, and never listens. With SO_REUSEADDR one in TIME_WAIT counts as free; one with a listener,

@@ -49,7 +49,7 @@ impl Args {
             // srun's --export=ALL is what happens anyway; its NONE is not.
             Opt::Export if given.spelled.as_slice() == b"--export" && given.value.as_slice() == b"ALL" => {}
             Opt::Export if given.spelled.as_slice() == b"--export" && given.value.as_slice() == b"NONE" => {
-                return Err(CliError::NotYet { what: "--export NONE".into(), hint: Some("env -i rlaunch ...") });
+                return Err(CliError::NotYet { what: "--export NONE".into(), hint: Some("env -i rlaunch ...".into()) });
             }
             Opt::Export | Opt::Pair => {
                 let export = Export::parse(&given.value)

@@ -19,6 +19,9 @@ pub(crate) enum CliError {
     /// Options, but no program.
     #[error("no program given")]
     NoProgram,
+    /// Options, and the last word, which may have been meant as the program, is the value of one.
+    #[error("no program given: '{}' is the value of {option}", Shown(word))]
+    Swallowed { option: OsBytes, what: &'static str, word: OsBytes },
     /// A value that the option does not take; also for a variable that stands for it.
     #[error("{option} takes {takes}, got '{}'", Shown(got))]
     Value { option: OsBytes, takes: Cow<'static, str>, got: OsBytes, hint: Option<Cow<'static, str>> },
@@ -33,7 +36,7 @@ pub(crate) enum CliError {
     Unknown { option: OsBytes, nearest: Option<String> },
     /// Known elsewhere or planned.
     #[error("{what} is not supported by this version")]
-    NotYet { what: String, hint: Option<&'static str> },
+    NotYet { what: String, hint: Option<Cow<'static, str>> },
     /// A command of a later version.
     #[error("the command '{name}' is not supported by this version")]
     Command { name: OsBytes },
@@ -47,17 +50,27 @@ pub(crate) enum CliError {
     #[error("{option} {source}")]
     Export { option: OsBytes, source: ExportError },
     /// `--prefix`.
-    #[error("{source}")]
-    Prefix { source: PrefixError },
+    #[error("{option} {source}")]
+    Prefix { option: OsBytes, source: PrefixError },
 }
 
 impl CliError {
     pub(super) fn unknown(option: &OsBytes) -> Self {
         let typed: Vec<u8> = option.iter().skip_while(|b| **b == b'-').copied().collect();
         let typed: Vec<u8> = typed.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
-        let dashes: Vec<u8> = typed.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
-        let names = table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
-        Self::Unknown { option: option.clone(), nearest: nearest(&dashes, names).map(|name| format!("--{name}")) }
+        let dashes: Vec<u8> = typed.iter().map(|b| if *b == b'_' { b'-' } else { b.to_ascii_lowercase() }).collect();
+        let names = || table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
+        let same = names().find(|name| name.as_bytes() == dashes);
+        let meant = same.or_else(|| later::meant(&dashes)).or_else(|| nearest(&dashes, names()));
+        Self::Unknown { option: option.clone(), nearest: meant.map(|name| format!("--{name}")) }
+    }
+
+    /// A dash as word processors make it of `-`.
+    pub(super) fn no_dash(word: &OsBytes, rest: &str) -> Self {
+        Self::Unknown {
+            option: word.clone(),
+            nearest: Some(format!("-{rest}   (the dash that was typed is another character)")),
+        }
     }
 
     pub(super) fn missing(option: &OsBytes, what: &'static str) -> Self {
@@ -82,16 +95,20 @@ impl Hint for CliError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Nothing | Self::NoProgram => Some("rlaunch -n 4 PROGRAM [ARGS...]".into()),
+            Self::Swallowed { option, what, word } => {
+                Some(format!("rlaunch {option} {what} {}   if that is the program", Shown(word)).into())
+            }
             Self::Value { hint, .. } => hint.clone(),
             Self::Missing { .. } => Some("rlaunch --help".into()),
             Self::Unwanted { option, .. } => Some(format!("{option}").into()),
             Self::Unknown { nearest: Some(nearest), .. } => Some(nearest.clone().into()),
             Self::Unknown { nearest: None, .. } => Some("rlaunch --help lists all options".into()),
-            Self::NotYet { hint, .. } => hint.map(Cow::Borrowed),
+            Self::NotYet { hint, .. } => hint.clone(),
             Self::Command { name } => Some(format!("./{name}   or   rlaunch run {name}, if it is your program").into()),
             Self::AmbiguousN { value } => {
                 let shown = format!("{}", Shown(value));
-                let n = if value.is_empty() { "N" } else { &shown };
+                let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+                let n = if digits { &shown } else { "N" };
                 Some(
                     format!(
                         "--ppn {n}   or   --nnodes {n}

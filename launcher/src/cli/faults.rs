@@ -73,10 +73,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
-        self.set(opt, &given.spelled, &given.value)
-    }
-
-    fn set(&mut self, opt: Opt, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        let (option, value) = (&given.spelled, &given.value);
         match opt {
             Opt::Contain => self.contain = Some(values::choice(option, value, &CONTAIN)?),
             Opt::OnFailure => self.on_failure = Some(values::choice(option, value, &ON_FAILURE)?),
@@ -86,24 +83,13 @@ impl Args {
         Ok(())
     }
 
-    /// What no flag said.
+    /// What neither a flag nor a variable of ours said.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
-        for (name, opt) in [
-            ("RLAUNCH_CONTAIN", Opt::Contain),
-            ("RLAUNCH_ON_FAILURE", Opt::OnFailure),
-            ("RLAUNCH_GRACE", Opt::Grace),
-            ("RLAUNCH_TIMEOUT", Opt::Timeout),
-            ("MPIEXEC_TIMEOUT", Opt::Timeout),
-        ] {
-            let said = match opt {
-                Opt::Contain => self.contain.is_some(),
-                Opt::OnFailure => self.on_failure.is_some(),
-                Opt::Grace => self.grace.is_some(),
-                Opt::Timeout => self.timeout.is_some(),
-            };
-            if !said && let Some(value) = values::variable(env, name) {
-                self.set(opt, &OsBytes::from(name), &value)?;
-            }
+        const THEIRS: &str = "MPIEXEC_TIMEOUT";
+        if self.timeout.is_none()
+            && let Some(value) = values::variable(env, THEIRS)
+        {
+            self.timeout = Some(values::span(&OsBytes::from(THEIRS), &value)?);
         }
         Ok(())
     }

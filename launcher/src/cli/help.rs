@@ -1,6 +1,6 @@
 //! The help, made from the table when it is asked for.
 
-use super::table::{GROUPS, Group, Id, Row, Takes};
+use super::table::{self, GROUPS, Group, Id, Row, Takes};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,9 +76,11 @@ Exit code: that of the rank that failed first, 128 + the signal that killed it;
 2 bad option, 124 --timeout, 125 launch failed, 126 program not executable,
 127 program not found.
 
-Variables RLAUNCH_CONTAIN, RLAUNCH_ON_FAILURE, RLAUNCH_GRACE, RLAUNCH_TIMEOUT,
-RLAUNCH_EVENTS and RLAUNCH_LABEL=0|1 stand for options; an option goes first.
-docs/environment.md lists what each rank is told.
+",
+    );
+    text.push_str(&variables());
+    text.push_str(
+        "docs/environment.md lists what each rank is told.
 
 Examples:
   rlaunch -n 4 ./train --lr 0.1
@@ -86,6 +88,29 @@ Examples:
   rlaunch -n 8 --timeout 1h -x NCCL_DEBUG=INFO python3 train.py
 ",
     );
+    text
+}
+
+/// The variables that stand for options.
+fn variables() -> String {
+    const WIDTH: usize = 80;
+    let own = table::rows().filter_map(Row::variable);
+    let last = "RLAUNCH_LABEL=0|1 too; an option goes first.";
+    let words = "Variables that stand for options:".split(' ').map(str::to_owned);
+    let words = words.chain(own.map(|name| name + ",")).chain(last.split(' ').map(str::to_owned));
+    let (mut text, mut column) = (String::new(), 0);
+    for word in words {
+        if column + 1 + word.len() > WIDTH {
+            text.push('\n');
+            column = 0;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        column += word.len();
+        text.push_str(&word);
+    }
+    text.push('\n');
     text
 }
 
@@ -104,7 +129,7 @@ fn line(text: &mut String, row: &Row) {
         Takes::Nothing => String::new(),
         Takes::One(what) | Takes::Pair(what) => format!(" {what}"),
     };
-    let left = format!("  {short}{dash}{}{value}", row.names.first().copied().unwrap_or_default());
+    let left = format!("  {short}{dash}{}{value}", row.shown());
     let gap = if left.len() + 1 < COLUMN { COLUMN } else { left.len() + 2 };
     // Writing to a String cannot fail.
     writeln!(text, "{left:gap$}{}", row.brief).unwrap_or_default();

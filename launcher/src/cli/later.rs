@@ -40,6 +40,18 @@ static OPTIONS: &[Later] = &[
     later(None, &["multi-prog", "app", "configfile", "suspend-limit", "enable-recovery", "launcher", "tier"], None),
 ];
 
+/// Words that somebody may try, and our own for them.
+static MEANT: &[(&[&str], &str)] = &[
+    (&["nprocs", "nproc", "num-procs", "procs", "num-proc", "ranks", "nranks", "num-ranks", "processes"], "np"),
+    (&["cwd", "workdir", "work-dir", "workingdir", "working-dir", "dir"], "wdir"),
+    (&["time", "time-limit", "walltime"], "timeout"),
+];
+
+/// Our word for one that is nobody's option here, but easily meant.
+pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
+    MEANT.iter().find(|(words, _)| words.iter().any(|word| word.as_bytes() == name)).map(|(_, own)| *own)
+}
+
 static COMMANDS: &[&str] = &[
     "assign",
     "attach",

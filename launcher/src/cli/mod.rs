@@ -115,7 +115,9 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         None => {}
     }
     if argv.is_empty() {
-        return Err(CliError::NoProgram);
+        let missing = no_program(given.last());
+        // A value that is wrong says more than that nothing follows it.
+        return collect(given, argv, env).and(Err(missing));
     }
     if !(long_form && after_dashes) && argv.iter().any(|word| word.as_slice() == b":") {
         return Err(CliError::SeveralPrograms);
@@ -123,12 +125,46 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     collect(given, argv, env).map(|run| Command::Run(Box::new(run)))
 }
 
+/// Where the program is missing, it may have become the value of an option that takes any word.
+fn no_program(last: Option<&scan::Given>) -> CliError {
+    match last {
+        Some(scan::Given { row, spelled, value, apart: true })
+            if matches!(
+                row.id,
+                Id::Env(env::Opt::Export)
+                    | Id::Run(run::Opt::Wdir)
+                    | Id::Output(output::Opt::Prefix | output::Opt::Events)
+            ) && !value.contains(&b'=') =>
+        {
+            let what = match row.takes {
+                table::Takes::One(what) | table::Takes::Pair(what) => what,
+                table::Takes::Nothing => "",
+            };
+            CliError::Swallowed { option: spelled.clone(), what, word: value.clone() }
+        }
+        Some(_) | None => CliError::NoProgram,
+    }
+}
+
+/// The variables that stand for options which were not given, as if they had been.
+fn from_variables(given: &[scan::Given], env: Lookup<'_>) -> Vec<scan::Given> {
+    let absent = table::rows().filter(|row| given.iter().all(|given| given.row.id != row.id));
+    absent
+        .filter_map(|row| {
+            let name = row.variable()?;
+            let value = values::variable(env, &name)?;
+            Some(scan::Given { row, spelled: name.into(), value, apart: false })
+        })
+        .collect()
+}
+
 fn collect(given: Vec<scan::Given>, argv: Vec<OsBytes>, env: Lookup<'_>) -> Result<Run, CliError> {
     let mut what = run::Args::default();
     let mut variables = env::Args::default();
     let mut output = output::Args::default();
     let mut faults = faults::Args::default();
-    for given in given {
+    let variables_given = from_variables(&given, env);
+    for given in given.into_iter().chain(variables_given) {
         match given.row.id {
             Id::Run(opt) => what.take(opt, given)?,
             Id::Env(opt) => variables.take(opt, given)?,
@@ -170,7 +206,7 @@ impl Run {
     /// `NAME=value`.
     pub(crate) fn into_plan<'a>(self, job: JobId, caller: impl IntoIterator<Item = &'a [u8]>) -> Plan {
         let Base { env, pinned, absent } = base(caller, &self.exports);
-        let base = AppBase { argv: self.argv, env, pinned, wdir: self.wdir };
+        let base = AppBase { argv: self.argv.iter().collect(), env, pinned, wdir: self.wdir };
         let job = JobSpec {
             job,
             apps: vec![AppSpec { procs: self.n.unwrap_or(1), base }],

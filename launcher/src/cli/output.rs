@@ -110,7 +110,7 @@ impl Args {
             Opt::Label => self.label = Some(true),
             Opt::Prefix => {
                 let format = Prefix::parse(&given.value);
-                format.map_err(|source| CliError::Prefix { source })?;
+                format.map_err(|source| CliError::Prefix { option: given.spelled, source })?;
                 self.prefix = Some(given.value);
             }
             Opt::Stdin => self.stdin = Some(stdin(&given.spelled, &given.value)?),
@@ -128,11 +128,6 @@ impl Args {
 
     /// What no flag said.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
-        if self.events.is_none()
-            && let Some(value) = values::variable(env, "RLAUNCH_EVENTS")
-        {
-            self.events = Some(events(&OsBytes::from("RLAUNCH_EVENTS"), &value)?);
-        }
         if self.label.is_none()
             && self.prefix.is_none()
             && let Some(value) = values::variable(env, "RLAUNCH_LABEL")
@@ -157,26 +152,33 @@ fn stdin(option: &OsBytes, value: &OsBytes) -> Result<StdinPlan, CliError> {
         || (value.len() < 10 && !value.is_empty() && value.iter().all(u8::is_ascii_digit) && value.as_slice() != b"0")
     {
         return Err(CliError::NotYet {
-            what: format!("{option} {value}"),
-            hint: Some("--stdin 0   or   --stdin none"),
+            what: values::spell(option, &format!("{value}")),
+            hint: Some(format!("{}   or   {}", values::spell(option, "0"), values::spell(option, "none")).into()),
         });
     }
     values::choice(option, value, &[("0", StdinPlan::Rank0), ("none", StdinPlan::None)])
 }
 
 fn events(option: &OsBytes, value: &OsBytes) -> Result<Events, CliError> {
-    let refuse = |hint: &'static str| CliError::Value {
+    let refuse = |hint: String| CliError::Value {
         option: option.clone(),
         takes: "FILE or fd:N".into(),
         got: value.clone(),
         hint: Some(hint.into()),
     };
     let Some(digits) = value.strip_prefix(b"fd:") else {
-        return if value.is_empty() { Err(refuse("--events events.ndjson")) } else { Ok(Events::File(value.clone())) };
+        return if value.is_empty() {
+            Err(refuse(values::spell(option, "events.ndjson")))
+        } else {
+            Ok(Events::File(value.clone()))
+        };
     };
     let number = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     match number.and_then(|text| text.parse::<u32>().ok()).filter(|fd| *fd > 0 && i32::try_from(*fd).is_ok()) {
         Some(fd) => Ok(Events::Fd(fd)),
-        None => Err(refuse("--events fd:3   or, for a file of that name, --events ./fd:...")),
+        None => {
+            let (fd, file) = (values::spell(option, "fd:3"), values::spell(option, "./fd:..."));
+            Err(refuse(format!("{fd}   or, for a file of that name, {file}")))
+        }
     }
 }

@@ -21,7 +21,7 @@ pub(super) const GROUP: Group = Group {
         Row {
             id: Id::Run(Opt::Ranks),
             short: Some(b'n'),
-            names: &["np", "ntasks", "n"],
+            names: &["n", "np", "ntasks"],
             takes: Takes::One("N"),
             brief: "start N ranks (default: 1)",
             more: &["Also -np N, --ntasks N."],
@@ -52,7 +52,7 @@ impl Args {
                     option: given.spelled,
                     takes: "a directory".into(),
                     got: given.value,
-                    hint: None,
+                    hint: Some("leave it out for this one".into()),
                 });
             }
             Opt::Wdir => self.wdir = Some(given.value),

@@ -14,6 +14,8 @@ pub(super) struct Given {
     pub(super) spelled: OsBytes,
     /// Its value; empty where it takes none.
     pub(super) value: OsBytes,
+    /// Its value was a word of its own.
+    pub(super) apart: bool,
 }
 
 /// A command line, split.
@@ -38,7 +40,10 @@ pub(super) fn split(args: IntoIter<OsBytes>) -> Result<Words, CliError> {
             }
             [b'-', b'-', long @ ..] => words.named(&word, long, &mut rest)?,
             [b'-', first, more @ ..] => words.dashed(&word, *first, more, &mut rest)?,
-            _ => {
+            text => {
+                if let Some(rest) = after_odd_dash(text) {
+                    return Err(CliError::no_dash(&word, rest));
+                }
                 words.argv.reserve(rest.len() + 1);
                 words.argv.push(word);
                 break;
@@ -47,6 +52,13 @@ pub(super) fn split(args: IntoIter<OsBytes>) -> Result<Words, CliError> {
     }
     words.argv.extend(rest);
     Ok(words)
+}
+
+/// What stands behind an en dash, em dash or minus sign, as documents show `-`.
+fn after_odd_dash(word: &[u8]) -> Option<&str> {
+    std::str::from_utf8(word)
+        .ok()?
+        .strip_prefix(['\u{2010}', '\u{2011}', '\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])
 }
 
 impl Words {
@@ -69,14 +81,17 @@ impl Words {
             let Some(row) = table::by_letter(letter) else {
                 return Err(later::by_letter(letter).map_or_else(
                     || CliError::unknown(word),
-                    |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint },
+                    |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint.map(Into::into) },
                 ));
             };
             if row.takes != Takes::Nothing {
                 let attached = (!more.is_empty()).then(|| more.strip_prefix(b"=").unwrap_or(more));
                 return self.push(row, spelled, attached, rest);
             }
-            self.given.push(Given { row, spelled, value: OsBytes::default() });
+            if let Some(got) = more.strip_prefix(b"=") {
+                return Err(CliError::Unwanted { option: spelled, got: got.into() });
+            }
+            self.given.push(Given { row, spelled, value: OsBytes::default(), apart: false });
             let Some((next, after)) = more.split_first() else { return Ok(()) };
             (letter, more) = (*next, after);
         }
@@ -87,10 +102,12 @@ impl Words {
         let until = text.iter().position(|b| *b == b'=').unwrap_or(text.len());
         let (name, value) = text.split_at(until);
         let spelled = OsBytes::from(word.get(..word.len() - value.len()).unwrap_or_default());
-        let Some(row) = table::by_name(name) else {
+        // Hydra's -env takes two words; our --env, as elsewhere, takes one.
+        let hydras = word.as_slice() == b"-env";
+        let Some(row) = table::by_name(if hydras { b"genv" } else { name }) else {
             return Err(later::by_name(name).map_or_else(
                 || CliError::unknown(&spelled),
-                |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint },
+                |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint.map(Into::into) },
             ));
         };
         self.push(row, spelled, value.strip_prefix(b"="), rest)
@@ -116,7 +133,8 @@ impl Words {
                 }
             }
         };
-        self.given.push(Given { row, spelled, value });
+        let apart = attached.is_none() && row.takes != Takes::Nothing;
+        self.given.push(Given { row, spelled, value, apart });
         Ok(())
     }
 }

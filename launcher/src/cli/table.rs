@@ -1,8 +1,8 @@
 //! The table of options: the one source for what is accepted, for the help and for "did you mean".
 //!
 //! The command line stands before the first rank's start, where a whole launch takes two milliseconds. Reading it by a
-//! constant table costs a few microseconds; a parser that builds its grammar at run time (clap, measured with these
-//! options) costs 0.14 ms.
+//! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
+//! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
 use super::{env, faults, help, output, run};
 
@@ -31,7 +31,8 @@ pub(super) struct Row {
     pub(super) id: Id,
     /// Its letter after one dash.
     pub(super) short: Option<u8>,
-    /// Its words after one dash or two, without underscores; the first is the one that the help shows.
+    /// Its words after one dash or two, without underscores. The first names its variable, and the first of more than one
+    /// letter is the one that the help shows.
     pub(super) names: &'static [&'static str],
     pub(super) takes: Takes,
     /// One line, for `-h`.
@@ -51,6 +52,21 @@ pub(super) struct Group {
 pub(super) const GROUPS: [Group; 5] = [run::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
 
 static ROWS: [&[Row]; 5] = [run::GROUP.rows, env::GROUP.rows, output::GROUP.rows, faults::GROUP.rows, help::GROUP.rows];
+
+impl Row {
+    /// The variable that stands for the option: `RLAUNCH_` and its first name in capitals. Every option has one that takes a
+    /// value and counts once; those that set variables are variables already.
+    pub(super) fn variable(&self) -> Option<String> {
+        let one = matches!(self.takes, Takes::One(_)) && !matches!(self.id, Id::Env(_));
+        let name = self.names.first().filter(|_| one)?;
+        Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))
+    }
+
+    /// Its word as the help shows it.
+    pub(super) fn shown(&self) -> &'static str {
+        self.names.iter().copied().find(|name| name.len() > 1).unwrap_or_default()
+    }
+}
 
 /// The option with this word.
 pub(super) fn by_name(name: &[u8]) -> Option<&'static Row> {

@@ -1,7 +1,7 @@
 //! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
 
 use super::{Command, Events, Run, Verbosity, is_job, later, parse, table};
-use rlaunch_core::env::Export;
+use rlaunch_core::env::{Export, Role};
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
@@ -84,6 +84,21 @@ const REFUSED: &[&str] = &[
     "-n 99999999999 ./train",
     "-n",
     "-n 4",
+    "-n true",
+    "-x true",
+    "-x A=1",
+    "--wdir ./train",
+    "-l --prefix ./train",
+    "--wdir=./train",
+    "--nprocs 4 ./train",
+    "--num_procs=4 ./train",
+    "--NP 4 ./train",
+    "--cwd /tmp ./train",
+    "-l=yes ./train",
+    "\u{2013}n 4 ./train",
+    "\u{2014}label ./train",
+    "-N ./train",
+    "--prefix %x ./train",
     "-N 8 ./train",
     "-N8 ./train",
     "-lN 8 ./train",
@@ -138,6 +153,12 @@ fn every_error_has_its_text() {
         ("RLAUNCH_ON_FAILURE", "kil"),
         ("RLAUNCH_LABEL", "yes"),
         ("MPIEXEC_TIMEOUT", "abc"),
+        ("RLAUNCH_N", "four"),
+        ("RLAUNCH_STDIN", "all"),
+        ("RLAUNCH_STDIN", "nobody"),
+        ("RLAUNCH_PREFIX", "%x"),
+        ("RLAUNCH_EVENTS", "fd:x"),
+        ("RLAUNCH_TIMEOUT", "never"),
     ] {
         let error = with("./train", &[(name, value)]).unwrap_err();
         assert_eq!(error.exit_code(), 2);
@@ -282,13 +303,50 @@ fn a_flag_goes_before_a_variable() {
 }
 
 #[test]
+fn every_option_with_a_value_has_its_variable() {
+    let variables = [("RLAUNCH_N", "3"), ("RLAUNCH_WDIR", "d"), ("RLAUNCH_PREFIX", "%h "), ("RLAUNCH_STDIN", "none")];
+    let run = run_with("a", &variables);
+    assert_eq!((run.n, run.presentation.n_given, &run.wdir), (Some(3), true, &Some("d".into())));
+    assert_eq!((&run.label, run.stdin), (&Some("%h ".into()), StdinPlan::None));
+    let run = run_with("-n 2 --chdir e --prefix %r --stdin 0 a", &variables);
+    assert_eq!(
+        (run.n, run.wdir, run.label, run.stdin),
+        (Some(2), Some("e".into()), Some("%r".into()), StdinPlan::Rank0)
+    );
+    assert_eq!(run_with("a", &[("RLAUNCH_N", "")]).n, None, "empty is not set");
+    run_with("-n 1 a", &[("RLAUNCH_N", "nonsense")]);
+    // All of them, by one rule; none is a name that ranks are told by.
+    let Ok(Command::Help(help)) = with("--help", &[]) else { panic!() };
+    let mut names = BTreeSet::new();
+    for row in table::rows() {
+        let Some(name) = row.variable() else { continue };
+        assert!(help.contains(&name), "--help does not name {name}");
+        let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);
+        assert!(matches!(role, Some(Role::Read | Role::ReadOnce)), "{name} is {role:?}");
+        assert!(names.insert(name));
+    }
+    assert_eq!(names.len(), 9);
+}
+
+#[test]
+fn what_clap_would_accept_is_accepted() {
+    for line in ["--grace=2 a", "--grace 2 a", "--grace 9 --grace=2 a", "-n4 --grace=2 -- a", "-lqn4 --grace=2 a"] {
+        let run = run(line);
+        assert_eq!((run.grace, argv(&run)), (Span::from_secs(2), vec!["a".to_owned()]), "{line}");
+    }
+    assert_eq!(run("-x A=b=c a").exports.len(), 1);
+    assert_eq!(run("-env A 1 a").exports, run("-genv A 1 a").exports, "Hydra's takes two words");
+    assert_eq!(run("--env A a").exports, [Export::Take("A".into())]);
+}
+
+#[test]
 fn every_variable_that_is_read_is_registered() {
     let asked = std::cell::RefCell::new(BTreeSet::new());
     let command = parse(words("a"), &|name| {
         asked.borrow_mut().insert(name.to_owned());
         None
     });
-    assert!(command.is_ok() && asked.borrow().len() >= 7);
+    assert!(command.is_ok() && asked.borrow().len() >= 11);
     for name in asked.borrow().iter() {
         let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);
         assert!(role.is_some_and(|role| format!("{role:?}").starts_with("Read")), "{name} is {role:?}");
@@ -330,8 +388,8 @@ fn a_plan_is_the_job_that_was_asked_for() {
     let plan = run("-n 3 -x RANK -x GONE -l --wdir w a b").into_plan(JobId([1; 16]), caller);
     assert_eq!((plan.job.world_size(), plan.job.apps.len()), (3, 1));
     let base = &plan.job.apps[0].base;
-    assert_eq!(base.env, caller.map(OsBytes::from));
-    assert_eq!((&base.pinned[..], &plan.absent[..]), (&["RANK".into()][..], &["GONE".into()][..]));
-    assert_eq!((base.argv.len(), &base.wdir), (2, &Some("w".into())));
+    assert_eq!(base.env, caller.iter().collect());
+    assert_eq!((&base.pinned, &plan.absent[..]), (&["RANK"].iter().collect(), &["GONE".into()][..]));
+    assert_eq!((&base.argv, &base.wdir), (&["a", "b"].iter().collect(), &Some("w".into())));
     assert_eq!(run("a").into_plan(JobId([1; 16]), []).job.world_size(), 1);
 }

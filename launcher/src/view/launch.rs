@@ -5,6 +5,7 @@ use super::report::{Block, host};
 use super::words;
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
+use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::{Became, Report};
 use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
 use std::borrow::Cow;
@@ -15,7 +16,6 @@ const E2BIG: i32 = 7;
 const ENOEXEC: i32 = 8;
 const EAGAIN: i32 = 11;
 const EACCES: i32 = 13;
-const EMFILE: i32 = 24;
 
 /// Longest single string that execve(2) takes: MAX_ARG_STRLEN.
 const STRING: u64 = 128 << 10;
@@ -51,7 +51,7 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         | SpawnStep::Streams
         | SpawnStep::Limits => Said {
             what: format!("rank {rank} cannot be started: {}: {}", step(error.step), words::errno(error.errno)),
-            hint: (error.errno == EMFILE).then_some("fewer ranks, or a higher limit: ulimit -n".into()),
+            hint: words::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },
     };
     text(&said, report)
@@ -67,7 +67,7 @@ pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
         },
         Refusal::Resource { errno, step } => Said {
             what: format!("the agent on {host} cannot go on ({step}: {})", words::errno(*errno)),
-            hint: (*errno == EMFILE).then_some("a higher limit: ulimit -n".into()),
+            hint: words::way_out(*errno).map(Cow::Borrowed),
         },
         Refusal::NoPort => Said {
             what: format!("no port is free for MASTER_PORT on {host}"),
@@ -93,6 +93,21 @@ fn text(said: &Said, report: &Report) -> String {
     block.text
 }
 
+/// What a program that does not exist was meant as, by its look.
+fn misread(program: &[u8]) -> Option<String> {
+    let shown = words::quoted(program);
+    if program.is_empty() {
+        return Some("is a variable of your command line empty?".to_owned());
+    }
+    if program.iter().all(u8::is_ascii_digit) {
+        return Some(format!("-n {shown} PROGRAM, if it is the number of ranks"));
+    }
+    if !program.contains(&b'/') && program.contains(&b'=') {
+        return Some(format!("-x {shown} PROGRAM, if it is a variable"));
+    }
+    program.contains(&b' ').then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
+}
+
 fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Said {
     let path = match error.path.is_empty() {
         true => "''".into(),
@@ -102,7 +117,8 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
     let (why, hint) = match (error.errno, around.found) {
         (ENOENT, Found::File | Found::Empty) => ("its interpreter does not exist".into(), None),
         (ENOENT, Found::Nothing | Found::Dir) => {
-            (format!("no such file ({})", searched(error, report, around)), around.near.clone().map(Cow::Owned))
+            let hint = around.near.clone().or_else(|| misread(&error.path));
+            (format!("no such file ({})", searched(error, report, around)), hint.map(Cow::Owned))
         }
         (EACCES, Found::Dir) => ("is a directory".into(), None),
         (EACCES, Found::File | Found::Empty) => (

@@ -5,7 +5,7 @@ pub(crate) mod around;
 mod launch;
 pub(crate) mod report;
 pub(crate) mod say;
-mod words;
+pub(crate) mod words;
 
 /// How much rlaunch says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -97,14 +97,14 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     if let (Some(line), Some((pid, _))) = (line, started) {
         block.field("where", &format!("{}, local rank {}, pid {pid}", host(report), line.local_rank));
     }
-    let argv = report.app(rank).map_or(&[][..], |app| &app.argv);
-    block.field("command", &words::command(argv));
+    let argv = || report.app(rank).into_iter().flat_map(|app| &app.argv);
+    block.field("command", &words::command(argv()));
     if let Some(message) = facts.error_file.as_deref().and_then(message) {
         block.field("error", &message);
     }
     block.stderr(&facts.tail);
     if let Some(path) = &facts.core {
-        let program = argv.first().map_or_else(String::new, words::quoted);
+        let program = argv().next().map_or_else(String::new, words::quoted);
         let path = words::quoted(path);
         block.field("core", &format!("{path}  (gdb {program} {path})"));
     }

@@ -1,7 +1,7 @@
 //! Small phrases that sentences and reports share.
 
 use rlaunch_core::id::{Rank, Std};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Span;
 use std::fmt::Write;
@@ -43,7 +43,7 @@ fn folded(ranks: &[Rank]) -> String {
 }
 
 /// A command as one could type it, cut where it becomes unreadable.
-pub(crate) fn command(argv: &[OsBytes]) -> String {
+pub(crate) fn command<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut text = String::new();
     for arg in argv {
         if !text.is_empty() {
@@ -60,12 +60,12 @@ pub(crate) fn command(argv: &[OsBytes]) -> String {
 }
 
 /// One argument for a POSIX shell. Bytes that a terminal must not see are shown as escapes, in quotes.
-pub(crate) fn quoted(arg: &OsBytes) -> String {
+pub(crate) fn quoted(arg: &[u8]) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(b);
     if !arg.is_empty() && arg.iter().all(plain) {
-        arg.to_string()
+        Visible(arg).to_string()
     } else {
-        format!("'{}'", arg.to_string().replace('\'', r"'\''"))
+        format!("'{}'", Visible(arg).to_string().replace('\'', r"'\''"))
     }
 }
 
@@ -75,6 +75,12 @@ pub(crate) fn errno(errno: i32) -> String {
     let text = text.strip_suffix(&format!(" (os error {errno})")).unwrap_or(&text);
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+/// What helps against a limit that was met.
+pub(crate) fn way_out(errno: i32) -> Option<&'static str> {
+    const EMFILE: i32 = 24;
+    (errno == EMFILE).then_some("a higher limit: ulimit -n")
 }
 
 /// `512 MiB`, `1.5 GiB`.
@@ -132,9 +138,9 @@ mod tests {
 
     #[test]
     fn commands_can_be_typed() {
-        let argv = ["./train", "--name=a b", "it's", ""].map(OsBytes::from);
-        assert_eq!(command(&argv), r"./train '--name=a b' 'it'\''s' ''");
-        assert_eq!(command(&["x".repeat(400).as_str().into()]).chars().count(), COMMAND + 1);
+        let argv = ["./train", "--name=a b", "it's", ""].map(str::as_bytes);
+        assert_eq!(command(argv), r"./train '--name=a b' 'it'\''s' ''");
+        assert_eq!(command(["x".repeat(400).as_bytes()]).chars().count(), COMMAND + 1);
     }
 
     #[test]

@@ -285,7 +285,7 @@ impl World {
                 self.agent.spawn_free = self.now.max(self.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.agent.spawn_free, Ev::Starts(proc));
             }
-            NodeAction::Signal { proc, sig, scope: _ } => {
+            NodeAction::Signal { proc, sig } => {
                 let unreaped = self.kernel.is_unreaped(proc);
                 self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
                 if sig != Signal::USR1 && sig != Signal::USR2 {
@@ -309,7 +309,7 @@ impl World {
                 self.kernel.reap(proc);
             }
             NodeAction::CloseStreams { proc } => self.soon(Ev::Closes(proc)),
-            NodeAction::Sweep { kill: _ } => {
+            NodeAction::Sweep => {
                 let one = !std::mem::replace(&mut self.agent.sweeping, true);
                 self.check(one, || "a second sweep at once".to_owned());
                 self.soon(Ev::Sweeps);

@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use rlaunch_core::id::JobId;
+use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
 use rlaunch_core::status::Status;
@@ -136,9 +137,14 @@ impl Plan {
 }
 
 fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
-    let base = AppBase { argv: vec!["rank".into()], env: vec!["A=1".into()], pinned: vec![], wdir: None };
+    let base = AppBase {
+        argv: ["rank"].iter().collect(),
+        env: ["A=1"].iter().collect(),
+        pinned: OsStrings::default(),
+        wdir: None,
+    };
     // Now and then a program that needs more than one message.
-    let big = AppBase { argv: vec!["x".repeat(300_000).as_str().into()], ..base.clone() };
+    let big = AppBase { argv: ["x".repeat(300_000)].iter().collect(), ..base.clone() };
     let split = rng.between(0, u64::from(count));
     let first = u32::try_from(split).unwrap_or(0);
     let second = if rng.chance(5) { big } else { base.clone() };

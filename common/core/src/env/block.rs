@@ -5,9 +5,8 @@
 
 use super::{ompi, own, pmi, torch};
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
-use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::spec::Tier;
-use alloc::vec::Vec;
 
 /// What the ranks of one program on one host have in common.
 #[derive(Clone, Copy, Debug)]
@@ -45,35 +44,11 @@ pub struct Seat<'a> {
     pub error_file: &'a [u8],
 }
 
-/// `NAME=value` strings, each with the NUL that ends it, in one allocation.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Block {
-    bytes: Vec<u8>,
-}
-
-impl Block {
-    /// The strings one after another, each ended by a NUL.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// The strings without their NULs.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes.split_inclusive(|b| *b == 0).map(|entry| entry.strip_suffix(b"\0").unwrap_or(entry))
-    }
-
-    /// Forgets the strings and keeps the memory.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-    }
-}
-
 /// The variables that all ranks of `host` share, without those that the user pinned.
 #[must_use]
-pub fn common(host: &Host<'_>, pinned: &[OsBytes]) -> Block {
-    let mut block = Block { bytes: Vec::with_capacity(1024) };
-    let mut out = Sink { bytes: &mut block.bytes, pinned };
+pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
+    let mut block = OsStrings::with_capacity(1024);
+    let mut out = Sink { block: &mut block, pinned };
     own::common(host, &mut out);
     torch::common(host, &mut out);
     ompi::common(host, &mut out);
@@ -82,9 +57,9 @@ pub fn common(host: &Host<'_>, pinned: &[OsBytes]) -> Block {
 }
 
 /// The variables of one rank, in place of what `block` held.
-pub fn of_rank(seat: &Seat<'_>, pinned: &[OsBytes], block: &mut Block) {
+pub fn of_rank(seat: &Seat<'_>, pinned: &OsStrings, block: &mut OsStrings) {
     block.clear();
-    let mut out = Sink { bytes: &mut block.bytes, pinned };
+    let mut out = Sink { block, pinned };
     own::of_rank(seat, &mut out);
     torch::of_rank(seat, &mut out);
     ompi::of_rank(seat, &mut out);
@@ -93,44 +68,31 @@ pub fn of_rank(seat: &Seat<'_>, pinned: &[OsBytes], block: &mut Block) {
 
 /// Where the contracts write.
 pub(super) struct Sink<'a> {
-    bytes: &'a mut Vec<u8>,
-    pinned: &'a [OsBytes],
+    block: &'a mut OsStrings,
+    pinned: &'a OsStrings,
 }
 
 impl Sink<'_> {
-    /// `name=value`, unless the user pinned the name. A NUL ends the value early: it could only smuggle in another entry.
+    /// `name=value`, unless the user pinned the name.
     pub(super) fn text(&mut self, name: &str, value: &[u8]) {
-        if self.open(name) {
-            self.bytes.extend(value.iter().take_while(|b| **b != 0));
-            self.bytes.push(0);
+        if !self.pinned.contains(name.as_bytes()) {
+            self.block.push_pair(name.as_bytes(), value);
         }
     }
 
     /// The same for a number.
     pub(super) fn number(&mut self, name: &str, value: u32) {
-        if self.open(name) {
-            let mut digits = [b'0'; 10];
-            let mut rest = value;
-            let mut start = digits.len();
-            for slot in digits.iter_mut().rev() {
-                *slot = b'0'.saturating_add(u8::try_from(rest % 10).unwrap_or(0));
-                rest /= 10;
-                start -= 1;
-                if rest == 0 {
-                    break;
-                }
+        let mut digits = [b'0'; 10];
+        let mut rest = value;
+        let mut start = digits.len();
+        for slot in digits.iter_mut().rev() {
+            *slot = b'0'.saturating_add(u8::try_from(rest % 10).unwrap_or(0));
+            rest /= 10;
+            start -= 1;
+            if rest == 0 {
+                break;
             }
-            self.bytes.extend_from_slice(digits.get(start..).unwrap_or_default());
-            self.bytes.push(0);
         }
-    }
-
-    fn open(&mut self, name: &str) -> bool {
-        let free = !self.pinned.iter().any(|pin| pin.as_slice() == name.as_bytes());
-        if free {
-            self.bytes.extend_from_slice(name.as_bytes());
-            self.bytes.push(b'=');
-        }
-        free
+        self.text(name, digits.get(start..).unwrap_or_default());
     }
 }

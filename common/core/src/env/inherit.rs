@@ -3,6 +3,7 @@
 use super::{Var, lookup};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
@@ -75,29 +76,25 @@ impl Export {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Base {
     /// Entries as `execve` takes them. No name that a contract writes is in it, unless it is in `pinned`.
-    pub env: Vec<OsBytes>,
+    pub env: OsStrings,
     /// Names of contracts that the user decided: none overrides them.
-    pub pinned: Vec<OsBytes>,
+    pub pinned: OsStrings,
     /// What `-x` asked for and the caller does not have; worth a note.
     pub absent: Vec<OsBytes>,
 }
 
 impl Base {
     fn pin(&mut self, name: &[u8], known: Option<&Var>) {
-        if known.is_some_and(|var| var.role.is_written()) && !self.is_pinned(name) {
-            self.pinned.push(name.into());
+        if known.is_some_and(|var| var.role.is_written()) && !self.pinned.contains(name) {
+            self.pinned.push(name);
         }
-    }
-
-    fn is_pinned(&self, name: &[u8]) -> bool {
-        self.pinned.iter().any(|pin| pin.as_slice() == name)
     }
 
     /// Passes an entry on. Of a name that a contract knows only the first counts, as for `getenv`.
     fn keep(&mut self, name: &[u8], known: Option<&Var>, entry: &[u8]) {
-        if known.is_none() || !self.is_pinned(name) {
+        if known.is_none() || !self.pinned.contains(name) {
             self.pin(name, known);
-            self.env.push(entry.into());
+            self.env.push(entry);
         }
     }
 }
@@ -112,7 +109,7 @@ pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) 
         let name = match memchr::memchr(b'=', entry) {
             Some(at @ 1..) => entry.get(..at).unwrap_or_default(),
             Some(0) | None => {
-                base.env.push(entry.into());
+                base.env.push(entry);
                 continue;
             }
         };
@@ -127,9 +124,8 @@ pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) 
     for (at, export) in exports.iter().enumerate() {
         match export {
             Export::Set { name, value } if last_word(name, exports) == Some(at) => {
-                let entry = [name.as_slice(), b"=", value.as_slice()].concat();
                 base.pin(name, lookup(name));
-                base.env.push(OsBytes::new(entry));
+                base.env.push_pair(name, value);
             }
             Export::Set { .. } => {}
             Export::Take(name) | Export::Glob(name) if found.get(at) == Some(&false) => base.absent.push(name.clone()),
@@ -197,7 +193,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Block, Host, REGISTRY, Seat, common, of_rank};
+    use super::super::{Host, REGISTRY, Seat, common, of_rank};
     use super::*;
     use crate::id::{AppIndex, JobId, LocalRank, Rank};
     use crate::spec::Tier;
@@ -214,15 +210,15 @@ mod tests {
         base(caller.iter().copied(), &exports(words))
     }
 
-    fn shown(entries: &[OsBytes]) -> Vec<String> {
-        entries.iter().map(ToString::to_string).collect()
+    fn shown<T: AsRef<[u8]>>(entries: impl IntoIterator<Item = T>) -> Vec<String> {
+        entries.into_iter().map(|entry| OsBytes::from(entry.as_ref()).to_string()).collect()
     }
 
     #[test]
     fn odd_entries_pass_as_they_are() {
         let caller: [&[u8]; 6] = [b"A=\xff\xfe=", b"no equals sign", b"=odd", b"", b"\xc3=1", b"A=2"];
         let base = inherit(&caller, &[]);
-        assert_eq!(base.env, caller.map(OsBytes::from));
+        assert_eq!(base.env, caller.iter().collect());
     }
 
     #[test]
@@ -330,11 +326,11 @@ mod tests {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
                 master_addr: b"::1", master_port: 1, cpus: Some(4), tier: Tier::T3,
             };
-            let mut seat = Block::default();
+            let mut seat = OsStrings::default();
             of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), error_file: b"x" }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
-            for entry in base.env.iter().map(OsBytes::as_slice).chain(shared.iter()).chain(seat.iter()) {
+            for entry in base.env.iter().chain(shared.iter()).chain(seat.iter()) {
                 let Some(at @ 1..) = entry.iter().position(|b| *b == b'=') else { continue };
                 if lookup(&entry[..at]).is_some_and(|var| var.role.is_written()) {
                     prop_assert!(seen.insert(entry[..at].to_vec()), "twice: {:?}", OsBytes::from(&entry[..at]));

@@ -11,7 +11,7 @@ mod pmi;
 mod slurm;
 mod torch;
 
-pub use block::{Block, Host, Seat, common, of_rank};
+pub use block::{Host, Seat, common, of_rank};
 pub use inherit::{Base, Export, ExportError, base, glob};
 
 use alloc::string::String;
@@ -165,7 +165,7 @@ pub fn document() -> String {
 mod tests {
     use super::*;
     use crate::id::{AppIndex, JobId, LocalRank, Rank};
-    use crate::os_bytes::OsBytes;
+    use crate::os_strings::OsStrings;
     use crate::spec::Tier;
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
@@ -184,10 +184,11 @@ mod tests {
     };
     const SEAT: Seat<'_> = Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), error_file: b"/e" };
 
-    fn entries(host: &Host<'_>, pinned: &[OsBytes]) -> Vec<String> {
-        let mut seat = Block::default();
-        of_rank(&SEAT, pinned, &mut seat);
-        let shared = common(host, pinned);
+    fn entries(host: &Host<'_>, pinned: &[&str]) -> Vec<String> {
+        let pinned: OsStrings = pinned.iter().collect();
+        let mut seat = OsStrings::default();
+        of_rank(&SEAT, &pinned, &mut seat);
+        let shared = common(host, &pinned);
         shared.iter().chain(seat.iter()).map(|e| String::from_utf8(e.to_vec()).unwrap()).collect()
     }
 
@@ -264,8 +265,7 @@ mod tests {
 
     #[test]
     fn a_pinned_name_is_not_set() {
-        let pinned = [OsBytes::from("MASTER_PORT"), OsBytes::from("RANK")];
-        let set = entries(&HOST, &pinned);
+        let set = entries(&HOST, &["MASTER_PORT", "RANK"]);
         assert!(!set.iter().any(|e| e.starts_with("MASTER_PORT=") || e.starts_with("RANK=")));
         assert!(set.iter().any(|e| e.starts_with("ROLE_RANK=")));
     }

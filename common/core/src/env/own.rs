@@ -11,14 +11,15 @@ const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "rlaunch",
-    about: "A rank learns who it is from the names that are set. The others are options: a flag goes first. A nested `rlaunch` \
-            never reads what is set here, so it is not confused by it; it does read the options that pass on, as from any \
-            other caller.",
+    about: "A rank learns who it is from the names that are set. The others are options: every option that takes a value has one, \
+            `RLAUNCH_` and its name in capitals; a flag goes first, and an empty value is none. A nested `rlaunch` never reads \
+            as an option what is set here. How you want jobs to be run (`RLAUNCH_GRACE`, …) passes on to it, as any default of \
+            yours; what describes this one job (how many ranks, where, with which input and output) does not: `read, removed`.",
     vars: &[
         var("PATH", Role::Read, "Of the rank's environment: where a program without `/` in its name is looked for."),
         var("RLAUNCH_APP", Role::Set, "Index of the rank's program among those of the command line, from 0."),
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
-        var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`. It names one log of one job."),
+        var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_JOB_ID", Role::Set, "Name of the job: 32 hexadecimal digits."),
         var(
@@ -29,12 +30,16 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_LOCAL_RANK", Role::Set, "Rank among those of the host, from 0."),
         var("RLAUNCH_LOCAL_SIZE", Role::Set, "Ranks on the host."),
         var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics; more precise than `-vv`."),
+        var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
         var("RLAUNCH_NODES", Role::Set, "Hosts of the job."),
         var("RLAUNCH_NODE_INDEX", Role::Set, "Index of the host, from 0."),
         var("RLAUNCH_ON_FAILURE", Role::Read, "As `--on-failure`."),
+        var("RLAUNCH_PREFIX", Role::ReadOnce, "As `--prefix`."),
         var("RLAUNCH_RANK", Role::Set, "Rank, from 0."),
+        var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
+        var("RLAUNCH_WDIR", Role::ReadOnce, "As `--wdir`."),
         var("RLAUNCH_WORLD_SIZE", Role::Set, "Ranks of the job."),
     ],
     families: &[],

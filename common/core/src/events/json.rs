@@ -70,10 +70,15 @@ impl<'a> Object<'a> {
         fill(&mut inner);
         inner.close();
     }
-    pub(super) fn array<T>(&mut self, name: &str, items: &[T], mut item: impl FnMut(&mut String, &T)) {
+    pub(super) fn array<T>(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = T>,
+        mut item: impl FnMut(&mut String, T),
+    ) {
         self.name(name);
         self.text.push('[');
-        for (i, value) in items.iter().enumerate() {
+        for (i, value) in items.into_iter().enumerate() {
             if i > 0 {
                 self.text.push(',');
             }

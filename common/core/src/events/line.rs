@@ -106,7 +106,7 @@ fn job_start(o: &mut Object<'_>, start: &JobStart) {
 fn app(text: &mut String, app: &AppLine) {
     let mut o = Object::open(text);
     o.number("procs", app.procs.into());
-    o.array("argv", &app.argv, |text, arg| push_bytes(text, arg));
+    o.array("argv", &app.argv, push_bytes);
     match &app.wdir {
         Some(wdir) => o.bytes("wdir", wdir),
         None => o.null("wdir"),

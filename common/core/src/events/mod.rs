@@ -12,6 +12,7 @@ pub use line::line;
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Std};
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
@@ -190,7 +191,7 @@ pub struct AppLine {
     /// How many ranks run it.
     pub procs: u32,
     /// Program and arguments.
-    pub argv: Vec<OsBytes>,
+    pub argv: OsStrings,
     /// Their working directory; `None`: rlaunch's own.
     pub wdir: Option<OsBytes>,
     /// Bytes of arguments and environment, as the kernel counts them: what an E2BIG is about.

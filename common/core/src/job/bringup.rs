@@ -12,6 +12,7 @@ use crate::report::Sentence;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
 use crate::wire::capped::Capped;
+use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, SPAWN_BATCH, Start, ToNode};
 use crate::wire::to_root::{Hello, Refusal};
 use alloc::vec::Vec;
@@ -108,8 +109,7 @@ fn send(cx: &mut Cx<'_>, msg: ToNode) {
 
 /// A program, in parts that never keep other messages waiting.
 fn send_app(cx: &mut Cx<'_>, app: AppIndex, base: &AppBase) {
-    // Writing to a vector cannot fail, and an `AppBase` holds nothing that postcard cannot write.
-    let bytes = postcard::to_allocvec(base).unwrap_or_default();
+    let bytes = codec::encode(base);
     let mut parts = bytes.chunks(APP_PART).peekable();
     while let Some(part) = parts.next() {
         send(cx, ToNode::App { app, last: parts.peek().is_none(), part: OsBytes::from(part) });
@@ -136,9 +136,9 @@ fn deltas(spec: &JobSpec) -> Vec<Delta> {
 /// ranks see it unchanged, and we choose one for whoever asks us.
 fn pinned_port(spec: &JobSpec) -> Option<u16> {
     let base = &spec.apps.iter().find(|app| app.procs > 0)?.base;
-    if !base.pinned.iter().any(|name| &**name == b"MASTER_PORT") {
+    if !base.pinned.contains(b"MASTER_PORT") {
         return None;
     }
-    let value = base.env.iter().rev().find_map(|var| var.strip_prefix(b"MASTER_PORT="))?;
+    let value = base.env.iter().filter_map(|var| var.strip_prefix(b"MASTER_PORT=")).last()?;
     core::str::from_utf8(value).ok()?.parse().ok().filter(|port| *port != 0)
 }

@@ -3,7 +3,7 @@
 use super::{Cx, JobAction, Setting};
 use crate::events::{AppLine, Cause, JobStart, Record, What};
 use crate::report::{Report, Sentence};
-use crate::spec::{AppSpec, JobSpec};
+use crate::spec::{AppBase, AppSpec, JobSpec};
 use crate::time::{HostTime, Mono, Span, WallNs};
 use alloc::boxed::Box;
 
@@ -75,12 +75,13 @@ impl Log {
 
 fn app_line(app: &AppSpec) -> AppLine {
     // The kernel counts each string with its NUL.
-    let sizes = app.base.argv.iter().chain(&app.base.env).map(|text| text.len() as u64 + 1);
+    let AppBase { argv, env, wdir, .. } = &app.base;
+    let longest = argv.iter().chain(env).map(|text| text.len() as u64 + 1).max();
     AppLine {
         procs: app.procs,
-        argv: app.base.argv.clone(),
-        wdir: app.base.wdir.clone(),
-        bytes: sizes.clone().sum(),
-        longest: sizes.max().unwrap_or(0),
+        argv: argv.clone(),
+        wdir: wdir.clone(),
+        bytes: (argv.as_bytes().len() + env.as_bytes().len()) as u64,
+        longest: longest.unwrap_or(0),
     }
 }

@@ -1,8 +1,8 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
-use crate::env::Block;
 use crate::id::{ProcId, Std};
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Tier};
 use crate::status::Status;
@@ -97,14 +97,12 @@ pub enum NodeAction {
         /// How.
         exec: Box<ExecSpec>,
     },
-    /// Send a signal. A process that has gone meanwhile is no error.
+    /// Send a signal to a rank's process group. Where it has gone meanwhile, that is no error.
     Signal {
         /// Whose.
         proc: ProcId,
         /// Which.
         sig: Signal,
-        /// How far.
-        scope: Scope,
     },
     /// Find out why a failed rank failed, before it is reaped; answered by `Examined`.
     Examine {
@@ -125,11 +123,8 @@ pub enum NodeAction {
         /// Whose.
         proc: ProcId,
     },
-    /// Count what exists beside us, after SIGKILL for all of it if `kill`; answered by `Left`, once.
-    Sweep {
-        /// Kill first. Otherwise only what has ended is reaped.
-        kill: bool,
-    },
+    /// Count what exists beside us, after SIGKILL for all of it; answered by `Left`, once.
+    Sweep,
     /// Send a message to the launcher.
     ToRoot(ToRoot),
     /// End the agent with this code: 0 only after a `Done` that left nothing, with the guardian still there. The last
@@ -144,15 +139,6 @@ pub enum Depth {
     Full,
     /// Its error file only: we ended it ourselves, but it may have written why it was about to end.
     ErrorFile,
-}
-
-/// How far a signal goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scope {
-    /// The process itself.
-    Proc,
-    /// Its process group.
-    Group,
 }
 
 /// What has to be there before the first rank.
@@ -191,9 +177,9 @@ pub struct ExecSpec {
     /// Its program, shared by all its ranks.
     pub base: Arc<AppBase>,
     /// Variables of the contracts that all its ranks on this host share; they follow `base.env`.
-    pub shared: Arc<Block>,
+    pub shared: Arc<OsStrings>,
     /// Those of this rank alone; they follow.
-    pub vars: Block,
+    pub vars: OsStrings,
     /// Its numbers, and whether it reads rlaunch's standard input.
     pub delta: Delta,
     /// The format of what stands before each line of its output; `None`: raw.

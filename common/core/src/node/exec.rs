@@ -1,9 +1,10 @@
 //! From a rank's numbers to everything needed to start it.
 
 use super::{ExecSpec, Ground};
-use crate::env::{self, Block, Host, Seat};
+use crate::env::{self, Host, Seat};
 use crate::id::ProcId;
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
 use crate::wire::to_node::{Delta, Start};
 use alloc::boxed::Box;
@@ -13,7 +14,7 @@ use alloc::sync::Arc;
 /// A program that is complete, and the variables that its ranks on this host share once they are known.
 pub(super) struct Program {
     base: Arc<AppBase>,
-    shared: Option<Arc<Block>>,
+    shared: Option<Arc<OsStrings>>,
 }
 
 impl Program {
@@ -27,7 +28,7 @@ impl Program {
         let shared = self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, ground, delta), pinned)));
         let error_file = error_file(start, ground, delta.proc);
         let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, error_file: &error_file };
-        let mut vars = Block::default();
+        let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
         Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file })

@@ -182,7 +182,7 @@ impl Leftovers {
                     if next <= cx.now || (self.census.gone && !sweep.whole) {
                         sweep.waits = Waits::Answer;
                         sweep.whole = self.census.gone;
-                        cx.act(NodeAction::Sweep { kill: true });
+                        cx.act(NodeAction::Sweep);
                     }
                 }
             },
@@ -202,7 +202,7 @@ impl Leftovers {
             count: Count::default(),
         });
         cx.tell(Notice::Sweeping);
-        cx.act(NodeAction::Sweep { kill: true });
+        cx.act(NodeAction::Sweep);
     }
 
     fn close(&mut self, cx: &mut Cx<'_>) {

@@ -3,7 +3,7 @@
 //! A rank's streams live longer than the rank where a descendant holds them, so they are counted apart from it.
 
 use super::exec::Program;
-use super::{Census, Cx, Ground, NodeAction, Notice, Scope};
+use super::{Census, Cx, Ground, NodeAction, Notice};
 use crate::id::{AppIndex, ProcId, Std};
 use crate::signal::Signal;
 use crate::spec::AppBase;
@@ -118,7 +118,7 @@ impl Procs {
         self.open += u32::from(proc.out_open) + u32::from(proc.err_open);
         self.started.push_back(Started { proc: id, pid, at: at.host_time() });
         if let Some(sig) = self.ending {
-            cx.act(NodeAction::Signal { proc: id, sig, scope: Scope::Group });
+            cx.act(NodeAction::Signal { proc: id, sig });
         }
         if self.closing && (proc.out_open || proc.err_open) {
             cx.act(NodeAction::CloseStreams { proc: id });
@@ -186,7 +186,7 @@ impl Procs {
     pub(super) fn forward(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         for (&proc, entry) in &self.table {
             if matches!(entry.state, State::Running | State::Ended) {
-                cx.act(NodeAction::Signal { proc, sig, scope: Scope::Group });
+                cx.act(NodeAction::Signal { proc, sig });
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
 use crate::spec::{Contain, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
@@ -56,7 +57,12 @@ fn ground() -> Ground {
 }
 
 fn base() -> AppBase {
-    AppBase { argv: vec!["true".into()], env: vec![], pinned: vec!["RANK".into()], wdir: None }
+    AppBase {
+        argv: ["true"].iter().collect(),
+        env: OsStrings::default(),
+        pinned: ["RANK"].iter().collect(),
+        wdir: None,
+    }
 }
 
 fn app_of(number: u32, base: &AppBase) -> ToNode {
@@ -156,7 +162,7 @@ fn by(sig: Signal) -> Status {
 }
 
 fn group(n: u32, sig: Signal) -> NodeAction {
-    NodeAction::Signal { proc: p(n), sig, scope: Scope::Group }
+    NodeAction::Signal { proc: p(n), sig }
 }
 
 fn done(left: u32) -> NodeAction {
@@ -174,7 +180,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
     says(ToRoot::Exited(Exited { proc: p(n), status, at, alive_at: at, usage: Usage::default() }))
 }
 
-const SWEEP: NodeAction = Sweep { kill: true };
+const SWEEP: NodeAction = Sweep;
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
@@ -211,7 +217,7 @@ fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
     rig.hear(NodeEvent::Grounded(ground()));
-    let big = AppBase { argv: vec![OsBytes::new(vec![b'x'; 300_000])], ..base() };
+    let big = AppBase { argv: [[b'x'; 300_000]].iter().collect(), ..base() };
     let bytes = codec::encode(&big);
     let (one, two) = bytes.split_at(APP_PART);
     let app = AppIndex::new(0);

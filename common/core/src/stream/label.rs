@@ -73,7 +73,7 @@ enum Field {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PrefixError {
     /// A letter after `%` that means nothing.
-    #[error("--prefix '{format}': unknown escape '{escape}' at column {column}")]
+    #[error("'{format}': unknown escape '{escape}' at column {column}")]
     Unknown {
         /// The whole format.
         format: OsBytes,
@@ -83,7 +83,7 @@ pub enum PrefixError {
         column: usize,
     },
     /// The format ends after `%` or after a width.
-    #[error("--prefix '{format}': the escape '{escape}' at column {column} is not finished")]
+    #[error("'{format}': the escape '{escape}' at column {column} is not finished")]
     Unfinished {
         /// The whole format.
         format: OsBytes,
@@ -93,7 +93,7 @@ pub enum PrefixError {
         column: usize,
     },
     /// A width of 0, with a leading 0, above 99, or before `%`.
-    #[error("--prefix '{format}': bad width in '{escape}' at column {column}")]
+    #[error("'{format}': bad width in '{escape}' at column {column}")]
     Width {
         /// The whole format.
         format: OsBytes,
@@ -103,7 +103,7 @@ pub enum PrefixError {
         column: usize,
     },
     /// A label is part of a line.
-    #[error("--prefix '{format}': line break at column {column}")]
+    #[error("'{format}': line break at column {column}")]
     LineBreak {
         /// The whole format.
         format: OsBytes,
@@ -111,7 +111,7 @@ pub enum PrefixError {
         column: usize,
     },
     /// More than [`MAX_LABEL`] bytes.
-    #[error("--prefix '{format}' makes a label of at least {len} bytes; {MAX_LABEL} are allowed")]
+    #[error("'{format}' makes a label of at least {len} bytes; {MAX_LABEL} are allowed")]
     TooLong {
         /// The whole format.
         format: OsBytes,

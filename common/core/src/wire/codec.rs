@@ -18,17 +18,10 @@ pub enum DecodeError {
     Trailing(usize),
 }
 
-/// The bytes of a message, appended to `out`.
-pub fn encode_into<M: WireMessage>(message: &M, out: &mut Vec<u8>) {
-    // Writing to a vector cannot fail, and our messages hold nothing that postcard cannot write.
-    if let Ok(bytes) = postcard::to_allocvec(message) {
-        out.extend_from_slice(&bytes);
-    }
-}
-
 /// The bytes of a message.
 #[must_use]
 pub fn encode<M: WireMessage>(message: &M) -> Vec<u8> {
+    // Writing to a vector cannot fail, and our messages hold nothing that postcard cannot write.
     postcard::to_allocvec(message).unwrap_or_default()
 }
 

@@ -8,7 +8,7 @@ use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
-use crate::spec::Contain;
+use crate::spec::{AppBase, Contain};
 use crate::status::Status;
 use crate::time::{HostTime, Span};
 use alloc::vec::Vec;
@@ -30,6 +30,16 @@ fn delta() -> impl Strategy<Value = Delta> {
         rank: Rank::new(rank),
         local_rank: LocalRank::new(local_rank),
         stdin,
+    })
+}
+
+fn program() -> impl Strategy<Value = AppBase> {
+    let strings = || vec(vec(1u8.., 0..20), 0..20).prop_map(|texts| texts.iter().collect());
+    (strings(), strings(), strings(), proptest::option::of(bytes())).prop_map(|(argv, env, pinned, wdir)| AppBase {
+        argv,
+        env,
+        pinned,
+        wdir,
     })
 }
 
@@ -103,9 +113,10 @@ fn allocates_little<M: WireMessage>(input: &[u8]) {
 
 proptest! {
     #[test]
-    fn what_is_sent_is_what_is_received(down in to_node(), up in to_root()) {
+    fn what_is_sent_is_what_is_received(down in to_node(), up in to_root(), program in program()) {
         prop_assert_eq!(decode::<ToNode>(&encode(&down)), Ok(down));
         prop_assert_eq!(decode::<ToRoot>(&encode(&up)), Ok(up));
+        prop_assert_eq!(decode::<AppBase>(&encode(&program)), Ok(program));
     }
 
     #[test]
@@ -119,15 +130,21 @@ proptest! {
     fn garbage_is_cheap(input in vec(any::<u8>(), 0..2000)) {
         allocates_little::<ToNode>(&input);
         allocates_little::<ToRoot>(&input);
+        allocates_little::<AppBase>(&input);
     }
 
     #[test]
-    fn a_damaged_message_is_cheap(up in to_root(), down in to_node(), at in any::<prop::sample::Index>(), with: u8) {
-        for mut body in [encode(&up), encode(&down)] {
+    fn a_damaged_message_is_cheap(
+        (up, down, program) in (to_root(), to_node(), program()),
+        at in any::<prop::sample::Index>(),
+        with: u8,
+    ) {
+        for mut body in [encode(&up), encode(&down), encode(&program)] {
             let at = at.index(body.len());
             body[at] = with;
             allocates_little::<ToRoot>(&body);
             allocates_little::<ToNode>(&body);
+            allocates_little::<AppBase>(&body);
         }
     }
 }
@@ -138,6 +155,16 @@ fn a_declared_length_reserves_nothing() {
     for body in [[2u8, 0xff, 0xff, 0xff, 0xff, 0x0f], [10, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
         allocates_little::<ToNode>(&body);
         allocates_little::<ToRoot>(&body);
+    }
+}
+
+#[test]
+fn a_program_of_empty_strings_is_cheap() {
+    // A declared length and that many zeros: as few bytes on the wire per string as any encoding can have.
+    for strings in [100u32, 10_000, 200_000] {
+        let mut body = postcard::to_allocvec(&strings).unwrap();
+        body.resize(body.len() + usize::try_from(strings).unwrap() + 3, 0);
+        allocates_little::<AppBase>(&body);
     }
 }
 

@@ -1,7 +1,8 @@
 //! From the decision to start a rank to its first instruction.
 //!
 //! The child shares our memory and we sleep until it execs (`CLONE_VM | CLONE_VFORK`), so a launch costs the same however
-//! big we are; it shares our descriptors too, until it has taken a copy of the few that it needs (see `slots`). Between clone and exec it makes only system calls, on data prepared before.
+//! big we are; it shares our descriptors too, until it has taken a copy of the few that it needs (see `slots`). Between
+//! clone and exec it makes only system calls, on data prepared before.
 
 use super::prepare::PreparedExec;
 use crate::ns::errno;
@@ -111,7 +112,8 @@ impl Workspace {
         let (pid, pidfd) = self.clone_child(&mut plan)?;
         // CLONE_VFORK: the child has exec'ed or ended, so it writes to `plan` no more.
         let Some(step) = plan.failed else { return Ok((pid, pidfd)) };
-        let _ended = crate::pidfd::ended(&pidfd, true);
+        // It goes on from giving our memory back to being a zombie by itself, but not at once.
+        crate::pidfd::reap(&pidfd);
         let path = match step {
             Step::Exec => app.candidates.get(plan.candidate).map(<[u8]>::to_vec),
             Step::ChangeDir => app.wdir.as_ref().and_then(|d| d.get(0)).map(<[u8]>::to_vec),
@@ -240,4 +242,26 @@ pub(super) fn pipes_failed(error: &io::Error) -> Failure {
 /// The raw numbers of three descriptors.
 pub(super) fn numbers(fds: [&OwnedFd; 3]) -> [RawFd; 3] {
     fds.map(AsRawFd::as_raw_fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PreparedApp, Strings};
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_failed_exec_leaves_no_zombie() {
+        let origin = crate::origin::capture().unwrap();
+        let null = crate::fd::dev_null().unwrap();
+        let app = Arc::new(PreparedApp::new([&b"/no/such/program"[..]], [], None));
+        let exec = PreparedExec { app, vars: Strings::default(), stdin: false };
+        let mut workspace = Workspace::new();
+        for n in 0..500 {
+            let failure = workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap_err();
+            assert_eq!((failure.step, failure.errno), (Step::Exec, libc::ENOENT));
+            let none = crate::pidfd::reap_stranger(true).unwrap_err();
+            assert_eq!(none.raw_os_error(), Some(libc::ECHILD), "launch {n}");
+        }
+    }
 }

@@ -210,11 +210,8 @@ impl Worker {
         drop(near);
         let (pid, pidfd) = started.inspect_err(unwatch)?;
         if let Err(e) = self.exits.add(&pidfd, u64::from(proc)) {
-            // It is SIGKILLed, so its end can be waited for.
             let _killed = crate::pidfd::signal(&pidfd, libc::SIGKILL);
-            while let Ok(None) = crate::pidfd::ended(&pidfd, true) {
-                std::thread::yield_now();
-            }
+            crate::pidfd::reap(&pidfd);
             return Err(pipes_failed(&e)).inspect_err(unwatch);
         }
         let launched = Launched { proc, pid, pidfd, at, stdin, stdout, stderr };

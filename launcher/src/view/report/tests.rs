@@ -26,7 +26,7 @@ impl Log {
     }
 
     fn empty(ranks: u32) -> Self {
-        let argv = ["./train", "--lr", "1e-4"].map(OsBytes::from).to_vec();
+        let argv = ["./train", "--lr", "1e-4"].iter().collect();
         let start = JobStart {
             version: OsBytes::from("0.1.0"),
             job: JobId([0x7f; 16]),

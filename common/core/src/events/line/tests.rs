@@ -25,12 +25,12 @@ fn starts() -> Vec<What> {
         apps: vec![
             AppLine {
                 procs: 3,
-                argv: vec![bytes("./train"), OsBytes::from(&b"a\\\xff"[..])],
+                argv: [&b"./train"[..], b"a\\\xff"].iter().collect(),
                 wdir: Some(bytes("/w")),
                 bytes: 30,
                 longest: 8,
             },
-            AppLine { procs: 1, argv: vec![bytes("./log")], wdir: None, bytes: 6, longest: 6 },
+            AppLine { procs: 1, argv: ["./log"].iter().collect(), wdir: None, bytes: 6, longest: 6 },
         ],
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,

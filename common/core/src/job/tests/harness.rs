@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::id::JobId;
+use crate::os_strings::OsStrings;
 use crate::report::Report;
 use crate::spec::{AppBase, AppSpec, Contain, JobSpec, StdinPlan, Tier};
 use crate::wire::capped::Capped;
@@ -13,7 +14,12 @@ use alloc::boxed::Box;
 pub(super) const START: u64 = 1000;
 
 pub(super) fn spec(ranks: u32) -> JobSpec {
-    let base = AppBase { argv: vec![OsBytes::from("./train")], env: vec![], pinned: vec![], wdir: None };
+    let base = AppBase {
+        argv: ["./train"].iter().collect(),
+        env: OsStrings::default(),
+        pinned: OsStrings::default(),
+        wdir: None,
+    };
     JobSpec {
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],

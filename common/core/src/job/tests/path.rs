@@ -20,7 +20,7 @@ fn start_comes_first_then_programs_then_ranks() {
     let mut spec = spec(2);
     let mut second = spec.apps[0].clone();
     second.procs = 1;
-    second.base.argv.push(OsBytes::from(&b"\xff"[..]));
+    second.base.argv.push(b"\xff");
     spec.apps.push(second.clone());
     let s = Script::new(&spec);
     let ToNode::Start(start) = &s.sent[0] else { panic!("{:?}", s.sent[0]) };
@@ -36,7 +36,7 @@ fn start_comes_first_then_programs_then_ranks() {
 #[test]
 fn what_is_big_travels_in_parts() {
     let mut spec = spec(u32::try_from(SPAWN_BATCH).unwrap() + 1);
-    spec.apps[0].base.env.push(OsBytes::new(vec![b'x'; 600 << 10]));
+    spec.apps[0].base.env.push(&vec![b'x'; 600 << 10]);
     let s = Script::new(&spec);
     let mut bytes = Vec::new();
     let mut lasts = Vec::new();
@@ -58,10 +58,9 @@ fn what_is_big_travels_in_parts() {
 fn a_pinned_port_is_used_if_it_is_one() {
     for (value, expected) in [("5000", Some(5000)), ("0", None), ("70000", None), ("port", None)] {
         let mut spec = spec(1);
-        spec.apps[0].base.env = vec![OsBytes::from("MASTER_PORT=1"), OsBytes::from("MASTER_PORT=")];
-        spec.apps[0].base.env[1] = OsBytes::from(alloc::format!("MASTER_PORT={value}"));
+        spec.apps[0].base.env = ["MASTER_PORT=1", &alloc::format!("MASTER_PORT={value}")].iter().collect();
         assert_eq!(starts(&Script::new(&spec)), [None], "inherited, not asked for");
-        spec.apps[0].base.pinned = vec![OsBytes::from("MASTER_PORT")];
+        spec.apps[0].base.pinned = ["MASTER_PORT"].iter().collect();
         assert_eq!(starts(&Script::new(&spec)), [expected], "{value}");
     }
 }
