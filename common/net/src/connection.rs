@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 /// Read at once; several frames of 64 KiB fit.
@@ -186,14 +187,30 @@ impl<M: WireMessage> Connection<M> {
                 return Poll::Ready(Ok(frame));
             }
             ready!(self.io.poll_read_ready(cx))?;
-            self.inbox.reserve(CHUNK.min(needed(&self.inbox)));
-            match self.io.try_read_buf(&mut self.inbox) {
+            match self.read_once() {
                 Ok(0) => return Poll::Ready(Err(ended(&self.inbox))),
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) => return Poll::Ready(Err(e.into())),
             }
         }
+    }
+
+    /// One read. One that comes back with less than was asked for has taken all: then the runtime is told to wait for more,
+    /// as a read that finds nothing would, without that read.
+    fn read_once(&mut self) -> io::Result<usize> {
+        let Self { io, inbox, .. } = self;
+        inbox.reserve(CHUNK.min(needed(inbox)));
+        let room = inbox.capacity() - inbox.len();
+        let mut short = None;
+        let read = io.try_io(Interest::READABLE, || match io.try_read_buf(inbox) {
+            Ok(n) if n > 0 && n < room => {
+                short = Some(n);
+                Err(ErrorKind::WouldBlock.into())
+            }
+            other => other,
+        });
+        short.map_or(read, Ok)
     }
 
     /// Queues a message.
