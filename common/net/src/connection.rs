@@ -5,12 +5,13 @@
 
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
+use nix::fcntl::{OFlag, SpliceFFlags, splice};
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
@@ -78,6 +79,8 @@ pub struct Connection<M> {
     io: UnixStream,
     inbox: BytesMut,
     outbox: Outbox,
+    /// Where the bodies of spliced frames wait; made for the first of them.
+    pipe: Option<(OwnedFd, OwnedFd)>,
     peer: PhantomData<fn() -> M>,
 }
 
@@ -166,7 +169,7 @@ impl<M: WireMessage> Early<M> {
     pub fn into_connection(self) -> io::Result<Connection<M>> {
         self.io.set_nonblocking(true)?;
         let io = UnixStream::from_std(self.io)?;
-        Ok(Connection { io, inbox: self.inbox, outbox: self.outbox, peer: PhantomData })
+        Ok(Connection { io, inbox: self.inbox, outbox: self.outbox, pipe: None, peer: PhantomData })
     }
 }
 
@@ -246,6 +249,23 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.data(node, stream, flags, body);
     }
 
+    /// Moves what the pipe `from` holds, at most `max` bytes, into a data frame, without copying it. Returns how much that
+    /// was; 0 is the end of `from`, and no frame. Only if there is room.
+    ///
+    /// # Errors
+    /// `from` holds nothing (`EAGAIN`); no descriptor is left for a pipe of ours. Nothing was taken then.
+    pub fn splice(&mut self, node: NodeId, stream: StreamId, from: impl AsFd, max: usize) -> io::Result<usize> {
+        let (_, inlet) = match &mut self.pipe {
+            Some(pipe) => pipe,
+            none => none.insert(nix::unistd::pipe2(OFlag::O_CLOEXEC)?),
+        };
+        let n = splice(from, None, inlet, None, max, SpliceFFlags::SPLICE_F_NONBLOCK)?;
+        if n > 0 {
+            self.outbox.piped(node, stream, n);
+        }
+        Ok(n)
+    }
+
     /// Empty memory for the next data frame, with the room of the last one.
     pub fn spare(&mut self) -> Vec<u8> {
         self.outbox.spare()
@@ -263,15 +283,25 @@ impl<M: WireMessage> Connection<M> {
     /// The edge has ended.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbox.is_empty() {
-            let mut slices = [IoSlice::new(&[]); 3];
-            let n = self.outbox.slices(&mut slices);
-            match self.io.try_write_vectored(slices.get(..n).unwrap_or_default()) {
+            match self.write_once() {
                 Ok(written) => self.outbox.advance(written),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => ready!(self.io.poll_write_ready(cx))?,
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn write_once(&self) -> io::Result<usize> {
+        if let (Some(left), Some((outlet, _))) = (self.outbox.pipe_is_next(), &self.pipe) {
+            let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
+            return self
+                .io
+                .try_io(Interest::WRITABLE, || Ok(splice(outlet, None, &self.io, None, left, flags)?));
+        }
+        let mut slices = [IoSlice::new(&[]); 3];
+        let n = self.outbox.slices(&mut slices);
+        self.io.try_write_vectored(slices.get(..n).unwrap_or_default())
     }
 }
 
