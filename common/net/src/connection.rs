@@ -14,8 +14,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::task::{Context, Poll, ready};
-use tokio::io::Interest;
-use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
 
 /// Read at once; several frames of 64 KiB fit.
 const CHUNK: usize = 256 << 10;
@@ -74,9 +73,16 @@ pub enum Closed {
 }
 
 /// One edge, receiving messages of type `M`.
+///
+/// It is not a tokio `UnixStream`: that would be woken whenever the other side has read something, to be told of room that
+/// it need not wait for. tokio's pipe ends wait for one direction each, and do nothing that is special to pipes.
 #[derive(Debug)]
 pub struct Connection<M> {
-    io: UnixStream,
+    io: StdStream,
+    /// The same stream, waiting for something to read.
+    reading: Receiver,
+    /// The same, while it is full.
+    full: Option<Sender>,
     inbox: BytesMut,
     outbox: Outbox,
     /// Where the bodies of spliced frames wait; made for the first of them.
@@ -168,8 +174,9 @@ impl<M: WireMessage> Early<M> {
     /// The runtime refuses the descriptor.
     pub fn into_connection(self) -> io::Result<Connection<M>> {
         self.io.set_nonblocking(true)?;
-        let io = UnixStream::from_std(self.io)?;
-        Ok(Connection { io, inbox: self.inbox, outbox: self.outbox, pipe: None, peer: PhantomData })
+        let reading = Receiver::from_owned_fd_unchecked(self.io.try_clone()?.into())?;
+        let Self { io, inbox, outbox, peer } = self;
+        Ok(Connection { io, reading, full: None, inbox, outbox, pipe: None, peer })
     }
 }
 
@@ -189,7 +196,7 @@ impl<M: WireMessage> Connection<M> {
             if let Some(frame) = take_frame(&mut self.inbox)? {
                 return Poll::Ready(Ok(frame));
             }
-            ready!(self.io.poll_read_ready(cx))?;
+            ready!(self.reading.poll_read_ready(cx))?;
             match self.read_once() {
                 Ok(0) => return Poll::Ready(Err(ended(&self.inbox))),
                 Ok(_) => {}
@@ -202,11 +209,11 @@ impl<M: WireMessage> Connection<M> {
     /// One read. One that comes back with less than was asked for has taken all: then the runtime is told to wait for more,
     /// as a read that finds nothing would, without that read.
     fn read_once(&mut self) -> io::Result<usize> {
-        let Self { io, inbox, .. } = self;
+        let Self { reading, inbox, .. } = self;
         inbox.reserve(CHUNK.min(needed(inbox)));
         let room = inbox.capacity() - inbox.len();
         let mut short = None;
-        let read = io.try_io(Interest::READABLE, || match io.try_read_buf(inbox) {
+        let read = reading.try_io(|| match reading.try_read_buf(inbox) {
             Ok(n) if n > 0 && n < room => {
                 short = Some(n);
                 Err(ErrorKind::WouldBlock.into())
@@ -283,25 +290,35 @@ impl<M: WireMessage> Connection<M> {
     /// The edge has ended.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbox.is_empty() {
-            match self.write_once() {
+            if let Some(full) = &self.full {
+                ready!(full.poll_write_ready(cx))?;
+            }
+            let written = match &self.full {
+                Some(full) => full.try_io(|| self.write_once()),
+                None => self.write_once(),
+            };
+            match written {
                 Ok(written) => self.outbox.advance(written),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => ready!(self.io.poll_write_ready(cx))?,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    if self.full.is_none() {
+                        self.full = Some(Sender::from_owned_fd_unchecked(self.io.try_clone()?.into())?);
+                    }
+                }
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
+        self.full = None;
         Poll::Ready(Ok(()))
     }
 
     fn write_once(&self) -> io::Result<usize> {
         if let (Some(left), Some((outlet, _))) = (self.outbox.pipe_is_next(), &self.pipe) {
-            let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
-            return self
-                .io
-                .try_io(Interest::WRITABLE, || Ok(splice(outlet, None, &self.io, None, left, flags)?));
+            return Ok(splice(outlet, None, &self.io, None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
         }
         let mut slices = [IoSlice::new(&[]); 3];
         let n = self.outbox.slices(&mut slices);
-        self.io.try_write_vectored(slices.get(..n).unwrap_or_default())
+        (&self.io).write_vectored(slices.get(..n).unwrap_or_default())
     }
 }
 
