@@ -255,8 +255,9 @@ fn read(edges: &mut Edges, id: StreamId) {
 fn splice(stream: &mut Stream, pump: &mut Pump, link: &mut Link, id: StreamId) -> bool {
     let Link::Live(link) = link else { return false };
     // What an error or an end means is told by reading.
-    let n = link.splice(NODE, id, &stream.fd, pump.frame_max).unwrap_or(0);
-    stream.bulky = n >= BULKY;
+    let len = rlaunch_sys::fd::unread(&stream.fd).min(pump.frame_max);
+    let n = if len < BULKY { 0 } else { link.splice(NODE, id, &stream.fd, len).unwrap_or(0) };
+    stream.bulky = n > 0;
     if n == 0 {
         return false;
     }

@@ -5,7 +5,7 @@
 
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
-use nix::fcntl::{OFlag, SpliceFFlags, splice};
+use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
@@ -256,19 +256,29 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.data(node, stream, flags, body);
     }
 
-    /// Moves what the pipe `from` holds, at most `max` bytes, into a data frame, without copying it. Returns how much that
-    /// was; 0 is the end of `from`, and no frame. Only if there is room.
+    /// Moves what the pipe `from` holds, `len` bytes as it says, into a data frame, without copying it. Returns how much that
+    /// was; 0: no frame. Only if there is room.
     ///
     /// # Errors
     /// `from` holds nothing (`EAGAIN`); no descriptor is left for a pipe of ours. Nothing was taken then.
-    pub fn splice(&mut self, node: NodeId, stream: StreamId, from: impl AsFd, max: usize) -> io::Result<usize> {
-        let (_, inlet) = match &mut self.pipe {
+    pub fn splice(&mut self, node: NodeId, stream: StreamId, from: impl AsFd, len: usize) -> io::Result<usize> {
+        let (outlet, inlet) = match &mut self.pipe {
             Some(pipe) => pipe,
-            none => none.insert(nix::unistd::pipe2(OFlag::O_CLOEXEC)?),
+            none => none.insert(roomy_pipe()?),
         };
-        let n = splice(from, None, inlet, None, max, SpliceFFlags::SPLICE_F_NONBLOCK)?;
+        // Behind its header, so that both are one write for whoever waits at the other end.
+        let head = Outbox::piped_header(node, stream, len);
+        nix::unistd::write(&*inlet, &head)?;
+        let moved = splice(from, None, &*inlet, None, len, SpliceFFlags::SPLICE_F_NONBLOCK);
+        if moved == Ok(len) {
+            self.outbox.piped(head, true, len);
+            return Ok(len);
+        }
+        // The header is wrong: the pages of `from` are less full than ours can hold, or it was not as it said.
+        nix::unistd::read(&*outlet, &mut [0; HEADER])?;
+        let n = moved?;
         if n > 0 {
-            self.outbox.piped(node, stream, n);
+            self.outbox.piped(Outbox::piped_header(node, stream, n), false, n);
         }
         Ok(n)
     }
@@ -320,6 +330,13 @@ impl<M: WireMessage> Connection<M> {
         let n = self.outbox.slices(&mut slices);
         (&self.io).write_vectored(slices.get(..n).unwrap_or_default())
     }
+}
+
+/// A pipe that holds a frame of 64 KiB and its header; a smaller one where the kernel refuses that, which works too.
+fn roomy_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let pipe = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    let _smaller = fcntl(&pipe.1, FcntlArg::F_SETPIPE_SZ(128 << 10));
+    Ok(pipe)
 }
 
 /// How much more to ask the kernel for: a whole data frame at least once one has begun, a little while all is quiet.

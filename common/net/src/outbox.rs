@@ -37,8 +37,8 @@ struct DataFrame {
 #[derive(Debug)]
 enum Body {
     Bytes(Vec<u8>),
-    /// So many bytes in the edge's pipe.
-    Piped(usize),
+    /// So many bytes in the edge's pipe, behind the header if that is there too.
+    Piped { len: usize, head: bool },
 }
 
 impl DataFrame {
@@ -46,7 +46,7 @@ impl DataFrame {
         HEADER
             + match &self.body {
                 Body::Bytes(bytes) => bytes.len(),
-                Body::Piped(len) => *len,
+                Body::Piped { len, .. } => *len,
             }
     }
 }
@@ -89,19 +89,25 @@ impl Outbox {
         self.data = Some(DataFrame { head, body: Body::Bytes(body), at: 0 });
     }
 
-    /// Takes a data frame whose body lies in the edge's pipe; only if there is room.
-    pub(crate) fn piped(&mut self, node: NodeId, stream: StreamId, len: usize) {
-        let head = header(Lane::Data, Flags::NONE, node, stream.get(), len);
-        self.data = Some(DataFrame { head, body: Body::Piped(len), at: 0 });
+    /// The header of a frame that is to lie in the edge's pipe.
+    pub(crate) fn piped_header(node: NodeId, stream: StreamId, len: usize) -> [u8; HEADER] {
+        header(Lane::Data, Flags::NONE, node, stream.get(), len)
+    }
+
+    /// Takes a data frame whose body lies in the edge's pipe, and perhaps its header; only if there is room.
+    pub(crate) fn piped(&mut self, head: [u8; HEADER], head_too: bool, len: usize) {
+        self.data = Some(DataFrame { head, body: Body::Piped { len, head: head_too }, at: 0 });
     }
 
     /// How much of the edge's pipe has to be written next, before anything of `slices`.
     pub(crate) fn pipe_is_next(&self) -> Option<usize> {
         let frame = self.data.as_ref()?;
-        match &frame.body {
-            Body::Piped(_) if frame.at >= HEADER => Some(frame.len() - frame.at),
-            Body::Piped(_) | Body::Bytes(_) => None,
-        }
+        let next = match &frame.body {
+            Body::Piped { head: true, .. } => frame.at > 0 || self.control_at == self.control.len(),
+            Body::Piped { head: false, .. } => frame.at >= HEADER,
+            Body::Bytes(_) => false,
+        };
+        next.then(|| frame.len() - frame.at)
     }
 
     /// The memory of the last data frame, empty, for the next one.
@@ -133,11 +139,18 @@ impl Outbox {
         if !begun {
             add(control);
         }
-        add(frame.head.get(frame.at..).unwrap_or_default());
+        let head = frame.head.get(frame.at..).unwrap_or_default();
         match &frame.body {
-            Body::Bytes(body) => add(body.get(frame.at.saturating_sub(HEADER)..).unwrap_or_default()),
+            Body::Bytes(body) => {
+                add(head);
+                add(body.get(frame.at.saturating_sub(HEADER)..).unwrap_or_default());
+            }
             // What is in the pipe comes between.
-            Body::Piped(_) => return n,
+            Body::Piped { head: true, .. } => return n,
+            Body::Piped { head: false, .. } => {
+                add(head);
+                return n;
+            }
         }
         if begun {
             add(control);
@@ -223,31 +236,35 @@ mod tests {
 
     #[test]
     fn what_lies_in_the_pipe_comes_right_behind_its_header() {
-        for step in [1, 7, 16, 17, 1000] {
+        for (step, head_too) in [(1, false), (7, false), (16, false), (17, false), (1000, false), (5, true), (1000, true)] {
             for begun in [0, 1, HEADER, HEADER + 1] {
                 let mut outbox = Outbox::default();
                 let stream = StreamId::of(ProcId::new(1), Std::Out);
                 let mut all = Vec::new();
-                outbox.piped(NodeId::new(0), stream, 40);
-                write(&mut outbox, begun, step, &mut all);
+                let head = Outbox::piped_header(NodeId::new(0), stream, 40);
+                let mut pipe = [if head_too { &head[..] } else { &[] }, &[b'p'; 40]].concat();
+                outbox.piped(head, head_too, 40);
+                write(&mut outbox, &mut pipe, begun, step, &mut all);
                 outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
-                write(&mut outbox, usize::MAX, step, &mut all);
+                write(&mut outbox, &mut pipe, usize::MAX, step, &mut all);
                 let control = [&header(Lane::Control, Flags::NONE, NodeId::ROOT, 0, 3)[..], b"ctl"].concat();
-                let data =
-                    [&header(Lane::Data, Flags::NONE, NodeId::new(0), stream.get(), 40)[..], &[b'p'; 40]].concat();
+                let data = [&head[..], &[b'p'; 40]].concat();
                 let expected = if begun == 0 { [control, data].concat() } else { [data, control].concat() };
                 assert_eq!(all, expected, "step {step}, {begun} bytes before");
             }
         }
     }
 
-    /// Writes at most `most` bytes, `step` at a time; the pipe holds only `p`.
-    fn write(outbox: &mut Outbox, most: usize, step: usize, all: &mut Vec<u8>) {
+    /// Writes at most `most` bytes, `step` at a time.
+    fn write(outbox: &mut Outbox, pipe: &mut Vec<u8>, most: usize, step: usize, all: &mut Vec<u8>) {
         let end = all.len().saturating_add(most);
         while !outbox.is_empty() && all.len() < end {
             let step = step.min(end - all.len());
             let bytes = match outbox.pipe_is_next() {
-                Some(left) => vec![b'p'; left.min(step)],
+                Some(left) => {
+                    assert_eq!(left, pipe.len());
+                    pipe.drain(..left.min(step)).collect()
+                }
                 None => {
                     let mut slices = [IoSlice::new(&[]); 3];
                     let n = outbox.slices(&mut slices);

@@ -198,6 +198,15 @@ pub fn readable_now(fd: &impl AsFd) -> bool {
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
 }
 
+/// How many bytes a pipe holds; 0 also where it cannot be asked.
+#[must_use]
+pub fn unread(pipe: &impl AsFd) -> usize {
+    let mut n: libc::c_int = 0;
+    // SAFETY: FIONREAD writes one int, to a valid place.
+    let asked = unsafe { libc::ioctl(pipe.as_fd().as_raw_fd(), libc::FIONREAD, &raw mut n) };
+    if asked == 0 { usize::try_from(n).unwrap_or(0) } else { 0 }
+}
+
 /// Sleeps until one of two has something to read, or for `time`, in whole milliseconds.
 pub fn readable_within(fds: &[BorrowedFd<'_>; 2], time: Duration) {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
