@@ -21,6 +21,9 @@ use tokio::io::unix::AsyncFd;
 /// Read at once from a labelled stream: with labels of usual length it still fills one frame.
 const LABELLED_CHUNK: usize = 60 << 10;
 
+/// From here on moving pages is cheaper than copying them.
+const BULKY: usize = 32 << 10;
+
 /// One rank's stdout or stderr.
 pub(super) struct Stream {
     fd: OwnedFd,
@@ -29,13 +32,15 @@ pub(super) struct Stream {
     tail: Tail,
     /// When the start of a line that is held has waited long enough.
     pub(super) flush_at: Option<Mono>,
+    /// The last read brought much: the next one is worth more system calls than a copy.
+    bulky: bool,
     /// It ends where it has nothing more to read, even if somebody still holds it.
     closing: bool,
 }
 
 impl Stream {
     pub(super) fn new(fd: OwnedFd, cutter: Cutter) -> Self {
-        Self { fd, cutter, total: 0, tail: Tail::new(), flush_at: None, closing: false }
+        Self { fd, cutter, total: 0, tail: Tail::new(), flush_at: None, bulky: false, closing: false }
     }
 }
 
@@ -94,6 +99,12 @@ impl Pump {
     fn has_credit(&self) -> bool {
         let frame = u32::try_from(self.frame_max).unwrap_or(u32::MAX);
         self.window.room() >= window::cost(frame)
+    }
+
+    /// Takes a frame out of the window.
+    fn spend(&mut self, body: usize) {
+        let within = self.window.spend(window::cost(u32::try_from(body).unwrap_or(u32::MAX)));
+        debug_assert!(within, "a frame was read without credit for it");
     }
 
     /// The last bytes of a rank's stderr.
@@ -212,6 +223,10 @@ fn read(edges: &mut Edges, id: StreamId) {
     }
     let raw = stream.cutter.is_raw();
     let max = if raw { pump.frame_max } else { LABELLED_CHUNK };
+    // Last words are taken from copies, and there is little of them.
+    if raw && stream.bulky && id.std() == Std::Out && splice(stream, pump, link, id) {
+        return;
+    }
     let mut buf = match link {
         Link::Live(link) if raw => link.spare(),
         Link::Live(_) | Link::Early(_) | Link::Gone => std::mem::take(&mut pump.chunk),
@@ -220,15 +235,12 @@ fn read(edges: &mut Edges, id: StreamId) {
     match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut buf, max) {
         Ok(0) => pump.work = end,
         Ok(n) => {
-            if stream.closing {
-                // Whoever still holds it may never write again, so that nothing would bring it back to its turn.
-                pump.turn.push_back(id);
-            }
-            stream.total = stream.total.saturating_add(u64::try_from(n).unwrap_or(0));
+            took(stream, pump, id, n);
             if id.std() == Std::Err {
                 stream.tail.push(&buf);
             }
             if raw {
+                stream.bulky = n >= BULKY;
                 return send(edges, id, Flags::NONE, buf);
             }
             pump.work = Some(Work { id, phase: Phase::Push, done: 0 });
@@ -237,6 +249,30 @@ fn read(edges: &mut Edges, id: StreamId) {
         Err(_) => pump.work = end,
     }
     pump.chunk = buf;
+}
+
+/// Sends what a stream holds without copying it; false if it has to be read.
+fn splice(stream: &mut Stream, pump: &mut Pump, link: &mut Link, id: StreamId) -> bool {
+    let Link::Live(link) = link else { return false };
+    // What an error or an end means is told by reading.
+    let len = rlaunch_sys::fd::unread(&stream.fd).min(pump.frame_max);
+    let n = if len < BULKY { 0 } else { link.splice(NODE, id, &stream.fd, len).unwrap_or(0) };
+    stream.bulky = n > 0;
+    if n == 0 {
+        return false;
+    }
+    took(stream, pump, id, n);
+    pump.spend(n);
+    true
+}
+
+/// So much was taken from a stream.
+fn took(stream: &mut Stream, pump: &mut Pump, id: StreamId, n: usize) {
+    stream.total = stream.total.saturating_add(u64::try_from(n).unwrap_or(0));
+    if stream.closing {
+        // Whoever still holds it may never write again, so that nothing would bring it back to its turn.
+        pump.turn.push_back(id);
+    }
 }
 
 /// Makes one frame out of what was read or held.
@@ -282,10 +318,8 @@ fn cut(edges: &mut Edges, mut work: Work) {
 }
 
 fn send(edges: &mut Edges, id: StreamId, flags: Flags, body: Vec<u8>) {
-    let cost = window::cost(u32::try_from(body.len()).unwrap_or(u32::MAX));
     if let Link::Live(link) = &mut edges.link {
-        let within = edges.pump.window.spend(cost);
-        debug_assert!(within, "a frame was read without credit for it");
+        edges.pump.spend(body.len());
         link.data(NODE, id, flags, body);
     }
 }

@@ -5,15 +5,16 @@
 
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
+use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::task::{Context, Poll, ready};
-use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
 
 /// Read at once; several frames of 64 KiB fit.
 const CHUNK: usize = 256 << 10;
@@ -72,11 +73,20 @@ pub enum Closed {
 }
 
 /// One edge, receiving messages of type `M`.
+///
+/// It is not a tokio `UnixStream`: that would be woken whenever the other side has read something, to be told of room that
+/// it need not wait for. tokio's pipe ends wait for one direction each, and do nothing that is special to pipes.
 #[derive(Debug)]
 pub struct Connection<M> {
-    io: UnixStream,
+    io: StdStream,
+    /// The same stream, waiting for something to read.
+    reading: Receiver,
+    /// The same, while it is full.
+    full: Option<Sender>,
     inbox: BytesMut,
     outbox: Outbox,
+    /// Where the bodies of spliced frames wait; made for the first of them.
+    pipe: Option<(OwnedFd, OwnedFd)>,
     peer: PhantomData<fn() -> M>,
 }
 
@@ -164,8 +174,9 @@ impl<M: WireMessage> Early<M> {
     /// The runtime refuses the descriptor.
     pub fn into_connection(self) -> io::Result<Connection<M>> {
         self.io.set_nonblocking(true)?;
-        let io = UnixStream::from_std(self.io)?;
-        Ok(Connection { io, inbox: self.inbox, outbox: self.outbox, peer: PhantomData })
+        let reading = Receiver::from_owned_fd_unchecked(self.io.try_clone()?.into())?;
+        let Self { io, inbox, outbox, peer } = self;
+        Ok(Connection { io, reading, full: None, inbox, outbox, pipe: None, peer })
     }
 }
 
@@ -185,15 +196,31 @@ impl<M: WireMessage> Connection<M> {
             if let Some(frame) = take_frame(&mut self.inbox)? {
                 return Poll::Ready(Ok(frame));
             }
-            ready!(self.io.poll_read_ready(cx))?;
-            self.inbox.reserve(CHUNK.min(needed(&self.inbox)));
-            match self.io.try_read_buf(&mut self.inbox) {
+            ready!(self.reading.poll_read_ready(cx))?;
+            match self.read_once() {
                 Ok(0) => return Poll::Ready(Err(ended(&self.inbox))),
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) => return Poll::Ready(Err(e.into())),
             }
         }
+    }
+
+    /// One read. One that comes back with less than was asked for has taken all: then the runtime is told to wait for more,
+    /// as a read that finds nothing would, without that read.
+    fn read_once(&mut self) -> io::Result<usize> {
+        let Self { reading, inbox, .. } = self;
+        inbox.reserve(CHUNK.min(needed(inbox)));
+        let room = inbox.capacity() - inbox.len();
+        let mut short = None;
+        let read = reading.try_io(|| match reading.try_read_buf(inbox) {
+            Ok(n) if n > 0 && n < room => {
+                short = Some(n);
+                Err(ErrorKind::WouldBlock.into())
+            }
+            other => other,
+        });
+        short.map_or(read, Ok)
     }
 
     /// Queues a message.
@@ -229,6 +256,33 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.data(node, stream, flags, body);
     }
 
+    /// Moves what the pipe `from` holds, `len` bytes as it says, into a data frame, without copying it. Returns how much that
+    /// was; 0: no frame. Only if there is room.
+    ///
+    /// # Errors
+    /// `from` holds nothing (`EAGAIN`); no descriptor is left for a pipe of ours. Nothing was taken then.
+    pub fn splice(&mut self, node: NodeId, stream: StreamId, from: impl AsFd, len: usize) -> io::Result<usize> {
+        let (outlet, inlet) = match &mut self.pipe {
+            Some(pipe) => pipe,
+            none => none.insert(roomy_pipe()?),
+        };
+        // Behind its header, so that both are one write for whoever waits at the other end.
+        let head = Outbox::piped_header(node, stream, len);
+        nix::unistd::write(&*inlet, &head)?;
+        let moved = splice(from, None, &*inlet, None, len, SpliceFFlags::SPLICE_F_NONBLOCK);
+        if moved == Ok(len) {
+            self.outbox.piped(head, true, len);
+            return Ok(len);
+        }
+        // The header is wrong: the pages of `from` are less full than ours can hold, or it was not as it said.
+        nix::unistd::read(&*outlet, &mut [0; HEADER])?;
+        let n = moved?;
+        if n > 0 {
+            self.outbox.piped(Outbox::piped_header(node, stream, n), false, n);
+        }
+        Ok(n)
+    }
+
     /// Empty memory for the next data frame, with the room of the last one.
     pub fn spare(&mut self) -> Vec<u8> {
         self.outbox.spare()
@@ -246,16 +300,43 @@ impl<M: WireMessage> Connection<M> {
     /// The edge has ended.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbox.is_empty() {
-            let mut slices = [IoSlice::new(&[]); 3];
-            let n = self.outbox.slices(&mut slices);
-            match self.io.try_write_vectored(slices.get(..n).unwrap_or_default()) {
+            if let Some(full) = &self.full {
+                ready!(full.poll_write_ready(cx))?;
+            }
+            let written = match &self.full {
+                Some(full) => full.try_io(|| self.write_once()),
+                None => self.write_once(),
+            };
+            match written {
                 Ok(written) => self.outbox.advance(written),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => ready!(self.io.poll_write_ready(cx))?,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    if self.full.is_none() {
+                        self.full = Some(Sender::from_owned_fd_unchecked(self.io.try_clone()?.into())?);
+                    }
+                }
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
+        self.full = None;
         Poll::Ready(Ok(()))
     }
+
+    fn write_once(&self) -> io::Result<usize> {
+        if let (Some(left), Some((outlet, _))) = (self.outbox.pipe_is_next(), &self.pipe) {
+            return Ok(splice(outlet, None, &self.io, None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
+        }
+        let mut slices = [IoSlice::new(&[]); 3];
+        let n = self.outbox.slices(&mut slices);
+        (&self.io).write_vectored(slices.get(..n).unwrap_or_default())
+    }
+}
+
+/// A pipe that holds a frame of 64 KiB and its header; a smaller one where the kernel refuses that, which works too.
+fn roomy_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let pipe = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    let _smaller = fcntl(&pipe.1, FcntlArg::F_SETPIPE_SZ(128 << 10));
+    Ok(pipe)
 }
 
 /// How much more to ask the kernel for: a whole data frame at least once one has begun, a little while all is quiet.

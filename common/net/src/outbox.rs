@@ -29,9 +29,26 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct DataFrame {
     head: [u8; HEADER],
-    body: Vec<u8>,
+    body: Body,
     /// Bytes of head and body that were written.
     at: usize,
+}
+
+#[derive(Debug)]
+enum Body {
+    Bytes(Vec<u8>),
+    /// So many bytes in the edge's pipe, behind the header if that is there too.
+    Piped { len: usize, head: bool },
+}
+
+impl DataFrame {
+    fn len(&self) -> usize {
+        HEADER
+            + match &self.body {
+                Body::Bytes(bytes) => bytes.len(),
+                Body::Piped { len, .. } => *len,
+            }
+    }
 }
 
 /// A header whose length fits, since bodies are checked before.
@@ -69,7 +86,28 @@ impl Outbox {
             self.spare = body;
             return;
         }
-        self.data = Some(DataFrame { head, body, at: 0 });
+        self.data = Some(DataFrame { head, body: Body::Bytes(body), at: 0 });
+    }
+
+    /// The header of a frame that is to lie in the edge's pipe.
+    pub(crate) fn piped_header(node: NodeId, stream: StreamId, len: usize) -> [u8; HEADER] {
+        header(Lane::Data, Flags::NONE, node, stream.get(), len)
+    }
+
+    /// Takes a data frame whose body lies in the edge's pipe, and perhaps its header; only if there is room.
+    pub(crate) fn piped(&mut self, head: [u8; HEADER], head_too: bool, len: usize) {
+        self.data = Some(DataFrame { head, body: Body::Piped { len, head: head_too }, at: 0 });
+    }
+
+    /// How much of the edge's pipe has to be written next, before anything of `slices`.
+    pub(crate) fn pipe_is_next(&self) -> Option<usize> {
+        let frame = self.data.as_ref()?;
+        let next = match &frame.body {
+            Body::Piped { head: true, .. } => frame.at > 0 || self.control_at == self.control.len(),
+            Body::Piped { head: false, .. } => frame.at >= HEADER,
+            Body::Bytes(_) => false,
+        };
+        next.then(|| frame.len() - frame.at)
     }
 
     /// The memory of the last data frame, empty, for the next one.
@@ -93,23 +131,34 @@ impl Outbox {
                 n += 1;
             }
         };
-        match &self.data {
-            Some(frame) if frame.at > 0 => {
-                add(frame.head.get(frame.at..).unwrap_or_default());
-                add(frame.body.get(frame.at.saturating_sub(HEADER)..).unwrap_or_default());
-                add(control);
+        let Some(frame) = &self.data else {
+            add(control);
+            return n;
+        };
+        let begun = frame.at > 0;
+        if !begun {
+            add(control);
+        }
+        let head = frame.head.get(frame.at..).unwrap_or_default();
+        match &frame.body {
+            Body::Bytes(body) => {
+                add(head);
+                add(body.get(frame.at.saturating_sub(HEADER)..).unwrap_or_default());
             }
-            Some(frame) => {
-                add(control);
-                add(&frame.head);
-                add(&frame.body);
+            // What is in the pipe comes between.
+            Body::Piped { head: true, .. } => return n,
+            Body::Piped { head: false, .. } => {
+                add(head);
+                return n;
             }
-            None => add(control),
+        }
+        if begun {
+            add(control);
         }
         n
     }
 
-    /// Notes that `n` bytes of `slices` were written.
+    /// Notes that `n` bytes of `slices`, or of the pipe where that was next, were written.
     pub(crate) fn advance(&mut self, mut n: usize) {
         let begun = self.data.as_ref().is_some_and(|frame| frame.at > 0);
         if begun {
@@ -136,10 +185,13 @@ impl Outbox {
 
     fn advance_data(&mut self, n: usize) -> usize {
         let Some(frame) = &mut self.data else { return n };
-        let taken = n.min(HEADER + frame.body.len() - frame.at);
+        let len = frame.len();
+        let taken = n.min(len - frame.at);
         frame.at += taken;
-        if frame.at == HEADER + frame.body.len() {
-            self.spare = self.data.take().map(|frame| frame.body).unwrap_or_default();
+        if frame.at == len
+            && let Some(DataFrame { body: Body::Bytes(body), .. }) = self.data.take()
+        {
+            self.spare = body;
         }
         n - taken
     }
@@ -179,6 +231,49 @@ mod tests {
             outbox.advance(3);
             outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
             assert_eq!(written(&mut outbox, step), [&data[3..], &control_first].concat(), "step {step}");
+        }
+    }
+
+    #[test]
+    fn what_lies_in_the_pipe_comes_right_behind_its_header() {
+        for (step, head_too) in [(1, false), (7, false), (16, false), (17, false), (1000, false), (5, true), (1000, true)] {
+            for begun in [0, 1, HEADER, HEADER + 1] {
+                let mut outbox = Outbox::default();
+                let stream = StreamId::of(ProcId::new(1), Std::Out);
+                let mut all = Vec::new();
+                let head = Outbox::piped_header(NodeId::new(0), stream, 40);
+                let mut pipe = [if head_too { &head[..] } else { &[] }, &[b'p'; 40]].concat();
+                outbox.piped(head, head_too, 40);
+                write(&mut outbox, &mut pipe, begun, step, &mut all);
+                outbox.control(Lane::Control, NodeId::ROOT, b"ctl").unwrap();
+                write(&mut outbox, &mut pipe, usize::MAX, step, &mut all);
+                let control = [&header(Lane::Control, Flags::NONE, NodeId::ROOT, 0, 3)[..], b"ctl"].concat();
+                let data = [&head[..], &[b'p'; 40]].concat();
+                let expected = if begun == 0 { [control, data].concat() } else { [data, control].concat() };
+                assert_eq!(all, expected, "step {step}, {begun} bytes before");
+            }
+        }
+    }
+
+    /// Writes at most `most` bytes, `step` at a time.
+    fn write(outbox: &mut Outbox, pipe: &mut Vec<u8>, most: usize, step: usize, all: &mut Vec<u8>) {
+        let end = all.len().saturating_add(most);
+        while !outbox.is_empty() && all.len() < end {
+            let step = step.min(end - all.len());
+            let bytes = match outbox.pipe_is_next() {
+                Some(left) => {
+                    assert_eq!(left, pipe.len());
+                    pipe.drain(..left.min(step)).collect()
+                }
+                None => {
+                    let mut slices = [IoSlice::new(&[]); 3];
+                    let n = outbox.slices(&mut slices);
+                    slices[..n].iter().flat_map(|s| s.iter().copied()).take(step).collect()
+                }
+            };
+            assert!(!bytes.is_empty(), "nothing to write, but not empty");
+            outbox.advance(bytes.len());
+            all.extend(bytes);
         }
     }
 

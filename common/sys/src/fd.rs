@@ -130,6 +130,18 @@ pub fn writev(fd: RawFd, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// One gathering write of what the kernel takes without waiting, whether or not the descriptor is non-blocking.
+///
+/// # Errors
+/// `EAGAIN`: it takes nothing now. `EOPNOTSUPP`: what it leads to cannot say so (files, terminals; pipes before Linux 6.4).
+/// Otherwise as `writev(2)`.
+pub fn writev_now(fd: RawFd, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    let count = i32::try_from(bufs.len().min(1024)).unwrap_or(1024);
+    // SAFETY: as in `writev`; the offset -1 stands for the file's own.
+    let n = unsafe { libc::pwritev2(fd, bufs.as_ptr().cast(), count, -1, libc::RWF_NOWAIT) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
 /// What a descriptor leads to, as far as it matters to whoever reads or writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -184,6 +196,15 @@ pub fn readable_now(fd: &impl AsFd) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+}
+
+/// How many bytes a pipe holds; 0 also where it cannot be asked.
+#[must_use]
+pub fn unread(pipe: &impl AsFd) -> usize {
+    let mut n: libc::c_int = 0;
+    // SAFETY: FIONREAD writes one int, to a valid place.
+    let asked = unsafe { libc::ioctl(pipe.as_fd().as_raw_fd(), libc::FIONREAD, &raw mut n) };
+    if asked == 0 { usize::try_from(n).unwrap_or(0) } else { 0 }
 }
 
 /// Sleeps until one of two has something to read, or for `time`, in whole milliseconds.

@@ -2,6 +2,7 @@
 
 mod guardian;
 mod input;
+mod ledger;
 mod output;
 mod sink;
 
@@ -11,6 +12,7 @@ use crate::view::say::say;
 use anyhow::Context as _;
 use guardian::Guardian;
 use input::Input;
+use ledger::Ledger;
 use output::Output;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
@@ -97,7 +99,7 @@ impl Edges {
             Some(target) => {
                 // A FIFO waits for its reader.
                 let log = setup.origin.interruptibly(|| open_log(target))?;
-                Some(Sink::new("events", log, bell.clone()))
+                Some(Sink::new("events", log, Ledger::new(bell.clone())))
             }
             None => None,
         };
@@ -237,8 +239,11 @@ impl Edges {
         self.input.poll(cx, link);
     }
 
-    /// Takes in what the writers have done, and grants credit for it.
+    /// Writes what has come, takes in what the writers have done, and grants credit for it.
     fn settle_output(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
         let grant = self.output.settle(&mut self.events);
         if let (Some(up_to), Link::Live(link)) = (grant, &mut self.link)
             && link.grant(NODE, up_to).is_err()
@@ -249,7 +254,7 @@ impl Edges {
 
     /// Tells once that the event log cannot be written. A reader of it that left has what it wanted.
     fn settle_log(&mut self) {
-        if let Some(errno) = self.log.as_ref().and_then(|log| log.progress().failed)
+        if let Some(errno) = self.log.as_ref().and_then(Sink::failed)
             && !std::mem::replace(&mut self.log_told, true)
             && errno != EPIPE
         {

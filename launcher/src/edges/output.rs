@@ -1,5 +1,6 @@
 //! What the ranks write, on its way to our stdout and stderr, and the credit for it.
 
+use super::ledger::Ledger;
 use super::sink::{Sink, Target};
 use super::{EPIPE, now};
 use bytes::Bytes;
@@ -23,6 +24,7 @@ const ABANDONED_PATIENCE: Span = Span::from_millis(100);
 pub(super) struct Output {
     sides: [Side; 2],
     label: Option<Prefix>,
+    ledger: Ledger,
     grants: Grants,
     totals: BTreeMap<StreamId, u64>,
     draining: bool,
@@ -56,14 +58,16 @@ impl Piece {
 
 impl Output {
     pub(super) fn new(job: &JobSpec, bell: &Doorbell) -> Self {
+        let ledger = Ledger::new(bell.clone());
         let side = |std, name, fd| Side {
             std,
-            sink: Sink::new(name, Target::Shared(fd), bell.clone()),
+            sink: Sink::new(name, Target::Shared(fd), ledger.clone()),
             turn: Turn::new(),
             told: false,
         };
         Self {
             sides: [side(Std::Out, "out", 1), side(Std::Err, "err", 2)],
+            ledger,
             label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
             grants: Grants::new(window::size(1), 0),
             totals: BTreeMap::new(),
@@ -113,14 +117,18 @@ impl Output {
     /// What is not written is given up, and what still comes.
     pub(super) fn abandon(&mut self) {
         self.abandoned = true;
-        self.sides.iter().for_each(|side| side.sink.abandon());
+        self.sides.iter_mut().for_each(|side| side.sink.abandon());
     }
 
     /// Whether all is written that will be: after `abandon`, our own words.
     pub(super) fn is_idle(&self) -> bool {
-        let [out, err] = &self.sides;
-        let idle = |side: &Side| side.turn.is_empty() && side.sink.is_idle();
-        if self.abandoned { err.sink.is_idle() } else { idle(out) && idle(err) }
+        let [_, err] = &self.sides;
+        if self.abandoned { err.sink.is_idle() } else { self.is_drained() }
+    }
+
+    fn is_drained(&self) -> bool {
+        // Both are asked, so that both tell.
+        self.sides.iter().map(|side| side.turn.is_empty() && side.sink.is_idle()).fold(true, |all, idle| all && idle)
     }
 
     /// How long our last words may take: a writer that is blocked then is left behind.
@@ -134,16 +142,12 @@ impl Output {
         earliest(out.turn.poll_timeout(), err.turn.poll_timeout())
     }
 
-    /// Takes in what the writers have done. Returns a grant of credit that is due.
+    /// Writes what has come, and takes in what the writers have done. Returns a grant of credit that is due.
     pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Option<u64> {
-        let mut done = std::mem::take(&mut self.empty);
-        let mut idle = true;
         for side in &mut self.sides {
-            done += side.write(self.label.as_ref());
-            let progress = side.sink.progress();
-            done += progress.done;
-            idle &= progress.idle && side.turn.is_empty();
-            if let Some(errno) = progress.failed.filter(|_| !side.told) {
+            self.empty += side.write(self.label.as_ref());
+            side.sink.flush();
+            if let Some(errno) = side.sink.failed().filter(|_| !side.told) {
                 side.told = true;
                 events.push_back(match errno {
                     EPIPE => JobEvent::ReaderClosed(side.std),
@@ -151,13 +155,24 @@ impl Output {
                 });
             }
         }
-        if self.draining && (idle || self.abandoned) {
+        if self.draining && (self.abandoned || self.is_drained()) {
             self.draining = false;
             let [out, err] = &self.sides;
             let (lost, broken) = (out.sink.lost() + err.sink.lost(), out.turn.broken() + err.turn.broken());
             events.push_back(JobEvent::OutputDrained { lost, broken });
         }
-        if done > 0 { self.grants.written(done) } else { None }
+        self.settle_credit()
+    }
+
+    fn settle_credit(&mut self) -> Option<u64> {
+        let mut grant = None;
+        loop {
+            let done = std::mem::take(&mut self.empty) + self.ledger.take();
+            grant = self.grants.written(done).or(grant);
+            if !self.ledger.want(self.grants.missing().max(1)) {
+                return grant;
+            }
+        }
     }
 }
 

@@ -1,18 +1,20 @@
 //! A descriptor that is shared with the shell and may block: a permanent thread of its own writes to it.
 //!
-//! What waits here is bounded by the credit that was granted for it. The thread starts with its first byte.
+//! What the kernel takes without waiting is written at once, without the thread: pipes, sockets and /dev/null can say so
+//! (`RWF_NOWAIT`), files and terminals cannot. The thread starts with the first byte that is left for it. What waits here is
+//! bounded by the credit that was granted for it.
 
-use bytes::Bytes;
-use rlaunch_sys::doorbell::Doorbell;
+use super::ledger::Ledger;
+use bytes::{Buf as _, Bytes};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Written between two rings of the bell while there is more to write.
-const REPORT_EVERY: u64 = 128 << 10;
 /// Pieces per writev(2): IOV_MAX is 1024.
 const PIECES: usize = 512;
+/// Bytes that are collected before they are written in the middle of a round: the thread shall not sleep meanwhile.
+const COLLECT: usize = 128 << 10;
 
 /// Where it writes to: one of 0-2, which we never own, or a file of ours.
 pub(super) enum Target {
@@ -38,23 +40,28 @@ impl Target {
 /// The machine thread's end.
 pub(super) struct Sink {
     name: &'static str,
-    target: Option<Target>,
+    target: Arc<Target>,
+    /// Pushed and not handed on yet.
+    collected: Batch,
+    /// The kernel may be asked to write without waiting.
+    direct: bool,
+    started: bool,
     shared: Arc<Shared>,
-    bell: Doorbell,
 }
 
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
+    ledger: Ledger,
 }
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<(Bytes, u64)>,
+    queue: VecDeque<Piece>,
     /// The thread is writing what it has taken out of the queue.
     busy: bool,
-    /// Cost of what was written or dropped and not told yet.
-    done: u64,
+    /// Somebody wants to know when nothing is left to write.
+    tell: bool,
     /// errno of the write that failed; everything is dropped since then.
     failed: Option<i32>,
     /// Bytes of ranks that were dropped.
@@ -69,52 +76,105 @@ struct State {
     resumed: bool,
 }
 
-/// What has happened since it was asked last.
-pub(super) struct Progress {
-    /// Cost of what is not waiting any more.
-    pub(super) done: u64,
-    /// Nothing is waiting or being written.
-    pub(super) idle: bool,
-    /// errno, once it has failed.
-    pub(super) failed: Option<i32>,
+/// Bytes, and what they took from the node's window: 0 for our own words.
+struct Piece {
+    bytes: Bytes,
+    cost: u64,
+}
+
+impl Piece {
+    fn of_ranks(&self) -> u64 {
+        if self.cost > 0 { len(self.bytes.len()) } else { 0 }
+    }
 }
 
 impl Sink {
-    pub(super) fn new(name: &'static str, target: impl Into<Target>, bell: Doorbell) -> Self {
-        let shared = Shared { state: Mutex::new(State::default()), work: Condvar::new() };
-        Self { name, target: Some(target.into()), shared: Arc::new(shared), bell }
+    pub(super) fn new(name: &'static str, target: impl Into<Target>, ledger: Ledger) -> Self {
+        let shared = Shared { state: Mutex::new(State::default()), work: Condvar::new(), ledger };
+        Self {
+            name,
+            target: Arc::new(target.into()),
+            collected: Batch::default(),
+            direct: true,
+            started: false,
+            shared: Arc::new(shared),
+        }
     }
 
-    /// Queues bytes. `cost` is what they took from the node's window; 0 for our own words.
+    /// Takes bytes, to be written by the next `flush` at the latest. `cost` is what they took from the node's window; 0 for
+    /// our own words.
     pub(super) fn push(&mut self, bytes: Bytes, cost: u64) {
-        let mut state = self.shared.lock();
-        if state.failed.is_some() || (state.abandoned && (cost > 0 || !state.resumed)) {
-            state.drop_piece(&bytes, cost);
+        self.collected.push(Piece { bytes, cost });
+        if self.collected.bytes >= COLLECT {
+            self.flush();
+        }
+    }
+
+    /// Writes what was pushed, or hands it to the thread.
+    pub(super) fn flush(&mut self) {
+        if self.collected.pieces.is_empty() {
             return;
         }
-        state.queue.push_back((bytes, cost));
-        drop(state);
-        match self.target.take() {
-            Some(target) => self.start(target),
-            None => self.shared.work.notify_one(),
-        }
-    }
-
-    fn start(&self, target: Target) {
-        let (shared, bell) = (Arc::clone(&self.shared), self.bell.clone());
-        let started = rlaunch_sys::thread::permanent(self.name, move || write_all(&shared, &target, &bell));
-        if let Err(error) = started {
-            self.shared.lock().fail(error.raw_os_error().unwrap_or(0));
-        }
-    }
-
-    pub(super) fn progress(&self) -> Progress {
         let mut state = self.shared.lock();
-        Progress { done: std::mem::take(&mut state.done), idle: state.is_idle(), failed: state.failed }
+        if state.failed.is_some() || state.abandoned {
+            let takes = |piece: &Piece| state.failed.is_none() && state.resumed && piece.cost == 0;
+            let (kept, dropped) = self.collected.take().into_iter().partition::<Vec<_>, _>(takes);
+            dropped.iter().for_each(|piece| state.drop_piece(piece, &self.shared.ledger));
+            kept.into_iter().for_each(|piece| self.collected.push(piece));
+        }
+        let first = state.is_idle();
+        drop(state);
+        if first && self.direct {
+            self.write_now();
+        }
+        let rest = self.collected.take();
+        if rest.is_empty() {
+            return;
+        }
+        self.shared.lock().queue.extend(rest);
+        if !std::mem::replace(&mut self.started, true) {
+            self.start();
+        } else {
+            self.shared.work.notify_one();
+        }
     }
 
+    /// Writes what the kernel takes without waiting. An error is the thread's to meet again, and to tell.
+    fn write_now(&mut self) {
+        while !self.collected.pieces.is_empty() {
+            match rlaunch_sys::fd::writev_now(self.target.raw(), &self.collected.slices()) {
+                Ok(n) => self.shared.ledger.add_silently(self.collected.advance(n).cost),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => return,
+                    _ => {
+                        self.direct = false;
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    fn start(&self) {
+        let (shared, target) = (Arc::clone(&self.shared), Arc::clone(&self.target));
+        let started = rlaunch_sys::thread::permanent(self.name, move || write_all(&shared, &target));
+        if let Err(error) = started {
+            self.shared.fail(error.raw_os_error().unwrap_or(0));
+        }
+    }
+
+    /// errno, once it has failed.
+    pub(super) fn failed(&self) -> Option<i32> {
+        self.shared.lock().failed
+    }
+
+    /// Whether nothing is waiting or being written. If something is, the bell will tell when that has changed.
     pub(super) fn is_idle(&self) -> bool {
-        self.shared.lock().is_idle()
+        let mut state = self.shared.lock();
+        let idle = state.is_idle();
+        state.tell = !idle;
+        idle && self.collected.pieces.is_empty()
     }
 
     /// Bytes of ranks that were not written and will not be.
@@ -125,15 +185,17 @@ impl Sink {
 
     /// Drops what waits, and what comes. What the thread has in hand cannot be taken from it, but nobody may wait for it
     /// either: its cost may be the whole window, without which the node cannot even say that it is done.
-    pub(super) fn abandon(&self) {
+    pub(super) fn abandon(&mut self) {
         let mut state = self.shared.lock();
+        state.queue.extend(self.collected.take());
         state.abandoned = true;
-        state.done += std::mem::take(&mut state.in_hand_cost);
-        state.drop_queue();
+        self.shared.ledger.add(std::mem::take(&mut state.in_hand_cost));
+        state.drop_queue(&self.shared.ledger);
     }
 
     /// Takes words of our own again after `abandon`.
-    pub(super) fn resume(&self) {
+    pub(super) fn resume(&mut self) {
+        self.flush();
         self.shared.lock().resumed = true;
     }
 }
@@ -142,6 +204,14 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn fail(&self, errno: i32) {
+        let mut state = self.lock();
+        state.failed = Some(errno);
+        state.lost += std::mem::take(&mut state.in_hand);
+        self.ledger.add(std::mem::take(&mut state.in_hand_cost));
+        state.drop_queue(&self.ledger);
+    }
 }
 
 impl State {
@@ -149,104 +219,119 @@ impl State {
         self.queue.is_empty() && !self.busy
     }
 
-    /// So much of what the thread had in hand is done, unless that was told before.
-    fn put_down(&mut self, cost: u64) {
-        let cost = cost.min(self.in_hand_cost);
-        self.in_hand_cost -= cost;
-        self.done += cost;
+    fn drop_piece(&mut self, piece: &Piece, ledger: &Ledger) {
+        ledger.add(piece.cost);
+        self.lost += piece.of_ranks();
     }
 
-    fn drop_piece(&mut self, bytes: &Bytes, cost: u64) {
-        self.done += cost;
-        if cost > 0 {
-            self.lost += u64::try_from(bytes.len()).unwrap_or(0);
+    fn drop_queue(&mut self, ledger: &Ledger) {
+        for piece in std::mem::take(&mut self.queue) {
+            self.drop_piece(&piece, ledger);
         }
     }
+}
 
-    fn drop_queue(&mut self) {
-        for (bytes, cost) in std::mem::take(&mut self.queue) {
-            self.drop_piece(&bytes, cost);
-        }
+/// Pieces that are written together.
+#[derive(Default)]
+struct Batch {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+}
+
+/// What a write has done: the cost of pieces that it completed, and the bytes of ranks among those it wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Done {
+    cost: u64,
+    of_ranks: u64,
+}
+
+impl Batch {
+    fn push(&mut self, piece: Piece) {
+        self.bytes += piece.bytes.len();
+        self.pieces.push_back(piece);
     }
 
-    fn fail(&mut self, errno: i32) {
-        self.failed = Some(errno);
-        self.lost += std::mem::take(&mut self.in_hand);
-        self.drop_queue();
+    fn take(&mut self) -> VecDeque<Piece> {
+        self.bytes = 0;
+        std::mem::take(&mut self.pieces)
+    }
+
+    fn slices(&self) -> Vec<IoSlice<'_>> {
+        self.pieces.iter().take(PIECES).map(|piece| IoSlice::new(&piece.bytes)).collect()
+    }
+
+    /// Takes `n` bytes from the front, which were written.
+    fn advance(&mut self, mut n: usize) -> Done {
+        let mut done = Done::default();
+        self.bytes = self.bytes.saturating_sub(n);
+        while let Some(piece) = self.pieces.front_mut() {
+            if n < piece.bytes.len() {
+                done.of_ranks += if piece.cost > 0 { len(n) } else { 0 };
+                piece.bytes.advance(n);
+                break;
+            }
+            n -= piece.bytes.len();
+            done.of_ranks += piece.of_ranks();
+            done.cost += piece.cost;
+            self.pieces.pop_front();
+        }
+        done
     }
 }
 
 /// The thread.
-fn write_all(shared: &Shared, target: &Target, bell: &Doorbell) {
-    let mut batch = Vec::new();
+fn write_all(shared: &Shared, target: &Target) {
+    let mut batch = Batch::default();
     loop {
         let mut state = shared.lock();
         while state.queue.is_empty() {
             state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let n = state.queue.len().min(PIECES);
-        batch.extend(state.queue.drain(..n));
+        state.queue.drain(..n).for_each(|piece| batch.push(piece));
         state.busy = true;
-        state.in_hand = batch.iter().filter(|(_, cost)| *cost > 0).map(|(b, _)| len(b)).sum();
-        state.in_hand_cost = batch.iter().map(|(_, cost)| cost).sum();
+        state.in_hand = batch.pieces.iter().map(Piece::of_ranks).sum();
+        state.in_hand_cost = batch.pieces.iter().map(|piece| piece.cost).sum();
         drop(state);
-        write_batch(shared, target, bell, &mut batch);
+        write_batch(shared, target, &mut batch);
         let mut state = shared.lock();
         state.busy = false;
         state.in_hand = 0;
-        let more = !state.queue.is_empty();
+        let tell = state.queue.is_empty() && std::mem::take(&mut state.tell);
         drop(state);
-        if !more {
-            bell.ring();
+        if tell {
+            shared.ledger.bell().ring();
         }
     }
 }
 
-fn write_batch(shared: &Shared, target: &Target, bell: &Doorbell, batch: &mut Vec<(Bytes, u64)>) {
-    let (mut at, mut offset, mut unrung) = (0, 0usize, 0);
-    while at < batch.len() {
-        let slices: Vec<IoSlice<'_>> = (batch.iter().skip(at).enumerate())
-            .map(|(n, (bytes, _))| IoSlice::new(bytes.get(if n == 0 { offset } else { 0 }..).unwrap_or_default()))
-            .collect();
-        match rlaunch_sys::fd::writev(target.raw(), &slices) {
-            Ok(mut n) => {
-                let (mut done, mut bytes_done) = (0, 0);
-                while let Some((bytes, cost)) = batch.get(at) {
-                    let rest = bytes.len() - offset;
-                    if n < rest {
-                        offset += n;
-                        break;
-                    }
-                    (n, at, offset) = (n - rest, at + 1, 0);
-                    done += cost;
-                    bytes_done += if *cost > 0 { len(bytes) } else { 0 };
-                }
+fn write_batch(shared: &Shared, target: &Target, batch: &mut Batch) {
+    while !batch.pieces.is_empty() {
+        match rlaunch_sys::fd::writev(target.raw(), &batch.slices()) {
+            Ok(n) => {
+                let done = batch.advance(n);
                 let mut state = shared.lock();
-                state.put_down(done);
-                state.in_hand = state.in_hand.saturating_sub(bytes_done);
+                // Unless that was told before, by `abandon`.
+                let cost = done.cost.min(state.in_hand_cost);
+                state.in_hand_cost -= cost;
+                state.in_hand = state.in_hand.saturating_sub(done.of_ranks);
                 drop(state);
-                unrung += done;
-                if unrung >= REPORT_EVERY {
-                    unrung = 0;
-                    bell.ring();
-                }
+                shared.ledger.add(cost);
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {}
                 // Somebody we share it with has made it non-blocking.
                 io::ErrorKind::WouldBlock => rlaunch_sys::fd::wait_writable(target.raw()),
                 _ => {
-                    let mut state = shared.lock();
-                    state.put_down(u64::MAX);
-                    state.fail(error.raw_os_error().unwrap_or(0));
-                    break;
+                    batch.take();
+                    shared.fail(error.raw_os_error().unwrap_or(0));
+                    shared.ledger.bell().ring();
                 }
             },
         }
     }
-    batch.clear();
 }
 
-fn len(bytes: &Bytes) -> u64 {
-    u64::try_from(bytes.len()).unwrap_or(0)
+fn len(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(0)
 }

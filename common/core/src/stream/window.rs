@@ -114,13 +114,22 @@ impl Grants {
     #[must_use]
     pub const fn written(&mut self, cost: u64) -> Option<u64> {
         self.written += cost;
-        let up_to = self.written + self.size as u64;
-        let freed = up_to.saturating_sub(self.promised);
-        if freed == 0 || freed < self.size as u64 / 4 {
+        if self.freed() == 0 || self.missing() > 0 {
             return None;
         }
-        self.promised = up_to;
-        Some(up_to)
+        self.promised = self.written + self.size as u64;
+        Some(self.promised)
+    }
+
+    /// What could be granted now.
+    const fn freed(&self) -> u64 {
+        (self.written + self.size as u64).saturating_sub(self.promised)
+    }
+
+    /// How much more must be written before the next grant: nobody need be told of less.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        (self.size as u64 / 4).saturating_sub(self.freed())
     }
 
     /// The offset up to which the sender was allowed to send: more than that breaks the protocol.
