@@ -260,7 +260,7 @@ mod tests {
         let end = all.len().saturating_add(most);
         while !outbox.is_empty() && all.len() < end {
             let step = step.min(end - all.len());
-            let bytes = match outbox.pipe_is_next() {
+            let bytes: Vec<u8> = match outbox.pipe_is_next() {
                 Some(left) => {
                     assert_eq!(left, pipe.len());
                     pipe.drain(..left.min(step)).collect()
