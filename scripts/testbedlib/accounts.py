@@ -11,7 +11,7 @@ import uuid
 from . import linux
 
 USER, UID = "tester", 2000
-"""The ordinary user. No host's root knows a password for him; his key opens all hosts."""
+"""The ordinary user. He has no password; his key opens his account on all hosts, and nobody else's."""
 
 STATE = "/run/testbed"
 """Seen by the fabric only: hosts have a /run of their own."""
@@ -66,7 +66,7 @@ def root_home():
 def _make_keys(keys):
     keys.mkdir()
     calls = [["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{name}@testbed", "-f", str(keys / name)]
-             for name in ("host", "user")]
+             for name in ("host", "root", USER)]
     running = [subprocess.Popen(call, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) for call in calls]
     for call, process in zip(calls, running):
         words = process.communicate()[1]
@@ -96,13 +96,13 @@ def _make_etc(plan, etc, keys):
     (ssh / "ssh_host_ed25519_key").chmod(0o600)
 
 
-def _make_home(home, keys, owner, bashrc):
+def _make_home(home, key, owner, bashrc):
     ssh = home / ".ssh"
     ssh.mkdir(parents=True)
     ssh.chmod(0o700)
     linux.hide_below(ssh)
-    for source, name in (("user", "id_ed25519"), ("user.pub", "id_ed25519.pub"), ("user.pub", "authorized_keys")):
-        shutil.copy(keys / source, ssh / name)
+    for suffix, name in (("", "id_ed25519"), (".pub", "id_ed25519.pub"), (".pub", "authorized_keys")):
+        shutil.copy(f"{key}{suffix}", ssh / name)
         (ssh / name).chmod(0o600)
     if not bashrc:
         _write(home / ".bashrc", "")
@@ -117,8 +117,8 @@ def prepare(plan):
     keys = state / "keys"
     _make_keys(keys)
     _make_etc(plan, state / "etc", keys)
-    _make_home(state / "root", keys, 0, plan.bashrc)
-    _make_home(state / "home" / USER, keys, UID, False)
+    _make_home(state / "root", keys / "root", 0, plan.bashrc)
+    _make_home(state / "home" / USER, keys / USER, UID, False)
     for host in plan.hosts():
         own = state / "hosts" / host.name / "etc"
         _write(own / "hostname", host.name + "\n")

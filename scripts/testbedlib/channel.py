@@ -72,7 +72,7 @@ def _read_line(line):
     return bytes(text), fds
 
 
-def ask(name, **request):
+def ask(name, /, **request):
     """One question, one answer, and at most one descriptor that comes with it."""
     with _connect(name) as line:
         line.sendall(json.dumps(request).encode() + b"\n")

@@ -35,16 +35,15 @@ class Fabric:
     def start(self, names):
         """Starts hosts, all at once."""
         rising = {name: host.spawn(self.plan, self.hosts[name], self.shares, self.own_pid_space) for name in names}
+        failures = []
         try:
-            failures = [self._word(name, rise, "spawned") for name, rise in rising.items()]
+            failures += [self._word(name, rise, "spawned") for name, rise in rising.items()]
             if not any(failures):
-                wires.lay_cables([(self.hosts[name], rise.pid) for name, rise in rising.items()], self._bridge_of)
+                failures.append(self._lay_cables(rising))
             for rise in rising.values():
                 rise.lay_cable()
-            failures += [self._word(name, rise, "ready") for name, rise in rising.items()]
-        except OSError:
-            failures = ["the cables could not be laid"]
-            raise
+            # A host that died while its cable was laid has better words for it than the cable.
+            failures = [self._word(name, rise, "ready") for name, rise in rising.items()] + failures
         finally:
             for name, rise in rising.items():
                 rise.close()
@@ -53,6 +52,13 @@ class Fabric:
         for failure in failures:
             if failure:
                 raise channel.Refused(failure)
+
+    def _lay_cables(self, rising):
+        try:
+            wires.lay_cables([(self.hosts[name], rise.pid) for name, rise in rising.items()], self._bridge_of)
+        except OSError as error:
+            return f"the cables could not be laid: {error}"
+        return None
 
     def _word(self, name, rise, wanted):
         try:
@@ -220,11 +226,12 @@ class Fabric:
 
 def _prepare(plan):
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-    shares = tree.open_shares(plan)
+    opened = tree.open_shares(plan)
     linux.tmpfs("/run", 0o755)
     os.mkdir(accounts.STATE, 0o755)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     socket.sethostname(f"tb-{plan.name}"[:64])
+    shares = tree.keep_shares(opened)
     accounts.prepare(plan)
     tree.cover_homes(plan)
     wires.make_fabric()

@@ -7,6 +7,10 @@ import signal
 from . import linux
 
 
+LONGEST = 300
+"""Of a command line so much is shown."""
+
+
 def call(pidfd, function, *words):
     """`function(*words)` inside the host; the answer must be JSON. `pidfd` is of the host's init."""
     answer_out, answer_in = os.pipe()
@@ -58,7 +62,8 @@ def census():
         try:
             comm, state = _stat(entry)
             with open(f"/proc/{entry}/cmdline", "rb") as file:
-                words = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+                # One line each: a program in an argument has many.
+                words = " ".join(file.read(LONGEST).replace(b"\0", b" ").decode(errors="replace").split())
             owner = _owner(entry, names)
         except OSError:
             continue  # gone meanwhile

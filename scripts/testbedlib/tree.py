@@ -12,15 +12,33 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def open_shares(plan):
-    """Descriptors of what stays visible: the folder of `up`, and --share. Taken before anything is covered."""
-    found = []
+    """What stays visible, the folder of `up` and --share: {path: descriptor}. Run by the fabric before anything is covered."""
+    chosen = {}
     for path in dict.fromkeys([plan.cwd, *plan.shares]):
         path = os.path.realpath(path)
-        if any(_is_within(covered, path) for covered in _covered()):
-            continue  # it holds what is covered: to show it again would uncover that
-        if any(_is_within(path, covered) for covered in _covered()):
-            found.append((path, linux.path_fd(path)))
+        # What holds a covered place cannot be shown again without uncovering that.
+        if any(_is_within(path, covered) for covered in _covered()) and \
+                not any(_is_within(covered, path) for covered in _covered()):
+            chosen[path] = linux.path_fd(path)
+    return chosen
+
+
+def keep_shares(chosen):
+    """Mounts them where the hosts find them: what is open in one mount namespace cannot be mounted in another. [(path, way)]"""
+    found = []
+    for path, fd in chosen.items():
+        way = f"{accounts.STATE}/shares/{len(found)}"
+        _make_place(way, os.path.isdir(f"/proc/self/fd/{fd}"))
+        linux.bind(fd, way)
+        os.close(fd)
+        found.append((path, way))
     return found
+
+
+def _make_place(path, is_dir):
+    os.makedirs(path if is_dir else os.path.dirname(path), exist_ok=True)
+    if not is_dir and not os.path.exists(path):
+        os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _covered():
@@ -79,6 +97,7 @@ def build(plan, host, shares):
     os.chmod(f"{own}/boot_id", 0o444)
     boot_id = linux.path_fd(f"{own}/boot_id")
     groups = linux.path_fd("/sys/fs/cgroup") if os.path.isdir("/sys/fs/cgroup") else None
+    opened = [(path, linux.path_fd(way)) for path, way in shares]
     cover_homes(plan, host)
     linux.overlay("/etc", [f"{accounts.STATE}/etc", "/etc"], f"{own}/etc", f"{own}/etc.work")
     for path, mode in PRIVATE:
@@ -91,10 +110,6 @@ def build(plan, host, shares):
     linux.mount("sysfs", "/sys", "sysfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     if groups is not None:
         linux.bind(groups, "/sys/fs/cgroup")
-    for path, fd in shares:
-        if os.path.isdir(f"/proc/self/fd/{fd}"):
-            os.makedirs(path, exist_ok=True)
-        elif not os.path.exists(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for path, fd in opened:
+        _make_place(path, os.path.isdir(f"/proc/self/fd/{fd}"))
         linux.bind(fd, path)
