@@ -273,6 +273,10 @@ def check_strays_are_seen():
         expect("sshd: root" in done.stdout and "sleep 46.25" in done.stdout and "login" in done.stdout, done)
         login.terminate()
         expect(login.wait(10) != 0)
+        # What ssh leaves behind when it is killed is the orphan that all of this is for.
+        done = bed.call("strays")
+        expect(done.returncode == 1 and "sleep 46.25" in done.stdout, done)
+        bed.sh("node0", "kill -9 $(pgrep -x sleep)")
         bed.run("strays", "--within", "5")
 
 
