@@ -3,11 +3,12 @@
 import os
 import pathlib
 import pty
+import select
 import signal
 import subprocess
 import tempfile
 
-from .selftest import PYTHON, SCRIPT, Bed, expect, until
+from .selftest import LIMIT, PYTHON, SCRIPT, Bed, expect, until
 
 SPACES = ("mnt", "net", "pid", "uts", "ipc")
 
@@ -191,23 +192,36 @@ def check_streams_and_terminals_pass_through():
         expect((done.stdout == data, done.stderr) == (True, b"err\n"), done.returncode)
         pid, terminal = pty.fork()
         if pid == 0:
-            os.execve(PYTHON, [PYTHON, SCRIPT, "exec", "node0", "sh", "-c",
-                               "trap 'echo once' INT; test -t 0 && test -t 1 && echo tty; read word; echo $word; exit 3"], bed.env)
-        seen = b""
-        while b"tty" not in seen:
-            seen += os.read(terminal, 1024)
+            os.execve(PYTHON, [PYTHON, SCRIPT, "exec", "node0", PYTHON, "-Ic", TERMINAL], bed.env)
+        seen = _read_until(terminal, b"", b"tty True")
         os.write(terminal, b"\x03")
-        while b"once" not in seen:
-            seen += os.read(terminal, 1024)
-        os.write(terminal, b"word\n")
-        try:
-            while True:
-                seen += os.read(terminal, 1024)
-        except OSError:
-            pass  # the terminal's other end is closed
-        os.close(terminal)
+        seen = _read_until(terminal, seen, b"once")
+        # Had `exec` forwarded what the terminal sent to both, it would have done so before this.
+        os.kill(pid, signal.SIGTERM)
+        seen = _read_until(terminal, seen, b"over")
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        expect(seen.count(b"once") == 1, seen, code)
+        os.close(terminal)
+        expect(seen.count(b"once") == 1 and code == 3, seen, code)
+
+
+TERMINAL = """
+import os, signal
+def over(*_):
+    print("over", flush=True)
+    os._exit(3)
+signal.signal(signal.SIGINT, lambda *_: print("once", flush=True))
+signal.signal(signal.SIGTERM, over)
+print("tty", os.isatty(0) and os.isatty(1), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def _read_until(terminal, seen, word):
+    while word not in seen:
+        expect(select.select([terminal], [], [], LIMIT)[0], word, "never came:", seen)
+        seen += os.read(terminal, 1024)
+    return seen
 
 
 def check_hosts_are_hosts_of_their_own():

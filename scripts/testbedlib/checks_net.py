@@ -34,6 +34,33 @@ def check_a_partition_is_silent():
         expect(bed.run("exec", "login", "ssh", "node1", "hostname") == "node1")
 
 
+HEAR = """
+import socket
+hears = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+hears.bind(("", 7778))
+print("listening", flush=True)
+while True:
+    print(hears.recv(100).decode().strip(), flush=True)
+"""
+
+
+def check_one_way_is_one_way():
+    """What is cut or lost in one direction passes in the other. The word after the healing is the first to be heard."""
+    with Bed(1) as bed:
+        ears = {host: bed.python(host, HEAR) for host in ("login", "node0")}
+        expect(all(ear.stdout.readline() == "listening\n" for ear in ears.values()))
+        bed.sh("login", "ssh node0 true")  # neighbours know each other
+        for fault, more, cure in (("partition", [], ["heal", "node0"]), ("delay", ["0", "100%"], ["delay", "node0", "0"])):
+            for way, deaf, other in (("--in", "node0", "login"), ("--out", "login", "node0")):
+                bed.run(fault, way, "node0", *more)
+                for to, sender in ((deaf, other), (other, deaf)):
+                    bed.sh(sender, f"bash -c 'echo {fault} {way} >/dev/udp/{to}/7778'")
+                expect(ears[other].stdout.readline() == f"{fault} {way}\n")
+                bed.run(*cure)
+                bed.sh(other, f"bash -c 'echo after >/dev/udp/{deaf}/7778'")
+                expect(ears[deaf].stdout.readline() == "after\n", fault, way)
+
+
 def check_a_pair_is_parted():
     """The others still see both."""
     with Bed(2) as bed:

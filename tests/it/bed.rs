@@ -53,7 +53,18 @@ fn is_possible() -> bool {
             place::absent("cases on several hosts", "there is no scripts/testbed in RLAUNCH_TEST_ROOT");
             return false;
         }
-        NEEDED.into_iter().all(place::has)
+        if !NEEDED.into_iter().all(place::has) {
+            return false;
+        }
+        let mut probe = Command::new(python());
+        probe.arg(script()).args(["with", "0", "--", "true"]).env("TESTBED_NAME", format!("it-{}", place::unique()));
+        let probe = census::output(probe.stdin(Stdio::null()));
+        let why = String::from_utf8_lossy(&probe.stderr).trim().to_owned();
+        if !probe.status.success() {
+            assert!(std::env::var_os("CI").is_none(), "no testbed can be made: {why}");
+            place::absent("cases on several hosts", &why);
+        }
+        probe.status.success()
     })
 }
 
