@@ -24,7 +24,8 @@ def claim(name):
     return listener
 
 
-def _connect(name):
+def connect(name):
+    """A line to a testbed; its other end, as the kernel tells it, is the fabric."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     line.settimeout(120)
     try:
@@ -42,7 +43,7 @@ def peer(line):
 
 def fabric_pidfd(name):
     """A pidfd of the fabric, the process that all of the testbed hangs on."""
-    with _connect(name) as line:
+    with connect(name) as line:
         pid, _ = peer(line)
         try:
             fd = os.pidfd_open(pid)
@@ -50,7 +51,7 @@ def fabric_pidfd(name):
             raise Refused(f"the testbed {name!r} is not to be seen from here: {error.strerror}") from None
     try:
         # The name still answers to that pid, so that pid was the fabric's when it was opened.
-        with _connect(name) as line:
+        with connect(name) as line:
             if peer(line)[0] == pid:
                 return fd
     except Refused:
@@ -74,7 +75,7 @@ def _read_line(line):
 
 def ask(name, /, **request):
     """One question, one answer, and at most one descriptor that comes with it."""
-    with _connect(name) as line:
+    with connect(name) as line:
         line.sendall(json.dumps(request).encode() + b"\n")
         try:
             text, fds = _read_line(line)

@@ -3,12 +3,12 @@
 import os
 import pathlib
 import pty
-import select
 import signal
 import subprocess
 import tempfile
 
-from .selftest import LIMIT, PYTHON, SCRIPT, Bed, expect, until
+from . import channel
+from .selftest import PYTHON, SCRIPT, Bed, expect, until
 
 SPACES = ("mnt", "net", "pid", "uts", "ipc")
 
@@ -86,20 +86,17 @@ def check_one_kill_ends_everything():
         command = bed.start("exec", "node0", "sleep", "43.25")
         until(lambda: _pid_here("42.25") and _pid_here("43.25"), "processes on the hosts")
         spaces = _spaces(bed, "node1")
-        fabric = until(lambda: [int(e) for e in os.listdir("/proc") if e.isdigit() and _comm(e) == f"tb-fabric:{bed.name}"[:15]],
-                       "the fabric")
-        expect(len(fabric) == 1, fabric)
-        os.kill(fabric[0], signal.SIGKILL)
+        with channel.connect(bed.name) as line:
+            fabric = channel.peer(line)[0]
+        expect(_comm(fabric) == f"tb-fabric:{bed.name}"[:15], _comm(fabric))
+        os.kill(fabric, signal.SIGKILL)
         expect(command.wait(10) == 137)
         until(lambda: not spaces & _spaces_in_use() and not _pid_here("42.25"), "the end of the hosts")
         expect("was not up" in bed.call("down").stderr)
 
 
-def _comm(entry):
-    try:
-        return pathlib.Path(f"/proc/{entry}/comm").read_text().strip()
-    except OSError:
-        return ""
+def _comm(pid):
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def check_what_is_held_goes_with_its_holder():
@@ -196,7 +193,12 @@ def check_streams_and_terminals_pass_through():
         seen = _read_until(terminal, b"", b"tty True")
         os.write(terminal, b"\x03")
         seen = _read_until(terminal, seen, b"once")
-        # Had `exec` forwarded what the terminal sent to both, it would have done so before this.
+        # Now the command leaves the terminal's group: only `exec` is told by the terminal, and must keep it to itself.
+        os.kill(pid, signal.SIGUSR1)
+        seen = _read_until(terminal, seen, b"apart")
+        os.write(terminal, b"\x03")
+        while seen.count(b"^C") < 2:
+            seen += os.read(terminal, 1024)
         os.kill(pid, signal.SIGTERM)
         seen = _read_until(terminal, seen, b"over")
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -206,10 +208,14 @@ def check_streams_and_terminals_pass_through():
 
 TERMINAL = """
 import os, signal
+def apart(*_):
+    os.setpgid(0, 0)
+    print("apart", flush=True)
 def over(*_):
     print("over", flush=True)
     os._exit(3)
 signal.signal(signal.SIGINT, lambda *_: print("once", flush=True))
+signal.signal(signal.SIGUSR1, apart)
 signal.signal(signal.SIGTERM, over)
 print("tty", os.isatty(0) and os.isatty(1), flush=True)
 while True:
@@ -219,7 +225,6 @@ while True:
 
 def _read_until(terminal, seen, word):
     while word not in seen:
-        expect(select.select([terminal], [], [], LIMIT)[0], word, "never came:", seen)
         seen += os.read(terminal, 1024)
     return seen
 
