@@ -116,6 +116,9 @@ def check_what_is_held_goes_with_its_holder():
                 until(lambda: not spaces & _spaces_in_use(), "the end of the hosts")
         done = bed.call("with", "1", "--", "sh", "-c", "ssh node0 hostname; exit 7")
         expect((done.returncode, done.stdout) == (7, "node0\n"), done)
+        done = bed.call("with", "1", "--user", "tester", "--bashrc", "--", "id", "-un", cwd="/")
+        expect((done.returncode, done.stdout) == (0, "tester\n"), done)
+        expect(bed.call("with", "1").returncode == 125)
         expect("was not up" in bed.call("down").stderr)
 
 

@@ -53,8 +53,8 @@ class Bed:
 
     def call(self, *words, **options):
         """Runs a command to its end, whatever its code."""
-        return subprocess.run([PYTHON, SCRIPT, *words], env=self.env, cwd=self.cwd, timeout=LIMIT, check=False,
-                              **{"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, **options})
+        return subprocess.run([PYTHON, SCRIPT, *words], env=self.env, timeout=LIMIT, check=False,
+                              **{"cwd": self.cwd, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, **options})
 
     def run(self, *words, **options):
         """Runs a command that must succeed; returns its output."""
