@@ -6,12 +6,15 @@ profile=ci
 scratch=
 limit=900
 made_account=0
-packages=(bsdutils coreutils gcc iproute2 libc6-dev procps python3 python3-torch shellcheck util-linux)
+packages=(bsdutils coreutils gcc iproute2 libc6-dev nftables openssh-client openssh-server procps python3 python3-torch shellcheck
+    util-linux)
 report=()
 passed=0
 failed=0
 package_job=
 package_log=
+policy=/usr/sbin/policy-rc.d
+made_policy=()
 
 # section TITLE COMMAND...: runs it, shows its time, remembers how it ended. The next section runs whatever happened.
 section() {
@@ -44,6 +47,7 @@ summary() {
 
 clean_up() {
     [ -z "$package_job" ] || kill "$package_job" 2>/dev/null || true
+    let_services_on || true
     [ "$made_account" = 0 ] || userdel -r "$account" 2>/dev/null || echo "test: could not remove the account $account" >&2
     rm -rf "$scratch"
 }
@@ -53,6 +57,19 @@ missing_packages() {
     for name in "${packages[@]}"; do
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
     done
+}
+
+# A package must not start its daemon: the tests have an sshd of their own, this machine need not get one. Debian asks this
+# file; one that is there already has the say.
+keep_services_off() {
+    [ ! -e "$policy" ] || return 0
+    printf '#!/bin/sh\nexit 101\n' >"$scratch/policy"
+    "$@" install -m 755 "$scratch/policy" "$policy" && made_policy=("$@" rm -f "$policy")
+}
+
+let_services_on() {
+    [ "${#made_policy[@]}" = 0 ] || "${made_policy[@]}"
+    made_policy=()
 }
 
 # Packages are fetched while the compiler works; finish_packages waits for them.
@@ -70,6 +87,7 @@ start_packages() {
     [ "$(id -u)" = 0 ] || sudo=(sudo -n)
     package_log="$scratch/packages.log"
     echo "installing ${missing[*]} in the background"
+    keep_services_off "${sudo[@]}" || true
     (
         export DEBIAN_FRONTEND=noninteractive
         "${sudo[@]}" apt-get -q update && "${sudo[@]}" apt-get -q -y install --no-install-recommends "${missing[@]}"
@@ -84,6 +102,7 @@ finish_packages() {
     else
         wait "$package_job" || code=$?
         package_job=
+        let_services_on
         [ "$code" = 0 ] || tail -n 20 "$package_log"
     fi
     if command -v dpkg-query >/dev/null; then
@@ -111,7 +130,7 @@ build() {
         *) cp "$path" "$scratch/bin/$name" ;;
         esac
     done
-    for name in tests examples docs; do
+    for name in tests examples docs scripts; do
         [ ! -d "$name" ] || cp -r "$name" "$scratch/"
     done
     chmod -R a+rX "$scratch"
@@ -122,7 +141,7 @@ build() {
 check_scripts() {
     local python source
     shellcheck -x scripts/test scripts/testlib.sh scripts/try .ci/run || return
-    for python in scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py; do
+    for python in scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/testbed scripts/testbedlib/*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
     done
     for source in scripts/bench.d/*.c; do
@@ -187,6 +206,11 @@ integration_as_user() {
         code=1
     fi
     return "$code"
+}
+
+# testbed_selftest [RUNNER...]: the testbed keeps its promises; the runner switches to root.
+testbed_selftest() {
+    timeout --kill-after=30 "$limit" "$@" python3 scripts/testbed selftest
 }
 
 deny_all() {

@@ -134,6 +134,11 @@ impl Case {
         });
     }
 
+    /// Whether stdout holds this text by now.
+    pub(crate) fn has_said_on_stdout(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.watch.seen().out).contains(text)
+    }
+
     /// Waits until stderr holds this text.
     pub(crate) fn says_on_stderr(&self, text: &str) {
         self.until(&format!("{text:?} on stderr"), |seen| {

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -110,10 +110,11 @@ pub(crate) fn spawn(command: &mut Command) -> Child {
 }
 
 /// Reaps a child that has ended.
-pub(crate) fn reap(child: &mut Child) {
+pub(crate) fn reap(child: &mut Child) -> ExitStatus {
     let mut known = lock(&KNOWN);
-    child.wait().unwrap();
+    let status = child.wait().unwrap();
     known.remove(&i32::try_from(child.id()).unwrap());
+    status
 }
 
 /// Runs a tool of the test to its end.

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "drives programs and watches them with threads of its own")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
 
+mod bed;
 mod case;
 mod census;
 mod place;
@@ -17,6 +18,7 @@ mod events;
 mod examples;
 mod exits;
 mod harness;
+mod hosts;
 mod input;
 mod launch;
 mod leftovers;

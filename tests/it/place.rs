@@ -116,7 +116,10 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        let dir = std::env::temp_dir().join(format!("rlaunch-it.{}", unique()));
+        Self::inside(&std::env::temp_dir())
+    }
+    pub(crate) fn inside(parent: &Path) -> Self {
+        let dir = parent.join(format!("rlaunch-it.{}", unique()));
         std::fs::create_dir(&dir).unwrap();
         Self(dir)
     }

@@ -26,11 +26,15 @@ pub(crate) struct Plan {
 
 impl Plan {
     fn new(program: &Path) -> Self {
+        Self::tool(program, Scratch::new())
+    }
+
+    /// Another program, with a directory that was made for it.
+    pub(crate) fn tool(program: &Path, scratch: Scratch) -> Self {
         let mut command = Command::new(program);
         let tag = place::unique();
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        let scratch = Scratch::new();
         command.env(census::TAG, &tag).env("RL", place::rlaunch()).env("DIR", scratch.dir());
         Self { command, tag, scratch, events: false, readers: Vec::new() }
     }
@@ -63,6 +67,11 @@ impl Plan {
         self.events = true;
         let events = self.scratch.fifo("events");
         self.env("RLAUNCH_EVENTS", events)
+    }
+
+    pub(crate) fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, words: I) -> Self {
+        self.command.args(words);
+        self
     }
 
     pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {

@@ -1,0 +1,54 @@
+"""What a testbed looks like: its options, and the names and addresses of its hosts."""
+
+import dataclasses
+import re
+
+LIMIT = 1000
+"""A bridge has 1024 ports."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """One host, on or off."""
+
+    name: str
+    address: str
+    number: int
+
+    @property
+    def mac(self):
+        """A fixed one: what neighbours remember stays true when the host is started again."""
+        return f"02:4d:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
+
+    @property
+    def port(self):
+        """The fabric's end of the host's cable."""
+        return f"port-{self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The options of `up`."""
+
+    name: str
+    count: int
+    cwd: str
+    shares: tuple = ()
+    stock_sshd: bool = False
+    bashrc: bool = False
+    private_homes: bool = False
+    tpu: int = 0
+
+    def hosts(self):
+        """login, node0, node1 …"""
+        found = [Host("login", "10.77.0.1", 1)]
+        for i in range(self.count):
+            found.append(Host(f"node{i}", f"10.77.{1 + i // 250}.{1 + i % 250}", 256 + i))
+        return found
+
+
+def check_name(name):
+    """A testbed's name is part of process and socket names."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,40}", name):
+        raise ValueError(f"TESTBED_NAME={name!r}: 1 to 40 letters, digits, dots, dashes and underscores")
+    return name

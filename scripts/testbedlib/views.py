@@ -1,0 +1,60 @@
+"""What lives on the hosts, and what should not."""
+
+import os
+import time
+
+from . import channel, inside
+
+
+def _hosts(name, chosen):
+    if chosen:
+        return [chosen]
+    return [state["name"] for state in channel.ask(name, do="look", names=[])[0]["hosts"]]
+
+
+def processes(name, chosen):
+    """(state of the host, its processes), host by host; a host that is off has none."""
+    for each in _hosts(name, chosen):
+        answer, pidfd = channel.ask(name, do="look", names=[each])
+        state = answer["hosts"][0]
+        rows = []
+        if pidfd is not None:
+            try:
+                rows = inside.call(pidfd, inside.census)
+            finally:
+                os.close(pidfd)
+        yield state, rows
+
+
+def _line(host, row):
+    return f"{host:<8} {row[0]:>6} {row[1]:<8} {row[2]} {row[3]}"
+
+
+def show(name, chosen):
+    """`ps`."""
+    print(f"{'HOST':<8} {'PID':>6} {'USER':<8} S COMMAND")
+    for state, rows in processes(name, chosen):
+        if not state["up"]:
+            print(f"{state['name']:<8} off")
+        for row in rows:
+            print(_line(state["name"], row))
+
+
+def strays(name, chosen):
+    """Lines for everything that lives but for init and the listening sshd of each host."""
+    found = []
+    for state, rows in processes(name, chosen):
+        found += [_line(state["name"], row) for row in rows if row[0] not in (1, state["sshd"])]
+    if not chosen:
+        found += [_line("fabric", row) for row in channel.ask(name, do="strays")[0]["strays"]]
+    return found
+
+
+def strays_within(name, chosen, seconds):
+    """The same, once it is empty or the time is over."""
+    end = time.monotonic() + seconds
+    while True:
+        found = strays(name, chosen)
+        if not found or time.monotonic() >= end:
+            return found
+        time.sleep(0.01)

@@ -1,0 +1,231 @@
+//! A testbed for a group of cases: hosts of namespaces with real sshd, made by `scripts/testbed`, that nothing may outlive.
+//!
+//! It is held by a process whose stdin is ours: however the test ends, the testbed ends with it.
+
+use crate::census;
+use crate::place::{self, Scratch};
+use crate::plan::Plan;
+use crate::watch;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// What must be here besides the script, and root.
+const NEEDED: [&str; 5] = ["python3", "ip", "nft", "ssh", "/usr/sbin/sshd"];
+/// A login that is just ending, and what it ran, may take so long.
+const STRAYS_WITHIN: &str = "2";
+/// The namespaces of a host.
+const SPACES: [&str; 5] = ["mnt", "net", "pid", "uts", "ipc"];
+
+/// A testbed that is up. It must be taken down with [`Bed::down`].
+pub(crate) struct Bed {
+    name: String,
+    holder: Option<Child>,
+    /// Seen by the hosts at the same path; all users may write here.
+    share: Scratch,
+    spaces: Vec<String>,
+}
+
+fn script() -> PathBuf {
+    place::root().join("scripts/testbed")
+}
+
+/// A python3 that starts quickly: the first of the path may be a shell script that looks for others.
+fn python() -> &'static Path {
+    let own = Path::new("/usr/bin/python3");
+    if own.exists() { own } else { Path::new("python3") }
+}
+
+/// Whether this user can have a testbed here; says so if not.
+fn is_possible() -> bool {
+    static POSSIBLE: OnceLock<bool> = OnceLock::new();
+    *POSSIBLE.get_or_init(|| {
+        if !place::is_root() {
+            place::absent("cases on several hosts", "a testbed needs root");
+            return false;
+        }
+        if !script().exists() {
+            place::absent("cases on several hosts", "there is no scripts/testbed in RLAUNCH_TEST_ROOT");
+            return false;
+        }
+        if !NEEDED.into_iter().all(place::has) {
+            return false;
+        }
+        let mut probe = Command::new(python());
+        probe.arg(script()).args(["with", "0", "--", "true"]).env("TESTBED_NAME", format!("it-{}", place::unique()));
+        let probe = census::output(probe.stdin(Stdio::null()));
+        let why = String::from_utf8_lossy(&probe.stderr).trim().to_owned();
+        if !probe.status.success() {
+            assert!(std::env::var_os("CI").is_none(), "no testbed can be made: {why}");
+            place::absent("cases on several hosts", &why);
+        }
+        probe.status.success()
+    })
+}
+
+/// Every namespace that a process of this machine is in.
+pub(crate) fn spaces_in_use() -> Vec<String> {
+    let mut found = Vec::new();
+    for p in census::all() {
+        let links = SPACES.iter().filter_map(|kind| fs::read_link(format!("/proc/{}/ns/{kind}", p.pid)).ok());
+        found.extend(links.map(|link| link.to_string_lossy().into_owned()));
+    }
+    found
+}
+
+fn mounts() -> String {
+    fs::read_to_string("/proc/self/mounts").unwrap()
+}
+
+impl Bed {
+    /// `login` and `node0` to `node{count - 1}`; `None` where there can be none, which is said.
+    pub(crate) fn up(count: u32) -> Option<Self> {
+        if !is_possible() {
+            return None;
+        }
+        let share = Scratch::new();
+        open_to_all(share.dir());
+        // Where the tests lie an ordinary user of the hosts may not come.
+        fs::copy(place::rlaunch(), share.path("rlaunch")).unwrap();
+        let mut bed = Self { name: format!("it-{}", place::unique()), holder: None, share, spaces: Vec::new() };
+        let count = count.to_string();
+        let mut up = bed.command(["up", &count, "--hold", "--share"]);
+        up.arg(bed.share.dir()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let holder = bed.holder.insert(census::spawn(&mut up));
+        let mut word = String::new();
+        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut word).unwrap();
+        assert_eq!(word, "ready\n", "the testbed did not come up: {}", bed.last_words());
+        for host in bed.hosts() {
+            let links = SPACES.map(|kind| format!("/proc/1/ns/{kind}"));
+            let out =
+                bed.run(["exec", "--cwd", "/", &host, "readlink"].into_iter().chain(links.iter().map(String::as_str)));
+            bed.spaces.extend(out.lines().map(str::to_owned));
+        }
+        assert!(!bed.spaces.is_empty());
+        Some(bed)
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        let shown = self.run(["ps"]);
+        let mut hosts: Vec<String> =
+            shown.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+        hosts.dedup();
+        hosts
+    }
+
+    fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Command {
+        let mut command = Command::new(python());
+        command.arg(script()).args(words).env("TESTBED_NAME", &self.name).stdin(Stdio::null());
+        command
+    }
+
+    fn last_words(&mut self) -> String {
+        let mut words = String::new();
+        if let Some(mut err) = self.holder.as_mut().and_then(|holder| holder.stderr.take()) {
+            err.read_to_string(&mut words).unwrap();
+        }
+        words
+    }
+
+    /// A command of `scripts/testbed`, to its end, whichever.
+    pub(crate) fn call<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Output {
+        census::output(&mut self.command(words))
+    }
+
+    /// A command of `scripts/testbed` that must succeed; what it said.
+    pub(crate) fn run<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> String {
+        let mut command = self.command(words);
+        let output = census::output(&mut command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?} ended with {}: {said}", output.status);
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// A case on a host: these words run there as this user, in the case's own directory, which all hosts see. The first
+    /// word `rlaunch` is the binary under test.
+    pub(crate) fn plan<I: IntoIterator<Item: AsRef<OsStr>>>(&self, user: &str, host: &str, words: I) -> Plan {
+        let mut words = words.into_iter().peekable();
+        let scratch = Scratch::inside(self.share.dir());
+        open_to_all(scratch.dir());
+        let mut all: Vec<std::ffi::OsString> = vec![script().into(), "exec".into(), "--user".into(), user.into()];
+        all.extend(["--cwd".into(), scratch.dir().into(), host.into()]);
+        if words.next_if(|word| word.as_ref() == "rlaunch").is_some() {
+            all.push(self.share.path("rlaunch").into());
+        }
+        all.extend(words.map(|word| word.as_ref().to_owned()));
+        Plan::tool(python(), scratch).args(all).env("TESTBED_NAME", &self.name).env("RL", self.share.path("rlaunch"))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The namespaces that are the hosts'.
+    pub(crate) fn spaces(&self) -> &[String] {
+        &self.spaces
+    }
+
+    /// Waits until something with these words lives on a host.
+    pub(crate) fn until_strays(&self, words: &str) {
+        let start = Instant::now();
+        while !String::from_utf8_lossy(&self.call(["strays"]).stdout).contains(words) {
+            assert!(start.elapsed() < watch::IDLE, "{words:?} never ran on a host");
+        }
+    }
+
+    /// What lives on the hosts and should not; empty where nothing does.
+    pub(crate) fn strays(&self) -> String {
+        let output = self.call(["strays", "--within", STRAYS_WITHIN]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.code() == Some(i32::from(!said.is_empty())), "strays: {output:?}");
+        said
+    }
+
+    /// The end: nothing may live on the hosts, and nothing of the hosts may be left here.
+    pub(crate) fn down(mut self) {
+        let strays = self.strays();
+        assert!(strays.is_empty(), "left behind on the hosts:\n{strays}");
+        let share = self.share.dir().to_owned();
+        let status = self.release();
+        assert!(status.success(), "the testbed ended with {status}");
+        let in_use = spaces_in_use();
+        let left: Vec<&String> = self.spaces.iter().filter(|space| in_use.contains(space)).collect();
+        assert!(left.is_empty(), "namespaces of the testbed are left: {left:?}");
+        assert!(!mounts().contains(&*share.to_string_lossy()), "mounts of the testbed are left:\n{}", mounts());
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        assert!(!sockets.contains(&self.name), "the name of the testbed is still taken");
+    }
+
+    /// Lets the holder go, and waits until it has taken everything down.
+    fn release(&mut self) -> std::process::ExitStatus {
+        let mut holder = self.holder.take().expect("a testbed that is up");
+        drop(holder.stdin.take());
+        let mut said = String::new();
+        holder.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.is_empty() || std::thread::panicking(), "the testbed said {said}");
+        census::reap(&mut holder)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if self.holder.is_none() {
+            return;
+        }
+        if std::thread::panicking() {
+            eprintln!("--- on the hosts:\n{}", String::from_utf8_lossy(&self.call(["ps"]).stdout));
+        }
+        self.release();
+        assert!(std::thread::panicking(), "a testbed was dropped before it was taken down");
+    }
+}
+
+/// The ordinary user of the hosts has another number than we.
+fn open_to_all(dir: &Path) {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+}
