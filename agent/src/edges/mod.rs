@@ -122,11 +122,13 @@ impl Edges {
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
         self.watch.go_live()?;
         self.pump.go_live()?;
-        // The last: until here the launcher can be told what failed.
-        if let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) {
-            self.link = Link::Live(link.into_connection()?);
-        }
-        Ok(())
+        let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
+        let (link, done) = match link.into_connection() {
+            Ok(link) => (Link::Live(link), Ok(())),
+            Err((link, error)) => (Link::Early(*link), Err(error)),
+        };
+        self.link = link;
+        done
     }
 
     /// The last word of an agent that has no runtime: it would look like a crash otherwise.

@@ -171,10 +171,20 @@ impl<M: WireMessage> Early<M> {
     /// Goes on under a runtime, which must be entered.
     ///
     /// # Errors
-    /// The runtime refuses the descriptor.
-    pub fn into_connection(self) -> io::Result<Connection<M>> {
-        self.io.set_nonblocking(true)?;
-        let reading = Receiver::from_owned_fd_unchecked(self.io.try_clone()?.into())?;
+    /// No descriptor is left, or the runtime refuses it. The edge comes back with that, so that the peer can be told.
+    pub fn into_connection(self) -> Result<Connection<M>, (Box<Self>, io::Error)> {
+        let duplicate = || {
+            self.io.set_nonblocking(true)?;
+            Receiver::from_owned_fd_unchecked(self.io.try_clone()?.into())
+        };
+        let reading = match duplicate() {
+            Ok(reading) => reading,
+            Err(error) => {
+                // It was blocking, so it can be.
+                let _blocking = self.io.set_nonblocking(false);
+                return Err((Box::new(self), error));
+            }
+        };
         let Self { io, inbox, outbox, peer } = self;
         Ok(Connection { io, reading, full: None, inbox, outbox, pipe: None, peer })
     }

@@ -139,7 +139,7 @@ impl Edges {
     /// Hands everything to the runtime that was entered.
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
         if let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) {
-            self.link = Link::Live(link.into_connection()?);
+            self.link = Link::Live(link.into_connection().map_err(|(_, error)| error)?);
         }
         if let Signals::Waiting(signals) = std::mem::replace(&mut self.signals, Signals::Lost) {
             self.signals = Signals::Live(rlaunch_net::ready::readable(signals)?);

@@ -307,14 +307,14 @@ mod tests {
     #[test]
     fn errors_name_the_escape_and_its_column() {
         let message = |format: &str| Prefix::parse(format.as_bytes()).unwrap_err().to_string();
-        assert_eq!(message("é%r %x"), "--prefix 'é%r %x': unknown escape '%x' at column 5");
-        assert_eq!(message("%3é"), "--prefix '%3é': unknown escape '%3é' at column 1");
-        assert_eq!(message("ab%"), "--prefix 'ab%': the escape '%' at column 3 is not finished");
-        assert_eq!(message("%r%12"), "--prefix '%r%12': the escape '%12' at column 3 is not finished");
+        assert_eq!(message("é%r %x"), "'é%r %x': unknown escape '%x' at column 5");
+        assert_eq!(message("%3é"), "'%3é': unknown escape '%3é' at column 1");
+        assert_eq!(message("ab%"), "'ab%': the escape '%' at column 3 is not finished");
+        assert_eq!(message("%r%12"), "'%r%12': the escape '%12' at column 3 is not finished");
         for bad in ["%0r", "%04r", "%100r", "%99999999999999999999999r", "%3%"] {
-            assert_eq!(message(bad), format!("--prefix '{bad}': bad width in '{bad}' at column 1"));
+            assert_eq!(message(bad), format!("'{bad}': bad width in '{bad}' at column 1"));
         }
-        assert_eq!(message("a\nb"), "--prefix 'a\\nb': line break at column 2");
+        assert_eq!(message("a\nb"), "'a\\nb': line break at column 2");
         assert!(Prefix::parse(b"%x").unwrap_err().hint().unwrap().contains("%r rank"));
     }
 
