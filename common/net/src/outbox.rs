@@ -38,7 +38,10 @@ struct DataFrame {
 enum Body {
     Bytes(Vec<u8>),
     /// So many bytes in the edge's pipe, behind the header if that is there too.
-    Piped { len: usize, head: bool },
+    Piped {
+        len: usize,
+        head: bool,
+    },
 }
 
 impl DataFrame {
@@ -236,7 +239,9 @@ mod tests {
 
     #[test]
     fn what_lies_in_the_pipe_comes_right_behind_its_header() {
-        for (step, head_too) in [(1, false), (7, false), (16, false), (17, false), (1000, false), (5, true), (1000, true)] {
+        for (step, head_too) in
+            [(1, false), (7, false), (16, false), (17, false), (1000, false), (5, true), (1000, true)]
+        {
             for begun in [0, 1, HEADER, HEADER + 1] {
                 let mut outbox = Outbox::default();
                 let stream = StreamId::of(ProcId::new(1), Std::Out);

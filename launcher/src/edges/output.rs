@@ -128,7 +128,8 @@ impl Output {
 
     fn is_drained(&self) -> bool {
         // Both are asked, so that both tell.
-        self.sides.iter().map(|side| side.turn.is_empty() && side.sink.is_idle()).fold(true, |all, idle| all && idle)
+        let [out, err] = self.sides.each_ref().map(|side| side.turn.is_empty() && side.sink.is_idle());
+        out && err
     }
 
     /// How long our last words may take: a writer that is blocked then is left behind.
