@@ -82,7 +82,7 @@ pub(super) fn settle(edges: &mut Edges) {
 }
 
 fn facts(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth) -> Facts {
-    let error_file = edges.ranks.get(proc).and_then(|rank| error_file::read(&rank.error_file)).map(OsBytes::new);
+    let error_file = edges.ranks.get(proc).and_then(|rank| error_file::read(&rank.error_file.path())).map(OsBytes::new);
     if depth == Depth::ErrorFile {
         return Facts { error_file, ..Facts::default() };
     }

@@ -5,7 +5,7 @@ use super::convert;
 use super::pump::Stream;
 use rlaunch_core::id::{ProcId, Std};
 use rlaunch_core::machine::earliest;
-use rlaunch_core::node::{ExecSpec, NodeEvent};
+use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
@@ -25,7 +25,7 @@ pub(super) struct Rank {
     pub(super) started: Mono,
     pub(super) base: Arc<AppBase>,
     /// Its TORCHELASTIC_ERROR_FILE.
-    pub(super) error_file: OsBytes,
+    pub(super) error_file: ErrorFile,
 }
 
 #[derive(Default)]
@@ -100,7 +100,7 @@ impl Ranks {
         rank.reaped = true;
         // ECHILD: a sweep has reaped it already.
         let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
-        Some(std::mem::take(&mut rank.error_file)).filter(|path| !path.is_empty())
+        Some(rank.error_file.path())
     }
 
     fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {

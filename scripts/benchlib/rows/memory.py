@@ -35,7 +35,7 @@ def _own_memory(bench, launcher, ranks):
     with job:
         time.sleep(0.3)  # what is freed after the launch is freed by now
         _, own = job.split()
-        parts = [procs.memory(pid) for pid in own]
+        parts = [procs.memory(pid) for pid in procs.distinct(own)]
         return {key: sum(part[key] for part in parts) for key in ("peak", "pss")}
 
 

@@ -10,6 +10,7 @@ use crate::time::Mono;
 use crate::wire::to_node::{Delta, ToNode};
 use crate::wire::to_root::{Facts, Leftover, Refusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -185,5 +186,28 @@ pub struct ExecSpec {
     /// The format of what stands before each line of its output; `None`: raw.
     pub label: Option<OsBytes>,
     /// Its TORCHELASTIC_ERROR_FILE: absent at its start, read by `Examine`, removed by `Reap`.
-    pub error_file: OsBytes,
+    pub error_file: ErrorFile,
+}
+
+/// The path of a rank's error file. All ranks share what is the same in theirs: it is kept as long as they live.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ErrorFile {
+    stem: Arc<OsBytes>,
+    proc: ProcId,
+}
+
+impl ErrorFile {
+    /// For a process whose path begins with `stem`.
+    #[must_use]
+    pub(super) const fn new(stem: Arc<OsBytes>, proc: ProcId) -> Self {
+        Self { stem, proc }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> OsBytes {
+        let mut path = self.stem.to_vec();
+        path.extend_from_slice(format!("{}.error.json", self.proc).as_bytes());
+        OsBytes::new(path)
+    }
 }

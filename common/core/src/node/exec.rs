@@ -1,8 +1,7 @@
 //! From a rank's numbers to everything needed to start it.
 
-use super::{ExecSpec, Ground};
+use super::{ErrorFile, ExecSpec, Ground};
 use crate::env::{self, Host, Seat};
-use crate::id::ProcId;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
@@ -15,19 +14,21 @@ use alloc::sync::Arc;
 pub(super) struct Program {
     base: Arc<AppBase>,
     shared: Option<Arc<OsStrings>>,
+    error_stem: Option<Arc<OsBytes>>,
 }
 
 impl Program {
     pub(super) fn new(base: Arc<AppBase>) -> Self {
-        Self { base, shared: None }
+        Self { base, shared: None, error_stem: None }
     }
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory.
     pub(super) fn exec(&mut self, start: &Start, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
         let pinned = &self.base.pinned;
         let shared = self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, ground, delta), pinned)));
-        let error_file = error_file(start, ground, delta.proc);
-        let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, error_file: &error_file };
+        let stem = self.error_stem.get_or_insert_with(|| Arc::new(error_stem(start, ground)));
+        let error_file = ErrorFile::new(Arc::clone(stem), delta.proc);
+        let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, error_file: &error_file.path() };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
@@ -50,9 +51,10 @@ fn host<'a>(start: &'a Start, ground: &Ground, delta: Delta) -> Host<'a> {
     }
 }
 
-/// No two processes of this host share one, and nobody else can foresee it: the job's name is random.
-fn error_file(start: &Start, ground: &Ground, proc: ProcId) -> OsBytes {
+/// How the error files of a job begin. No two processes of this host share one, and nobody else can foresee it: the job's
+/// name is random.
+fn error_stem(start: &Start, ground: &Ground) -> OsBytes {
     let mut path = ground.error_dir.to_vec();
-    path.extend_from_slice(format!("/rlaunch-{}-{proc}.error.json", start.job).as_bytes());
+    path.extend_from_slice(format!("/rlaunch-{}-", start.job).as_bytes());
     OsBytes::new(path)
 }

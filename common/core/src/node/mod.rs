@@ -14,7 +14,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Depth, ExecSpec, Ground, GroundPlan, NodeAction, NodeEvent};
+pub use event::{Depth, ErrorFile, ExecSpec, Ground, GroundPlan, NodeAction, NodeEvent};
 
 use crate::id::{AppIndex, ProcId};
 use crate::machine::{self, Machine, earliest};

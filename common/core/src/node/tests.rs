@@ -201,7 +201,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
         assert!(entries.iter().any(|e| e == entry), "{entry} in {entries:?}");
     }
     assert!(!entries.iter().any(|e| e.starts_with("RANK=")), "the user pinned it");
-    assert_eq!(exec.error_file.to_string(), file);
+    assert_eq!(exec.error_file.path().to_string(), file);
     let actions = rig.spawned(0);
     assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Started { procs })] if procs[0].pid == 100));
     assert_eq!(rig.streams_end(0), []);

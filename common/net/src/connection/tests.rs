@@ -1,0 +1,170 @@
+//! Edges between two ends in one process.
+
+use super::*;
+use rlaunch_core::id::{ProcId, Std};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::wire::to_node::ToNode;
+use std::future::poll_fn;
+
+fn pair() -> (StdStream, StdStream) {
+    StdStream::pair().unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn early_frames_are_not_lost_by_the_change_to_the_runtime() {
+    let (a, b) = pair();
+    let (mut a, mut b) = (Early::<ToNode>::new(a), Early::<ToNode>::new(b));
+    a.send(NodeId::new(0), &ToNode::Kill).unwrap();
+    a.send(NodeId::new(0), &ToNode::Signal { sig: Signal::USR1 }).unwrap();
+    a.grant(NodeId::new(0), 77).unwrap();
+    a.flush().unwrap();
+    assert!(matches!(b.recv().unwrap().body, Body::Message(ToNode::Kill)));
+    runtime().block_on(async {
+        let mut b = b.into_connection().unwrap();
+        let next = poll_fn(|cx| b.poll_recv(cx)).await.unwrap();
+        assert!(matches!(next.body, Body::Message(ToNode::Signal { sig: Signal::USR1 })));
+        assert!(matches!(poll_fn(|cx| b.poll_recv(cx)).await.unwrap().body, Body::Credit(77)));
+        drop(a);
+        assert!(matches!(poll_fn(|cx| b.poll_recv(cx)).await, Err(Closed::Eof)));
+    });
+}
+
+#[test]
+fn data_arrives_whole_and_in_order() {
+    let (a, b) = pair();
+    let stream = StreamId::of(ProcId::new(3), Std::Err);
+    runtime().block_on(async {
+        let mut a = Early::<ToNode>::new(a).into_connection().unwrap();
+        let mut b = Early::<ToNode>::new(b).into_connection().unwrap();
+        let mut received = Vec::new();
+        let mut sent: u8 = 0;
+        while received.len() < 20 * 65_536 {
+            if a.has_room() && sent < 20 {
+                a.data(NodeId::new(0), stream, Flags::MORE, vec![sent; 65_536]);
+                sent += 1;
+            }
+            let frame = poll_fn(|cx| {
+                let _written = a.poll_flush(cx)?;
+                match b.poll_recv(cx) {
+                    Poll::Ready(frame) => Poll::Ready(frame.map(Some)),
+                    Poll::Pending if a.has_room() && sent < 20 => Poll::Ready(Ok(None)),
+                    Poll::Pending => Poll::Pending,
+                }
+            });
+            if let Some(Frame { body: Body::Data { bytes, flags, .. }, .. }) = frame.await.unwrap() {
+                assert!(flags.has(Flags::MORE) && !flags.has(Flags::END));
+                received.extend_from_slice(&bytes);
+            }
+        }
+        let expected: Vec<u8> = (0..20u8).flat_map(|n| std::iter::repeat_n(n, 65_536)).collect();
+        assert!(received == expected);
+    });
+}
+
+#[test]
+fn a_small_frame_does_not_hold_what_came_with_it() {
+    let (mut a, b) = pair();
+    let stream = StreamId::of(ProcId::new(3), Std::Out);
+    let mut header = Header { len: 1, lane: Lane::Data, flags: Flags::NONE, node: NodeId::ROOT, stream: stream.get() };
+    a.write_all(&[&header.to_bytes()[..], b"x"].concat()).unwrap();
+    header.len = 8_000;
+    a.write_all(&[&header.to_bytes()[..], &[b'y'; 8_000]].concat()).unwrap();
+    let mut b = Early::<ToNode>::new(b);
+    let Body::Data { bytes: small, .. } = b.recv().unwrap().body else { panic!("no data") };
+    let Body::Data { bytes: big, .. } = b.recv().unwrap().body else { panic!("no data") };
+    assert_eq!((&small[..], big.len()), (&b"x"[..], 8_000));
+    assert!(small.is_unique(), "it shares its memory");
+}
+
+#[test]
+fn garbage_closes_the_edge() {
+    let (mut a, b) = pair();
+    a.write_all(&[0xff; 64]).unwrap();
+    assert!(matches!(Early::<ToNode>::new(b).recv(), Err(Closed::Frame(_))));
+}
+
+#[test]
+fn an_end_inside_a_frame_is_told_from_an_end() {
+    let (mut a, b) = pair();
+    a.write_all(&Header { len: 9, lane: Lane::Control, flags: Flags::NONE, node: NodeId::ROOT, stream: 0 }.to_bytes())
+        .unwrap();
+    drop(a);
+    assert!(matches!(Early::<ToNode>::new(b).recv(), Err(Closed::Truncated)));
+}
+
+/// A pipe that holds `bytes` in pieces of `piece`, each on a page of its own.
+fn pipe_of(bytes: &[u8], piece: usize) -> (OwnedFd, OwnedFd) {
+    let (outlet, inlet) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+    fcntl(&inlet, FcntlArg::F_SETPIPE_SZ(1 << 20)).unwrap();
+    for piece in bytes.chunks(piece) {
+        let (from, to) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+        assert_eq!(nix::unistd::write(&to, piece), Ok(piece.len()));
+        assert_eq!(splice(&from, None, &inlet, None, piece.len(), SpliceFFlags::empty()), Ok(piece.len()));
+    }
+    (outlet, inlet)
+}
+
+#[test]
+fn spliced_frames_arrive_whole_between_messages() {
+    let stream = StreamId::of(ProcId::new(3), Std::Out);
+    // Full pages fit behind their header; of small pieces the edge's pipe holds fewer than were promised.
+    for piece in [4_096, 2_500, 1_000] {
+        // The pipe has room for 256 pieces.
+        let all: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).take(250 * piece).collect();
+        let (a, b) = pair();
+        let (outlet, inlet) = pipe_of(&all, piece);
+        drop(inlet);
+        runtime().block_on(async {
+            let mut a = Early::<ToNode>::new(a).into_connection().unwrap();
+            let mut b = Early::<ToNode>::new(b).into_connection().unwrap();
+            let (mut received, mut sent, mut asked, mut messages) = (Vec::new(), 0, 0, 0);
+            while received.len() < all.len() || messages < asked {
+                if a.has_room() && sent < all.len() {
+                    sent += a.splice(NodeId::new(0), stream, &outlet, (all.len() - sent).min(65_536)).unwrap();
+                }
+                if asked < 2_000 {
+                    a.send(NodeId::new(0), &ToNode::Kill).unwrap();
+                    asked += 1;
+                }
+                // It stays full unless somebody reads: what comes first is a frame, or room.
+                let frame = poll_fn(|cx| {
+                    let flushed = a.poll_flush(cx)?.is_ready();
+                    match b.poll_recv(cx) {
+                        Poll::Ready(frame) => Poll::Ready(frame.map(Some)),
+                        Poll::Pending if flushed => Poll::Ready(Ok(None)),
+                        Poll::Pending => Poll::Pending,
+                    }
+                });
+                match frame.await.unwrap().map(|frame| frame.body) {
+                    Some(Body::Data { bytes, .. }) => received.extend_from_slice(&bytes),
+                    Some(Body::Message(ToNode::Kill)) => messages += 1,
+                    Some(other) => panic!("{other:?}"),
+                    None => {}
+                }
+            }
+            assert!(received == all, "pieces of {piece}");
+        });
+    }
+}
+
+#[test]
+fn the_end_of_what_is_spliced_is_no_frame() {
+    let (a, _b) = pair();
+    let (outlet, inlet) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+    let stream = StreamId::of(ProcId::new(3), Std::Out);
+    runtime().block_on(async {
+        let mut a = Early::<ToNode>::new(a).into_connection().unwrap();
+        assert_eq!(a.splice(NodeId::new(0), stream, &outlet, 9).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(inlet);
+        assert_eq!(a.splice(NodeId::new(0), stream, &outlet, 9).unwrap(), 0);
+        assert!(a.is_flushed());
+        let mut left = [0; 1];
+        let (outlet, _) = a.pipe.as_ref().unwrap();
+        fcntl(outlet, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        assert!(nix::unistd::read(outlet, &mut left).is_err(), "a header was left behind");
+    });
+}
