@@ -87,6 +87,11 @@ impl Case {
         i32::try_from(self.child.id()).unwrap()
     }
 
+    /// A process of the case by its name.
+    pub(crate) fn ours(&self, comm: &str) -> Option<i32> {
+        census::tagged(&self.tag).into_iter().find(|p| p.comm == comm).map(|p| p.pid)
+    }
+
     pub(crate) fn take_stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("a case with a piped stdin")
     }

@@ -71,6 +71,20 @@ pub(crate) fn children(pid: i32) -> Vec<Proc> {
     all().into_iter().filter(|p| p.ppid == pid).collect()
 }
 
+/// Whether a process is stopped.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    Proc::read(pid).is_some_and(|p| p.state == 'T')
+}
+
+/// Waits until a process is stopped, or is no more. Only its parent would be told of that, so it is looked at.
+pub(crate) fn wait_stopped(pid: i32, stopped: bool) {
+    let start = Instant::now();
+    while is_stopped(pid) != stopped {
+        assert!(start.elapsed() < Duration::from_secs(20), "process {pid}: {:?}", Proc::read(pid));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The parent of a process.
 pub(crate) fn parent(pid: i32) -> Option<i32> {
     Proc::read(pid).map(|p| p.ppid)

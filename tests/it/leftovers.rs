@@ -121,9 +121,35 @@ fn a_stopped_rank_is_ended_too() {
         let case =
             Plan::rlaunch(["-n", "2", "--grace", "200ms", "sh", "-c", "echo ready; kill -STOP $$"]).contain(tier);
         let case = case.start();
-        case.says_on_stdout("ready", 2);
+        for rank in case.events("rank.started", 2) {
+            census::wait_stopped(pid(&rank), true);
+        }
         case.signal(Signal::SIGTERM);
-        case.finish(Exit::Signal(Signal::SIGTERM));
+        assert_eq!(case.finish(Exit::Signal(Signal::SIGTERM)).event("job.end")["left"], 0);
+    }
+}
+
+fn pid(event: &serde_json::Value) -> i32 {
+    i32::try_from(event["pid"].as_i64().unwrap()).unwrap()
+}
+
+#[test]
+fn a_rank_that_is_stopped_and_continued_goes_on() {
+    for tier in place::tiers() {
+        let plan = Plan::rlaunch(["-n", "2", "sh", "-c", "read x <\"$DIR/go$RANK\"; echo over"]).contain(tier);
+        let go = ["go0", "go1"].map(|name| plan.scratch().fifo(name));
+        let case = plan.start();
+        let ranks = case.events("rank.started", 2);
+        let stopped = ranks.iter().find(|e| e["rank"] == 0).map(pid).unwrap();
+        kill(Pid::from_raw(stopped), Signal::SIGSTOP).unwrap();
+        census::wait_stopped(stopped, true);
+        // The other one ends meanwhile: a stop is no end, and the job waits.
+        std::fs::write(&go[1], "\n").unwrap();
+        case.event_of("rank.exited", 1);
+        assert!(census::is_stopped(stopped), "{tier}");
+        kill(Pid::from_raw(stopped), Signal::SIGCONT).unwrap();
+        std::fs::write(&go[0], "\n").unwrap();
+        assert_eq!(case.code(0).out(), "over\nover\n", "{tier}");
     }
 }
 
