@@ -247,6 +247,43 @@ fn an_agent_that_stands_still_keeps_nothing_alive() {
 }
 
 #[test]
+fn a_guardian_that_stands_still_keeps_nothing_alive() {
+    // It cannot see that the launcher is gone; the agent does, and ends what is below it.
+    for tier in place::tiers() {
+        let script = format!("{ESCAPE} echo ready; exec sleep 996");
+        let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
+        case.says_on_stdout("ready", 3);
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        let guardian = census::parent(agent).unwrap();
+        kill(Pid::from_raw(guardian), Signal::SIGSTOP).unwrap();
+        census::wait_stopped(guardian, true);
+        case.signal(Signal::SIGKILL);
+        census::wait_until("the agent's end", || census::children(guardian).iter().all(|p| p.state == 'Z'));
+        let left: Vec<_> = case.all_of_it().into_iter().filter(|p| p.pid != guardian).collect();
+        assert!(left.is_empty(), "{tier}: {left:#?}");
+        kill(Pid::from_raw(guardian), Signal::SIGCONT).unwrap();
+        assert_eq!(case.end_with(Mercy::All).exit, Exit::Signal(Signal::SIGKILL), "{tier}");
+    }
+}
+
+#[test]
+fn orphans_are_reaped_while_the_job_runs() {
+    for tier in place::tiers() {
+        let script = "for i in 1 2 3 4 5; do (setsid true &); done; echo ready; read x <\"$DIR/go\"";
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain(tier);
+        let go = plan.scratch().fifo("go");
+        let case = plan.start();
+        case.says_on_stdout("ready", 1);
+        let ready = case.event("host.ready");
+        let parent = if *tier == "t1" { &ready["init"] } else { &ready["agent"] };
+        let parent = i32::try_from(parent.as_i64().unwrap()).unwrap();
+        census::wait_until("the orphans' end", || census::children(parent).iter().all(|p| p.state != 'Z'));
+        std::fs::write(go, "\n").unwrap();
+        case.code(0);
+    }
+}
+
+#[test]
 fn a_job_within_a_job_ends_with_the_outer_one() {
     for tier in place::tiers() {
         let case =

@@ -111,7 +111,7 @@ fn a_job_that_was_stopped_goes_on_in_the_foreground() {
     typed.write_all(b"this\n").unwrap();
     case.says_on_stdout("got this", 1);
     // What is typed while the job runs is the job's.
-    case.says_on_stdout("finished in", 1);
+    census::wait_until("the launcher's end", || census::is_dead(launcher));
     typed.write_all(b"echo c''ode $?; exit 7\n").unwrap();
     case.says_on_stdout("code 0", 1);
     case.until("the end", |seen| seen.exit);

@@ -61,9 +61,8 @@ fn up() -> Vec<Vec<u8>> {
     let hello = Hello { tier: Tier::T1, note, master_port: 10_000, port_reserved: true, agent: 2, init: Some(3) };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
-    let exited = |n, status| {
-        ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, usage: Usage::default() })
-    };
+    let exited =
+        |n, status| ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, usage: Usage::default() });
     let facts = Facts {
         tail: "a\nb\n".into(),
         core: Some("core".into()),
