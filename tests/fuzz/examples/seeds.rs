@@ -14,8 +14,13 @@ use rlaunch_core::wire::to_root::{Exited, Facts, Hello, SpawnError, SpawnStep, S
 use std::io;
 
 fn app() -> AppBase {
-    let env = ["PATH=/bin", "A=b"].map(OsBytes::from).to_vec();
-    AppBase { argv: vec!["./train".into(), "-x".into()], env, pinned: vec!["A".into()], wdir: Some("/tmp".into()) }
+    let strings = |words: &[&str]| words.iter().map(|word| word.as_bytes()).collect();
+    AppBase {
+        argv: strings(&["./train", "-x"]),
+        env: strings(&["PATH=/bin", "A=b"]),
+        pinned: strings(&["A"]),
+        wdir: Some("/tmp".into()),
+    }
 }
 
 fn down() -> Vec<Vec<u8>> {
@@ -76,6 +81,7 @@ fn up() -> Vec<Vec<u8>> {
         exited(0, Status::Exited(3)),
         exited(1, Status::Signaled { sig: Signal::SEGV, core: true }),
         ToRoot::Postmortem { proc: ProcId::new(0), facts },
+        ToRoot::Killing,
         ToRoot::Draining,
         ToRoot::Done { left: 0, named: Capped::chunks([]).into_iter().next().unwrap_or_default() },
     ]

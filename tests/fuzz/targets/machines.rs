@@ -9,6 +9,7 @@ use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::report::fold;
 use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
 use rlaunch_core::status::Status;
@@ -19,8 +20,12 @@ use rlaunch_core::wire::to_root::{Facts, Usage};
 /// More than a machine may ask for after one event of a job of this size.
 const MOST: usize = 20_000;
 
+fn strings(words: &[&str]) -> OsStrings {
+    words.iter().map(|word| word.as_bytes()).collect()
+}
+
 fn spec(ranks: u32) -> JobSpec {
-    let base = AppBase { argv: vec![OsBytes::from("./train")], env: vec![], pinned: vec![], wdir: None };
+    let base = AppBase { argv: strings(&["./train"]), env: strings(&[]), pinned: strings(&[]), wdir: None };
     JobSpec {
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],
@@ -88,7 +93,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         }
         NodeAction::Examine { proc, .. } => NodeEvent::Examined { proc, facts: Facts::default() },
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
-        NodeAction::Sweep { .. } => NodeEvent::Left { count: 0, named: Vec::new() },
+        NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
         NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
     })
 }
