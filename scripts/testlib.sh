@@ -5,6 +5,9 @@ account=rltest
 profile=ci
 scratch=
 limit=900
+# Simulated jobs of `--all`.
+seeds=50000
+other=aarch64-unknown-linux-gnu
 made_account=0
 packages=(bsdutils coreutils gcc iproute2 libc6-dev nftables openssh-client openssh-server procps python3 python3-torch shellcheck
     util-linux)
@@ -140,7 +143,7 @@ build() {
 
 check_scripts() {
     local python source
-    shellcheck -x scripts/test scripts/testlib.sh scripts/try .ci/run || return
+    shellcheck -x scripts/test scripts/testlib.sh scripts/fuzz scripts/try .ci/run || return
     for python in scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/testbed scripts/testbedlib/*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
     done
@@ -213,6 +216,46 @@ testbed_selftest() {
     timeout --kill-after=30 "$limit" "$@" python3 scripts/testbed selftest
 }
 
+# The program as it is handed on: its own profile, and that it is one static file that runs a job.
+release() {
+    local program code=0
+    cargo build --profile dist -p rlaunch || return
+    program=$(find target -path '*/dist/rlaunch' -type f -print -quit)
+    ls -l "$program"
+    # A static program has no interpreter.
+    if LC_ALL=C readelf -l "$program" | grep -q INTERP; then
+        echo "$program is not static"
+        return 1
+    fi
+    # shellcheck disable=SC2016
+    env -i PATH=/usr/bin:/bin "$program" -n 2 sh -c 'exit $((RANK * 3))' || code=$?
+    [ "$code" = 3 ]
+}
+
+# The other architecture is compiled, not run: init's system calls are written for each.
+other_architecture() {
+    cargo check --target "$other" -p rlaunch-core -p rlaunch-sys -p rlaunch-net -p rlaunch-agent -p rlaunch
+}
+
+other_architecture_if_any() {
+    if rustup target add "$other" >/dev/null 2>&1; then
+        section "compiles for $other" other_architecture
+    else
+        absent "compiles for $other" "rustup cannot install the target"
+    fi
+}
+
+# Many more jobs than a change is tested with, on both processors.
+simulate() {
+    local half=$((seeds / 2)) program code=0
+    cargo build --profile "$profile" -p rlaunch-sim || return
+    program=$(find target -path "*/$profile/rlaunch-sim" -type f -print -quit)
+    timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
+    timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
+    wait "$!" || code=$?
+    return "$code"
+}
+
 deny_all() {
     cargo deny --version 2>/dev/null || cargo install cargo-deny --locked || return
     cargo deny check bans licenses sources
@@ -221,7 +264,7 @@ deny_all() {
 # Advisories live in a git repository on the network: where it cannot be reached that is said, not held against the code.
 advisories() {
     if timeout 120 cargo deny fetch db >/dev/null 2>&1; then
-        section "advisories" cargo deny check --disable-fetch advisories
+        section "advisories" cargo deny --offline check advisories
     else
         absent "advisories" "the advisory database cannot be reached"
     fi

@@ -152,6 +152,63 @@ fn a_limit_on_descriptors_is_named_wherever_it_is_met() {
     }
 }
 
+/// Runs its words where the kernel refuses one system call (seccomp(2)): `start`, the clone with just the flags of init's;
+/// `watch`, pidfd_open of whoever is born after guardian and agent, for which nobody else may be born meanwhile.
+const REFUSE: &str = r#"
+import ctypes, errno, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+last = os.fork() or os._exit(0)
+os.waitpid(last, 0)
+load, equal, above, answer = 0x20, 0x15, 0x25, 0x06
+clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+pidfd_open, clone_vm_sigchld = 434, 0x100 | 17
+call, test, value = {"start": (clone, equal, clone_vm_sigchld), "watch": (pidfd_open, above, last + 2)}[sys.argv[1]]
+code = [(load, 0, 0, 0), (equal, 0, 3, call), (load, 0, 0, 16), (test, 0, 1, value),
+        (answer, 0, 0, 0x00050000 | errno.EAGAIN), (answer, 0, 0, 0x7fff0000)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(filters)))
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
+    raise OSError(ctypes.get_errno(), "seccomp")
+os.execvp(sys.argv[2], sys.argv[2:])
+"#;
+
+#[test]
+fn an_init_that_cannot_be_started_is_rolled_back() {
+    if !place::tiers().contains(&"t1") || !place::has("python3") {
+        return;
+    }
+    // Its namespace exists already, and the next child would be its first process: no rank may be started there.
+    for tier in ["t1", "auto"] {
+        let script = "exec python3 -c \"$REFUSE\" start \"$RL\" -n 2 echo ran";
+        let case = Plan::shell(script).env("REFUSE", REFUSE).contain(tier).with_events().start();
+        if tier == "auto" && !place::is_root() {
+            // T3, where there is no init.
+            assert_eq!(case.code(0).out(), "ran\nran\n");
+            continue;
+        }
+        let done = case.code(125);
+        assert_eq!(done.out(), "", "{tier}");
+        assert_eq!(done.event("job.end")["left"], 0, "{tier}");
+        done.says("(start init: resource temporarily unavailable)");
+    }
+}
+
+#[test]
+fn an_init_that_nobody_knows_is_ended_before_there_is_a_runtime() {
+    if !place::tiers().contains(&"t1") || !["python3", "unshare"].into_iter().all(place::has) {
+        return;
+    }
+    let unshare = if place::is_root() { "unshare -pf" } else { "unshare -Urpf" };
+    // Often its end takes longer than a look: then the agent must wait for it, and not for the launcher.
+    for _ in 0..8 {
+        let script =
+            format!("exec {unshare} --mount-proc --kill-child python3 -c \"$REFUSE\" watch \"$RL\" -n 2 echo ran");
+        let done = Plan::shell(&script).env("REFUSE", REFUSE).contain("t1").with_events().start().code(125);
+        assert_eq!(done.event("job.end")["left"], 0);
+        done.says("(watch init: resource temporarily unavailable)");
+    }
+}
+
 #[test]
 fn a_limit_on_processes_in_mid_launch_is_rolled_back() {
     if place::is_root() {

@@ -87,6 +87,16 @@ impl Case {
         i32::try_from(self.child.id()).unwrap()
     }
 
+    /// Its living processes, without the one that the test started.
+    pub(crate) fn all_of_it(&self) -> Vec<census::Proc> {
+        census::tagged(&self.tag)
+    }
+
+    /// A process of the case by its name.
+    pub(crate) fn ours(&self, comm: &str) -> Option<i32> {
+        self.all_of_it().into_iter().find(|p| p.comm == comm).map(|p| p.pid)
+    }
+
     pub(crate) fn take_stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("a case with a piped stdin")
     }

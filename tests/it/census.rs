@@ -17,6 +17,8 @@ pub(crate) const TAG: &str = "RLAUNCH_TEST_CASE";
 const OURS: Duration = Duration::from_millis(50);
 /// A process that is dying but gets no processor is waited for.
 const STARVED: Duration = Duration::from_secs(2);
+/// Whatever takes so long never comes.
+const STUCK: Duration = Duration::from_secs(20);
 /// /proc is not read in one moment: what holds in so many looks in a row holds.
 const LOOKS: u32 = 4;
 
@@ -69,6 +71,30 @@ pub(crate) fn all() -> Vec<Proc> {
 /// The children of a process.
 pub(crate) fn children(pid: i32) -> Vec<Proc> {
     all().into_iter().filter(|p| p.ppid == pid).collect()
+}
+
+/// Whether a process is stopped.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    Proc::read(pid).is_some_and(|p| p.state == 'T')
+}
+
+/// Whether a process has ended, reaped or not.
+pub(crate) fn is_dead(pid: i32) -> bool {
+    Proc::read(pid).is_none_or(|p| p.is_dead())
+}
+
+/// Waits until a process is stopped, or is no more.
+pub(crate) fn wait_stopped(pid: i32, stopped: bool) {
+    wait_until(&format!("process {pid}, stopped or not"), || is_stopped(pid) == stopped);
+}
+
+/// Waits for what only the parent of a process would be told: looks until it is so.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < STUCK, "in vain waited for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// The parent of a process.

@@ -136,8 +136,38 @@ fn a_crash_is_told_as_such() {
 fn an_exception_left_in_the_error_file_is_quoted() {
     let message = r#"{"message": {"message": "ValueError: batch of size 7", "extraInfo": {"py_callstack": "x", "timestamp": "1"}}}"#;
     let script = "[ $RANK = 0 ] || { printf %s \"$MESSAGE\" >\"$TORCHELASTIC_ERROR_FILE\"; exit 1; }; exec sleep 60";
-    let done = Plan::rlaunch(["-n", "2", "sh", "-c", script]).env("MESSAGE", message).start().code(1);
+    let plan = Plan::rlaunch(["-n", "2", "sh", "-c", script]).env("MESSAGE", message);
+    let dir = plan.scratch().dir().to_owned();
+    let done = plan.env("TMPDIR", &dir).start().code(1);
     done.says("ValueError: batch of size 7");
+    let left: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["events"], "and removed");
+}
+
+#[test]
+fn of_two_that_were_found_dead_together_the_crash_is_the_cause() {
+    // The agent sees both at once, the other one first: what it knows is when it saw both alive.
+    for tier in place::tiers() {
+        let script = "echo ready; read x <\"$DIR/go$RANK\"; [ $RANK = 1 ] && exit 3; kill -SEGV $$";
+        let plan = Plan::rlaunch(["-n", "2", "sh", "-c", script]).contain(tier);
+        let go = ["go0", "go1"].map(|name| plan.scratch().fifo(name));
+        let case = plan.start();
+        case.says_on_stdout("ready", 2);
+        let ranks = case.events("rank.started", 2);
+        let pid = |rank: u32| {
+            let started = ranks.iter().find(|e| e["rank"] == rank).unwrap();
+            i32::try_from(started["pid"].as_i64().unwrap()).unwrap()
+        };
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        kill(Pid::from_raw(agent), Signal::SIGSTOP).unwrap();
+        census::wait_stopped(agent, true);
+        for rank in [1, 0] {
+            std::fs::write(&go[usize::try_from(rank).unwrap()], "\n").unwrap();
+            census::wait_until("a rank's end", || census::is_dead(pid(rank)));
+        }
+        kill(Pid::from_raw(agent), Signal::SIGCONT).unwrap();
+        case.code(139).says("rank 0 ");
+    }
 }
 
 #[test]

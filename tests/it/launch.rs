@@ -120,6 +120,34 @@ const INHERITED: [&str; 3] = [
 ];
 
 #[test]
+fn the_streams_of_many_ranks_are_their_own_and_end_with_them() {
+    // So many at once that the agent's descriptors are no longer near enough for a child to take as they are.
+    let ranks = 60;
+    for tier in place::tiers() {
+        let script = "echo out; echo err >&2; read x <\"$DIR/go$RANK\"; echo OUT; echo ERR >&2";
+        let plan = Plan::rlaunch(["-n", &ranks.to_string(), "sh", "-c", script]).contain(tier);
+        let go: Vec<_> = (0..ranks).map(|rank| plan.scratch().fifo(&format!("go{rank}"))).collect();
+        let case = plan.start();
+        case.says_on_stdout("out\n", ranks);
+        // The one that was started last, and nobody after it: its streams end while the others still run.
+        std::fs::write(go.last().unwrap(), "\n").unwrap();
+        let rank = u32::try_from(ranks - 1).unwrap();
+        case.event_of("rank.exited", rank);
+        case.until("the ends of its streams", |seen| {
+            (seen.named("stream.end").filter(|e| e["rank"] == rank).count() == 2).then_some(())
+        });
+        for go in go.iter().rev().skip(1) {
+            std::fs::write(go, "\n").unwrap();
+        }
+        let done = case.code(0);
+        for (text, words) in [(done.out(), ["OUT", "out"]), (done.err(), ["ERR", "err"])] {
+            let count = |word| text.lines().filter(|line| *line == word).count();
+            assert_eq!(words.map(count), [ranks, ranks], "{tier}: {text}");
+        }
+    }
+}
+
+#[test]
 fn limits_masks_and_priorities_are_the_callers() {
     let caller = "umask 027; ulimit -S -n 300; ulimit -H -n 4000; ulimit -S -c 0; exec nice -n 3 env \
                   --ignore-signal=HUP,USR1 --block-signal=USR2,CHLD --default-signal=PIPE";
@@ -132,6 +160,17 @@ fn limits_masks_and_priorities_are_the_callers() {
             done.out().lines().filter(same).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(probe("\"$RL\" -n 1"), probe(""), "{tier}");
+    }
+}
+
+#[test]
+fn a_caller_that_ignores_the_ends_of_its_children_changes_nothing_for_us() {
+    for tier in place::tiers() {
+        let probe = |launcher: &str| {
+            let script = format!("exec env --ignore-signal=CHLD {launcher} grep SigIgn /proc/self/status");
+            Plan::shell(&script).contain(tier).start().code(0).out()
+        };
+        assert_eq!(probe("\"$RL\" -n 1"), probe(""), "{tier}: ranks ignore it, as without us");
     }
 }
 

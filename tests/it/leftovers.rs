@@ -121,9 +121,35 @@ fn a_stopped_rank_is_ended_too() {
         let case =
             Plan::rlaunch(["-n", "2", "--grace", "200ms", "sh", "-c", "echo ready; kill -STOP $$"]).contain(tier);
         let case = case.start();
-        case.says_on_stdout("ready", 2);
+        for rank in case.events("rank.started", 2) {
+            census::wait_stopped(pid(&rank), true);
+        }
         case.signal(Signal::SIGTERM);
-        case.finish(Exit::Signal(Signal::SIGTERM));
+        assert_eq!(case.finish(Exit::Signal(Signal::SIGTERM)).event("job.end")["left"], 0);
+    }
+}
+
+fn pid(event: &serde_json::Value) -> i32 {
+    i32::try_from(event["pid"].as_i64().unwrap()).unwrap()
+}
+
+#[test]
+fn a_rank_that_is_stopped_and_continued_goes_on() {
+    for tier in place::tiers() {
+        let plan = Plan::rlaunch(["-n", "2", "sh", "-c", "read x <\"$DIR/go$RANK\"; echo over"]).contain(tier);
+        let go = ["go0", "go1"].map(|name| plan.scratch().fifo(name));
+        let case = plan.start();
+        let ranks = case.events("rank.started", 2);
+        let stopped = ranks.iter().find(|e| e["rank"] == 0).map(pid).unwrap();
+        kill(Pid::from_raw(stopped), Signal::SIGSTOP).unwrap();
+        census::wait_stopped(stopped, true);
+        // The other one ends meanwhile: a stop is no end, and the job waits.
+        std::fs::write(&go[1], "\n").unwrap();
+        case.event_of("rank.exited", 1);
+        assert!(census::is_stopped(stopped), "{tier}");
+        kill(Pid::from_raw(stopped), Signal::SIGCONT).unwrap();
+        std::fs::write(&go[0], "\n").unwrap();
+        assert_eq!(case.code(0).out(), "over\nover\n", "{tier}");
     }
 }
 
@@ -217,6 +243,43 @@ fn an_agent_that_stands_still_keeps_nothing_alive() {
         case.signal(Signal::SIGKILL);
         let done = case.end_with(Mercy::All);
         assert_eq!(done.exit, Exit::Signal(Signal::SIGKILL), "{tier}");
+    }
+}
+
+#[test]
+fn a_guardian_that_stands_still_keeps_nothing_alive() {
+    // It cannot see that the launcher is gone; the agent does, and ends what is below it.
+    for tier in place::tiers() {
+        let script = format!("{ESCAPE} echo ready; exec sleep 996");
+        let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
+        case.says_on_stdout("ready", 3);
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        let guardian = census::parent(agent).unwrap();
+        kill(Pid::from_raw(guardian), Signal::SIGSTOP).unwrap();
+        census::wait_stopped(guardian, true);
+        case.signal(Signal::SIGKILL);
+        census::wait_until("the agent's end", || census::children(guardian).iter().all(|p| p.state == 'Z'));
+        let left: Vec<_> = case.all_of_it().into_iter().filter(|p| p.pid != guardian).collect();
+        assert!(left.is_empty(), "{tier}: {left:#?}");
+        kill(Pid::from_raw(guardian), Signal::SIGCONT).unwrap();
+        assert_eq!(case.end_with(Mercy::All).exit, Exit::Signal(Signal::SIGKILL), "{tier}");
+    }
+}
+
+#[test]
+fn orphans_are_reaped_while_the_job_runs() {
+    for tier in place::tiers() {
+        let script = "for i in 1 2 3 4 5; do (setsid true &); done; echo ready; read x <\"$DIR/go\"";
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain(tier);
+        let go = plan.scratch().fifo("go");
+        let case = plan.start();
+        case.says_on_stdout("ready", 1);
+        let ready = case.event("host.ready");
+        let parent = if *tier == "t1" { &ready["init"] } else { &ready["agent"] };
+        let parent = i32::try_from(parent.as_i64().unwrap()).unwrap();
+        census::wait_until("the orphans' end", || census::children(parent).iter().all(|p| p.state != 'Z'));
+        std::fs::write(go, "\n").unwrap();
+        case.code(0);
     }
 }
 

@@ -1,8 +1,11 @@
 //! At a terminal: job control of an interactive shell, and Ctrl-C.
 
 use crate::case::Case;
+use crate::census;
 use crate::place;
 use crate::plan::Plan;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::Write as _;
 
 /// A terminal with this in it; what the test writes to stdin is typed.
@@ -84,6 +87,31 @@ fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
     typed.write_all(b"typed\n").unwrap();
     case.says_on_stdout("typed", 2);
     typed.write_all(b"\x04").unwrap();
+    typed.write_all(b"echo c''ode $?; exit 7\n").unwrap();
+    case.says_on_stdout("code 0", 1);
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    case.code(7);
+}
+
+#[test]
+fn a_job_that_was_stopped_goes_on_in_the_foreground() {
+    let Some(mut case) = terminal("bash --norc -i") else { return };
+    let mut typed = case.take_stdin();
+    typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; read x; echo got \"$x\"'\n").unwrap();
+    case.says_on_stdout("ready", 1);
+    // Ctrl-Z means nothing to a job.
+    typed.write_all(b"\x1a").unwrap();
+    case.says_on_stdout("^Z", 1);
+    let launcher = case.ours("rlaunch").unwrap();
+    kill(Pid::from_raw(launcher), Signal::SIGSTOP).unwrap();
+    case.says_on_stdout("topped", 1);
+    typed.write_all(b"fg\n").unwrap();
+    census::wait_stopped(launcher, false);
+    typed.write_all(b"this\n").unwrap();
+    case.says_on_stdout("got this", 1);
+    // What is typed while the job runs is the job's.
+    census::wait_until("the launcher's end", || census::is_dead(launcher));
     typed.write_all(b"echo c''ode $?; exit 7\n").unwrap();
     case.says_on_stdout("code 0", 1);
     case.until("the end", |seen| seen.exit);

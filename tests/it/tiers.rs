@@ -1,5 +1,6 @@
 //! `--contain`: which guarantee is given to whom, what it looks like from inside, and what is refused.
 
+use crate::census;
 use crate::place;
 use crate::plan::Plan;
 use serde_json::Value;
@@ -30,6 +31,45 @@ fn a_pid_namespace_shows_nothing_but_the_job() {
     assert_ne!(lines[3], own_namespace(), "{out}");
     let ready = done.event("host.ready");
     assert_eq!((&ready["tier"], ready["init"].is_u64()), (&Value::from("t1"), true));
+}
+
+#[test]
+fn init_holds_nothing_of_the_callers() {
+    if !place::is_root() {
+        return place::absent("a look into init", "needs root");
+    }
+    if !place::tiers().contains(&"t1") {
+        return;
+    }
+    // A directory that could not be removed or unmounted, a pipe that would never end.
+    let mut case = Plan::rlaunch(["-n", "1", "cat"]).contain("t1").stdin_pipe().start();
+    case.event("rank.started");
+    let init = case.event("host.ready")["init"].to_string();
+    census::wait_until("a bare init", || {
+        let cwd = std::fs::read_link(format!("/proc/{init}/cwd")).unwrap();
+        let fds = std::fs::read_dir(format!("/proc/{init}/fd")).unwrap().count();
+        // Its end of the pipe by which the agent hears of its death.
+        cwd.as_os_str() == "/" && fds == 1
+    });
+    drop(case.take_stdin());
+    case.code(0);
+}
+
+#[test]
+fn process_ids_go_on_from_those_of_the_host() {
+    if !place::is_root() {
+        return place::absent("process ids that go on from the host's", "needs root");
+    }
+    if !place::tiers().contains(&"t1") {
+        return;
+    }
+    // Mostly: the first rank may be born before init has said so.
+    let goes_on = (0..20).any(|_| {
+        let done = Plan::rlaunch(["-n", "1", "sh", "-c", "echo $$"]).contain("t1").start().code(0);
+        let (inside, init) = (done.out().trim().parse::<u64>().unwrap(), &done.event("host.ready")["init"]);
+        inside > init.as_u64().unwrap()
+    });
+    assert!(goes_on, "ranks have the process ids of a fresh namespace");
 }
 
 #[test]
@@ -94,6 +134,36 @@ fn what_cannot_be_had_is_refused_and_auto_does_without() {
         let done =
             Plan::shell(&format!("{POOR} \"$RL\" -n 1 sh -c 'echo $RLAUNCH_TIER'")).contain(tier).start().code(0);
         assert_eq!(done.out(), "t3\n");
+        assert_eq!(
+            done.err().contains("containment t3: "),
+            tier == "auto",
+            "why it is not the stronger: {}",
+            done.err()
+        );
+    }
+}
+
+/// Runs its words where /dev holds a GPU.
+const GPU: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && touch \"$DIR/null\" \"$DIR/nvidiactl\" && \
+     mount --bind /dev/null \"$DIR/null\" && mount --rbind \"$DIR\" /dev && exec \"$@\"' sh";
+
+#[test]
+fn a_gpu_keeps_auto_from_a_pid_namespace() {
+    if !place::is_root() {
+        return place::absent("a GPU", "needs root, to show one");
+    }
+    if !place::tiers().contains(&"t1") || !place::has("unshare") {
+        return;
+    }
+    let works = Plan::shell(&format!("{GPU} test -e /dev/nvidiactl")).start().end();
+    if !works.exit.is_success() {
+        return place::absent("a GPU", works.err().trim());
+    }
+    for (asked, given) in [("auto", "t3"), ("t1", "t1")] {
+        let script = format!("{GPU} \"$RL\" -n 1 sh -c 'echo $RLAUNCH_TIER'");
+        let done = Plan::shell(&script).contain(asked).start().code(0);
+        assert_eq!(done.out(), format!("{given}\n"));
+        assert_eq!(done.err().contains("GPU devices are present"), asked == "auto", "{}", done.err());
     }
 }
 

@@ -62,7 +62,7 @@ pub fn survey(out: &mut [Named]) -> (usize, u32) {
 }
 
 /// `pid (comm) S ppid …`: the name may itself hold parentheses (proc_pid_stat(5)).
-fn comm_and_state(stat: &[u8]) -> Option<(&[u8], u8)> {
+pub(crate) fn comm_and_state(stat: &[u8]) -> Option<(&[u8], u8)> {
     let open = stat.iter().position(|b| *b == b'(')?;
     let close = stat.iter().rposition(|b| *b == b')')?;
     Some((stat.get(open + 1..close)?, *stat.get(close + 2)?))

@@ -144,7 +144,7 @@ pub(crate) fn left(left: Option<u32>) -> String {
 }
 
 /// What torch's error file says: `{"message": {"message": …}}` or `{"message": …}`; else its first line.
-fn message(file: &[u8]) -> Option<String> {
+pub(crate) fn message(file: &[u8]) -> Option<String> {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(file).ok();
     let text = match parsed.as_ref().map(|value| (&value["message"]["message"], &value["message"])) {
         Some((serde_json::Value::String(text), _) | (_, serde_json::Value::String(text))) => text.clone(),

@@ -50,7 +50,7 @@ pub fn ns_pid(pid: u32) -> Option<u32> {
 }
 
 /// `NSpid:\t4711\t12`: outermost first.
-fn innermost(status: &[u8]) -> Option<u32> {
+pub(super) fn innermost(status: &[u8]) -> Option<u32> {
     let list = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
     let last = list.trim_ascii().rsplit(u8::is_ascii_whitespace).next()?;
     std::str::from_utf8(last).ok()?.parse().ok()
@@ -58,7 +58,7 @@ fn innermost(status: &[u8]) -> Option<u32> {
 
 /// A stretch of a core file's path.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Piece {
+pub(super) enum Piece {
     /// These bytes.
     Text(Vec<u8>),
     /// A number that we cannot know: the second of the dump, the thread that crashed.
@@ -68,7 +68,7 @@ enum Piece {
 }
 
 /// What `core_pattern` means for this process; `None` where it names no file.
-fn expand(pattern: &[u8], uses_pid: bool, crash: &Crash<'_>, host: &[u8]) -> Option<Vec<Piece>> {
+pub(super) fn expand(pattern: &[u8], uses_pid: bool, crash: &Crash<'_>, host: &[u8]) -> Option<Vec<Piece>> {
     if matches!(pattern.first(), Some(b'|' | b'@')) {
         return None;
     }
@@ -165,7 +165,7 @@ fn look(pieces: &[Piece], crash: &Crash<'_>) -> Option<Vec<u8>> {
 }
 
 /// Directory, with the slash at its end, and file name.
-fn split(pieces: &[Piece]) -> Option<(Vec<u8>, Vec<Piece>)> {
+pub(super) fn split(pieces: &[Piece]) -> Option<(Vec<u8>, Vec<Piece>)> {
     let has_slash = |piece: &Piece| matches!(piece, Piece::Text(text) if text.contains(&b'/'));
     let Some(last) = pieces.iter().rposition(has_slash) else {
         return Some((Vec::new(), pieces.to_vec()));
@@ -182,15 +182,32 @@ fn split(pieces: &[Piece]) -> Option<(Vec<u8>, Vec<Piece>)> {
     (!names.is_empty()).then(|| (dir.to_vec(), names))
 }
 
-/// Whether a file name is made of these pieces.
-fn matches(name: &[u8], pieces: &[Piece]) -> bool {
-    let Some((first, rest)) = pieces.split_first() else { return name.is_empty() };
-    let longest = match first {
-        Piece::Text(text) => return name.strip_prefix(text.as_slice()).is_some_and(|name| matches(name, rest)),
-        Piece::Digits => name.iter().take_while(|b| b.is_ascii_digit()).count(),
-        Piece::Name => name.len(),
-    };
-    (1..=longest).any(|n| name.get(n..).is_some_and(|name| matches(name, rest)))
+/// Whether a file name is made of these pieces. Anybody may give names where cores are kept, so all ways to read one are
+/// followed at once: the time is that of the name's length times the pattern's.
+pub(super) fn matches(name: &[u8], pieces: &[Piece]) -> bool {
+    // Where the rest may begin.
+    let mut begins = vec![false; name.len() + 1];
+    begins[0] = true;
+    for piece in pieces {
+        let mut after = vec![false; name.len() + 1];
+        let mut inside = false;
+        for (at, byte) in name.iter().enumerate() {
+            inside = (inside || begins[at])
+                && match piece {
+                    Piece::Text(text) => {
+                        if begins[at] && name[at..].starts_with(text) {
+                            after[at + text.len()] = true;
+                        }
+                        false
+                    }
+                    Piece::Digits => byte.is_ascii_digit(),
+                    Piece::Name => true,
+                };
+            after[at + 1] |= inside;
+        }
+        begins = after;
+    }
+    begins[name.len()]
 }
 
 /// Whether this can be what the kernel wrote for this process.
@@ -336,6 +353,26 @@ pub(crate) mod tests {
         assert_eq!(found("%e.%p.%t", &crash(&dir.0)), Some(path));
         assert_eq!(found("%t/core", &crash(&dir.0)), None, "not in the name of a directory");
         assert_eq!(found("core/", &crash(&dir.0)), None);
+    }
+
+    #[test]
+    fn names_are_whole_and_soon_told() {
+        let pieces = |pattern: &str| expand(pattern.as_bytes(), false, &crash(Path::new("/")), b"h").unwrap();
+        for (pattern, name, fits) in [
+            ("core.%E.%t", "core.a.1.2", true),
+            ("core.%E.%t", "core..2", false),
+            ("core.%E.%t", "core.a.2x", false),
+            ("%t-%t", "12-", false),
+            ("%t%t", "1", false),
+            ("%t%t", "12", true),
+            ("c%E", "c", false),
+            ("%ta", "1a", true),
+        ] {
+            assert_eq!(matches(name.as_bytes(), &pieces(pattern)), fits, "{pattern} {name}");
+        }
+        // One way after the other would be tried for years.
+        let pattern = format!("{}x", "%t".repeat(60));
+        assert!(!matches(&[b'1'; 255], &pieces(&pattern)));
     }
 
     #[test]

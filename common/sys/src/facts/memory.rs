@@ -130,7 +130,7 @@ fn digits(text: &[u8]) -> Option<u64> {
 
 /// Where the cgroup can be: version, directory, and the mount point that it is under. Version 1 first: where the
 /// controller is mounted there, version 2 does not have it.
-fn candidates(groups: &[u8], mounts: &[u8]) -> Vec<(Version, PathBuf, PathBuf)> {
+pub(super) fn candidates(groups: &[u8], mounts: &[u8]) -> Vec<(Version, PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for version in [Version::One, Version::Two] {
         let Some(path) = groups.split(|b| *b == b'\n').find_map(|line| member(line, version)) else { continue };

@@ -2,6 +2,8 @@
 
 pub mod core_file;
 pub mod error_file;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod host;
 pub mod oom;
 

@@ -1,0 +1,95 @@
+"""What another user can try against a job, over and over. Runs as that user, by its text: the checkout may not be readable.
+
+    stranger.py ROOT job|else    attempts at everything below the process ROOT, or as many at ROOT itself
+
+Says `ready`, then works until its stdin ends, and says how many passes it made and which attempts succeeded.
+"""
+
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+
+FILES = ("environ", "mem", "maps", "fd/0", "fd/1")
+SIGNALS = (0, signal.SIGTERM, signal.SIGSTOP, signal.SIGKILL)
+
+
+def below(root):
+    """The processes that descend from `root`."""
+    parents = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as stat:
+                parents[int(entry)] = int(stat.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            pass  # gone meanwhile
+    found, grew = {root}, True
+    while grew:
+        more = {pid for pid, parent in parents.items() if parent in found and pid not in found}
+        found |= more
+        grew = bool(more)
+    return sorted(found - {root, os.getpid()})
+
+
+def attempt(what, action, succeeded):
+    """Tries; notes what should have failed."""
+    try:
+        action()
+    except OSError:
+        return
+    succeeded.add(what)
+
+
+def one_pass(targets, succeeded):
+    """Every attempt once: signals, what /proc shows, names, files in the open."""
+    for pid in targets:
+        for sig in SIGNALS:
+            attempt(f"signal {int(sig)}", lambda: os.kill(pid, sig), succeeded)
+        for name in FILES:
+            for flags in (os.O_RDONLY, os.O_WRONLY):
+                attempt(f"open {name}", lambda: os.close(os.open(f"/proc/{pid}/{name}", flags)), succeeded)
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
+        names = [line.split()[-1] for line in table if "@rlaunch-port-" in line]
+    for name in names[:64]:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+            with socket.socket(socket.AF_UNIX, kind) as one:
+                attempt("connect", lambda: one.connect("\0" + name[1:]), succeeded)
+    for place in ("/tmp", "/dev/shm"):
+        for name in os.listdir(place):
+            if name.startswith("rlaunch-") and not name.startswith("rlaunch-bench-"):
+                attempt("write a file", lambda: os.close(os.open(f"{place}/{name}", os.O_WRONLY)), succeeded)
+
+
+def take_names():
+    """Every name that could reserve a port and is free: the job must do with a port that is not reserved."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = []
+    for port in range(10_000, 65_536, 8):
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            one.bind(f"\0rlaunch-port-{port}")
+        except OSError:
+            one.close()
+            continue
+        held.append(one)
+    return held
+
+
+def main():
+    """Attempts until nobody wants any more."""
+    root, at_job = int(sys.argv[1]), sys.argv[2] == "job"
+    held = take_names() if at_job else []
+    print("ready", flush=True)
+    passes, succeeded = 0, set()
+    while not select.select([0], [], [], 0.001)[0]:
+        found = below(root)
+        one_pass(found if at_job else [root] * len(found), succeeded)
+        passes += 1
+    print(passes, len(held), ", ".join(sorted(succeeded)))
+
+
+if __name__ == "__main__":
+    main()

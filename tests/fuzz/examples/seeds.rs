@@ -1,0 +1,140 @@
+//! Writes the seeds that are messages, after a change of the wire: `cargo run --example seeds` in this directory.
+
+use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::{AppBase, Contain, Tier};
+use rlaunch_core::status::Status;
+use rlaunch_core::time::{HostTime, Span};
+use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::codec::{WireMessage, encode};
+use rlaunch_core::wire::frame::{Flags, Header, Lane};
+use rlaunch_core::wire::to_node::{Delta, Start, ToNode};
+use rlaunch_core::wire::to_root::{Exited, Facts, Hello, SpawnError, SpawnStep, Started, ToRoot, Usage};
+use std::io;
+
+fn app() -> AppBase {
+    let strings = |words: &[&str]| words.iter().map(|word| word.as_bytes()).collect();
+    AppBase {
+        argv: strings(&["./train", "-x"]),
+        env: strings(&["PATH=/bin", "A=b"]),
+        pinned: strings(&["A"]),
+        wdir: Some("/tmp".into()),
+    }
+}
+
+fn down() -> Vec<Vec<u8>> {
+    let start = Start {
+        job: JobId([7; 16]),
+        contain: Contain::Auto,
+        world_size: 2,
+        nodes: 1,
+        node_index: 0,
+        local_size: 2,
+        label: Some("[%r] ".into()),
+        master_addr: "127.0.0.1".into(),
+        master_port: None,
+        sole: true,
+        linger: Span::from_secs(2),
+        trace: OsBytes::default(),
+    };
+    let delta = |n| Delta {
+        proc: ProcId::new(n),
+        app: AppIndex::new(0),
+        rank: Rank::new(n),
+        local_rank: LocalRank::new(n),
+        stdin: n == 0,
+    };
+    let procs = Capped::chunks((0..2).map(delta)).remove(0);
+    let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
+    let part = OsBytes::new(encode(&app()));
+    [
+        ToNode::Start(start),
+        ToNode::App { app: AppIndex::new(0), last: true, part },
+        ToNode::Spawn { procs, last: true },
+        ToNode::Signal { sig: Signal::USR1 },
+        end,
+        ToNode::Kill,
+    ]
+    .iter()
+    .map(encode)
+    .collect()
+}
+
+fn up() -> Vec<Vec<u8>> {
+    let (note, at) = (OsBytes::default(), HostTime(9));
+    let hello = Hello { tier: Tier::T1, note, master_port: 10_000, port_reserved: true, agent: 2, init: Some(3) };
+    let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
+    let exited =
+        |n, status| ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, usage: Usage::default() });
+    let facts = Facts {
+        tail: "a\nb\n".into(),
+        core: Some("core".into()),
+        oom_limit: Some(0),
+        error_file: Some("{\"message\": \"x\"}".into()),
+    };
+    [
+        ToRoot::Hello(hello),
+        ToRoot::Started { procs: Capped::chunks((0..2).map(started)).remove(0) },
+        ToRoot::SpawnFailed { proc: ProcId::new(2), error },
+        exited(0, Status::Exited(3)),
+        exited(1, Status::Signaled { sig: Signal::SEGV, core: true }),
+        ToRoot::Postmortem { proc: ProcId::new(0), facts },
+        ToRoot::Killing,
+        ToRoot::Draining,
+        ToRoot::Done { left: 0, named: Capped::chunks([]).into_iter().next().unwrap_or_default() },
+    ]
+    .iter()
+    .map(encode)
+    .collect()
+}
+
+/// Two bytes of length, the body: as the target `machines` reads it.
+fn parts(direction: u8, messages: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = vec![direction];
+    for message in messages {
+        out.extend(u16::try_from(message.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend(message);
+    }
+    out
+}
+
+fn frames(direction: u8, messages: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = vec![direction];
+    let mut frame = |lane, flags, body: &[u8]| {
+        let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        out.extend(Header { len, lane, flags, node: NodeId::new(0), stream: 1 }.to_bytes());
+        out.extend(body);
+    };
+    messages.iter().for_each(|message| frame(Lane::Control, Flags::NONE, message));
+    frame(Lane::Data, Flags::END, b"some output\n");
+    frame(Lane::Credit, Flags::NONE, &9u64.to_le_bytes());
+    frame(Lane::Beat, Flags::NONE, b"");
+    out
+}
+
+fn one<M: WireMessage>(direction: u8, message: &M) -> Vec<u8> {
+    [vec![direction], encode(message)].concat()
+}
+
+fn main() -> io::Result<()> {
+    let (down, up) = (down(), up());
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let dir = format!("{}/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(format!("{dir}/{name}"), bytes)
+    };
+    write("machines", "agent", &parts(0, &down))?;
+    write("machines", "launcher", &parts(1, &up))?;
+    write("edge", "to-node", &frames(0, &down))?;
+    write("edge", "to-root", &frames(1, &up))?;
+    write("edge", "app", &one(4, &app()))?;
+    for (n, message) in down.iter().enumerate() {
+        write("edge", &format!("node-{n}"), &[&[2], message.as_slice()].concat())?;
+    }
+    for (n, message) in up.iter().enumerate() {
+        write("edge", &format!("root-{n}"), &[&[3], message.as_slice()].concat())?;
+    }
+    write("edge", "header", &frames(5, &[]))
+}

@@ -1,0 +1,37 @@
+//! Any words as a command line, with any environment behind them: a job, a text, or an error that fits a terminal.
+#![no_main]
+#![allow(dead_code, reason = "the launcher's own modules, of which not all is used here")]
+
+#[path = "../../../launcher/src/cli/mod.rs"]
+mod cli;
+
+use libfuzzer_sys::fuzz_target;
+use rlaunch_core::error::Hint as _;
+use rlaunch_core::id::JobId;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+fuzz_target!(|data: &[u8]| {
+    let words: Vec<OsString> = data.split(|b| *b == 0).map(|word| OsString::from_vec(word.to_vec())).collect();
+    // Words with a tab before them are variables.
+    let (variables, words): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|word| word.as_encoded_bytes().starts_with(b"\t"));
+    let lookup = |name: &str| {
+        let start = [b"\t", name.as_bytes(), b"="].concat();
+        let found = variables.iter().find_map(|word| word.as_encoded_bytes().strip_prefix(start.as_slice()));
+        found.map(|value| OsString::from_vec(value.to_vec()))
+    };
+    let _forks = cli::is_job(&words);
+    match cli::parse(words, &lookup) {
+        Ok(cli::Command::Run(run)) => {
+            let caller = variables.iter().filter_map(|word| word.as_encoded_bytes().get(1..));
+            let plan = run.into_plan(JobId([1; 16]), caller);
+            assert!(plan.job.world_size() > 0 && plan.job.apps.iter().all(|app| !app.base.argv.is_empty()));
+        }
+        Ok(cli::Command::Help(text) | cli::Command::Version(text)) => assert!(text.ends_with('\n')),
+        Err(error) => {
+            let text = format!("{error}{}", error.hint().unwrap_or_default());
+            assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "a terminal must not see {text:?}");
+        }
+    }
+});

@@ -1,0 +1,132 @@
+//! Both machines, told anything at all by the other side: none panics, none asks without end, and every record that the
+//! job makes is a line of JSON.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rlaunch_core::events::line;
+use rlaunch_core::id::{JobId, NodeId, Std};
+use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
+use rlaunch_core::machine::Machine;
+use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_strings::OsStrings;
+use rlaunch_core::report::fold;
+use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
+use rlaunch_core::status::Status;
+use rlaunch_core::time::{Mono, Span, WallNs};
+use rlaunch_core::wire::codec::decode;
+use rlaunch_core::wire::to_root::{Facts, Usage};
+
+/// More than a machine may ask for after one event of a job of this size.
+const MOST: usize = 20_000;
+
+fn strings(words: &[&str]) -> OsStrings {
+    words.iter().map(|word| word.as_bytes()).collect()
+}
+
+fn spec(ranks: u32) -> JobSpec {
+    let base = AppBase { argv: strings(&["./train"]), env: strings(&[]), pinned: strings(&[]), wdir: None };
+    JobSpec {
+        job: JobId([7; 16]),
+        apps: vec![AppSpec { procs: ranks, base }],
+        contain: Contain::Auto,
+        on_failure: OnFailure::Kill,
+        grace: Span::from_secs(5),
+        timeout: None,
+        label: None,
+        stdin: StdinPlan::Rank0,
+    }
+}
+
+fn actions<M: Machine>(machine: &mut M, mut each: impl FnMut(M::Action)) {
+    for n in 0.. {
+        let Some(action) = machine.poll_action() else { return };
+        assert!(n < MOST, "a machine that asks without end");
+        each(action);
+    }
+}
+
+/// Messages: two bytes of length, the body.
+fn parts(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, rest) = data.split_first_chunk::<2>()?;
+        let len = usize::from(u16::from_le_bytes(*len)).min(rest.len());
+        let (part, rest) = rest.split_at(len);
+        data = rest;
+        Some(part)
+    })
+}
+
+fn agent(data: &[u8]) {
+    let mut node = Node::new();
+    for (n, part) in (1u64..).zip(parts(data)) {
+        let now = Mono::from_nanos(n * 50_000_000);
+        let event = decode(part).map_or(NodeEvent::EdgeLost, NodeEvent::FromRoot);
+        node.handle(now, event);
+        node.handle_timeout(now);
+        let mut answers = Vec::new();
+        actions(&mut node, |action| answers.extend(answer(action, now)));
+        for answer in answers {
+            node.handle(now, answer);
+            actions(&mut node, drop);
+        }
+    }
+}
+
+/// What a kernel without surprises would say.
+fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
+    Some(match action {
+        NodeAction::Ground(_) => NodeEvent::Grounded(Ground {
+            tier: Tier::T1,
+            note: OsBytes::default(),
+            master_port: 10_000,
+            port_reserved: true,
+            agent: 3,
+            init: Some(4),
+            cpus: 2,
+            error_dir: OsBytes::from("/tmp"),
+        }),
+        NodeAction::Spawn { proc, .. } => NodeEvent::Spawned { proc, pid: proc.get(), at: now },
+        NodeAction::Signal { proc, sig, .. } => {
+            let status = Status::Signaled { sig, core: false };
+            NodeEvent::Exited { proc, status, at: now, alive_at: now, usage: Usage::default() }
+        }
+        NodeAction::Examine { proc, .. } => NodeEvent::Examined { proc, facts: Facts::default() },
+        NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
+        NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
+        NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
+    })
+}
+
+fn launcher(data: &[u8]) {
+    let id = NodeId::new(0);
+    let mut job = Job::new(Mono::default(), WallNs(5), &spec(3), &Setting::default());
+    let mut records = Vec::new();
+    for (n, part) in (1u64..).zip(parts(data)) {
+        let now = Mono::from_nanos(n * 50_000_000);
+        let event = match decode(part) {
+            Ok(msg) => JobEvent::Message { node: id, msg },
+            Err(_) => JobEvent::EdgeClosed { node: id, why: CloseReason::Malformed },
+        };
+        job.handle(now, event);
+        job.handle_timeout(now);
+        actions(&mut job, |action| {
+            if let JobAction::Emit(record) = action {
+                let text = line(&record);
+                assert!(text.ends_with('\n') && !text.trim_end().contains('\n'), "{text:?}");
+                let parsed = serde_json::from_str::<serde_json::Value>(&text);
+                assert!(parsed.is_ok(), "{text}: {parsed:?}");
+                records.push(record);
+            }
+        });
+    }
+    drop(fold(&records));
+}
+
+fuzz_target!(|data: &[u8]| {
+    match data.split_first() {
+        Some((0, rest)) => agent(rest),
+        Some((1, rest)) => launcher(rest),
+        Some(_) | None => {}
+    }
+});
