@@ -9,7 +9,7 @@ use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::JobId;
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Here;
+use rlaunch_core::place::{Here, Note};
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_sys::fd::{self, Kind};
@@ -68,9 +68,7 @@ fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
         Ok(placement) => placement,
         Err(error) => return refuse(&error),
     };
-    if run.presentation.verbosity != Verbosity::Quiet {
-        placement.notes.iter().for_each(|note| say(&map::note(note, run.programs.len())));
-    }
+    place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
     let text = if json { map::json(&placement) } else { map::text(&placement, &programs) };
     write_all(1, text.as_bytes()).map_or(1, |()| 0)
@@ -160,15 +158,19 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
 
 /// What is worth a line before anything is started.
 fn notes(plan: &Plan) {
+    place_notes(&plan.job.placement.notes, plan.presentation.verbosity, plan.job.apps.len());
     if plan.presentation.verbosity == Verbosity::Quiet {
         return;
-    }
-    for note in &plan.job.placement.notes {
-        say(&map::note(note, plan.job.apps.len()));
     }
     for name in &plan.absent {
         say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));
     }
+}
+
+fn place_notes(notes: &[Note], verbosity: Verbosity, programs: usize) {
+    let (tone, terminal) = (crate::edges::tone(verbosity), rlaunch_sys::tty::is_terminal(2));
+    let shown = notes.iter().filter(|note| map::is_shown(note, tone, terminal));
+    shown.for_each(|note| say(&map::note(note, programs)));
 }
 
 fn refuse(error: &cli::CliError) -> u8 {

@@ -310,6 +310,8 @@ fn the_second_program_fails_by_its_own_name() {
 fn more_ranks_than_slots_is_a_note() {
     let done = Plan::rlaunch(["-n", "3", "-H", "localhost:2", "true"]).start().code(0);
     assert_eq!(done.err(), "rlaunch: 3 ranks share 2 slots of localhost\n");
+    let done = Plan::rlaunch(["-v", "-n", "300", "true"]).start().code(0);
+    done.says("rlaunch: 300 ranks share ");
     let done = Plan::rlaunch(["-q", "-n", "3", "-H", "localhost:2", "true"]).start().code(0);
     assert_eq!(done.err(), "");
     assert!(
