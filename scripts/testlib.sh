@@ -9,8 +9,9 @@ limit=900
 seeds=50000
 other=aarch64-unknown-linux-gnu
 made_account=0
-packages=(bsdutils coreutils gcc iproute2 libc6-dev nftables openssh-client openssh-server procps python3 python3-torch shellcheck
-    util-linux)
+packages=(bsdutils coreutils gcc iproute2 libc6-dev nftables openssh-client openssh-server procps python3 python3-torch
+    python3-venv shellcheck util-linux)
+clustershell=ClusterShell==1.10.1
 report=()
 passed=0
 failed=0
@@ -118,6 +119,17 @@ finish_packages() {
     return "$code"
 }
 
+# ClusterShell's nodeset, which lists of hosts are compared with. The system's Python, because the ordinary user must be able to
+# run it too; into the scratch directory, so that nothing of it stays.
+install_clustershell() {
+    local path=/usr/local/bin:/usr/bin:/bin
+    PATH="$path" python3 -m venv "$scratch/clustershell" || return
+    "$scratch/clustershell/bin/pip" --quiet --disable-pip-version-check install "$clustershell" || return
+    chmod -R a+rX "$scratch/clustershell"
+    export RLAUNCH_CLUSTERSHELL="$scratch/clustershell/bin/python"
+    "$scratch/clustershell/bin/nodeset" --version
+}
+
 # Builds all programs and all tests, and copies what another user must be able to read beside each other.
 build() {
     local artifacts="$scratch/artifacts.json" name path
@@ -180,6 +192,7 @@ integration() {
         RLAUNCH_TEST_SEED="$RLAUNCH_TEST_SEED")
     [ -z "${RLAUNCH_TEST_FULL-}" ] || words+=(RLAUNCH_TEST_FULL=1)
     [ -z "$tiers" ] || words+=(RLAUNCH_REQUIRE_TIERS="$tiers")
+    [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || words+=(RLAUNCH_CLUSTERSHELL="$RLAUNCH_CLUSTERSHELL")
     [ -z "${CI-}" ] || words+=(CI="$CI")
     # shellcheck disable=SC2016
     timeout --kill-after=30 "$limit" "$@" env -i "${words[@]}" sh -c \

@@ -4,12 +4,13 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{env, faults, help, output, run};
+use super::{env, faults, help, output, place, run};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Id {
     Run(run::Opt),
+    Place(place::Opt),
     Env(env::Opt),
     Output(output::Opt),
     Faults(faults::Opt),
@@ -31,7 +32,7 @@ pub(super) struct Row {
     pub(super) id: Id,
     /// Its letter after one dash.
     pub(super) short: Option<u8>,
-    /// Its words after one dash or two, without underscores. The first names its variable, and the first of more than one
+    /// Its words after one dash or two, without underscores; none: a further letter for another row's. The first names its variable, and the first of more than one
     /// letter is the one that the help shows.
     pub(super) names: &'static [&'static str],
     pub(super) takes: Takes,
@@ -49,9 +50,10 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 5] = [run::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
+pub(super) const GROUPS: [Group; 6] = [run::GROUP, place::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
 
-static ROWS: [&[Row]; 5] = [run::GROUP.rows, env::GROUP.rows, output::GROUP.rows, faults::GROUP.rows, help::GROUP.rows];
+static ROWS: [&[Row]; 6] =
+    [run::GROUP.rows, place::GROUP.rows, env::GROUP.rows, output::GROUP.rows, faults::GROUP.rows, help::GROUP.rows];
 
 impl Row {
     /// The variable that stands for the option: `RLAUNCH_` and its first name in capitals. Every option has one that takes a

@@ -311,7 +311,8 @@ fn why(error: &Closed) -> CloseReason {
     }
 }
 
-const fn tone(verbosity: Verbosity) -> Tone {
+/// How much the words of a job say.
+pub(crate) const fn tone(verbosity: Verbosity) -> Tone {
     match verbosity {
         Verbosity::Quiet => Tone::Quiet,
         Verbosity::Normal => Tone::Normal,

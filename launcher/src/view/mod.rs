@@ -3,6 +3,7 @@
 
 pub(crate) mod around;
 mod launch;
+pub(crate) mod map;
 pub(crate) mod report;
 pub(crate) mod say;
 pub(crate) mod words;

@@ -18,9 +18,15 @@ pub(super) const CONTRACT: Contract = Contract {
     vars: &[
         var("PATH", Role::Read, "Of the rank's environment: where a program without `/` in its name is looked for."),
         var("RLAUNCH_APP", Role::Set, "Index of the rank's program among those of the command line, from 0."),
+        var("RLAUNCH_APPS", Role::Set, "Programs of the job."),
+        var("RLAUNCH_APP_NAME", Role::Set, "Name of the rank's program (`--name`), or `default`."),
+        var("RLAUNCH_APP_RANK", Role::Set, "Rank among those of the program, from 0."),
+        var("RLAUNCH_APP_SIZE", Role::Set, "Ranks of the program."),
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
         var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
+        var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where no program is given hosts."),
+        var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, where no program is given hosts."),
         var("RLAUNCH_JOB_ID", Role::Set, "Name of the job: 32 hexadecimal digits."),
         var(
             "RLAUNCH_LABEL",
@@ -30,12 +36,17 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_LOCAL_RANK", Role::Set, "Rank among those of the host, from 0."),
         var("RLAUNCH_LOCAL_SIZE", Role::Set, "Ranks on the host."),
         var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics; more precise than `-vv`."),
+        var("RLAUNCH_MAP_BY", Role::ReadOnce, "As `--map-by`."),
         var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
+        var("RLAUNCH_NAME", Role::ReadOnce, "As `--name`."),
+        var("RLAUNCH_NNODES", Role::ReadOnce, "As `--nnodes`."),
         var("RLAUNCH_NODES", Role::Set, "Hosts of the job."),
         var("RLAUNCH_NODE_INDEX", Role::Set, "Index of the host, from 0."),
         var("RLAUNCH_ON_FAILURE", Role::Read, "As `--on-failure`."),
+        var("RLAUNCH_PPN", Role::ReadOnce, "As `--ppn`."),
         var("RLAUNCH_PREFIX", Role::ReadOnce, "As `--prefix`."),
         var("RLAUNCH_RANK", Role::Set, "Rank, from 0."),
+        var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
@@ -52,6 +63,9 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("RLAUNCH_NODE_INDEX", host.node_index);
     out.number("RLAUNCH_NODES", host.nodes);
     out.number("RLAUNCH_APP", host.app.get());
+    out.text("RLAUNCH_APP_NAME", host.app_name);
+    out.number("RLAUNCH_APP_SIZE", host.app_size);
+    out.number("RLAUNCH_APPS", host.apps);
     let tier: &[u8] = match host.tier {
         Tier::T1 => b"t1",
         Tier::T3 => b"t3",
@@ -62,4 +76,5 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
 pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
     out.number("RLAUNCH_RANK", seat.rank.get());
     out.number("RLAUNCH_LOCAL_RANK", seat.local_rank.get());
+    out.number("RLAUNCH_APP_RANK", seat.app_rank);
 }

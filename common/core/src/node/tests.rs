@@ -4,7 +4,7 @@ use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
-use crate::spec::{Contain, Tier};
+use crate::spec::{Contain, Role, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
@@ -62,6 +62,7 @@ fn base() -> AppBase {
         env: OsStrings::default(),
         pinned: ["RANK"].iter().collect(),
         wdir: None,
+        role: Role::sole(4),
     }
 }
 

@@ -8,7 +8,7 @@ use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
-use crate::spec::{AppBase, Contain};
+use crate::spec::{AppBase, Contain, Role};
 use crate::status::Status;
 use crate::time::{HostTime, Span};
 use alloc::vec::Vec;
@@ -35,12 +35,14 @@ fn delta() -> impl Strategy<Value = Delta> {
 
 fn program() -> impl Strategy<Value = AppBase> {
     let strings = || vec(vec(1u8.., 0..20), 0..20).prop_map(|texts| texts.iter().collect());
-    (strings(), strings(), strings(), proptest::option::of(bytes())).prop_map(|(argv, env, pinned, wdir)| AppBase {
-        argv,
-        env,
-        pinned,
-        wdir,
-    })
+    let role = (bytes(), any::<[u32; 3]>()).prop_map(|(name, [first, size, apps])| Role {
+        name,
+        first: Rank::new(first),
+        size,
+        apps,
+    });
+    (strings(), strings(), strings(), proptest::option::of(bytes()), role)
+        .prop_map(|(argv, env, pinned, wdir, role)| AppBase { argv, env, pinned, wdir, role })
 }
 
 fn start() -> impl Strategy<Value = ToNode> {

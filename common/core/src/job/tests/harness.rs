@@ -3,8 +3,9 @@
 use super::*;
 use crate::id::JobId;
 use crate::os_strings::OsStrings;
+use crate::place::Placement;
 use crate::report::Report;
-use crate::spec::{AppBase, AppSpec, Contain, JobSpec, StdinPlan, Tier};
+use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_root::{Exited, Hello, Started, Usage};
@@ -19,10 +20,12 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         env: OsStrings::default(),
         pinned: OsStrings::default(),
         wdir: None,
+        role: Role::sole(ranks),
     };
     JobSpec {
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],
+        placement: Placement::here("here", [ranks]),
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,
         grace: Span::from_secs(5),
