@@ -42,16 +42,23 @@ def attempt(what, action, succeeded):
     succeeded.add(what)
 
 
-def one_pass(targets, succeeded):
+def read(path):
+    """Reads a byte. Of one that has ended some files can be opened, and there is nothing in them."""
+    with open(path, "rb", buffering=0) as file:
+        if not file.read(1):
+            raise OSError("nothing to read")
+
+
+def one_pass(targets, prefix, succeeded):
     """Every attempt once: signals, what /proc shows, names, files in the open."""
     for pid in targets:
         for sig in SIGNALS:
             attempt(f"signal {int(sig)}", lambda: os.kill(pid, sig), succeeded)
         for name in FILES:
-            for flags in (os.O_RDONLY, os.O_WRONLY):
-                attempt(f"open {name}", lambda: os.close(os.open(f"/proc/{pid}/{name}", flags)), succeeded)
+            attempt(f"read {name}", lambda: read(f"/proc/{pid}/{name}"), succeeded)
+            attempt(f"write {name}", lambda: os.close(os.open(f"/proc/{pid}/{name}", os.O_WRONLY)), succeeded)
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
-        names = [line.split()[-1] for line in table if "@rlaunch-port-" in line]
+        names = [line.split()[-1] for line in table if f"@{prefix}-" in line]
     for name in names[:64]:
         for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
             with socket.socket(socket.AF_UNIX, kind) as one:
@@ -62,15 +69,15 @@ def one_pass(targets, succeeded):
                 attempt("write a file", lambda: os.close(os.open(f"{place}/{name}", os.O_WRONLY)), succeeded)
 
 
-def take_names():
-    """Every name that could reserve a port and is free: the job must do with a port that is not reserved."""
+def take_names(prefix):
+    """Every free name of this kind: where they could reserve ports, the job must do with one that is not reserved."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     held = []
     for port in range(10_000, 65_536, 8):
         one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            one.bind(f"\0rlaunch-port-{port}")
+            one.bind(f"\0{prefix}-{port}")
         except OSError:
             one.close()
             continue
@@ -81,12 +88,13 @@ def take_names():
 def main():
     """Attempts until nobody wants any more."""
     root, at_job = int(sys.argv[1]), sys.argv[2] == "job"
-    held = take_names() if at_job else []
+    prefix = "rlaunch-port" if at_job else "somebody-elses"
+    held = take_names(prefix)
     print("ready", flush=True)
     passes, succeeded = 0, set()
     while not select.select([0], [], [], 0.001)[0]:
         found = below(root)
-        one_pass(found if at_job else [root] * len(found), succeeded)
+        one_pass(found if at_job else [root] * len(found), prefix, succeeded)
         passes += 1
     print(passes, len(held), ", ".join(sorted(succeeded)))
 
