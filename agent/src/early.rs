@@ -61,6 +61,10 @@ fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
             edges.stdin_arrived(bytes, flags);
             None
         }
+        Ok(Body::Broken(broken)) => {
+            edges.line_broken(broken);
+            None
+        }
         Ok(Body::Beat) => None,
         Err(_) => Some(NodeEvent::EdgeLost),
     })

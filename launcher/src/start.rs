@@ -137,6 +137,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         version: OsBytes::from(env!("CARGO_PKG_VERSION")),
         host: OsBytes::new(rlaunch_sys::facts::host::hostname()),
         trace,
+        nohup: origin.ignores(rlaunch_sys::signals::HUP),
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
     let setup = Setup { edge, lifeline, plan: &plan, origin };

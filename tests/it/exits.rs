@@ -242,3 +242,11 @@ fn last_words_are_waited_for_where_the_edge_is_full() {
     let (_, after) = err.split_once(&tail).expect("the tail is a part of what was said");
     assert!(after.trim_start().starts_with("rlaunch:"), "it goes on: {:?}", &after[..after.len().min(80)]);
 }
+
+/// Its last words were waited for until nobody wrote any more.
+#[test]
+fn a_descendant_that_floods_stderr_does_not_hold_up_the_end() {
+    let script = "echo last >&2; setsid sh -c 'exec yes >&2' & exit 3";
+    let done = Case::start(["-n", "2", "--grace", "600s", "sh", "-c", script]).code(3);
+    assert_eq!(done.event("job.end")["left"], 0);
+}

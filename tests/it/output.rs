@@ -7,10 +7,14 @@ use crate::plan::Plan;
 use crate::watch::{Exit, Into};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -92,6 +96,94 @@ fn long_lines_are_not_mixed() {
     }
     let bytes = done.out.iter().filter(|b| b.is_ascii_digit()).count();
     assert!(bytes >= 4 * 8 * 262_144, "{bytes} bytes");
+}
+
+/// Pieces of lines that wait for their turn took all the credit: the line that had the turn could not go on.
+#[test]
+fn many_very_long_lines_at_once_are_whole() {
+    let script = "awk -v r=$RANK 'BEGIN { c = substr(\"abcdefgh\", r + 1, 1); x = c; while (length(x) < 150000) x = x x; \
+                  for (i = 0; i < 12; i++) print x }'";
+    let done = Case::start(["-n", "8", "-l", "sh", "-c", script]).code(0);
+    assert_eq!(done.event("output.end")["broken"], 0);
+    let mut count = [0; 8];
+    for line in done.out().lines() {
+        let (rank, text) = line.split_once(": ").unwrap();
+        let rank: usize = rank.parse().unwrap();
+        let own = b"abcdefgh"[rank];
+        assert!(text.len() == 262_144 && text.bytes().all(|b| b == own), "a line of rank {rank}");
+        count[rank] += 1;
+    }
+    assert_eq!(count, [12; 8]);
+}
+
+/// A terminal stopped by Ctrl-S: nobody could have finished that line for anybody to see.
+#[test]
+fn a_line_is_not_broken_while_the_reader_takes_nothing() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let script = "if [ $RANK = 0 ]; then head -c 70000 /dev/zero | tr '\\0' a; read x <\"$DIR/go\"; echo end; \
+                  else read x <\"$DIR/say\"; echo hello; echo said >&2; fi";
+    let plan = Plan::rlaunch(["-n", "2", "-l", "sh", "-c", script]).stdout(writer.try_clone().unwrap());
+    let (go, say) = (plan.scratch().fifo("go"), plan.scratch().fifo("say"));
+    let case = plan.start();
+    is_full(&writer);
+    drop(writer);
+    std::fs::write(say, "\n").unwrap();
+    case.says_on_stderr("said\n");
+    // Longer than others would have to wait.
+    std::thread::sleep(Duration::from_millis(300));
+    std::fs::write(go, "\n").unwrap();
+    case.events("rank.exited", 2);
+    let mut out = String::new();
+    (&reader).read_to_string(&mut out).unwrap();
+    assert_eq!(out, format!("0: {}end\n1: hello\n", "a".repeat(70_000)));
+    assert_eq!(case.code(0).event("output.end")["broken"], 0);
+}
+
+/// As with any reader that leaves; under nohup the job outlives its terminal.
+#[test]
+fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
+    for nohup in [false, true] {
+        // No child of another test may hold it.
+        let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let slave =
+            File::options().write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(ptsname_r(&master).unwrap()).unwrap();
+        let script = "echo begun >&2; read x <\"$DIR/go$RANK\"; echo word; echo more >&2";
+        let words = ["-c", "[ $NOHUP = 0 ] || trap '' HUP; exec \"$RL\" --events \"$DIR/log\" -n 2 sh -c \"$SCRIPT\""];
+        let plan = Plan::shell(words[1]).env("SCRIPT", script).env("NOHUP", if nohup { "1" } else { "0" });
+        let probe = slave.try_clone().unwrap();
+        let plan = plan.stdout(slave);
+        let go = [plan.scratch().fifo("go0"), plan.scratch().fifo("go1")];
+        let case = plan.start();
+        case.until("both", |seen| (String::from_utf8_lossy(&seen.err).matches("begun").count() == 2).then_some(()));
+        drop(master);
+        // A child that another test is about to start may hold it until its exec.
+        poll(&mut [PollFd::new(probe.as_fd(), PollFlags::empty())], PollTimeout::from(10_000_u16)).unwrap();
+        go.iter().for_each(|path| std::fs::write(path, "\n").unwrap());
+        let done = case.finish(if nohup { Exit::Code(0) } else { Exit::Signal(Signal::SIGPIPE) });
+        let log = std::fs::read_to_string(done.scratch.path("log")).unwrap();
+        assert!(log.contains(r#""ev":"sink.lost","stream":"stdout","errno":5"#), "{log}");
+        done.says(if nohup {
+            "the terminal behind stdout has hung up; the job goes on"
+        } else {
+            "nobody reads stdout"
+        });
+    }
+}
+
+/// The next line, or the shell's prompt, would be glued to it.
+#[test]
+fn a_line_that_was_begun_is_ended_if_the_agent_is_lost() {
+    let script = "printf 'name? '; echo out >&2; read x <\"$DIR/never\"";
+    let plan = Plan::rlaunch(["-n", "2", "-l", "sh", "-c", script]);
+    plan.scratch().fifo("never");
+    let case = plan.start();
+    let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+    case.says_on_stdout("name? ", 1);
+    kill(Pid::from_raw(agent), Signal::SIGKILL).unwrap();
+    let out = case.code(125).out();
+    assert!(out.ends_with("name? \n") || out.ends_with("name? …\n"), "{out:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Why a failed rank failed: its last words, its core file, the kernel's out-of-memory killer, its own error file.
 
+use super::files::{Dump, Found, Look};
 use super::ranks::Rank;
 use super::{Edges, pump};
 use crate::early::now;
@@ -10,9 +11,8 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::Facts;
-use rlaunch_sys::facts::core_file::{self, Crash};
-use rlaunch_sys::facts::error_file;
 use rlaunch_sys::facts::oom::OomWatch;
+use rlaunch_sys::facts::{core_file, error_file};
 use std::os::unix::ffi::OsStringExt as _;
 
 /// When the kernel's counters of out-of-memory kills are read for the first time, and the launch's memory is given back:
@@ -21,9 +21,19 @@ const SETTLED: Span = Span::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct Examinations {
-    asked: Vec<(ProcId, Status, Depth)>,
+    asked: Vec<Asked>,
     memory: OomWatch,
     baseline: Baseline,
+}
+
+struct Asked {
+    proc: ProcId,
+    status: Status,
+    depth: Depth,
+    /// How far its stderr is read first.
+    up_to: u64,
+    /// The `files` thread was asked too.
+    files: bool,
 }
 
 #[derive(Default)]
@@ -35,10 +45,6 @@ enum Baseline {
 }
 
 impl Examinations {
-    pub(super) fn ask(&mut self, proc: ProcId, status: Status, depth: Depth) {
-        self.asked.push((proc, status, depth));
-    }
-
     /// A rank runs.
     pub(super) fn watch_memory(&mut self) {
         if let Baseline::NotYet = self.baseline {
@@ -64,39 +70,62 @@ impl Examinations {
     }
 }
 
+/// Begins an examination.
+pub(super) fn ask(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth) {
+    // Somebody who holds the pipe may go on writing for ever: its last words are what was in it by now.
+    let up_to = if depth == Depth::Full { pump::written_by_now(edges, proc) } else { 0 };
+    let Edges { ranks, files, watch, ground, examine, .. } = edges;
+    let rank = ranks.get(proc);
+    let dump = match status {
+        Status::Signaled { sig, core: true } if depth == Depth::Full => rank.map(|rank| dump_of(rank, sig)),
+        Status::Signaled { .. } | Status::Exited(_) | Status::Lost => None,
+    };
+    let far = rank.filter(|_| !ground.error_files_are_near()).map(|rank| rank.error_file.path().to_vec());
+    let files_asked = far.is_some() || dump.is_some();
+    if files_asked {
+        files.ask(Look { proc, error_file: far, dump }, |bell| watch.watch_files(bell));
+    }
+    examine.asked.push(Asked { proc, status, depth, up_to, files: files_asked });
+}
+
 /// Answers the examinations that need not wait any more: a rank's last words are in its pipe when it dies, so they are
 /// read first, unless the reader of our output holds everything up.
 pub(super) fn settle(edges: &mut Edges) {
+    edges.files.settle();
     if edges.examine.asked.is_empty() {
         return;
     }
-    let asked = std::mem::take(&mut edges.examine.asked);
-    for (proc, status, depth) in asked {
-        if depth == Depth::Full && pump::has_unread(edges, proc) {
-            edges.examine.asked.push((proc, status, depth));
+    for asked in std::mem::take(&mut edges.examine.asked) {
+        let unread = asked.depth == Depth::Full && pump::will_be_read(edges, asked.proc, asked.up_to);
+        let found = match asked.files {
+            true if unread => None,
+            true => edges.files.found(asked.proc),
+            false => Some(Found::default()),
+        };
+        let Some(found) = found.filter(|_| !unread) else {
+            edges.examine.asked.push(asked);
             continue;
-        }
-        let facts = facts(edges, proc, status, depth);
-        edges.events.push_back(NodeEvent::Examined { proc, facts });
+        };
+        let facts = facts(edges, &asked, found);
+        edges.events.push_back(NodeEvent::Examined { proc: asked.proc, facts });
     }
 }
 
-fn facts(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth) -> Facts {
-    let error_file = edges.ranks.get(proc).and_then(|rank| error_file::read(&rank.error_file.path())).map(OsBytes::new);
+fn facts(edges: &mut Edges, asked: &Asked, found: Found) -> Facts {
+    let Asked { proc, status, depth, .. } = *asked;
+    let near = edges.ground.error_files_are_near();
+    let read = || edges.ranks.get(proc).filter(|_| near).and_then(|rank| error_file::read(&rank.error_file.path()));
+    let error_file = found.error_file.or_else(read).map(OsBytes::new);
     if depth == Depth::ErrorFile {
-        return Facts { error_file, ..Facts::default() };
+        return Facts { error_file, late: found.late, ..Facts::default() };
     }
     let killed = status == Status::Signaled { sig: Signal::KILL, core: false };
     let oom_limit = if killed { edges.examine.memory.killed_since() } else { None };
-    let core = match status {
-        Status::Signaled { sig, core: true } => edges.ranks.get(proc).and_then(|rank| core_of(rank, sig)),
-        Status::Signaled { core: false, .. } | Status::Exited(_) | Status::Lost => None,
-    };
     let tail = OsBytes::new(edges.pump.last_words(&mut edges.ranks, proc));
-    Facts { tail, core: core.map(OsBytes::new), oom_limit, error_file }
+    Facts { tail, core: found.core.map(OsBytes::new), oom_limit, error_file, late: found.late }
 }
 
-fn core_of(rank: &Rank, sig: Signal) -> Option<Vec<u8>> {
+fn dump_of(rank: &Rank, sig: Signal) -> Dump {
     let pid = rank.pid.cast_unsigned();
     let cwd = std::env::current_dir().map(|dir| dir.into_os_string().into_vec()).unwrap_or_default();
     let wdir = match &rank.base.wdir {
@@ -104,18 +133,15 @@ fn core_of(rank: &Rank, sig: Signal) -> Option<Vec<u8>> {
         Some(dir) => [&cwd, &b"/"[..], dir].concat(),
         None => cwd,
     };
-    let (uid, gid) = rlaunch_sys::facts::host::user();
     let ended = rlaunch_sys::clock::wall();
     let ran = now().since(rank.started).nanos();
-    core_file::find(&Crash {
+    Dump {
         pid,
         inside: core_file::ns_pid(pid),
         signal: sig.get(),
-        wdir: &wdir,
-        exe: rank.base.argv.iter().next().unwrap_or_default(),
-        uid,
-        gid,
+        wdir,
+        exe: rank.base.argv.iter().next().unwrap_or_default().to_vec(),
         started: ended.saturating_sub(ran),
         ended,
-    })
+    }
 }

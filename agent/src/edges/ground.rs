@@ -18,12 +18,18 @@ pub(super) struct Held {
     spawn: Option<SpawnPort>,
     port: Option<Port>,
     host: Vec<u8>,
+    near: bool,
     begun: Option<Begun>,
 }
 
 impl Held {
     pub(super) fn port(&self) -> Option<&SpawnPort> {
         self.spawn.as_ref()
+    }
+
+    /// Error files are on a file system of this host, which always answers.
+    pub(super) fn error_files_are_near(&self) -> bool {
+        self.near
     }
 
     /// This host's name, for labels.
@@ -83,6 +89,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     let port = if plan.choose_port { choose_port().map(Some) } else { Ok(None) };
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
     let error_dir = OsBytes::new(facts::error_file::dir());
+    edges.ground.near = facts::error_file::is_near(&error_dir);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;

@@ -2,6 +2,7 @@
 
 mod convert;
 mod examine;
+mod files;
 mod ground;
 mod pump;
 mod ranks;
@@ -17,6 +18,7 @@ use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
@@ -55,6 +57,7 @@ pub(crate) struct Edges {
     sweep: sweep::Sweep,
     ground: ground::Held,
     examine: examine::Examinations,
+    files: files::Files,
     /// What has happened and was not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
@@ -77,6 +80,7 @@ impl Edges {
             sweep: sweep::Sweep::default(),
             ground: ground::Held::default(),
             examine: examine::Examinations::default(),
+            files: files::Files::default(),
             events: VecDeque::new(),
             alarm: Alarm::default(),
             stirred: false,
@@ -149,7 +153,9 @@ impl Edges {
             Link::Live(link) => link.is_flushed(),
             Link::Early(_) | Link::Gone => true,
         };
-        self.finish.filter(|_| written)
+        // A file that is to be removed is waited for, but not for long.
+        let removed = self.files.quiet_at().is_none_or(|at| at <= now());
+        self.finish.filter(|_| written && removed)
     }
 
     /// Waits until something has happened, or until `deadline`. Cancel-safe: all state is in `self`.
@@ -188,6 +194,8 @@ impl Edges {
             return Poll::Ready(());
         }
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
+        let ours = earliest(ours, self.files.deadline());
+        let ours = earliest(ours, self.files.quiet_at().filter(|_| self.finish.is_some()));
         let deadline = earliest(deadline, ours);
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
@@ -200,6 +208,7 @@ impl Edges {
                     Body::Message(message) => self.events.push_back(NodeEvent::FromRoot(message)),
                     Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
                     Body::Credit(up_to) => self.granted(up_to),
+                    Body::Broken(broken) => self.line_broken(broken),
                     Body::Beat => {}
                 },
                 Poll::Ready(Err(error)) => {
@@ -229,6 +238,11 @@ impl Edges {
         self.pump.window.grant(up_to);
     }
 
+    /// The launcher has broken a line.
+    pub(crate) fn line_broken(&mut self, broken: Broken) {
+        self.pump.lines.broken(broken);
+    }
+
     /// Standard input for rank 0.
     pub(crate) fn stdin_arrived(&mut self, bytes: Bytes, flags: Flags) {
         self.stdin.push(bytes, flags.has(Flags::END));
@@ -241,7 +255,7 @@ impl Edges {
             NodeAction::Ground(plan) => ground::begin(self, plan),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
             NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
-            NodeAction::Examine { proc, status, depth } => self.examine.ask(proc, status, depth),
+            NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),
             NodeAction::Reap { proc } => self.reap(proc),
             NodeAction::CloseStreams { proc } => pump::close_streams(self, proc),
             NodeAction::Sweep => sweep::begin(self),
@@ -262,8 +276,12 @@ impl Edges {
     }
 
     fn reap(&mut self, proc: ProcId) {
-        if let Some(error_file) = self.ranks.reap(proc) {
+        self.pump.forget(proc);
+        let Some(error_file) = self.ranks.reap(proc) else { return };
+        if self.ground.error_files_are_near() {
             let _no_such_file = rlaunch_sys::facts::error_file::remove(&error_file);
+        } else {
+            self.files.remove(error_file.to_vec(), |bell| self.watch.watch_files(bell));
         }
     }
 }

@@ -1,4 +1,7 @@
 //! From the ranks' pipes to the edge: round robin, one frame under way, and nothing is read without credit for it.
+//!
+//! A stream that has to leave the credit there is to another one ([`rlaunch_core::stream::lines`]) is *parked*: taken out
+//! of the set, which would report it again and again.
 
 use super::ranks::Ranks;
 use super::{Edges, Link, NODE};
@@ -6,6 +9,7 @@ use crate::early::now;
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::stream::cut::{Cutter, Held, PATIENCE};
+use rlaunch_core::stream::lines::OpenLines;
 use rlaunch_core::stream::tail::Tail;
 use rlaunch_core::stream::window::{self, Window};
 use rlaunch_core::time::Mono;
@@ -36,11 +40,13 @@ pub(super) struct Stream {
     bulky: bool,
     /// It ends where it has nothing more to read, even if somebody still holds it.
     closing: bool,
+    parked: bool,
 }
 
 impl Stream {
     pub(super) fn new(fd: OwnedFd, cutter: Cutter) -> Self {
-        Self { fd, cutter, total: 0, tail: Tail::new(), flush_at: None, bulky: false, closing: false }
+        let tail = Tail::new();
+        Self { fd, cutter, total: 0, tail, flush_at: None, bulky: false, closing: false, parked: false }
     }
 }
 
@@ -48,8 +54,16 @@ impl Stream {
 struct Work {
     id: StreamId,
     phase: Phase,
-    /// How much of the chunk was cut.
+    /// What was read.
+    chunk: Vec<u8>,
+    /// How much of it was cut.
     done: usize,
+}
+
+impl Work {
+    const fn new(id: StreamId, phase: Phase) -> Self {
+        Self { id, phase, chunk: Vec::new(), done: 0 }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,29 +78,37 @@ pub(super) struct Pump {
     pub(super) window: Window,
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
+    pub(super) lines: OpenLines,
     turn: VecDeque<StreamId>,
+    /// Memory for the next chunk.
     chunk: Vec<u8>,
     work: Option<Work>,
+    parked: VecDeque<(StreamId, Option<Work>)>,
     /// The stream whose last frame is being written, and its bytes in all.
     ending: Option<(StreamId, u64)>,
-    /// Last words of ranks whose stderr has ended.
+    /// Last words of ranks whose stderr has ended, until they are reaped.
     tails: BTreeMap<ProcId, Tail>,
+    size: u32,
     frame_max: usize,
 }
 
 impl Pump {
     pub(super) fn new() -> io::Result<Self> {
-        let frame_max = usize::try_from(window::frame_max(window::size(1))).unwrap_or(usize::MAX);
+        let size = window::size(1);
+        let frame_max = usize::try_from(window::frame_max(size)).unwrap_or(usize::MAX);
         Ok(Self {
             set: Arc::new(ReadySet::new()?),
             window: Window::new(0),
             live: None,
             batch: Batch::with_room(64),
+            lines: OpenLines::default(),
             turn: VecDeque::new(),
             chunk: Vec::new(),
             work: None,
+            parked: VecDeque::new(),
             ending: None,
             tails: BTreeMap::new(),
+            size,
             frame_max,
         })
     }
@@ -97,8 +119,12 @@ impl Pump {
     }
 
     fn has_credit(&self) -> bool {
-        let frame = u32::try_from(self.frame_max).unwrap_or(u32::MAX);
-        self.window.room() >= window::cost(frame)
+        self.window.room() >= window::cost(window::frame_max(self.size))
+    }
+
+    /// Whether the credit there is may be used by this stream.
+    fn may_send(&self, id: StreamId) -> bool {
+        window::has_plenty(self.size, self.window.room()) || self.lines.has_turn(id)
     }
 
     /// Takes a frame out of the window.
@@ -113,6 +139,11 @@ impl Pump {
             Some(stream) => stream.tail.take(),
             None => self.tails.remove(&proc).map(|mut tail| tail.take()).unwrap_or_default(),
         }
+    }
+
+    /// Nobody will ask for its last words any more.
+    pub(super) fn forget(&mut self, proc: ProcId) {
+        self.tails.remove(&proc);
     }
 
     /// The next stream that has something to read.
@@ -149,10 +180,45 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
             }
             continue;
         }
-        if !(lost || edges.pump.has_credit()) || !step(edges, cx) {
+        if !(lost || edges.pump.has_credit()) {
+            return;
+        }
+        unpark(edges, lost);
+        if !step(edges, cx, lost) {
             return;
         }
     }
+}
+
+/// Takes a stream out of the set until it may send.
+fn park(edges: &mut Edges, id: StreamId, work: Option<Work>) {
+    let Edges { ranks, pump, .. } = edges;
+    if let Some(stream) = ranks.stream_mut(id.proc(), id.std()) {
+        pump.set.remove(&stream.fd);
+        stream.parked = true;
+        pump.parked.push_back((id, work));
+    }
+}
+
+/// Goes on with a parked stream that may send by now.
+fn unpark(edges: &mut Edges, lost: bool) {
+    let Edges { ranks, pump, .. } = edges;
+    if pump.work.is_some() {
+        return;
+    }
+    let Some(at) = pump.parked.iter().position(|(id, _)| lost || pump.may_send(*id)) else { return };
+    let Some((id, work)) = pump.parked.remove(at) else { return };
+    let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else { return };
+    stream.parked = false;
+    if let Err(error) = pump.set.add(&stream.fd, u64::from(id.get())) {
+        // Rather the end of what it has to say than a rank that waits for ever.
+        tracing::error!(%error, "a stream cannot be watched any more");
+        stream.closing = true;
+    }
+    if work.is_none() || stream.closing {
+        pump.turn.push_back(id);
+    }
+    pump.work = work;
 }
 
 /// Tells the end of a stream once nothing that is said later can overtake its last frame.
@@ -166,7 +232,11 @@ fn settle_end(edges: &mut Edges) {
 /// When a line that is held has waited long enough; `None` also while it could not be sent: what will make that possible
 /// wakes us, and a deadline that has passed would keep us from sleeping, and the runtime from hearing of it.
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
-    edges.ranks.flush_deadline().filter(|_| is_able(edges))
+    if !is_able(edges) {
+        return None;
+    }
+    let lost = matches!(edges.link, Link::Gone);
+    edges.ranks.held(|id| lost || edges.pump.may_send(id)).map(|(at, _)| at)
 }
 
 /// An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
@@ -183,25 +253,28 @@ fn is_able(edges: &Edges) -> bool {
 }
 
 /// One frame's worth of work; false if there is none.
-fn step(edges: &mut Edges, cx: &mut Context<'_>) -> bool {
+fn step(edges: &mut Edges, cx: &mut Context<'_>, lost: bool) -> bool {
     if edges.pump.work.is_none() {
-        let due = edges.ranks.overdue(now());
-        // Those that are not flushed now stay due, and are found again.
-        if let Some((proc, std)) = due.first() {
-            for (proc, std) in due.iter().skip(1) {
-                if let Some(at) = edges.ranks.stream_mut(*proc, *std).and_then(|s| s.flush_at) {
-                    edges.ranks.flush_by(at);
-                }
-            }
-            edges.pump.work = Some(Work { id: StreamId::of(*proc, *std), phase: Phase::Flush, done: 0 });
-        }
+        let held = edges.ranks.held(|id| lost || edges.pump.may_send(id));
+        edges.pump.work = held.filter(|(at, _)| *at <= now()).map(|(_, id)| Work::new(id, Phase::Flush));
     }
     if edges.pump.work.is_none() {
         let Some(id) = edges.pump.next_ready(cx) else { return false };
+        if edges.ranks.stream_mut(id.proc(), id.std()).is_some_and(|stream| stream.parked) {
+            return true;
+        }
+        if !(lost || edges.pump.may_send(id)) {
+            park(edges, id, None);
+            return true;
+        }
         read(edges, id);
     }
     let Some(work) = edges.pump.work.take() else { return true };
-    cut(edges, work);
+    if lost || edges.pump.may_send(work.id) {
+        cut(edges, work);
+    } else {
+        park(edges, work.id, Some(work));
+    }
     true
 }
 
@@ -216,7 +289,7 @@ fn read(edges: &mut Edges, id: StreamId) {
         }
         return;
     };
-    let end = Some(Work { id, phase: Phase::End, done: 0 });
+    let end = Some(Work::new(id, Phase::End));
     if stream.closing && !rlaunch_sys::fd::readable_now(&stream.fd) {
         pump.work = end;
         return;
@@ -243,7 +316,8 @@ fn read(edges: &mut Edges, id: StreamId) {
                 stream.bulky = n >= BULKY;
                 return send(edges, id, Flags::NONE, buf);
             }
-            pump.work = Some(Work { id, phase: Phase::Push, done: 0 });
+            pump.work = Some(Work { chunk: buf, ..Work::new(id, Phase::Push) });
+            return;
         }
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
         Err(_) => pump.work = end,
@@ -286,7 +360,7 @@ fn cut(edges: &mut Edges, mut work: Work) {
     let max = pump.frame_max;
     let cut = match work.phase {
         Phase::Push => {
-            let mut rest = pump.chunk.get(work.done..).unwrap_or_default();
+            let mut rest = work.chunk.get(work.done..).unwrap_or_default();
             let before = rest.len();
             let cut = stream.cutter.push(&mut rest, &mut out, max);
             work.done += before - rest.len();
@@ -295,19 +369,17 @@ fn cut(edges: &mut Edges, mut work: Work) {
         Phase::Flush => stream.cutter.flush(&mut out, max),
         Phase::End => stream.cutter.end(&mut out, max),
     };
-    match cut.held {
-        Held::Nothing => stream.flush_at = None,
-        Held::Begun => stream.flush_at = Some(now() + PATIENCE),
-        Held::Still => {}
-    }
-    let flush_at = stream.flush_at;
     let last = work.phase == Phase::End && !cut.full;
     let id = work.id;
     if cut.full {
         pump.work = Some(work);
+    } else if work.phase == Phase::Push {
+        pump.chunk = work.chunk;
     }
-    if let Some(at) = flush_at {
-        ranks.flush_by(at);
+    match cut.held {
+        Held::Nothing => ranks.hold(id, None),
+        Held::Begun => ranks.hold(id, Some(now() + PATIENCE)),
+        Held::Still => {}
     }
     let more = if cut.more { Flags::MORE } else { Flags::NONE };
     if last {
@@ -320,6 +392,7 @@ fn cut(edges: &mut Edges, mut work: Work) {
 fn send(edges: &mut Edges, id: StreamId, flags: Flags, body: Vec<u8>) {
     if let Link::Live(link) = &mut edges.link {
         edges.pump.spend(body.len());
+        edges.pump.lines.sent(id, flags, body.len());
         link.data(NODE, id, flags, body);
     }
 }
@@ -327,10 +400,10 @@ fn send(edges: &mut Edges, id: StreamId, flags: Flags, body: Vec<u8>) {
 /// The last frame of a stream.
 fn end(edges: &mut Edges, id: StreamId, body: Vec<u8>) {
     send(edges, id, Flags::END, body);
-    let Some(stream) = edges.ranks.slot(id.proc(), id.std()).and_then(Option::take) else { return };
+    let Some((stream, reaped)) = edges.ranks.end_stream(id) else { return };
     edges.pump.set.remove(&stream.fd);
     edges.pump.ending = Some((id, stream.total));
-    if id.std() == Std::Err {
+    if id.std() == Std::Err && !reaped {
         edges.pump.tails.insert(id.proc(), stream.tail);
     }
 }
@@ -345,9 +418,16 @@ pub(super) fn close_streams(edges: &mut Edges, proc: ProcId) {
     }
 }
 
-/// Whether a rank's stderr holds something that can and will be read.
-pub(super) fn has_unread(edges: &mut Edges, proc: ProcId) -> bool {
-    let can = edges.pump.has_credit() || matches!(edges.link, Link::Gone);
+/// How far a rank's stderr has to be read until all is read that is in it now.
+pub(super) fn written_by_now(edges: &mut Edges, proc: ProcId) -> u64 {
+    let Some(stream) = edges.ranks.stream_mut(proc, Std::Err) else { return 0 };
+    stream.total.saturating_add(u64::try_from(rlaunch_sys::fd::unread(&stream.fd)).unwrap_or(0))
+}
+
+/// Whether a rank's stderr will be read up to there and is not yet.
+pub(super) fn will_be_read(edges: &mut Edges, proc: ProcId, up_to: u64) -> bool {
+    let lost = matches!(edges.link, Link::Gone);
+    let can = lost || (edges.pump.has_credit() && edges.pump.may_send(StreamId::of(proc, Std::Err)));
     let stream = edges.ranks.stream_mut(proc, Std::Err);
-    can && stream.is_some_and(|stream| rlaunch_sys::fd::readable_now(&stream.fd))
+    can && stream.is_some_and(|stream| stream.total < up_to && rlaunch_sys::fd::readable_now(&stream.fd))
 }

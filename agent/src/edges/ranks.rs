@@ -3,8 +3,7 @@
 use super::Edges;
 use super::convert;
 use super::pump::Stream;
-use rlaunch_core::id::{ProcId, Std};
-use rlaunch_core::machine::earliest;
+use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::AppBase;
@@ -12,7 +11,7 @@ use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::Mono;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -32,12 +31,12 @@ pub(super) struct Rank {
 pub(super) struct Ranks {
     /// Asked for, not known to run.
     asked: BTreeMap<ProcId, ExecSpec>,
-    /// Boxed, because the nodes of a map that only grows at its end are half empty.
+    /// Those of which something may still come. Boxed, because the nodes of a map that grows at its end are half empty.
     live: BTreeMap<ProcId, Box<Rank>>,
     /// Programs laid out for exec, by the address of their base.
     apps: Vec<(Arc<AppBase>, Arc<PreparedApp>)>,
-    /// Held partial lines exist; the earliest of their deadlines.
-    flush: Option<Mono>,
+    /// Streams that hold the start of a line, by the time at which it has waited long enough.
+    held: BTreeSet<(Mono, StreamId)>,
 }
 
 impl Ranks {
@@ -67,31 +66,28 @@ impl Ranks {
         }
     }
 
-    /// When the next partial line has waited long enough.
-    pub(super) fn flush_deadline(&self) -> Option<Mono> {
-        self.flush
+    /// The first stream that may send and whose start of a line waits, and until when it does.
+    pub(super) fn held(&self, may_send: impl Fn(StreamId) -> bool) -> Option<(Mono, StreamId)> {
+        self.held.iter().find(|(_, id)| may_send(*id)).copied()
     }
 
-    pub(super) fn flush_by(&mut self, at: Mono) {
-        self.flush = earliest(self.flush, Some(at));
+    /// A stream holds the start of a line until then, or none.
+    pub(super) fn hold(&mut self, id: StreamId, until: Option<Mono>) {
+        let Some(stream) = self.stream_mut(id.proc(), id.std()) else { return };
+        let before = std::mem::replace(&mut stream.flush_at, until);
+        if before != until {
+            self.held.extend(until.map(|at| (at, id)));
+            before.map(|at| self.held.remove(&(at, id)));
+        }
     }
 
-    /// Streams whose partial line has waited long enough; finds the next deadline.
-    pub(super) fn overdue(&mut self, now: Mono) -> Vec<(ProcId, Std)> {
-        if self.flush.is_none_or(|at| at > now) {
-            return Vec::new();
-        }
-        self.flush = None;
-        let mut due = Vec::new();
-        for (proc, rank) in &self.live {
-            for (std, stream) in [Std::Out, Std::Err].into_iter().zip(&rank.streams) {
-                match stream.as_ref().and_then(|s| s.flush_at) {
-                    Some(at) if at <= now => due.push((*proc, std)),
-                    at => self.flush = earliest(self.flush, at),
-                }
-            }
-        }
-        due
+    /// Takes a stream that has ended, and whether its rank was reaped before.
+    pub(super) fn end_stream(&mut self, id: StreamId) -> Option<(Stream, bool)> {
+        self.hold(id, None);
+        let stream = self.slot(id.proc(), id.std())?.take()?;
+        let reaped = self.live.get(&id.proc()).is_some_and(|rank| rank.reaped);
+        self.forget(id.proc());
+        Some((stream, reaped))
     }
 
     /// Reaps a rank for good; returns the error file that it may have left.
@@ -100,7 +96,17 @@ impl Ranks {
         rank.reaped = true;
         // ECHILD: a sweep has reaped it already.
         let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
-        Some(rank.error_file.path())
+        let error_file = rank.error_file.path();
+        self.forget(proc);
+        Some(error_file)
+    }
+
+    /// Lets go of a rank of which nothing can come any more.
+    fn forget(&mut self, proc: ProcId) {
+        let is_over = |rank: &Rank| rank.reaped && rank.streams.iter().all(Option::is_none);
+        if self.live.get(&proc).is_some_and(|rank| is_over(rank)) {
+            self.live.remove(&proc);
+        }
     }
 
     fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {

@@ -35,6 +35,9 @@ pub(super) fn begin(edges: &mut Edges) {
 }
 
 fn kill_everything(edges: &mut Edges) {
+    if let Some(port) = edges.ground.port() {
+        port.destroying();
+    }
     match &edges.watch.init {
         // Everything is in its namespace and goes with it.
         Some(init) if !edges.watch.init_expected => {

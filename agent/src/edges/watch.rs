@@ -28,6 +28,7 @@ const GUARDIAN: u64 = OURS + 2;
 const INIT_GONE: u64 = OURS + 3;
 const INIT_ENDED: u64 = OURS + 4;
 const CHILDREN: u64 = OURS + 5;
+const FILES: u64 = OURS + 6;
 
 pub(super) struct Watch {
     pub(super) set: Arc<ReadySet>,
@@ -71,6 +72,10 @@ impl Watch {
 
     pub(super) fn watch_bell(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, BELL)
+    }
+
+    pub(super) fn watch_files(&self, bell: &Doorbell) -> io::Result<()> {
+        self.set.add(bell, FILES)
     }
 
     /// Listens to SIGCHLD. Not needed in a PID namespace: init reaps orphans there, and ranks are watched one by one.
@@ -129,6 +134,7 @@ fn one(edges: &mut Edges, token: u64) {
             edges.watch.set.remove(&edges.watch.guardian);
             edges.events.push_back(NodeEvent::GuardianLost);
         }
+        FILES => edges.files.settle(),
         INIT_GONE => init_gone(edges),
         INIT_ENDED => {
             if let Some(init) = &edges.watch.init {

@@ -7,6 +7,7 @@ use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use rlaunch_core::id::{NodeId, StreamId};
+use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -48,6 +49,8 @@ pub enum Body<M> {
     },
     /// The other side takes data up to this offset.
     Credit(u64),
+    /// The other side has broken a line.
+    Broken(Broken),
     /// It is alive.
     Beat,
 }
@@ -249,6 +252,15 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
     }
 
+    /// Queues the news of a line that was broken.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn broken(&mut self, node: NodeId, broken: Broken) -> Result<(), Overflow> {
+        let Broken { stream, waits } = broken;
+        self.outbox.mark(Lane::Credit, if waits { Flags::MORE } else { Flags::NONE }, node, stream)
+    }
+
     /// Whether a data frame can be queued. There is one big one at a time: what waits behind it waits in the rank's pipe.
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -375,6 +387,10 @@ fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, 
             let stream = StreamId::from_raw(stream).ok_or(Closed::Message)?;
             let bytes = if len <= SMALL { Bytes::copy_from_slice(&bytes) } else { bytes.freeze() };
             Body::Data { stream, flags, bytes }
+        }
+        Lane::Credit if len == 0 => {
+            let stream = StreamId::from_raw(stream).ok_or(Closed::Message)?;
+            Body::Broken(Broken { stream, waits: flags.has(Flags::MORE) })
         }
         Lane::Credit => Body::Credit(u64::from_le_bytes(bytes.as_ref().try_into().map_err(|_| Closed::Message)?)),
         Lane::Beat => Body::Beat,

@@ -70,6 +70,15 @@ impl Outbox {
         Ok(())
     }
 
+    /// Queues a frame without a body, about a stream.
+    pub(crate) fn mark(&mut self, lane: Lane, flags: Flags, node: NodeId, stream: StreamId) -> Result<(), Overflow> {
+        if self.control.len().saturating_sub(self.control_at) > CONTROL_LIMIT {
+            return Err(Overflow);
+        }
+        self.control.extend_from_slice(&header(lane, flags, node, stream.get(), 0));
+        Ok(())
+    }
+
     /// Whether a data frame can be taken.
     pub(crate) fn has_room(&self) -> bool {
         self.data.is_none() && self.control.len() < COLLECT

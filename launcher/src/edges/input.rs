@@ -5,7 +5,7 @@
 //! bash's `fg` of a running job sends no signal. All signals are blocked, SIGTTIN too, so a read that comes too late
 //! fails with EIO instead of stopping us.
 
-use super::NODE;
+use super::{EIO, NODE};
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::stream::window::Window;
 use rlaunch_core::wire::frame::{Flags, MAX_DATA};
@@ -26,8 +26,6 @@ const STDIN: i32 = 0;
 const FOREGROUND_EVERY: Duration = Duration::from_millis(200);
 /// Chunks that are read ahead of what was sent.
 const AHEAD: usize = 4;
-/// EIO, errno(3).
-const EIO: i32 = 5;
 
 pub(super) struct Input {
     state: State,

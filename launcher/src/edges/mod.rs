@@ -40,6 +40,8 @@ use tokio::io::unix::AsyncFd;
 
 /// EPIPE, errno(3).
 const EPIPE: i32 = 32;
+/// EIO, errno(3).
+const EIO: i32 = 5;
 
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);
@@ -130,9 +132,10 @@ impl Edges {
     /// Writes the first messages, before there is a runtime.
     pub(crate) fn flush_early(&mut self) {
         if let Link::Early(link) = &mut self.link
-            && link.flush().is_err()
+            && let Err(error) = link.flush()
         {
-            self.lose_link(CloseReason::Eof);
+            // What the agent said before it ended, its count above all, is still to be read.
+            tracing::debug!(%error, "the edge to the agent cannot be written");
         }
     }
 
@@ -218,7 +221,7 @@ impl Edges {
                         self.output.arrived(stream, flags, bytes, &mut self.events);
                     }
                     Body::Credit(up_to) => self.input.grant(up_to),
-                    Body::Beat => {}
+                    Body::Beat | Body::Broken(_) => {}
                 },
                 Poll::Ready(Err(error)) => self.lose_link(why(&error)),
             }
@@ -250,6 +253,11 @@ impl Edges {
         {
             self.lose_link(CloseReason::Slow);
         }
+        while let (Some(broken), Link::Live(link)) = (self.output.take_broken(), &mut self.link) {
+            if link.broken(NODE, broken).is_err() {
+                self.lose_link(CloseReason::Slow);
+            }
+        }
     }
 
     /// Tells once that the event log cannot be written. A reader of it that left has what it wanted.
@@ -265,6 +273,7 @@ impl Edges {
     fn lose_link(&mut self, why: CloseReason) {
         tracing::debug!(?why, "the edge to the agent has ended");
         self.link = Link::Gone;
+        self.output.cut_off();
         self.events.push_back(JobEvent::EdgeClosed { node: NODE, why });
     }
 
@@ -306,6 +315,8 @@ impl Edges {
 fn why(error: &Closed) -> CloseReason {
     match error {
         Closed::Eof => CloseReason::Eof,
+        // It ended without having read all that we sent.
+        Closed::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseReason::Eof,
         Closed::Truncated | Closed::Frame(_) | Closed::Message => CloseReason::Malformed,
         Closed::Io(error) => CloseReason::Failed(error.raw_os_error().unwrap_or(0)),
     }

@@ -2,14 +2,14 @@
 
 use super::ledger::Ledger;
 use super::sink::{Sink, Target};
-use super::{EPIPE, now};
+use super::{EIO, EPIPE, now};
 use bytes::Bytes;
 use rlaunch_core::id::{AppIndex, LocalRank, ProcId, Rank, Std, StreamId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::machine::earliest;
 use rlaunch_core::spec::JobSpec;
 use rlaunch_core::stream::label::{Prefix, Who};
-use rlaunch_core::stream::turn::{Turn, Write};
+use rlaunch_core::stream::turn::{Broken, Pace, Turn, Write};
 use rlaunch_core::stream::window::{self, Grants};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
@@ -36,6 +36,7 @@ pub(super) struct Output {
 /// One descriptor.
 struct Side {
     std: Std,
+    fd: i32,
     sink: Sink,
     turn: Turn<Piece>,
     told: bool,
@@ -61,6 +62,7 @@ impl Output {
         let ledger = Ledger::new(bell.clone());
         let side = |std, name, fd| Side {
             std,
+            fd,
             sink: Sink::new(name, Target::Shared(fd), ledger.clone()),
             turn: Turn::new(),
             told: false,
@@ -94,10 +96,24 @@ impl Output {
         let piece = Piece(bytes);
         if self.label.is_some() {
             side.turn.push(id, flags, piece);
-            self.empty += side.write(self.label.as_ref());
+            self.empty += side.write(self.label.as_ref()).unwrap_or(0);
         } else {
             self.empty += side.put(piece);
         }
+    }
+
+    /// Nothing more comes: lines that were begun are ended, or the next one would be glued to them.
+    pub(super) fn cut_off(&mut self) {
+        for id in std::mem::take(&mut self.totals).into_keys().filter(|_| self.label.is_some()) {
+            let [out, err] = &mut self.sides;
+            let side = if id.std() == Std::Err { err } else { out };
+            side.turn.push(id, Flags::END, Piece(Bytes::new()));
+        }
+    }
+
+    /// A line that was broken; its node is to be told.
+    pub(super) fn take_broken(&mut self) -> Option<Broken> {
+        self.sides.iter_mut().find_map(|side| side.turn.take_broken())
     }
 
     /// Words of our own, on stderr.
@@ -146,12 +162,12 @@ impl Output {
     /// Writes what has come, and takes in what the writers have done. Returns a grant of credit that is due.
     pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Option<u64> {
         for side in &mut self.sides {
-            self.empty += side.write(self.label.as_ref());
-            side.sink.flush();
+            self.empty += side.settle(self.label.as_ref());
             if let Some(errno) = side.sink.failed().filter(|_| !side.told) {
                 side.told = true;
                 events.push_back(match errno {
                     EPIPE => JobEvent::ReaderClosed(side.std),
+                    EIO if rlaunch_sys::tty::has_hung_up(side.fd) => JobEvent::HungUp(side.std),
                     errno => JobEvent::SinkFailed { std: side.std, errno },
                 });
             }
@@ -188,12 +204,26 @@ impl Side {
         0
     }
 
-    /// Writes everything whose turn it is. Returns what [`Self::put`] does.
-    fn write(&mut self, label: Option<&Prefix>) -> u64 {
-        let mut empty = 0;
+    /// Writes all that has come and whose turn it is. Returns what [`Self::put`] does.
+    fn settle(&mut self, label: Option<&Prefix>) -> u64 {
+        let mut done = 0;
+        loop {
+            self.sink.flush();
+            // A thread is asked to tell of its pace only where somebody waits for it.
+            let pace = if self.turn.is_kept_waiting() { self.sink.pace() } else { Pace::Writing };
+            self.turn.sink(now(), pace);
+            let Some(empty) = self.write(label) else { return done };
+            done += empty;
+        }
+    }
+
+    /// Writes everything whose turn it is. Returns what [`Self::put`] does; `None` if there was nothing.
+    fn write(&mut self, label: Option<&Prefix>) -> Option<u64> {
+        let mut empty = None;
         while let Some(write) = self.turn.pop(now()) {
+            let empty = empty.get_or_insert(0);
             match write {
-                Write::Piece(_, piece) => empty += self.put(piece),
+                Write::Piece(_, piece) => *empty += self.put(piece),
                 Write::BreakMark => self.sink.push(Bytes::from_static("…\n".as_bytes()), 0),
                 Write::ContinueMark(id) => {
                     let mut mark = label.map(|label| continued(label, id)).unwrap_or_default();

@@ -6,6 +6,7 @@
 
 use super::ledger::Ledger;
 use bytes::{Buf as _, Bytes};
+use rlaunch_core::stream::turn::Pace;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,7 +30,7 @@ impl From<OwnedFd> for Target {
 }
 
 impl Target {
-    fn raw(&self) -> i32 {
+    pub(super) fn raw(&self) -> i32 {
         match self {
             Self::Shared(fd) => *fd,
             Self::Own(fd) => fd.as_raw_fd(),
@@ -74,6 +75,8 @@ struct State {
     abandoned: bool,
     /// Also while abandoned, our own words are taken.
     resumed: bool,
+    /// Something was written since `pace` was asked last.
+    moved: bool,
 }
 
 /// Bytes, and what they took from the node's window: 0 for our own words.
@@ -124,14 +127,15 @@ impl Sink {
         }
         let first = state.is_idle();
         drop(state);
-        if first && self.direct {
-            self.write_now();
-        }
+        let moved = first && self.direct && self.write_now();
         let rest = self.collected.take();
         if rest.is_empty() {
             return;
         }
-        self.shared.lock().queue.extend(rest);
+        let mut state = self.shared.lock();
+        state.moved |= moved;
+        state.queue.extend(rest);
+        drop(state);
         if !std::mem::replace(&mut self.started, true) {
             self.start();
         } else {
@@ -139,21 +143,27 @@ impl Sink {
         }
     }
 
-    /// Writes what the kernel takes without waiting. An error is the thread's to meet again, and to tell.
-    fn write_now(&mut self) {
+    /// Writes what the kernel takes without waiting; whether that was anything. An error is the thread's to meet again, and
+    /// to tell.
+    fn write_now(&mut self) -> bool {
+        let mut moved = false;
         while !self.collected.pieces.is_empty() {
             match rlaunch_sys::fd::writev_now(self.target.raw(), &self.collected.slices()) {
-                Ok(n) => self.shared.ledger.add_silently(self.collected.advance(n).cost),
+                Ok(n) => {
+                    moved = true;
+                    self.shared.ledger.add_silently(self.collected.advance(n).cost);
+                }
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock => return,
+                    io::ErrorKind::WouldBlock => break,
                     _ => {
                         self.direct = false;
-                        return;
+                        break;
                     }
                 },
             }
         }
+        moved
     }
 
     fn start(&self) {
@@ -175,6 +185,20 @@ impl Sink {
         let idle = state.is_idle();
         state.tell = !idle;
         idle && self.collected.pieces.is_empty()
+    }
+
+    /// What it does, for those who wait for their turn: a sink that drops everything holds up nobody. If it is not idle, the
+    /// bell will tell when it is.
+    pub(super) fn pace(&self) -> Pace {
+        if self.is_idle() {
+            return Pace::Idle;
+        }
+        let mut state = self.shared.lock();
+        match std::mem::take(&mut state.moved) {
+            _ if state.abandoned || state.failed.is_some() => Pace::Idle,
+            true => Pace::Writing,
+            false => Pace::Stuck,
+        }
     }
 
     /// Bytes of ranks that were not written and will not be.
@@ -311,6 +335,7 @@ fn write_batch(shared: &Shared, target: &Target, batch: &mut Batch) {
             Ok(n) => {
                 let done = batch.advance(n);
                 let mut state = shared.lock();
+                state.moved = true;
                 // Unless that was told before, by `abandon`.
                 let cost = done.cost.min(state.in_hand_cost);
                 state.in_hand_cost -= cost;

@@ -108,6 +108,9 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
         let path = words::quoted(path);
         block.field("core", &format!("{path}  (gdb {program} {path})"));
     }
+    if facts.late {
+        block.field("files", "core and error file were not looked for: the file system did not answer in time");
+    }
     block.fates("others", report);
     if facts.oom_limit.is_some() {
         block.field("try", "fewer ranks on this host, or a higher memory limit");

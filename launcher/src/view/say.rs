@@ -27,6 +27,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Killing { .. }
         | Sentence::Leaving { .. }
         | Sentence::ReaderClosed(_)
+        | Sentence::HungUp(_)
         | Sentence::SinkFailed { .. }
         | Sentence::OutputLost(_)
         | Sentence::Report(_) => false,
@@ -68,6 +69,9 @@ fn line(sentence: &Sentence) -> String {
         Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(*sig), verb(*sig)),
         Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(*sig)),
         Sentence::ReaderClosed(std) => format!("nobody reads {} any more; the job ends", words::std(*std)),
+        Sentence::HungUp(std) => {
+            format!("the terminal behind {} has hung up; the job goes on without it", words::std(*std))
+        }
         Sentence::SinkFailed { std, errno } => {
             format!("cannot write to {}: {}; the job goes on without it", words::std(*std), words::errno(*errno))
         }
@@ -134,6 +138,7 @@ mod tests {
             Sentence::Leaving { sig: Signal::INT },
             Sentence::Unwritten { sig: Signal::HUP, patience: Span::from_secs(2) },
             Sentence::ReaderClosed(Std::Out),
+            Sentence::HungUp(Std::Out),
             Sentence::SinkFailed { std: Std::Out, errno: 28 },
             Sentence::LinesBroken(1),
             Sentence::OutputLost(2048),
@@ -154,6 +159,7 @@ mod tests {
              rlaunch: Ctrl-C: leaving now; the guardian ends what is left\n\
              rlaunch: got SIGHUP: all ranks have ended; output that nobody takes within 2s is dropped\n\
              rlaunch: nobody reads stdout any more; the job ends\n\
+             rlaunch: the terminal behind stdout has hung up; the job goes on without it\n\
              rlaunch: cannot write to stdout: no space left on device; the job goes on without it\n\
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\

@@ -98,6 +98,7 @@ impl Oracle {
             JobEvent::EdgeClosed { .. }
             | JobEvent::GuardianEnded { .. }
             | JobEvent::StreamEnd { .. }
+            | JobEvent::HungUp(_)
             | JobEvent::SinkFailed { .. }
             | JobEvent::OutputDrained { .. } => {}
         }

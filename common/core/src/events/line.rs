@@ -186,7 +186,7 @@ fn rank(o: &mut Object<'_>, what: &What) {
     if let What::RankFacts { rank, facts } = what {
         o.text("ev", "rank.facts");
         o.number("rank", rank.get().into());
-        let Facts { tail, core, oom_limit, error_file } = facts;
+        let Facts { tail, core, oom_limit, error_file, late } = facts;
         o.bytes("tail", tail);
         match core {
             Some(path) => o.bytes("core_file", path),
@@ -197,6 +197,7 @@ fn rank(o: &mut Object<'_>, what: &What) {
             Some(text) => o.bytes("error_file", text),
             None => o.null("error_file"),
         }
+        o.flag("late", *late);
     }
 }
 

@@ -44,6 +44,8 @@ pub enum JobEvent {
     },
     /// Nobody reads our standard output or error any more (EPIPE).
     ReaderClosed(Std),
+    /// The terminal behind our stdout or stderr has hung up: nobody will ever read there again.
+    HungUp(Std),
     /// Our standard output or error cannot be written for another reason; its bytes are dropped from now on.
     SinkFailed {
         /// Which.

@@ -44,6 +44,8 @@ pub struct Setting {
     pub host: OsBytes,
     /// Diagnostics wanted from agents (`RLAUNCH_LOG` syntax); empty: none.
     pub trace: OsBytes,
+    /// SIGHUP is ignored (nohup): the job is to outlive its terminal.
+    pub nohup: bool,
 }
 
 /// A job, from its first message to its exit code.
@@ -78,7 +80,7 @@ impl Job {
             verdict: verdict::Verdict::new(),
             loss: loss::Loss::new(),
             mute: mute::Mute::new(),
-            output: output::Output::new(),
+            output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             log,
         };
@@ -136,6 +138,7 @@ impl Parts<'_> {
                 self.output.stream_end(cx, stream, total);
             }
             JobEvent::ReaderClosed(std) => self.output.reader_closed(cx, std),
+            JobEvent::HungUp(std) => self.output.hung_up(cx, std),
             JobEvent::SinkFailed { std, errno } => self.output.sink_failed(cx, std, errno),
             JobEvent::OutputDrained { lost, broken } => self.closing.drained(cx, lost, broken),
         }

@@ -7,16 +7,20 @@ use crate::events::{Cause, What};
 use crate::id::{Std, StreamId};
 use crate::report::Sentence;
 
+/// What writes to a terminal that hung up fail with, errno(3).
+const EIO: i32 = 5;
+
 /// The output.
 #[derive(Debug)]
 pub(super) struct Output {
+    nohup: bool,
     ending: bool,
     lost: [bool; 3],
 }
 
 impl Output {
-    pub(super) const fn new() -> Self {
-        Self { ending: false, lost: [false; 3] }
+    pub(super) const fn new(nohup: bool) -> Self {
+        Self { nohup, ending: false, lost: [false; 3] }
     }
 
     pub(super) fn began(&mut self) {
@@ -30,12 +34,30 @@ impl Output {
     /// The job ends like a program whose reader has gone. Where it is ending anyway, that is not worth a line.
     pub(super) fn reader_closed(&mut self, cx: &mut Cx<'_>, std: Std) {
         if self.is_lost_now(std) {
-            if !self.ending {
-                cx.act(JobAction::Say(Sentence::ReaderClosed(std)));
-            }
-            cx.tell(Notice::Log(What::SinkLost { std, errno: None }));
-            cx.tell(Notice::End(Cause::ReaderClosed(std)));
+            self.nobody_reads(cx, std, None);
         }
+    }
+
+    /// A terminal that hung up is a reader that left, whether its SIGHUP reaches us or not. Who ignores that signal wants to
+    /// go on without the terminal.
+    pub(super) fn hung_up(&mut self, cx: &mut Cx<'_>, std: Std) {
+        if !self.is_lost_now(std) {
+            return;
+        }
+        if self.nohup {
+            cx.act(JobAction::Say(Sentence::HungUp(std)));
+            cx.tell(Notice::Log(What::SinkLost { std, errno: Some(EIO) }));
+        } else {
+            self.nobody_reads(cx, std, Some(EIO));
+        }
+    }
+
+    fn nobody_reads(&self, cx: &mut Cx<'_>, std: Std, errno: Option<i32>) {
+        if !self.ending {
+            cx.act(JobAction::Say(Sentence::ReaderClosed(std)));
+        }
+        cx.tell(Notice::Log(What::SinkLost { std, errno }));
+        cx.tell(Notice::End(Cause::ReaderClosed(std)));
     }
 
     /// A full disk costs the output, not the job.

@@ -72,6 +72,8 @@ pub enum Sentence {
     },
     /// Nobody reads our stdout or stderr any more: the job ends.
     ReaderClosed(Std),
+    /// The terminal behind our stdout or stderr has hung up; the job goes on without it.
+    HungUp(Std),
     /// Our stdout or stderr cannot be written; the job goes on without it.
     SinkFailed {
         /// Which.

@@ -4,6 +4,7 @@
 
 pub mod cut;
 pub mod label;
+pub mod lines;
 pub mod tail;
 pub mod turn;
 pub mod window;

@@ -7,13 +7,15 @@
 //!
 //! What "too long" means depends on whose fault it is. A rank that does not finish its line has [`PATIENCE`] of the time
 //! in which the sink had nothing else to write. A reader that is slow (a pager, Ctrl-S) uses up none of it: otherwise lines
-//! that come in several frames would be torn just because the terminal stood still. And a line that is longer than any
-//! that is promised to be whole (more than [`LONG`] pieces) has `PATIENCE` in all.
+//! would be torn just because the terminal stood still. And a line that is longer than any that is promised to be whole
+//! (more than [`LONG`] pieces) has `PATIENCE` of the time in which the sink took anything. So what the sink does has to be
+//! told: [`Turn::sink`].
 
 use crate::id::StreamId;
 use crate::time::{Mono, Span};
 use crate::wire::frame::Flags;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 /// How long an unfinished line may keep others waiting.
 pub const PATIENCE: Span = Span::from_millis(200);
@@ -49,8 +51,32 @@ pub struct Turn<P> {
     /// Streams whose line was broken and did not go on yet.
     torn: BTreeSet<StreamId>,
     broken: u64,
-    /// The last `pop` had nothing to give.
-    dry: bool,
+    /// Streams whose line was broken since it was asked.
+    news: Vec<Broken>,
+    pace: Pace,
+    /// When `sink` was called last.
+    seen: Mono,
+}
+
+/// A line that was broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken {
+    /// Whose.
+    pub stream: StreamId,
+    /// More of it is here already, and waits behind the others.
+    pub waits: bool,
+}
+
+/// What the sink does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pace {
+    /// It has written all that it was given.
+    #[default]
+    Idle,
+    /// It writes.
+    Writing,
+    /// It has not written all, and nothing since it was asked last: its reader takes nothing.
+    Stuck,
 }
 
 #[derive(Debug)]
@@ -70,20 +96,14 @@ struct Line {
 /// How much longer others wait for an open line.
 #[derive(Debug)]
 struct Patience {
+    /// Since when they wait, later by the time in which the sink was stuck.
     since: Mono,
     /// Pieces of the line written meanwhile.
     pieces: u32,
     /// Time that the line's stream may still waste.
     left: Span,
-    /// Runs while the sink has nothing to write.
-    clock: Option<Clock>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    until: Mono,
-    /// The sink asked again and there still was nothing: it is idle, and not busy writing what it was given before.
-    idle: bool,
+    /// When it is wasted; runs while the sink has nothing to write.
+    until: Option<Mono>,
 }
 
 impl<P> Default for Turn<P> {
@@ -96,7 +116,9 @@ impl<P> Default for Turn<P> {
             line: None,
             torn: BTreeSet::new(),
             broken: 0,
-            dry: false,
+            news: Vec::new(),
+            pace: Pace::Idle,
+            seen: Mono::from_nanos(0),
         }
     }
 }
@@ -119,22 +141,49 @@ impl<P: AsRef<[u8]>> Turn<P> {
         queue.pieces.push_back((flags, piece));
     }
 
-    /// What to write next; `None`: nothing before the next `push` or [`Self::poll_timeout`]. Ask until `None`, write all of
-    /// it, and ask again before waiting.
+    /// What the sink does now. Before asking what to write next, and as soon as it has become idle. Matters only while
+    /// [`Self::is_kept_waiting`].
+    pub fn sink(&mut self, now: Mono, pace: Pace) {
+        if let Some(patience) = self.line.as_mut().and_then(|line| line.patience.as_mut()) {
+            if pace == Pace::Stuck {
+                patience.since = patience.since + now.since(self.seen);
+            }
+            if pace != Pace::Idle {
+                patience.pause(now);
+            }
+        }
+        (self.pace, self.seen) = (pace, now);
+    }
+
+    /// What to write next; `None`: nothing before the next `push`, [`Self::poll_timeout`], or change of the sink's pace.
     #[must_use]
     pub fn pop(&mut self, now: Mono) -> Option<Write<P>> {
         if self.ready.is_empty() {
             self.advance(now);
         }
         let write = self.ready.pop_front();
-        self.dry = write.is_none();
+        if write.is_some() && self.pace == Pace::Idle {
+            self.pace = Pace::Writing;
+        }
         write
     }
 
-    /// When to ask again although nothing came.
+    /// When to ask again although nothing came and the sink is as idle as before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        Some(self.line.as_ref()?.patience.as_ref()?.clock?.until)
+        self.line.as_ref()?.patience.as_ref()?.until
+    }
+
+    /// A line that was broken, once each: its node has to know that others go first now.
+    #[must_use]
+    pub fn take_broken(&mut self) -> Option<Broken> {
+        self.news.pop()
+    }
+
+    /// Whether somebody waits for the end of another's line: what the sink does matters only then.
+    #[must_use]
+    pub const fn is_kept_waiting(&self) -> bool {
+        self.line.is_some() && self.count > 0
     }
 
     /// How many lines were broken.
@@ -162,7 +211,7 @@ impl<P: AsRef<[u8]>> Turn<P> {
         let own_count = own.map_or(0, VecDeque::len);
         let closes = own.and_then(VecDeque::front).is_some_and(|(flags, _)| !flags.has(Flags::MORE));
         let others = self.count > own_count;
-        if others && !closes && !line.may_go_on(now, own_count > 0, self.dry) {
+        if others && !closes && !line.may_go_on(now, own_count > 0, self.pace == Pace::Idle) {
             self.break_line(stream);
         } else if own_count > 0 {
             self.take(stream, true);
@@ -175,6 +224,8 @@ impl<P: AsRef<[u8]>> Turn<P> {
         self.line = None;
         self.torn.insert(stream);
         self.broken += 1;
+        let waits = self.waiting.get(&stream).is_some_and(|queue| !queue.pieces.is_empty());
+        self.news.push(Broken { stream, waits });
         self.ready.push_back(Write::BreakMark);
         self.tickets.retain(|ticket| *ticket != stream);
         if let Some(queue) = self.waiting.get_mut(&stream) {
@@ -241,23 +292,27 @@ impl<P: AsRef<[u8]>> Turn<P> {
 
 impl Line {
     /// Asked when others wait: whether the line stays open. `own`: a piece of it is there, and goes out if it may.
-    fn may_go_on(&mut self, now: Mono, own: bool, dry: bool) -> bool {
-        let new = Patience { since: now, pieces: 0, left: PATIENCE, clock: None };
+    fn may_go_on(&mut self, now: Mono, own: bool, idle: bool) -> bool {
+        let new = Patience { since: now, pieces: 0, left: PATIENCE, until: None };
         let patience = self.patience.get_or_insert(new);
-        let clock = patience.clock.take();
         if own {
-            if let Some(Clock { until, idle: true }) = clock {
-                patience.left = until.since(now);
-            }
+            patience.pause(now);
             patience.pieces = patience.pieces.saturating_add(1);
             return patience.pieces <= LONG || now < patience.since + PATIENCE;
         }
-        let over = clock.is_some_and(|clock| clock.idle && now >= clock.until);
-        patience.clock = match clock {
-            Some(Clock { idle: true, .. }) => clock,
-            Some(Clock { idle: false, .. }) | None => Some(Clock { until: now + patience.left, idle: dry }),
-        };
-        !over
+        if !idle {
+            return true;
+        }
+        now < *patience.until.get_or_insert(now + patience.left)
+    }
+}
+
+impl Patience {
+    /// What was wasted up to now counts.
+    fn pause(&mut self, now: Mono) {
+        if let Some(until) = self.until.take() {
+            self.left = until.since(now);
+        }
     }
 }
 

@@ -6,8 +6,9 @@
 //! than one that writes blocks.
 //!
 //! Nothing gets stuck: the launcher keeps back less than a quarter of the window, and the agent's frames cost at most
-//! three quarters ([`frame_max`]). So an agent may wait until a whole frame has room, instead of splitting a line where
-//! its credit happens to end.
+//! a quarter ([`frame_max`]). So an agent may wait until a whole frame has room, instead of splitting a line where its
+//! credit happens to end. And what waits for its turn to be written takes at most half of the window ([`has_plenty`],
+//! [`super::lines`]): the rest is for the line that has the turn, or it would never come to its end.
 
 use crate::wire::frame::MAX_DATA;
 
@@ -34,8 +35,14 @@ pub const fn size(nodes: u32) -> u32 {
 /// The longest body of a data frame on an edge with a window of `size`.
 #[must_use]
 pub const fn frame_max(size: u32) -> u32 {
-    let most = (size - size / 4).saturating_sub(PER_FRAME);
+    let most = (size / 4).saturating_sub(PER_FRAME);
     if most < MAX_DATA { most } else { MAX_DATA }
+}
+
+/// Whether the longest frame leaves half of a window of `size` free. Always so where all that was sent is written.
+#[must_use]
+pub const fn has_plenty(size: u32, room: u64) -> bool {
+    room >= cost(frame_max(size)) + (size / 2) as u64
 }
 
 /// What a frame takes from the window.
@@ -153,7 +160,7 @@ mod tests {
             [1 << 20, 1 << 20, 1 << 20, 932_067, 83_886, 16 << 10, 16 << 10, 16 << 10]
         );
         assert_eq!(frame_max(1 << 20), 64 << 10);
-        assert_eq!(frame_max(16 << 10), (12 << 10) - 64);
+        assert_eq!(frame_max(16 << 10), (4 << 10) - 64);
         assert_eq!(frame_max(0), 0);
     }
 

@@ -20,7 +20,8 @@ pub enum Lane {
     Store,
     /// Raw bytes of a stream.
     Data,
-    /// An absolute offset up to which the other side may send data.
+    /// An absolute offset up to which the other side may send data; with a stream and without a body, that this stream's
+    /// line was broken (MORE: what goes on with it waits already).
     Credit,
     /// Heartbeat.
     Beat,
@@ -91,11 +92,11 @@ pub struct Header {
     pub len: u32,
     /// Kind of traffic.
     pub lane: Lane,
-    /// Flags, on the data lane.
+    /// Flags, on the data and credit lanes.
     pub flags: Flags,
     /// The node that the frame comes from or goes to.
     pub node: NodeId,
-    /// The stream, on the data lane; else 0.
+    /// The stream, on the data lane, and on the credit lane where one is meant; else 0.
     pub stream: u32,
 }
 

@@ -205,6 +205,8 @@ pub struct Facts {
     pub oom_limit: Option<u64>,
     /// Contents of its TORCHELASTIC_ERROR_FILE, at most 64 KiB.
     pub error_file: Option<OsBytes>,
+    /// Files were not looked at: their file system did not answer in time.
+    pub late: bool,
 }
 
 /// A process that could not be ended.

@@ -81,6 +81,41 @@ fn a_small_frame_does_not_hold_what_came_with_it() {
 }
 
 #[test]
+fn a_broken_line_is_told() {
+    let (a, b) = pair();
+    let stream = StreamId::of(ProcId::new(3), Std::Err);
+    runtime().block_on(async {
+        let mut a = Early::<ToNode>::new(a).into_connection().unwrap();
+        let mut b = Early::<ToNode>::new(b).into_connection().unwrap();
+        for waits in [true, false] {
+            a.broken(NodeId::new(0), Broken { stream, waits }).unwrap();
+            poll_fn(|cx| a.poll_flush(cx)).await.unwrap();
+            let Body::Broken(told) = poll_fn(|cx| b.poll_recv(cx)).await.unwrap().body else { panic!("no news") };
+            assert_eq!(told, Broken { stream, waits });
+        }
+    });
+}
+
+/// An agent whose guardian was killed early ends before it has read all, but not without its count.
+#[test]
+fn what_was_said_before_the_end_is_read_though_nothing_can_be_written() {
+    let (a, b) = pair();
+    let (mut a, mut b) = (Early::<ToNode>::new(a), Early::<ToNode>::new(b));
+    a.send(NodeId::new(0), &ToNode::Signal { sig: Signal::USR1 }).unwrap();
+    a.flush().unwrap();
+    b.send(NodeId::new(0), &ToNode::Kill).unwrap();
+    b.flush().unwrap();
+    drop(b);
+    a.send(NodeId::new(0), &ToNode::Kill).unwrap();
+    assert!(a.flush().is_err());
+    runtime().block_on(async {
+        let mut a = a.into_connection().unwrap();
+        assert!(matches!(poll_fn(|cx| a.poll_recv(cx)).await.unwrap().body, Body::Message(ToNode::Kill)));
+        assert!(matches!(poll_fn(|cx| a.poll_recv(cx)).await, Err(Closed::Io(_) | Closed::Eof)));
+    });
+}
+
+#[test]
 fn garbage_closes_the_edge() {
     let (mut a, b) = pair();
     a.write_all(&[0xff; 64]).unwrap();

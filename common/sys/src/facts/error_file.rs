@@ -47,6 +47,17 @@ pub fn dir() -> Vec<u8> {
     choose(&var("XDG_RUNTIME_DIR"), &var("TMPDIR"))
 }
 
+/// Whether a directory is on a file system whose answers come from this host's own memory or disk. A network's, or one that
+/// is served by a process, can leave whoever asks it waiting for as long as its server is gone.
+#[must_use]
+pub fn is_near(dir: &[u8]) -> bool {
+    use nix::sys::statfs::{
+        BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC, statfs,
+    };
+    let near = [TMPFS_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC];
+    statfs(dir).is_ok_and(|st| near.contains(&st.filesystem_type()))
+}
+
 fn choose(runtime: &[u8], tmp: &[u8]) -> Vec<u8> {
     if let Some(dir) = usable(runtime, |st| is_ours(st) && st.st_mode & 0o777 == 0o700) {
         return dir;
@@ -98,6 +109,12 @@ mod tests {
         remove(bytes(&path)).unwrap();
         assert_eq!(get(&path), None);
         assert!(remove(bytes(&dir.0)).is_err());
+    }
+
+    #[test]
+    fn proc_is_no_place_of_this_kind() {
+        assert!(!is_near(b"/proc") && !is_near(b"/nowhere/at/all"));
+        assert!(is_near(b"/dev/shm"));
     }
 
     #[test]

@@ -141,6 +141,17 @@ impl Workspace {
     }
 }
 
+/// Whether a child that [`Workspace::start`] has made was killed before its exec: then no rank was started. The kernel says
+/// so of one that is ending and of a zombie, too.
+pub(super) fn never_ran(pid: i32) -> bool {
+    /// `PF_FORKNOEXEC` of linux/sched.h, in the field `flags` of /proc/PID/stat (proc(5)).
+    const FORKED_NO_EXEC: u64 = 0x40;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything. `flags` is the seventh field behind it.
+    let flags = stat.rsplit(')').next().and_then(|rest| rest.split_ascii_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & FORKED_NO_EXEC != 0)
+}
+
 fn fill(out: &mut Vec<*const libc::c_char>, parts: &[&super::Strings]) {
     out.clear();
     parts.iter().for_each(|part| part.pointers(out));
@@ -249,6 +260,48 @@ mod tests {
     use super::super::{PreparedApp, Strings};
     use super::*;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Kills every child of this thread as soon as it sees one.
+    fn kill_children_of(tid: i32, over: &AtomicBool) {
+        while !over.load(Ordering::Relaxed) {
+            let children = std::fs::read_to_string(format!("/proc/self/task/{tid}/children")).unwrap();
+            for pid in children.split_ascii_whitespace() {
+                // SAFETY: kill takes two integers.
+                unsafe { libc::kill(pid.parse().unwrap(), libc::SIGKILL) };
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_killed_before_the_exec_is_known() {
+        let origin = crate::origin::capture().unwrap();
+        let null = crate::fd::dev_null().unwrap();
+        let app = Arc::new(PreparedApp::new([&b"/bin/sleep"[..], b"60"], [], None));
+        let exec = PreparedExec { app, vars: Strings::default(), stdin: false };
+        let mut workspace = Workspace::new();
+        let mut start = || workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap();
+        let (pid, pidfd) = start();
+        assert!(!never_ran(pid), "it runs");
+        crate::pidfd::signal(&pidfd, libc::SIGKILL).unwrap();
+        crate::fd::wait_readable(std::os::fd::AsRawFd::as_raw_fd(&pidfd));
+        assert!(!never_ran(pid), "it ran");
+        crate::pidfd::reap(&pidfd);
+
+        // SAFETY: gettid takes nothing.
+        let (tid, over) = (unsafe { libc::gettid() }, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| kill_children_of(tid, &over));
+            let never = (0..20_000).any(|_| {
+                let (pid, pidfd) = start();
+                let never = never_ran(pid);
+                crate::pidfd::reap(&pidfd);
+                never
+            });
+            over.store(true, Ordering::Relaxed);
+            assert!(never, "all were killed after their exec");
+        });
+    }
 
     #[test]
     fn a_failed_exec_leaves_no_zombie() {

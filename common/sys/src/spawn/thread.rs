@@ -3,7 +3,7 @@
 //! It registers what it makes in two readiness sets itself, so that nobody has to wake for a launch until bytes or an
 //! exit exist.
 
-use super::clone::{Failure, Workspace, numbers, pipe, pipes_failed};
+use super::clone::{Failure, Step, Workspace, never_ran, numbers, pipe, pipes_failed};
 use super::prepare::PreparedExec;
 use super::slots::Slots;
 use crate::doorbell::Doorbell;
@@ -13,6 +13,7 @@ use crate::origin::Origin;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// Most requests under way; the node machine asks for fewer.
@@ -64,6 +65,7 @@ pub struct SpawnPort {
     requests: SyncSender<Request>,
     outcomes: Receiver<Outcome>,
     bell: Doorbell,
+    destroying: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Request {
@@ -91,9 +93,19 @@ impl SpawnPort {
         let (outbox, outcomes) = sync_channel(2 * ROOM);
         let bell = Doorbell::new()?;
         let slots = Slots::new()?;
-        let worker = Worker { origin, exits, streams, slots, outbox, bell: bell.clone(), mount_proc: false };
+        let destroying = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            origin,
+            exits,
+            streams,
+            slots,
+            outbox,
+            bell: bell.clone(),
+            destroying: Arc::clone(&destroying),
+            mount_proc: false,
+        };
         crate::thread::permanent("spawn", move || worker.run(&inbox))?;
-        Ok(Self { requests, outcomes, bell })
+        Ok(Self { requests, outcomes, bell, destroying })
     }
 
     /// Asks for a PID namespace for all later ranks.
@@ -110,6 +122,11 @@ impl SpawnPort {
     /// The thread has too much to do, or is gone.
     pub fn submit(&self, proc: u32, exec: PreparedExec) -> Result<(), Full> {
         self.requests.try_send(Request::Exec { proc, exec }).map_err(|_| Full)
+    }
+
+    /// Everything is about to be killed: who is killed before the exec was never started.
+    pub fn destroying(&self) {
+        self.destroying.store(true, Ordering::SeqCst);
     }
 
     /// What has become of requests, without waiting.
@@ -142,6 +159,7 @@ struct Worker {
     slots: Slots,
     outbox: SyncSender<Outcome>,
     bell: Doorbell,
+    destroying: Arc<AtomicBool>,
     mount_proc: bool,
 }
 
@@ -209,6 +227,11 @@ impl Worker {
         let started = workspace.start(exec, &self.origin, near.stdio, mount_proc);
         drop(near);
         let (pid, pidfd) = started.inspect_err(unwatch)?;
+        if self.destroying.load(Ordering::SeqCst) && never_ran(pid) {
+            crate::pidfd::reap(&pidfd);
+            let failure = Failure { step: Step::Clone, errno: libc::EINTR, path: Vec::new() };
+            return Err(failure).inspect_err(unwatch);
+        }
         if let Err(e) = self.exits.add(&pidfd, u64::from(proc)) {
             let _killed = crate::pidfd::signal(&pidfd, libc::SIGKILL);
             crate::pidfd::reap(&pidfd);

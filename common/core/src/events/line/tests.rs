@@ -66,6 +66,7 @@ fn ranks() -> Vec<What> {
         core: Some(bytes("/core")),
         oom_limit: Some(512),
         error_file: Some(bytes("{}")),
+        late: true,
     };
     vec![
         What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::from_nanos(3) },

@@ -113,6 +113,27 @@ fn closed_reader() {
 }
 
 #[test]
+fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
+    let mut s = Script::running(&spec(1));
+    s.event(JobEvent::HungUp(Std::Out)).event(JobEvent::ReaderClosed(Std::Out));
+    assert_eq!(s.sent, [end(Signal::TERM)]);
+    assert_eq!(s.said, [Sentence::ReaderClosed(Std::Out)]);
+    s.exits(0, killed(Signal::TERM), (0, 1)).report();
+    assert_eq!(s.finished, Some(Ending::Signal(Signal::PIPE)));
+}
+
+#[test]
+fn a_job_under_nohup_outlives_its_terminal() {
+    let mut s = Script::with(&spec(1), &Setting { nohup: true, ..Setting::default() });
+    s.hello();
+    s.sent.clear();
+    s.event(JobEvent::HungUp(Std::Out)).event(JobEvent::HungUp(Std::Out)).event(JobEvent::HungUp(Std::Err));
+    assert_eq!((&s.said[..], &s.sent[..]), (&[Sentence::HungUp(Std::Out), Sentence::HungUp(Std::Err)][..], &[][..]));
+    s.exits(0, exit(0), (0, 0)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+}
+
+#[test]
 fn a_reader_may_leave_after_the_last_rank() {
     let mut s = Script::running(&spec(1));
     s.exits(0, exit(0), (0, 0)).done().event(JobEvent::ReaderClosed(Std::Out)).drained();

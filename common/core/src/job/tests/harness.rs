@@ -62,7 +62,11 @@ pub(super) struct Script {
 impl Script {
     /// A job whose first messages were sent; the node has not answered.
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let job = Job::new(Self::at(0), WallNs(5_000_000_000), spec, &Setting::default());
+        Self::with(spec, &Setting::default())
+    }
+
+    pub(super) fn with(spec: &JobSpec, setting: &Setting) -> Self {
+        let job = Job::new(Self::at(0), WallNs(5_000_000_000), spec, setting);
         let mut script = Self {
             job,
             now: 0,

@@ -32,8 +32,13 @@ impl Sink {
         self.turn.push(id(n), Flags::END, text.into());
     }
 
-    /// One batch.
+    /// One batch for a sink that still writes what it was given before.
     fn batch(&mut self, at: u64) -> String {
+        self.turn.sink(ms(at), Pace::Writing);
+        self.all(at)
+    }
+
+    fn all(&mut self, at: u64) -> String {
         let mut all = String::new();
         while let Some(write) = self.turn.pop(ms(at)) {
             all += &match write {
@@ -48,9 +53,17 @@ impl Sink {
 
     /// What an idle sink does: it asks again after it has written.
     fn idle(&mut self, at: u64) -> String {
-        let all = self.batch(at);
-        assert_eq!(self.batch(at), "");
+        self.turn.sink(ms(at), Pace::Idle);
+        let all = self.all(at);
+        self.turn.sink(ms(at), Pace::Idle);
+        assert_eq!(self.all(at), "");
         all
+    }
+
+    /// A sink whose reader takes nothing.
+    fn stuck(&mut self, at: u64) -> String {
+        self.turn.sink(ms(at), Pace::Stuck);
+        self.all(at)
     }
 }
 
@@ -117,16 +130,42 @@ fn a_slow_reader_breaks_no_line() {
     assert_eq!(s.turn.broken(), 0);
 }
 
+/// A terminal that was stopped: what is open there could not be written out, let alone be answered.
 #[test]
-fn a_sink_that_waits_without_asking_again_is_still_woken() {
+fn patience_does_not_run_while_the_sink_has_something_to_write() {
+    let mut s = Sink::default();
+    s.push(0, "prompt");
+    assert_eq!(s.batch(0), "0<prompt");
+    s.push(1, "b\n");
+    for at in [1, 300, 60_000] {
+        assert_eq!((s.stuck(at), s.turn.poll_timeout()), (String::new(), None));
+    }
+    // It is written now.
+    assert_eq!((s.idle(60_001), s.turn.poll_timeout()), (String::new(), Some(ms(60_201))));
+    // Something else is written for a while.
+    assert_eq!((s.batch(60_101), s.turn.poll_timeout()), (String::new(), None));
+    assert_eq!((s.idle(70_000), s.turn.poll_timeout()), (String::new(), Some(ms(70_100))));
+    assert_eq!(s.idle(70_100), "… 1<b");
+    assert_eq!((s.turn.take_broken(), s.turn.take_broken()), (Some(Broken { stream: id(0), waits: false }), None));
+}
+
+#[test]
+fn a_very_long_line_is_not_broken_by_a_reader_that_takes_nothing() {
     let mut s = Sink::default();
     s.push(0, "a");
     s.push(1, "b\n");
-    assert_eq!(s.batch(0), "0<a");
-    assert_eq!(s.turn.poll_timeout(), Some(ms(200)));
-    assert_eq!(s.batch(200), "");
-    assert_eq!(s.turn.poll_timeout(), Some(ms(400)));
-    assert_eq!(s.batch(400), "… 1<b");
+    for _ in 0..LONG {
+        s.push(0, ".");
+    }
+    assert_eq!(s.batch(0).matches("0<").count(), 1 + LONG as usize);
+    for at in [1, 50_000, 60_000] {
+        s.push(0, ".");
+        assert_eq!(s.stuck(at), "0<.");
+    }
+    s.push(0, ".");
+    assert_eq!(s.batch(60_100), "0<.");
+    s.push(0, ".");
+    assert_eq!(s.batch(60_200), "… 1<b 0:… 0<.");
 }
 
 #[test]
@@ -145,6 +184,7 @@ fn a_line_without_end_is_broken_though_it_never_pauses() {
     }
     // Its own pieces came before rank 2's line: all the same, who waited goes first.
     assert_eq!(s.batch(700), "… 1<b 2<c 0:… 0<. 0<. 0<. 0<. 0<.");
+    assert_eq!(s.turn.take_broken(), Some(Broken { stream: id(0), waits: true }));
 }
 
 #[test]
@@ -197,6 +237,7 @@ fn a_broken_stream_that_ends_leaves_no_mark() {
 enum Op {
     Push { stream: u32, newline: bool, end: bool, empty: bool },
     Pop(u8),
+    Sink(Pace),
     Wait(u64),
     Timer,
 }
@@ -204,7 +245,14 @@ enum Op {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let push = (0u32..4, prop::bool::weighted(0.4), prop::bool::weighted(0.03), prop::bool::weighted(0.05))
         .prop_map(|(stream, newline, end, empty)| Op::Push { stream, newline, end, empty });
-    let op = prop_oneof![6 => push, 3 => (1u8..6).prop_map(Op::Pop), 1 => (0u64..150).prop_map(Op::Wait), 1 => Just(Op::Timer)];
+    let pace = prop_oneof![Just(Pace::Idle), Just(Pace::Writing), Just(Pace::Stuck)];
+    let op = prop_oneof![
+        6 => push,
+        3 => (1u8..6).prop_map(Op::Pop),
+        2 => pace.prop_map(Op::Sink),
+        1 => (0u64..150).prop_map(Op::Wait),
+        1 => Just(Op::Timer),
+    ];
     prop::collection::vec(op, 0..300)
 }
 
@@ -275,6 +323,7 @@ fn play(ops: &[Op], time: bool) -> Result<u64, TestCaseError> {
                     reader.write(write)?;
                 }
             }
+            Op::Sink(pace) => turn.sink(ms(now), pace),
             Op::Wait(by) => now += if time { by } else { 0 },
             Op::Timer if time => now = turn.poll_timeout().map_or(now, |at| now.max(at.nanos() / 1_000_000)),
             Op::Timer => {}
@@ -283,11 +332,17 @@ fn play(ops: &[Op], time: bool) -> Result<u64, TestCaseError> {
     // With time, everything comes out, without any stream's help.
     let mut timers = 0;
     while !turn.is_empty() {
+        turn.sink(ms(now), Pace::Idle);
         while let Some(write) = turn.pop(ms(now)) {
             reader.write(write)?;
         }
         if !time {
             break;
+        }
+        // What was given is written.
+        turn.sink(ms(now), Pace::Idle);
+        while let Some(write) = turn.pop(ms(now)) {
+            reader.write(write)?;
         }
         now = turn.poll_timeout().map_or(now, |at| now.max(at.nanos() / 1_000_000));
         timers += 1;

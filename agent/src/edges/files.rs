@@ -1,0 +1,248 @@
+//! Files that may be on a host that does not answer: a thread of its own looks at them, and nobody waits for it for long.
+//!
+//! A dead NFS server holds whoever asks it for as long as it is dead. So core files, which lie wherever the ranks work, and
+//! error files where $TMPDIR is not on this host's own disk or memory, are never touched by the machine's thread. The
+//! `files` thread starts with the first of them.
+
+use crate::early::now;
+use rlaunch_core::id::ProcId;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::facts::core_file::{self, Crash};
+use rlaunch_sys::facts::error_file;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// How long a file system may take to answer.
+const PATIENCE: Span = Span::from_secs(1);
+/// Most requests under way.
+const ROOM: usize = 1024;
+
+/// What is asked for.
+pub(super) enum Request {
+    Look(Look),
+    Remove(Vec<u8>),
+}
+
+/// What may lie on disk about a rank that ended.
+pub(super) struct Look {
+    pub(super) proc: ProcId,
+    pub(super) error_file: Option<Vec<u8>>,
+    pub(super) dump: Option<Dump>,
+}
+
+/// A rank that a signal ended with a core dump.
+pub(super) struct Dump {
+    pub(super) pid: u32,
+    pub(super) inside: Option<u32>,
+    pub(super) signal: u8,
+    pub(super) wdir: Vec<u8>,
+    pub(super) exe: Vec<u8>,
+    pub(super) started: u64,
+    pub(super) ended: u64,
+}
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Found {
+    pub(super) error_file: Option<Vec<u8>>,
+    pub(super) core: Option<Vec<u8>>,
+    /// Nobody knows what is there: no answer came in time.
+    pub(super) late: bool,
+}
+
+type Answer = Option<(ProcId, Found)>;
+
+/// The way to the thread and back.
+#[derive(Default)]
+pub(super) struct Files {
+    port: Option<Port>,
+    asked: BTreeMap<ProcId, Mono>,
+    found: BTreeMap<ProcId, Found>,
+    /// Requests that were not answered, those that are not waited for any more included.
+    under_way: usize,
+    /// Since when nothing was answered.
+    silent_since: Option<Mono>,
+}
+
+struct Port {
+    requests: SyncSender<Request>,
+    answers: Receiver<Answer>,
+    bell: Doorbell,
+}
+
+impl Files {
+    /// Asks; [`Self::found`] has the answer. `watch` is given the bell that rings for it.
+    pub(super) fn ask(&mut self, look: Look, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
+        let proc = look.proc;
+        if self.submit(Request::Look(look), watch) {
+            self.asked.insert(proc, now() + PATIENCE);
+        } else {
+            self.found.insert(proc, Found { late: true, ..Found::default() });
+        }
+    }
+
+    /// Removes a file some time before [`Self::is_quiet`].
+    pub(super) fn remove(&mut self, path: Vec<u8>, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
+        let _left_behind = self.submit(Request::Remove(path), watch);
+    }
+
+    fn submit(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
+        if self.port.is_none() {
+            match Port::start(perform).and_then(|port| watch(&port.bell).map(|()| port)) {
+                Ok(port) => self.port = Some(port),
+                Err(error) => tracing::error!(%error, "files cannot be looked at"),
+            }
+        }
+        // A thread that is held up will not be faster for those that come later.
+        let free = self.under_way < ROOM && !self.is_stuck();
+        let taken = free && self.port.as_ref().is_some_and(|port| port.requests.try_send(request).is_ok());
+        if taken {
+            self.under_way += 1;
+            self.silent_since.get_or_insert_with(now);
+        }
+        taken
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.silent_since.is_some_and(|since| since + PATIENCE <= now())
+    }
+
+    /// Takes in what the thread has answered, and gives up what it has not in time.
+    pub(super) fn settle(&mut self) {
+        let Some(port) = &self.port else { return };
+        port.bell.clear();
+        for answer in port.answers.try_iter() {
+            self.under_way = self.under_way.saturating_sub(1);
+            self.silent_since = if self.under_way == 0 { None } else { Some(now()) };
+            if let Some((proc, found)) = answer
+                && self.asked.remove(&proc).is_some()
+            {
+                self.found.insert(proc, found);
+            }
+        }
+        let late = Found { late: true, ..Found::default() };
+        let (over, asked) = std::mem::take(&mut self.asked).into_iter().partition(|(_, until)| *until <= now());
+        self.asked = asked;
+        let over: BTreeMap<ProcId, Mono> = over;
+        self.found.extend(over.into_keys().map(|proc| (proc, late.clone())));
+    }
+
+    /// The answer, once.
+    pub(super) fn found(&mut self, proc: ProcId) -> Option<Found> {
+        self.found.remove(&proc)
+    }
+
+    /// When an answer is given up.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.asked.values().min().copied()
+    }
+
+    /// Until when removals are to be waited for.
+    pub(super) fn quiet_at(&self) -> Option<Mono> {
+        self.silent_since.filter(|_| self.under_way > 0).map(|since| since + PATIENCE)
+    }
+}
+
+impl Port {
+    fn start(mut perform: impl FnMut(Request) -> Answer + Send + 'static) -> io::Result<Self> {
+        let (requests, inbox) = sync_channel(ROOM);
+        let (outbox, answers) = sync_channel(ROOM);
+        let bell = Doorbell::new()?;
+        let theirs = bell.clone();
+        rlaunch_sys::thread::permanent("files", move || {
+            for request in inbox {
+                if outbox.send(perform(request)).is_err() {
+                    return;
+                }
+                theirs.ring();
+            }
+        })?;
+        Ok(Self { requests, answers, bell })
+    }
+}
+
+fn perform(request: Request) -> Answer {
+    match request {
+        Request::Remove(path) => {
+            let _no_such_file = error_file::remove(&path);
+            None
+        }
+        Request::Look(Look { proc, error_file, dump }) => {
+            let error_file = error_file.and_then(|path| error_file::read(&path));
+            let core = dump.as_ref().and_then(core_of);
+            Some((proc, Found { error_file, core, late: false }))
+        }
+    }
+}
+
+fn core_of(dump: &Dump) -> Option<Vec<u8>> {
+    let (uid, gid) = rlaunch_sys::facts::host::user();
+    let Dump { pid, inside, signal, ref wdir, ref exe, started, ended } = *dump;
+    core_file::find(&Crash { pid, inside, signal, wdir, exe, uid, gid, started, ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd as _;
+
+    fn look(n: u32) -> Look {
+        Look { proc: ProcId::new(n), error_file: Some(b"/nowhere/at/all".to_vec()), dump: None }
+    }
+
+    /// Waits for the bell or for the deadline, as the agent does.
+    fn until_found(files: &mut Files, n: u32) -> Found {
+        loop {
+            if let Some(found) = files.found(ProcId::new(n)) {
+                return found;
+            }
+            let wait = files.deadline().map_or(Span::ZERO, |at| at.since(now()));
+            let bell = files.port.as_ref().unwrap().bell.clone();
+            let wait = std::time::Duration::from_nanos(wait.nanos()) + std::time::Duration::from_millis(1);
+            rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
+            files.settle();
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_late() {
+        let mut files = Files::default();
+        files.ask(look(0), |_| Ok(()));
+        assert_eq!(until_found(&mut files, 0), Found::default());
+        assert_eq!((files.deadline(), files.quiet_at()), (None, None));
+    }
+
+    /// A dead file system: nobody waits for longer than for the first of them, and it may come back.
+    #[test]
+    fn a_file_system_that_does_not_answer_holds_up_nobody() {
+        let (answer, held) = sync_channel::<()>(2);
+        let port = Port::start(move |request| {
+            let _ended = held.recv();
+            perform(request)
+        });
+        let mut files = Files { port: Some(port.unwrap()), ..Files::default() };
+        let began = now();
+        files.ask(look(0), |_| Ok(()));
+        files.ask(look(1), |_| Ok(()));
+        let late = Found { late: true, ..Found::default() };
+        assert_eq!([0, 1].map(|n| until_found(&mut files, n)), [late.clone(), late.clone()]);
+        let took = now().since(began);
+        assert!(took >= PATIENCE, "{took}");
+        files.ask(look(2), |_| Ok(()));
+        assert_eq!(files.found(ProcId::new(2)), Some(late), "at once: it is known by now");
+        assert!(files.quiet_at().is_some_and(|at| at <= now()));
+
+        answer.send(()).unwrap();
+        answer.send(()).unwrap();
+        while files.quiet_at().is_some() {
+            std::thread::yield_now();
+            files.settle();
+        }
+        assert_eq!(files.found(ProcId::new(0)), None, "too late is too late");
+        files.ask(look(3), |_| Ok(()));
+        answer.send(()).unwrap();
+        assert_eq!(until_found(&mut files, 3), Found::default());
+    }
+}
