@@ -92,6 +92,8 @@ fn a_job_goes_on_when_its_agent_does() {
         case.says_on_stdout("ready", 1);
         let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
         send(agent, Signal::SIGSTOP);
+        // Not before it is given a processor.
+        census::wait_stopped(agent, true);
         std::fs::write(go, "\n").unwrap();
         std::fs::read(over).unwrap();
         // A signal that does not end the job does not wake it either.
