@@ -127,6 +127,22 @@ fn a_limit_on_descriptors_is_named() {
 }
 
 #[test]
+fn a_job_that_has_started_needs_no_more_descriptors_for_its_output() {
+    // In bulk, so that the agent wants a pipe of its own for it, and waits for room.
+    for tier in place::tiers() {
+        let script = "for n in $(seq 16 34); do (ulimit -n $n; \"$RL\" -n 1 head -c 32M /dev/zero; echo $? >\"$DIR/code\") \
+                      2>\"$DIR/err\" | wc -c; cat \"$DIR/code\"; done";
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        let out = done.out();
+        let lines: Vec<&str> = out.lines().collect();
+        let told: Vec<_> = lines.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let whole = ("33554432", "0");
+        assert!(told.iter().all(|end| [("0", "125"), whole].contains(end)), "{tier}: {told:?}");
+        assert_eq!((told.first(), told.last()), (Some(&("0", "125")), Some(&whole)), "{tier}: {told:?}");
+    }
+}
+
+#[test]
 fn a_limit_on_descriptors_is_named_wherever_it_is_met() {
     for tier in place::tiers() {
         let script = "for n in $(seq 4 30); do (ulimit -n $n; exec \"$RL\" -n 2 true) 2>&1; echo \"end $n $?\"; done";

@@ -86,6 +86,8 @@ pub struct Connection<M> {
     reading: Receiver,
     /// The same, while it is full.
     full: Option<Sender>,
+    /// What `full` is made of: nobody may find that no descriptor is left when the edge is full for the first time.
+    spare: Option<OwnedFd>,
     inbox: BytesMut,
     outbox: Outbox,
     /// Where the bodies of spliced frames wait; made for the first of them.
@@ -178,10 +180,11 @@ impl<M: WireMessage> Early<M> {
     pub fn into_connection(self) -> Result<Connection<M>, (Box<Self>, io::Error)> {
         let duplicate = || {
             self.io.set_nonblocking(true)?;
-            Receiver::from_owned_fd_unchecked(self.io.try_clone()?.into())
+            let spare = OwnedFd::from(self.io.try_clone()?);
+            Ok((Receiver::from_owned_fd_unchecked(self.io.try_clone()?.into())?, Some(spare)))
         };
-        let reading = match duplicate() {
-            Ok(reading) => reading,
+        let (reading, spare) = match duplicate() {
+            Ok(both) => both,
             Err(error) => {
                 // It was blocking, so it can be.
                 let _blocking = self.io.set_nonblocking(false);
@@ -189,7 +192,7 @@ impl<M: WireMessage> Early<M> {
             }
         };
         let Self { io, inbox, outbox, peer } = self;
-        Ok(Connection { io, reading, full: None, inbox, outbox, pipe: None, peer })
+        Ok(Connection { io, reading, full: None, spare, inbox, outbox, pipe: None, peer })
     }
 }
 
@@ -334,13 +337,16 @@ impl<M: WireMessage> Connection<M> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     if self.full.is_none() {
-                        self.full = Some(Sender::from_owned_fd_unchecked(self.io.try_clone()?.into())?);
+                        let spare = self.spare.take().map_or_else(|| self.io.try_clone().map(OwnedFd::from), Ok)?;
+                        self.full = Some(Sender::from_owned_fd_unchecked(spare)?);
                     }
                 }
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
-        self.full = None;
+        if let Some(full) = self.full.take() {
+            self.spare = full.into_nonblocking_fd().ok();
+        }
         Poll::Ready(Ok(()))
     }
 
