@@ -44,7 +44,7 @@ extern "C" fn main(plan: *mut libc::c_void) -> i32 {
     let mut fds = libc::pollfd { fd: held, events: 0, revents: 0 };
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // The agent may have died before the first line; getppid is 0 in here, but its end of the pipe tells (POLLERR).
-    if call(libc::SYS_ppoll, [(&raw mut fds).addr(), 1, (&raw const now).addr(), 0, 0]) > 0 {
+    if call(libc::SYS_ppoll, [(&raw mut fds).expose_provenance(), 1, (&raw const now).expose_provenance(), 0, 0]) > 0 {
         call(libc::SYS_exit_group, [1, 0, 0, 0, 0]);
     }
     continue_host_pids();
@@ -60,7 +60,7 @@ extern "C" fn main(plan: *mut libc::c_void) -> i32 {
     let child_signal = 1u64 << (libc::SIGCHLD - 1);
     loop {
         if call(libc::SYS_wait4, [usize::MAX, 0, 0, 0, 0]) < 0 {
-            call(libc::SYS_rt_sigtimedwait, [(&raw const child_signal).addr(), 0, 0, size_of::<u64>(), 0]);
+            call(libc::SYS_rt_sigtimedwait, [(&raw const child_signal).expose_provenance(), 0, 0, size_of::<u64>(), 0]);
         }
     }
 }
@@ -71,12 +71,12 @@ fn continue_host_pids() {
     let mut digits = [0u8; 16];
     // The name is still the host's: the first rank mounts the namespace's own /proc later. If it was faster, it says 1.
     let here = number(libc::AT_FDCWD);
-    let link = [here, text(c"/proc/self"), digits.as_mut_ptr().addr(), digits.len(), 0];
+    let link = [here, text(c"/proc/self"), digits.as_mut_ptr().expose_provenance(), digits.len(), 0];
     let Ok(len @ 2..) = usize::try_from(call(libc::SYS_readlinkat, link)) else { return };
     let flags = number(libc::O_WRONLY | libc::O_CLOEXEC);
     let fd = call(libc::SYS_openat, [here, text(c"/proc/sys/kernel/ns_last_pid"), flags, 0, 0]);
     if let Ok(fd) = usize::try_from(fd) {
-        call(libc::SYS_write, [fd, digits.as_ptr().addr(), len, 0, 0]);
+        call(libc::SYS_write, [fd, digits.as_ptr().expose_provenance(), len, 0, 0]);
         call(libc::SYS_close, [fd, 0, 0, 0, 0]);
     }
 }
@@ -87,11 +87,11 @@ const fn number(n: i32) -> usize {
 }
 
 fn text(text: &CStr) -> usize {
-    text.as_ptr().addr()
+    text.as_ptr().expose_provenance()
 }
 
-/// One system call: the result, or an errno below 0. Whatever is passed is checked by the kernel, which writes only to
-/// `fds` and `digits` above; that is what makes this function safe here, and only here.
+/// One system call: the result, or an errno below 0. The kernel checks what it is given and writes only to `fds` and
+/// `digits` above, whose addresses were exposed to it; that is what makes this function safe here, and only here.
 #[expect(clippy::cast_possible_truncation, reason = "a c_long has the width of a register on both targets")]
 fn call(number: libc::c_long, args: [usize; 5]) -> isize {
     let [a, b, c, d, e] = args;
