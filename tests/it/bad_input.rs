@@ -70,6 +70,17 @@ fn an_event_log_that_cannot_be_written_is_an_error() {
     let done = Plan::shell("\"$RL\" --events fd:77 -n 1 echo ran; echo $?").start().code(0);
     assert_eq!(done.out().lines().last(), Some("125"), "{}", done.err());
     done.says("77");
+    // Low numbers are ours once we run: what the caller did not open is never written to.
+    for fd in 3..9 {
+        let script = format!("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&-; \"$RL\" --events fd:{fd} -n 1 echo ran; echo $?");
+        assert_eq!(Plan::shell(&script).start().code(0).out(), "125\n", "{fd}");
+    }
+}
+
+#[test]
+fn a_name_of_any_length_is_a_name() {
+    let script = "h=$(head -c 70000 /dev/zero | tr '\\0' h); \"$RL\" map -H $h x | grep -c $h";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "1\n");
 }
 
 #[test]

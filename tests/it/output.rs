@@ -230,6 +230,16 @@ fn prefixes_say_what_they_are_asked_to() {
 }
 
 #[test]
+fn lines_of_both_streams_stay_whole_where_they_go_to_one_place() {
+    let script = "o=$(head -c 5000 /dev/zero | tr '\\0' o); e=$(head -c 5000 /dev/zero | tr '\\0' e); export o e; \
+                  \"$RL\" -n 2 -l sh -c 'i=0; while [ $i -lt 300 ]; do echo $o; echo $e >&2; i=$((i+1)); done' 2>&1 | cat";
+    let out = Plan::shell(script).start().code(0).out();
+    let whole = |line: &str, letter| line.len() == 5003 && line[3..].chars().all(|c| c == letter);
+    let torn: Vec<_> = out.lines().filter(|line| !whole(line, 'o') && !whole(line, 'e')).map(str::len).collect();
+    assert_eq!((out.lines().count(), torn), (1200, vec![]));
+}
+
+#[test]
 fn a_reader_that_leaves_ends_the_job() {
     for stream in ["", " >&2"] {
         let (reader, writer) = std::io::pipe().unwrap();

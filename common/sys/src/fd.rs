@@ -57,7 +57,24 @@ pub fn release_stdio(which: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over a descriptor that was inherited under a number, such as `fd:3`, as a copy of our own.
+/// Takes over a descriptor that the caller left open under a number, such as `fd:3`, as a copy of our own. What is closed on
+/// exec is ours, however low its number: a caller's would have been closed before we came.
+///
+/// # Errors
+/// The caller has not opened it.
+pub fn inherited(raw: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD reads no memory of ours; a number that is not open fails with EBADF.
+    let flags = unsafe { libc::fcntl(raw, libc::F_GETFD) };
+    if flags < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    duplicate(raw)
+}
+
+/// A copy of a descriptor of ours, or of one of 0-2.
 ///
 /// # Errors
 /// It is not open.
@@ -172,6 +189,18 @@ pub fn kind(raw: RawFd) -> io::Result<Kind> {
         libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK => Kind::Stream,
         _ => Kind::File,
     })
+}
+
+/// Whether two descriptors lead to the same file, pipe, socket or terminal.
+#[must_use]
+pub fn is_same(a: RawFd, b: RawFd) -> bool {
+    let id = |raw: RawFd| {
+        // SAFETY: a zeroed stat is a valid value of this plain C structure.
+        let mut st: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: `st` is a valid place for one stat structure.
+        (unsafe { libc::fstat(raw, &raw mut st) } == 0).then_some((st.st_dev, st.st_ino))
+    };
+    id(a).is_some_and(|a| id(b) == Some(a))
 }
 
 /// Waits until a descriptor that somebody made non-blocking can be written.

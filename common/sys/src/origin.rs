@@ -33,10 +33,14 @@ impl Origin {
     /// Does what may wait for somebody else, such as opening a FIFO, so that signals end it as they end any program. Only
     /// before there is anything that a signal must not end.
     pub fn interruptibly<T>(&self, wait: impl FnOnce() -> T) -> T {
-        // SAFETY: `mask` is a valid set; SIG_SETMASK is a valid way.
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut()) };
+        // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
+        let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: both are valid sets; SIG_SETMASK is a valid way.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask, &raw mut before) };
         let done = wait();
-        block_all();
+        // Not all blocked: this may be a part of something longer that is interruptible too.
+        // SAFETY: as above.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
         done
     }
 

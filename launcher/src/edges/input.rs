@@ -57,6 +57,8 @@ struct Slot {
     room: u64,
     /// What it has read; an empty chunk is the end.
     got: VecDeque<Vec<u8>>,
+    /// errno of the read that ended it, or of the thread that cannot be had.
+    failed: Option<i32>,
 }
 
 impl Shared {
@@ -96,12 +98,20 @@ impl Input {
     fn start(&self) -> State {
         let (shared, bell) = (Arc::clone(&self.shared), self.bell.clone());
         match rlaunch_sys::thread::permanent("in", move || read_all(&shared, &bell)) {
-            Ok(()) => State::Reading,
+            Ok(()) => {}
             Err(error) => {
-                tracing::error!(%error, "standard input cannot be read");
-                State::Unused
+                // The rank must not wait for an end that nobody would read.
+                let mut slot = self.shared.lock();
+                slot.failed = Some(error.raw_os_error().unwrap_or(0));
+                slot.got.push_back(Vec::new());
             }
         }
+        State::Reading
+    }
+
+    /// errno of what ended the input before its end; told once.
+    pub(super) fn take_failure(&self) -> Option<i32> {
+        self.shared.lock().failed.take()
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Connection<ToRoot>) {
@@ -149,9 +159,13 @@ fn read_all(shared: &Shared, bell: &Doorbell) {
         }
         let most = usize::try_from(slot.room.min(u64::from(MAX_DATA))).unwrap_or(0);
         drop(slot);
-        let chunk = read_some(most);
+        let (chunk, failed) = match read_some(most) {
+            Ok(chunk) => (chunk, None),
+            Err(error) => (Vec::new(), Some(error.raw_os_error().unwrap_or(0))),
+        };
         let ended = chunk.is_empty();
         let mut slot = shared.lock();
+        slot.failed = failed;
         slot.room -= u64::try_from(chunk.len()).unwrap_or(0);
         slot.got.push_back(chunk);
         drop(slot);
@@ -162,22 +176,22 @@ fn read_all(shared: &Shared, bell: &Doorbell) {
     }
 }
 
-/// One read; empty: the end, or an error that is as good as it.
-fn read_some(max: usize) -> Vec<u8> {
+/// One read; empty: the end.
+fn read_some(max: usize) -> io::Result<Vec<u8>> {
     let mut chunk = Vec::new();
     loop {
         while rlaunch_sys::tty::is_terminal(STDIN) && !rlaunch_sys::tty::in_foreground(STDIN) {
             std::thread::sleep(FOREGROUND_EVERY);
         }
         match fd::read_onto(STDIN, &mut chunk, max) {
-            Ok(_) => return chunk,
+            Ok(_) => return Ok(chunk),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // Somebody we share it with has made it non-blocking.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => fd::wait_readable(STDIN),
             Err(error) if error.raw_os_error() == Some(EIO) && rlaunch_sys::tty::is_terminal(STDIN) => {
                 std::thread::sleep(FOREGROUND_EVERY);
             }
-            Err(_) => return chunk,
+            Err(error) => return Err(error),
         }
     }
 }

@@ -240,6 +240,8 @@ impl Edges {
     fn poll_input(&mut self, cx: &mut Context<'_>) {
         let Link::Live(link) = &mut self.link else { return };
         self.input.poll(cx, link);
+        let failed = self.input.take_failure();
+        self.events.extend(failed.map(|errno| JobEvent::InputFailed { errno }));
     }
 
     /// Writes what has come, takes in what the writers have done, and grants credit for it.
@@ -340,7 +342,7 @@ fn open_log(target: &Events) -> anyhow::Result<OwnedFd> {
         }
         Events::Fd(number) => i32::try_from(*number)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
-            .and_then(rlaunch_sys::fd::duplicate)
+            .and_then(rlaunch_sys::fd::inherited)
             .with_context(|| format!("cannot write the event log to descriptor {number}")),
     }
 }

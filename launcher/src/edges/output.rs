@@ -23,6 +23,9 @@ const ABANDONED_PATIENCE: Span = Span::from_millis(100);
 
 pub(super) struct Output {
     sides: [Side; 2],
+    /// Both descriptors lead to the same place (`2>&1`): all goes through the first side, or a line of one could come to
+    /// stand in a line of the other.
+    joined: bool,
     label: Option<Prefix>,
     ledger: Ledger,
     grants: Grants,
@@ -69,6 +72,7 @@ impl Output {
         };
         Self {
             sides: [side(Std::Out, "out", 1), side(Std::Err, "err", 2)],
+            joined: rlaunch_sys::fd::is_same(1, 2),
             ledger,
             label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
             grants: Grants::new(window::size(1), 0),
@@ -91,23 +95,29 @@ impl Output {
             let total = self.totals.remove(&id).unwrap_or(0);
             events.push_back(JobEvent::StreamEnd { stream: id, total });
         }
-        let [out, err] = &mut self.sides;
-        let side = if id.std() == Std::Err { err } else { out };
+        let Self { sides: [out, err], joined, label, .. } = self;
+        let side = if id.std() == Std::Err && !*joined { err } else { out };
         let piece = Piece(bytes);
-        if self.label.is_some() {
-            side.turn.push(id, flags, piece);
-            self.empty += side.write(self.label.as_ref()).unwrap_or(0);
-        } else {
-            self.empty += side.put(piece);
-        }
+        self.empty += match label {
+            Some(label) => {
+                side.turn.push(id, flags, piece);
+                side.write(Some(label)).unwrap_or(0)
+            }
+            None => side.put(piece),
+        };
+    }
+
+    /// Where the bytes of a stream, and words of our own, are written.
+    fn side(&mut self, std: Std) -> &mut Side {
+        let Self { sides: [out, err], joined, .. } = self;
+        if std == Std::Err && !*joined { err } else { out }
     }
 
     /// Nothing more comes: lines that were begun are ended, or the next one would be glued to them.
     pub(super) fn cut_off(&mut self) {
-        for id in std::mem::take(&mut self.totals).into_keys().filter(|_| self.label.is_some()) {
-            let [out, err] = &mut self.sides;
-            let side = if id.std() == Std::Err { err } else { out };
-            side.turn.push(id, Flags::END, Piece(Bytes::new()));
+        let labelled = self.label.is_some();
+        for id in std::mem::take(&mut self.totals).into_keys().filter(|_| labelled) {
+            self.side(id.std()).turn.push(id, Flags::END, Piece(Bytes::new()));
         }
     }
 
@@ -118,11 +128,12 @@ impl Output {
 
     /// Words of our own, on stderr.
     pub(super) fn say(&mut self, text: String) {
-        let [_, err] = &mut self.sides;
-        if self.abandoned {
-            err.sink.resume();
+        let abandoned = self.abandoned;
+        let side = self.side(Std::Err);
+        if abandoned {
+            side.sink.resume();
         }
-        err.sink.push(Bytes::from(text), 0);
+        side.sink.push(Bytes::from(text), 0);
     }
 
     /// `OutputDrained` is wanted.
@@ -138,8 +149,9 @@ impl Output {
 
     /// Whether all is written that will be: after `abandon`, our own words.
     pub(super) fn is_idle(&self) -> bool {
-        let [_, err] = &self.sides;
-        if self.abandoned { err.sink.is_idle() } else { self.is_drained() }
+        let [out, err] = &self.sides;
+        let own = if self.joined { out } else { err };
+        if self.abandoned { own.sink.is_idle() } else { self.is_drained() }
     }
 
     fn is_drained(&self) -> bool {

@@ -12,7 +12,8 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]]) -> String {
     let (ranks, hosts) = (placement.seats.len() as u64, placement.nodes.len() as u64);
     let mut text = format!("{} on {}\n", words::count(ranks, "rank"), words::count(hosts, "host"));
     let names: Vec<String> = placement.nodes.iter().map(|node| node.host.to_string()).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    // Nobody's screen is wider, and a format takes no more than 65,535.
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(200);
     let mut own: Vec<Vec<Rank>> = vec![Vec::new(); names.len()];
     for (seat, rank) in placement.seats.iter().zip((0..).map(Rank::new)) {
         own.get_mut(seat.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
@@ -29,7 +30,7 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]]) -> String {
     if programs.len() > 1 {
         let of: Vec<String> =
             (0..).map(AppIndex::new).take(programs.len()).map(|app| words::ranks(&of_app(placement, app))).collect();
-        let width = of.iter().map(String::len).max().unwrap_or(0);
+        let width = of.iter().map(String::len).max().unwrap_or(0).min(200);
         for (argv, ranks) in programs.iter().zip(&of) {
             writeln!(text, "  {ranks:width$}  {}", words::command(argv.iter().map(OsBytes::as_slice)))
                 .unwrap_or_default();

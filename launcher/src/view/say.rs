@@ -28,6 +28,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Leaving { .. }
         | Sentence::ReaderClosed(_)
         | Sentence::HungUp(_)
+        | Sentence::InputFailed { .. }
         | Sentence::SinkFailed { .. }
         | Sentence::OutputLost(_)
         | Sentence::Report(_) => false,
@@ -71,6 +72,9 @@ fn line(sentence: &Sentence) -> String {
         Sentence::ReaderClosed(std) => format!("nobody reads {} any more; the job ends", words::std(*std)),
         Sentence::HungUp(std) => {
             format!("the terminal behind {} has hung up; the job goes on without it", words::std(*std))
+        }
+        Sentence::InputFailed { errno } => {
+            format!("standard input cannot be read on ({}); rank 0 was told that it ends here", words::errno(*errno))
         }
         Sentence::SinkFailed { std, errno } => {
             format!("cannot write to {}: {}; the job goes on without it", words::std(*std), words::errno(*errno))
@@ -139,6 +143,7 @@ mod tests {
             Sentence::Unwritten { sig: Signal::HUP, patience: Span::from_secs(2) },
             Sentence::ReaderClosed(Std::Out),
             Sentence::HungUp(Std::Out),
+            Sentence::InputFailed { errno: 21 },
             Sentence::SinkFailed { std: Std::Out, errno: 28 },
             Sentence::LinesBroken(1),
             Sentence::OutputLost(2048),

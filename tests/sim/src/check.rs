@@ -99,6 +99,7 @@ impl Oracle {
             | JobEvent::GuardianEnded { .. }
             | JobEvent::StreamEnd { .. }
             | JobEvent::HungUp(_)
+            | JobEvent::InputFailed { .. }
             | JobEvent::SinkFailed { .. }
             | JobEvent::OutputDrained { .. } => {}
         }

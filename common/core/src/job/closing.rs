@@ -99,7 +99,11 @@ impl Closing {
         self.finish(cx, left);
     }
 
+    /// At once: also a reader that takes nothing is not waited for.
     pub(super) fn leave(&mut self, cx: &mut Cx<'_>) {
+        if self.step != Step::Finished && !core::mem::replace(&mut self.abandoned, true) {
+            cx.act(JobAction::AbandonOutput);
+        }
         match self.step {
             Step::Counting => self.finish(cx, None),
             Step::Draining { left } => self.finish(cx, left),

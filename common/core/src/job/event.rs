@@ -53,6 +53,11 @@ pub enum JobEvent {
         /// errno of the write.
         errno: i32,
     },
+    /// Our standard input could not be read to its end; the rank that reads it is told that it ended.
+    InputFailed {
+        /// errno of the read.
+        errno: i32,
+    },
     /// Answer to [`JobAction::DrainOutput`]: everything received was written, or given up.
     OutputDrained {
         /// Bytes that were received but not written.

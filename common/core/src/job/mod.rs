@@ -140,6 +140,7 @@ impl Parts<'_> {
             JobEvent::ReaderClosed(std) => self.output.reader_closed(cx, std),
             JobEvent::HungUp(std) => self.output.hung_up(cx, std),
             JobEvent::SinkFailed { std, errno } => self.output.sink_failed(cx, std, errno),
+            JobEvent::InputFailed { errno } => self.output.input_failed(cx, errno),
             JobEvent::OutputDrained { lost, broken } => self.closing.drained(cx, lost, broken),
         }
     }

@@ -60,6 +60,14 @@ impl Output {
         cx.tell(Notice::End(Cause::ReaderClosed(std)));
     }
 
+    /// A rank that gets less than there was may still succeed, so the user has to know.
+    pub(super) fn input_failed(&mut self, cx: &mut Cx<'_>, errno: i32) {
+        if self.is_lost_now(Std::In) {
+            cx.act(JobAction::Say(Sentence::InputFailed { errno }));
+            cx.tell(Notice::Log(What::SinkLost { std: Std::In, errno: Some(errno) }));
+        }
+    }
+
     /// A full disk costs the output, not the job.
     pub(super) fn sink_failed(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32) {
         if self.is_lost_now(std) {

@@ -70,6 +70,11 @@ pub enum Sentence {
         /// The signal.
         sig: Signal,
     },
+    /// Our stdin could not be read to its end.
+    InputFailed {
+        /// errno of the read.
+        errno: i32,
+    },
     /// Nobody reads our stdout or stderr any more: the job ends.
     ReaderClosed(Std),
     /// The terminal behind our stdout or stderr has hung up; the job goes on without it.

@@ -62,6 +62,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
         16 => s.hears(ToRoot::Draining),
         17 => s.hears(ToRoot::Killing),
         19 => s.event(JobEvent::HungUp(Std::Err)),
+        20 => s.event(JobEvent::InputFailed { errno: 5 }),
         _ => {
             let (status, seen) = (status(dice), s.now.saturating_sub(u64::from(dice.roll(9))));
             s.exits(rank, status, (seen / 2, seen))

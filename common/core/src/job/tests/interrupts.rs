@@ -102,6 +102,14 @@ fn success_and_failure_wait_for_their_reader_until_the_user_has_enough() {
 }
 
 #[test]
+fn thrice_waits_for_nothing() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(100).signal(Signal::INT).wait(100).signal(Signal::INT);
+    assert!(s.abandoned, "nor for a reader that takes nothing");
+    assert_eq!(s.finished, Some(Ending::Signal(Signal::INT)));
+}
+
+#[test]
 fn twice_while_only_output_is_waited_for_gives_it_up_at_once() {
     let mut s = Script::running(&spec(1));
     s.exits(0, exit(0), (0, 0)).done().signal(Signal::INT).wait(100).signal(Signal::INT);
