@@ -232,6 +232,20 @@ fn a_lost_part_is_named_and_counted() {
 }
 
 #[test]
+fn what_a_rank_had_used_is_told_although_all_were_swept() {
+    // The agent kills and reaps all at once, the quickest way it has: nothing of a rank's end may be lost by that.
+    for tier in place::tiers() {
+        let case = Plan::rlaunch(["-n", "64", "sh", "-c", "echo ready; exec sleep 996"]).contain(tier).start();
+        case.says_on_stdout("ready", 64);
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        kill(Pid::from_raw(census::parent(agent).unwrap()), Signal::SIGKILL).unwrap();
+        let done = case.code(125);
+        let unknown = done.named("rank.exited").filter(|e| e["max_rss_kib"].as_u64() == Some(0)).count();
+        assert_eq!((done.named("rank.exited").count(), unknown), (64, 0), "{tier}");
+    }
+}
+
+#[test]
 fn an_agent_that_stands_still_keeps_nothing_alive() {
     // It cannot see that the launcher is gone; the guardian does.
     for tier in place::tiers() {

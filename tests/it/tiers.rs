@@ -1,8 +1,11 @@
 //! `--contain`: which guarantee is given to whom, what it looks like from inside, and what is refused.
 
-use crate::census;
+use crate::census::{self, Mercy};
 use crate::place;
 use crate::plan::Plan;
+use crate::watch::Exit;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 #[test]
@@ -165,6 +168,31 @@ fn a_gpu_keeps_auto_from_a_pid_namespace() {
         assert_eq!(done.out(), format!("{given}\n"));
         assert_eq!(done.err().contains("GPU devices are present"), asked == "auto", "{}", done.err());
     }
+}
+
+/// Runs its words where nobody can be found: /proc is empty.
+const BLIND: &str = "unshare -m sh -c 'mount -t tmpfs none /proc && exec \"$@\"' sh";
+
+#[test]
+fn who_cannot_be_found_is_counted_nevertheless() {
+    if !place::is_root() {
+        return place::absent("an empty /proc", "needs root, to hide it");
+    }
+    let works = Plan::shell(&format!("{BLIND} test ! -e /proc/self")).start().end();
+    if !works.exit.is_success() {
+        return place::absent("an empty /proc", works.err().trim());
+    }
+    let script = format!("exec {BLIND} \"$RL\" -n 1 sh -c 'echo ready; read x <\"$DIR/go\"'");
+    let plan = Plan::shell(&script).contain("t3");
+    let go = plan.scratch().fifo("go");
+    let case = plan.start();
+    case.says_on_stdout("ready", 1);
+    let agent = case.ours("rlaunch-agent").unwrap();
+    kill(Pid::from_raw(agent), Signal::SIGKILL).unwrap();
+    // The guardian has the rank as its child by then, and no way to learn its number.
+    case.says_on_stderr("1 left running");
+    std::fs::write(go, "\n").unwrap();
+    assert_eq!(case.end_with(Mercy::All).exit, Exit::Code(125));
 }
 
 fn own_namespace() -> String {

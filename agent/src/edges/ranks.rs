@@ -10,8 +10,10 @@ use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::Mono;
+use rlaunch_sys::pidfd::Ended;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -21,6 +23,8 @@ pub(super) struct Rank {
     pub(super) pidfd: OwnedFd,
     pub(super) streams: [Option<Stream>; 2],
     pub(super) reaped: bool,
+    /// How it ended, if a sweep has reaped it.
+    swept: Option<Ended>,
     pub(super) started: Mono,
     pub(super) base: Arc<AppBase>,
     /// Its TORCHELASTIC_ERROR_FILE.
@@ -90,6 +94,18 @@ impl Ranks {
         Some((stream, reaped))
     }
 
+    /// Ranks that run or wait to be reaped, by process number.
+    pub(super) fn by_number(&self) -> BTreeMap<i32, ProcId> {
+        self.live.iter().filter(|(_, rank)| !rank.reaped).map(|(proc, rank)| (rank.pid, *proc)).collect()
+    }
+
+    /// A rank is about to be reaped by a sweep, maybe before its end was read.
+    pub(super) fn keep_end(&mut self, proc: ProcId) {
+        if let Some(rank) = self.live.get_mut(&proc) {
+            rank.swept = rlaunch_sys::pidfd::ended(&rank.pidfd, false).ok().flatten();
+        }
+    }
+
     /// Reaps a rank for good; returns the error file that it may have left.
     pub(super) fn reap(&mut self, proc: ProcId) -> Option<OsBytes> {
         let rank = self.live.get_mut(&proc).filter(|rank| !rank.reaped)?;
@@ -119,6 +135,17 @@ impl Ranks {
         let app = Arc::new(app);
         self.apps.push((Arc::clone(base), Arc::clone(&app)));
         app
+    }
+}
+
+impl Rank {
+    /// How it ended; `None` while it runs.
+    ///
+    /// # Errors
+    /// It was reaped and nobody has read how it ended.
+    pub(super) fn ended(&self) -> io::Result<Option<Ended>> {
+        // A sweep may have been faster.
+        rlaunch_sys::pidfd::ended(&self.pidfd, false).or_else(|error| self.swept.map(Some).ok_or(error))
     }
 }
 
@@ -166,7 +193,7 @@ fn started(edges: &mut Edges, launched: Launched) {
     }
     let started = Mono::from_nanos(at);
     let ExecSpec { base, error_file, .. } = exec;
-    let rank = Rank { pid: number, pidfd, streams, reaped: false, started, base, error_file };
+    let rank = Rank { pid: number, pidfd, streams, reaped: false, swept: None, started, base, error_file };
     edges.ranks.live.insert(proc, Box::new(rank));
     edges.examine.watch_memory();
     edges.events.push_back(NodeEvent::Spawned { proc, pid, at: started });

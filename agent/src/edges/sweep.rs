@@ -1,6 +1,6 @@
 //! Ending and counting what is left. We are a subreaper and everything descends from us, so `ECHILD` is the count 0.
 
-use super::{Edges, convert};
+use super::{Edges, convert, ranks};
 use crate::early::now;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::time::{Mono, Span};
@@ -24,12 +24,12 @@ impl Sweep {
 
 /// Starts a sweep.
 pub(super) fn begin(edges: &mut Edges) {
-    if reap_strangers() {
+    if reap_all(edges) {
         return answer(edges, 0);
     }
     kill_everything(edges);
     edges.sweep.until = Some(now() + PATIENCE);
-    if reap_strangers() {
+    if reap_all(edges) {
         answer(edges, 0);
     }
 }
@@ -52,10 +52,12 @@ fn kill_everything(edges: &mut Edges) {
 pub(super) fn stirred(edges: &mut Edges) {
     if edges.sweep.until.is_none() {
         // Ranks belong to the spawn thread; what this thread may reap are strangers.
-        while let Ok(true) = pidfd::reap_stranger(true) {}
+        while let Ok(Some(pid)) = pidfd::next_ended(true) {
+            pidfd::reap_number(pid);
+        }
         return;
     }
-    if reap_strangers() {
+    if reap_all(edges) {
         answer(edges, 0);
     } else {
         // Children of what was killed are ours now.
@@ -66,7 +68,7 @@ pub(super) fn stirred(edges: &mut Edges) {
 /// The deadline of a sweep.
 pub(super) fn poll(edges: &mut Edges, now: Mono) {
     if edges.sweep.until.is_some_and(|until| until <= now) {
-        if reap_strangers() {
+        if reap_all(edges) {
             answer(edges, 0);
         } else {
             answer_with_survey(edges);
@@ -74,13 +76,25 @@ pub(super) fn poll(edges: &mut Edges, now: Mono) {
     }
 }
 
-/// Reaps all that has ended; true if there is no child any more.
-fn reap_strangers() -> bool {
+/// Reaps all that has ended; true if there is no child any more. How a rank has ended is kept for its report: it may have
+/// crashed on its own just before it would have been killed.
+fn reap_all(edges: &mut Edges) -> bool {
+    if edges.ranks.launching() {
+        ranks::drain_outcomes(edges);
+    }
+    // The spawn thread has children that we do not know yet. They must not be reaped as if they were strangers.
+    let only_strangers = edges.ranks.launching();
+    let known = edges.ranks.by_number();
     loop {
-        match pidfd::reap_stranger(false) {
-            Ok(true) => {}
-            Ok(false) => return false,
-            Err(_) => return true,
+        match pidfd::next_ended(only_strangers) {
+            Ok(Some(pid)) => {
+                if let Some(proc) = known.get(&pid) {
+                    edges.ranks.keep_end(*proc);
+                }
+                pidfd::reap_number(pid);
+            }
+            Ok(None) => return false,
+            Err(_) => return !only_strangers,
         }
     }
 }

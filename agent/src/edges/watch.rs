@@ -167,10 +167,10 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
         std::thread::yield_now();
         return;
     };
-    let (status, usage) = match rlaunch_sys::pidfd::ended(&rank.pidfd, false) {
+    let (status, usage) = match rank.ended() {
         Ok(None) => return,
         Ok(Some(ended)) => (convert::status(&ended), convert::usage(&ended)),
-        // A sweep was faster: it had killed everything.
+        // Nobody can say any more. It must end for the machine nevertheless, or it would be waited for for ever.
         Err(_) => (Status::Signaled { sig: Signal::KILL, core: false }, Usage::default()),
     };
     edges.watch.set.remove(&rank.pidfd);

@@ -3,6 +3,12 @@
 use crate::cstr::Buf;
 use std::os::fd::RawFd;
 
+/// Enough of /proc/PID/stat for the fields below.
+const STAT: usize = 512;
+/// Fields of proc_pid_stat(5).
+const PARENT: usize = 4;
+const THREADS: usize = 20;
+
 /// A process that still exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
@@ -19,10 +25,10 @@ pub fn for_each(mut each: impl FnMut(i32)) {
     // SAFETY: getpid cannot fail.
     let pid = unsafe { libc::getpid() };
     let mut known = false;
-    for_each_entry(c"/proc/self/task", |tid| known |= for_each_of_thread(tid, &mut each));
+    for_each_entry(&Buf::<64>::new().text(b"/proc/self/task"), |tid| known |= for_each_of_thread(tid, &mut each));
     if !known {
         // A kernel without CONFIG_PROC_CHILDREN: ask every process for its parent.
-        for_each_entry(c"/proc", |candidate| {
+        for_each_entry(&Buf::<64>::new().text(b"/proc"), |candidate| {
             if parent_of(candidate) == Some(pid) {
                 each(candidate);
             }
@@ -38,27 +44,61 @@ pub fn kill_all() {
     });
 }
 
-/// The first children that are not zombies, into `out`, and how many there are in all.
+/// The first children that are more than a zombie, into `out`, and how many there are in all.
 pub fn survey(out: &mut [Named]) -> (usize, u32) {
     let (mut named, mut count) = (0, 0);
     for_each(|pid| {
-        let mut text = [0u8; 256];
-        let n = slurp(Buf::<64>::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/stat"), &mut text);
-        let Some((comm, state)) = comm_and_state(&text[..n]) else { return };
-        if state == b'Z' || state == b'X' {
-            return;
-        }
+        let Some(found) = living(pid) else { return };
         count += 1;
         if let Some(slot) = out.get_mut(named) {
-            let mut entry = Named { pid, comm: [0; 16], wchan: [0; 40] };
-            let len = comm.len().min(16);
-            entry.comm[..len].copy_from_slice(&comm[..len]);
-            slurp(Buf::<64>::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/wchan"), &mut entry.wchan);
-            *slot = entry;
+            *slot = found;
             named += 1;
         }
     });
     (named, count)
+}
+
+/// A process as it is to be named; `None` where it has ended, reaped or not.
+fn living(pid: i32) -> Option<Named> {
+    let mut text = [0u8; STAT];
+    let n = slurp(of_thread(pid, pid, b"stat"), &mut text);
+    let (comm, state) = comm_and_state(&text[..n])?;
+    // A process whose main thread alone has ended shows as a zombie too, and nobody can reap it before the others end.
+    let thread = if !is_over(state) {
+        pid
+    } else if field(&text[..n], THREADS)? > 1 {
+        busiest_thread(pid)
+    } else {
+        return None;
+    };
+    let mut found = Named { pid, comm: [0; 16], wchan: [0; 40] };
+    let len = comm.len().min(16);
+    found.comm[..len].copy_from_slice(&comm[..len]);
+    slurp(of_thread(pid, thread, b"wchan"), &mut found.wchan);
+    Some(found)
+}
+
+/// A thread that has not ended: one that the kernel holds (state D) if there is one.
+fn busiest_thread(pid: i32) -> i32 {
+    let (mut found, mut held) = (pid, false);
+    for_each_entry(&Buf::<64>::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task"), |tid| {
+        let mut text = [0u8; STAT];
+        let n = slurp(of_thread(pid, tid, b"stat"), &mut text);
+        let Some((_, state)) = comm_and_state(&text[..n]) else { return };
+        if !held && !is_over(state) {
+            (found, held) = (tid, state == b'D');
+        }
+    });
+    found
+}
+
+const fn is_over(state: u8) -> bool {
+    matches!(state, b'Z' | b'X')
+}
+
+fn of_thread(pid: i32, tid: i32, what: &[u8]) -> Buf<64> {
+    let dir = Buf::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task/");
+    dir.number(tid.cast_unsigned()).text(b"/").text(what)
 }
 
 /// `pid (comm) S ppid …`: the name may itself hold parentheses (proc_pid_stat(5)).
@@ -68,15 +108,18 @@ pub(crate) fn comm_and_state(stat: &[u8]) -> Option<(&[u8], u8)> {
     Some((stat.get(open + 1..close)?, *stat.get(close + 2)?))
 }
 
+/// One of the numbers behind the name, counted as proc_pid_stat(5) does.
+fn field(stat: &[u8], number: usize) -> Option<i32> {
+    let close = stat.iter().rposition(|b| *b == b')')?;
+    // The state is field 3.
+    let digits = stat.get(close + 2..)?.split(|b| *b == b' ').nth(number.checked_sub(3)?)?;
+    Some(digits.iter().fold(0i32, |v, b| v.wrapping_mul(10).wrapping_add(i32::from(b.wrapping_sub(b'0')))))
+}
+
 fn parent_of(pid: i32) -> Option<i32> {
-    let mut text = [0u8; 256];
-    let n = slurp(Buf::<64>::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/stat"), &mut text);
-    let close = text[..n].iter().rposition(|b| *b == b')')?;
-    let mut number = 0i32;
-    for b in text[..n].get(close + 4..)?.iter().take_while(|b| b.is_ascii_digit()) {
-        number = number.wrapping_mul(10).wrapping_add(i32::from(*b - b'0'));
-    }
-    Some(number)
+    let mut text = [0u8; STAT];
+    let n = slurp(of_thread(pid, pid, b"stat"), &mut text);
+    field(&text[..n], PARENT)
 }
 
 fn for_each_of_thread(tid: i32, each: &mut impl FnMut(i32)) -> bool {
@@ -99,12 +142,8 @@ fn for_each_of_thread(tid: i32, each: &mut impl FnMut(i32)) -> bool {
 }
 
 /// Calls `each` with every numeric name in a directory of /proc.
-fn for_each_entry(dir: &std::ffi::CStr, mut each: impl FnMut(i32)) {
-    // SAFETY: the path is a C string.
-    let fd = unsafe { libc::open(dir.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return;
-    }
+fn for_each_entry<const N: usize>(dir: &Buf<N>, mut each: impl FnMut(i32)) {
+    let Some(fd) = open(dir) else { return };
     let mut buf = [0u8; 4096];
     loop {
         // SAFETY: `buf` is writable for its length.
@@ -146,10 +185,86 @@ fn close(fd: RawFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd as _;
 
     #[test]
     fn a_name_may_hold_parentheses() {
-        assert_eq!(comm_and_state(b"12 (a) b) S 1 12"), Some((&b"a) b"[..], b'S')));
-        assert_eq!(comm_and_state(b""), None);
+        let stat = b"12 (a) b) S 1 12";
+        assert_eq!((comm_and_state(stat), field(stat, PARENT)), (Some((&b"a) b"[..], b'S')), Some(1)));
+        assert_eq!((comm_and_state(b""), field(stat, THREADS)), (None, None));
+    }
+
+    /// A child that says a byte when `child` has done what it does, and then lives until it is killed.
+    fn child(child: impl FnOnce()) -> i32 {
+        let (ready, tell) = crate::fd::pipe().unwrap();
+        // SAFETY: the child only makes system calls and starts a thread; it never returns.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            child();
+            crate::fd::write(tell.as_raw_fd(), b"!").unwrap_or_default();
+            loop {
+                // SAFETY: ends this thread alone, which no destructor belongs to; then waits for signals.
+                unsafe { libc::syscall(libc::SYS_exit, 0) };
+            }
+        }
+        assert_eq!(crate::fd::read(ready.as_raw_fd(), &mut [0]).unwrap(), 1);
+        pid
+    }
+
+    fn end(pid: i32) {
+        // SAFETY: our own child, which nobody has reaped.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        // SAFETY: a null status is allowed.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+    }
+
+    /// Looks until the main thread of a child has ended.
+    fn until_zombie(pid: i32) {
+        let mut text = [0u8; STAT];
+        loop {
+            let n = slurp(of_thread(pid, pid, b"stat"), &mut text);
+            if comm_and_state(&text[..n]).is_none_or(|(_, state)| state == b'Z') {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    extern "C" fn sleeper(_: *mut libc::c_void) -> *mut libc::c_void {
+        loop {
+            // SAFETY: pause takes nothing.
+            unsafe { libc::pause() };
+        }
+    }
+
+    fn surveyed(pid: i32) -> Option<Named> {
+        let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 64];
+        let (n, _) = survey(&mut named);
+        named[..n].iter().copied().find(|n| n.pid == pid)
+    }
+
+    #[test]
+    fn a_process_without_its_main_thread_is_counted() {
+        let pid = child(|| {
+            let mut thread: libc::pthread_t = 0;
+            // SAFETY: `sleeper` takes nothing and touches nothing.
+            unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), sleeper, std::ptr::null_mut()) };
+        });
+        until_zombie(pid);
+        let found = surveyed(pid);
+        let thread = busiest_thread(pid);
+        end(pid);
+        assert!(found.is_some(), "one of its threads lives");
+        assert_ne!(thread, pid, "and that is the one that is named");
+    }
+
+    #[test]
+    fn a_zombie_is_not() {
+        let pid = child(|| {});
+        until_zombie(pid);
+        let found = surveyed(pid);
+        end(pid);
+        assert!(found.is_none());
     }
 }

@@ -116,20 +116,30 @@ fn wait(pidfd: &OwnedFd, flags: i32) -> io::Result<Option<Ended>> {
     }))
 }
 
-/// Reaps one ended child of the calling thread, whoever it is, without waiting.
-/// `Ok(true)`: one was reaped; `Ok(false)`: children exist and none has ended.
+/// The number of a child that has ended and that nobody has reaped, whoever it is, without waiting and without reaping it.
+/// `Ok(None)`: children exist and none has ended. `only_this_thread`: children of other threads do not exist.
 ///
 /// # Errors
 /// `ECHILD` where there is no child at all: the count is 0.
-pub fn reap_stranger(only_this_thread: bool) -> io::Result<bool> {
+pub fn next_ended(only_this_thread: bool) -> io::Result<Option<i32>> {
     let thread = if only_this_thread { libc::__WNOTHREAD } else { 0 };
+    let ended = wait_for(libc::P_ALL, 0, libc::WNOWAIT | thread)?;
+    Ok((ended != 0).then_some(ended))
+}
+
+/// Reaps a child that has ended, by its number. Whoever was quicker did the same.
+pub fn reap_number(pid: i32) {
+    let _gone = wait_for(libc::P_PID, pid.cast_unsigned(), 0);
+}
+
+fn wait_for(kind: libc::idtype_t, id: libc::id_t, flags: i32) -> io::Result<i32> {
     // SAFETY: a zeroed siginfo_t is a valid value of this plain C structure.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is valid for writing.
-    let rc = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, libc::WEXITED | libc::WNOHANG | thread) };
+    let rc = unsafe { libc::waitid(kind, id, &raw mut info, libc::WEXITED | libc::WNOHANG | flags) };
     if rc < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: waitid has filled the child fields, or left si_pid zero where nothing has ended.
-    Ok(unsafe { info.si_pid() } != 0)
+    Ok(unsafe { info.si_pid() })
 }

@@ -77,13 +77,14 @@ fn guard(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
     unsafe { libc::setsid() };
     // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    // Before the agent exists, which might find us dead and our number somebody else's.
     // SAFETY: getpid cannot fail.
-    let guardian = unsafe { libc::getpid() };
+    let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     let forked = fork();
     match forked {
-        Ok(Fork::Child) => become_agent(edge, lifeline, guardian),
+        Ok(Fork::Child) => Ok(become_agent(edge, lifeline, guardian)),
         Ok(Fork::Parent(agent)) => {
-            drop(edge);
+            drop((edge, guardian));
             run::run(agent, lifeline.as_raw_fd())
         }
         // The launcher sees the edge and the lifeline hang up, and says that its agent was lost.
@@ -91,21 +92,16 @@ fn guard(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
     }
 }
 
-fn become_agent(edge: OwnedFd, lifeline: OwnedFd, guardian: i32) -> io::Result<Role> {
+fn become_agent(edge: OwnedFd, lifeline: OwnedFd, guardian: OwnedFd) -> Role {
     // SAFETY: as in `guard`.
     unsafe { libc::setsid() };
     // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-agent".as_ptr()) };
-    let opened = crate::pidfd::open(guardian);
-    // SAFETY: getppid cannot fail.
-    let is_parent = unsafe { libc::getppid() } == guardian;
-    // A guardian that was killed before we could watch it: what we have instead has ended too.
-    let guardian = if is_parent { opened? } else { fd::pipe()?.0 };
     // Our copy of the guardian's end must not keep the lifeline from hanging up.
     drop(lifeline);
-    Ok(Role::Agent { edge, guardian })
+    Role::Agent { edge, guardian }
 }
 
 enum Fork {

@@ -313,7 +313,7 @@ mod tests {
         for n in 0..500 {
             let failure = workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap_err();
             assert_eq!((failure.step, failure.errno), (Step::Exec, libc::ENOENT));
-            let none = crate::pidfd::reap_stranger(true).unwrap_err();
+            let none = crate::pidfd::next_ended(true).unwrap_err();
             assert_eq!(none.raw_os_error(), Some(libc::ECHILD), "launch {n}");
         }
     }
