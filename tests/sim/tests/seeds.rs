@@ -19,3 +19,9 @@ fn fresh_seeds() {
     eprintln!("RLAUNCH_SIM_SEED={text} (250 seeds from {first})");
     all((0..250).map(|n| first.wrapping_add(n)));
 }
+
+/// Each was broken once.
+#[test]
+fn seeds_to_remember() {
+    all([104_832]);
+}

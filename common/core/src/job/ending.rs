@@ -2,7 +2,7 @@
 
 use super::notice::{Began, Failure, Notice};
 use super::{Cx, JobAction, NODE};
-use crate::events::{Cause, What};
+use crate::events::{Cause, Lost, What};
 use crate::machine::earliest;
 use crate::report::Sentence;
 use crate::signal::Signal;
@@ -56,7 +56,7 @@ impl Ending {
     pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause) {
         match self.state {
             State::Running => {}
-            State::Begun => return,
+            State::Begun => return self.lost(cx, &cause),
         }
         let sent = match &cause {
             Cause::Signal(sig) => Some(*sig),
@@ -88,6 +88,18 @@ impl Ending {
         self.timeout = None;
         cx.tell(Notice::Log(What::Ending { cause: cause.clone(), sent, grace }));
         cx.tell(Notice::Began(Began { cause, at: cx.now, kill_at: sent.map(|_| kill_at) }));
+    }
+
+    /// A part was lost after the ending had begun. Init's end took the ranks along, and without a guardian only the agent
+    /// can end them: nobody is granted what is left of the grace, and an agent that stands still is not waited for.
+    fn lost(&self, cx: &mut Cx<'_>, cause: &Cause) {
+        if matches!(cause, Cause::Lost { lost: Lost::Guardian | Lost::Init, .. }) {
+            cx.act(JobAction::Send { node: NODE, msg: ToNode::Kill });
+            // Without ranks it may be waiting for our own reader.
+            if !self.all_over {
+                cx.tell(Notice::Killed);
+            }
+        }
     }
 
     /// A rank failed by itself, or because of our ending: `end` knows the difference.

@@ -182,6 +182,7 @@ impl Parts<'_> {
                 self.closing.began(cx, &began);
             }
             Notice::Killed => {
+                self.signals.killed();
                 self.ending.killed();
                 self.mute.killed(cx);
             }

@@ -106,6 +106,13 @@ impl Signals {
         }
     }
 
+    pub(super) fn killed(&mut self) {
+        match self.phase {
+            Phase::Ending(_) => self.phase = Phase::Ending(None),
+            Phase::Running | Phase::Over => {}
+        }
+    }
+
     pub(super) fn all_over(&mut self) {
         self.phase = Phase::Over;
     }

@@ -229,6 +229,8 @@ impl Leftovers {
         let named = Capped::<_, NAMED>::chunks(named.into_iter().take(NAMED)).pop().unwrap_or_default();
         cx.act(NodeAction::ToRoot(ToRoot::Done { left, named }));
         cx.act(NodeAction::Finish(u8::from(!clean)));
+        // What was still to be told would only ask for more, as a loss does: all of it was killed before the count.
+        cx.notice.clear();
         cx.tell(Notice::Over);
     }
 }

@@ -577,3 +577,19 @@ fn one_of_many_nodes_waits_for_the_launchers_word() {
     assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }]);
     assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [SWEEP]);
 }
+
+#[test]
+fn nothing_follows_the_last_action() {
+    let mut rig = Rig::running(1);
+    rig.root(ToNode::Kill);
+    rig.left(1);
+    rig.wait(1);
+    rig.left(1);
+    let mut actions = rig.wait(900);
+    rig.left(1);
+    actions.extend(rig.wait(900));
+    rig.left(1);
+    actions.extend(rig.wait(900));
+    assert_eq!(actions.last(), Some(&CloseStreams { proc: p(0) }), "given up, and draining");
+    assert_eq!(rig.hear(NodeEvent::EdgeLost), [Finish(1)]);
+}

@@ -161,3 +161,27 @@ fn without_a_guardian_an_agent_that_stands_still_is_given_up() {
     assert_eq!((s.finished, s.last_report().left, s.severed), (Some(Ending::Code(125)), None, 0));
     assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
 }
+
+#[test]
+fn a_guardian_lost_during_the_grace_ends_the_grace() {
+    let hour = JobSpec { grace: Span::from_secs(3600), ..spec(2) };
+    let mut s = Script::running(&hour);
+    s.exits(0, exit(3), (0, 0)).sent.clear();
+    ended(&mut s, GuardianEnd::Silent).wait(999);
+    assert_eq!(s.sent, []);
+    s.wait(1);
+    assert_eq!(s.sent, [ToNode::Kill], "nobody else can end the ranks");
+    s.signal(Signal::INT);
+    assert!(matches!(s.said.last(), Some(Sentence::Ending { kill_in: None, .. })), "{:?}", s.said.last());
+    s.wait(1_000).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(3)), None), "it does not answer");
+    assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
+
+    // An agent that does answer goes on as always.
+    let mut s = Script::running(&hour);
+    s.exits(0, exit(3), (0, 0)).sent.clear();
+    s.hears(ToRoot::GuardianLost);
+    assert_eq!(s.sent, [ToNode::Kill]);
+    s.hears(ToRoot::Killing).wait(3_000).exits(1, killed(Signal::KILL), (0, 3_000)).report();
+    assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(3)), vec![GUARDIAN]));
+}
