@@ -226,6 +226,7 @@ fn fate(group: &Group, after_a_rank: bool) -> String {
         Became::Failed(status) if after_a_rank => format!("{ranks} failed too: {status}"),
         Became::Failed(status) => format!("{ranks} failed: {status}"),
         Became::Stopped(sig) => format!("{ranks} stopped by rlaunch ({sig}, {after})"),
+        Became::After(status, sig) => format!("{ranks} {status} after {sig} by rlaunch ({after})"),
         Became::Killed => format!("{ranks} killed by rlaunch (SIGKILL, {after})"),
         Became::TakenAlong => format!("{ranks} ended with it"),
         Became::NeverStarted => format!("{ranks} never started"),

@@ -165,6 +165,7 @@ mod tests {
              rlaunch: got SIGHUP: all ranks have ended; output that nobody takes within 2s is dropped\n\
              rlaunch: nobody reads stdout any more; the job ends\n\
              rlaunch: the terminal behind stdout has hung up; the job goes on without it\n\
+             rlaunch: standard input cannot be read on (is a directory); rank 0 was told that it ends here\n\
              rlaunch: cannot write to stdout: no space left on device; the job goes on without it\n\
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\

@@ -108,8 +108,10 @@ pub enum Became {
     Finished,
     /// It failed by itself too.
     Failed(Status),
-    /// It ended after we sent this signal.
+    /// It ended after we sent this signal, by it or in peace.
     Stopped(Signal),
+    /// It ended like this after we sent a signal, and may have done so anyway.
+    After(Status, Signal),
     /// It needed SIGKILL.
     Killed,
     /// It ended together with what was lost.
@@ -225,6 +227,8 @@ impl Report {
 
     fn became(&self, line: &RankLine) -> (Became, Span) {
         let (status, at) = match line.fate {
+            // An agent that is gone may have started it and not said so.
+            Fate::Pending if self.agent_lost() => return (Became::Unheard, Span::ZERO),
             Fate::Pending | Fate::NotStarted => return (Became::NeverStarted, Span::ZERO),
             Fate::Running => return (Became::Unheard, Span::ZERO),
             Fate::Ended { status, at } => (status, at),
@@ -234,13 +238,22 @@ impl Report {
             // The kernel was faster than the news of it.
             return (Became::TakenAlong, Span::ZERO);
         }
+        if killed && self.guardian_lost() {
+            // The agent kills everything before it can say why.
+            return (Became::Killed, Span::ZERO);
+        }
         let Some(began) = self.began.filter(|began| at > began.at) else {
             return (if status.is_success() { Became::Finished } else { Became::Failed(status) }, Span::ZERO);
         };
         let after = Span::from_nanos(at.nanos().saturating_sub(began.at.nanos()));
         let became = match began.sent {
             _ if killed => Became::Killed,
-            Some(sig) => Became::Stopped(sig),
+            Some(sig) => match status {
+                Status::Exited(code) if code != 0 && u32::from(code) != 128 + u32::from(sig.get()) => {
+                    Became::After(status, sig)
+                }
+                Status::Exited(_) | Status::Signaled { .. } | Status::Lost => Became::Stopped(sig),
+            },
             None if status.is_success() => Became::Finished,
             None => Became::Failed(status),
         };
@@ -249,6 +262,14 @@ impl Report {
 
     fn init_lost(&self) -> bool {
         matches!(self.end, Some(End { cause: Cause::Lost { lost: Lost::Init, .. }, .. }))
+    }
+
+    fn guardian_lost(&self) -> bool {
+        matches!(self.end, Some(End { cause: Cause::Lost { lost: Lost::Guardian, .. }, .. }))
+    }
+
+    fn agent_lost(&self) -> bool {
+        matches!(self.end, Some(End { cause: Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute, .. }, .. }))
     }
 
     fn failed_by_itself(&self, rank: Rank) -> bool {

@@ -163,3 +163,14 @@ fn an_ending_that_takes_a_while_says_what_it_waits_for() {
     s.exits(0, exit(3), (0, 0)).wait(900).exits(1, exit(0), (0, 900)).wait(4_000);
     assert_eq!(s.said, []);
 }
+
+#[test]
+fn a_rank_that_exits_in_its_own_way_after_our_signal_was_not_stopped_by_it() {
+    let mut s = Script::running(&spec(5));
+    s.exits(0, exit(3), (0, 1));
+    for (rank, status) in [(1, exit(4)), (2, exit(143)), (3, killed(Signal::TERM)), (4, exit(0))] {
+        s.exits(rank, status, (0, 9));
+    }
+    let others: Vec<_> = s.report().others().into_iter().map(|group| (group.became, group.ranks.len())).collect();
+    assert_eq!(others, [(Became::After(exit(4), Signal::TERM), 1), (Became::Stopped(Signal::TERM), 3)]);
+}

@@ -121,3 +121,19 @@ fn the_edge_may_end_after_done() {
     closed(&mut s).drained();
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(0)), Some(0)));
 }
+
+#[test]
+fn of_ranks_that_a_lost_agent_had_not_told_of_nobody_says_that_they_never_started() {
+    let mut s = Script::new(&spec(1));
+    s.hello().event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }).drained();
+    assert_eq!(s.last_report().others()[0].became, Became::Unheard);
+}
+
+#[test]
+fn ranks_that_ended_because_the_guardian_was_lost_did_not_fail() {
+    let mut s = Script::running(&spec(2));
+    s.hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 0)).exits(1, killed(Signal::KILL), (0, 9));
+    let others: Vec<_> = s.report().others().into_iter().map(|group| (group.became, group.ranks.len())).collect();
+    assert_eq!(others, [(Became::Killed, 2)]);
+}
