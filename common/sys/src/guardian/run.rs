@@ -16,12 +16,21 @@ pub(super) fn run(agent: i32, lifeline: RawFd) -> ! {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-guard".as_ptr()) };
     // SAFETY: prctl with PR_SET_DUMPABLE takes integers only.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-    let _without = crate::fd::release_stdio(&[0, 1, 2]);
+    let_go_of_stdio();
     wait_for_an_end(agent, lifeline);
     if ended_clean(agent) {
         crate::origin::exit_now(0);
     }
     end_everything(lifeline)
+}
+
+/// Whoever reads the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as
+/// well be closed where /dev/null cannot be opened.
+fn let_go_of_stdio() {
+    if crate::fd::release_stdio(&[0, 1, 2]).is_err() {
+        // SAFETY: 0-2 are owned by nobody in this process.
+        unsafe { libc::close_range(0, 2, 0) };
+    }
 }
 
 /// Returns when the agent has ended, or the launcher is gone or has shut the lifeline: it wants an end without the agent.
@@ -166,6 +175,18 @@ mod tests {
                 crate::origin::exit_now(0);
             }
             wait_for_an_end(agent, lifeline.as_raw_fd());
+        });
+        assert_eq!(status_of(guardian), 0);
+    }
+
+    #[test]
+    fn the_callers_output_is_let_go_without_a_descriptor() {
+        let guardian = without_descriptors(|| {
+            let_go_of_stdio();
+            // SAFETY: fcntl with F_GETFD takes integers only.
+            if unsafe { libc::fcntl(1, libc::F_GETFD) } >= 0 {
+                crate::origin::exit_now(2);
+            }
         });
         assert_eq!(status_of(guardian), 0);
     }
