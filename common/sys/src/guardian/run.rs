@@ -103,7 +103,7 @@ fn end_everything(lifeline: RawFd) -> ! {
         }
         if crate::clock::boottime().saturating_sub(start) > PATIENCE_MS * 1_000_000 {
             let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
-            let (n, count) = children::survey(&mut named);
+            let (n, count) = children::kill_and_survey(&mut named);
             // Somebody is there, also where /proc cannot tell who.
             leave(lifeline, count.max(1), &named[..n]);
         }
