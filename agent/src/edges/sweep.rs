@@ -106,7 +106,7 @@ fn answer(edges: &mut Edges, count: u32) {
 
 fn answer_with_survey(edges: &mut Edges) {
     let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
-    let (n, count) = children::survey(&mut named);
+    let (n, count) = children::kill_and_survey(&mut named);
     edges.sweep.until = None;
     let named = named.iter().take(n).map(convert::leftover).collect();
     // A zombie between two looks is no process left, but not gone either.

@@ -9,6 +9,9 @@ const STAT: usize = 512;
 const PARENT: usize = 4;
 const THREADS: usize = 20;
 
+/// Generations below a child that are walked: far more than the kernel ever holds at once, and little enough for any stack.
+const DEEPEST: u32 = 60;
+
 /// A process that still exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
@@ -24,9 +27,27 @@ pub struct Named {
 pub fn for_each(mut each: impl FnMut(i32)) {
     // SAFETY: getpid cannot fail.
     let pid = unsafe { libc::getpid() };
+    for_each_of(Buf::new().text(b"/proc/self/task"), pid, &mut each);
+}
+
+/// Calls `each` with every process below `pid`, a parent before its children. Every parent must be about to die, so that it
+/// reaps nobody meanwhile. Allocates nothing.
+fn for_each_below(pid: i32, depth: u32, each: &mut dyn FnMut(i32)) {
+    let task = Buf::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task");
+    for_each_of(task, pid, &mut |child| {
+        each(child);
+        if depth < DEEPEST {
+            for_each_below(child, depth + 1, each);
+        }
+    });
+}
+
+/// Calls `each` with every child of the process `pid`, whose threads are in the directory `task`.
+fn for_each_of(task: Buf<64>, pid: i32, each: &mut dyn FnMut(i32)) {
     let mut known = false;
-    for_each_entry(&Buf::<64>::new().text(b"/proc/self/task"), |tid| known |= for_each_of_thread(tid, &mut each));
-    if !known {
+    for_each_entry(&task, |tid| known |= for_each_of_thread(pid, tid, each));
+    // SAFETY: getpid cannot fail.
+    if !known && pid == unsafe { libc::getpid() } {
         // A kernel without CONFIG_PROC_CHILDREN: ask every process for its parent.
         for_each_entry(&Buf::<64>::new().text(b"/proc"), |candidate| {
             if parent_of(candidate) == Some(pid) {
@@ -44,16 +65,37 @@ pub fn kill_all() {
     });
 }
 
-/// The first children that are more than a zombie, into `out`, and how many there are in all.
-pub fn survey(out: &mut [Named]) -> (usize, u32) {
+/// SIGKILL for every child and for all that is below it: a child that the kernel cannot end keeps its own children from
+/// becoming ours. Then the first of those that are more than a zombie, into `out`, and how many there are in all.
+pub fn kill_and_survey(out: &mut [Named]) -> (usize, u32) {
+    // Twice: what was forked while we walked is found by the second walk, and then nobody is left who forks.
+    for _ in 0..2 {
+        for_each(|child| {
+            let mut kill = |pid| {
+                // SAFETY: kill takes two integers. Whoever could reap this process was killed before we looked for it.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            };
+            kill(child);
+            for_each_below(child, 0, &mut kill);
+        });
+    }
+    survey(out)
+}
+
+/// What is below us and more than a zombie: the first into `out`, and how many in all.
+fn survey(out: &mut [Named]) -> (usize, u32) {
     let (mut named, mut count) = (0, 0);
-    for_each(|pid| {
+    let mut look = |pid| {
         let Some(found) = living(pid) else { return };
         count += 1;
         if let Some(slot) = out.get_mut(named) {
             *slot = found;
             named += 1;
         }
+    };
+    for_each(|child| {
+        look(child);
+        for_each_below(child, 0, &mut look);
     });
     (named, count)
 }
@@ -122,9 +164,8 @@ fn parent_of(pid: i32) -> Option<i32> {
     field(&text[..n], PARENT)
 }
 
-fn for_each_of_thread(tid: i32, each: &mut impl FnMut(i32)) -> bool {
-    let path = Buf::<64>::new().text(b"/proc/self/task/").number(tid.cast_unsigned()).text(b"/children");
-    let Some(fd) = open(&path) else { return false };
+fn for_each_of_thread(pid: i32, tid: i32, each: &mut dyn FnMut(i32)) -> bool {
+    let Some(fd) = open(&of_thread(pid, tid, b"children")) else { return false };
     let mut buf = [0u8; 4096];
     let mut number = 0i32;
     while let Ok(n @ 1..) = crate::fd::read(fd, &mut buf) {
@@ -238,6 +279,13 @@ mod tests {
         }
     }
 
+    /// Keeps the process alive without its main thread.
+    fn sleeper_beside() {
+        let mut thread: libc::pthread_t = 0;
+        // SAFETY: `sleeper` takes nothing and touches nothing.
+        unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), sleeper, std::ptr::null_mut()) };
+    }
+
     fn surveyed(pid: i32) -> Option<Named> {
         let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 64];
         let (n, _) = survey(&mut named);
@@ -247,9 +295,7 @@ mod tests {
     #[test]
     fn a_process_without_its_main_thread_is_counted() {
         let pid = child(|| {
-            let mut thread: libc::pthread_t = 0;
-            // SAFETY: `sleeper` takes nothing and touches nothing.
-            unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), sleeper, std::ptr::null_mut()) };
+            sleeper_beside();
         });
         until_zombie(pid);
         let found = surveyed(pid);
@@ -266,5 +312,31 @@ mod tests {
         let found = surveyed(pid);
         end(pid);
         assert!(found.is_none());
+    }
+
+    #[test]
+    fn what_a_child_keeps_from_us_is_counted() {
+        let (ready, tell) = crate::fd::pipe().unwrap();
+        let pid = child(|| {
+            // SAFETY: the grandchild makes only system calls and never returns.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                // SAFETY: setsid takes nothing.
+                unsafe { libc::setsid() };
+                sleeper(std::ptr::null_mut());
+            }
+            crate::fd::write(tell.as_raw_fd(), &pid.to_ne_bytes()).unwrap_or_default();
+            sleeper_beside();
+        });
+        let mut number = [0; 4];
+        assert_eq!(crate::fd::read(ready.as_raw_fd(), &mut number).unwrap(), 4);
+        let grandchild = i32::from_ne_bytes(number);
+        let found = surveyed(grandchild);
+        let mut below = Vec::new();
+        for_each_below(pid, 0, &mut |pid| below.push(pid));
+        // SAFETY: its parent has not reaped it.
+        unsafe { libc::kill(grandchild, libc::SIGKILL) };
+        end(pid);
+        assert_eq!((found.map(|n| n.pid), below), (Some(grandchild), vec![grandchild]));
     }
 }

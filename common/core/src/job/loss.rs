@@ -75,6 +75,8 @@ impl Loss {
         match self.state {
             State::Up => {
                 self.part(cx, node, Lost::Agent(why));
+                // The guardian may not have seen the agent's end, or the agent may live on without its edge.
+                cx.act(JobAction::Sever { node });
                 self.state = State::Waiting { until: cx.now + RECORD, guardian: true, agent: false };
             }
             State::Unguarded { .. } => {

@@ -3,45 +3,72 @@
 use super::record::{self, RECORD};
 use crate::children::{self, Named};
 use crate::ns::errno;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd as _, RawFd};
 
 /// How long the guardian tries before it names what the kernel cannot end (state D).
 const PATIENCE_MS: u64 = 3_000;
+
+/// How often the guardian looks for the agent's end while no descriptor can be had that would tell it.
+const BLIND_MS: i32 = 100;
 
 pub(super) fn run(agent: i32, lifeline: RawFd) -> ! {
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-guard".as_ptr()) };
     // SAFETY: prctl with PR_SET_DUMPABLE takes integers only.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-    let _without = crate::fd::release_stdio(&[0, 1, 2]);
-    // SAFETY: pidfd_open takes two integers; the agent is our unreaped child.
-    let agent_fd = unsafe { libc::syscall(libc::SYS_pidfd_open, agent, 0) };
-    let agent_fd = i32::try_from(agent_fd).unwrap_or(-1);
-    if agent_fd >= 0 {
-        // The launcher does without if this fails.
-        super::lifeline::hand_over(lifeline, agent_fd);
-    }
-    wait_for_an_end(agent_fd, lifeline);
+    let_go_of_stdio();
+    wait_for_an_end(agent, lifeline);
     if ended_clean(agent) {
         crate::origin::exit_now(0);
     }
     end_everything(lifeline)
 }
 
+/// Whoever reads the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as
+/// well be closed where /dev/null cannot be opened.
+fn let_go_of_stdio() {
+    if crate::fd::release_stdio(&[0, 1, 2]).is_err() {
+        // SAFETY: 0-2 are owned by nobody in this process.
+        unsafe { libc::close_range(0, 2, 0) };
+    }
+}
+
 /// Returns when the agent has ended, or the launcher is gone or has shut the lifeline: it wants an end without the agent.
-/// Reads nothing.
-fn wait_for_an_end(agent: RawFd, lifeline: RawFd) {
-    let mut fds = [
-        libc::pollfd { fd: agent, events: libc::POLLIN, revents: 0 },
-        libc::pollfd { fd: lifeline, events: libc::POLLRDHUP, revents: 0 },
-    ];
+/// Reads nothing. Hands the agent's descriptor to the launcher, as soon as there is one.
+fn wait_for_an_end(agent: i32, lifeline: RawFd) {
+    let mut agent_fd = None;
     loop {
+        if agent_fd.is_none() {
+            agent_fd = crate::pidfd::open(agent).ok();
+            if let Some(agent_fd) = &agent_fd {
+                // The launcher does without if this fails.
+                super::lifeline::hand_over(lifeline, agent_fd.as_raw_fd());
+            }
+        }
+        // With a negative number nothing is waited for.
+        let fd = agent_fd.as_ref().map_or(-1, |fd| fd.as_raw_fd());
+        let mut fds = [
+            libc::pollfd { fd, events: libc::POLLIN, revents: 0 },
+            libc::pollfd { fd: lifeline, events: libc::POLLRDHUP, revents: 0 },
+        ];
+        let time = if agent_fd.is_some() { -1 } else { BLIND_MS };
         // SAFETY: `fds` are two valid pollfds. All signals are blocked, so it is not interrupted.
-        let n = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
-        if n > 0 || (n < 0 && errno() != libc::EINTR) {
+        let n = unsafe { libc::poll(fds.as_mut_ptr(), 2, time) };
+        if n > 0 || (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
             return;
         }
     }
+}
+
+/// Whether the agent has ended, without reaping it.
+fn has_ended(agent: i32) -> bool {
+    // SAFETY: a zeroed siginfo_t is a valid value of this plain C structure.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is valid for writing.
+    let rc = unsafe { libc::waitid(libc::P_PID, agent.cast_unsigned(), &raw mut info, flags) };
+    // SAFETY: waitid has filled the child fields, or left si_pid zero where nothing has ended.
+    rc < 0 || unsafe { info.si_pid() } != 0
 }
 
 /// The agent exited with 0, its word that it has counted and nothing is left, and the kernel agrees.
@@ -76,7 +103,7 @@ fn end_everything(lifeline: RawFd) -> ! {
         }
         if crate::clock::boottime().saturating_sub(start) > PATIENCE_MS * 1_000_000 {
             let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
-            let (n, count) = children::survey(&mut named);
+            let (n, count) = children::kill_and_survey(&mut named);
             // Somebody is there, also where /proc cannot tell who.
             leave(lifeline, count.max(1), &named[..n]);
         }
@@ -102,4 +129,65 @@ fn leave(lifeline: RawFd, count: u32, named: &[Named]) -> ! {
     // SAFETY: `bytes` is readable for its length. Nobody may be there to read it any more: SIGPIPE is blocked.
     unsafe { libc::send(lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL) };
     crate::origin::exit_now(if count == 0 { 0 } else { 1 });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fd::socket_pair;
+    use std::os::fd::OwnedFd;
+
+    /// Runs `child` in a process that can have no descriptor more, and that dies of a signal if it takes too long.
+    fn without_descriptors(child: impl FnOnce()) -> i32 {
+        // SAFETY: the child makes only system calls, and exits.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            // SAFETY: alarm takes an integer.
+            unsafe { libc::alarm(20) };
+            // SAFETY: getpid cannot fail.
+            let agent = unsafe { libc::getpid() };
+            // poll(2) takes no more entries than this; 0-2 are in use.
+            let none = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
+            // SAFETY: `none` is a valid limit.
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
+            let denied = crate::pidfd::open(agent).is_err();
+            child();
+            crate::origin::exit_now(if denied { 0 } else { 1 });
+        }
+        pid
+    }
+
+    fn status_of(pid: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is valid for writing; the child is ours.
+        unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        status
+    }
+
+    #[test]
+    fn the_agents_end_is_seen_without_a_descriptor() {
+        let (_ours, lifeline): (OwnedFd, OwnedFd) = socket_pair().unwrap();
+        let guardian = without_descriptors(|| {
+            // SAFETY: the child exits at once.
+            let agent = unsafe { libc::fork() };
+            if agent == 0 {
+                crate::origin::exit_now(0);
+            }
+            wait_for_an_end(agent, lifeline.as_raw_fd());
+        });
+        assert_eq!(status_of(guardian), 0);
+    }
+
+    #[test]
+    fn the_callers_output_is_let_go_without_a_descriptor() {
+        let guardian = without_descriptors(|| {
+            let_go_of_stdio();
+            // SAFETY: fcntl with F_GETFD takes integers only.
+            if unsafe { libc::fcntl(1, libc::F_GETFD) } >= 0 {
+                crate::origin::exit_now(2);
+            }
+        });
+        assert_eq!(status_of(guardian), 0);
+    }
 }

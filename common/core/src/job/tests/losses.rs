@@ -20,6 +20,7 @@ fn the_guardian_counts_for_a_lost_agent() {
     let mut s = Script::running(&spec(2));
     closed(&mut s);
     assert_eq!((s.drains, s.finished), (0, None), "the count is on its way");
+    assert_eq!(s.severed, 1, "also from a guardian that has not seen the agent's end");
     record(&mut s, 1).drained();
     assert_eq!(s.finished, Some(Ending::Code(125)));
     assert_eq!(s.cause(), AGENT);
