@@ -20,10 +20,17 @@ pub(crate) fn run(node: Node, edges: Edges) -> io::Result<u8> {
         live.inspect_err(|error| edges.give_up(error))?;
         loop {
             edges.wait(node.poll_timeout()).await;
-            node.handle_timeout(now());
-            for event in std::iter::from_fn(|| edges.take()).take(BURST) {
-                node.handle(now(), event);
+            // What has arrived first, all of it: if we stood still, it happened before what is due only now.
+            while let Some(first) = edges.take() {
+                node.handle(now(), first);
+                for event in std::iter::from_fn(|| edges.take()).take(BURST) {
+                    node.handle(now(), event);
+                }
+                while let Some(action) = node.poll_action() {
+                    edges.perform(action);
+                }
             }
+            node.handle_timeout(now());
             while let Some(action) = node.poll_action() {
                 edges.perform(action);
             }

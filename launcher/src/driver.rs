@@ -27,10 +27,17 @@ pub(crate) fn run(job: Job, edges: Edges) -> anyhow::Result<Ending> {
         edges.go_live().context("cannot watch the job")?;
         loop {
             edges.wait(job.poll_timeout()).await;
-            job.handle_timeout(now());
-            for event in std::iter::from_fn(|| edges.take()).take(BURST) {
-                job.handle(now(), event);
+            // What has arrived first, all of it: if we stood still, it happened before what is due only now.
+            while let Some(first) = edges.take() {
+                job.handle(now(), first);
+                for event in std::iter::from_fn(|| edges.take()).take(BURST) {
+                    job.handle(now(), event);
+                }
+                while let Some(action) = job.poll_action() {
+                    edges.perform(action);
+                }
             }
+            job.handle_timeout(now());
             while let Some(action) = job.poll_action() {
                 edges.perform(action);
             }

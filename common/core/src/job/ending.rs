@@ -1,5 +1,6 @@
 //! The one ending of a job: the first cause begins it and nothing later changes it.
 
+use super::closing::PATIENCE;
 use super::notice::{Began, Failure, Notice};
 use super::{Cx, JobAction, NODE};
 use crate::events::{Cause, Lost, What};
@@ -121,8 +122,12 @@ impl Ending {
         self.word = None;
     }
 
-    pub(super) fn all_over(&mut self) {
-        self.all_over = true;
+    /// Ranks that are over before the limit was looked at were over in time, though we may read of it late because we stood
+    /// still. Then the limit is for the reader, who gets as long as after any ending.
+    pub(super) fn all_over(&mut self, now: Mono) {
+        if !core::mem::replace(&mut self.all_over, true) {
+            self.timeout = self.timeout.map(|at| if at <= now { now + PATIENCE } else { at });
+        }
         self.word = None;
     }
 

@@ -2,6 +2,7 @@
 
 use super::mute::ANSWER;
 use super::notice::Notice;
+use super::patience::Patience;
 use super::{CloseReason, Cx, GuardianEnd, JobAction, NODE};
 use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
@@ -20,12 +21,12 @@ enum State {
     /// The guardian has ended; the agent will tell of that.
     Unguarded {
         /// Before this; `None`: it is known that the guardian was lost.
-        until: Option<Mono>,
+        until: Option<Patience>,
     },
     /// The agent is gone or given up.
     Waiting {
         /// Somebody has to tell before this.
-        until: Mono,
+        until: Patience,
         /// The guardian may.
         guardian: bool,
         /// The agent may after all: its edge has not ended.
@@ -77,7 +78,7 @@ impl Loss {
                 self.part(cx, node, Lost::Agent(why));
                 // The guardian may not have seen the agent's end, or the agent may live on without its edge.
                 cx.act(JobAction::Sever { node });
-                self.state = State::Waiting { until: cx.now + RECORD, guardian: true, agent: false };
+                self.state = State::Waiting { until: Patience::new(cx.now, RECORD), guardian: true, agent: false };
             }
             State::Unguarded { .. } => {
                 self.part(cx, node, Lost::Agent(why));
@@ -113,7 +114,7 @@ impl Loss {
     /// `Done`, or it is about to say that the guardian was lost.
     fn left_alone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         cx.act(JobAction::Rouse { node });
-        let until = if self.unguarded { None } else { Some(cx.now + ANSWER) };
+        let until = if self.unguarded { None } else { Some(Patience::new(cx.now, ANSWER)) };
         self.state = State::Unguarded { until };
     }
 
@@ -123,7 +124,7 @@ impl Loss {
             State::Up => {
                 self.part(cx, NODE, Lost::AgentMute);
                 cx.act(JobAction::Sever { node: NODE });
-                self.state = State::Waiting { until: cx.now + RECORD, guardian: true, agent: true };
+                self.state = State::Waiting { until: Patience::new(cx.now, RECORD), guardian: true, agent: true };
             }
             // Once we are gone it ends everything as soon as it goes on.
             State::Unguarded { .. } => {
@@ -135,20 +136,25 @@ impl Loss {
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
-        if self.deadline().is_none_or(|until| until > cx.now) {
-            return;
-        }
-        match self.state {
-            State::Unguarded { .. } => self.guardian_lost(cx, NODE),
-            State::Waiting { .. } => self.known(cx, NODE, None, Vec::new()),
-            State::Up | State::Known => {}
+        match &mut self.state {
+            State::Unguarded { until: Some(until) } => {
+                if until.is_out(cx.now) {
+                    self.guardian_lost(cx, NODE);
+                }
+            }
+            State::Waiting { until, .. } => {
+                if until.is_out(cx.now) {
+                    self.known(cx, NODE, None, Vec::new());
+                }
+            }
+            State::Up | State::Unguarded { until: None } | State::Known => {}
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         match self.state {
-            State::Unguarded { until } => until,
-            State::Waiting { until, .. } => Some(until),
+            State::Unguarded { until } => until.map(|until| until.deadline()),
+            State::Waiting { until, .. } => Some(until.deadline()),
             State::Up | State::Known => None,
         }
     }

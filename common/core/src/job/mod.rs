@@ -12,6 +12,7 @@ mod loss;
 mod mute;
 mod notice;
 mod output;
+mod patience;
 mod procs;
 mod signals;
 #[cfg(test)]
@@ -188,7 +189,7 @@ impl Parts<'_> {
             }
             Notice::AllOver => {
                 self.signals.all_over();
-                self.ending.all_over();
+                self.ending.all_over(cx.now);
                 self.mute.all_over();
                 self.closing.all_over(cx);
             }
@@ -198,7 +199,7 @@ impl Parts<'_> {
             Notice::Mute => self.loss.mute(cx),
             Notice::Counted { left } => {
                 self.procs.counted(cx);
-                self.ending.all_over();
+                self.ending.all_over(cx.now);
                 self.mute.counted();
                 self.closing.counted(cx, left);
             }

@@ -5,6 +5,7 @@
 
 use super::Cx;
 use super::notice::{Began, Notice};
+use super::patience::Patience;
 use crate::time::{Mono, Span};
 
 /// How long an agent may take to say that SIGKILL is on its way.
@@ -16,13 +17,10 @@ const SILENCE: Span = Span::from_secs(4);
 enum State {
     /// The agent owes nothing.
     Free,
-    /// It owes a word.
-    Owes {
-        /// From here on: what it said before is no answer.
-        since: Mono,
-        /// Until here.
-        until: Mono,
-    },
+    /// It will owe a word from here on: what it said before is no answer.
+    Due(Mono),
+    /// It owes a word, for as long as this lasts.
+    Owes(Patience),
     /// It was given up, or has told everything.
     Over,
 }
@@ -43,37 +41,39 @@ impl Mute {
     /// own reader, however long that takes.
     pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
         if !self.all_over {
-            let due = began.kill_at.unwrap_or(cx.now);
-            self.owes(due, due + ANSWER);
+            match (began.kill_at, self.state) {
+                (Some(due), State::Free) => self.state = State::Due(due),
+                (None, State::Free) => self.owes(cx, ANSWER),
+                (_, State::Due(_) | State::Owes(_) | State::Over) => {}
+            }
         }
     }
 
     /// It has to be answered whatever the agent was doing.
     pub(super) fn killed(&mut self, cx: &Cx<'_>) {
-        self.owes(cx.now, cx.now + ANSWER);
+        self.owes(cx, ANSWER);
     }
 
     /// The agent has credit for all that it has, so it has nothing to wait for.
     pub(super) fn abandoned(&mut self, cx: &Cx<'_>) {
         match self.state {
-            State::Free => self.owes(cx.now, cx.now + SILENCE),
-            State::Owes { .. } | State::Over => {}
+            State::Free => self.owes(cx, SILENCE),
+            State::Due(_) | State::Owes(_) | State::Over => {}
         }
     }
 
     pub(super) fn heard(&mut self, cx: &Cx<'_>) {
         match self.state {
-            State::Owes { since, .. } if since <= cx.now => {
-                self.state = State::Owes { since, until: cx.now + SILENCE };
-            }
-            State::Free | State::Owes { .. } | State::Over => {}
+            State::Due(since) if since > cx.now => {}
+            State::Due(_) | State::Owes(_) => self.state = State::Owes(Patience::new(cx.now, SILENCE)),
+            State::Free | State::Over => {}
         }
     }
 
     pub(super) fn all_over(&mut self) {
         self.all_over = true;
         match self.state {
-            State::Free | State::Owes { .. } => self.state = State::Free,
+            State::Free | State::Due(_) | State::Owes(_) => self.state = State::Free,
             State::Over => {}
         }
     }
@@ -83,23 +83,31 @@ impl Mute {
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
-        if self.deadline().is_some_and(|until| until <= cx.now) {
-            self.state = State::Over;
-            cx.tell(Notice::Mute);
+        match &mut self.state {
+            State::Due(since) if *since <= cx.now => self.owes(cx, ANSWER),
+            State::Owes(patience) => {
+                if patience.is_out(cx.now) {
+                    self.state = State::Over;
+                    cx.tell(Notice::Mute);
+                }
+            }
+            State::Free | State::Due(_) | State::Over => {}
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         match self.state {
-            State::Owes { until, .. } => Some(until),
+            State::Due(since) => Some(since),
+            State::Owes(patience) => Some(patience.deadline()),
             State::Free | State::Over => None,
         }
     }
 
-    fn owes(&mut self, since: Mono, until: Mono) {
+    fn owes(&mut self, cx: &Cx<'_>, how_long: Span) {
+        let patience = Patience::new(cx.now, how_long);
         match self.state {
-            State::Free => self.state = State::Owes { since, until },
-            State::Owes { until: earlier, .. } => self.state = State::Owes { since, until: until.min(earlier) },
+            State::Free | State::Due(_) => self.state = State::Owes(patience),
+            State::Owes(earlier) => self.state = State::Owes(patience.min(earlier)),
             State::Over => {}
         }
     }

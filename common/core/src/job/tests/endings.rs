@@ -93,6 +93,23 @@ fn timeout() {
     assert_eq!(s.finished, Some(Ending::Code(124)));
 }
 
+/// We were stopped when the limit came: what had arrived until then is read first.
+#[test]
+fn ranks_that_were_over_in_time_are_no_timeout() {
+    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    s.now = 12_000;
+    s.exits(0, exit(0), (8_999, 9_000)).done().wait(1_000).drained();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+
+    // A reader that takes nothing does not hold a job with a limit.
+    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    s.now = 12_000;
+    s.exits(0, exit(0), (8_999, 9_000)).done().wait(4_000);
+    assert!(s.abandoned);
+    s.drained();
+    assert_eq!(s.finished, Some(Ending::Code(124)));
+}
+
 #[test]
 fn nothing_after_the_beginning_of_the_ending_changes_it() {
     let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(3) });

@@ -185,3 +185,34 @@ fn a_guardian_lost_during_the_grace_ends_the_grace() {
     s.hears(ToRoot::Killing).wait(3_000).exits(1, killed(Signal::KILL), (0, 3_000)).report();
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(3)), vec![GUARDIAN]));
 }
+
+/// The host was suspended, or rlaunch was stopped: the clock goes on meanwhile.
+#[test]
+fn time_in_which_we_stood_still_is_not_counted() {
+    // During the grace.
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(4_000);
+    s.now = 3_600_000;
+    s.wait(999);
+    assert_eq!(s.severed, 0, "it has just come back as well");
+    s.wait(1);
+    assert_eq!(s.severed, 1);
+
+    // While an answer was due.
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(100).signal(Signal::INT).wait(100);
+    s.now = 3_600_000;
+    s.wait(600);
+    assert_eq!(s.severed, 0);
+    s.hears(ToRoot::Killing).exits(0, killed(Signal::KILL), (0, 200)).report();
+    assert_eq!((s.finished, lost(&s)), (Some(Ending::Signal(Signal::INT)), vec![]));
+
+    // While the guardian counted.
+    let mut s = Script::running(&spec(1));
+    closed(&mut s).wait(100);
+    s.now = 3_600_000;
+    s.wait(4_000);
+    assert_eq!(s.drains, 0);
+    record(&mut s, 0).drained();
+    assert_eq!(s.last_report().left, Some(0));
+}
