@@ -5,6 +5,7 @@ use super::ranks::Rank;
 use super::{Edges, pump};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
+use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{Depth, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
@@ -15,8 +16,8 @@ use rlaunch_sys::facts::oom::OomWatch;
 use rlaunch_sys::facts::{core_file, error_file};
 use std::os::unix::ffi::OsStringExt as _;
 
-/// When the kernel's counters of out-of-memory kills are read for the first time, and the launch's memory is given back:
-/// a job of a few milliseconds neither needs it nor shall pay for it.
+/// When the kernel's counters of out-of-memory kills are read for the first time, counted from the first rank, and the
+/// launch's memory is given back, counted from the last: a job of a few milliseconds neither needs it nor shall pay for it.
 const SETTLED: Span = Span::from_millis(50);
 
 #[derive(Default)]
@@ -24,6 +25,7 @@ pub(super) struct Examinations {
     asked: Vec<Asked>,
     memory: OomWatch,
     baseline: Baseline,
+    trim_at: Option<Mono>,
 }
 
 struct Asked {
@@ -47,26 +49,28 @@ enum Baseline {
 impl Examinations {
     /// A rank runs.
     pub(super) fn watch_memory(&mut self) {
+        let settled = now() + SETTLED;
+        self.trim_at = Some(settled);
         if let Baseline::NotYet = self.baseline {
-            self.baseline = Baseline::At(now() + SETTLED);
+            self.baseline = Baseline::At(settled);
         }
     }
 
-    pub(super) const fn deadline(&self) -> Option<Mono> {
-        match self.baseline {
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        let baseline = match self.baseline {
             Baseline::At(at) => Some(at),
             Baseline::NotYet | Baseline::Taken => None,
-        }
+        };
+        earliest(baseline, self.trim_at)
     }
 
-    /// True once, when the job has settled.
+    /// True once all that was being started has settled.
     pub(super) fn poll(&mut self, now: Mono) -> bool {
-        let settled = self.deadline().is_some_and(|at| at <= now);
-        if settled {
+        if matches!(self.baseline, Baseline::At(at) if at <= now) {
             self.memory.baseline();
             self.baseline = Baseline::Taken;
         }
-        settled
+        self.trim_at.take_if(|at| *at <= now).is_some()
     }
 }
 
