@@ -1,6 +1,7 @@
 //! The words of the ssh command: the user's own ssh and configuration, with what would break the dialogue switched off.
 
 use crate::error::Hint;
+use crate::hostlist::Host;
 use crate::os_bytes::OsBytes;
 use alloc::borrow::Cow;
 use alloc::format;
@@ -72,6 +73,18 @@ impl Target {
             return refuse("it holds a character that no host name has");
         }
         Ok(Self { user: user.map(OsBytes::from), host: host.into(), port })
+    }
+
+    /// A host of a list.
+    ///
+    /// # Errors
+    /// As [`Target::parse`].
+    pub fn of(host: &Host) -> Result<Self, TargetError> {
+        let word = match &host.user {
+            Some(user) => format!("{user}@{}", host.name),
+            None => host.name.clone(),
+        };
+        Self::parse(word.as_bytes(), host.port)
     }
 
     /// The host without user and port.

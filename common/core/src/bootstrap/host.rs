@@ -238,11 +238,9 @@ impl Dial {
 
     fn fail(&mut self, why: Why) {
         let said = self.words.shown();
-        let words = match &why {
-            // What a login shell has to say may stand on either stream.
-            Why::Shell(_) if said.is_empty() => OsBytes::new(self.scanner.noise().trim_ascii().to_vec()),
-            _ => said,
-        };
+        // What a login shell has to say may stand on either stream.
+        let unsaid = matches!(why, Why::Shell(_)) && said.is_empty();
+        let words = if unsaid { OsBytes::new(self.scanner.noise().trim_ascii().to_vec()) } else { said };
         let host = self.plan.target.host().clone();
         self.actions.push_back(DialAction::Failed(Box::new(Failure { host, why, words, attempts: self.attempts })));
         self.state = State::Over;

@@ -72,11 +72,13 @@ const FIND: &str = concat!(
     "r=readonly; (umask 077; : >$T) 2>/dev/null || return 1; ",
     "r=noexec; chmod 700 $T && ./$T 2>/dev/null || { rm -f $T; return 1; }; ",
     "r=full; head -c $S /dev/zero 2>/dev/null >$T && return 0; rm -f $T; return 1; }; ",
+    // A second signal must not end the one that clears up after the first.
+    "z() { trap \"\" 1 2 13 15; rm -f $T; }; ",
 );
 
 /// The binary arrives. Whoever is cut off leaves no file behind.
 const RECEIVE: &str = concat!(
-    "if p; then trap \"rm -f $T\" 0; trap \"exit 1\" 1 2 13 15; echo \"${M}NEED $k\"; head -c $S >$T; chmod 700 $T; ",
+    "if p; then trap z 0; trap \"exit 1\" 1 2 13 15; echo \"${M}NEED $k\"; head -c $S >$T; chmod 700 $T; ",
     "if h ./$T && mv -f $T $N; then trap - 0 1 2 13 15; g ./$N; else echo \"${M}SPOILED $k\"; fi; exit 0; fi; ",
     "E=\"$E $k:$r\"; ",
 );

@@ -88,7 +88,7 @@ impl Words {
     #[must_use]
     pub fn trouble(&self) -> Trouble {
         let says = |text: &&str| memchr::memmem::find(&self.0, text.as_bytes()).is_some();
-        TABLE.iter().find(|(_, texts)| texts.iter().any(|t| says(t))).map_or(Trouble::Other, |(trouble, _)| *trouble)
+        TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map_or(Trouble::Other, |(trouble, _)| *trouble)
     }
 
     /// The lines that matter: the first that says what the trouble is, or the last ones.
@@ -98,7 +98,7 @@ impl Words {
         let trouble = self.trouble();
         let tells = |line: &&&[u8]| {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
-            TABLE.iter().any(|(kind, texts)| *kind == trouble && texts.iter().any(|t| says(t)))
+            TABLE.iter().any(|(kind, texts)| *kind == trouble && texts.iter().any(&says))
         };
         match lines.iter().find(tells) {
             Some(line) => OsBytes::from(*line),
