@@ -9,8 +9,8 @@ limit=900
 seeds=50000
 other=aarch64-unknown-linux-gnu
 made_account=0
-packages=(bsdutils coreutils gcc iproute2 libc6-dev nftables openssh-client openssh-server procps python3 python3-torch
-    python3-venv shellcheck util-linux)
+packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev nftables openssh-client openssh-server procps
+    python3 python3-torch python3-venv shellcheck tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
 report=()
 passed=0

@@ -65,7 +65,7 @@ fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
             edges.line_broken(broken);
             None
         }
-        Ok(Body::Beat) => None,
+        Ok(Body::Beat | Body::Last(_)) => None,
         Err(_) => Some(NodeEvent::EdgeLost),
     })
 }

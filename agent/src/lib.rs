@@ -5,6 +5,8 @@ mod driver;
 mod early;
 mod edges;
 
+pub use edges::Edge;
+pub use edges::lease::LeaseLine;
 use rlaunch_sys::origin::Origin;
 use std::os::fd::OwnedFd;
 
@@ -12,11 +14,13 @@ use std::os::fd::OwnedFd;
 #[derive(Debug)]
 pub struct Seat {
     /// The stream to the launcher.
-    pub edge: OwnedFd,
+    pub edge: Edge,
     /// The guardian, our parent.
     pub guardian: OwnedFd,
     /// The caller's settings, for the ranks.
     pub origin: Origin,
+    /// On another host: where the guardian is told how long the job may go on.
+    pub lease: Option<LeaseLine>,
 }
 
 /// The agent's life. Returns its exit code: 0 only if everything was counted and nothing is left.

@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)]
 
+mod bootstrap;
 mod cli;
+mod doctor;
 mod driver;
 mod edges;
+mod serve;
 mod start;
 mod view;
 

@@ -1,10 +1,11 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
-use crate::cli::{self, Command, Plan, Site, Verbosity};
-use crate::driver;
+use crate::cli::{self, Apart, Command, Plan, Site, Verbosity};
 use crate::edges::{Edges, Setup};
 use crate::view::{map, words};
+use crate::{doctor, driver, serve};
+use rlaunch_agent::{Edge, Seat};
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::JobId;
 use rlaunch_core::job::{Job, Setting};
@@ -36,14 +37,31 @@ pub(crate) fn run() -> u8 {
         Err(error) => return fail(&format!("cannot open /dev/null: {error}")),
     };
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match cli::apart(&args) {
+        Some(Apart::Agent) => return serve::run(args.get(1..).unwrap_or_default(), origin),
+        Some(Apart::Doctor) => return doctor(args, origin),
+        None => {}
+    }
     if !cli::is_job(&args) {
         // Nothing is started that would have to be ended in order: a signal ends this, also while stdin is awaited.
         return origin.interruptibly(|| without_job(args, &origin));
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian }) => rlaunch_agent::run(rlaunch_agent::Seat { edge, guardian, origin }),
+        Ok(Role::Agent { edge, guardian }) => {
+            rlaunch_agent::run(Seat { edge: Edge::Socket(edge), guardian, origin, lease: None })
+        }
         Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
+    }
+}
+
+fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
+    match cli::doctor(args.into_iter().skip(1).collect()) {
+        Ok(plan) => {
+            diagnostics(Verbosity::Normal);
+            doctor::run(&plan, origin)
+        }
+        Err(error) => refuse(&error),
     }
 }
 
@@ -189,9 +207,15 @@ fn broken(error: &anyhow::Error) -> u8 {
     fail(&format!("{}{hint}", text.strip_suffix(&number).unwrap_or(&text)))
 }
 
-fn fail(what: &str) -> u8 {
+pub(crate) fn fail(what: &str) -> u8 {
     say(&format!("error: {what}\n"));
     exit::LAUNCH
+}
+
+/// What was asked for, on stdout.
+pub(crate) fn print(text: &str) {
+    // A reader that closes early has what it wanted.
+    let _closed = write_all(1, text.as_bytes());
 }
 
 fn say(text: &str) {

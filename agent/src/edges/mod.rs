@@ -4,6 +4,7 @@ mod convert;
 mod examine;
 mod files;
 mod ground;
+pub(crate) mod lease;
 mod pump;
 mod ranks;
 mod stdin;
@@ -28,7 +29,7 @@ use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -38,6 +39,29 @@ const NODE: NodeId = NodeId::new(0);
 
 /// How long ends of ranks may wait for us while others are being started.
 const REST: Duration = Duration::from_millis(2);
+
+/// What carries the stream to the launcher.
+#[derive(Debug)]
+pub enum Edge {
+    /// One socket, on the launcher's own machine.
+    Socket(OwnedFd),
+    /// What sshd gave, on another.
+    Halves {
+        /// From the launcher.
+        input: OwnedFd,
+        /// To the launcher.
+        output: OwnedFd,
+    },
+}
+
+impl Edge {
+    fn early(self) -> Early<ToNode> {
+        match self {
+            Self::Socket(fd) => Early::new(UnixStream::from(fd)),
+            Self::Halves { input, output } => Early::from_halves(input, output),
+        }
+    }
+}
 
 /// The stream to the launcher, before and after there is a runtime.
 enum Link {
@@ -50,6 +74,8 @@ enum Link {
 pub(crate) struct Edges {
     link: Link,
     origin: Origin,
+    /// Held, so that its end is ours; renewed by whoever hears of the launcher's grants.
+    _lease: Option<lease::LeaseLine>,
     watch: watch::Watch,
     ranks: Ranks,
     pump: pump::Pump,
@@ -71,8 +97,9 @@ impl Edges {
         rlaunch_sys::origin::raise_nofile(&seat.origin);
         let watch = watch::Watch::new(&seat.origin, seat.guardian)?;
         Ok(Self {
-            link: Link::Early(Early::new(UnixStream::from(seat.edge))),
+            link: Link::Early(seat.edge.early()),
             origin: seat.origin,
+            _lease: seat.lease,
             watch,
             ranks: Ranks::default(),
             pump: pump::Pump::new()?,
@@ -209,7 +236,7 @@ impl Edges {
                     Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
                     Body::Credit(up_to) => self.granted(up_to),
                     Body::Broken(broken) => self.line_broken(broken),
-                    Body::Beat => {}
+                    Body::Beat | Body::Last(_) => {}
                 },
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "the edge to the launcher has ended");

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod bootstrap;
 pub mod duration;
 pub mod env;
 pub mod error;

@@ -3,6 +3,7 @@
 //! The driver polls it: everything here is cancel-safe because all state is in the structure. It never stops reading for
 //! a slow sink; what a sink holds back is credit.
 
+use crate::halves::Halves;
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
@@ -10,6 +11,7 @@ use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
+use rlaunch_core::wire::last::Last;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -53,6 +55,8 @@ pub enum Body<M> {
     Broken(Broken),
     /// It is alive.
     Beat,
+    /// The last words of a remote guardian, whose agent ended without counting.
+    Last(Last),
 }
 
 /// Why an edge has ended.
@@ -81,10 +85,10 @@ pub enum Closed {
 /// it need not wait for. tokio's pipe ends wait for one direction each, and do nothing that is special to pipes.
 #[derive(Debug)]
 pub struct Connection<M> {
-    io: StdStream,
-    /// The same stream, waiting for something to read.
+    io: Halves,
+    /// The half that is read, waiting for something to read.
     reading: Receiver,
-    /// The same, while it is full.
+    /// The half that is written, while it is full.
     full: Option<Sender>,
     /// What `full` is made of: nobody may find that no descriptor is left when the edge is full for the first time.
     spare: Option<OwnedFd>,
@@ -98,7 +102,7 @@ pub struct Connection<M> {
 /// The same before a runtime exists: blocking, on one thread.
 #[derive(Debug)]
 pub struct Early<M> {
-    io: StdStream,
+    io: Halves,
     inbox: BytesMut,
     outbox: Outbox,
     peer: PhantomData<fn() -> M>,
@@ -108,6 +112,17 @@ impl<M: WireMessage> Early<M> {
     /// Takes a connected stream.
     #[must_use]
     pub fn new(io: StdStream) -> Self {
+        Self::over(Halves::socket(io))
+    }
+
+    /// Takes a stream in two halves, as sshd gives them: pipes, or sockets. They must be ours alone, because they become
+    /// non-blocking.
+    #[must_use]
+    pub fn from_halves(input: OwnedFd, output: OwnedFd) -> Self {
+        Self::over(Halves::two(input, output))
+    }
+
+    fn over(io: Halves) -> Self {
         Self { io, inbox: BytesMut::new(), outbox: Outbox::default(), peer: PhantomData }
     }
 
@@ -121,8 +136,8 @@ impl<M: WireMessage> Early<M> {
                 return Ok(frame);
             }
             let mut chunk = [0u8; 16 << 10];
-            match self.io.read(&mut chunk) {
-                Ok(0) => return Err(ended(&self.inbox)),
+            match self.io.input().read(&mut chunk) {
+                Ok(0) => return ended(&mut self.inbox),
                 Ok(n) => self.inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),
@@ -164,7 +179,7 @@ impl<M: WireMessage> Early<M> {
         while !self.outbox.is_empty() {
             let mut slices = [IoSlice::new(&[]); 3];
             let n = self.outbox.slices(&mut slices);
-            match self.io.write_vectored(slices.get(..n).unwrap_or_default()) {
+            match self.io.output().write_vectored(slices.get(..n).unwrap_or_default()) {
                 Ok(written) => self.outbox.advance(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
@@ -180,8 +195,8 @@ impl<M: WireMessage> Early<M> {
     pub fn into_connection(self) -> Result<Connection<M>, (Box<Self>, io::Error)> {
         let duplicate = || {
             self.io.set_nonblocking(true)?;
-            let spare = OwnedFd::from(self.io.try_clone()?);
-            Ok((Receiver::from_owned_fd_unchecked(self.io.try_clone()?.into())?, Some(spare)))
+            let spare = OwnedFd::from(self.io.output().try_clone()?);
+            Ok((Receiver::from_owned_fd_unchecked(self.io.input().try_clone()?.into())?, Some(spare)))
         };
         let (reading, spare) = match duplicate() {
             Ok(both) => both,
@@ -214,7 +229,7 @@ impl<M: WireMessage> Connection<M> {
             }
             ready!(self.reading.poll_read_ready(cx))?;
             match self.read_once() {
-                Ok(0) => return Poll::Ready(Err(ended(&self.inbox))),
+                Ok(0) => return Poll::Ready(ended(&mut self.inbox)),
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) => return Poll::Ready(Err(e.into())),
@@ -337,7 +352,8 @@ impl<M: WireMessage> Connection<M> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     if self.full.is_none() {
-                        let spare = self.spare.take().map_or_else(|| self.io.try_clone().map(OwnedFd::from), Ok)?;
+                        let spare =
+                            self.spare.take().map_or_else(|| self.io.output().try_clone().map(OwnedFd::from), Ok)?;
                         self.full = Some(Sender::from_owned_fd_unchecked(spare)?);
                     }
                 }
@@ -352,11 +368,11 @@ impl<M: WireMessage> Connection<M> {
 
     fn write_once(&self) -> io::Result<usize> {
         if let (Some(left), Some((outlet, _))) = (self.outbox.pipe_is_next(), &self.pipe) {
-            return Ok(splice(outlet, None, &self.io, None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
+            return Ok(splice(outlet, None, self.io.output(), None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
         }
         let mut slices = [IoSlice::new(&[]); 3];
         let n = self.outbox.slices(&mut slices);
-        (&self.io).write_vectored(slices.get(..n).unwrap_or_default())
+        self.io.output().write_vectored(slices.get(..n).unwrap_or_default())
     }
 }
 
@@ -372,14 +388,21 @@ fn needed(inbox: &BytesMut) -> usize {
     if inbox.is_empty() { 64 << 10 } else { CHUNK }
 }
 
-fn ended(inbox: &BytesMut) -> Closed {
-    if inbox.is_empty() { Closed::Eof } else { Closed::Truncated }
+/// The stream has ended: with the guardian's last words, if they stand behind a frame that was cut off.
+fn ended<M>(inbox: &mut BytesMut) -> Result<Frame<M>, Closed> {
+    if inbox.is_empty() {
+        return Err(Closed::Eof);
+    }
+    let Some(last) = Last::at_the_end_of(inbox) else { return Err(Closed::Truncated) };
+    inbox.clear();
+    Ok(Frame { node: NodeId::ROOT, body: Body::Last(last) })
 }
 
 /// Cuts the first frame off `inbox` if it is complete. The header is checked before its body is waited for.
 fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, Closed> {
     let Some(head) = inbox.first_chunk::<HEADER>() else { return Ok(None) };
-    let Header { len, lane, flags, node, stream } = parse_header(head)?;
+    let header = parse_header(head)?;
+    let Header { len, lane, flags, node, stream } = header;
     let len = usize::try_from(len).map_err(|_| Closed::Message)?;
     if inbox.len() < HEADER + len {
         inbox.reserve(HEADER + len - inbox.len());
@@ -388,6 +411,7 @@ fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, 
     inbox.advance(HEADER);
     let bytes = inbox.split_to(len);
     let body = match lane {
+        Lane::Control if header.is_last_words() => Body::Last(Last::parse(&bytes).ok_or(Closed::Message)?),
         Lane::Control => Body::Message(decode(&bytes).map_err(|_| Closed::Message)?),
         Lane::Data => {
             let stream = StreamId::from_raw(stream).ok_or(Closed::Message)?;

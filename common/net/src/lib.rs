@@ -4,6 +4,7 @@
 mod alarm;
 mod connection;
 pub mod diagnostics;
+mod halves;
 mod outbox;
 pub mod ready;
 

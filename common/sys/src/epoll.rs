@@ -51,6 +51,15 @@ impl ReadySet {
         self.control(libc::EPOLL_CTL_ADD, fd.as_fd().as_raw_fd(), &raw mut event)
     }
 
+    /// Watches `fd` for room to write. A descriptor is watched once; a copy of it is another one.
+    ///
+    /// # Errors
+    /// As `epoll_ctl(2)`.
+    pub fn add_writable(&self, fd: &impl AsFd, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLOUT.cast_unsigned(), u64: token };
+        self.control(libc::EPOLL_CTL_ADD, fd.as_fd().as_raw_fd(), &raw mut event)
+    }
+
     /// Stops watching. Always before closing: a child between clone and exec may still hold a copy, and a closed
     /// descriptor would go on reporting.
     pub fn remove(&self, fd: &impl AsFd) {

@@ -88,6 +88,24 @@ pub fn duplicate(raw: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A standard stream as a descriptor of our own, to be made non-blocking: a pipe is opened anew, so that nobody else who
+/// holds it is affected (the flag belongs to the open file). A socket cannot be; then it is a copy.
+///
+/// # Errors
+/// It is not open.
+pub fn half(raw: RawFd) -> io::Result<OwnedFd> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+    let copy = duplicate(raw)?;
+    let mode = OFlag::from_bits_retain(fcntl(&copy, FcntlArg::F_GETFL)?) & OFlag::O_ACCMODE;
+    let path = format!("/proc/self/fd/{raw}");
+    let stat = nix::sys::stat::fstat(&copy)?;
+    if stat.st_mode & libc::S_IFMT == libc::S_IFIFO {
+        // Who may not open it anew, after a change of users, shares the flag after all.
+        return Ok(open(path.as_str(), mode | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty()).unwrap_or(copy));
+    }
+    Ok(copy)
+}
+
 /// Makes `to`, a number that this process owns, another name of the open file behind `from`.
 ///
 /// # Errors
@@ -108,6 +126,30 @@ pub fn read(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `buf` is writable for its length.
     let n = unsafe { libc::read(fd, buf.as_mut_ptr().cast(), buf.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Reads exactly as many bytes as there is room for, and no more: what follows is for somebody else. Waits for `time` at
+/// most before each read, if the descriptor can be waited for.
+///
+/// # Errors
+/// The end came first, or the time passed; or as `read(2)`.
+pub fn read_exactly(raw: RawFd, buf: &mut [u8], time: Duration) -> io::Result<()> {
+    let millis = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    let mut at = 0;
+    while at < buf.len() {
+        let mut fds = libc::pollfd { fd: raw, events: libc::POLLIN, revents: 0 };
+        // SAFETY: `fds` is one valid pollfd.
+        if unsafe { libc::poll(&raw mut fds, 1, millis) } == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match read(raw, &mut buf[at..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => at += n,
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// One read of at most `max` bytes, appended to `buf` without clearing its memory first; 0 is the end.

@@ -2,6 +2,7 @@
 
 use super::nearest::nearest;
 use super::{later, table};
+use rlaunch_core::bootstrap::TargetError;
 use rlaunch_core::env::ExportError;
 use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
@@ -78,6 +79,9 @@ pub(crate) enum CliError {
     /// `-x`.
     #[error("{option} {source}")]
     Export { option: OsBytes, source: ExportError },
+    /// `-H`.
+    #[error("{option}: {source}")]
+    Host { option: OsBytes, source: Box<TargetError> },
     /// `--prefix`.
     #[error("{option} {source}")]
     Prefix { option: OsBytes, source: PrefixError },
@@ -164,6 +168,7 @@ impl Hint for CliError {
             Self::NoGpu { option } => Some(format!("{option} cpu   or   {option} N").into()),
             Self::CountedElsewhere { option, .. } => Some(format!("{option} N").into()),
             Self::Export { source, .. } => source.hint(),
+            Self::Host { source, .. } => source.hint(),
             Self::Prefix { source, .. } => source.hint(),
         }
     }

@@ -68,7 +68,9 @@ pub(super) fn full() -> String {
     text.push_str(
         "       rlaunch run [OPTIONS] [--] PROGRAM [ARGS...]
        rlaunch map [--json] ...  where the ranks of that command line would run
-       rlaunch hosts LIST...     lists of hosts: folded, expanded, counted\n
+       rlaunch hosts LIST...     lists of hosts: folded, expanded, counted
+       rlaunch doctor -H HOST,... [--ssh-fast] [--ssh-prompt]
+               [--agent-path PATH] [--connect-timeout TIME]: reach hosts by ssh\n
 The first word that is no option is the program; all words after it are its own,
 up to a ':', behind which another program begins, with its own -n, --ppn, -H,
 -f, -x, --wdir and --name. Behind 'rlaunch run --' a ':' is a word like others.

@@ -51,7 +51,6 @@ static COMMANDS: &[&str] = &[
     "attach",
     "clean",
     "completions",
-    "doctor",
     "kill",
     "logs",
     "man",

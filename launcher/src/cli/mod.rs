@@ -2,6 +2,7 @@
 //!
 //! Pure: the caller's environment is asked through a function, and nothing is printed here.
 
+mod doctor;
 mod env;
 mod errors;
 mod faults;
@@ -20,6 +21,7 @@ mod table;
 mod tests;
 mod values;
 
+pub(crate) use doctor::{Doctor, doctor};
 pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
 pub(crate) use output::{Events, Verbosity};
@@ -104,14 +106,33 @@ pub(crate) struct Presentation {
     pub(crate) events: Option<Events>,
 }
 
+/// What a first word asks for that is neither a job nor its help; decided before anything else is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Apart {
+    /// `agent`: this process is to be the guardian of a remote host.
+    Agent,
+    /// `doctor`.
+    Doctor,
+}
+
+/// The first word, if it is one of those.
+pub(crate) fn apart(args: &[OsString]) -> Option<Apart> {
+    match args.first()?.as_encoded_bytes() {
+        b"agent" => Some(Apart::Agent),
+        b"doctor" => Some(Apart::Doctor),
+        _ => None,
+    }
+}
+
 /// Whether these words (without the command's own name) ask for a job, by the first of them alone: what decides whether
 /// guardian and agent are forked before anything is parsed.
 pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
-    first.is_some_and(|word| {
-        !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"map" | b"hosts")
-            && !later::is_command(word)
-    })
+    apart(args).is_none()
+        && first.is_some_and(|word| {
+            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"map" | b"hosts")
+                && !later::is_command(word)
+        })
 }
 
 /// Reads a command line, without the command's own name.

@@ -181,7 +181,7 @@ const REFUSED: &[&str] = &[
     "--name a/b ./train",
     "--node-rank 1 ./train",
     "--mca btl self ./train",
-    "doctor",
+    "top",
     "./a :",
     ": ./b",
     "./a : : ./b",

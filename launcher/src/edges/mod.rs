@@ -222,6 +222,8 @@ impl Edges {
                     }
                     Body::Credit(up_to) => self.input.grant(up_to),
                     Body::Beat | Body::Broken(_) => {}
+                    // A guardian on this machine writes them on the lifeline.
+                    Body::Last(_) => tracing::debug!("last words on a local edge"),
                 },
                 Poll::Ready(Err(error)) => self.lose_link(why(&error)),
             }

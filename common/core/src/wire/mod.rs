@@ -4,6 +4,7 @@
 pub mod capped;
 pub mod codec;
 pub mod frame;
+pub mod last;
 #[cfg(test)]
 mod tests;
 pub mod to_node;

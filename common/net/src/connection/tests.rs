@@ -203,3 +203,67 @@ fn the_end_of_what_is_spliced_is_no_frame() {
         assert!(nix::unistd::read(outlet, &mut left).is_err(), "a header was left behind");
     });
 }
+
+/// A guardian's frame, as `rlaunch-sys` writes it.
+fn last_words() -> Vec<u8> {
+    let len = u32::try_from(rlaunch_core::wire::last::LAST).unwrap();
+    let stream = rlaunch_core::wire::last::LAST_STREAM;
+    let head = Header { len, lane: Lane::Control, flags: Flags::NONE, node: NodeId::new(1), stream };
+    let mut frame = head.to_bytes().to_vec();
+    [0x6e6c_7267u32, 2, 0].iter().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
+    frame.resize(HEADER + rlaunch_core::wire::last::LAST, 0);
+    frame
+}
+
+#[test]
+fn last_words_are_heard_behind_whole_frames_and_behind_half_a_frame() {
+    let half = Header { len: 9_000, lane: Lane::Control, flags: Flags::NONE, node: NodeId::ROOT, stream: 0 };
+    for before in [Vec::new(), [&half.to_bytes()[..], b"cut off"].concat()] {
+        let (mut a, b) = pair();
+        a.write_all(&[before, last_words()].concat()).unwrap();
+        drop(a);
+        let mut b = Early::<ToNode>::new(b);
+        assert!(matches!(b.recv().unwrap().body, Body::Last(Last { left: 2, .. })));
+        assert!(matches!(b.recv(), Err(Closed::Eof)));
+    }
+}
+
+#[test]
+fn two_halves_are_as_good_as_one_socket() {
+    let sockets = || {
+        let (ours, theirs) = pair();
+        let copy = theirs.try_clone().unwrap();
+        (OwnedFd::from(ours.try_clone().unwrap()), OwnedFd::from(ours), OwnedFd::from(copy), OwnedFd::from(theirs))
+    };
+    let pipes = || {
+        let (down, up) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        (OwnedFd::from(up.0), OwnedFd::from(down.1), OwnedFd::from(down.0), OwnedFd::from(up.1))
+    };
+    for (our_input, our_output, input, output) in [sockets(), pipes()] {
+        let mut launcher = Early::<ToNode>::from_halves(our_input, our_output);
+        let mut agent = Early::<ToNode>::from_halves(input, output);
+        launcher.send(NodeId::new(0), &ToNode::Kill).unwrap();
+        launcher.grant(NodeId::new(0), 7).unwrap();
+        launcher.flush().unwrap();
+        assert!(matches!(agent.recv().unwrap().body, Body::Message(ToNode::Kill)));
+        runtime().block_on(async {
+            let mut agent = agent.into_connection().unwrap();
+            let mut launcher = launcher.into_connection().unwrap();
+            assert!(matches!(poll_fn(|cx| agent.poll_recv(cx)).await.unwrap().body, Body::Credit(7)));
+            // More than a pipe holds: both ends have to go on while the other does.
+            let stream = StreamId::of(ProcId::new(1), Std::Out);
+            for round in 0..8u8 {
+                agent.data(NodeId::new(0), stream, Flags::NONE, vec![round; 65_536]);
+                let frame = poll_fn(|cx| {
+                    let _written = agent.poll_flush(cx)?;
+                    launcher.poll_recv(cx)
+                });
+                let Body::Data { bytes, .. } = frame.await.unwrap().body else { panic!("no data") };
+                assert!(bytes.len() == 65_536 && bytes.iter().all(|b| *b == round));
+                poll_fn(|cx| agent.poll_flush(cx)).await.unwrap();
+            }
+            drop(agent);
+            assert!(matches!(poll_fn(|cx| launcher.poll_recv(cx)).await, Err(Closed::Eof)));
+        });
+    }
+}

@@ -2,12 +2,16 @@
 //!
 //! It is single-threaded and allocates nothing. It has no parent-death signal: it must outlive its parent to clean up.
 
+mod lease;
 mod lifeline;
 mod record;
+mod remote;
 mod run;
 
+pub use lease::LeaseLine;
 pub use lifeline::{Lifeline, Word};
-pub use record::Record;
+pub use record::{Record, example_frame};
+pub use remote::{Remote, split_remote};
 
 use crate::fd;
 use crate::origin::Origin;
@@ -55,6 +59,14 @@ pub fn split(origin: &Origin) -> io::Result<Role> {
     }
 }
 
+/// A subreaper in a session of its own, if it can have one.
+fn stand_apart() {
+    // SAFETY: setsid takes nothing. A fresh child is no group leader; sshd's child leads its session already.
+    unsafe { libc::setsid() };
+    // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
 /// Closes every descriptor above 2 but these: what rlaunch inherited is no business of ours or of the ranks.
 fn close_others(keep: [RawFd; 2]) {
     let mut keep = keep.map(RawFd::cast_unsigned);
@@ -73,35 +85,49 @@ fn close_others(keep: [RawFd; 2]) {
 
 /// The guardian's life. Returns only in the agent.
 fn guard(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
-    // SAFETY: setsid takes nothing; a fresh child is no group leader, so it cannot fail.
-    unsafe { libc::setsid() };
-    // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    stand_apart();
     // Before the agent exists, which might find us dead and our number somebody else's.
     // SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
-    let forked = fork();
-    match forked {
-        Ok(Fork::Child) => Ok(become_agent(edge, lifeline, guardian)),
+    match fork() {
+        Ok(Fork::Child) => {
+            become_agent();
+            // Our copy of the guardian's end must not keep the lifeline from hanging up.
+            drop(lifeline);
+            Ok(Role::Agent { edge, guardian })
+        }
         Ok(Fork::Parent(agent)) => {
             drop((edge, guardian));
-            run::run(agent, lifeline.as_raw_fd())
+            run::let_go_of_stdio();
+            run::run(agent, &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None })
         }
         // The launcher sees the edge and the lifeline hang up, and says that its agent was lost.
         Err(_) => crate::origin::exit_now(1),
     }
 }
 
-fn become_agent(edge: OwnedFd, lifeline: OwnedFd, guardian: OwnedFd) -> Role {
-    // SAFETY: as in `guard`.
-    unsafe { libc::setsid() };
-    // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+fn become_agent() {
+    stand_apart();
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-agent".as_ptr()) };
-    // Our copy of the guardian's end must not keep the lifeline from hanging up.
-    drop(lifeline);
-    Role::Agent { edge, guardian }
+}
+
+/// What a guardian watches besides its agent, and where it leaves its record.
+#[derive(Debug)]
+struct Post {
+    /// Its end is the launcher's, or the connection's.
+    lifeline: RawFd,
+    report: Report,
+    lease: Option<lease::Watch>,
+}
+
+/// Where the record goes.
+#[derive(Clone, Copy, Debug)]
+enum Report {
+    /// As it is, onto the lifeline, on which the launcher also gets a descriptor of the agent.
+    Lifeline,
+    /// As a frame behind the agent's last.
+    Frame { fd: RawFd, node: u32 },
 }
 
 enum Fork {

@@ -19,6 +19,29 @@ pub struct Record {
     pub named: Vec<Named>,
 }
 
+/// Length of the frame that carries a record: a header of 16 bytes goes before it.
+pub(super) const FRAME: usize = 16 + RECORD;
+
+/// A record as the last frame of a remote edge: the control lane (1), and a stream number that no stream has. The layout is
+/// that of `core::wire::frame`; a test of the launcher, which knows both, compares them.
+pub(super) fn frame(node: u32, record: &[u8; RECORD]) -> [u8; FRAME] {
+    let mut out = [0; FRAME];
+    out[..4].copy_from_slice(&u32::try_from(RECORD).unwrap_or(0).to_le_bytes());
+    out[4] = 1;
+    out[8..12].copy_from_slice(&node.to_le_bytes());
+    out[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    out[16..].copy_from_slice(record);
+    out
+}
+
+/// A record that is written as a remote guardian writes it, for whoever reads it.
+#[must_use]
+pub fn example_frame(node: u32, left: u32, named: &[Named]) -> Vec<u8> {
+    let mut record = [0; RECORD];
+    write(left, named, &mut record);
+    frame(node, &record).to_vec()
+}
+
 /// The bytes of a record, in a buffer of the caller's.
 pub(super) fn write(left: u32, named: &[Named], out: &mut [u8; RECORD]) {
     let mut at = 0;

@@ -1,6 +1,7 @@
 //! The guardian's only loop: wait until the launcher or the agent is gone, then end everything and count.
 
 use super::record::{self, RECORD};
+use super::{Post, Report};
 use crate::children::{self, Named};
 use crate::ns::errno;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -10,51 +11,71 @@ const PATIENCE_MS: u64 = 3_000;
 
 /// How often the guardian looks for the agent's end while no descriptor can be had that would tell it.
 const BLIND_MS: i32 = 100;
+/// How long a connection that takes nothing more may delay the record.
+const REPORT_MS: i32 = 2_000;
 
-pub(super) fn run(agent: i32, lifeline: RawFd) -> ! {
+pub(super) fn run(agent: i32, post: &Post) -> ! {
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-guard".as_ptr()) };
     // SAFETY: prctl with PR_SET_DUMPABLE takes integers only.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-    let_go_of_stdio();
-    wait_for_an_end(agent, lifeline);
+    wait_for_an_end(agent, post);
     if ended_clean(agent) {
         crate::origin::exit_now(0);
     }
-    end_everything(lifeline)
+    end_everything(post.report, post.lifeline)
 }
 
 /// Whoever reads the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as
 /// well be closed where /dev/null cannot be opened.
-fn let_go_of_stdio() {
+pub(super) fn let_go_of_stdio() {
     if crate::fd::release_stdio(&[0, 1, 2]).is_err() {
         // SAFETY: 0-2 are owned by nobody in this process.
         unsafe { libc::close_range(0, 2, 0) };
     }
 }
 
-/// Returns when the agent has ended, or the launcher is gone or has shut the lifeline: it wants an end without the agent.
-/// Reads nothing. Hands the agent's descriptor to the launcher, as soon as there is one.
-fn wait_for_an_end(agent: i32, lifeline: RawFd) {
+/// Returns when the agent has ended, the lease is over, or the launcher is gone or has shut the lifeline: it wants an end
+/// without the agent. Of the lifeline nothing is read. Hands the agent's descriptor to the launcher, as soon as there is
+/// one.
+fn wait_for_an_end(agent: i32, post: &Post) {
+    let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    let (mut line, timer) = post.lease.as_ref().map_or((-1, -1), super::lease::Watch::numbers);
     let mut agent_fd = None;
     loop {
         if agent_fd.is_none() {
             agent_fd = crate::pidfd::open(agent).ok();
-            if let Some(agent_fd) = &agent_fd {
+            if let (Some(agent_fd), Report::Lifeline) = (&agent_fd, post.report) {
                 // The launcher does without if this fails.
-                super::lifeline::hand_over(lifeline, agent_fd.as_raw_fd());
+                super::lifeline::hand_over(post.lifeline, agent_fd.as_raw_fd());
             }
         }
         // With a negative number nothing is waited for.
         let fd = agent_fd.as_ref().map_or(-1, |fd| fd.as_raw_fd());
         let mut fds = [
-            libc::pollfd { fd, events: libc::POLLIN, revents: 0 },
-            libc::pollfd { fd: lifeline, events: libc::POLLRDHUP, revents: 0 },
+            watched(fd, libc::POLLIN),
+            watched(post.lifeline, libc::POLLRDHUP),
+            watched(timer, libc::POLLIN),
+            watched(line, libc::POLLIN),
         ];
+        // poll(2) takes no more entries than descriptors may be open.
+        let count = if post.lease.is_some() { 4 } else { 2 };
         let time = if agent_fd.is_some() { -1 } else { BLIND_MS };
-        // SAFETY: `fds` are two valid pollfds. All signals are blocked, so it is not interrupted.
-        let n = unsafe { libc::poll(fds.as_mut_ptr(), 2, time) };
-        if n > 0 || (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
+        // SAFETY: `fds` are at least `count` valid pollfds. All signals are blocked, so it is not interrupted.
+        let n = unsafe { libc::poll(fds.as_mut_ptr(), count, time) };
+        if (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
+            return;
+        }
+        let [agent, lifeline, timer, renewal] = fds;
+        if n > 0 && renewal.revents != 0 {
+            // A renewal that came in time counts, also if we were late to look.
+            if post.lease.as_ref().is_some_and(super::lease::Watch::renew) {
+                continue;
+            }
+            // The agent has closed its end; its own end is the next event.
+            line = -1;
+        }
+        if n > 0 && (agent.revents != 0 || lifeline.revents != 0 || timer.revents != 0) {
             return;
         }
     }
@@ -93,19 +114,19 @@ fn reap_all() -> bool {
 
 /// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children, and SIGKILL
 /// ends it also where it was stopped: when it dies, its own become ours, because we are a subreaper.
-fn end_everything(lifeline: RawFd) -> ! {
+fn end_everything(report: Report, lifeline: RawFd) -> ! {
     let start = crate::clock::boottime();
     let mut wait_ns = 200_000;
     loop {
         children::kill_all();
         if reap_all() {
-            leave(lifeline, 0, &[]);
+            leave(report, lifeline, 0, &[]);
         }
         if crate::clock::boottime().saturating_sub(start) > PATIENCE_MS * 1_000_000 {
             let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
             let (n, count) = children::kill_and_survey(&mut named);
             // Somebody is there, also where /proc cannot tell who.
-            leave(lifeline, count.max(1), &named[..n]);
+            leave(report, lifeline, count.max(1), &named[..n]);
         }
         wait_for_child(wait_ns);
         // A child that forks faster than it is found gets the whole CPU's attention at first, less later.
@@ -123,12 +144,37 @@ fn wait_for_child(ns: i64) {
     unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) };
 }
 
-fn leave(lifeline: RawFd, count: u32, named: &[Named]) -> ! {
+fn leave(report: Report, lifeline: RawFd, count: u32, named: &[Named]) -> ! {
     let mut bytes = [0u8; RECORD];
     record::write(count, named, &mut bytes);
-    // SAFETY: `bytes` is readable for its length. Nobody may be there to read it any more: SIGPIPE is blocked.
-    unsafe { libc::send(lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL) };
+    match report {
+        // SAFETY: `bytes` is readable for its length. Nobody may be there to read it any more: SIGPIPE is blocked.
+        Report::Lifeline => unsafe {
+            libc::send(lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL);
+        },
+        Report::Frame { fd, node } => append(fd, &record::frame(node, &bytes)),
+    }
     crate::origin::exit_now(if count == 0 { 0 } else { 1 });
+}
+
+/// Writes a frame behind the agent's, which is dead. A partition must not hold us: what is not taken in time is lost.
+fn append(fd: RawFd, frame: &[u8]) {
+    let until = crate::clock::boottime() + u64::from(REPORT_MS.unsigned_abs()) * 1_000_000;
+    let mut at = 0;
+    while let Some(rest @ [_, ..]) = frame.get(at..) {
+        let mut fds = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: `fds` is one valid pollfd.
+        let ready = unsafe { libc::poll(&raw mut fds, 1, REPORT_MS) };
+        if ready <= 0 || crate::clock::boottime() > until {
+            return;
+        }
+        // A pipe that says POLLOUT takes PIPE_BUF (4096) bytes, which is more than a frame, without waiting.
+        match crate::fd::write(fd, rest) {
+            Ok(n) => at += n,
+            Err(_) if errno() == libc::EAGAIN => {}
+            Err(_) => return,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -174,7 +220,7 @@ mod tests {
             if agent == 0 {
                 crate::origin::exit_now(0);
             }
-            wait_for_an_end(agent, lifeline.as_raw_fd());
+            wait_for_an_end(agent, &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None });
         });
         assert_eq!(status_of(guardian), 0);
     }

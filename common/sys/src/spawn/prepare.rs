@@ -43,7 +43,7 @@ impl Strings {
         self.bytes.get(from..to.saturating_sub(1))
     }
 
-    pub(super) fn pointers(&self, out: &mut Vec<*const libc::c_char>) {
+    pub(crate) fn pointers(&self, out: &mut Vec<*const libc::c_char>) {
         out.extend(self.starts.iter().map(|at| self.bytes[*at..].as_ptr().cast::<libc::c_char>()));
     }
 }

@@ -1,0 +1,21 @@
+//! The line to a remote guardian, which holds the timer of the lease: an agent that was stopped keeps nothing alive.
+
+use rlaunch_core::time::Mono;
+use rlaunch_sys::guardian;
+
+/// Where the guardian is told how long the job may go on.
+#[derive(Debug)]
+pub struct LeaseLine(guardian::LeaseLine);
+
+impl LeaseLine {
+    /// Takes the agent's end of the line.
+    #[must_use]
+    pub const fn new(line: guardian::LeaseLine) -> Self {
+        Self(line)
+    }
+
+    /// The job may go on until then; the last word counts. Never waits.
+    pub fn renew(&self, until: Mono) {
+        self.0.renew(until.nanos());
+    }
+}

@@ -1,0 +1,171 @@
+//! The words of the ssh command: the user's own ssh and configuration, with what would break the dialogue switched off.
+
+use crate::error::Hint;
+use crate::hostlist::Host;
+use crate::os_bytes::OsBytes;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec::Vec;
+
+/// Options that must hold whatever the user's configuration says: ssh takes the first value that it meets.
+///
+/// `IgnoreUnknown` comes before them, because ssh before 8.7 does not know all of them; and it is `*`, because it takes
+/// the place of one in the user's configuration, which would then fail.
+const FORCED: [&str; 8] = [
+    "IgnoreUnknown=*",
+    "SessionType=default",
+    "RequestTTY=no",
+    "RemoteCommand=none",
+    "ClearAllForwardings=yes",
+    "ForkAfterAuthentication=no",
+    "StdinNull=no",
+    "ControlMaster=no",
+];
+
+/// What key exchange is tried first with `--ssh-fast`: the default since 9.0 (sntrup761) costs both ends some 30 ms more. The
+/// caret keeps all others behind it, so a host without it is reached as before.
+const FAST: &str = "KexAlgorithms=^curve25519-sha256,curve25519-sha256@libssh.org";
+
+/// A host as ssh is told of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    user: Option<OsBytes>,
+    host: OsBytes,
+    port: Option<u16>,
+}
+
+/// A word that names no host.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{word}' is no host: {why}")]
+pub struct TargetError {
+    word: OsBytes,
+    why: &'static str,
+}
+
+impl Hint for TargetError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some("HOST or USER@HOST, as ssh takes it; an IPv6 address with or without brackets".into())
+    }
+}
+
+impl Target {
+    /// From `host` or `user@host`; an IPv6 address may be in brackets. A port comes from elsewhere.
+    ///
+    /// # Errors
+    /// A word that ssh, or the shell of a ProxyCommand, would take for something else.
+    pub fn parse(word: &[u8], port: Option<u16>) -> Result<Self, TargetError> {
+        let refuse = |why| Err(TargetError { word: word.into(), why });
+        let (user, host) = match word.iter().rposition(|b| *b == b'@') {
+            Some(at) => (word.get(..at), word.get(at + 1..).unwrap_or_default()),
+            None => (None, word),
+        };
+        let host = host.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(host);
+        let plain = |text: &[u8], also: &[u8]| {
+            text.iter().all(|b| b.is_ascii_alphanumeric() || *b >= 0x80 || b"._-+=~%".contains(b) || also.contains(b))
+        };
+        if host.is_empty() || user.is_some_and(<[u8]>::is_empty) {
+            return refuse("a part of it is empty");
+        }
+        if host.starts_with(b"-") || user.is_some_and(|user| user.starts_with(b"-")) {
+            return refuse("it begins with a dash");
+        }
+        if !plain(host, b":") || !user.is_none_or(|user| plain(user, b"@\\")) {
+            return refuse("it holds a character that no host name has");
+        }
+        Ok(Self { user: user.map(OsBytes::from), host: host.into(), port })
+    }
+
+    /// A host of a list.
+    ///
+    /// # Errors
+    /// As [`Target::parse`].
+    pub fn of(host: &Host) -> Result<Self, TargetError> {
+        let word = match &host.user {
+            Some(user) => format!("{user}@{}", host.name),
+            None => host.name.clone(),
+        };
+        Self::parse(word.as_bytes(), host.port)
+    }
+
+    /// The host without user and port.
+    #[must_use]
+    pub const fn host(&self) -> &OsBytes {
+        &self.host
+    }
+}
+
+/// How ssh is called.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SshOptions {
+    /// `--ssh-prompt`: ssh may ask for a password.
+    pub prompt: bool,
+    /// `--ssh-fast`: a cheaper key exchange first.
+    pub fast: bool,
+    /// A connection that is already open is not used.
+    pub no_master: bool,
+}
+
+/// The command: `ssh`, its options, the host, the line for the shell there.
+#[must_use]
+pub fn argv(target: &Target, options: &SshOptions, line: &[u8]) -> Vec<OsBytes> {
+    let mut words: Vec<OsBytes> = ["ssh", "-T"].map(OsBytes::from).into();
+    let mut option = |text: &str| words.extend(["-o", text].map(OsBytes::from));
+    FORCED.iter().for_each(|text| option(text));
+    if !options.prompt {
+        option("BatchMode=yes");
+    }
+    if options.no_master {
+        option("ControlPath=none");
+    }
+    if options.fast {
+        option(FAST);
+    }
+    if let Some(port) = target.port {
+        words.extend([OsBytes::from("-p"), OsBytes::from(format!("{port}"))]);
+    }
+    if let Some(user) = &target.user {
+        words.extend([OsBytes::from("-l"), user.clone()]);
+    }
+    words.extend([OsBytes::from("--"), target.host.clone(), OsBytes::from(line)]);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::{String, ToString as _};
+
+    fn shown(word: &str, port: Option<u16>, options: &SshOptions) -> String {
+        let words: Vec<String> = argv(&Target::parse(word.as_bytes(), port).unwrap(), options, b"LINE")
+            .iter()
+            .map(|w| w.to_string())
+            .collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn forces_what_would_break_the_dialogue() {
+        let plain = shown("node1", None, &SshOptions::default());
+        assert_eq!(
+            plain,
+            "ssh -T -o IgnoreUnknown=* -o SessionType=default -o RequestTTY=no -o RemoteCommand=none \
+             -o ClearAllForwardings=yes -o ForkAfterAuthentication=no -o StdinNull=no -o ControlMaster=no \
+             -o BatchMode=yes -- node1 LINE"
+        );
+        let all = SshOptions { prompt: true, fast: true, no_master: true };
+        let all = shown("eve@corp@[fe80::1%eth0]", Some(2222), &all);
+        assert!(!all.contains("BatchMode"), "{all}");
+        assert!(all.contains("-o ControlPath=none -o KexAlgorithms=^curve25519-sha256,"), "{all}");
+        assert!(all.ends_with(" -p 2222 -l eve@corp -- fe80::1%eth0 LINE"), "{all}");
+    }
+
+    #[test]
+    fn refuses_what_is_no_host() {
+        for word in ["", "@h", "u@", "-oProxyCommand=x", "-x@h", "a b", "h;id", "$(id)", "h\n", "u`id`@h", "a'b", "[]"]
+        {
+            let error = Target::parse(word.as_bytes(), None).unwrap_err();
+            assert!(error.hint().is_some(), "{error}");
+        }
+        assert_eq!(Target::parse(b"[::1]", None).unwrap().host().as_slice(), b"::1");
+    }
+}

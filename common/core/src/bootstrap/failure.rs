@@ -1,0 +1,202 @@
+//! Why a host could not be had: one sentence, ssh's own words, and what to try.
+
+use super::answer::Place;
+use super::host::{SshEnd, Stage};
+use crate::error::Hint;
+use crate::os_bytes::OsBytes;
+use crate::time::Span;
+use alloc::borrow::Cow;
+use alloc::format;
+use core::fmt;
+
+/// A host that could not be had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// As the user named it.
+    pub host: OsBytes,
+    /// Why.
+    pub why: Why,
+    /// What ssh, or the shell there, said. May be empty.
+    pub words: OsBytes,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
+/// Why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The ssh command cannot be started: errno.
+    NoSsh(i32),
+    /// No key was accepted.
+    Denied,
+    /// The host's key has changed.
+    KeyChanged,
+    /// The host's key is not known.
+    KeyUnknown,
+    /// The name means nothing.
+    Unresolved,
+    /// Nobody listens on the port.
+    Refused,
+    /// No way leads there, or nobody answers.
+    Unreachable,
+    /// Too many log in at a time, to the last try.
+    Throttled,
+    /// The user's ssh configuration has a mistake.
+    Config,
+    /// An open connection takes no session, and a new one did not help.
+    MasterFull,
+    /// ssh failed in another way.
+    Ssh(SshEnd),
+    /// The login shell ended without running our line.
+    Shell(SshEnd),
+    /// The login shell prints more than any greeting.
+    Noise,
+    /// Something else stood where an answer belongs.
+    Garbled(OsBytes),
+    /// Another architecture.
+    Arch {
+        /// Theirs.
+        theirs: OsBytes,
+        /// Ours.
+        ours: &'static str,
+    },
+    /// There is no place for the binary: each with its reason.
+    Nowhere(OsBytes),
+    /// What `--agent-path` named, and why it was not used.
+    Unusable(OsBytes),
+    /// The binary did not arrive as it was sent.
+    Spoiled(Place),
+    /// The agent did not start.
+    Agent(SshEnd),
+    /// The agent refuses, in its own words.
+    Declined(OsBytes),
+    /// Whoever answered does not know the secret.
+    Impostor,
+    /// The deadline passed.
+    Late {
+        /// What was being waited for.
+        stage: Stage,
+        /// How long it had.
+        limit: Span,
+    },
+}
+
+/// A reason of the remote line, in words.
+const fn reason(word: &[u8]) -> &'static str {
+    match word {
+        b"none" => "it is not there",
+        b"link" => "it is a symbolic link, which somebody may have planted",
+        b"closed" => "it cannot be entered",
+        b"owner" => "it belongs to somebody else",
+        b"mode" => "others may write to it or read it",
+        b"readonly" => "it cannot be written",
+        b"noexec" => "programs there cannot be executed (noexec)",
+        b"full" => "there is no space left",
+        _ => "it cannot be used",
+    }
+}
+
+fn place_name(word: &[u8]) -> &'static str {
+    match word {
+        b"cache" => "~/.cache/rlaunch",
+        b"tmp" => "/tmp/rlaunch-UID",
+        b"shm" => "/dev/shm/rlaunch-UID",
+        _ => "a place",
+    }
+}
+
+fn places(f: &mut fmt::Formatter<'_>, list: &OsBytes) -> fmt::Result {
+    f.write_str("no place for the agent's binary")?;
+    let mut between = ": ";
+    for entry in list.split(|b| *b == b' ').filter(|entry| !entry.is_empty()) {
+        let until = entry.iter().position(|b| *b == b':').unwrap_or(entry.len());
+        let (place, why) = entry.split_at(until);
+        write!(f, "{between}{}: {}", place_name(place), reason(why.strip_prefix(b":").unwrap_or(why)))?;
+        between = "; ";
+    }
+    Ok(())
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSsh(errno) => write!(f, "the command ssh cannot be started (errno {errno})"),
+            Self::Denied => f.write_str("ssh was denied access"),
+            Self::KeyChanged => f.write_str("the host's key is not the one that ssh knows"),
+            Self::KeyUnknown => f.write_str("ssh does not know the host's key"),
+            Self::Unresolved => f.write_str("the name does not resolve"),
+            Self::Refused => f.write_str("nothing listens on its ssh port"),
+            Self::Unreachable => f.write_str("it cannot be reached"),
+            Self::Throttled => f.write_str("it cut every connection off: too many log in at a time"),
+            Self::Config => f.write_str("ssh refuses its configuration"),
+            Self::MasterFull => f.write_str("the open ssh connection takes no further session"),
+            Self::Ssh(end) => write!(f, "ssh failed ({end})"),
+            Self::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
+            Self::Noise => f.write_str("the login shell there prints more than 64 KiB before it runs a command"),
+            Self::Garbled(what) => write!(f, "something else is printed there where the answer belongs: '{what}'"),
+            Self::Arch { theirs, ours } => write!(f, "its architecture is {theirs}, and this rlaunch is for {ours}"),
+            Self::Nowhere(list) => places(f, list),
+            Self::Unusable(why) => write!(f, "the agent that --agent-path names is not used: {}", reason(why)),
+            Self::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
+            Self::Agent(end) => write!(f, "the agent did not start ({end})"),
+            Self::Declined(why) => write!(f, "the agent refuses: {why}"),
+            Self::Impostor => f.write_str("whoever answered is not the agent that was started"),
+            Self::Late { stage, limit } => write!(f, "not ready within {limit}: {stage}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.host, self.why)?;
+        if self.attempts > 1 {
+            write!(f, " ({} attempts)", self.attempts)?;
+        }
+        Ok(())
+    }
+}
+
+impl Hint for Failure {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        let host = &self.host;
+        let by_hand = || Cow::Owned(format!("ssh {host} true, to see what ssh says"));
+        Some(match &self.why {
+            Why::NoSsh(_) => "install the OpenSSH client, or put it into PATH".into(),
+            Why::Denied => format!("ssh-copy-id {host}, once; or --ssh-prompt to type a password").into(),
+            Why::KeyChanged => {
+                format!("ask who runs it; if the host was installed anew: ssh-keygen -R {host}, then ssh {host}").into()
+            }
+            Why::KeyUnknown => format!("ssh {host}, once, to accept its key").into(),
+            Why::Unresolved => "fix the name, or give its address".into(),
+            Why::Refused => "start sshd there, or name its port".into(),
+            Why::Unreachable => "see whether it is up, and whether a ProxyJump leads to it".into(),
+            Why::Throttled => "raise MaxStartups in its sshd_config, or on the host that it is reached through".into(),
+            Why::Config => "mend ~/.ssh/config".into(),
+            Why::MasterFull => "raise MaxSessions in its sshd_config".into(),
+            Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::Impostor => by_hand(),
+            Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
+            Why::Arch { .. } => "--agent-path PATH, of an rlaunch of this version for that architecture there".into(),
+            Why::Nowhere(_) => "--agent-path PATH, of an rlaunch of this version there".into(),
+            Why::Unusable(_) => "a file of yours or root's that nobody else may write".into(),
+            Why::Spoiled(_) => "see whether a disk or a quota is full there".into(),
+            Why::Declined(_) => "the same rlaunch on both ends".into(),
+            Why::Late { .. } => format!("ssh {host} true, to see where it hangs; a longer --connect-timeout").into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn names_every_place_and_its_reason() {
+        let why = Why::Nowhere("cache:readonly tmp:link shm:noexec".into());
+        assert_eq!(
+            why.to_string(),
+            "no place for the agent's binary: ~/.cache/rlaunch: it cannot be written; /tmp/rlaunch-UID: it is a symbolic \
+             link, which somebody may have planted; /dev/shm/rlaunch-UID: programs there cannot be executed (noexec)"
+        );
+    }
+}

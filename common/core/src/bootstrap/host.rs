@@ -1,0 +1,442 @@
+//! One host, from the first ssh to a connected edge: what is tried again, what is given up, and when.
+
+use super::answer::{Answer, Heard, Place, Scanner};
+use super::argv::{SshOptions, Target, argv};
+use super::failure::{Failure, Why};
+use super::line::{LinePlan, line};
+use super::preamble::Preamble;
+use super::words::{Trouble, Words};
+use crate::machine::{Machine, earliest};
+use crate::os_bytes::OsBytes;
+use crate::time::{Mono, Span};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The first pause after a connection that was cut off; each further one is twice as long.
+const FIRST_PAUSE: Span = Span::from_millis(250);
+/// The longest.
+const LONGEST_PAUSE: Span = Span::from_secs(4);
+/// Attempts after connections that were cut off.
+const MOST_ATTEMPTS: u32 = 12;
+/// Places that are tried in vain before the host is given up.
+const MOST_SKIPPED: usize = 2;
+/// How long ssh may take to end when it is asked to.
+const PATIENCE: Span = Span::from_secs(1);
+
+/// What is known about a host before it is called.
+#[derive(Clone, Debug)]
+pub struct DialPlan {
+    /// The host.
+    pub target: Target,
+    /// How ssh is called.
+    pub options: SshOptions,
+    /// The remote line.
+    pub line: LinePlan,
+    /// What the guardian there is told.
+    pub preamble: Preamble,
+    /// How long it may take, all attempts together.
+    pub limit: Span,
+    /// Any number: pauses of different hosts shall differ.
+    pub jitter: u64,
+}
+
+/// How an ssh command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SshEnd {
+    /// It exited.
+    Code(u8),
+    /// A signal ended it.
+    Signal(u8),
+}
+
+impl fmt::Display for SshEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(number) => write!(f, "signal {number}"),
+        }
+    }
+}
+
+/// How far a host is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Between two attempts.
+    Pausing,
+    /// ssh connects, authenticates, and starts the login shell.
+    Connecting,
+    /// The binary is being sent.
+    Sending(Place),
+    /// The agent of this place is being started.
+    Starting(Place),
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pausing => "it cuts connections off, and is tried again",
+            Self::Connecting => "ssh has not got through",
+            Self::Sending(_) => "the agent's binary is being sent",
+            Self::Starting(_) => "the agent has not answered",
+        })
+    }
+}
+
+/// What happens to a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DialEvent {
+    /// It is its turn.
+    Start,
+    /// ssh could not be started: errno.
+    NoStart(i32),
+    /// Bytes on ssh's stdout.
+    Out(Vec<u8>),
+    /// Bytes on ssh's stderr.
+    Err(Vec<u8>),
+    /// ssh has ended, and all that it had said was delivered.
+    Ended(SshEnd),
+    /// Nobody wants it any more.
+    Cancel,
+}
+
+/// A host that is ready for its edge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Up {
+    /// Whence the agent was started.
+    pub place: Place,
+    /// The binary had to be sent.
+    pub cold: bool,
+    /// The guardian's process id.
+    pub pid: u32,
+    /// The host's wall clock in nanoseconds, between these two of ours.
+    pub wall: u64,
+    /// When the guardian was written to.
+    pub asked: Mono,
+    /// When it had answered.
+    pub answered: Mono,
+}
+
+/// What is to be done for a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DialAction {
+    /// Start ssh with these words.
+    Start(Vec<OsBytes>),
+    /// Write this to its stdin.
+    Write(Vec<u8>),
+    /// Write the binary to its stdin.
+    SendBinary,
+    /// End it and what it started: politely, or for good.
+    Kill {
+        /// For good.
+        hard: bool,
+    },
+    /// How far it is.
+    Stage(Stage),
+    /// The edge is ssh's stdin and stdout from here on.
+    Up(Up),
+    /// It could not be had.
+    Failed(Box<Failure>),
+    /// An ssh that was up has ended, with its last words.
+    Ended(SshEnd, OsBytes),
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    New,
+    Pausing {
+        until: Mono,
+    },
+    Open(Stage),
+    Up,
+    /// ssh is being ended, for this reason; `None`: nobody wants to know.
+    Closing {
+        why: Option<Why>,
+        hard_at: Option<Mono>,
+    },
+    Over,
+}
+
+/// One host.
+#[derive(Debug)]
+pub struct Dial {
+    plan: DialPlan,
+    state: State,
+    scanner: Scanner,
+    words: Words,
+    skip: Vec<Place>,
+    attempts: u32,
+    cut_off: u32,
+    cold: bool,
+    asked: Mono,
+    deadline: Option<Mono>,
+    actions: VecDeque<DialAction>,
+}
+
+impl Dial {
+    /// A host that waits for its turn.
+    #[must_use]
+    pub fn new(plan: DialPlan) -> Self {
+        Self {
+            scanner: Scanner::new(plan.preamble.job),
+            plan,
+            state: State::New,
+            words: Words::default(),
+            skip: Vec::new(),
+            attempts: 0,
+            cut_off: 0,
+            cold: false,
+            asked: Mono::default(),
+            deadline: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The host, as it was named.
+    #[must_use]
+    pub const fn target(&self) -> &Target {
+        &self.plan.target
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub const fn stage(&self) -> Option<Stage> {
+        match self.state {
+            State::Pausing { .. } => Some(Stage::Pausing),
+            State::Open(stage) => Some(stage),
+            State::New | State::Up | State::Closing { .. } | State::Over => None,
+        }
+    }
+
+    fn call(&mut self) {
+        match line(&self.plan.line, &self.skip) {
+            Ok(line) => {
+                self.attempts += 1;
+                self.scanner = Scanner::new(self.plan.preamble.job);
+                self.words.clear();
+                self.actions.push_back(DialAction::Start(argv(&self.plan.target, &self.plan.options, line.as_bytes())));
+                self.enter(Stage::Connecting);
+            }
+            Err(error) => {
+                self.words.push(alloc::format!("{error}").as_bytes());
+                self.fail(Why::Unusable("path".into()));
+            }
+        }
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        self.state = State::Open(stage);
+        self.actions.push_back(DialAction::Stage(stage));
+    }
+
+    /// Ends ssh; the failure is told when it has ended, with all that it said.
+    fn close(&mut self, now: Mono, why: Option<Why>) {
+        self.actions.push_back(DialAction::Kill { hard: false });
+        self.state = State::Closing { why, hard_at: Some(now + PATIENCE) };
+    }
+
+    fn fail(&mut self, why: Why) {
+        let said = self.words.shown();
+        // What a login shell has to say may stand on either stream.
+        let unsaid = matches!(why, Why::Shell(_)) && said.is_empty();
+        let words = if unsaid { OsBytes::new(self.scanner.noise().trim_ascii().to_vec()) } else { said };
+        let host = self.plan.target.host().clone();
+        self.actions.push_back(DialAction::Failed(Box::new(Failure { host, why, words, attempts: self.attempts })));
+        self.state = State::Over;
+    }
+
+    fn heard(&mut self, now: Mono) {
+        while let State::Open(stage) = self.state {
+            match self.scanner.next_heard() {
+                Heard::Nothing => return,
+                Heard::Noise => self.close(now, Some(Why::Noise)),
+                Heard::Garbled(what) => self.close(now, Some(Why::Garbled(what))),
+                Heard::Answer(answer) => self.answered(now, stage, answer),
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Mono, stage: Stage, answer: Answer) {
+        let misplaced = |answer: &Answer| Some(Why::Garbled(answer.to_line().into()));
+        match (stage, answer) {
+            (Stage::Connecting | Stage::Sending(_), Answer::Ready(place)) => {
+                self.actions.push_back(DialAction::Write(self.plan.preamble.to_bytes().to_vec()));
+                self.asked = now;
+                self.enter(Stage::Starting(place));
+            }
+            (Stage::Connecting, Answer::Need(place)) => {
+                self.cold = true;
+                self.actions.push_back(DialAction::SendBinary);
+                self.enter(Stage::Sending(place));
+            }
+            (Stage::Connecting, Answer::Arch(theirs)) => {
+                self.close(now, Some(Why::Arch { theirs, ours: self.plan.line.arch }));
+            }
+            (Stage::Connecting, Answer::Nowhere(list)) => self.close(now, Some(Why::Nowhere(list))),
+            (Stage::Connecting, Answer::Unusable(why)) => self.close(now, Some(Why::Unusable(why))),
+            (Stage::Sending(_), Answer::Spoiled(place)) => self.close(now, Some(Why::Spoiled(place))),
+            (Stage::Starting(_), Answer::Refused(why)) => self.close(now, Some(Why::Declined(why))),
+            (Stage::Starting(place), Answer::Up { proof, pid, wall }) => {
+                if proof.as_slice() != self.plan.preamble.proof().as_bytes() {
+                    return self.close(now, Some(Why::Impostor));
+                }
+                if !self.scanner.rest().is_empty() {
+                    // The agent says nothing before it is spoken to.
+                    return self.close(now, Some(Why::Garbled(self.scanner.rest().into())));
+                }
+                self.state = State::Up;
+                self.words.clear();
+                let (cold, asked) = (self.cold, self.asked);
+                self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now }));
+            }
+            (
+                Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_),
+                answer @ (Answer::Ready(_)
+                | Answer::Need(_)
+                | Answer::Arch(_)
+                | Answer::Nowhere(_)
+                | Answer::Unusable(_)
+                | Answer::Spoiled(_)
+                | Answer::Up { .. }
+                | Answer::Refused(_)),
+            ) => self.close(now, misplaced(&answer)),
+        }
+    }
+
+    /// ssh ended by itself before the host was up.
+    fn ended(&mut self, now: Mono, stage: Stage, end: SshEnd) {
+        match (stage, end) {
+            (Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_), SshEnd::Code(255)) => {
+                self.ssh_failed(now, end);
+            }
+            (Stage::Pausing | Stage::Connecting, SshEnd::Code(_)) => self.fail(Why::Shell(end)),
+            (Stage::Pausing | Stage::Connecting, SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
+            (Stage::Sending(place) | Stage::Starting(place), SshEnd::Code(_)) => self.elsewhere(place, end),
+            (Stage::Sending(_) | Stage::Starting(_), SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
+        }
+    }
+
+    /// What lies in this place could not be executed after all, as on a mount that another host has without `noexec`.
+    fn elsewhere(&mut self, place: Place, end: SshEnd) {
+        if place == Place::Named || self.skip.len() >= MOST_SKIPPED {
+            return self.fail(Why::Agent(end));
+        }
+        self.skip.push(place);
+        self.call();
+    }
+
+    fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
+        match self.words.trouble() {
+            Trouble::Throttled => self.pause(now),
+            Trouble::MasterFull if !self.plan.options.no_master => {
+                self.plan.options.no_master = true;
+                self.call();
+            }
+            Trouble::MasterFull => self.fail(Why::MasterFull),
+            Trouble::Denied => self.fail(Why::Denied),
+            Trouble::KeyChanged => self.fail(Why::KeyChanged),
+            Trouble::KeyUnknown => self.fail(Why::KeyUnknown),
+            Trouble::Unresolved => self.fail(Why::Unresolved),
+            Trouble::Refused => self.fail(Why::Refused),
+            Trouble::Unreachable => self.fail(Why::Unreachable),
+            Trouble::Config => self.fail(Why::Config),
+            Trouble::Other => self.fail(Why::Ssh(end)),
+        }
+    }
+
+    fn pause(&mut self, now: Mono) {
+        self.cut_off += 1;
+        let whole = FIRST_PAUSE.nanos().saturating_mul(1 << self.cut_off.saturating_sub(1).min(10));
+        let whole = whole.min(LONGEST_PAUSE.nanos());
+        // From half of it to all of it.
+        let until = now + Span::from_nanos(whole / 2 + self.random() % (whole / 2));
+        if self.cut_off >= MOST_ATTEMPTS || self.deadline.is_some_and(|deadline| until >= deadline) {
+            return self.fail(Why::Throttled);
+        }
+        self.state = State::Pausing { until };
+        self.actions.push_back(DialAction::Stage(Stage::Pausing));
+    }
+
+    /// splitmix64: any seed will do.
+    fn random(&mut self) -> u64 {
+        self.plan.jitter = self.plan.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = self.plan.jitter;
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl Machine for Dial {
+    type Event = DialEvent;
+    type Action = DialAction;
+
+    fn handle(&mut self, now: Mono, event: DialEvent) {
+        match (&self.state, event) {
+            (State::New, DialEvent::Start) => {
+                self.deadline = Some(now + self.plan.limit);
+                self.call();
+            }
+            (State::Open(_) | State::Closing { .. }, DialEvent::NoStart(errno)) => self.fail(Why::NoSsh(errno)),
+            (State::Open(_), DialEvent::Out(bytes)) => {
+                self.scanner.push(&bytes);
+                self.heard(now);
+            }
+            (State::Open(_) | State::Closing { .. } | State::Up, DialEvent::Err(bytes)) => self.words.push(&bytes),
+            (State::Open(stage), DialEvent::Ended(end)) => self.ended(now, *stage, end),
+            (State::Closing { why, .. }, DialEvent::Ended(_)) => match why.clone() {
+                Some(why) => self.fail(why),
+                None => self.state = State::Over,
+            },
+            (State::Up, DialEvent::Ended(end)) => {
+                self.actions.push_back(DialAction::Ended(end, self.words.shown()));
+                self.state = State::Over;
+            }
+            (State::Open(_) | State::Up | State::Closing { .. }, DialEvent::Cancel) => self.close(now, None),
+            (State::New | State::Pausing { .. }, DialEvent::Cancel) => self.state = State::Over,
+            // Not its turn, or too late: ssh talks until it ends.
+            (
+                State::Open(_) | State::Up | State::Closing { .. } | State::Pausing { .. } | State::Over,
+                DialEvent::Start,
+            )
+            | (State::New | State::Pausing { .. } | State::Up | State::Over, DialEvent::NoStart(_))
+            | (
+                State::New | State::Pausing { .. } | State::Up | State::Closing { .. } | State::Over,
+                DialEvent::Out(_),
+            )
+            | (State::New | State::Pausing { .. } | State::Over, DialEvent::Err(_) | DialEvent::Ended(_))
+            | (State::Over, DialEvent::Cancel) => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Mono) {
+        let late = self.deadline.is_some_and(|deadline| deadline <= now);
+        match &mut self.state {
+            State::Open(stage) if late => {
+                let why = Why::Late { stage: *stage, limit: self.plan.limit };
+                self.close(now, Some(why));
+            }
+            State::Pausing { .. } if late => self.fail(Why::Throttled),
+            State::Pausing { until } if *until <= now => self.call(),
+            State::Closing { hard_at, .. } if hard_at.is_some_and(|at| at <= now) => {
+                *hard_at = None;
+                self.actions.push_back(DialAction::Kill { hard: true });
+            }
+            State::New | State::Pausing { .. } | State::Open(_) | State::Up | State::Closing { .. } | State::Over => {}
+        }
+    }
+
+    fn poll_action(&mut self) -> Option<DialAction> {
+        self.actions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self.state {
+            State::New | State::Up | State::Over => None,
+            State::Open(_) => self.deadline,
+            State::Pausing { until } => earliest(Some(until), self.deadline),
+            State::Closing { hard_at, .. } => hard_at,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The one line that the login shell of a host is given. It works in whatever shell that is: its only word in single
+//! quotes is a script for /bin/sh that holds no quote, no `!` (csh's history), and no line end.
+//!
+//! The script looks for the binary where it may be, checks who owns it and what it is, and becomes the agent. Else it
+//! finds a place to put it, and asks for it.
+
+use super::answer::Place;
+use super::hash::Hash;
+use crate::error::Hint;
+use crate::id::{JobId, NodeId};
+use crate::os_bytes::OsBytes;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
+
+/// What the line is made from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinePlan {
+    /// The job, for the marker.
+    pub job: JobId,
+    /// The node, for the name of a temporary file: hosts may share a home.
+    pub node: NodeId,
+    /// The binary's hash.
+    pub hash: Hash,
+    /// Its length.
+    pub len: u64,
+    /// The machine it is for, as `uname -m` says it.
+    pub arch: &'static str,
+    /// Where ours lies here, if it is named there too.
+    pub same: Option<OsBytes>,
+    /// `--agent-path`: this and nothing else.
+    pub named: Option<OsBytes>,
+}
+
+/// A path that cannot be put into the line.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the agent's path '{path}' {why}")]
+pub struct LineError {
+    path: OsBytes,
+    why: &'static str,
+}
+
+impl Hint for LineError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some("an absolute path of letters, digits, spaces and . _ - + , : @ % = ~".into())
+    }
+}
+
+/// The checks. `c FILE`: is this file in this directory of ours our binary? Else `r` says why not. `-O` (owned by us), `-L`
+/// (a link) and `ls -ldn` are in every sh and ls there is; only the first words of ls are looked at.
+const CHECKS: &str = concat!(
+    "q() { (unset TIME_STYLE; LC_ALL=C ls -ldn \"$@\" 2>/dev/null); }; ",
+    "h() { if command -v b2sum >/dev/null 2>&1; then case $(b2sum <\"$1\" 2>/dev/null) in $H*) return 0;; esac; ",
+    "return 1; fi; \"$1\" agent verify $H >/dev/null 2>&1; }; ",
+    "o() { r=none; if [ -L \"$d\" ]; then r=link; return 1; fi; [ -d \"$d\" ] || return 1; ",
+    "r=closed; cd \"$d\" 2>/dev/null || return 1; r=owner; [ -O . ] || return 1; ",
+    "r=mode; case $(q .) in drwx------*) return 0;; esac; return 1; }; ",
+    "c() { r=none; if [ -L \"$1\" ]; then r=link; return 1; fi; [ -f \"$1\" ] || return 1; ",
+    "r=owner; [ -O \"$1\" ] || return 1; f=$1; set -- $(q \"$1\"); ",
+    "r=mode; case $1 in -rwx------*) ;; *) return 1;; esac; r=length; [ \"$5\" = $S ] || return 1; ",
+    "r=noexec; [ -x \"$f\" ] || return 1; r=hash; h \"$f\"; }; ",
+    "g() { echo \"${M}READY $k\"; exec \"$1\" agent \"$W\"; }; ",
+    "d() { case $k in cache) d=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/rlaunch;; ",
+    "tmp) d=/tmp/rlaunch-$(id -u);; shm) d=/dev/shm/rlaunch-$(id -u);; esac; }; ",
+);
+
+/// A place to put it: a directory of ours in which a file can be as long as the binary, and be executed. An empty
+/// executable file is run by sh itself, unless the mount forbids it.
+const FIND: &str = concat!(
+    "p() { d; if [ -L \"$d\" ]; then r=link; return 1; fi; r=readonly; ",
+    "[ -d \"$d\" ] || (umask 077; mkdir -p \"$d\") 2>/dev/null || return 1; o || return 1; ",
+    "r=readonly; (umask 077; : >$T) 2>/dev/null || return 1; ",
+    "r=noexec; chmod 700 $T && ./$T 2>/dev/null || { rm -f $T; return 1; }; ",
+    "r=full; head -c $S /dev/zero 2>/dev/null >$T && return 0; rm -f $T; return 1; }; ",
+    // A second signal must not end the one that clears up after the first.
+    "z() { trap \"\" 1 2 13 15; rm -f $T; }; ",
+);
+
+/// The binary arrives. Whoever is cut off leaves no file behind.
+const RECEIVE: &str = concat!(
+    "if p; then trap z 0; trap \"exit 1\" 1 2 13 15; echo \"${M}NEED $k\"; head -c $S >$T; chmod 700 $T; ",
+    "if h ./$T && mv -f $T $N; then trap - 0 1 2 13 15; g ./$N; else echo \"${M}SPOILED $k\"; fi; exit 0; fi; ",
+    "E=\"$E $k:$r\"; ",
+);
+
+/// A path as it may stand between double quotes between single quotes, in every shell.
+fn quotable(path: &[u8]) -> Option<&str> {
+    let fits = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+,:@%=~ ".contains(b);
+    let text = core::str::from_utf8(path).ok()?;
+    (path.starts_with(b"/") && path.iter().all(fits)).then_some(text)
+}
+
+/// The line. Places in `skip` have been tried in vain.
+///
+/// # Errors
+/// `--agent-path` names what no shell could be told.
+pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
+    let LinePlan { job, node, hash, len, arch, same, named } = plan;
+    let mut script = format!(
+        // In two parts, so that a shell that prints what it is told prints no marker.
+        "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; E=; "
+    );
+    script.push_str(CHECKS);
+    let is_open = |place: Place| !skip.contains(&place);
+    if let Some(path) = named {
+        let path = quotable(path)
+            .ok_or_else(|| LineError { path: path.clone(), why: "cannot be told to every shell as it is" })?;
+        script.push_str(&format!(
+            "P=\"{path}\"; k=named; r=none; if [ -f \"$P\" ]; then r=noexec; if [ -x \"$P\" ]; then r=mode; \
+             set -- $(q -L \"$P\"); case $1 in -??x?-??-*) r=owner; \
+             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then g \"$P\"; fi;; esac; fi; fi; echo \"${{M}}UNUSABLE $r\""
+        ));
+        return Ok(wrap(&script));
+    }
+    script.push_str(&format!("case $(uname -m) in {arch}) ;; *) echo \"${{M}}ARCH $(uname -m)\"; exit 0;; esac; "));
+    // A file of root's or ours that nobody else may write.
+    if let Some(path) = same.as_deref().and_then(quotable).filter(|_| is_open(Place::Same)) {
+        script.push_str(&format!(
+            "P=\"{path}\"; k=same; if [ -f \"$P\" ] && [ -x \"$P\" ]; then set -- $(q \"$P\"); case $1 in -??x?-??-*) \
+             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ] && h \"$P\"; then g \"$P\"; fi; fi;; esac; fi; "
+        ));
+    }
+    let places = [Place::Cache, Place::Tmp, Place::Shm];
+    for place in places.into_iter().filter(|place| is_open(*place)) {
+        script.push_str(&format!("k={place}; d; if o && c ./$N; then g ./$N; fi; "));
+    }
+    script.push_str(FIND);
+    for place in places.into_iter().filter(|place| is_open(*place)) {
+        script.push_str(&format!("k={place}; "));
+        script.push_str(RECEIVE);
+    }
+    script.push_str("echo \"${M}NOWHERE$E\"");
+    Ok(wrap(&script))
+}
+
+/// `exec`: no login shell stays behind, idle for as long as the job runs.
+fn wrap(script: &str) -> String {
+    format!("exec /bin/sh -c '{script}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plan() -> LinePlan {
+        LinePlan {
+            job: JobId([0xab; 16]),
+            node: NodeId::new(4),
+            hash: Hash([0xcd; 32]),
+            len: 2_316_608,
+            arch: "x86_64",
+            same: Some("/opt/r launch/bin/rlaunch".into()),
+            named: None,
+        }
+    }
+
+    /// Everything between the quotes of any login shell.
+    fn inner(line: &str) -> &str {
+        let inner = line.strip_prefix("exec /bin/sh -c '").and_then(|rest| rest.strip_suffix('\''));
+        inner.expect("one word in single quotes")
+    }
+
+    proptest! {
+        #[test]
+        fn holds_nothing_that_a_login_shell_would_change(same in any::<Option<alloc::vec::Vec<u8>>>(), skip in 0usize..16) {
+            let plan = LinePlan { same: same.map(OsBytes::new), ..plan() };
+            let skip: alloc::vec::Vec<Place> =
+                Place::ALL.into_iter().enumerate().filter(|(i, _)| skip >> i & 1 == 1).map(|(_, p)| p).collect();
+            let line = line(&plan, &skip).unwrap();
+            prop_assert!(inner(&line).bytes().all(|b| (b' '..=b'~').contains(&b) && !b"'!\\".contains(&b)));
+        }
+    }
+
+    #[test]
+    fn does_not_hold_its_own_marker() {
+        let line = line(&plan(), &[]).unwrap();
+        assert!(!line.contains(super::super::answer::marker(plan().job).trim_end()));
+        assert!(line.len() < 4_096, "{} bytes", line.len());
+    }
+
+    #[test]
+    fn a_place_that_was_tried_in_vain_is_left_out() {
+        let all = line(&plan(), &[]).unwrap();
+        assert!(all.contains("k=same") && all.contains("k=cache") && all.contains("k=tmp") && all.contains("k=shm;"));
+        let fewer = line(&plan(), &[Place::Same, Place::Tmp]).unwrap();
+        assert!(!fewer.contains("k=same") && !fewer.contains("k=tmp") && fewer.contains("k=cache"));
+    }
+
+    #[test]
+    fn a_path_that_no_shell_could_be_told_is_refused_only_if_it_was_asked_for() {
+        let odd = LinePlan { same: Some("/home/o'neil/rlaunch".into()), ..plan() };
+        assert!(!line(&odd, &[]).unwrap().contains("neil"));
+        for path in ["/home/o'neil/rlaunch", "rlaunch", "/a/$HOME", "/a`id`", "/a\"b", "/a!b", "/a\\b", "/a\nb"] {
+            let asked = LinePlan { named: Some(path.into()), ..plan() };
+            assert!(line(&asked, &[]).unwrap_err().hint().is_some(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! A host at its machine: every way to answer, to fail and to hang.
+
+use super::answer::marker;
+use super::host::{Dial, DialAction, DialEvent, DialPlan, SshEnd, Stage};
+use super::*;
+use crate::id::{JobId, NodeId};
+use crate::machine::Machine as _;
+use crate::os_bytes::OsBytes;
+use crate::time::{Mono, Span};
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+use proptest::prelude::*;
+
+const JOB: JobId = JobId([0xab; 16]);
+const AT: Mono = Mono::from_nanos(1_000_000_000);
+
+fn plan() -> DialPlan {
+    let preamble = Preamble {
+        job: JOB,
+        node: NodeId::new(0),
+        secret: Secret([5; 32]),
+        lease: Span::from_secs(30),
+        len: 9,
+        hash: Hash([1; 32]),
+    };
+    DialPlan {
+        target: Target::parse(b"node7", None).unwrap(),
+        options: SshOptions::default(),
+        line: LinePlan {
+            job: JOB,
+            node: NodeId::new(0),
+            hash: Hash([1; 32]),
+            len: 9,
+            arch: "x86_64",
+            same: Some("/bin/rlaunch".into()),
+            named: None,
+        },
+        preamble,
+        limit: Span::from_secs(20),
+        jitter: 7,
+    }
+}
+
+struct Bench {
+    dial: Dial,
+    now: Mono,
+}
+
+impl Bench {
+    fn started() -> Self {
+        let mut bench = Self { dial: Dial::new(plan()), now: AT };
+        let done = bench.tell(DialEvent::Start);
+        assert!(matches!(&done[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]), "{done:?}");
+        bench
+    }
+
+    fn actions(&mut self) -> Vec<DialAction> {
+        core::iter::from_fn(|| self.dial.poll_action()).collect()
+    }
+
+    fn tell(&mut self, event: DialEvent) -> Vec<DialAction> {
+        self.dial.handle(self.now, event);
+        self.actions()
+    }
+
+    fn say(&mut self, answer: &Answer) -> Vec<DialAction> {
+        self.tell(DialEvent::Out(format!("{}{}\n", marker(JOB), answer.to_line()).into_bytes()))
+    }
+
+    fn up(&mut self) -> Vec<DialAction> {
+        let proof = plan().preamble.proof().into();
+        self.say(&Answer::Up { proof, pid: 77, wall: 5 })
+    }
+
+    fn end(&mut self, words: &str, code: u8) -> Vec<DialAction> {
+        self.tell(DialEvent::Err(words.as_bytes().to_vec()));
+        self.tell(DialEvent::Ended(SshEnd::Code(code)))
+    }
+
+    fn pass(&mut self, span: Span) -> Vec<DialAction> {
+        self.now = self.now + span;
+        self.dial.handle_timeout(self.now);
+        self.actions()
+    }
+
+    /// The failure after ssh was asked to end and did.
+    fn closed(&mut self, done: &[DialAction]) -> Why {
+        assert_eq!(done.last(), Some(&DialAction::Kill { hard: false }), "{done:?}");
+        failure(&self.tell(DialEvent::Ended(SshEnd::Signal(15))))
+    }
+}
+
+fn failure(done: &[DialAction]) -> Why {
+    match done {
+        [DialAction::Failed(failure)] => failure.why.clone(),
+        _ => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn warm() {
+    let mut bench = Bench::started();
+    assert!(bench.tell(DialEvent::Out(b"Welcome to node7\n".to_vec())).is_empty());
+    let done = bench.say(&Answer::Ready(Place::Cache));
+    let preamble = plan().preamble.to_bytes().to_vec();
+    assert_eq!(done, [DialAction::Write(preamble), DialAction::Stage(Stage::Starting(Place::Cache))]);
+    bench.now = bench.now + Span::from_millis(3);
+    let up = Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now };
+    assert_eq!(bench.up(), [DialAction::Up(up)]);
+    assert_eq!(bench.dial.poll_timeout(), None, "an edge has no deadline of ours");
+    let done = bench.end("Connection to node7 closed by remote host.\n", 255);
+    assert!(matches!(&done[..], [DialAction::Ended(SshEnd::Code(255), words)] if words.starts_with(b"Connection")));
+}
+
+#[test]
+fn cold() {
+    let mut bench = Bench::started();
+    let done = bench.say(&Answer::Need(Place::Tmp));
+    assert_eq!(done, [DialAction::SendBinary, DialAction::Stage(Stage::Sending(Place::Tmp))]);
+    bench.say(&Answer::Ready(Place::Tmp));
+    assert!(matches!(&bench.up()[..], [DialAction::Up(Up { place: Place::Tmp, cold: true, .. })]));
+}
+
+#[test]
+fn what_cannot_be_helped_is_named_at_once() {
+    for (words, why) in [
+        ("u@node7: Permission denied (publickey).", Why::Denied),
+        ("Too many authentication failures\nConnection closed by node7", Why::Denied),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.", Why::KeyChanged),
+        ("Host key verification failed.", Why::KeyUnknown),
+        ("ssh: Could not resolve hostname node7: Name or service not known", Why::Unresolved),
+        ("ssh: connect to host node7 port 22: Connection refused", Why::Refused),
+        ("ssh: connect to host node7 port 22: No route to host", Why::Unreachable),
+        ("/c line 1: Bad configuration option: x", Why::Config),
+        ("", Why::Ssh(SshEnd::Code(255))),
+    ] {
+        let done = Bench::started().end(words, 255);
+        assert_eq!(failure(&done), why, "{words}");
+        assert!(words.is_empty() || matches!(&done[0], DialAction::Failed(f) if !f.words.is_empty()));
+    }
+    assert_eq!(failure(&Bench::started().tell(DialEvent::NoStart(2))), Why::NoSsh(2));
+}
+
+#[test]
+fn a_login_shell_that_exits_is_quoted() {
+    let mut bench = Bench::started();
+    bench.tell(DialEvent::Out(b"This account is currently not available.\n".to_vec()));
+    let done = bench.tell(DialEvent::Ended(SshEnd::Code(1)));
+    let [DialAction::Failed(failure)] = &done[..] else { panic!("{done:?}") };
+    assert_eq!(failure.why, Why::Shell(SshEnd::Code(1)));
+    assert_eq!(failure.words.to_string(), "This account is currently not available.");
+}
+
+#[test]
+fn a_connection_that_is_cut_off_is_tried_again_with_growing_pauses() {
+    let mut bench = Bench::started();
+    let mut pauses = Vec::new();
+    let throttled = "kex_exchange_identification: Connection closed by remote host\n";
+    let last = loop {
+        let done = bench.end(throttled, 255);
+        if !matches!(done[..], [DialAction::Stage(Stage::Pausing)]) {
+            break done;
+        }
+        let until = bench.dial.poll_timeout().unwrap();
+        pauses.push(until.since(bench.now).millis());
+        assert!(bench.pass(Span::from_millis(1)).is_empty(), "not before its time");
+        bench.now = until;
+        let done = bench.pass(Span::ZERO);
+        assert!(matches!(done[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]), "{done:?}");
+    };
+    assert_eq!(failure(&last), Why::Throttled);
+    assert!(pauses.len() >= 5, "{pauses:?}");
+    for (at, pause) in pauses.iter().enumerate() {
+        let whole = (250u64 << at).min(4_000);
+        assert!((whole / 2..=whole).contains(pause), "{pauses:?}");
+    }
+    assert!(bench.now.since(AT) < Span::from_secs(20));
+}
+
+#[test]
+fn hosts_do_not_pause_in_step() {
+    let pause = |jitter| {
+        let mut dial = Dial::new(DialPlan { jitter, ..plan() });
+        dial.handle(AT, DialEvent::Start);
+        dial.handle(AT, DialEvent::Err(b"kex_exchange_identification: x".to_vec()));
+        dial.handle(AT, DialEvent::Ended(SshEnd::Code(255)));
+        dial.poll_timeout().unwrap()
+    };
+    let different: alloc::collections::BTreeSet<Mono> = (0..20).map(pause).collect();
+    assert!(different.len() > 15);
+}
+
+#[test]
+fn an_open_connection_that_is_full_is_gone_round_once() {
+    let full = "mux_client_request_session: session request failed: Session open refused by peer\n";
+    let mut bench = Bench::started();
+    let done = bench.end(full, 255);
+    let [DialAction::Start(words), _] = &done[..] else { panic!("{done:?}") };
+    assert!(words.contains(&OsBytes::from("ControlPath=none")));
+    assert_eq!(failure(&bench.end(full, 255)), Why::MasterFull);
+}
+
+#[test]
+fn a_place_that_does_not_execute_is_left_out() {
+    let mut bench = Bench::started();
+    bench.say(&Answer::Ready(Place::Cache));
+    let done = bench.end("sh: exec: ./agent: Permission denied\n", 126);
+    let [DialAction::Start(words), _] = &done[..] else { panic!("{done:?}") };
+    let line = words.last().unwrap().to_string();
+    assert!(!line.contains("k=cache") && line.contains("k=tmp"), "{line}");
+    bench.say(&Answer::Ready(Place::Tmp));
+    bench.end("", 126);
+    bench.say(&Answer::Ready(Place::Shm));
+    assert_eq!(failure(&bench.end("", 126)), Why::Agent(SshEnd::Code(126)), "it has an end");
+}
+
+#[test]
+fn refusals_of_the_host_end_ssh_first() {
+    for (answer, why) in [
+        (Answer::Arch("aarch64".into()), Why::Arch { theirs: "aarch64".into(), ours: "x86_64" }),
+        (Answer::Nowhere("cache:full".into()), Why::Nowhere("cache:full".into())),
+        (Answer::Unusable("owner".into()), Why::Unusable("owner".into())),
+        (Answer::Spoiled(Place::Tmp), Why::Garbled("SPOILED tmp".into())),
+    ] {
+        let mut bench = Bench::started();
+        let done = bench.say(&answer);
+        assert_eq!(bench.closed(&done), why);
+    }
+    let mut bench = Bench::started();
+    bench.say(&Answer::Need(Place::Tmp));
+    let done = bench.say(&Answer::Spoiled(Place::Tmp));
+    assert_eq!(bench.closed(&done), Why::Spoiled(Place::Tmp));
+}
+
+#[test]
+fn whoever_does_not_know_the_secret_is_refused() {
+    let mut bench = Bench::started();
+    bench.say(&Answer::Ready(Place::Cache));
+    let done = bench.say(&Answer::Up { proof: "00".into(), pid: 1, wall: 1 });
+    assert_eq!(bench.closed(&done), Why::Impostor);
+}
+
+#[test]
+fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
+    let mut bench = Bench::started();
+    assert_eq!(bench.dial.poll_timeout(), Some(AT + Span::from_secs(20)));
+    assert!(bench.pass(Span::from_secs(19)).is_empty());
+    assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: false }]);
+    assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: true }]);
+    assert_eq!(bench.dial.poll_timeout(), None);
+    let why = failure(&bench.tell(DialEvent::Ended(SshEnd::Signal(9))));
+    assert_eq!(why, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(20) });
+}
+
+#[test]
+fn cancelled_is_silent() {
+    let mut bench = Bench::started();
+    assert_eq!(bench.tell(DialEvent::Cancel), [DialAction::Kill { hard: false }]);
+    assert!(bench.tell(DialEvent::Ended(SshEnd::Signal(15))).is_empty());
+}
+
+fn events() -> impl Strategy<Value = DialEvent> {
+    let line = |answer: Answer| DialEvent::Out(format!("{}{}\n", marker(JOB), answer.to_line()).into_bytes());
+    let proof = OsBytes::from(plan().preamble.proof());
+    prop_oneof![
+        Just(DialEvent::Start),
+        Just(DialEvent::Cancel),
+        any::<i32>().prop_map(DialEvent::NoStart),
+        any::<u8>().prop_map(|code| DialEvent::Ended(SshEnd::Code(code))),
+        Just(DialEvent::Ended(SshEnd::Code(255))),
+        Just(DialEvent::Ended(SshEnd::Signal(9))),
+        proptest::collection::vec(any::<u8>(), 0..100).prop_map(DialEvent::Out),
+        Just(DialEvent::Out(vec![b'n'; 70_000])),
+        Just(DialEvent::Err(b"kex_exchange_identification: read: Connection reset by peer\n".to_vec())),
+        Just(DialEvent::Err(b"open failed: administratively prohibited\n".to_vec())),
+        Just(line(Answer::Ready(Place::Cache))),
+        Just(line(Answer::Need(Place::Tmp))),
+        Just(line(Answer::Arch("arm64".into()))),
+        Just(line(Answer::Up { proof, pid: 3, wall: 4 })),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, there is one ssh at a time, one verdict, and always an end.
+    #[test]
+    fn one_ssh_one_verdict_and_an_end(events in proptest::collection::vec((events(), 0u64..3_000), 0..60)) {
+        let mut bench = Bench { dial: Dial::new(plan()), now: AT };
+        let (mut running, mut verdicts, mut cancelled) = (false, 0, false);
+        let look = |done: Vec<DialAction>, running: &mut bool, verdicts: &mut u32| {
+            for action in done {
+                match action {
+                    DialAction::Start(_) => {
+                        assert!(!*running, "two at a time");
+                        *running = true;
+                    }
+                    DialAction::Write(_) | DialAction::SendBinary | DialAction::Kill { .. } | DialAction::Up(_) => {
+                        assert!(*running, "{action:?} for no ssh");
+                    }
+                    DialAction::Failed(_) | DialAction::Ended(..) => {
+                        assert!(!*running, "told before its end");
+                        *verdicts += 1;
+                    }
+                    DialAction::Stage(_) => {}
+                }
+            }
+        };
+        let begin = bench.tell(DialEvent::Start);
+        look(begin, &mut running, &mut verdicts);
+        for (event, pause) in events {
+            let only_for_running = matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart(_));
+            // The edges never deliver anything of an ssh that does not run.
+            if only_for_running && !running {
+                continue;
+            }
+            if matches!(event, DialEvent::NoStart(_)) && bench.dial.stage() != Some(Stage::Connecting) {
+                continue;
+            }
+            running &= !matches!(event, DialEvent::Ended(_) | DialEvent::NoStart(_));
+            cancelled |= event == DialEvent::Cancel;
+            let done = bench.tell(event);
+            look(done, &mut running, &mut verdicts);
+            let done = bench.pass(Span::from_millis(pause));
+            look(done, &mut running, &mut verdicts);
+        }
+        for _ in 0..40 {
+            if running {
+                running = false;
+                let done = bench.tell(DialEvent::Ended(SshEnd::Code(255)));
+                look(done, &mut running, &mut verdicts);
+            }
+            let done = bench.pass(Span::from_secs(5));
+            look(done, &mut running, &mut verdicts);
+        }
+        prop_assert!(!running && bench.dial.poll_timeout().is_none());
+        prop_assert!(verdicts == 1 || (cancelled && verdicts == 0), "{verdicts} verdicts");
+    }
+}

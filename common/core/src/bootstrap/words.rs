@@ -1,0 +1,180 @@
+//! What ssh says on stderr, understood. Its exit code is 255 for everything that goes wrong before the command runs, so
+//! its words are all there is.
+
+use crate::os_bytes::OsBytes;
+use alloc::vec::Vec;
+
+/// Most of ssh's stderr that is kept.
+pub const KEPT: usize = 4 << 10;
+/// Most lines that are shown.
+const SHOWN: usize = 3;
+
+/// Why ssh did not get through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// Too many log in at a time: worth another try.
+    Throttled,
+    /// An open connection takes no further session.
+    MasterFull,
+    /// No key or password was accepted.
+    Denied,
+    /// The host's key is not the one that is known.
+    KeyChanged,
+    /// The host's key is not known.
+    KeyUnknown,
+    /// No such name.
+    Unresolved,
+    /// Nobody listens.
+    Refused,
+    /// Nobody answers, or no way leads there.
+    Unreachable,
+    /// The user's own configuration.
+    Config,
+    /// Something else.
+    Other,
+}
+
+/// Words and what they mean. The first row that is found counts: what ends the matter stands before what may be its
+/// consequence.
+const TABLE: &[(Trouble, &[&str])] = &[
+    (Trouble::KeyChanged, &["REMOTE HOST IDENTIFICATION HAS CHANGED", "Offending key", "Host key for"]),
+    (Trouble::KeyUnknown, &["Host key verification failed", "host key is known for"]),
+    (Trouble::Denied, &["Permission denied", "Too many authentication failures", "No supported authentication"]),
+    (
+        Trouble::MasterFull,
+        &[
+            "administratively prohibited",
+            "Session open refused by peer",
+            "mux_client_request_session",
+            "session request failed",
+        ],
+    ),
+    (Trouble::Unresolved, &["Could not resolve hostname", "Name or service not known"]),
+    (
+        Trouble::Config,
+        &["Bad configuration option", "bad configuration options", "Bad owner or permissions", "keyword "],
+    ),
+    (Trouble::Throttled, &["Exceeded MaxStartups", "Not allowed at this time", "banner exchange"]),
+    (Trouble::Refused, &["Connection refused"]),
+    (
+        Trouble::Unreachable,
+        &["Connection timed out", "Operation timed out", "No route to host", "Network is unreachable", "Host is down"],
+    ),
+    // Behind a jump host these are also the last words about a host that is down: after its own.
+    (
+        Trouble::Throttled,
+        &["kex_exchange_identification", "ssh_exchange_identification", "Connection reset by", "Connection closed by"],
+    ),
+];
+
+/// The last bytes of ssh's stderr.
+#[derive(Clone, Debug, Default)]
+pub struct Words(Vec<u8>);
+
+impl Words {
+    /// More of them.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+        let surplus = self.0.len().saturating_sub(KEPT);
+        self.0.drain(..surplus);
+    }
+
+    /// Forgets them: another attempt begins.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// What they mean.
+    #[must_use]
+    pub fn trouble(&self) -> Trouble {
+        let says = |text: &&str| memchr::memmem::find(&self.0, text.as_bytes()).is_some();
+        TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map_or(Trouble::Other, |(trouble, _)| *trouble)
+    }
+
+    /// The lines that matter: the first that says what the trouble is, or the last ones.
+    #[must_use]
+    pub fn shown(&self) -> OsBytes {
+        let lines: Vec<&[u8]> = self.lines().collect();
+        let trouble = self.trouble();
+        let tells = |line: &&&[u8]| {
+            let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
+            TABLE.iter().any(|(kind, texts)| *kind == trouble && texts.iter().any(&says))
+        };
+        match lines.iter().find(tells) {
+            Some(line) => OsBytes::from(*line),
+            None => OsBytes::new(lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join(&b"\n"[..])),
+        }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Words {
+        let mut words = Words::default();
+        words.push(text.as_bytes());
+        words
+    }
+
+    #[test]
+    fn understands_what_ssh_says() {
+        for (text, trouble) in [
+            ("ssh: Could not resolve hostname nope: Name or service not known\r\n", Trouble::Unresolved),
+            ("root@h: Permission denied (publickey).\r\n", Trouble::Denied),
+            ("kex_exchange_identification: read: Connection reset by peer\r\n", Trouble::Throttled),
+            ("kex_exchange_identification: Connection closed by remote host\n", Trouble::Throttled),
+            ("ssh: connect to host h port 22: Connection refused\r\n", Trouble::Refused),
+            ("ssh: connect to host h port 22: No route to host\r\n", Trouble::Unreachable),
+            ("ssh: connect to host h port 22: Connection timed out\r\n", Trouble::Unreachable),
+            ("channel 2: open failed: administratively prohibited: open failed\n", Trouble::MasterFull),
+            ("mux_client_request_session: session request failed: Session open refused by peer\n", Trouble::MasterFull),
+            ("Host key verification failed.\n", Trouble::KeyUnknown),
+            ("/home/u/.ssh/config line 1: Bad configuration option: foo\n", Trouble::Config),
+            ("Connection reset by 10.0.0.1 port 22\n", Trouble::Throttled),
+            (
+                "channel 0: open failed: connect failed: Connection refused\nstdio forwarding failed\n\
+                 kex_exchange_identification: Connection closed by remote host\n",
+                Trouble::Refused,
+            ),
+            ("Killed\n", Trouble::Other),
+            ("", Trouble::Other),
+        ] {
+            assert_eq!(words(text).trouble(), trouble, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_denied_login_that_the_server_cuts_off_is_denied() {
+        let text = "Received disconnect from h: Too many authentication failures\nConnection closed by h port 22\n";
+        assert_eq!(words(text).trouble(), Trouble::Denied);
+    }
+
+    #[test]
+    fn a_changed_key_is_not_an_unknown_one() {
+        let text = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending ED25519 key in /k:1\n\
+                    Host key verification failed.\n";
+        assert_eq!(words(text).trouble(), Trouble::KeyChanged);
+    }
+
+    #[test]
+    fn shows_the_line_that_tells() {
+        let text = "*** welcome ***\nssh: Could not resolve hostname x: Name or service not known\r\n\n";
+        assert_eq!(words(text).shown(), "ssh: Could not resolve hostname x: Name or service not known".into());
+        assert_eq!(words("a\nb\n\nc\nd\n").shown(), "b\nc\nd".into());
+    }
+
+    #[test]
+    fn keeps_the_end() {
+        let mut words = Words::default();
+        for _ in 0..1_000 {
+            words.push(b"noise noise noise\n");
+        }
+        words.push(b"Permission denied\n");
+        assert_eq!((words.0.len(), words.trouble()), (KEPT, Trouble::Denied));
+    }
+}

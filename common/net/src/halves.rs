@@ -1,0 +1,49 @@
+//! What carries an edge: one socket on this machine, two halves where sshd is between.
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The open files behind an edge.
+#[derive(Debug)]
+pub(crate) struct Halves {
+    input: File,
+    /// `None`: it is the same socket.
+    output: Option<File>,
+}
+
+impl Halves {
+    pub(crate) fn socket(socket: impl Into<OwnedFd>) -> Self {
+        Self { input: File::from(socket.into()), output: None }
+    }
+
+    pub(crate) fn two(input: OwnedFd, output: OwnedFd) -> Self {
+        Self { input: input.into(), output: Some(output.into()) }
+    }
+
+    pub(crate) const fn input(&self) -> &File {
+        &self.input
+    }
+
+    pub(crate) fn output(&self) -> &File {
+        self.output.as_ref().unwrap_or(&self.input)
+    }
+
+    /// For both, or for neither.
+    pub(crate) fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        for half in [Some(&self.input), self.output.as_ref()].into_iter().flatten() {
+            let mut flags = OFlag::from_bits_retain(fcntl(half, FcntlArg::F_GETFL)?);
+            flags.set(OFlag::O_NONBLOCK, on);
+            fcntl(half, FcntlArg::F_SETFL(flags))?;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Halves {
+    /// The half that is read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.input.as_fd()
+    }
+}

@@ -1,0 +1,176 @@
+//! A program of the user's that the launcher needs beside it: ssh. It gets a stream, a pipe for its complaints, and
+//! nothing else of ours; and it does not outlive us.
+
+use crate::ns::errno;
+use crate::origin::Origin;
+use crate::pidfd::How;
+use crate::spawn::Strings;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// Far more than execvp's search of PATH needs.
+const STACK: usize = 64 << 10;
+
+/// A program that runs, and our ends of its streams.
+#[derive(Debug)]
+pub struct Started {
+    /// The program.
+    pub child: Child,
+    /// Our end of its stdin and stdout: one socket.
+    pub stream: OwnedFd,
+    /// Our end of its stderr.
+    pub stderr: OwnedFd,
+}
+
+/// A program that runs.
+#[derive(Debug)]
+pub struct Child {
+    /// Its process id, and its process group if it has a session of its own.
+    pid: i32,
+    /// Readable when it has ended.
+    pub pidfd: OwnedFd,
+    own_session: bool,
+}
+
+struct Plan {
+    argv: *const *const libc::c_char,
+    streams: [RawFd; 3],
+    parent: i32,
+    own_session: bool,
+    mask: libc::sigset_t,
+    ignore_chld: bool,
+    errno: i32,
+}
+
+/// Starts a program that is looked for in PATH, with our environment. With `own_session` it is out of reach of the
+/// terminal: neither asks it anything there, nor does Ctrl-C end it.
+///
+/// When the launcher ends, however it does, the kernel sends the program SIGTERM. That follows the thread, so this must be
+/// called by the main one.
+///
+/// # Errors
+/// The program cannot be executed, no process or descriptor can be had, or another thread calls.
+pub fn start(words: &Strings, own_session: bool, origin: &Origin) -> io::Result<Started> {
+    // SAFETY: gettid takes nothing.
+    let (thread, parent) = (unsafe { libc::gettid() }, own_pid());
+    if thread != parent {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    let (stream, theirs) = crate::fd::socket_pair()?;
+    let (stderr, their_stderr) = crate::fd::pipe()?;
+    let mut argv = Vec::with_capacity(words.len() + 1);
+    words.pointers(&mut argv);
+    argv.push(ptr::null());
+    let mut plan = Plan {
+        argv: argv.as_ptr(),
+        streams: [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()],
+        parent,
+        own_session,
+        mask: origin.mask,
+        ignore_chld: origin.ignores_chld,
+        errno: 0,
+    };
+    let (pid, pidfd) = clone_child(&mut plan)?;
+    // CLONE_VFORK: the child has exec'ed or ended.
+    if plan.errno != 0 {
+        let _reaped = crate::pidfd::ended(&pidfd, true);
+        return Err(io::Error::from_raw_os_error(plan.errno));
+    }
+    Ok(Started { child: Child { pid, pidfd, own_session }, stream, stderr })
+}
+
+impl Child {
+    /// Asks it and whatever it has started to end, or ends them. Only before it is reaped.
+    pub fn end(&self, hard: bool) {
+        let number = if hard { libc::SIGKILL } else { libc::SIGTERM };
+        // Whoever has ended meanwhile is no error.
+        let _gone = if self.own_session {
+            crate::pidfd::signal_group(self.pid, number)
+        } else {
+            crate::pidfd::signal(&self.pidfd, number)
+        };
+    }
+
+    /// How it ended, if it has; it is reaped then, and what it had started in its group is asked to end: a proxy command
+    /// may not notice by itself.
+    #[must_use]
+    pub fn ended(&self) -> Option<How> {
+        let over = crate::pidfd::ended(&self.pidfd, false).map_or(true, |ended| ended.is_some());
+        if !over {
+            return None;
+        }
+        if self.own_session {
+            self.end(false);
+        }
+        Some(crate::pidfd::ended(&self.pidfd, true).ok().flatten().map_or(How::Code(255), |ended| ended.how))
+    }
+}
+
+fn own_pid() -> i32 {
+    // SAFETY: getpid takes nothing.
+    unsafe { libc::getpid() }
+}
+
+fn clone_child(plan: &mut Plan) -> io::Result<(i32, OwnedFd)> {
+    let mut stack = vec![0u8; STACK];
+    let top = stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let mut pidfd: RawFd = -1;
+    // SAFETY: the child runs on its own stack while we sleep, touches only `plan`, and ends in execvp or _exit. With
+    // CLONE_PIDFD the fifth argument is where the descriptor goes.
+    let pid = unsafe { libc::clone(child, top.cast(), flags, ptr::from_mut(plan).cast(), &raw mut pidfd) };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+extern "C" fn child(plan: *mut libc::c_void) -> i32 {
+    // SAFETY: `start` passes a Plan that outlives the child's use of it, and sleeps meanwhile.
+    let plan = unsafe { &mut *plan.cast::<Plan>() };
+    if prepare(plan) {
+        // SAFETY: the array has at least its null at the end.
+        let program = unsafe { *plan.argv };
+        if !program.is_null() {
+            // SAFETY: a null-terminated array of C strings, the first of them the program's name.
+            unsafe { libc::execvp(program, plan.argv) };
+        }
+    }
+    plan.errno = errno().max(1);
+    crate::origin::exit_now(127)
+}
+
+/// Everything before the exec; false if it cannot be, its reason in errno.
+fn prepare(plan: &Plan) -> bool {
+    // SAFETY: prctl with PR_SET_PDEATHSIG takes integers only.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0 {
+        return false;
+    }
+    // The launcher may have been killed before that line.
+    // SAFETY: getppid takes nothing.
+    if unsafe { libc::getppid() } != plan.parent {
+        crate::origin::exit_now(127);
+    }
+    // SAFETY: setsid takes nothing.
+    if plan.own_session && unsafe { libc::setsid() } < 0 {
+        return false;
+    }
+    for (to, from) in (0..).zip(plan.streams) {
+        // SAFETY: descriptor numbers only, all above 2: 0-2 exist in every process of ours. The copies survive the exec.
+        if unsafe { libc::dup2(from, to) } < 0 {
+            return false;
+        }
+    }
+    // What rlaunch inherited is no business of ssh's; our own is closed on exec.
+    // SAFETY: only this process's copy of the table loses descriptors.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    if plan.ignore_chld {
+        // SAFETY: no handler; dispositions are not shared without CLONE_SIGHAND.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    }
+    // SAFETY: `mask` is a valid set.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const plan.mask, ptr::null_mut()) };
+    true
+}

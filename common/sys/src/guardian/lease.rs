@@ -1,0 +1,134 @@
+//! The lease of a remote host: until when its guardian lets the job live without word from the launcher.
+//!
+//! The agent passes the launcher's grants on through a pipe; the guardian holds the timer, so that an agent that was stopped
+//! keeps nothing alive. Deadlines are absolute CLOCK_BOOTTIME: a host that was suspended wakes up beyond them.
+
+use crate::fd;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// The agent's end: tells the guardian of each new deadline.
+#[derive(Debug)]
+pub struct LeaseLine(OwnedFd);
+
+impl LeaseLine {
+    /// The job may go on until then (CLOCK_BOOTTIME in nanoseconds). The last word counts; `u64::MAX` is for ever.
+    pub fn renew(&self, until: u64) {
+        // Eight bytes are written whole or not at all. A guardian that does not read is stopped or gone, and thousands of
+        // renewals behind: one more or less does not matter.
+        let _full = fd::write(self.0.as_raw_fd(), &until.to_le_bytes());
+    }
+}
+
+/// The guardian's end.
+#[derive(Debug)]
+pub(super) struct Watch {
+    line: OwnedFd,
+    timer: OwnedFd,
+}
+
+/// Both ends. The timer runs from now on if there is a first deadline.
+pub(super) fn pair(first: Option<u64>) -> io::Result<(LeaseLine, Watch)> {
+    let (line, agents) = fd::pipe()?;
+    fd::set_nonblocking(&agents)?;
+    fd::set_nonblocking(&line)?;
+    // SAFETY: timerfd_create takes integers only.
+    let timer = unsafe { libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
+    if timer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    let watch = Watch { line, timer: unsafe { OwnedFd::from_raw_fd(timer) } };
+    if let Some(until) = first {
+        watch.arm(until);
+    }
+    Ok((LeaseLine(agents), watch))
+}
+
+impl Watch {
+    /// The line and the timer, for poll.
+    pub(super) fn numbers(&self) -> (RawFd, RawFd) {
+        (self.line.as_raw_fd(), self.timer.as_raw_fd())
+    }
+
+    /// Takes in what the agent has written; false if it has closed its end. Allocates nothing.
+    pub(super) fn renew(&self) -> bool {
+        let mut buf = [0u8; 512];
+        let mut until = None;
+        loop {
+            match fd::read(self.line.as_raw_fd(), &mut buf) {
+                Ok(0) => return false,
+                // Whole words only: that is how they are written.
+                Ok(n) => until = buf[..n].as_chunks::<8>().0.last().copied().or(until),
+                Err(_) => break,
+            }
+        }
+        if let Some(word) = until {
+            self.arm(u64::from_le_bytes(word));
+        }
+        true
+    }
+
+    fn arm(&self, until: u64) {
+        // Zero would disarm it.
+        let until = until.max(1);
+        let secs = i64::try_from(until / 1_000_000_000).unwrap_or(i64::MAX);
+        let nanos = i64::try_from(until % 1_000_000_000).unwrap_or(0);
+        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let at = if until == u64::MAX { never } else { libc::timespec { tv_sec: secs, tv_nsec: nanos } };
+        let spec = libc::itimerspec { it_interval: never, it_value: at };
+        // SAFETY: `spec` is a valid setting; a null old one is allowed. A valid timer and time cannot fail.
+        unsafe {
+            libc::timerfd_settime(
+                self.timer.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const spec,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn fires(watch: &Watch) -> bool {
+        fd::readable_now(&watch.timer)
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        let now = crate::clock::boottime();
+        let (line, watch) = pair(Some(now + 100 * SECOND)).unwrap();
+        assert!(!fires(&watch));
+        line.renew(now - 1);
+        line.renew(now + 100 * SECOND);
+        assert!(watch.renew() && !fires(&watch));
+        line.renew(now + 100 * SECOND);
+        line.renew(now - 1);
+        assert!(watch.renew() && fires(&watch));
+        line.renew(u64::MAX);
+        assert!(watch.renew() && !fires(&watch));
+        line.renew(0);
+        assert!(watch.renew() && fires(&watch));
+    }
+
+    #[test]
+    fn without_a_first_deadline_there_is_none() {
+        let (line, watch) = pair(None).unwrap();
+        assert!(watch.renew() && !fires(&watch));
+        drop(line);
+        assert!(!watch.renew(), "its end is seen");
+    }
+
+    #[test]
+    fn a_guardian_that_does_not_read_blocks_nobody() {
+        let (line, watch) = pair(None).unwrap();
+        (0..20_000).for_each(|_| line.renew(crate::clock::boottime() + SECOND));
+        line.renew(1);
+        assert!(watch.renew() && !fires(&watch));
+    }
+}

@@ -1,0 +1,278 @@
+//! Agents on other hosts: the edges of `core::bootstrap`. All hosts at a time, without a task or a thread for any of them:
+//! one readiness set, and a machine per host.
+
+pub(crate) mod source;
+mod ssh;
+
+use rlaunch_core::bootstrap::{
+    Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, LinePlan, Preamble, Secret, SshEnd, SshOptions,
+    Stage, Target, Up,
+};
+use rlaunch_core::id::{JobId, NodeId};
+use rlaunch_core::machine::{Machine as _, earliest};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::origin::Origin;
+use source::Source;
+use ssh::{Part, Ssh};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+/// What holds for all hosts of a job.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) job: JobId,
+    pub(crate) secret: Secret,
+    /// How long a host may go on without word from us; zero: for ever.
+    pub(crate) lease: Span,
+    /// How ssh is called.
+    pub(crate) options: SshOptions,
+    /// `--agent-path`.
+    pub(crate) agent_path: Option<OsBytes>,
+    /// How long one host may take.
+    pub(crate) limit: Span,
+}
+
+/// One host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostPlan {
+    pub(crate) target: Target,
+    /// What all hosts behind one jump host have in common.
+    pub(crate) jump: Option<OsBytes>,
+}
+
+/// What has become of a host.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// How far it is.
+    Progress { node: NodeId, stage: Stage },
+    /// Its edge.
+    Up { node: NodeId, edge: UnixStream, up: Up },
+    /// It could not be had.
+    Failed { node: NodeId, failure: Box<Failure> },
+    /// Diagnostics of an agent that is up.
+    Said { node: NodeId, bytes: Vec<u8> },
+    /// The ssh of a host that was up has ended, with its last words.
+    Ended { node: NodeId, end: SshEnd, words: OsBytes },
+}
+
+struct Host {
+    dial: Dial,
+    ssh: Option<Ssh>,
+    up: bool,
+}
+
+/// All hosts that are being reached, and those that were.
+pub(crate) struct Bootstrap {
+    set: Arc<ReadySet>,
+    live: AsyncFd<Arc<ReadySet>>,
+    batch: Batch,
+    setting: Setting,
+    source: Source,
+    origin: Origin,
+    fanout: Fanout,
+    hosts: BTreeMap<NodeId, Host>,
+    steps: VecDeque<Step>,
+}
+
+impl Bootstrap {
+    /// Under a runtime that was entered.
+    ///
+    /// # Errors
+    /// The kernel refuses a descriptor, or our own file.
+    pub(crate) fn new(setting: Setting, origin: Origin) -> io::Result<Self> {
+        let set = Arc::new(ReadySet::new()?);
+        let fanout = if setting.options.prompt { Fanout::one_by_one() } else { Fanout::default() };
+        Ok(Self {
+            live: rlaunch_net::ready::readable(Arc::clone(&set))?,
+            set,
+            batch: Batch::with_room(64),
+            source: Source::new()?,
+            setting,
+            origin,
+            fanout,
+            hosts: BTreeMap::new(),
+            steps: VecDeque::new(),
+        })
+    }
+
+    /// Reaches a host, when it is its turn. `jitter` is any number.
+    pub(crate) fn connect(&mut self, node: NodeId, plan: HostPlan, jitter: u64) {
+        let HostPlan { target, jump } = plan;
+        let Setting { job, secret, lease, options, agent_path, limit } = &self.setting;
+        let (hash, len) = (self.source.hash, self.source.len);
+        let line = LinePlan {
+            job: *job,
+            node,
+            hash,
+            len,
+            arch: std::env::consts::ARCH,
+            same: self.source.path.clone(),
+            named: agent_path.clone(),
+        };
+        // Another build may have another length and hash; its version of the wire must agree.
+        let (len, hash) = if agent_path.is_some() { (0, Hash([0; 32])) } else { (len, hash) };
+        let preamble = Preamble { job: *job, node, secret: *secret, lease: *lease, len, hash };
+        let dial = Dial::new(DialPlan { target, options: options.clone(), line, preamble, limit: *limit, jitter });
+        self.hosts.insert(node, Host { dial, ssh: None, up: false });
+        self.fanout.push(node, jump);
+    }
+
+    /// Gives a host up; nothing more is said about it.
+    pub(crate) fn cancel(&mut self, now: Mono, node: NodeId) {
+        self.fanout.done(node);
+        self.tell(now, node, DialEvent::Cancel);
+    }
+
+    /// When `poll` wants to be called next, at the latest.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.hosts.values().filter(|host| !host.up).fold(None, |at, host| earliest(at, host.dial.poll_timeout()))
+    }
+
+    /// Whether some ssh still runs, or will.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.fanout.is_idle() || self.hosts.values().any(|host| host.ssh.is_some())
+    }
+
+    /// What has become of the hosts. Cancel-safe: all state is here.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Mono) -> Poll<Step> {
+        loop {
+            if let Some(step) = self.steps.pop_front() {
+                return Poll::Ready(step);
+            }
+            self.start_some(now);
+            self.pass_time(now);
+            self.poll_ready(cx, now);
+            if self.steps.is_empty() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn start_some(&mut self, now: Mono) {
+        while let Some(node) = self.fanout.pop() {
+            self.tell(now, node, DialEvent::Start);
+        }
+    }
+
+    fn pass_time(&mut self, now: Mono) {
+        let due = |host: &Host| host.dial.poll_timeout().is_some_and(|at| at <= now);
+        let due: Vec<NodeId> = self.hosts.iter().filter(|(_, host)| due(host)).map(|(node, _)| *node).collect();
+        for node in due {
+            if let Some(host) = self.hosts.get_mut(&node) {
+                host.dial.handle_timeout(now);
+            }
+            self.perform_all(now, node);
+        }
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>, now: Mono) {
+        loop {
+            let Poll::Ready(Ok(mut guard)) = self.live.poll_read_ready(cx) else { return };
+            if self.set.ready(&mut self.batch) == 0 {
+                guard.clear_ready();
+                continue;
+            }
+            let tokens: Vec<u64> = self.batch.tokens().collect();
+            for token in tokens {
+                let (node, part) = ssh::of_token(token);
+                self.serve(now, node, part);
+            }
+        }
+    }
+
+    fn serve(&mut self, now: Mono, node: NodeId, part: Part) {
+        let Some(ssh) = self.hosts.get_mut(&node).and_then(|host| host.ssh.as_mut()) else { return };
+        match part {
+            Part::Out | Part::Err => self.take_in(now, node, part),
+            Part::Room => ssh.flush(&self.source, &self.set),
+            Part::End => {
+                // All that it had said is there to be read, though others may still hold the other ends.
+                self.take_in(now, node, Part::Err);
+                self.take_in(now, node, Part::Out);
+                let Some(host) = self.hosts.get_mut(&node) else { return };
+                let Some(end) = host.ssh.as_ref().and_then(Ssh::ended) else { return };
+                if let Some(ssh) = host.ssh.take() {
+                    ssh.forget(&self.set);
+                }
+                self.tell(now, node, DialEvent::Ended(end));
+            }
+        }
+    }
+
+    fn take_in(&mut self, now: Mono, node: NodeId, part: Part) {
+        let Some(host) = self.hosts.get_mut(&node) else { return };
+        let Some(ssh) = &mut host.ssh else { return };
+        let bytes = ssh.read(part, &self.set);
+        if bytes.is_empty() {
+            return;
+        }
+        if part == Part::Out {
+            return self.tell(now, node, DialEvent::Out(bytes));
+        }
+        if host.up {
+            self.steps.push_back(Step::Said { node, bytes: bytes.clone() });
+        }
+        self.tell(now, node, DialEvent::Err(bytes));
+    }
+
+    fn tell(&mut self, now: Mono, node: NodeId, event: DialEvent) {
+        if let Some(host) = self.hosts.get_mut(&node) {
+            host.dial.handle(now, event);
+        }
+        self.perform_all(now, node);
+    }
+
+    fn perform_all(&mut self, now: Mono, node: NodeId) {
+        while let Some(action) = self.hosts.get_mut(&node).and_then(|host| host.dial.poll_action()) {
+            self.perform(now, node, action);
+        }
+    }
+
+    fn perform(&mut self, now: Mono, node: NodeId, action: DialAction) {
+        let Some(host) = self.hosts.get_mut(&node) else { return };
+        match action {
+            DialAction::Start(words) => {
+                match Ssh::start(node, &words, self.setting.options.prompt, &self.origin, &self.set) {
+                    Ok(ssh) => host.ssh = Some(ssh),
+                    Err(error) => host.dial.handle(now, DialEvent::NoStart(error.raw_os_error().unwrap_or(0))),
+                }
+            }
+            DialAction::Write(bytes) => {
+                if let Some(ssh) = &mut host.ssh {
+                    ssh.write(bytes, &self.source, &self.set);
+                }
+            }
+            DialAction::SendBinary => {
+                if let Some(ssh) = &mut host.ssh {
+                    ssh.send_binary(&self.source, &self.set);
+                }
+            }
+            DialAction::Kill { hard } => {
+                if let Some(ssh) = &host.ssh {
+                    ssh.end(hard);
+                }
+            }
+            DialAction::Stage(stage) => self.steps.push_back(Step::Progress { node, stage }),
+            DialAction::Up(up) => {
+                self.fanout.done(node);
+                host.up = true;
+                match host.ssh.as_mut().and_then(|ssh| ssh.take_edge(&self.set)) {
+                    Some(edge) => self.steps.push_back(Step::Up { node, edge, up }),
+                    // Cannot be: whoever is up has an ssh. It ends, and that is told.
+                    None => host.dial.handle(now, DialEvent::Ended(SshEnd::Code(255))),
+                }
+            }
+            DialAction::Failed(failure) => {
+                self.fanout.done(node);
+                self.steps.push_back(Step::Failed { node, failure });
+            }
+            DialAction::Ended(end, words) => self.steps.push_back(Step::Ended { node, end, words }),
+        }
+    }
+}

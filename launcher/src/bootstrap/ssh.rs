@@ -1,0 +1,204 @@
+//! One ssh: a process, one socket for its stdin and stdout, a pipe for its stderr, and what is still to be written to it.
+
+use super::source::Source;
+use rlaunch_core::bootstrap::SshEnd;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_sys::child::{self, Child, Started};
+use rlaunch_sys::epoll::ReadySet;
+use rlaunch_sys::fd;
+use rlaunch_sys::origin::Origin;
+use rlaunch_sys::pidfd::How;
+use rlaunch_sys::spawn::Strings;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// Read and written at a time.
+const CHUNK: usize = 64 << 10;
+
+/// What a token of the readiness set is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Out,
+    Err,
+    Room,
+    End,
+}
+
+/// A token: the node, and a part of its ssh.
+pub(super) fn token(node: NodeId, part: Part) -> u64 {
+    u64::from(node.get()) << 2 | part as u64
+}
+
+/// The way back.
+pub(super) fn of_token(token: u64) -> (NodeId, Part) {
+    let part = match token & 3 {
+        0 => Part::Out,
+        1 => Part::Err,
+        2 => Part::Room,
+        _ => Part::End,
+    };
+    (NodeId::new(u32::try_from(token >> 2).unwrap_or(u32::MAX)), part)
+}
+
+/// What is being written.
+#[derive(Debug)]
+enum Outgoing {
+    Nothing,
+    Bytes(Vec<u8>, usize),
+    Binary(u64),
+}
+
+/// An ssh that runs.
+#[derive(Debug)]
+pub(super) struct Ssh {
+    node: NodeId,
+    child: Child,
+    /// Gone when it has become an edge.
+    stream: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    outgoing: Outgoing,
+    /// Watched for room while something waits to be written.
+    room: Option<OwnedFd>,
+}
+
+impl Ssh {
+    pub(super) fn start(
+        node: NodeId,
+        words: &[OsBytes],
+        prompt: bool,
+        origin: &Origin,
+        set: &ReadySet,
+    ) -> io::Result<Self> {
+        let words: Strings = words.iter().map(OsBytes::as_slice).collect();
+        let Started { child, stream, stderr } = child::start(&words, !prompt, origin)?;
+        let ssh =
+            Self { node, child, stream: Some(stream), stderr: Some(stderr), outgoing: Outgoing::Nothing, room: None };
+        match ssh.watch(set) {
+            Ok(()) => Ok(ssh),
+            Err(error) => {
+                ssh.child.end(true);
+                Err(error)
+            }
+        }
+    }
+
+    fn watch(&self, set: &ReadySet) -> io::Result<()> {
+        for (fd, part) in [(&self.stream, Part::Out), (&self.stderr, Part::Err)] {
+            let Some(fd) = fd else { continue };
+            fd::set_nonblocking(fd)?;
+            set.add(fd, token(self.node, part))?;
+        }
+        set.add(&self.child.pidfd, token(self.node, Part::End))
+    }
+
+    /// What is there to be read of one of its streams; at its end it is watched no more.
+    pub(super) fn read(&mut self, part: Part, set: &ReadySet) -> Vec<u8> {
+        let stream = if part == Part::Out { &mut self.stream } else { &mut self.stderr };
+        let Some(from) = stream else { return Vec::new() };
+        let mut all = Vec::new();
+        loop {
+            match fd::read_onto(from.as_raw_fd(), &mut all, CHUNK) {
+                Ok(1..) if all.len() < CHUNK => {}
+                Ok(1..) => return all,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return all,
+                Ok(0) | Err(_) => {
+                    set.remove(from);
+                    if part == Part::Err {
+                        *stream = None;
+                    }
+                    return all;
+                }
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, bytes: Vec<u8>, source: &Source, set: &ReadySet) {
+        self.outgoing = Outgoing::Bytes(bytes, 0);
+        self.flush(source, set);
+    }
+
+    pub(super) fn send_binary(&mut self, source: &Source, set: &ReadySet) {
+        self.outgoing = Outgoing::Binary(0);
+        self.flush(source, set);
+    }
+
+    /// Writes what ssh takes now; asks to be told when it takes more.
+    pub(super) fn flush(&mut self, source: &Source, set: &ReadySet) {
+        let Some(stream) = &self.stream else { return };
+        let mut chunk = Vec::new();
+        loop {
+            let rest = match &self.outgoing {
+                Outgoing::Nothing => break,
+                Outgoing::Bytes(bytes, at) => bytes.get(*at..).unwrap_or_default(),
+                Outgoing::Binary(at) => {
+                    chunk.resize(CHUNK, 0);
+                    let n = source.read_at(&mut chunk, *at).unwrap_or(0);
+                    chunk.get(..n).unwrap_or_default()
+                }
+            };
+            if rest.is_empty() {
+                self.outgoing = Outgoing::Nothing;
+                break;
+            }
+            match fd::write(stream.as_raw_fd(), rest) {
+                Ok(n) => match &mut self.outgoing {
+                    Outgoing::Nothing => {}
+                    Outgoing::Bytes(_, at) => *at += n,
+                    Outgoing::Binary(at) => *at += u64::try_from(n).unwrap_or(0),
+                },
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.wait_for_room(set),
+                // It has ended, and its end will be told.
+                Err(_) => self.outgoing = Outgoing::Nothing,
+            }
+        }
+        if let Some(room) = self.room.take() {
+            set.remove(&room);
+        }
+    }
+
+    fn wait_for_room(&mut self, set: &ReadySet) {
+        if self.room.is_some() {
+            return;
+        }
+        let room = self.stream.as_ref().and_then(|stream| stream.try_clone().ok());
+        // Without a descriptor the host's deadline ends the matter.
+        self.room = room.filter(|room| set.add_writable(room, token(self.node, Part::Room)).is_ok());
+    }
+
+    /// Its stdin and stdout, for an edge. Its stderr and its end stay here.
+    pub(super) fn take_edge(&mut self, set: &ReadySet) -> Option<UnixStream> {
+        if let Some(room) = self.room.take() {
+            set.remove(&room);
+        }
+        let stream = self.stream.take()?;
+        set.remove(&stream);
+        let edge = UnixStream::from(stream);
+        // As whoever takes it expects.
+        edge.set_nonblocking(false).ok()?;
+        Some(edge)
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn ended(&self) -> Option<SshEnd> {
+        self.child.ended().map(|how| match how {
+            How::Code(code) => SshEnd::Code(code),
+            How::Signal { number, .. } => SshEnd::Signal(number),
+        })
+    }
+
+    pub(super) fn end(&self, hard: bool) {
+        self.child.end(hard);
+    }
+
+    /// Before it is dropped: a descriptor that is watched is taken out first.
+    pub(super) fn forget(self, set: &ReadySet) {
+        set.remove(&self.child.pidfd);
+        for fd in [&self.stream, &self.stderr, &self.room].into_iter().flatten() {
+            set.remove(fd);
+        }
+    }
+}

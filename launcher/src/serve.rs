@@ -1,0 +1,78 @@
+//! `rlaunch agent`, on a host that was reached over ssh: the process becomes the guardian there, and its fork the agent.
+//! Not for people: the remote line of `core::bootstrap` calls it.
+
+use crate::bootstrap::source;
+use rlaunch_agent::{Edge, LeaseLine, Seat};
+use rlaunch_core::bootstrap::answer::marker;
+use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
+use rlaunch_core::time::Span;
+use rlaunch_sys::fd;
+use rlaunch_sys::guardian::{Remote, split_remote};
+use rlaunch_sys::origin::Origin;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+/// How long the launcher may take to say who it is.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Everything behind `rlaunch agent`: `verify HASH`, or the directory that the login began in.
+pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
+    match words {
+        [verify, hash] if verify == "verify" => verify_own(hash.as_bytes()),
+        _ => serve(words.first(), origin),
+    }
+}
+
+/// Whether our own bytes have this hash: for hosts without a tool that says so.
+fn verify_own(hash: &[u8]) -> u8 {
+    let own = source::open().and_then(|file| source::hash(&file));
+    u8::from(own.ok().is_none_or(|own| Hash::parse(hash) != Some(own)))
+}
+
+fn serve(dir: Option<&OsString>, origin: Origin) -> u8 {
+    if let Some(dir) = dir {
+        // The shell left it for the directory of the binary. Where it is gone each program's own directory is still to come.
+        let _gone = std::env::set_current_dir(dir);
+    }
+    let mut bytes = [0; PREAMBLE];
+    if let Err(error) = fd::read_exactly(0, &mut bytes, PATIENCE) {
+        return complain(&format!("no word from the launcher: {error}"));
+    }
+    let preamble = match Preamble::parse(&bytes) {
+        Ok(preamble) => preamble,
+        Err(error) => return complain(&error.to_string()),
+    };
+    let ours = source::open().and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
+    if preamble.len != 0 && preamble.len != ours {
+        return refuse(&preamble, &format!("this binary has {ours} bytes, and one of {} was meant", preamble.len));
+    }
+    let wall = rlaunch_sys::clock::wall();
+    let up = Answer::Up { proof: preamble.proof().into(), pid: std::process::id(), wall };
+    let hello = spoken(&preamble, &up);
+    let lease = (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime() + preamble.lease.nanos());
+    match split_remote(preamble.node.get(), hello.as_bytes(), lease) {
+        Ok(Remote { input, output, guardian, lease }) => rlaunch_agent::run(Seat {
+            edge: Edge::Halves { input, output },
+            guardian,
+            origin,
+            lease: Some(LeaseLine::new(lease)),
+        }),
+        Err(error) => refuse(&preamble, &format!("it cannot start: {error}")),
+    }
+}
+
+fn spoken(preamble: &Preamble, answer: &Answer) -> String {
+    format!("{}{}\n", marker(preamble.job), answer.to_line())
+}
+
+fn refuse(preamble: &Preamble, why: &str) -> u8 {
+    // Whoever does not read it sees our exit code.
+    let _unread = fd::write(1, spoken(preamble, &Answer::Refused(why.into())).as_bytes());
+    rlaunch_core::exit::LAUNCH
+}
+
+fn complain(what: &str) -> u8 {
+    let _unread = fd::write(2, format!("rlaunch agent: {what}\n").as_bytes());
+    rlaunch_core::exit::LAUNCH
+}

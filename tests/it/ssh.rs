@@ -1,0 +1,235 @@
+//! Hosts behind a stand-in for ssh: what a real sshd does not easily show. It runs the remote line in a login shell of our
+//! choice, or misbehaves as told.
+
+use crate::case::Done;
+use crate::place;
+use crate::plan::Plan;
+
+/// `ssh` in PATH sources `$DIR/behave` and runs its last word in `$LOGIN`. `$OURS` is rlaunch under a path that no remote
+/// line can name, so that it is not found there.
+const STAND_IN: &str = r#"
+mkdir -p "$DIR/bin" "$DIR/home" "$DIR/o'dd"; touch "$DIR/behave"
+OURS="$DIR/o'dd/rlaunch"; ln "$RL" "$OURS" 2>/dev/null || cp "$RL" "$OURS"
+cat >"$DIR/bin/ssh" <<'EOF'
+#!/bin/sh
+echo "$@" >>"$DIR/calls"
+for line; do :; done
+. "$DIR/behave"
+exec env HOME="$DIR/home" ${LOGIN:-sh} -c "$line"
+EOF
+chmod 755 "$DIR/bin/ssh"; PATH="$DIR/bin:$PATH"; export PATH DIR
+behave() { cat >"$DIR/behave"; }
+"#;
+
+fn script(script: &str) -> Plan {
+    Plan::shell(&format!("{STAND_IN}\n{script}"))
+}
+
+/// The same as root with a /tmp and a /dev/shm of its own, where `$DIR` is `/mnt`.
+fn with_own_places(inner: &str) -> Plan {
+    let private = "mount --bind \"$DIR\" /mnt && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm || exit 99";
+    let script = format!("{private}\nDIR=/mnt; export DIR\n{STAND_IN}\n{inner}");
+    Plan::shell("exec unshare -m --propagation private sh -c \"$SCRIPT\"").env("SCRIPT", script)
+}
+
+fn says_all(done: &Done, what: &[&str]) {
+    let text = format!("{}{}", done.out(), done.err());
+    for what in what {
+        assert!(text.contains(what), "does not say {what:?}:\n{text}");
+    }
+}
+
+/// rlaunch's doctor on one host, twice: the binary is sent, and is there.
+const TWICE: &str = "\"$OURS\" doctor -H h && \"$OURS\" doctor -H h";
+
+#[test]
+fn every_login_shell_runs_the_line_whatever_it_prints() {
+    let noise = "behave <<'EOF'\nhead -c 60000 /dev/zero | tr '\\0' n; echo; echo '*** banner ***' >&2\nEOF\n";
+    for shell in ["sh", "bash", "dash", "fish", "tcsh", "zsh", "busybox sh"] {
+        if !place::has(shell.split(' ').next().unwrap()) {
+            continue;
+        }
+        let done = script(&format!("{noise}{TWICE}")).env("LOGIN", shell).start().code(0);
+        says_all(&done, &["agent in cache (was sent)", "agent in cache (was there)"]);
+    }
+}
+
+#[test]
+fn a_host_without_a_tool_for_the_hash_lets_the_binary_check_itself() {
+    let tools = "mkdir \"$DIR/few\"; for t in sh env ls id uname head mkdir mv rm chmod; do \
+                 ln -s \"$(command -v $t)\" \"$DIR/few/$t\"; done\n\
+                 behave <<'EOF'\nexport HOME=\"$DIR/home\" PATH=\"$DIR/few\"; exec sh -c \"$line\"\nEOF\n";
+    let done = script(&format!("{tools}{TWICE}")).start().code(0);
+    says_all(&done, &["agent in cache (was sent)", "agent in cache (was there)"]);
+    // And it notices.
+    let spoil = "for f in \"$DIR\"/home/.cache/rlaunch/agent-*; do printf X | \
+                 dd of=\"$f\" bs=1 seek=$(($(stat -c %s \"$f\") - 1)) conv=notrunc 2>/dev/null; done";
+    let done = script(&format!("{tools}\"$OURS\" doctor -H h >/dev/null && {spoil}\n{TWICE}")).start().code(0);
+    says_all(&done, &["(was sent)", "(was there)"]);
+}
+
+#[test]
+fn what_was_planted_in_the_cache_is_never_run() {
+    let plant = "\"$OURS\" doctor -H h >/dev/null || exit 9\n\
+                 for f in \"$DIR\"/home/.cache/rlaunch/agent-*; do s=$(stat -c %s \"$f\"); \
+                 printf '#!/bin/sh\\ntouch \"$DIR/pwned\"\\n' >\"$f\"; truncate -s $s \"$f\"; done\n\"$OURS\" doctor -H h\n";
+    let done = script(&format!("{plant}[ ! -e \"$DIR/pwned\" ]")).start().code(0);
+    says_all(&done, &["(was sent)"]);
+}
+
+#[test]
+fn a_transfer_that_is_cut_off_leaves_nothing() {
+    // The shell there cleans up while rlaunch ends: a moment later, if not before.
+    let cut = "behave <<'EOF'\nexport HOME=\"$DIR/home\"; head -c 100000 | sh -c \"$line\"; exit 255\nEOF\n\
+               \"$OURS\" doctor -H h; cd \"$DIR/home/.cache/rlaunch\" || exit 9\n\
+               until [ -z \"$(ls -A)\" ]; do :; done; exit 7";
+    let done = script(cut).start().code(7);
+    assert!(done.out().starts_with("h: "), "{}", done.out());
+}
+
+#[test]
+fn every_place_that_cannot_be_used_is_named_with_its_reason() {
+    if !place::is_root() {
+        return place::absent("places of the agent's binary", "needs a mount namespace");
+    }
+    let done = with_own_places(
+        "mkdir -p home/.cache \"$DIR/home/.cache\" \"$DIR/else\"; chmod 700 \"$DIR/else\"\n\
+         ln -s \"$DIR/else\" \"$DIR/home/.cache/rlaunch\"\n\
+         mount -o remount,noexec /tmp; mount -o remount,size=1m /dev/shm\n\
+         \"$OURS\" doctor -H h; ls -A \"$DIR/else\" /tmp/rlaunch-0 /dev/shm/rlaunch-0",
+    )
+    .start()
+    .end();
+    says_all(
+        &done,
+        &[
+            "~/.cache/rlaunch: it is a symbolic link",
+            "/tmp/rlaunch-UID: programs there cannot be executed (noexec)",
+            "/dev/shm/rlaunch-UID: there is no space left",
+            "--agent-path",
+        ],
+    );
+    let left = done.out().lines().any(|line| line.starts_with("agent-") || line.starts_with(".agent-"));
+    assert!(!left, "something was left: {}", done.out());
+}
+
+#[test]
+fn the_next_place_is_taken() {
+    if !place::is_root() {
+        return place::absent("places of the agent's binary", "needs a mount namespace");
+    }
+    let readonly =
+        "mkdir \"$DIR/ro\"; mount -t tmpfs -o ro none \"$DIR/ro\"; XDG_CACHE_HOME=$DIR/ro; export XDG_CACHE_HOME\n";
+    let done = with_own_places(&format!("{readonly}{TWICE}")).start().code(0);
+    says_all(&done, &["agent in tmp (was sent)", "agent in tmp (was there)"]);
+    let foreign = "mkdir /tmp/rlaunch-0; chown 12345 /tmp/rlaunch-0; chmod 777 /tmp/rlaunch-0\n";
+    let done = with_own_places(&format!("{readonly}{foreign}{TWICE}")).start().code(0);
+    says_all(&done, &["agent in shm (was sent)", "agent in shm (was there)"]);
+}
+
+#[test]
+fn another_architecture_is_named() {
+    let other = "printf '#!/bin/sh\\necho riscv64\\n' >\"$DIR/bin/uname\"; chmod 755 \"$DIR/bin/uname\"\n";
+    let done = script(&format!("{other}\"$OURS\" doctor -H h")).start().code(125);
+    says_all(&done, &["its architecture is riscv64", "--agent-path PATH"]);
+}
+
+#[test]
+fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
+    let done = script("cp \"$RL\" \"$DIR/mine\"; \"$OURS\" doctor -H h --agent-path \"$DIR/mine\"").start().code(0);
+    says_all(&done, &["agent in named"]);
+    let done =
+        script("cp \"$RL\" \"$DIR/mine\"; chmod 777 \"$DIR/mine\"; \"$OURS\" doctor -H h --agent-path \"$DIR/mine\"");
+    says_all(&done.start().code(125), &["others may write to it"]);
+    let done = script("\"$OURS\" doctor -H h --agent-path /no/where").start().code(125);
+    says_all(&done, &["it is not there"]);
+}
+
+#[test]
+fn ssh_in_its_own_words() {
+    for (words, code, says) in [
+        ("u@h: Permission denied (publickey).", 255, ["ssh was denied access", "ssh-copy-id h"]),
+        ("Host key verification failed.", 255, ["ssh does not know the host's key", "to accept its key"]),
+        ("ssh: Could not resolve hostname h: Name or service not known", 255, ["does not resolve", "fix the name"]),
+        ("ssh: connect to host h port 22: No route to host", 255, ["cannot be reached", "whether it is up"]),
+        ("what a day", 255, ["ssh failed (exit code 255)", "ssh h true"]),
+        ("This account is currently not available.", 1, ["the login shell there ended at once", "ssh h true"]),
+    ] {
+        let done = script(&format!("behave <<'EOF'\necho '{words}' >&2; exit {code}\nEOF\n\"$OURS\" doctor -H h"));
+        let done = done.start().code(125);
+        says_all(&done, &says);
+        says_all(&done, &[words]);
+    }
+}
+
+#[test]
+fn noise_and_silence_have_an_end() {
+    let done = script("behave <<'EOF'\nexec yes\nEOF\n\"$OURS\" doctor -H h").start().code(125);
+    says_all(&done, &["prints more than 64 KiB"]);
+    let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor -H h --connect-timeout 200ms");
+    says_all(&done.start().code(125), &["ssh has not got through", "a longer --connect-timeout"]);
+    // It does not listen to requests to end, nor does what it has started.
+    let deaf = "behave <<'EOF'\ntrap '' TERM HUP; sleep 999 & wait; wait\nEOF\n";
+    let done = script(&format!("{deaf}\"$OURS\" doctor -H h --connect-timeout 100ms")).start().code(125);
+    says_all(&done, &["ssh has not got through"]);
+}
+
+#[test]
+fn a_host_that_cuts_connections_off_is_tried_again() {
+    let busy = "behave <<'EOF'\nif [ $(wc -l <\"$DIR/calls\") -lt 3 ]; then \
+                echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255; fi\nEOF\n";
+    let done = script(&format!("{busy}\"$OURS\" doctor -H h; wc -l <\"$DIR/calls\"")).start().code(0);
+    says_all(&done, &["ready in", "\n3"]);
+}
+
+#[test]
+fn an_open_connection_that_is_full_is_gone_round() {
+    let full = "behave <<'EOF'\ncase \"$*\" in *ControlPath=none*) ;; *) \
+                echo 'mux_client_request_session: session request failed: Session open refused by peer' >&2; exit 255;; \
+                esac\nEOF\n";
+    let done = script(&format!("{full}\"$OURS\" doctor -H h; wc -l <\"$DIR/calls\"")).start().code(0);
+    says_all(&done, &["ready in", "\n2"]);
+}
+
+#[test]
+fn without_ssh_it_is_said() {
+    let done = script("rm \"$DIR/bin/ssh\"; PATH=$DIR/bin; export PATH; \"$OURS\" doctor -H h").start().code(125);
+    says_all(&done, &["the command ssh cannot be started", "OpenSSH client"]);
+}
+
+#[test]
+fn many_hosts_of_which_one_is_there() {
+    let hosts: Vec<String> = (0..300).map(|n| format!("h{n}")).collect();
+    let one = "behave <<'EOF'\ncase \"$*\" in *' h77 '*) ;; *) echo 'Connection refused' >&2; exit 255;; esac\nEOF\n";
+    let done = script(&format!("{one}\"$OURS\" doctor -H {}", hosts.join(","))).start().code(125);
+    assert_eq!(done.out().matches("nothing listens on its ssh port").count(), 299);
+    says_all(&done, &["h77: ready in"]);
+}
+
+#[test]
+fn a_doctor_that_is_killed_takes_ssh_along() {
+    let case = script(
+        "behave <<'EOF'\necho here >&2; touch \"$DIR/ssh-runs\"; exec sleep 999\nEOF\n\
+                       \"$OURS\" doctor -H h & until [ -e \"$DIR/ssh-runs\" ]; do :; done; kill -KILL $!; wait $!",
+    )
+    .start();
+    case.code(137);
+}
+
+#[test]
+fn bad_words_are_usage_errors() {
+    for (words, says) in [
+        ("doctor", "-H HOST"),
+        ("doctor -H", "needs a value"),
+        ("doctor -H -oProxyCommand=id", "cannot begin with"),
+        ("doctor -H 'a;b'", "error: -H"),
+        ("doctor --moon", "unknown option"),
+        ("doctor -H h --connect-timeout soon", "--connect-timeout takes"),
+    ] {
+        let done = script(&format!("\"$OURS\" {words}")).start().code(2);
+        says_all(&done, &[says]);
+    }
+    let done =
+        Plan::shell("echo hello, this is not a launcher at all; exec \"$RL\" agent </dev/null").start().code(125);
+    done.says("no word from the launcher");
+}

@@ -1,0 +1,156 @@
+//! Hosts behind a real sshd, private to the case: its own configuration, keys and port on loopback.
+
+use crate::case::Done;
+use crate::place;
+use crate::plan::Plan;
+
+/// Starts sshd as `$SSHD` and makes `ssh` use `$DIR/config`. `$OURS` is rlaunch under a path that no remote line can name.
+/// sshd takes any free port: the kernel gives one, and whoever is faster is met by trying again.
+const SSHD: &str = r#"
+mkdir -p "$DIR/bin" "$DIR/o'dd" "$DIR/cache"; chmod 755 "$DIR"; chmod 700 "$DIR/cache"
+OURS="$DIR/o'dd/rlaunch"; ln "$RL" "$OURS" 2>/dev/null || cp "$RL" "$OURS"
+for k in host user other; do ssh-keygen -q -t ed25519 -N '' -f "$DIR/$k" || exit 98; done
+cp "$DIR/user.pub" "$DIR/keys"
+[ "$(id -u)" != 0 ] || mkdir -p /run/sshd
+start_sshd() {
+  for try in 1 2 3 4 5 6 7 8; do
+    PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    cat >"$DIR/sshd_config" <<EOF
+Port $PORT
+ListenAddress 127.0.0.1
+HostKey $DIR/host
+AuthorizedKeysFile $DIR/keys
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PidFile none
+LogLevel ERROR
+SetEnv XDG_CACHE_HOME=$DIR/cache
+$1
+EOF
+    /usr/sbin/sshd -D -e -f "$DIR/sshd_config" 2>"$DIR/sshd.log" & SSHD=$!
+    until ssh-keyscan -p $PORT 127.0.0.1 >/dev/null 2>&1; do kill -0 $SSHD 2>/dev/null || continue 2; done
+    return
+  done
+  cat "$DIR/sshd.log"; exit 97
+}
+start_sshd "$SSHD_MORE"
+trap 'kill $SSHD; wait $SSHD' EXIT
+echo "[127.0.0.1]:$PORT $(cat "$DIR/host.pub")" >"$DIR/known"
+configure() {
+  { cat; cat <<EOF
+Host *
+  HostName 127.0.0.1
+  Port $PORT
+  IdentityFile $DIR/user
+  IdentitiesOnly yes
+  IdentityAgent none
+  UserKnownHostsFile $DIR/known
+  GlobalKnownHostsFile none
+  StrictHostKeyChecking yes
+EOF
+  } >"$DIR/config"; }
+configure </dev/null
+printf '#!/bin/sh\nexec /usr/bin/ssh -F "%s/config" "$@"\n' "$DIR" >"$DIR/bin/ssh"; chmod 755 "$DIR/bin/ssh"
+PATH="$DIR/bin:$PATH"; export PATH DIR
+"#;
+
+fn with_sshd(script: &str) -> Option<Plan> {
+    let tools = ["ssh", "ssh-keygen", "ssh-keyscan", "python3"].iter().all(|tool| place::has(tool));
+    if !tools || !std::path::Path::new("/usr/sbin/sshd").is_file() {
+        place::absent("a real sshd", "OpenSSH or python3 is not installed");
+        return None;
+    }
+    Some(Plan::shell(&format!("{SSHD}\n{script}")))
+}
+
+fn says(done: &Done, what: &[&str]) {
+    let text = format!("{}{}", done.out(), done.err());
+    what.iter().for_each(|what| assert!(text.contains(what), "does not say {what:?}:\n{text}"));
+}
+
+#[test]
+fn cold_and_warm() {
+    let Some(plan) = with_sshd("\"$OURS\" doctor -H h && \"$OURS\" doctor -H a,b,c,d --ssh-fast") else { return };
+    let done = plan.start().code(0);
+    says(&done, &["h: ready in", "agent in cache (was sent)"]);
+    assert_eq!(done.out().matches("agent in cache (was there)").count(), 4, "{}", done.out());
+}
+
+#[test]
+fn each_forced_option_holds_against_its_opposite() {
+    let opposite = [
+        "SessionType none",
+        "RequestTTY force",
+        "RemoteCommand echo no",
+        "LocalForward 127.0.0.1:1 127.0.0.1:1\n  ExitOnForwardFailure yes",
+        "ForkAfterAuthentication yes",
+        "StdinNull yes",
+        "ControlMaster yes\n  ControlPath $DIR/master",
+        "IgnoreUnknown Moon\n  Moon yes",
+    ];
+    for option in opposite {
+        let script = format!(
+            "configure <<EOF\nHost *\n  {option}\nEOF\n\"$OURS\" doctor -H h --connect-timeout 20s || exit\n\
+             [ ! -e \"$DIR/master\" ] || exit 5"
+        );
+        let Some(plan) = with_sshd(&script) else { return };
+        says(&plan.start().code(0), &["h: ready in"]);
+    }
+}
+
+#[test]
+fn nobody_is_asked_for_anything() {
+    // BatchMode: without it ssh would ask for the passphrase, or whether to accept the key.
+    let script = "ssh-keygen -q -p -N secret -f \"$DIR/user\"; printf 'Host *\\n  BatchMode no\\n' | configure\n\
+                  \"$OURS\" doctor -H h";
+    let Some(plan) = with_sshd(script) else { return };
+    says(&plan.start().code(125), &["h: ssh was denied access", "ssh-copy-id h", "Permission denied"]);
+}
+
+#[test]
+fn a_wrong_key_is_denied_once_and_a_changed_host_key_never_overridden() {
+    let script = "cp \"$DIR/other.pub\" \"$DIR/keys\"; \"$OURS\" doctor -H h; echo \"code $?\"\n\
+                  cp \"$DIR/user.pub\" \"$DIR/keys\"\n\
+                  echo \"[127.0.0.1]:$PORT $(cat \"$DIR/other.pub\")\" >\"$DIR/known\"; cp \"$DIR/known\" \"$DIR/before\"\n\
+                  \"$OURS\" doctor -H h; echo \"code $?\"; cmp \"$DIR/known\" \"$DIR/before\" || exit 5\n\
+                  : >\"$DIR/known\"; \"$OURS\" doctor -H h";
+    let Some(plan) = with_sshd(script) else { return };
+    let done = plan.start().code(125);
+    says(&done, &["h: ssh was denied access\n", "the host's key is not the one that ssh knows", "ssh-keygen -R h"]);
+    says(&done, &["ssh does not know the host's key", "code 125"]);
+}
+
+#[test]
+fn names_and_ports_that_lead_nowhere() {
+    let script = "printf 'Host nobody\\n  HostName no-such-host.invalid\\nHost closed\\n  Port 1\\n' | configure\n\
+                  \"$OURS\" doctor -H nobody,closed,h";
+    let Some(plan) = with_sshd(script) else { return };
+    let done = plan.start().code(125);
+    says(&done, &["nobody: the name does not resolve", "closed: nothing listens on its ssh port", "h: ready in"]);
+}
+
+#[test]
+fn an_open_connection_is_used_and_one_that_is_full_gone_round() {
+    let script = "printf 'Host *\\n  ControlPath %s/master\\n' \"$DIR\" | configure\n\
+                  ssh -M -N h & MASTER=$!; until ssh -O check h 2>/dev/null; do kill -0 $MASTER || exit 96; done\n\
+                  cp \"$DIR/other.pub\" \"$DIR/keys\"; \"$OURS\" doctor -H h || exit 5; echo shared\n\
+                  ssh -O exit h 2>/dev/null; wait $MASTER; true";
+    let Some(plan) = with_sshd(script) else { return };
+    says(&plan.start().code(0), &["h: ready in", "shared"]);
+    let script = "printf 'Host *\\n  ControlPath %s/master\\n' \"$DIR\" | configure\n\
+                  mkfifo \"$DIR/hold\"; ssh -M h \"echo on >'$DIR/on'; exec cat '$DIR/hold'\" & MASTER=$!\n\
+                  until [ -s \"$DIR/on\" ]; do kill -0 $MASTER || exit 96; done\n\
+                  \"$OURS\" doctor -H h; code=$?; : >\"$DIR/hold\"; wait $MASTER; exit $code";
+    let Some(plan) = with_sshd(script) else { return };
+    says(&plan.env("SSHD_MORE", "MaxSessions 1").start().code(0), &["h: ready in"]);
+}
+
+#[test]
+fn a_launcher_that_is_killed_leaves_nobody_behind_a_proxy() {
+    let script = "printf 'Host *\\n  ProxyCommand sh -c \"touch %s/proxy; exec cat\"\\n' \"$DIR\" | configure\n\
+                  \"$OURS\" doctor -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
+    let Some(plan) = with_sshd(script) else { return };
+    plan.start().code(0);
+}
