@@ -1,5 +1,6 @@
 """Checks of what hosts are, how commands run on them, and that nothing of them stays."""
 
+import errno
 import os
 import pathlib
 import pty
@@ -228,7 +229,13 @@ while True:
 
 def _read_until(terminal, seen, word):
     while word not in seen:
-        seen += os.read(terminal, 1024)
+        try:
+            seen += os.read(terminal, 1024)
+        except OSError as error:
+            # The terminal hung up with its session, and what was on its way in it may be lost: the exit code tells the rest.
+            if error.errno != errno.EIO:
+                raise
+            return seen
     return seen
 
 
