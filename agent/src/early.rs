@@ -61,7 +61,7 @@ fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
             edges.stdin_arrived(bytes, flags);
             None
         }
-        Ok(Body::Beat) => None,
+        Ok(Body::Beat(beat)) => Some(NodeEvent::Beat(beat)),
         Err(_) => Some(NodeEvent::EdgeLost),
     })
 }

@@ -15,6 +15,8 @@ pub struct Seat {
     pub edge: OwnedFd,
     /// The guardian, our parent.
     pub guardian: OwnedFd,
+    /// Where it reads until when we may live; `None`: for as long as the launcher does.
+    pub lease: Option<OwnedFd>,
     /// The caller's settings, for the ranks.
     pub origin: Origin,
 }

@@ -16,6 +16,7 @@ use rlaunch_sys::origin::{self, Origin};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// When rlaunch was started.
 #[derive(Clone, Copy)]
@@ -37,7 +38,7 @@ pub(crate) fn run() -> u8 {
         return without_job(args);
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian }) => rlaunch_agent::run(rlaunch_agent::Seat { edge, guardian, origin }),
+        Ok(Role::Agent { edge, guardian }) => rlaunch_agent::run(rlaunch_agent::Seat { edge, guardian, lease: None, origin }),
         Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
         Err(error) => fail(&format!("cannot start the guardian of the job: {error}")),
     }
@@ -81,7 +82,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
 fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: OwnedFd) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
-        plan.job.stdin = StdinPlan::None;
+        Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
     }
     let trace = diagnostics(plan.presentation.verbosity);
     let setting = Setting {

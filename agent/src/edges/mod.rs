@@ -1,5 +1,6 @@
 //! Where the node machine meets the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
+mod check;
 mod convert;
 mod examine;
 mod ground;
@@ -17,6 +18,7 @@ use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{NodeAction, NodeEvent, Scope};
 use rlaunch_core::time::Mono;
+use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
@@ -24,7 +26,7 @@ use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -53,6 +55,8 @@ pub(crate) struct Edges {
     sweep: sweep::Sweep,
     ground: ground::Held,
     examine: examine::Examinations,
+    /// Where the guardian reads until when we may live.
+    lease: Option<OwnedFd>,
     /// What has happened and was not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
@@ -68,6 +72,7 @@ impl Edges {
         Ok(Self {
             link: Link::Early(Early::new(UnixStream::from(seat.edge))),
             origin: seat.origin,
+            lease: seat.lease,
             watch,
             ranks: Ranks::default(),
             pump: pump::Pump::new()?,
@@ -187,7 +192,7 @@ impl Edges {
                     Body::Message(message) => self.events.push_back(NodeEvent::FromRoot(message)),
                     Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
                     Body::Credit(up_to) => self.granted(up_to),
-                    Body::Beat => {}
+                    Body::Beat(beat) => self.events.push_back(NodeEvent::Beat(beat)),
                 },
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "the edge to the launcher has ended");
@@ -226,6 +231,9 @@ impl Edges {
         tracing::trace!(?action, "perform");
         match action {
             NodeAction::Ground(plan) => ground::begin(self, plan),
+            NodeAction::Check { app, base } => check::perform(self, app, &base),
+            NodeAction::Beat(beat) => self.beat(beat),
+            NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
             NodeAction::Signal { proc, sig, scope } => self.ranks.signal(proc, sig, scope),
             NodeAction::Examine { proc, status, depth } => self.examine.ask(proc, status, depth),
@@ -245,6 +253,24 @@ impl Edges {
         };
         if sent.is_err() {
             self.lose_link();
+        }
+    }
+
+    fn beat(&mut self, beat: Beat) {
+        let sent = match &mut self.link {
+            Link::Early(link) => link.beat(NODE, beat),
+            Link::Live(link) => link.beat(NODE, beat),
+            Link::Gone => Ok(()),
+        };
+        if sent.is_err() {
+            self.lose_link();
+        }
+    }
+
+    /// A guardian that does not read has its old deadline, and ends us then: so nothing is to be done about it.
+    fn renew_lease(&self, until: Mono) {
+        if let Some(line) = &self.lease {
+            let _full = rlaunch_sys::fd::write(line.as_raw_fd(), &until.nanos().to_le_bytes());
         }
     }
 

@@ -6,6 +6,7 @@
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
 use rlaunch_core::id::{NodeId, StreamId};
+use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -48,7 +49,7 @@ pub enum Body<M> {
     /// The other side takes data up to this offset.
     Credit(u64),
     /// It is alive.
-    Beat,
+    Beat(Beat),
 }
 
 /// Why an edge has ended.
@@ -141,6 +142,14 @@ impl<M: WireMessage> Early<M> {
         self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
     }
 
+    /// Queues a heartbeat.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn beat(&mut self, node: NodeId, beat: Beat) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Beat, node, &beat.to_bytes())
+    }
+
     /// Writes everything queued; waits until the other side has taken it.
     ///
     /// # Errors
@@ -210,6 +219,14 @@ impl<M: WireMessage> Connection<M> {
     /// Too much is waiting.
     pub fn grant(&mut self, node: NodeId, up_to: u64) -> Result<(), Overflow> {
         self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
+    }
+
+    /// Queues a heartbeat.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn beat(&mut self, node: NodeId, beat: Beat) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Beat, node, &beat.to_bytes())
     }
 
     /// Whether a data frame can be queued. There is one big one at a time: what waits behind it waits in the rank's pipe.
@@ -286,7 +303,7 @@ fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, 
             Body::Data { stream, flags, bytes }
         }
         Lane::Credit => Body::Credit(u64::from_le_bytes(bytes.as_ref().try_into().map_err(|_| Closed::Message)?)),
-        Lane::Beat => Body::Beat,
+        Lane::Beat => Body::Beat(Beat::parse(&bytes).ok_or(Closed::Message)?),
         // The store has no home in this version.
         Lane::Store => return Err(Closed::Message),
     };

@@ -23,10 +23,11 @@ pub(crate) use values::Lookup;
 use rlaunch_core::env::{Base, Export, base};
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, StdinPlan};
+use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Placement, StdinPlan};
 use rlaunch_core::time::Span;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::sync::Arc;
 use table::Id;
 
 /// What the user wants.
@@ -158,12 +159,15 @@ fn collect(given: Vec<scan::Given>, argv: Vec<OsBytes>, env: Lookup<'_>) -> Resu
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The job.
-    pub(crate) job: JobSpec,
+    pub(crate) job: Arc<JobSpec>,
     /// What the launcher shows of it.
     pub(crate) presentation: Presentation,
     /// What `-x` asked for and the caller's environment does not have: each is worth a note.
     pub(crate) absent: Vec<OsBytes>,
 }
+
+/// `--lease` where it is not given.
+const LEASE: Span = Span::from_secs(30);
 
 impl Run {
     /// The job that this is, with the caller's environment: entries as the kernel gave them, also those that are not
@@ -171,9 +175,12 @@ impl Run {
     pub(crate) fn into_plan<'a>(self, job: JobId, caller: impl IntoIterator<Item = &'a [u8]>) -> Plan {
         let Base { env, pinned, absent } = base(caller, &self.exports);
         let base = AppBase { argv: self.argv, env, pinned, wdir: self.wdir };
+        let apps = vec![AppSpec { procs: self.n.unwrap_or(1), base }];
         let job = JobSpec {
             job,
-            apps: vec![AppSpec { procs: self.n.unwrap_or(1), base }],
+            placement: Placement::here(&apps, OsBytes::default()),
+            lease: LEASE,
+            apps,
             contain: self.contain,
             on_failure: self.on_failure,
             grace: self.grace,
@@ -181,6 +188,6 @@ impl Run {
             label: self.label,
             stdin: self.stdin,
         };
-        Plan { job, presentation: self.presentation, absent }
+        Plan { job: Arc::new(job), presentation: self.presentation, absent }
     }
 }

@@ -1,6 +1,6 @@
 //! The lifeline: looked at only once the edge is gone, for the guardian's record of what it could not end.
 
-use super::NODE;
+use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::to_root::Leftover;
@@ -30,7 +30,7 @@ impl Lifeline {
         Self { state: State::Held(fd), bytes: [0; RECORD], len: 0 }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
+    pub(super) fn poll(&mut self, node: NodeId, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         if matches!(self.state, State::Held(_))
             && let State::Held(fd) = std::mem::replace(&mut self.state, State::Ended)
         {
@@ -39,13 +39,13 @@ impl Lifeline {
                 Ok(fd) => self.state = State::Watched(fd),
                 Err(error) => {
                     tracing::debug!(%error, "the lifeline cannot be watched");
-                    return events.push_back(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent });
+                    return events.push_back(JobEvent::GuardianEnded { node, end: GuardianEnd::Silent });
                 }
             }
         }
         if let Poll::Ready(end) = self.poll_record(cx) {
             self.state = State::Ended;
-            events.push_back(JobEvent::GuardianEnded { node: NODE, end });
+            events.push_back(JobEvent::GuardianEnded { node, end });
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod guardian;
 mod input;
+mod nodes;
 mod output;
 mod sink;
 
@@ -9,19 +10,17 @@ use crate::cli::{Events, Plan, Verbosity};
 use crate::view::Tone;
 use crate::view::say::say;
 use anyhow::Context as _;
-use guardian::Lifeline;
 use input::Input;
+use nodes::Nodes;
 use output::Output;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
+use rlaunch_core::job::{CloseReason, HostFailure, JobAction, JobEvent};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
+use rlaunch_net::{Alarm, Body, Closed};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
@@ -31,7 +30,6 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
@@ -56,16 +54,9 @@ pub(crate) struct Setup<'a> {
     pub(crate) origin: &'a Origin,
 }
 
-enum Link {
-    Early(Early<ToRoot>),
-    Live(Connection<ToRoot>),
-    Gone,
-}
-
 /// All that the launcher holds of the kernel.
 pub(crate) struct Edges {
-    link: Link,
-    lifeline: Lifeline,
+    nodes: Nodes,
     signals: Signals,
     bell: Doorbell,
     live_bell: Option<AsyncFd<Doorbell>>,
@@ -101,15 +92,16 @@ impl Edges {
             None => None,
         };
         let mut output = Output::new(job, &bell);
-        let mut link = Early::new(UnixStream::from(setup.edge));
+        let mut nodes = Nodes::new(&job.placement, setup.edge, setup.lifeline);
+        let mut events = VecDeque::new();
+        let first = job.placement.seats.first().map_or(NODE, |seat| seat.node);
         if let Some(up_to) = output.first_grant() {
-            link.grant(NODE, up_to)?;
+            nodes.ids().for_each(|node| nodes.grant(node, up_to, &mut events));
         }
         Ok(Self {
-            link: Link::Early(link),
-            lifeline: Lifeline::new(setup.lifeline),
+            nodes,
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
-            input: Input::new(job.stdin == StdinPlan::Rank0, bell.clone()),
+            input: Input::new(job.stdin == StdinPlan::Rank0, first, bell.clone()),
             bell,
             live_bell: None,
             output,
@@ -117,7 +109,7 @@ impl Edges {
             log_told: false,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
-            events: VecDeque::new(),
+            events,
             alarm: Alarm::default(),
             finish: None,
             trim_at: Some(now() + SETTLED),
@@ -126,18 +118,12 @@ impl Edges {
 
     /// Writes the first messages, before there is a runtime.
     pub(crate) fn flush_early(&mut self) {
-        if let Link::Early(link) = &mut self.link
-            && link.flush().is_err()
-        {
-            self.lose_link(CloseReason::Eof);
-        }
+        self.nodes.flush_early(&mut self.events);
     }
 
     /// Hands everything to the runtime that was entered.
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
-        if let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) {
-            self.link = Link::Live(link.into_connection()?);
-        }
+        self.nodes.go_live()?;
         if let Signals::Waiting(signals) = std::mem::replace(&mut self.signals, Signals::Lost) {
             self.signals = Signals::Live(rlaunch_net::ready::readable(signals)?);
         }
@@ -165,16 +151,14 @@ impl Edges {
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         // First, because input waits for room: room that is made after it was asked wakes nobody.
-        self.poll_flush(cx);
+        self.nodes.poll_flush(cx);
         self.poll_signals(cx);
         self.poll_bell(cx);
         self.poll_recv(cx);
-        if matches!(self.link, Link::Gone) {
-            self.lifeline.poll(cx, &mut self.events);
-        }
+        self.nodes.poll_lifelines(cx, &mut self.events);
         self.poll_input(cx);
         self.settle_output();
-        self.poll_flush(cx);
+        self.nodes.poll_flush(cx);
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
@@ -207,43 +191,31 @@ impl Edges {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) {
-        while let Link::Live(link) = &mut self.link {
-            match link.poll_recv(cx) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(frame)) => match frame.body {
-                    Body::Message(msg) => self.events.push_back(JobEvent::Message { node: frame.node, msg }),
+        for node in self.nodes.ids() {
+            while let Some(body) = self.nodes.poll_recv(node, cx, &mut self.events) {
+                match body {
+                    Body::Message(msg) => self.events.push_back(JobEvent::Message { node, msg }),
                     Body::Data { stream, flags, bytes } => {
                         self.output.arrived(stream, flags, bytes, &mut self.events);
                     }
                     Body::Credit(up_to) => self.input.grant(up_to),
-                    Body::Beat => {}
-                },
-                Poll::Ready(Err(error)) => self.lose_link(why(&error)),
+                    Body::Beat(beat) => self.events.push_back(JobEvent::Beat { node, beat }),
+                }
             }
         }
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) {
-        if let Link::Live(link) = &mut self.link
-            && let Poll::Ready(Err(error)) = link.poll_flush(cx)
-        {
-            // What the agent said before it ended is still to be read: its end is told by reading.
-            tracing::debug!(%error, "the edge to the agent cannot be written");
-        }
-    }
-
     fn poll_input(&mut self, cx: &mut Context<'_>) {
-        let Link::Live(link) = &mut self.link else { return };
-        self.input.poll(cx, link);
+        if let Some(link) = self.nodes.live(self.input.node()) {
+            self.input.poll(cx, link);
+        }
     }
 
     /// Takes in what the writers have done, and grants credit for it.
     fn settle_output(&mut self) {
         let grant = self.output.settle(&mut self.events);
-        if let (Some(up_to), Link::Live(link)) = (grant, &mut self.link)
-            && link.grant(NODE, up_to).is_err()
-        {
-            self.lose_link(CloseReason::Slow);
+        if let Some(up_to) = grant {
+            self.nodes.grant(NODE, up_to, &mut self.events);
         }
     }
 
@@ -257,17 +229,17 @@ impl Edges {
         }
     }
 
-    fn lose_link(&mut self, why: CloseReason) {
-        tracing::debug!(?why, "the edge to the agent has ended");
-        self.link = Link::Gone;
-        self.events.push_back(JobEvent::EdgeClosed { node: NODE, why });
-    }
-
     /// Does what the machine asks for.
     pub(crate) fn perform(&mut self, action: JobAction) {
         tracing::trace!(?action, "perform");
         match action {
-            JobAction::Send { node, msg } => self.send(node, &msg),
+            JobAction::Connect { node } | JobAction::GiveUp { node } => {
+                let why = HostFailure { why: "no way to reach it".into(), ..HostFailure::default() };
+                self.events.push_back(JobEvent::HostFailed { node, why });
+            }
+            JobAction::Send { node, msg } => self.nodes.send(node, &msg, &mut self.events),
+            JobAction::Beat { node, beat } => self.nodes.beat(node, beat, &mut self.events),
+            JobAction::CloseEdge { node } => self.nodes.close(node),
             JobAction::Emit(record) => {
                 if let Some(log) = &mut self.log {
                     log.push(rlaunch_core::events::line(&record).into(), 0);
@@ -281,17 +253,6 @@ impl Edges {
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),
             JobAction::Finish(ending) => self.finish = Some((ending, now() + self.output.patience())),
-        }
-    }
-
-    fn send(&mut self, node: NodeId, msg: &ToNode) {
-        let sent = match &mut self.link {
-            Link::Early(link) => link.send(node, msg),
-            Link::Live(link) => link.send(node, msg),
-            Link::Gone => Ok(()),
-        };
-        if sent.is_err() {
-            self.lose_link(CloseReason::Slow);
         }
     }
 }

@@ -11,6 +11,7 @@ use rlaunch_core::machine::Machine;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::wire::frame::{Flags, Lane};
 use rlaunch_core::wire::to_root::ToRoot;
+use std::sync::Arc;
 use std::collections::BTreeMap;
 
 pub(crate) struct Launcher {
@@ -55,7 +56,7 @@ impl Launcher {
     pub(crate) fn new(plan: &Plan) -> Self {
         let setting = Setting { version: "0".into(), host: "sim".into(), ..Setting::default() };
         Self {
-            job: Job::new(Mono::from_nanos(0), WallNs(0), &plan.spec, &setting),
+            job: Job::new(Mono::from_nanos(0), WallNs(0), &Arc::new(plan.spec.clone()), &setting),
             over: false,
             edge_ended: false,
             done: false,
@@ -192,6 +193,10 @@ impl World {
                     self.note("< job", || message_in_brief(&format!("{msg:?}")));
                     self.send_to_agent(link::message(&msg));
                 }
+                JobAction::Connect { .. }
+                | JobAction::GiveUp { .. }
+                | JobAction::Beat { .. }
+                | JobAction::CloseEdge { .. } => self.fail(format!("{action:?}")),
                 JobAction::Emit(record) => {
                     if let What::JobEnd { cause, exit, left, .. } = record.what {
                         self.note("< job", || format!("ends: {cause:?}, {exit:?}, left: {left:?}"));

@@ -3,7 +3,7 @@
 use crate::rng::Rng;
 use rlaunch_core::id::JobId;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
+use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Placement, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{Refusal, SpawnStep};
@@ -137,9 +137,12 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let split = rng.between(0, u64::from(count));
     let first = u32::try_from(split).unwrap_or(0);
     let second = if rng.chance(5) { big } else { base.clone() };
+    let apps = vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }];
     JobSpec {
+        placement: Placement::here(&apps, "sim".into()),
+        lease: Span::from_secs(30),
         job: JobId([7; 16]),
-        apps: vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
+        apps,
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),

@@ -1,8 +1,8 @@
 //! The one ending of a job: the first cause begins it and nothing later changes it.
 
 use super::notice::{Began, Failure, Notice};
-use super::{Cx, JobAction, NODE};
-use crate::events::{Cause, Lost, What};
+use super::{Cx, JobAction};
+use crate::events::{Cause, What};
 use crate::machine::earliest;
 use crate::report::Sentence;
 use crate::signal::Signal;
@@ -70,13 +70,17 @@ impl Ending {
             Cause::Rank { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) => Some(Signal::TERM),
             // Nothing useful can have been done by an incomplete launch: it is rolled back without asking the ranks.
             // After the loss of init or guardian the node ends by itself; SIGKILL makes sure that it does not hesitate.
-            Cause::Success | Cause::Spawn { .. } | Cause::Refused { .. } | Cause::Lost { .. } => None,
+            Cause::Success
+            | Cause::Spawn { .. }
+            | Cause::Refused { .. }
+            | Cause::Unreachable { .. }
+            | Cause::Lost { .. } => None,
         };
         let msg = match sent {
             Some(sig) => ToNode::End { sig, grace: self.grace },
             None => ToNode::Kill,
         };
-        cx.act(JobAction::Send { node: NODE, msg });
+        cx.tell(Notice::Broadcast(msg));
         let grace = if sent.is_some() { self.grace } else { Span::ZERO };
         if let Cause::Signal(sig) = cause
             && !self.all_over
@@ -119,11 +123,13 @@ impl Ending {
         }
     }
 
-    pub(super) fn all_over(&mut self) {
-        self.all_over = true;
+    pub(super) fn all_over(&mut self, cx: &mut Cx<'_>) {
+        let first = !core::mem::replace(&mut self.all_over, true);
         self.word = None;
         match self.state {
             State::Begun { .. } => self.state = State::Begun { give_up: None },
+            // A node that is not the only one cannot know that the ranks of the others have ended.
+            State::Running if first => cx.tell(Notice::Broadcast(ToNode::Finish)),
             State::Running => {}
         }
     }
@@ -139,8 +145,7 @@ impl Ending {
         match self.state {
             State::Begun { give_up: Some(at) } if at <= cx.now => {
                 self.state = State::Begun { give_up: None };
-                cx.tell(Notice::Log(What::HostLost { node: NODE, lost: Lost::AgentMute }));
-                cx.tell(Notice::Counted { left: None });
+                cx.tell(Notice::Mute);
             }
             State::Running | State::Begun { .. } => {}
         }

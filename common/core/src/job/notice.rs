@@ -1,16 +1,20 @@
 //! What the sub-machines of a job tell each other.
 
+use super::clock::Offset;
 use crate::events::{Cause, What};
-use crate::id::Rank;
+use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::{Mono, Span};
+use crate::wire::to_node::ToNode;
 
 /// Something that another sub-machine has to know.
 #[derive(Debug)]
 pub(super) enum Notice {
     /// To be written to the event log.
     Log(What),
+    /// Every node has to be told.
+    Broadcast(ToNode),
     /// The job has to end, for this reason. The first one wins.
     End(Cause),
     /// A rank ended with something else than exit 0.
@@ -28,12 +32,20 @@ pub(super) enum Notice {
     Killed,
     /// No rank is left to wait for.
     AllOver,
+    /// Nodes that have told nothing will not: they are taken for lost.
+    Mute,
+    /// Nothing was heard of a node for so long that it has ended its ranks.
+    Unheard(NodeId),
+    /// How a node's clock differs from ours.
+    Offset(NodeId, Offset),
     /// The user asks to end while only output is waited for: after this it is given up.
     Impatient {
         /// How long it may still take.
         patience: Span,
     },
-    /// The node has told what is left; `None`: nobody can tell.
+    /// A node has told what is left, or will not.
+    NodeOver(NodeId),
+    /// All nodes have told what is left; `None`: nobody can tell.
     Counted {
         /// Processes that still exist.
         left: Option<u32>,

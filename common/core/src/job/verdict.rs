@@ -62,6 +62,7 @@ impl Verdict {
                 cause @ (Cause::Success
                 | Cause::Spawn { .. }
                 | Cause::Refused { .. }
+                | Cause::Unreachable { .. }
                 | Cause::Signal(_)
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)

@@ -5,7 +5,7 @@ use crate::env::{self, Block, Host, Seat};
 use crate::id::ProcId;
 use crate::os_bytes::OsBytes;
 use crate::spec::AppBase;
-use crate::wire::to_node::{Delta, Start};
+use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -22,9 +22,9 @@ impl Program {
     }
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory.
-    pub(super) fn exec(&mut self, start: &Start, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
+    pub(super) fn exec(&mut self, start: &Start, meeting: &Meeting, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
         let pinned = &self.base.pinned;
-        let shared = self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, ground, delta), pinned)));
+        let shared = self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, meeting, ground, delta), pinned)));
         let error_file = error_file(start, ground, delta.proc);
         let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, error_file: &error_file };
         let mut vars = Block::default();
@@ -34,7 +34,7 @@ impl Program {
     }
 }
 
-fn host<'a>(start: &'a Start, ground: &Ground, delta: Delta) -> Host<'a> {
+fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delta) -> Host<'a> {
     Host {
         job: start.job,
         world_size: start.world_size,
@@ -42,8 +42,8 @@ fn host<'a>(start: &'a Start, ground: &Ground, delta: Delta) -> Host<'a> {
         node_index: start.node_index,
         nodes: start.nodes,
         app: delta.app,
-        master_addr: &start.master_addr,
-        master_port: start.master_port.unwrap_or(ground.master_port),
+        master_addr: &meeting.addr,
+        master_port: meeting.port.unwrap_or(ground.master_port),
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
         tier: ground.tier,
     }

@@ -34,9 +34,11 @@ fn start() -> Start {
         node_index: 0,
         local_size: 300,
         label: None,
-        master_addr: "127.0.0.1".into(),
-        master_port: None,
+        meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None }),
+        choose_port: true,
         sole: true,
+        apps: 1,
+        lease: None,
         linger: Span::from_secs(2),
         trace: OsBytes::default(),
     }
@@ -50,6 +52,7 @@ fn ground() -> Ground {
         port_reserved: true,
         agent: 10,
         init: Some(11),
+        reached: None,
         cpus: 4,
         error_dir: "/run/x".into(),
     }
