@@ -38,7 +38,9 @@ pub(crate) fn run() -> u8 {
         return without_job(args);
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian }) => rlaunch_agent::run(rlaunch_agent::Seat { edge, guardian, lease: None, origin }),
+        Ok(Role::Agent { edge, guardian }) => {
+            rlaunch_agent::run(rlaunch_agent::Seat { edge, guardian, lease: None, origin })
+        }
         Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
         Err(error) => fail(&format!("cannot start the guardian of the job: {error}")),
     }

@@ -10,7 +10,8 @@ use rlaunch_sys::spawn::PreparedApp;
 
 /// Looks at a program's directory and file; the answer is an event.
 pub(super) fn perform(edges: &mut Edges, app: AppIndex, base: &AppBase) {
-    let prepared = PreparedApp::new(base.argv.iter().map(|a| &**a), base.env.iter().map(|v| &**v), base.wdir.as_deref());
+    let prepared =
+        PreparedApp::new(base.argv.iter().map(|a| &**a), base.env.iter().map(|v| &**v), base.wdir.as_deref());
     let error = prepared.check().err().map(|failure| SpawnError {
         step: match failure.step {
             rlaunch_sys::spawn::Step::ChangeDir => SpawnStep::ChangeDir,

@@ -64,7 +64,8 @@ impl Placement {
     /// All ranks of these programs on the launcher's own host.
     #[must_use]
     pub fn here(apps: &[AppSpec], host: OsBytes) -> Self {
-        let of_app = apps.iter().zip((0..).map(AppIndex::new)).flat_map(|(app, index)| (0..app.procs).map(move |_| index));
+        let of_app =
+            apps.iter().zip((0..).map(AppIndex::new)).flat_map(|(app, index)| (0..app.procs).map(move |_| index));
         let seats = of_app.zip((0..).map(LocalRank::new));
         let place = |(app, local_rank)| Place { node: NodeId::new(0), local_rank, app };
         Self { nodes: alloc::vec![NodeSpec { host, local: true }], seats: seats.map(place).collect() }

@@ -41,7 +41,10 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
             hint: None,
         },
         SpawnStep::Clone if error.errno == EAGAIN => Said {
-            what: format!("rank {rank} cannot be started: the limit on processes of {} is reached", host_of(report, rank)),
+            what: format!(
+                "rank {rank} cannot be started: the limit on processes of {} is reached",
+                host_of(report, rank)
+            ),
             hint: Some("fewer ranks, or a higher limit: ulimit -u, the cgroup's pids.max, kernel.pid_max".into()),
         },
         SpawnStep::Pipes
@@ -75,7 +78,10 @@ pub(crate) fn refused(report: &Report, node: NodeId, why: &Refusal) -> String {
         },
         Refusal::Program { error, .. } => {
             let (path, why) = (error.path.to_string(), words::errno(error.errno));
-            Said { what: format!("{path} on {host}: {why}"), hint: Some("--wdir, or a path that all hosts have".into()) }
+            Said {
+                what: format!("{path} on {host}: {why}"),
+                hint: Some("--wdir, or a path that all hosts have".into()),
+            }
         }
         Refusal::Protocol => {
             Said { what: format!("the agent on {host} does not understand rlaunch: this is a bug"), hint: None }
@@ -86,7 +92,8 @@ pub(crate) fn refused(report: &Report, node: NodeId, why: &Refusal) -> String {
 
 /// Hosts cannot be reached: all of them are named, each with what it said.
 pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
-    let mut text = format!("error: {failed} of {} cannot be reached; nothing was started\n", words::count(asked.into(), "host"));
+    let mut text =
+        format!("error: {failed} of {} cannot be reached; nothing was started\n", words::count(asked.into(), "host"));
     for (node, why) in &report.unreached {
         let host = host(report, *node);
         let words = if why.words.is_empty() { String::new() } else { format!("  ({})", why.words) };

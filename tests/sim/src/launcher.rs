@@ -11,8 +11,8 @@ use rlaunch_core::machine::Machine;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::wire::frame::{Flags, Lane};
 use rlaunch_core::wire::to_root::ToRoot;
-use std::sync::Arc;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) struct Launcher {
     job: Job,

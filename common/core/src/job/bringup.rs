@@ -6,7 +6,7 @@
 
 use super::notice::Notice;
 use super::orders::{self, Orders};
-use super::{Cx, JobAction, Setting};
+use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, What};
 use crate::id::{NodeId, Rank};
 use crate::report::Sentence;
@@ -119,9 +119,10 @@ impl Bringup {
     }
 
     /// A node's agent could not be started. The others are waited for: the user is told of all that fail at once.
-    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: HostFailure) {
         if let Some(state @ State::Connecting) = self.nodes.get_mut(node.index()) {
             *state = State::Failed;
+            cx.tell(Notice::Log(What::HostFailed { node, why }));
             self.settle(cx);
         }
     }

@@ -1,7 +1,7 @@
 //! The end of each node: its own count of what is left, or the loss of a part of ours and the guardian's count instead.
 
 use super::notice::Notice;
-use super::{CloseReason, Cx, GuardianEnd, HostFailure};
+use super::{CloseReason, Cx, GuardianEnd};
 use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
 use crate::time::{Mono, Span};
@@ -59,11 +59,11 @@ impl Loss {
     }
 
     /// No agent was ever there, and nothing else of ours.
-    pub(super) fn host_failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: HostFailure) {
+    pub(super) fn host_failed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up | State::Unguarded | State::Waiting => {
-                cx.tell(Notice::Log(What::HostFailed { node, why }));
-                self.known(cx, node, Some(0), Vec::new());
+                cx.tell(Notice::Absent(node));
+                self.count(cx, node, Some(0));
             }
             State::Known => {}
         }
@@ -147,11 +147,15 @@ impl Loss {
     }
 
     fn known(&mut self, cx: &mut Cx<'_>, node: NodeId, left: Option<u32>, named: Vec<Leftover>) {
+        cx.tell(Notice::Log(What::HostDone { node, left, named }));
+        cx.tell(Notice::NodeOver(node));
+        self.count(cx, node, left);
+    }
+
+    fn count(&mut self, cx: &mut Cx<'_>, node: NodeId, left: Option<u32>) {
         self.set(node, State::Known);
         self.unknown = self.unknown.saturating_sub(1);
         self.left = self.left.zip(left).map(|(sum, left)| sum.saturating_add(left));
-        cx.tell(Notice::Log(What::HostDone { node, left, named }));
-        cx.tell(Notice::NodeOver(node));
         if self.unknown == 0 {
             cx.tell(Notice::Counted { left: self.left });
         }

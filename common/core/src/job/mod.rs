@@ -95,7 +95,8 @@ impl Job {
         if self.closing.finished() {
             return;
         }
-        let Self { actions, notices, bringup, procs, signals, ending, verdict, loss, lease, output, closing, log } = self;
+        let Self { actions, notices, bringup, procs, signals, ending, verdict, loss, lease, output, closing, log } =
+            self;
         let mut cx = Cx { now, out: actions, notice: notices };
         let mut parts = Parts { bringup, procs, signals, ending, verdict, loss, lease, output, closing, log };
         transition(&mut parts, &mut cx);
@@ -132,8 +133,8 @@ impl Parts<'_> {
                 self.bringup.edge_up(cx, node);
             }
             JobEvent::HostFailed { node, why } => {
-                self.loss.host_failed(cx, node, why);
-                self.bringup.failed(cx, node);
+                self.bringup.failed(cx, node, why);
+                self.loss.host_failed(cx, node);
             }
             JobEvent::Beat { node, beat } => self.lease.beat(cx, node, beat),
             JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(cx, node, why),
@@ -194,6 +195,7 @@ impl Parts<'_> {
                 self.lease.node_over(node);
                 self.procs.node_over(cx, node);
             }
+            Notice::Absent(node) => self.procs.absent(cx, node),
             Notice::Impatient { patience } => self.closing.impatient(cx, patience),
             Notice::Counted { left } => {
                 self.ending.all_over(cx);

@@ -43,6 +43,8 @@ pub(super) enum Notice {
         /// How long it may still take.
         patience: Span,
     },
+    /// A node never had an agent, and nothing of its ranks was started.
+    Absent(NodeId),
     /// A node has told what is left, or will not.
     NodeOver(NodeId),
     /// All nodes have told what is left; `None`: nobody can tell.

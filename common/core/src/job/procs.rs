@@ -59,7 +59,9 @@ impl Procs {
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, node: NodeId, procs: &[Started]) {
         for started in procs {
             // A process is started once, where it was asked for: anything else would be a second life of its number.
-            let Some(seat) = self.seat(node, started.proc).filter(|seat| seat.state == State::Pending) else { continue };
+            let Some(seat) = self.seat(node, started.proc).filter(|seat| seat.state == State::Pending) else {
+                continue;
+            };
             seat.state = State::Running;
             let local_rank = seat.local_rank;
             let at = self.clock.since(self.offsets.ours(node, started.at));
@@ -114,13 +116,26 @@ impl Procs {
     /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or
     /// cannot be killed. If one is not over by then, this is no way to end.
     pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let Some((open, over)) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over) else { return };
-        *over = true;
-        if *open > 0 {
-            self.busy = self.busy.saturating_sub(1);
+        if self.is_early(node) {
             cx.tell(Notice::End(Cause::Lost { node, lost: Lost::AgentEarly }));
         }
         self.tell_if_all_over(cx);
+    }
+
+    /// No rank of this node will ever run.
+    pub(super) fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.is_early(node);
+        self.tell_if_all_over(cx);
+    }
+
+    /// Marks a node as over; whether it has ranks that are not.
+    fn is_early(&mut self, node: NodeId) -> bool {
+        let Some((open, over)) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over) else { return false };
+        *over = true;
+        if *open > 0 {
+            self.busy = self.busy.saturating_sub(1);
+        }
+        *open > 0
     }
 
     pub(super) fn offset(&mut self, node: NodeId, offset: Offset) {

@@ -3,6 +3,7 @@
 mod chaos;
 mod endings;
 mod harness;
+mod hosts;
 mod interrupts;
 mod losses;
 mod path;

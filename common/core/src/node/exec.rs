@@ -24,7 +24,8 @@ impl Program {
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory.
     pub(super) fn exec(&mut self, start: &Start, meeting: &Meeting, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
         let pinned = &self.base.pinned;
-        let shared = self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, meeting, ground, delta), pinned)));
+        let shared =
+            self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, meeting, ground, delta), pinned)));
         let error_file = error_file(start, ground, delta.proc);
         let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, error_file: &error_file };
         let mut vars = Block::default();

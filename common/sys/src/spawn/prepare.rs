@@ -99,7 +99,11 @@ impl PreparedApp {
     pub fn check(&self) -> Result<(), Failure> {
         let wdir = self.wdir.as_ref().and_then(|dir| dir.get(0));
         if let Some(dir) = wdir {
-            probe(dir, Want::Directory).map_err(|errno| Failure { step: Step::ChangeDir, errno, path: dir.to_vec() })?;
+            probe(dir, Want::Directory).map_err(|errno| Failure {
+                step: Step::ChangeDir,
+                errno,
+                path: dir.to_vec(),
+            })?;
         }
         let mut best = (libc::ENOENT, self.candidates.get(0).unwrap_or_default());
         for path in (0..self.candidates.len()).filter_map(|n| self.candidates.get(n)) {

@@ -46,7 +46,15 @@ fn starts() -> Vec<What> {
         apps: vec![],
         ..start.clone()
     };
-    let hello = |tier, init| Hello { tier, note: bytes(""), master_port: 20_000, port_reserved: true, agent: 50, init, reached: None };
+    let hello = |tier, init| Hello {
+        tier,
+        note: bytes(""),
+        master_port: 20_000,
+        port_reserved: true,
+        agent: 50,
+        init,
+        reached: None,
+    };
     vec![
         What::JobStart(Box::new(start)),
         What::JobStart(Box::new(other)),

@@ -8,7 +8,8 @@ fn first(s: &mut Script) -> u32 {
         Cause::Rank { rank, .. } => rank.get(),
         other @ (Cause::Success
         | Cause::Spawn { .. }
-        | Cause::Refused { .. } | Cause::Unreachable { .. }
+        | Cause::Refused { .. }
+        | Cause::Unreachable { .. }
         | Cause::Signal(_)
         | Cause::Timeout(_)
         | Cause::ReaderClosed(_)
