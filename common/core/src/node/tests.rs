@@ -1,5 +1,7 @@
 //! The rules of a node, one by one.
 
+mod hosts;
+
 use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
