@@ -1,7 +1,8 @@
 //! What the user asked for, after the command line was understood: the input of the job machine.
 
-use crate::id::JobId;
+use crate::id::{JobId, Rank};
 use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::time::Span;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ pub struct JobSpec {
     pub job: JobId,
     /// Its programs; ranks are numbered through them in this order.
     pub apps: Vec<AppSpec>,
+    /// Its hosts, and where each rank runs.
+    pub placement: Placement,
     /// How leftovers are prevented.
     pub contain: Contain,
     /// What a failing rank does to the others.
@@ -55,6 +58,32 @@ pub struct AppBase {
     pub pinned: Vec<OsBytes>,
     /// Working directory of the ranks; `None`: the agent's own.
     pub wdir: Option<OsBytes>,
+    /// Which part of the job it is.
+    pub role: Role,
+}
+
+/// A program's part in the job: what its ranks are told of the programs beside theirs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Role {
+    /// Its name (`--name`), or `default`.
+    pub name: OsBytes,
+    /// Its first rank; the others follow.
+    pub first: Rank,
+    /// Its ranks.
+    pub size: u32,
+    /// Programs of the job.
+    pub apps: u32,
+}
+
+impl Role {
+    /// What a program without a name is called.
+    pub const UNNAMED: &str = "default";
+
+    /// The only program of a job.
+    #[must_use]
+    pub fn sole(size: u32) -> Self {
+        Self { name: Self::UNNAMED.into(), first: Rank::new(0), size, apps: 1 }
+    }
 }
 
 /// `--contain`: which guarantee that nothing outlives the job is asked for.

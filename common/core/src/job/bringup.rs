@@ -6,7 +6,7 @@
 use super::notice::Notice;
 use super::{Cx, JobAction, NODE, Setting};
 use crate::events::{Cause, What};
-use crate::id::{AppIndex, LocalRank, NodeId, ProcId, Rank};
+use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::report::Sentence;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
@@ -65,7 +65,7 @@ impl Bringup {
         for (app, index) in spec.apps.iter().zip((0..).map(AppIndex::new)) {
             send_app(cx, index, &app.base);
         }
-        let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(deltas(spec)).into_iter().peekable();
+        let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(deltas(spec, NODE)).into_iter().peekable();
         if batches.peek().is_none() {
             send(cx, ToNode::Spawn { procs: Capped::default(), last: true });
         }
@@ -116,17 +116,15 @@ fn send_app(cx: &mut Cx<'_>, app: AppIndex, base: &AppBase) {
     }
 }
 
-/// All ranks, numbered through the programs in their order. A process gets the number of its first rank.
-fn deltas(spec: &JobSpec) -> Vec<Delta> {
-    let apps = spec.apps.iter().zip((0..).map(AppIndex::new));
-    let of_app = apps.flat_map(|(app, index)| (0..app.procs).map(move |_| index));
-    of_app
-        .zip(0..)
-        .map(|(app, n)| Delta {
+/// The ranks of a node, by their places. A process gets the number of its first rank.
+fn deltas(spec: &JobSpec, node: NodeId) -> Vec<Delta> {
+    let ranks = spec.placement.seats.iter().zip(0..).filter(|(seat, _)| seat.node == node);
+    ranks
+        .map(|(seat, n)| Delta {
             proc: ProcId::new(n),
-            app,
+            app: seat.app,
             rank: Rank::new(n),
-            local_rank: LocalRank::new(n),
+            local_rank: seat.local_rank,
             stdin: n == 0 && spec.stdin == StdinPlan::Rank0,
         })
         .collect()

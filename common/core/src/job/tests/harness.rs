@@ -3,7 +3,8 @@
 use super::*;
 use crate::id::JobId;
 use crate::report::Report;
-use crate::spec::{AppBase, AppSpec, Contain, JobSpec, StdinPlan, Tier};
+use crate::place::Placement;
+use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_root::{Exited, Hello, Started, Usage};
@@ -13,10 +14,11 @@ use alloc::boxed::Box;
 pub(super) const START: u64 = 1000;
 
 pub(super) fn spec(ranks: u32) -> JobSpec {
-    let base = AppBase { argv: vec![OsBytes::from("./train")], env: vec![], pinned: vec![], wdir: None };
+    let base = AppBase { argv: vec![OsBytes::from("./train")], env: vec![], pinned: vec![], wdir: None, role: Role::sole(ranks) };
     JobSpec {
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],
+        placement: Placement::here("here", [ranks]),
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,
         grace: Span::from_secs(5),
