@@ -1,21 +1,24 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
-use crate::cli::{self, Command, Plan, Verbosity};
+use crate::cli::{self, Command, Plan, Site, Verbosity};
 use crate::driver;
 use crate::edges::{Edges, Setup};
+use crate::view::map;
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::JobId;
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Here;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_sys::fd::{self, Kind};
 use rlaunch_sys::guardian::{self, Role};
 use rlaunch_sys::origin::{self, Origin};
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 /// When rlaunch was started.
@@ -35,7 +38,8 @@ pub(crate) fn run() -> u8 {
     };
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     if !cli::is_job(&args) {
-        return without_job(args);
+        // Nothing is started that would have to be ended in order: a signal ends this, also while stdin is awaited.
+        return origin.interruptibly(|| without_job(args, &origin));
     }
     match guardian::split(&origin) {
         Ok(Role::Agent { edge, guardian }) => {
@@ -46,30 +50,77 @@ pub(crate) fn run() -> u8 {
     }
 }
 
-/// A first word that starts nothing: help, version, a mistake.
-fn without_job(args: Vec<OsString>) -> u8 {
+/// A first word that starts nothing: help, version, a question, a mistake.
+fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
     match cli::parse(args, &|name| std::env::var_os(name)) {
-        Ok(Command::Help(text) | Command::Version(text)) => {
-            // A reader that closes early has what it wanted.
-            write_all(1, text.as_bytes()).map_or(1, |()| 0)
-        }
+        // A reader that closes early has what it wanted.
+        Ok(Command::Help(text) | Command::Version(text)) => write_all(1, text.as_bytes()).map_or(1, |()| 0),
+        Ok(Command::Hosts(query)) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
+            Ok(text) => write_all(1, &text).map_or(1, |()| 0),
+            Err(error) => refuse(&error),
+        },
+        Ok(Command::Map { run, json }) => map(&run, json, origin),
         Ok(Command::Run(_)) => fail("this command line starts a job where none was expected"),
         Err(error) => refuse(&error),
     }
+}
+
+/// Where the ranks of a job would run.
+fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
+    let placement = match with_site(origin, |site| run.place(site)) {
+        Ok(placement) => placement,
+        Err(error) => return refuse(&error),
+    };
+    if run.presentation.verbosity != Verbosity::Quiet {
+        placement.notes.iter().for_each(|note| say(&map::note(note, run.programs.len())));
+    }
+    let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
+    let text = if json { map::json(&placement) } else { map::text(&placement, &programs) };
+    write_all(1, text.as_bytes()).map_or(1, |()| 0)
+}
+
+/// Asks something about this machine.
+fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
+    let name = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
+    ask(&Site {
+        here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
+        gpus: &rlaunch_sys::facts::host::gpus,
+        // What is named may be a FIFO that waits for its writer.
+        read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
+        is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
+    })
+}
+
+fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = from.take(cli::LARGEST + 1).read_to_end(&mut bytes)?;
+    if read as u64 > cli::LARGEST {
+        return Err(io::Error::other("it has more than 16 MiB"));
+    }
+    Ok(bytes)
 }
 
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
 fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lifeline: OwnedFd) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Run(run)) => match rlaunch_sys::random::bytes() {
-            Ok(id) => run.into_plan(JobId(id), origin::environment()),
+            Ok(id) => with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site)),
             Err(error) => return fail(&format!("cannot get random bytes for the job's name: {error}")),
         },
+        Ok(Command::Map { run, json }) => return map(&run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => {
             return write_all(1, text.as_bytes()).map_or(1, |()| 0);
         }
+        Ok(Command::Hosts(_)) => return fail("this command line starts no job where one was expected"),
+        Err(error) => Err(error),
+    };
+    let plan = match plan {
+        Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
+    if let Some(host) = plan.job.placement.remote() {
+        return fail(&map::unreachable(host));
+    }
     notes(&plan);
     match job(plan, began, origin, edge, lifeline) {
         Ok(Ending::Code(code)) => code,
@@ -115,8 +166,8 @@ fn notes(plan: &Plan) {
     if plan.presentation.verbosity == Verbosity::Quiet {
         return;
     }
-    if !plan.presentation.n_given {
-        say("rlaunch: no -n given: starting 1 rank\n");
+    for note in &plan.job.placement.notes {
+        say(&map::note(note, plan.job.apps.len()));
     }
     for name in &plan.absent {
         say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));

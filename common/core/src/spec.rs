@@ -1,7 +1,8 @@
 //! What the user asked for, after the command line was understood: the input of the job machine.
 
-use crate::id::{AppIndex, JobId, LocalRank, NodeId};
+use crate::id::{JobId, Rank};
 use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::time::Span;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ pub struct JobSpec {
     pub job: JobId,
     /// Its programs; ranks are numbered through them in this order.
     pub apps: Vec<AppSpec>,
+    /// Its hosts, and where each rank runs.
+    pub placement: Placement,
     /// How leftovers are prevented.
     pub contain: Contain,
     /// What a failing rank does to the others.
@@ -25,63 +28,8 @@ pub struct JobSpec {
     pub label: Option<OsBytes>,
     /// Who reads rlaunch's standard input.
     pub stdin: StdinPlan,
-    /// Where its ranks run.
-    pub placement: Placement,
     /// How long a node other than the launcher's own may live without a word from the launcher.
     pub lease: Span,
-}
-
-/// The hosts of a job, and each rank's place on them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Placement {
-    /// The hosts, in the order of their node ids; each has at least one rank.
-    pub nodes: Vec<NodeSpec>,
-    /// The places, in the order of the ranks.
-    pub seats: Vec<Place>,
-}
-
-/// A host of a job.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct NodeSpec {
-    /// Its name, as the user gave it.
-    pub host: OsBytes,
-    /// It is the launcher's own: its agent is there already.
-    pub local: bool,
-}
-
-/// A rank's place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The host.
-    pub node: NodeId,
-    /// Its number there.
-    pub local_rank: LocalRank,
-    /// Its program.
-    pub app: AppIndex,
-}
-
-impl Placement {
-    /// All ranks of these programs on the launcher's own host.
-    #[must_use]
-    pub fn here(apps: &[AppSpec], host: OsBytes) -> Self {
-        let of_app =
-            apps.iter().zip((0..).map(AppIndex::new)).flat_map(|(app, index)| (0..app.procs).map(move |_| index));
-        let seats = of_app.zip((0..).map(LocalRank::new));
-        let place = |(app, local_rank)| Place { node: NodeId::new(0), local_rank, app };
-        Self { nodes: alloc::vec![NodeSpec { host, local: true }], seats: seats.map(place).collect() }
-    }
-
-    /// The only host is the launcher's own.
-    #[must_use]
-    pub fn is_here(&self) -> bool {
-        matches!(self.nodes.as_slice(), [node] if node.local)
-    }
-
-    /// Ranks of a host.
-    #[must_use]
-    pub fn local_size(&self, node: NodeId) -> u32 {
-        self.seats.iter().filter(|seat| seat.node == node).fold(0, |sum, _| sum.saturating_add(1))
-    }
 }
 
 impl JobSpec {
@@ -112,6 +60,32 @@ pub struct AppBase {
     pub pinned: Vec<OsBytes>,
     /// Working directory of the ranks; `None`: the agent's own.
     pub wdir: Option<OsBytes>,
+    /// Which part of the job it is.
+    pub role: Role,
+}
+
+/// A program's part in the job: what its ranks are told of the programs beside theirs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Role {
+    /// Its name (`--name`), or `default`.
+    pub name: OsBytes,
+    /// Its first rank; the others follow.
+    pub first: Rank,
+    /// Its ranks.
+    pub size: u32,
+    /// Programs of the job.
+    pub apps: u32,
+}
+
+impl Role {
+    /// What a program without a name is called.
+    pub const UNNAMED: &str = "default";
+
+    /// The only program of a job.
+    #[must_use]
+    pub fn sole(size: u32) -> Self {
+        Self { name: Self::UNNAMED.into(), first: Rank::new(0), size, apps: 1 }
+    }
 }
 
 /// `--contain`: which guarantee that nothing outlives the job is asked for.

@@ -32,7 +32,7 @@ pub(super) const GROUP: Group = Group {
             short: None,
             names: &["genv"],
             takes: Takes::Pair("VAR VALUE"),
-            brief: "the same as -x VAR=VALUE",
+            brief: "the same as -x VAR=VALUE, for all programs",
             more: &[],
         },
     ],
@@ -40,7 +40,10 @@ pub(super) const GROUP: Group = Group {
 
 #[derive(Debug, Default)]
 pub(super) struct Args {
+    /// `-x`.
     pub(super) exports: Vec<Export>,
+    /// `-genv`: for the programs after this one too.
+    pub(super) shared: Vec<Export>,
 }
 
 impl Args {
@@ -54,6 +57,9 @@ impl Args {
             Opt::Export | Opt::Pair => {
                 let export = Export::parse(&given.value)
                     .map_err(|source| CliError::Export { option: given.spelled.clone(), source })?;
+                if opt == Opt::Pair {
+                    self.shared.push(export.clone());
+                }
                 self.exports.push(export);
             }
         }

@@ -5,7 +5,9 @@ use super::{later, table};
 use rlaunch_core::env::ExportError;
 use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
+use rlaunch_core::hostlist::HostlistError;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::PlaceError;
 use rlaunch_core::stream::label::PrefixError;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
@@ -40,9 +42,36 @@ pub(crate) enum CliError {
     /// Open MPI and Slurm disagree.
     #[error("-N means ranks per node in Open MPI but nodes in Slurm")]
     AmbiguousN { value: OsBytes },
-    /// `a : b`.
-    #[error("several programs separated by ':' are not supported yet")]
-    SeveralPrograms,
+    /// `a :`
+    #[error("no program given after ':'")]
+    NoNextProgram,
+    /// `a : --timeout 5 b`
+    #[error("{option} is for the whole job, not for one of its programs")]
+    WholeJob { option: OsBytes },
+    /// `--json` for a job that runs.
+    #[error("--json belongs to rlaunch map or --dry-run")]
+    Json,
+    /// A list of hosts, or a hostfile.
+    #[error("{source}")]
+    Hostlist { source: Box<HostlistError> },
+    /// Ranks that do not fit.
+    #[error("{source}")]
+    Place { source: PlaceError },
+    /// A hostfile that cannot be read; `option` may be the variable that names it.
+    #[error("cannot read the hostfile {path}{}: {why}", from_variable(option))]
+    Hostfile { option: OsBytes, path: OsBytes, why: String },
+    /// `-H FILE`
+    #[error("{option} takes names of hosts, but {} is a file here", Shown(path))]
+    IsFile { option: OsBytes, path: OsBytes },
+    /// `-H` beside a hostfile chooses from it.
+    #[error("{option} names {host}, which is not in the hostfile {path}")]
+    NotInHostfile { option: OsBytes, host: String, path: OsBytes },
+    /// `--nproc-per-node gpu`
+    #[error("{option} gpu: this machine has no GPU")]
+    NoGpu { option: OsBytes },
+    /// `--nproc-per-node gpu` for other hosts.
+    #[error("{option} counts this machine only, and {host} is another")]
+    CountedElsewhere { option: OsBytes, host: String },
     /// `-x`.
     #[error("{option} {source}")]
     Export { option: OsBytes, source: ExportError },
@@ -62,6 +91,10 @@ impl CliError {
 
     pub(super) fn missing(option: &OsBytes, what: &'static str) -> Self {
         Self::Missing { option: option.clone(), what }
+    }
+
+    pub(super) fn hostlist(source: HostlistError) -> Self {
+        Self::Hostlist { source: Box::new(source) }
     }
 
     /// What rlaunch exits with.
@@ -100,9 +133,19 @@ impl Hint for CliError {
                     .into(),
                 )
             }
-            Self::SeveralPrograms => {
-                Some("one rlaunch per program\nrlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into())
+            Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
+            Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
+            Self::Json => Some("rlaunch map --json ...".into()),
+            Self::Hostlist { source } => source.hint(),
+            Self::Place { source } => source.hint(),
+            Self::Hostfile { .. } => None,
+            Self::IsFile { path, .. } => {
+                let path = Shown(path);
+                Some(format!("--hostfile {path}\n-H {path}:1, if it is a host").into())
             }
+            Self::NotInHostfile { .. } => Some("-H without --hostfile, or a line for it there".into()),
+            Self::NoGpu { option } => Some(format!("{option} cpu   or   {option} N").into()),
+            Self::CountedElsewhere { option, .. } => Some(format!("{option} N").into()),
             Self::Export { source, .. } => source.hint(),
             Self::Prefix { source, .. } => source.hint(),
         }
@@ -132,6 +175,11 @@ impl Display for Shown<'_> {
             _ => self.0.fmt(f),
         }
     }
+}
+
+/// A path that nobody typed here.
+fn from_variable(option: &OsBytes) -> String {
+    if option.starts_with(b"-") { String::new() } else { format!(" of {option}") }
 }
 
 /// A first word that only a later version understands.

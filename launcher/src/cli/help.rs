@@ -1,6 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{GROUPS, Group, Id, Row, Takes};
+use super::{place, run};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,19 +32,31 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-const USAGE: &str = "Usage: rlaunch [OPTIONS] PROGRAM [ARGS...]\n";
+const USAGE: &str = "Usage: rlaunch [OPTIONS] PROGRAM [ARGS...] [: [OPTIONS] PROGRAM [ARGS...]]...\n";
 const COLUMN: usize = 27;
+
+/// What is left out of `-h`, so that it stays on one screen.
+const RARE: &[Id] = &[
+    Id::Run(run::Opt::Name),
+    Id::Place(place::Opt::Nodes),
+    Id::Place(place::Opt::MapBy),
+    Id::Place(place::Opt::RankBy),
+    Id::Place(place::Opt::Strict),
+    Id::Place(place::Opt::DryRun),
+    Id::Place(place::Opt::Json),
+];
 
 /// `-h`.
 pub(super) fn brief() -> String {
     let mut text = String::from(USAGE);
     text.push('\n');
     for group in GROUPS {
-        for row in group.rows {
+        // A second letter for the same is no news either.
+        for row in group.rows.iter().filter(|row| !RARE.contains(&row.id) && !row.brief.starts_with("the same as -H")) {
             line(&mut text, row);
         }
     }
-    text.push_str("\nrlaunch --help explains them.\n");
+    text.push_str("\nrlaunch --help explains them, and has more.\n");
     text
 }
 
@@ -54,9 +67,14 @@ pub(super) fn full() -> String {
     );
     text.push_str(USAGE);
     text.push_str(
-        "       rlaunch run [OPTIONS] [--] PROGRAM [ARGS...]\n
-The first word that is no option is the program; all words after it are its own.
-Underscores in options are dashes. Of an option given twice the last one counts.\n",
+        "       rlaunch run [OPTIONS] [--] PROGRAM [ARGS...]
+       rlaunch map [--json] ...  where the ranks of that command line would run
+       rlaunch hosts LIST...     lists of hosts: folded, expanded, counted\n
+The first word that is no option is the program; all words after it are its own,
+up to a ':', behind which another program begins, with its own -n, --ppn, -H,
+-f, -x, --wdir and --name. Behind 'rlaunch run --' a ':' is a word like others.
+Underscores in options are dashes. Of an option given twice the last one counts;
+-H, -f and -x add up.\n",
     );
     for group in GROUPS {
         text.push('\n');
@@ -77,13 +95,15 @@ Exit code: that of the rank that failed first, 128 + the signal that killed it;
 127 program not found.
 
 Variables RLAUNCH_CONTAIN, RLAUNCH_ON_FAILURE, RLAUNCH_GRACE, RLAUNCH_TIMEOUT,
-RLAUNCH_EVENTS and RLAUNCH_LABEL=0|1 stand for options; an option goes first.
+RLAUNCH_EVENTS, RLAUNCH_HOSTFILE and RLAUNCH_LABEL=0|1 stand for options; an
+option goes first.
 docs/environment.md lists what each rank is told.
 
 Examples:
   rlaunch -n 4 ./train --lr 0.1
   rlaunch -n 4 -l sh -c 'echo $RANK of $WORLD_SIZE'
   rlaunch -n 8 --timeout 1h -x NCCL_DEBUG=INFO python3 train.py
+  rlaunch -n 1 --name server ./serve : -n 3 --name worker ./work
 ",
     );
     text

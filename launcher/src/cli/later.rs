@@ -13,18 +13,12 @@ const fn later(short: Option<u8>, names: &'static [&'static str], hint: Option<&
     Later { short, names, hint }
 }
 
-const LOCAL: Option<&str> = Some("leave it out: all ranks run on this machine");
-const TOTAL: Option<&str> = Some("-n N: all ranks run on this machine");
 const DEFAULT: Option<&str> = Some("leave it out: ranks run wherever the kernel puts them");
 const TRAVELS: Option<&str> = Some("leave it out: the whole environment travels; -x VAR=VALUE changes it");
 
 static OPTIONS: &[Later] = &[
-    later(Some(b'H'), &["host", "hosts", "nodelist"], LOCAL),
-    later(Some(b'w'), &[], LOCAL),
-    later(Some(b'f'), &["hostfile", "machinefile", "default-hostfile"], LOCAL),
-    later(None, &["ppn", "ntasks-per-node", "nproc-per-node", "npernode", "perhost"], TOTAL),
-    later(None, &["nnodes", "nodes", "node-rank"], LOCAL),
-    later(None, &["map-by", "rank-by", "rankmap", "distribution"], DEFAULT),
+    later(None, &["node-rank"], Some("leave it out: one rlaunch starts the ranks of all hosts")),
+    later(None, &["rankmap", "distribution"], Some("--map-by slot|node   or   --rank-by slot|node")),
     later(None, &["bind-to", "cpu-bind", "gpu-bind", "nic-bind", "numa-binding", "report-bindings"], DEFAULT),
     later(None, &["oversubscribe", "allow-run-as-root", "standalone"], Some("leave it out: it is not needed")),
     later(
@@ -36,7 +30,7 @@ static OPTIONS: &[Later] = &[
     later(None, &["genvall", "genvnone", "genvlist", "envall", "envnone", "envlist", "unset-env"], TRAVELS),
     later(None, &["mca", "gmca", "pmixmca", "prtemca"], Some("-x OMPI_MCA_name=value")),
     later(None, &["log-dir", "output", "outfile-pattern", "errfile-pattern", "redirects", "tee"], None),
-    later(None, &["fold", "max-restarts", "monitor-interval", "dry-run", "exit-code", "show-config", "as"], None),
+    later(None, &["fold", "max-restarts", "monitor-interval", "exit-code", "show-config", "as"], None),
     later(None, &["multi-prog", "app", "configfile", "suspend-limit", "enable-recovery", "launcher", "tier"], None),
 ];
 
@@ -46,11 +40,9 @@ static COMMANDS: &[&str] = &[
     "clean",
     "completions",
     "doctor",
-    "hosts",
     "kill",
     "logs",
     "man",
-    "map",
     "pool",
     "ps",
     "replay",

@@ -6,28 +6,33 @@ mod env;
 mod errors;
 mod faults;
 mod help;
+mod hosts;
 mod later;
 mod nearest;
 mod output;
+mod place;
+mod plan;
 mod run;
 mod scan;
+mod site;
 mod table;
 #[cfg(test)]
 mod tests;
 mod values;
 
 pub(crate) use errors::CliError;
+pub(crate) use hosts::Query;
 pub(crate) use output::{Events, Verbosity};
+pub(crate) use plan::Plan;
+pub(crate) use site::{LARGEST, Site};
 pub(crate) use values::Lookup;
 
-use rlaunch_core::env::{Base, Export, base};
-use rlaunch_core::id::JobId;
+use rlaunch_core::env::Export;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Placement, StdinPlan};
+use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::sync::Arc;
 use table::Id;
 
 /// What the user wants.
@@ -35,6 +40,15 @@ use table::Id;
 pub(crate) enum Command {
     /// A job.
     Run(Box<Run>),
+    /// Where the ranks of a job would run, and nothing else.
+    Map {
+        /// The job.
+        run: Box<Run>,
+        /// For programs to read.
+        json: bool,
+    },
+    /// Something about lists of hosts.
+    Hosts(Box<Query>),
     /// This text on stdout, and nothing else.
     Help(String),
     /// This text on stdout, and nothing else.
@@ -44,14 +58,12 @@ pub(crate) enum Command {
 /// A job as it was asked for.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// `-n`.
-    pub(crate) n: Option<u32>,
-    /// Program and arguments, byte for byte.
-    pub(crate) argv: Vec<OsBytes>,
-    /// `--wdir`.
-    pub(crate) wdir: Option<OsBytes>,
-    /// `-x` and `-genv`, in their order.
-    pub(crate) exports: Vec<Export>,
+    /// Its programs, at least one.
+    pub(crate) programs: Vec<Program>,
+    /// The hostfile of the environment, where no program names hosts.
+    hostfile: Option<place::Said>,
+    /// Where ranks run, as far as it is the same for all programs.
+    whole: place::Whole,
     /// `-l` or `--prefix`: the format of the prefix.
     pub(crate) label: Option<OsBytes>,
     /// `--stdin`.
@@ -68,6 +80,23 @@ pub(crate) struct Run {
     pub(crate) presentation: Presentation,
 }
 
+/// One program as it was asked for.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// `-n`.
+    pub(crate) n: Option<u32>,
+    /// Program and arguments, byte for byte.
+    pub(crate) argv: Vec<OsBytes>,
+    /// `--wdir`.
+    pub(crate) wdir: Option<OsBytes>,
+    /// `--name`.
+    pub(crate) name: Option<OsBytes>,
+    /// `-genv` and `-x`, in their order.
+    pub(crate) exports: Vec<Export>,
+    /// Where its ranks run.
+    pub(crate) place: place::Own,
+}
+
 /// What the launcher shows, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Presentation {
@@ -75,8 +104,6 @@ pub(crate) struct Presentation {
     pub(crate) verbosity: Verbosity,
     /// `--events`.
     pub(crate) events: Option<Events>,
-    /// There was a `-n`; without one, one rank is started and a note says so.
-    pub(crate) n_given: bool,
 }
 
 /// Whether these words (without the command's own name) ask for a job, by the first of them alone: what decides whether
@@ -84,7 +111,7 @@ pub(crate) struct Presentation {
 pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     first.is_some_and(|word| {
-        !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help") && !later::is_command(word)
+        !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"map" | b"hosts") && !later::is_command(word)
     })
 }
 
@@ -95,19 +122,19 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
 pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, CliError> {
     let mut words: Vec<OsBytes> = args.into_iter().map(|word| OsBytes::new(word.into_vec())).collect();
     let first = words.first().ok_or(CliError::Nothing)?;
-    let long_form = first.as_slice() == b"run";
-    if long_form {
-        words.remove(0);
-    } else if first.as_slice() == b"help" {
-        return Ok(Command::Help(help::full()));
-    } else {
-        errors::refuse_command(first)?;
+    let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
+    match first.as_slice() {
+        b"help" => return Ok(Command::Help(help::full())),
+        b"hosts" => return hosts::parse(words.into_iter().skip(1)).map(|query| Command::Hosts(Box::new(query))),
+        b"run" | b"map" => {
+            words.remove(0);
+        }
+        _ => errors::refuse_command(first)?,
     }
-    let scan::Words { given, argv, after_dashes } = scan::split(words.into_iter())?;
-
-    let asked = given.iter().find_map(|given| match given.row.id {
+    let parts = programs(words, long_form)?;
+    let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
         Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
-        Id::Run(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) => None,
+        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -115,79 +142,85 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         Some((help::Opt::Version, _)) => return Ok(Command::Version(help::version())),
         None => {}
     }
-    if argv.is_empty() {
-        return Err(CliError::NoProgram);
+    match parts.iter().position(|part| part.argv.is_empty()) {
+        Some(0) => return Err(CliError::NoProgram),
+        Some(_) => return Err(CliError::NoNextProgram),
+        None => {}
     }
-    if !(long_form && after_dashes) && argv.iter().any(|word| word.as_slice() == b":") {
-        return Err(CliError::SeveralPrograms);
+    let run = Box::new(collect(parts, env)?);
+    match (map || run.whole.dry_run, run.whole.json) {
+        (true, json) => Ok(Command::Map { run, json }),
+        (false, true) => Err(CliError::Json),
+        (false, false) => Ok(Command::Run(run)),
     }
-    collect(given, argv, env).map(|run| Command::Run(Box::new(run)))
 }
 
-fn collect(given: Vec<scan::Given>, argv: Vec<OsBytes>, env: Lookup<'_>) -> Result<Run, CliError> {
-    let mut what = run::Args::default();
-    let mut variables = env::Args::default();
+/// The programs of a command line: a word `:` begins another, except behind `run --`.
+fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, CliError> {
+    let mut parts = Vec::new();
+    let mut rest = Some(words);
+    while let Some(words) = rest.take() {
+        let mut part = scan::split(words.into_iter())?;
+        let first = parts.is_empty();
+        if !(first && long_form && part.after_dashes)
+            && let Some(colon) = part.argv.iter().position(|word| word.as_slice() == b":")
+        {
+            let mut next = part.argv.split_off(colon);
+            next.remove(0);
+            rest = Some(next);
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
+    let mut programs: Vec<Program> = Vec::new();
+    let mut whole = place::Whole::default();
+    let mut shared: Vec<Export> = Vec::new();
     let mut output = output::Args::default();
     let mut faults = faults::Args::default();
-    for given in given {
-        match given.row.id {
-            Id::Run(opt) => what.take(opt, given)?,
-            Id::Env(opt) => variables.take(opt, given)?,
-            Id::Output(opt) => output.take(opt, given)?,
-            Id::Faults(opt) => faults.take(opt, given)?,
-            Id::Help(_) => {}
+    for part in parts {
+        let mut what = run::Args::default();
+        let mut variables = env::Args::default();
+        let mut own = place::Own::default();
+        for given in part.given {
+            let is_own = match given.row.id {
+                Id::Run(_) | Id::Env(_) => true,
+                Id::Place(opt) => opt.is_own(),
+                Id::Output(_) | Id::Faults(_) | Id::Help(_) => false,
+            };
+            if !is_own && !programs.is_empty() {
+                return Err(CliError::WholeJob { option: given.spelled });
+            }
+            match given.row.id {
+                Id::Run(opt) => what.take(opt, given)?,
+                Id::Place(opt) if is_own => own.take(opt, given)?,
+                Id::Place(opt) => whole.take(opt, &given)?,
+                Id::Env(opt) => variables.take(opt, given)?,
+                Id::Output(opt) => output.take(opt, given)?,
+                Id::Faults(opt) => faults.take(opt, given)?,
+                Id::Help(_) => {}
+            }
         }
+        let run::Args { n, wdir, name } = what;
+        let exports = shared.iter().cloned().chain(variables.exports).collect();
+        programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own });
+        shared.extend(variables.shared);
     }
     output.fill(env)?;
     faults.fill(env)?;
+    let hostfile = place::from_environment(env).filter(|_| !programs.iter().any(|p| p.place.names_hosts()));
     Ok(Run {
-        n: what.n,
-        argv,
-        wdir: what.wdir,
-        exports: variables.exports,
+        programs,
+        hostfile,
+        whole,
         label: output.label(),
         stdin: output.stdin(),
         contain: faults.contain(),
         on_failure: faults.on_failure(),
         grace: faults.grace(),
         timeout: faults.timeout(),
-        presentation: Presentation { verbosity: output.verbosity, events: output.events, n_given: what.n.is_some() },
+        presentation: Presentation { verbosity: output.verbosity, events: output.events },
     })
-}
-
-/// A job, ready for the job machine.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// The job.
-    pub(crate) job: Arc<JobSpec>,
-    /// What the launcher shows of it.
-    pub(crate) presentation: Presentation,
-    /// What `-x` asked for and the caller's environment does not have: each is worth a note.
-    pub(crate) absent: Vec<OsBytes>,
-}
-
-/// `--lease` where it is not given.
-const LEASE: Span = Span::from_secs(30);
-
-impl Run {
-    /// The job that this is, with the caller's environment: entries as the kernel gave them, also those that are not
-    /// `NAME=value`.
-    pub(crate) fn into_plan<'a>(self, job: JobId, caller: impl IntoIterator<Item = &'a [u8]>) -> Plan {
-        let Base { env, pinned, absent } = base(caller, &self.exports);
-        let base = AppBase { argv: self.argv, env, pinned, wdir: self.wdir };
-        let apps = vec![AppSpec { procs: self.n.unwrap_or(1), base }];
-        let job = JobSpec {
-            job,
-            placement: Placement::here(&apps, OsBytes::default()),
-            lease: LEASE,
-            apps,
-            contain: self.contain,
-            on_failure: self.on_failure,
-            grace: self.grace,
-            timeout: self.timeout,
-            label: self.label,
-            stdin: self.stdin,
-        };
-        Plan { job: Arc::new(job), presentation: self.presentation, absent }
-    }
 }

@@ -5,14 +5,13 @@ use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values;
 use rlaunch_core::os_bytes::OsBytes;
-
-/// More ranks than one machine has process ids for are a typing error.
-const MOST_RANKS: u32 = 1 << 20;
+use rlaunch_core::place::MOST_RANKS;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     Ranks,
     Wdir,
+    Name,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -23,7 +22,7 @@ pub(super) const GROUP: Group = Group {
             short: Some(b'n'),
             names: &["np", "ntasks", "n"],
             takes: Takes::One("N"),
-            brief: "start N ranks (default: 1)",
+            brief: "start N ranks (default: all slots, else 1)",
             more: &["Also -np N, --ntasks N."],
         },
         Row {
@@ -34,6 +33,14 @@ pub(super) const GROUP: Group = Group {
             brief: "working directory of the ranks (default: this one)",
             more: &["A PROGRAM with a / is looked for from there.", "Also -wdir DIR, --chdir DIR."],
         },
+        Row {
+            id: Id::Run(Opt::Name),
+            short: None,
+            names: &["name"],
+            takes: Takes::One("NAME"),
+            brief: "call this program NAME (ROLE_NAME of its ranks)",
+            more: &[],
+        },
     ],
 };
 
@@ -41,6 +48,7 @@ pub(super) const GROUP: Group = Group {
 pub(super) struct Args {
     pub(super) n: Option<u32>,
     pub(super) wdir: Option<OsBytes>,
+    pub(super) name: Option<OsBytes>,
 }
 
 impl Args {
@@ -56,7 +64,20 @@ impl Args {
                 });
             }
             Opt::Wdir => self.wdir = Some(given.value),
+            Opt::Name if !is_name(&given.value) => {
+                return Err(CliError::Value {
+                    option: given.spelled,
+                    takes: "up to 64 letters, digits, '-', '_' and '.'".into(),
+                    got: given.value,
+                    hint: None,
+                });
+            }
+            Opt::Name => self.name = Some(given.value),
         }
         Ok(())
     }
+}
+
+fn is_name(value: &OsBytes) -> bool {
+    (1..=64).contains(&value.len()) && value.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }

@@ -4,12 +4,13 @@
 //! constant table costs a few microseconds; a parser that builds its grammar at run time (clap, measured with these
 //! options) costs 0.14 ms.
 
-use super::{env, faults, help, output, run};
+use super::{env, faults, help, output, place, run};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Id {
     Run(run::Opt),
+    Place(place::Opt),
     Env(env::Opt),
     Output(output::Opt),
     Faults(faults::Opt),
@@ -48,9 +49,11 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 5] = [run::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
+pub(super) const GROUPS: [Group; 6] =
+    [run::GROUP, place::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
 
-static ROWS: [&[Row]; 5] = [run::GROUP.rows, env::GROUP.rows, output::GROUP.rows, faults::GROUP.rows, help::GROUP.rows];
+static ROWS: [&[Row]; 6] =
+    [run::GROUP.rows, place::GROUP.rows, env::GROUP.rows, output::GROUP.rows, faults::GROUP.rows, help::GROUP.rows];
 
 /// The option with this word.
 pub(super) fn by_name(name: &[u8]) -> Option<&'static Row> {

@@ -1,10 +1,11 @@
 //! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
 
-use super::{Command, Events, Run, Verbosity, is_job, later, parse, table};
+use super::{Command, Events, Program, Run, Site, Verbosity, is_job, later, parse, table};
 use rlaunch_core::env::Export;
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
+use rlaunch_core::place::{By, Here, Nodes};
+use rlaunch_core::spec::{AppBase, Contain, OnFailure, Role, StdinPlan};
 use rlaunch_core::time::Span;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -36,8 +37,48 @@ fn error(line: &str) -> String {
     with(line, &[]).err().map_or_else(|| panic!("{line} is accepted"), |error| error.render())
 }
 
+/// The only program.
+fn sole(run: &Run) -> &Program {
+    assert_eq!(run.programs.len(), 1);
+    &run.programs[0]
+}
+
 fn argv(run: &Run) -> Vec<String> {
-    run.argv.iter().map(ToString::to_string).collect()
+    sole(run).argv.iter().map(ToString::to_string).collect()
+}
+
+/// A machine with two processors, on which these files exist.
+const FILES: [(&str, &str); 3] =
+    [("hosts", "a slots=2\nb slots=2 # two\n"), ("broken", "a slots=2\nb slots=four\n"), ("twice", "a slots=2\n\na slots=4\n")];
+
+fn at_site<T>(gpus: u32, ask: impl FnOnce(&Site<'_>) -> T) -> T {
+    let found = |path: &OsBytes| FILES.iter().find(|(name, _)| path.as_slice() == name.as_bytes());
+    ask(&Site {
+        here: Here { name: "me".into(), cpus: 2 },
+        gpus: &|| gpus,
+        read: &|path| found(path).map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::Error::from_raw_os_error(2)),
+        is_file: &|path| found(path).is_some(),
+    })
+}
+
+/// What is said of this command line, by whatever part of us.
+fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> {
+    let run = match with(line, variables) {
+        Ok(Command::Run(run) | Command::Map { run, .. }) => run,
+        Ok(_) => return None,
+        Err(error) => return Some(error.render()),
+    };
+    at_site(0, |site| run.place(site)).err().map(|error| {
+        assert_eq!(error.exit_code(), 2);
+        error.render()
+    })
+}
+
+/// The hosts of all ranks, in their order.
+fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: u32) -> String {
+    let placement = at_site(gpus, |site| run_with(line, variables).place(site)).unwrap_or_else(|e| panic!("{}", e.render()));
+    let name = |node: u32| placement.nodes[node as usize].host.to_string();
+    placement.seats.iter().map(|seat| name(seat.node.get())).collect::<Vec<_>>().join(" ")
 }
 
 /// Compares with tests/golden/cli/NAME.txt; RLAUNCH_BLESS=1 writes it.
@@ -94,16 +135,40 @@ const REFUSED: &[&str] = &[
     "-Z ./train",
     "--frobnicate=1 ./train",
     "--label=yes ./train",
-    "-H node01 ./train",
-    "--hostfile=hosts ./train",
-    "-ppn 2 ./train",
-    "--nproc_per_node=2 ./train",
+    "--hostfile= ./train",
+    "--hostfile gone ./train",
+    "--hostfile broken ./train",
+    "--hostfile twice ./train",
+    "-H hosts ./train",
+    "-H node[01-04 ./train",
+    "-H node[04-01] ./train",
+    "-H node01:four ./train",
+    "-H @gpu ./train",
+    "-H a,^gone ./train",
+    "-H -oProxyCommand=x ./train",
+    "-f hosts -H c ./train",
+    "-ppn 0 ./train",
+    "--ppn many ./train",
+    "--nproc_per_node=gpu ./train",
+    "--nproc-per-node cpu -H a ./train",
+    "-n 8 --ppn 2 -H a,b ./train",
+    "--nnodes 0 ./train",
+    "--nnodes 4:2 ./train",
+    "--nnodes 3 -H a,b ./train",
     "--map-by core ./train",
+    "--strict -n 3 ./train",
+    "--strict -n 3 -H a,b ./train",
+    "--json ./train",
+    "--name a/b ./train",
+    "--node-rank 1 ./train",
     "--mca btl self ./train",
     "doctor",
-    "./a : -n 2 ./b",
-    "-n 2 -- ./a : ./b",
-    "run ./a : ./b",
+    "./a :",
+    ": ./b",
+    "./a : : ./b",
+    "run ./a : -n 0 ./b",
+    "./a : --timeout 5 ./b",
+    "-H a ./a : ./b",
     "-x =1 ./train",
     "-x '' ./train",
     "-x A,B ./train",
@@ -128,7 +193,7 @@ const REFUSED: &[&str] = &[
 fn every_error_has_its_text() {
     let mut text = String::new();
     for line in REFUSED {
-        let message = error(line);
+        let message = refused(line, &[]).unwrap_or_else(|| panic!("{line} is accepted"));
         assert!(message.starts_with("error: ") && message.ends_with('\n'), "{line}: {message}");
         text.push_str(&format!("$ rlaunch {line}\n{message}\n"));
     }
@@ -138,10 +203,11 @@ fn every_error_has_its_text() {
         ("RLAUNCH_ON_FAILURE", "kil"),
         ("RLAUNCH_LABEL", "yes"),
         ("MPIEXEC_TIMEOUT", "abc"),
+        ("RLAUNCH_HOSTFILE", "gone"),
+        ("HYDRA_HOST_FILE", "gone"),
     ] {
-        let error = with("./train", &[(name, value)]).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
-        text.push_str(&format!("$ {name}={value} rlaunch ./train\n{}\n", error.render()));
+        let error = refused("./train", &[(name, value)]).unwrap();
+        text.push_str(&format!("$ {name}={value} rlaunch ./train\n{error}\n"));
     }
     golden("errors", &text);
 }
@@ -162,12 +228,11 @@ fn the_number_of_ranks_in_all_spellings() {
         ["-n 4 a", "-n4 a", "-n=4 a", "-np 4 a", "-np=4 a", "--np 4 a", "--np=4 a", "--ntasks=4 a", "-ntasks 4 a"]
     {
         let run = run(line);
-        assert_eq!((run.n, run.presentation.n_given), (Some(4), true), "{line}");
+        assert_eq!(sole(&run).n, Some(4), "{line}");
         assert_eq!(argv(&run), ["a"]);
     }
-    assert_eq!(run("-n 2 -n 3 a").n, Some(3), "the last one counts");
-    let none = run("a");
-    assert_eq!((none.n, none.presentation.n_given), (None, false));
+    assert_eq!(sole(&run("-n 2 -n 3 a")).n, Some(3), "the last one counts");
+    assert_eq!(sole(&run("a")).n, None);
 }
 
 #[test]
@@ -177,7 +242,7 @@ fn the_programs_words_are_its_own() {
     {
         let run = run(line);
         assert_eq!(argv(&run), ["/bin/echo", "-n", "5", "--foo", "--", "-h"], "{line}");
-        assert_eq!(run.n, Some(2));
+        assert_eq!(sole(&run).n, Some(2));
     }
     assert_eq!(argv(&run("run -- a : b")), ["a", ":", "b"]);
     assert_eq!(argv(&run("run doctor")), ["doctor"]);
@@ -188,7 +253,7 @@ fn the_programs_words_are_its_own() {
     assert_eq!(argv(&run("-")), ["-"]);
     let odd = OsString::from_vec(b"\xff\xfe".to_vec());
     let Ok(Command::Run(run)) = parse(vec![odd.clone(), odd.clone(), "".into()], &|_| None) else { panic!() };
-    assert_eq!(run.argv, [OsBytes::from(&b"\xff\xfe"[..]), OsBytes::from(&b"\xff\xfe"[..]), OsBytes::default()]);
+    assert_eq!(sole(&run).argv, [OsBytes::from(&b"\xff\xfe"[..]), OsBytes::from(&b"\xff\xfe"[..]), OsBytes::default()]);
 }
 
 #[test]
@@ -216,7 +281,7 @@ fn output_options() {
     assert_eq!(run("--events fd:3 a").presentation.events, Some(Events::Fd(3)));
     let together = run("-lvn2 a");
     assert_eq!(
-        (together.n, together.presentation.verbosity, together.label.is_some()),
+        (sole(&together).n, together.presentation.verbosity, together.label.is_some()),
         (Some(2), Verbosity::Verbose, true)
     );
 }
@@ -226,7 +291,7 @@ fn environment_options() {
     let set = |name: &str, value: &str| Export::Set { name: name.into(), value: value.into() };
     let run = run("-x A -xB=1 --env C=x=y,z -x D* -genv E 5 --export=F -genv G -1 --export ALL a");
     assert_eq!(
-        run.exports,
+        sole(&run).exports,
         [
             Export::Take("A".into()),
             set("B", "1"),
@@ -248,9 +313,9 @@ fn fault_options() {
     let all = run("--contain=T3 --on_failure continue --grace 250ms -timeout 1m30s -wdir /tmp a");
     assert_eq!((all.contain, all.on_failure), (Contain::T3, OnFailure::Continue));
     assert_eq!((all.grace, all.timeout), (Span::from_millis(250), Some(Span::from_secs(90))));
-    assert_eq!(all.wdir, Some("/tmp".into()));
+    assert_eq!(sole(&all).wdir, Some("/tmp".into()));
     for line in ["-wd d a", "--wdir=d a", "--chdir d a"] {
-        assert_eq!(run(line).wdir, Some("d".into()), "{line}");
+        assert_eq!(sole(&run(line)).wdir, Some("d".into()), "{line}");
     }
 }
 
@@ -288,7 +353,7 @@ fn every_variable_that_is_read_is_registered() {
         asked.borrow_mut().insert(name.to_owned());
         None
     });
-    assert!(command.is_ok() && asked.borrow().len() >= 7);
+    assert!(command.is_ok() && asked.borrow().len() >= 9);
     for name in asked.borrow().iter() {
         let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);
         assert!(role.is_some_and(|role| format!("{role:?}").starts_with("Read")), "{name} is {role:?}");
@@ -319,19 +384,121 @@ fn the_first_word_tells_whether_it_is_a_job() {
     for line in ["-n 2 a", "a", "run a", "-x A", "--", "-N 8"] {
         assert!(is_job(&words(line)), "{line}");
     }
-    for line in ["", "-h", "--help", "-V", "--version", "help", "doctor", "ps"] {
+    for line in ["", "-h", "--help", "-V", "--version", "help", "doctor", "ps", "map -n 2 a", "hosts a"] {
         assert!(!is_job(&words(line)), "{line}");
     }
 }
 
+fn plan(line: &str) -> super::Plan {
+    let caller: [&[u8]; 4] = [b"HOME=/h", b"RANK=3", b"odd", b"B=\xff"];
+    at_site(0, |site| run(line).into_plan(JobId([1; 16]), caller, site)).unwrap_or_else(|e| panic!("{}", e.render()))
+}
+
 #[test]
 fn a_plan_is_the_job_that_was_asked_for() {
-    let caller: [&[u8]; 4] = [b"HOME=/h", b"RANK=3", b"odd", b"B=\xff"];
-    let plan = run("-n 3 -x RANK -x GONE -l --wdir w a b").into_plan(JobId([1; 16]), caller);
+    let plan = plan("-n 3 -x RANK -x GONE -l --wdir w a b");
     assert_eq!((plan.job.world_size(), plan.job.apps.len()), (3, 1));
     let base = &plan.job.apps[0].base;
-    assert_eq!(base.env, caller.map(OsBytes::from));
+    assert_eq!(base.env, [&b"HOME=/h"[..], b"RANK=3", b"odd", b"B=\xff"].map(OsBytes::from));
     assert_eq!((&base.pinned[..], &plan.absent[..]), (&["RANK".into()][..], &["GONE".into()][..]));
     assert_eq!((base.argv.len(), &base.wdir), (2, &Some("w".into())));
-    assert_eq!(run("a").into_plan(JobId([1; 16]), []).job.world_size(), 1);
+    assert_eq!(base.role, Role::sole(3));
+    assert_eq!(self::plan("a").job.world_size(), 1);
+}
+
+#[test]
+fn programs_have_their_own() {
+    let plan = plan("-n 2 -genv A 1 -x B=1 --wdir w --name s a x : -n 3 -x A=2 -x C=1 -x NO b : -x NO -- c -n 9 ::");
+    let shown: Vec<String> = plan
+        .job
+        .apps
+        .iter()
+        .map(|app| {
+            let AppBase { argv, env, wdir, role, .. } = &app.base;
+            let own: Vec<_> = env.iter().map(ToString::to_string).filter(|e| e.len() == 3).collect();
+            format!("{}: {argv:?} {own:?} {wdir:?} {} {} {}", app.procs, role.name, role.first, role.apps)
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            r#"2: ["a", "x"] ["odd", "A=1", "B=1"] Some("w") s 0 3"#,
+            r#"3: ["b"] ["odd", "A=2", "C=1"] None default 2 3"#,
+            r#"1: ["c", "-n", "9", "::"] ["odd", "A=1"] None default 5 3"#,
+        ]
+    );
+    assert_eq!(plan.absent, ["NO".into()]);
+    let app = |n: usize| plan.job.placement.seats[n].app.get();
+    assert_eq!([0, 1, 2, 4, 5].map(app), [0, 0, 1, 1, 2]);
+}
+
+#[test]
+fn a_colon_separates_programs() {
+    let words = |line: &str| -> Vec<Vec<String>> {
+        run(line).programs.iter().map(|p| p.argv.iter().map(ToString::to_string).collect()).collect()
+    };
+    assert_eq!(words("a : b"), [["a"], ["b"]]);
+    assert_eq!(words("-n 2 -- a : b"), [["a"], ["b"]]);
+    assert_eq!(words("run a : -- b"), [["a"], ["b"]]);
+    assert_eq!(words("run -- a : b"), [["a", ":", "b"]]);
+    assert_eq!(words("a b:c : d :e"), [["a", "b:c"], ["d", ":e"]]);
+    assert_eq!(words("--prefix : a"), [["a"]], "the value of an option is no separator");
+}
+
+#[test]
+fn hosts_in_all_spellings() {
+    for line in [
+        "-H a:2,b:2 x",
+        "-Ha:2,b:2 x",
+        "--host a:2 --hosts=b:2 x",
+        "-w a:2,b:2 x",
+        "-hosts a:2,b:2 x",
+        "-f hosts x",
+        "--hostfile=hosts x",
+        "--machinefile hosts x",
+        "-hostfile hosts x",
+        "-H ^hosts x",
+        "-H a,b -ppn 2 x",
+        "-H a,b --ntasks-per-node=2 x",
+        "-H a,b --nproc_per_node 2 x",
+        "-H a,b -perhost 2 x",
+    ] {
+        assert_eq!(hosts_of(line, &[], 0), "a a b b", "{line}");
+    }
+    assert_eq!(hosts_of("-f hosts -H b x", &[], 0), "b b");
+    assert_eq!(hosts_of("-n 3 -H a,b --map-by node x", &[], 0), "a b a");
+    assert_eq!(hosts_of("-n 4 -f hosts --rank-by node x", &[], 0), "a b a b");
+    assert_eq!(hosts_of("-n 2 -f hosts --nnodes 2 x", &[], 0), "a b");
+    assert_eq!(hosts_of("-f hosts --nodes=1-1 x", &[], 0), "a a");
+    assert_eq!(hosts_of("-H b x : -n 2 -H a y : -n 1 z", &[], 0), "b a a b");
+}
+
+#[test]
+fn ranks_per_node_are_counted_here() {
+    assert_eq!(hosts_of("--nproc-per-node cpu x", &[], 0), "me me");
+    assert_eq!(hosts_of("--nproc-per-node auto x", &[], 0), "me me");
+    assert_eq!(hosts_of("--nproc-per-node auto x", &[], 3), "me me me");
+    assert_eq!(hosts_of("--nproc-per-node gpu -H localhost x", &[], 3), "localhost localhost localhost");
+}
+
+#[test]
+fn a_hostfile_of_the_environment_counts_last() {
+    let ours = ("RLAUNCH_HOSTFILE", "hosts");
+    assert_eq!(hosts_of("x", &[ours], 0), "a a b b");
+    assert_eq!(hosts_of("x", &[("HYDRA_HOST_FILE", "hosts")], 0), "a a b b");
+    assert_eq!(hosts_of("x", &[ours, ("HYDRA_HOST_FILE", "gone")], 0), "a a b b");
+    assert_eq!(hosts_of("-n 1 x : -n 2 y", &[ours], 0), "a a b");
+    assert_eq!(hosts_of("-H c x", &[("RLAUNCH_HOSTFILE", "gone")], 0), "c");
+    assert_eq!(hosts_of("-n 1 x", &[("RLAUNCH_HOSTFILE", "")], 0), "me");
+}
+
+#[test]
+fn a_map_is_no_job() {
+    let map = |line: &str| match with(line, &[]) {
+        Ok(Command::Map { json, .. }) => json,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(["map a", "map --json a", "--dry-run a", "--json --dry_run a"].map(map), [false, true, false, true]);
+    assert_eq!(run("--strict --nnodes 1:2 a").whole.nnodes, Some(Nodes { min: 1, max: 2 }));
+    assert_eq!((run("a").whole.map_by, run("--map-by NODE a").whole.map_by), (By::Slot, By::Node));
 }

@@ -18,7 +18,7 @@ pub(super) fn variable(env: Lookup<'_>, name: &str) -> Option<OsBytes> {
 
 /// A whole number from 1 to `most`.
 pub(super) fn count(option: &OsBytes, value: &OsBytes, most: u32) -> Result<u32, CliError> {
-    let refuse = |takes: String, hint: &'static str| {
+    let refuse = |takes: String, hint: String| {
         Err(CliError::Value {
             option: option.clone(),
             takes: takes.into(),
@@ -30,8 +30,8 @@ pub(super) fn count(option: &OsBytes, value: &OsBytes, most: u32) -> Result<u32,
     let number = std::str::from_utf8(value).ok().filter(|_| digits).map(str::parse::<u32>);
     match number {
         Some(Ok(number)) if (1..=most).contains(&number) => Ok(number),
-        Some(Ok(0)) | None => refuse("a whole number above 0".into(), "-n 4"),
-        Some(_) => refuse(format!("at most {most}"), "a smaller number"),
+        Some(Ok(0)) | None => refuse("a whole number above 0".into(), spell(option, "4")),
+        Some(_) => refuse(format!("at most {most}"), "a smaller number".into()),
     }
 }
 

@@ -4,7 +4,7 @@ use super::guardian::Lifeline;
 use super::why;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobEvent};
-use rlaunch_core::spec::Placement;
+use rlaunch_core::place::Placement;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;

@@ -3,9 +3,10 @@
 
 pub(crate) mod around;
 mod launch;
+pub(crate) mod map;
 pub(crate) mod report;
 pub(crate) mod say;
-mod words;
+pub(crate) mod words;
 
 /// How much rlaunch says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,7 +3,8 @@
 use crate::rng::Rng;
 use rlaunch_core::id::JobId;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Placement, StdinPlan, Tier};
+use rlaunch_core::place::Placement;
+use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{Refusal, SpawnStep};
@@ -131,7 +132,7 @@ impl Plan {
 }
 
 fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
-    let base = AppBase { argv: vec!["rank".into()], env: vec!["A=1".into()], pinned: vec![], wdir: None };
+    let base = AppBase { argv: vec!["rank".into()], env: vec!["A=1".into()], pinned: vec![], wdir: None, role: Role::sole(count) };
     // Now and then a program that needs more than one message.
     let big = AppBase { argv: vec!["x".repeat(300_000).as_str().into()], ..base.clone() };
     let split = rng.between(0, u64::from(count));
@@ -139,10 +140,10 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let second = if rng.chance(5) { big } else { base.clone() };
     let apps = vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }];
     JobSpec {
-        placement: Placement::here(&apps, "sim".into()),
         lease: Span::from_secs(30),
         job: JobId([7; 16]),
         apps,
+        placement: Placement::here("here", [first, count - first]),
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),

@@ -24,6 +24,12 @@ pub struct Host<'a> {
     pub nodes: u32,
     /// The program.
     pub app: AppIndex,
+    /// Its name.
+    pub app_name: &'a [u8],
+    /// Its ranks on all hosts.
+    pub app_size: u32,
+    /// Programs of the job.
+    pub apps: u32,
     /// Where rank 0 listens.
     pub master_addr: &'a [u8],
     /// Its port.
@@ -41,6 +47,8 @@ pub struct Seat<'a> {
     pub rank: Rank,
     /// Its rank among those of the host.
     pub local_rank: LocalRank,
+    /// Its rank among those of its program.
+    pub app_rank: u32,
     /// Where it may leave the exception that ended it; empty: nowhere.
     pub error_file: &'a [u8],
 }

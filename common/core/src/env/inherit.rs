@@ -328,10 +328,11 @@ mod tests {
             let base = base(caller.iter().map(Vec::as_slice), &exports);
             let host = Host {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
+                app_name: b"x", app_size: 2, apps: 1,
                 master_addr: b"::1", master_port: 1, cpus: Some(4), tier: Tier::T3,
             };
             let mut seat = Block::default();
-            of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), error_file: b"x" }, &base.pinned, &mut seat);
+            of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x" }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
             for entry in base.env.iter().map(OsBytes::as_slice).chain(shared.iter()).chain(seat.iter()) {

@@ -176,13 +176,17 @@ mod tests {
         local_size: 4,
         node_index: 1,
         nodes: 2,
-        app: AppIndex::new(0),
+        app: AppIndex::new(1),
+        app_name: b"eval",
+        app_size: 3,
+        apps: 2,
         master_addr: b"127.0.0.1",
         master_port: 20000,
         cpus: Some(9),
         tier: Tier::T1,
     };
-    const SEAT: Seat<'_> = Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), error_file: b"/e" };
+    const SEAT: Seat<'_> =
+        Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), app_rank: 2, error_file: b"/e" };
 
     fn entries(host: &Host<'_>, pinned: &[OsBytes]) -> Vec<String> {
         let mut seat = Block::default();
@@ -237,6 +241,11 @@ mod tests {
             "LOCAL_WORLD_SIZE=4",
             "GROUP_RANK=1",
             "GROUP_WORLD_SIZE=2",
+            "ROLE_NAME=eval",
+            "ROLE_RANK=2",
+            "ROLE_WORLD_SIZE=3",
+            "RLAUNCH_APP=1",
+            "RLAUNCH_APPS=2",
             "MASTER_ADDR=127.0.0.1",
             "MASTER_PORT=20000",
             "TORCHELASTIC_RESTART_COUNT=0",

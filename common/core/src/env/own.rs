@@ -17,9 +17,14 @@ pub(super) const CONTRACT: Contract = Contract {
     vars: &[
         var("PATH", Role::Read, "Of the rank's environment: where a program without `/` in its name is looked for."),
         var("RLAUNCH_APP", Role::Set, "Index of the rank's program among those of the command line, from 0."),
+        var("RLAUNCH_APPS", Role::Set, "Programs of the job."),
+        var("RLAUNCH_APP_NAME", Role::Set, "Name of the rank's program (`--name`), or `default`."),
+        var("RLAUNCH_APP_RANK", Role::Set, "Rank among those of the program, from 0."),
+        var("RLAUNCH_APP_SIZE", Role::Set, "Ranks of the program."),
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
         var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`. It names one log of one job."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
+        var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where neither that nor `-H` is given. It names the hosts of one job."),
         var("RLAUNCH_JOB_ID", Role::Set, "Name of the job: 32 hexadecimal digits."),
         var(
             "RLAUNCH_LABEL",
@@ -47,6 +52,9 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("RLAUNCH_NODE_INDEX", host.node_index);
     out.number("RLAUNCH_NODES", host.nodes);
     out.number("RLAUNCH_APP", host.app.get());
+    out.text("RLAUNCH_APP_NAME", host.app_name);
+    out.number("RLAUNCH_APP_SIZE", host.app_size);
+    out.number("RLAUNCH_APPS", host.apps);
     let tier: &[u8] = match host.tier {
         Tier::T1 => b"t1",
         Tier::T3 => b"t3",
@@ -57,4 +65,5 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
 pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
     out.number("RLAUNCH_RANK", seat.rank.get());
     out.number("RLAUNCH_LOCAL_RANK", seat.local_rank.get());
+    out.number("RLAUNCH_APP_RANK", seat.app_rank);
 }

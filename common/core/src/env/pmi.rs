@@ -20,6 +20,11 @@ pub(super) const CONTRACT: Contract = Contract {
     vars: &[
         gone("HYDI_CONTROL_FD"),
         Var {
+            name: "HYDRA_HOST_FILE",
+            role: Role::Read,
+            doc: "The hostfile, as under mpiexec; `-H`, `--hostfile` and RLAUNCH_HOSTFILE go first.",
+        },
+        Var {
             name: "MPIEXEC_TIMEOUT",
             role: Role::Read,
             doc: "Time limit of the job in seconds, as under mpiexec; `--timeout` and RLAUNCH_TIMEOUT go first.",

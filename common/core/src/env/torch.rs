@@ -29,9 +29,9 @@ pub(super) const CONTRACT: Contract = Contract {
              (torchrun sets 1 and prints a banner.)",
         ),
         var("RANK", Role::Set, "Rank, from 0."),
-        var("ROLE_NAME", Role::Set, "`default`."),
-        var("ROLE_RANK", Role::Set, "As RANK."),
-        var("ROLE_WORLD_SIZE", Role::Set, "As WORLD_SIZE."),
+        var("ROLE_NAME", Role::Set, "As RLAUNCH_APP_NAME: a program is a role."),
+        var("ROLE_RANK", Role::Set, "As RLAUNCH_APP_RANK; with one program as RANK."),
+        var("ROLE_WORLD_SIZE", Role::Set, "As RLAUNCH_APP_SIZE; with one program as WORLD_SIZE."),
         var(
             "TORCHELASTIC_ERROR_FILE",
             Role::Set,
@@ -53,8 +53,8 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("LOCAL_WORLD_SIZE", host.local_size);
     out.number("GROUP_RANK", host.node_index);
     out.number("GROUP_WORLD_SIZE", host.nodes);
-    out.text("ROLE_NAME", b"default");
-    out.number("ROLE_WORLD_SIZE", host.world_size);
+    out.text("ROLE_NAME", host.app_name);
+    out.number("ROLE_WORLD_SIZE", host.app_size);
     out.text("MASTER_ADDR", host.master_addr);
     out.number("MASTER_PORT", u32::from(host.master_port));
     out.number("TORCHELASTIC_RESTART_COUNT", 0);
@@ -70,7 +70,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
 pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
     out.number("RANK", seat.rank.get());
     out.number("LOCAL_RANK", seat.local_rank.get());
-    out.number("ROLE_RANK", seat.rank.get());
+    out.number("ROLE_RANK", seat.app_rank);
     if !seat.error_file.is_empty() {
         out.text("TORCHELASTIC_ERROR_FILE", seat.error_file);
     }

@@ -10,7 +10,8 @@ use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, What};
 use crate::id::{NodeId, Rank};
 use crate::report::Sentence;
-use crate::spec::{JobSpec, NodeSpec};
+use crate::place::Node;
+use crate::spec::JobSpec;
 use crate::wire::to_node::{Meeting, ToNode};
 use crate::wire::to_root::{Hello, Reached, Refusal};
 use alloc::sync::Arc;
@@ -48,7 +49,7 @@ pub(super) struct Bringup {
 
 impl Bringup {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
-        let state = |node: &NodeSpec| if node.local { State::Waiting } else { State::Connecting };
+        let state = |node: &Node| if node.local { State::Waiting } else { State::Connecting };
         let nodes = spec.placement.nodes.iter().map(state).collect();
         let orders = Orders::new(spec, setting);
         let chooses_port = orders.chooses_port();

@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::{Cx, JobAction, Setting};
 use crate::events::{AppLine, Cause, JobStart, Record, What};
+use crate::os_bytes::OsBytes;
 use crate::report::{Report, Sentence};
 use crate::spec::{AppSpec, JobSpec};
 use crate::time::{Mono, WallNs};
@@ -30,7 +31,7 @@ impl Log {
             job: spec.job,
             host: setting.host.clone(),
             world_size: spec.world_size(),
-            hosts: spec.placement.nodes.iter().map(|node| node.host.clone()).collect(),
+            hosts: spec.placement.nodes.iter().map(|node| OsBytes::from(alloc::format!("{}", node.host))).collect(),
             apps: spec.apps.iter().map(app_line).collect(),
             contain: spec.contain,
             on_failure: spec.on_failure,

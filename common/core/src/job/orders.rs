@@ -58,7 +58,7 @@ impl Orders {
             world_size: self.spec.world_size(),
             nodes: len(&placement.nodes),
             node_index: node.get(),
-            local_size: placement.local_size(node),
+            local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             label: self.spec.label.clone(),
             meeting: sole.then(|| Meeting { addr: LOOPBACK.into(), port: self.pinned_port }),
             choose_port: self.chooses_port() && node == self.node_of(Rank::new(0)),

@@ -5,7 +5,7 @@ use super::clock::{Clock, Offset, Offsets};
 use super::notice::{Failure, Notice};
 use crate::events::{Cause, Lost, What};
 use crate::id::{LocalRank, NodeId, ProcId, Rank};
-use crate::spec::{Place, Placement};
+use crate::place::{Placement, Seat as Place};
 use crate::time::HostTime;
 use crate::wire::to_root::{Exited, Facts, SpawnError, Started};
 use alloc::vec;

@@ -4,7 +4,7 @@ use super::{ExecSpec, Ground};
 use crate::env::{self, Block, Host, Seat};
 use crate::id::ProcId;
 use crate::os_bytes::OsBytes;
-use crate::spec::AppBase;
+use crate::spec::{AppBase, Role};
 use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,10 +24,12 @@ impl Program {
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory.
     pub(super) fn exec(&mut self, start: &Start, meeting: &Meeting, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
         let pinned = &self.base.pinned;
+        let role = &self.base.role;
         let shared =
-            self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, meeting, ground, delta), pinned)));
+            self.shared.get_or_insert_with(|| Arc::new(env::common(&host(start, meeting, ground, delta, role), pinned)));
         let error_file = error_file(start, ground, delta.proc);
-        let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, error_file: &error_file };
+        let app_rank = delta.rank.get().saturating_sub(self.base.role.first.get());
+        let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, app_rank, error_file: &error_file };
         let mut vars = Block::default();
         env::of_rank(&seat, pinned, &mut vars);
         let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
@@ -35,7 +37,7 @@ impl Program {
     }
 }
 
-fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delta) -> Host<'a> {
+fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delta, role: &'a Role) -> Host<'a> {
     Host {
         job: start.job,
         world_size: start.world_size,
@@ -43,6 +45,9 @@ fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delt
         node_index: start.node_index,
         nodes: start.nodes,
         app: delta.app,
+        app_name: &role.name,
+        app_size: role.size,
+        apps: role.apps,
         master_addr: &meeting.addr,
         master_port: meeting.port.unwrap_or(ground.master_port),
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),

@@ -5,7 +5,7 @@ mod hosts;
 use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
-use crate::spec::{Contain, Tier};
+use crate::spec::{Contain, Tier, Role};
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
@@ -61,7 +61,7 @@ fn ground() -> Ground {
 }
 
 fn base() -> AppBase {
-    AppBase { argv: vec!["true".into()], env: vec![], pinned: vec!["RANK".into()], wdir: None }
+    AppBase { argv: vec!["true".into()], env: vec![], pinned: vec!["RANK".into()], wdir: None, role: Role::sole(4) }
 }
 
 fn app_of(number: u32, base: &AppBase) -> ToNode {

@@ -1,6 +1,7 @@
-//! The name of this host, and how many CPUs of it are ours.
+//! The name of this host, how many CPUs of it are ours, and its GPUs.
 
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 
 /// Words of the affinity mask that are asked for: 65,536 CPUs, eight times what x86 kernels are built for.
 const WORDS: usize = 1024;
@@ -24,6 +25,38 @@ pub fn cpus() -> u32 {
     mask.iter().map(|word| word.count_ones()).sum()
 }
 
+/// How many GPUs this host has, as its drivers show them: NVIDIA's device files, else AMD's nodes with compute units. What a
+/// program may use of them is its own business.
+#[must_use]
+pub fn gpus() -> u32 {
+    match nvidia(Path::new("/dev")) {
+        0 => amd(Path::new("/sys/class/kfd/kfd/topology/nodes")),
+        count => count,
+    }
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = std::fs::DirEntry> {
+    std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok)
+}
+
+/// `nvidia0`, `nvidia1`; not `nvidiactl`, `nvidia-uvm`.
+fn nvidia(dev: &Path) -> u32 {
+    let is_gpu = |name: &[u8]| {
+        name.strip_prefix(b"nvidia").is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))
+    };
+    let gpus = entries(dev).filter(|entry| is_gpu(entry.file_name().as_encoded_bytes()));
+    u32::try_from(gpus.count()).unwrap_or(u32::MAX)
+}
+
+/// Processors are nodes too, without compute units.
+fn amd(nodes: &Path) -> u32 {
+    let is_gpu = |properties: String| {
+        properties.lines().filter_map(|line| line.strip_prefix("simd_count ")).any(|count| count.trim() != "0")
+    };
+    let gpus = entries(nodes).filter(|node| std::fs::read_to_string(node.path().join("properties")).is_ok_and(is_gpu));
+    u32::try_from(gpus.count()).unwrap_or(u32::MAX)
+}
+
 /// The user and group that we, and so the ranks, run as.
 #[must_use]
 pub fn user() -> (u32, u32) {
@@ -38,6 +71,21 @@ mod tests {
     fn the_name_is_the_kernels() {
         let kernel = std::fs::read("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(hostname(), kernel.trim_ascii_end());
+    }
+
+    #[test]
+    fn gpus_are_those_of_the_drivers() {
+        let dir = std::env::temp_dir().join(format!("rlaunch-gpus-{}", std::process::id()));
+        for (node, simds) in [("0", "0"), ("1", "208"), ("2", "208")] {
+            std::fs::create_dir_all(dir.join(node)).unwrap();
+            std::fs::write(dir.join(node).join("properties"), format!("cpu_cores_count 8\nsimd_count {simds}\n")).unwrap();
+        }
+        for name in ["nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "null"] {
+            std::fs::write(dir.join(name), "").unwrap();
+        }
+        assert_eq!((nvidia(&dir), amd(&dir)), (2, 2));
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!((nvidia(&dir), amd(&dir)), (0, 0));
     }
 
     #[test]

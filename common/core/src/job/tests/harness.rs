@@ -3,7 +3,8 @@
 use super::*;
 use crate::id::JobId;
 use crate::report::Report;
-use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Placement, StdinPlan, Tier};
+use crate::place::Placement;
+use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
@@ -16,13 +17,13 @@ pub(super) const NODE: NodeId = NodeId::new(0);
 pub(super) const START: u64 = 1000;
 
 pub(super) fn spec(ranks: u32) -> JobSpec {
-    let base = AppBase { argv: vec![OsBytes::from("./train")], env: vec![], pinned: vec![], wdir: None };
+    let base = AppBase { argv: vec![OsBytes::from("./train")], env: vec![], pinned: vec![], wdir: None, role: Role::sole(ranks) };
     let apps = vec![AppSpec { procs: ranks, base }];
     JobSpec {
-        placement: Placement::here(&apps, OsBytes::from("here")),
         lease: Span::from_secs(30),
         job: JobId([7; 16]),
         apps,
+        placement: Placement::here("here", [ranks]),
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,
         grace: Span::from_secs(5),
@@ -66,7 +67,7 @@ impl Script {
         let mut spec = spec.clone();
         if spec.placement.is_here() {
             // A test may have changed its programs.
-            spec.placement = Placement::here(&spec.apps, OsBytes::from("here"));
+            spec.placement = Placement::here("here", spec.apps.iter().map(|app| app.procs));
         }
         let job = Job::new(Self::at(0), WallNs(5_000_000_000), &Arc::new(spec), &Setting::default());
         let mut script = Self {

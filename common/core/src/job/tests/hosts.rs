@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::id::{AppIndex, LocalRank};
-use crate::spec::{JobSpec, NodeSpec, Place, Placement, Tier};
+use crate::hostlist::Host;
+use crate::place::{Node, Placement, Seat};
+use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
@@ -14,10 +16,10 @@ const MS: u64 = 1_000_000;
 
 /// Four ranks, two on each of two hosts; `local`: the first is the launcher's own.
 fn two(local: bool) -> JobSpec {
-    let place = |n: u32| Place { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
-    let node = |(host, local): (&str, bool)| NodeSpec { host: OsBytes::from(host), local };
+    let seat = |n: u32| Seat { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
+    let node = |(host, local): (&str, bool)| Node { host: Host::named(host), local, slots: 2, ranks: 2 };
     let nodes = [("one", local), ("two", false)].map(node).to_vec();
-    JobSpec { placement: Placement { nodes, seats: (0..4).map(place).collect() }, ..spec(4) }
+    JobSpec { placement: Placement { nodes, seats: (0..4).map(seat).collect(), notes: vec![] }, ..spec(4) }
 }
 
 fn hello(at: &str, from: &str, port: u16) -> ToRoot {

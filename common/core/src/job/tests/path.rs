@@ -26,6 +26,7 @@ fn start_comes_first_then_programs_then_ranks() {
     second.procs = 1;
     second.base.argv.push(OsBytes::from(&b"\xff"[..]));
     spec.apps.push(second.clone());
+    spec.placement = crate::place::Placement::here("here", [2, 1]);
     let s = Script::new(&spec);
     let ToNode::Start(start) = &s.sent[0] else { panic!("{:?}", s.sent[0]) };
     assert_eq!((start.sole, start.world_size, start.local_size, start.nodes), (true, 3, 3, 1));

@@ -1,0 +1,241 @@
+//! Terms between commas: `node[01-04]`, `host:4`, `user@host`, `[v6]:4`, `!out`, `^file`, `@group`.
+
+use super::{Count, Fault, Host, HostlistError, Item, MOST_HOSTS, Reader, Spot, brackets};
+use alloc::string::{String, ToString as _};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+/// Files in files in files.
+const DEEPEST: u32 = 8;
+
+/// The text of a line, and where each of its bytes is.
+pub(super) struct Text<'a> {
+    pub(super) spot: &'a Spot,
+    pub(super) text: &'a str,
+    /// Where `text` begins in the line.
+    pub(super) from: usize,
+}
+
+impl Text<'_> {
+    fn fault(&self, offset: usize, fault: Fault) -> HostlistError {
+        self.spot.at(self.from + offset).fault(fault)
+    }
+
+    /// A part of it.
+    fn part(&self, start: usize, end: usize) -> Text<'_> {
+        Text { spot: self.spot, text: self.text.get(start..end).unwrap_or_default(), from: self.from + start }
+    }
+}
+
+/// What stands before a term.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    /// Nothing: its hosts join.
+    Join,
+    /// `!`: its hosts leave.
+    Leave,
+}
+
+impl Reader<'_> {
+    /// A whole list, as it stands on the command line.
+    pub(super) fn read_list(&mut self, option: &str, bytes: &[u8]) -> Result<(), HostlistError> {
+        let source: Arc<str> = option.into();
+        let text = utf8(&source, bytes, 0)?;
+        let spot = Spot::line(&source, text, 0);
+        self.line = self.line.saturating_add(1);
+        self.read_terms(&Text { spot: &spot, text, from: 0 })
+    }
+
+    /// Terms between commas or blanks. `!` may also stand between two terms, as in `n[1-9]!n5`.
+    pub(super) fn read_terms(&mut self, text: &Text<'_>) -> Result<(), HostlistError> {
+        let mut sign = Sign::Join;
+        // A blank ends a term, but only a comma or a sign calls for another.
+        let mut wanted = true;
+        let mut start = 0;
+        let mut depth = 0u32;
+        let bytes = text.text.as_bytes();
+        for (at, byte) in bytes.iter().enumerate() {
+            let next = match byte {
+                b'[' => {
+                    depth += 1;
+                    continue;
+                }
+                b']' => {
+                    depth = depth.saturating_sub(1);
+                    continue;
+                }
+                b',' => Sign::Join,
+                b'!' if bytes.get(start) != Some(&b'^') => Sign::Leave,
+                blank if blank.is_ascii_whitespace() => sign,
+                _ => continue,
+            };
+            if depth > 0 {
+                continue;
+            }
+            let blank = byte.is_ascii_whitespace();
+            let first = start == at && sign == Sign::Join && next == Sign::Leave;
+            if start < at {
+                self.read_term(&text.part(start, at), sign)?;
+                (sign, wanted) = (Sign::Join, false);
+            } else if wanted && !blank && !first {
+                return Err(text.fault(at, Fault::MissingName));
+            }
+            if !blank {
+                (sign, wanted) = (next, true);
+            }
+            start = at + 1;
+        }
+        if start < bytes.len() || wanted {
+            self.read_term(&text.part(start, bytes.len()), sign)?;
+        }
+        Ok(())
+    }
+
+    fn read_term(&mut self, term: &Text<'_>, sign: Sign) -> Result<(), HostlistError> {
+        let before = self.items.len();
+        if let Some(path) = term.text.strip_prefix('^') {
+            self.read_named(term, path)?;
+        } else if term.text.starts_with('@') {
+            return Err(term.fault(0, Fault::Group(term.text.into())));
+        } else {
+            let (hosts, count) = hosts(term)?;
+            if sign == Sign::Leave && count != Count::Unsaid {
+                return Err(term.fault(0, Fault::Excluded));
+            }
+            let (spot, line) = (term.spot.at(term.from), self.line);
+            self.items.extend(hosts.into_iter().map(|host| Item { host, count, max: None, spot: spot.clone(), line }));
+        }
+        match sign {
+            Sign::Join if self.items.len() > MOST_HOSTS => Err(term.fault(0, Fault::TooMany)),
+            Sign::Join => Ok(()),
+            Sign::Leave => {
+                self.exclude(before);
+                Ok(())
+            }
+        }
+    }
+
+    /// `^file`.
+    fn read_named(&mut self, term: &Text<'_>, path: &str) -> Result<(), HostlistError> {
+        if path.is_empty() {
+            return Err(term.fault(1, Fault::MissingName));
+        }
+        if self.depth == DEEPEST {
+            return Err(term.fault(0, Fault::Deep));
+        }
+        let bytes =
+            (self.load)(path).map_err(|why| term.fault(0, Fault::File { path: path.to_string(), why }))?;
+        self.depth += 1;
+        self.read_file(path, &bytes)?;
+        self.depth -= 1;
+        Ok(())
+    }
+}
+
+/// The bytes as text.
+pub(super) fn utf8<'a>(source: &Arc<str>, bytes: &'a [u8], line: u32) -> Result<&'a str, HostlistError> {
+    core::str::from_utf8(bytes).map_err(|error| {
+        let shown = String::from_utf8_lossy(bytes);
+        // What comes before the fault is text, so that it has the same bytes in the shown line.
+        Spot::line(source, &shown, line).at(error.valid_up_to()).fault(Fault::NotText)
+    })
+}
+
+/// The hosts of one term.
+fn hosts(term: &Text<'_>) -> Result<(Vec<Host>, Count), HostlistError> {
+    let (user, skip) = match term.text.find('@') {
+        Some(at) => (Some(&term.text[..at]), at + 1),
+        None => (None, 0),
+    };
+    if let Some(user) = user {
+        check_user(user, term, 0)?;
+    }
+    let rest = term.part(skip, term.text.len());
+    let (name, count) = split_count(&rest)?;
+    let named = |name: String| Host { name, user: user.map(String::from), port: None };
+    if let Some(address) = address(&rest, name)? {
+        return Ok((vec![named(address)], count));
+    }
+    check_name(&rest.part(0, name.len()))?;
+    let names = brackets::expand(name, rest.spot, rest.from)?;
+    Ok((names.into_iter().map(named).collect(), count))
+}
+
+/// `host:4` in its two parts. Of an address in brackets only what follows them is a count.
+fn split_count<'a>(term: &Text<'a>) -> Result<(&'a str, Count), HostlistError> {
+    let text = term.text;
+    let after = text.rfind(']').map_or(0, |at| at + 1);
+    let bare = text.matches(':').count() > 1 && !text.starts_with('[');
+    let Some(colon) = text.get(after..).and_then(|rest| rest.find(':')).filter(|_| !bare) else {
+        return Ok((text, Count::Unsaid));
+    };
+    let (name, digits) = (text.get(..after + colon).unwrap_or_default(), text.get(after + colon + 1..).unwrap_or_default());
+    match slots(digits) {
+        Some(count) => Ok((name, Count::Colon(count))),
+        None => {
+            let fault = Fault::Number { key: "HOST:N", takes: "a whole number of slots above 0", got: digits.into() };
+            Err(term.fault(after + colon + 1, fault))
+        }
+    }
+}
+
+/// A number of slots: from 1 to what ranks there can be.
+pub(super) fn slots(digits: &str) -> Option<u32> {
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|n| plain && (1..=1 << 20).contains(n))
+}
+
+/// An IPv6 address, with or without brackets and a zone; `None`: a name.
+fn address(term: &Text<'_>, name: &str) -> Result<Option<String>, HostlistError> {
+    let inner = name.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+    let text = match inner {
+        Some(inner) if inner.contains(':') => inner,
+        None if name.matches(':').count() > 1 => name,
+        Some(_) | None => return Ok(None),
+    };
+    let (digits, zone) = text.split_once('%').unwrap_or((text, "0"));
+    let is_zone = !zone.is_empty() && zone.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if digits.parse::<Ipv6Addr>().is_ok() && is_zone {
+        Ok(Some(text.to_string()))
+    } else {
+        Err(term.fault(0, Fault::Address(text.to_string())))
+    }
+}
+
+/// A user name: ssh gets it as a word of its own.
+pub(super) fn check_user(user: &str, text: &Text<'_>, offset: usize) -> Result<(), HostlistError> {
+    if user.is_empty() {
+        return Err(text.fault(offset, Fault::MissingName));
+    }
+    if user.starts_with('-') {
+        return Err(text.fault(offset, Fault::Dash));
+    }
+    match user.char_indices().find(|(_, c)| !(c.is_alphanumeric() || "-_.\\+$".contains(*c))) {
+        Some((at, c)) => Err(text.fault(offset + at, Fault::Character(c))),
+        None => Ok(()),
+    }
+}
+
+/// What may be in a host name, and between its brackets.
+fn check_name(name: &Text<'_>) -> Result<(), HostlistError> {
+    if name.text.is_empty() {
+        return Err(name.fault(0, Fault::MissingName));
+    }
+    if name.text.starts_with('-') {
+        return Err(name.fault(0, Fault::Dash));
+    }
+    let mut depth = 0u32;
+    for (at, c) in name.text.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            // Said by whoever reads the numbers.
+            _ if depth > 0 => {}
+            c if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') => {}
+            c => return Err(name.fault(at, Fault::Character(c))),
+        }
+    }
+    Ok(())
+}

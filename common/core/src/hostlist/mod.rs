@@ -1,0 +1,251 @@
+//! Which hosts: every hostfile grammar that users bring, `-H` lists, and their folded form.
+//!
+//! There is no shared grammar for hostfiles: what one launcher calls a slot another takes for a port. So all of them are read,
+//! and what cannot be understood is an error that points at the character. Files are read by the caller ([`Load`]).
+
+mod brackets;
+mod fault;
+mod fold;
+mod hostfile;
+mod list;
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, HostlistError, Spot};
+pub use fold::fold;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Most hosts of a list: more are a typing error, and must not cost memory.
+pub const MOST_HOSTS: usize = 1 << 16;
+
+/// One host as ssh is to reach it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Host {
+    /// Its name or address.
+    pub name: String,
+    /// Who to be there; `None`: what ssh decides.
+    pub user: Option<String>,
+    /// The port of its sshd; `None`: what ssh decides.
+    pub port: Option<u16>,
+}
+
+impl Host {
+    /// A host of this name, reached as ssh decides.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { name: name.into(), user: None, port: None }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        match (self.port, self.name.contains(':')) {
+            (None, _) => f.write_str(&self.name),
+            (Some(port), false) => write!(f, "{} (port {port})", self.name),
+            (Some(port), true) => write!(f, "[{}] (port {port})", self.name),
+        }
+    }
+}
+
+/// A host of a list, with what the list says about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Which.
+    pub host: Host,
+    /// How many ranks it takes before it is oversubscribed; `None`: nothing was said, which counts as 1 for each time that
+    /// it is named.
+    pub slots: Option<u32>,
+    /// How often it was named.
+    pub named: u32,
+    /// How many ranks it never gets more than.
+    pub max_slots: Option<u32>,
+}
+
+impl Entry {
+    /// A host that was named once, and nothing more.
+    #[must_use]
+    pub const fn plain(host: Host) -> Self {
+        Self { host, slots: None, named: 1, max_slots: None }
+    }
+
+    /// Its slots, one where nothing was said.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.slots.unwrap_or(self.named)
+    }
+}
+
+/// Reads a file that a list names; the error says why it cannot be read.
+pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
+
+/// The hosts of `-H` lists, in their order, each once, as if the lists were one. Each comes with the option that it was given
+/// by, for messages.
+///
+/// # Errors
+/// One of them is not a list of hosts, or they name none.
+pub fn lists<'a>(
+    lists: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    load: Load<'_>,
+) -> Result<Vec<Entry>, HostlistError> {
+    let mut reader = Reader::new(load);
+    let mut last = "";
+    for (option, text) in lists {
+        reader.read_list(option, text)?;
+        last = option;
+    }
+    reader.finish(last)
+}
+
+/// The hosts of hostfiles, in their order, each once.
+///
+/// # Errors
+/// One of them is no hostfile, or they name no host.
+pub fn files<'a>(
+    files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    load: Load<'_>,
+) -> Result<Vec<Entry>, HostlistError> {
+    let mut reader = Reader::new(load);
+    let mut last = "";
+    for (name, text) in files {
+        reader.read_file(name, text)?;
+        last = name;
+    }
+    reader.finish(last)
+}
+
+/// The hosts of `all` that `chosen` names, in the order of `chosen`: what `-H` means beside a hostfile. A count in `chosen`
+/// goes before that of `all`. `Err`: the first that is not in `all`.
+///
+/// # Errors
+/// A chosen host is not in `all`.
+pub fn select(all: &[Entry], chosen: Vec<Entry>) -> Result<Vec<Entry>, Host> {
+    let mut by_name: BTreeMap<&str, &Entry> = BTreeMap::new();
+    for entry in all {
+        by_name.entry(&entry.host.name).or_insert(entry);
+    }
+    chosen
+        .into_iter()
+        .map(|choice| {
+            let known = *by_name.get(choice.host.name.as_str()).ok_or_else(|| choice.host.clone())?;
+            let mut entry = known.clone();
+            entry.slots = choice.slots.or_else(|| Some(known.slots()));
+            entry.host.user = choice.host.user.or_else(|| known.host.user.clone());
+            Ok(entry)
+        })
+        .collect()
+}
+
+/// How many slots something says a host has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Count {
+    /// It says nothing.
+    Unsaid,
+    /// `host:4`: may be said again, and is summed.
+    Colon(u32),
+    /// `slots=4`: a fact about the host, which cannot be two.
+    Key(u32),
+}
+
+/// One host of one term.
+#[derive(Clone, Debug)]
+struct Item {
+    host: Host,
+    count: Count,
+    max: Option<u32>,
+    spot: Spot,
+    /// The line that it came from, counted over all files.
+    line: u32,
+}
+
+/// A list that is being read.
+struct Reader<'a> {
+    load: Load<'a>,
+    /// Files inside files.
+    depth: u32,
+    /// Lines read so far.
+    line: u32,
+    items: Vec<Item>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(load: Load<'a>) -> Self {
+        Self { load, depth: 0, line: 0, items: Vec::new() }
+    }
+
+    /// Takes hosts of these names out of all that was read so far.
+    fn exclude(&mut self, from: usize) {
+        let out: BTreeSet<String> = self.items.drain(from..).map(|item| item.host.name).collect();
+        self.items.retain(|item| !out.contains(&item.host.name));
+    }
+
+    fn finish(self, name: &str) -> Result<Vec<Entry>, HostlistError> {
+        let mut merged = Merged::default();
+        for item in &self.items {
+            merged.add(item)?;
+        }
+        if merged.entries.is_empty() { Err(Spot::whole(name).fault(Fault::Nothing)) } else { Ok(merged.entries) }
+    }
+}
+
+/// Hosts, each once.
+#[derive(Default)]
+struct Merged<'a> {
+    entries: Vec<Entry>,
+    /// Where each is, and the first items that said `slots=` and `max_slots=` of it.
+    index: BTreeMap<&'a Host, (usize, Option<&'a Item>, Option<&'a Item>)>,
+}
+
+impl<'a> Merged<'a> {
+    fn add(&mut self, item: &'a Item) -> Result<(), HostlistError> {
+        let next = self.entries.len();
+        let (at, slots_by, max_by) = self.index.entry(&item.host).or_insert((next, None, None));
+        if *at == next {
+            self.entries.push(Entry { host: item.host.clone(), slots: None, named: 0, max_slots: None });
+        }
+        let Some(entry) = self.entries.get_mut(*at) else { return Ok(()) };
+        if let Count::Key(here) = item.count {
+            match slots_by.map(|other| (other, other.count)) {
+                Some((other, Count::Key(there))) if there != here => {
+                    return Err(contradiction("slots", item, (here, there), other));
+                }
+                Some(_) => {}
+                None => *slots_by = Some(item),
+            }
+        }
+        if let Some(here) = item.max {
+            match max_by.map(|other| (other, other.max)) {
+                Some((other, Some(there))) if there != here => {
+                    return Err(contradiction("max_slots", item, (here, there), other));
+                }
+                Some(_) => {}
+                None => *max_by = Some(item),
+            }
+            entry.max_slots = Some(here);
+        }
+        let before = entry.slots();
+        entry.named = entry.named.saturating_add(1);
+        match item.count {
+            Count::Unsaid => entry.slots = entry.slots.map(|sum| sum.saturating_add(1)),
+            Count::Colon(n) | Count::Key(n) => entry.slots = Some(before.saturating_add(n)),
+        }
+        match entry.max_slots {
+            Some(max) if entry.slots() > max => {
+                let host = item.host.name.clone();
+                Err(item.spot.fault(Fault::AboveMax { host, slots: entry.slots(), max }))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+fn contradiction(key: &'static str, item: &Item, (here, there): (u32, u32), other: &Item) -> HostlistError {
+    let host = item.host.name.clone();
+    item.spot.fault(Fault::Contradiction { key, host, here, there, other: other.spot.clone() })
+}

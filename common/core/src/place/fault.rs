@@ -1,0 +1,104 @@
+//! Why ranks cannot be placed as asked for.
+
+use super::MOST_RANKS;
+use crate::error::Hint;
+use crate::hostlist::Host;
+use crate::id::AppIndex;
+use alloc::borrow::Cow;
+use alloc::format;
+
+/// Ranks that cannot be placed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// No `-n`, and all slots are taken.
+    #[error("no slot is left for program {}, and no -n says how many ranks it has", shown(*app))]
+    NoSlot {
+        /// Which.
+        app: AppIndex,
+    },
+    /// `--nnodes` leaves out all hosts of a program.
+    #[error("no host is left for program {}: --nnodes takes the first {nodes} hosts of the job", shown(*app))]
+    NoHost {
+        /// Which.
+        app: AppIndex,
+        /// Hosts that are used.
+        nodes: u32,
+    },
+    /// `-n 8 --ppn 2` on three hosts.
+    #[error("-n {n} does not fit: {ppn} ranks on each of {hosts} host{} are {}", plural(*hosts), product(*ppn, *hosts))]
+    PerNode {
+        /// `-n`.
+        n: u32,
+        /// `--ppn`.
+        ppn: u32,
+        /// Hosts of the program.
+        hosts: u32,
+    },
+    /// `max_slots`.
+    #[error("{n} ranks do not fit: max_slots leaves room for {room}")]
+    Max {
+        /// Ranks of the program.
+        n: u32,
+        /// What fits.
+        room: u32,
+    },
+    /// `--nnodes 4` on two hosts.
+    #[error("--nnodes asks for {wanted} host{}, but there {} {have}", plural(*wanted), if *have == 1 { "is" } else { "are" })]
+    TooFewHosts {
+        /// The least.
+        wanted: u32,
+        /// What there is.
+        have: u32,
+    },
+    /// `--nnodes 4` for two ranks.
+    #[error("--nnodes asks for {wanted} hosts, but there are ranks for {ranks} only")]
+    TooFewRanks {
+        /// The least.
+        wanted: u32,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// `--strict`.
+    #[error("--strict: {ranks} ranks on {slots} {}{} of {host}", if *processors { "processor" } else { "slot" }, plural(*slots))]
+    Strict {
+        /// Where.
+        host: Host,
+        /// Its ranks.
+        ranks: u32,
+        /// Its slots.
+        slots: u32,
+        /// Its slots are its processors.
+        processors: bool,
+    },
+    /// More than there can be.
+    #[error("more than {MOST_RANKS} ranks")]
+    TooMany,
+}
+
+impl Hint for PlaceError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(match self {
+            Self::NoSlot { .. } => "-n N, or hosts by -H, for this program too".into(),
+            Self::NoHost { .. } | Self::TooFewHosts { .. } => "a smaller --nnodes, or more hosts".into(),
+            Self::PerNode { n, hosts, .. } => format!("--ppn {}, or more hosts", n.div_ceil((*hosts).max(1))).into(),
+            Self::Max { room, .. } if *room > 0 => format!("-n {room}, or more hosts").into(),
+            Self::Max { .. } => "more hosts".into(),
+            Self::TooFewRanks { wanted, .. } => format!("-n {wanted} or more").into(),
+            Self::Strict { .. } => "fewer ranks, more slots, or leave --strict out".into(),
+            Self::TooMany => return None,
+        })
+    }
+}
+
+/// People count programs from 1.
+fn shown(app: AppIndex) -> u64 {
+    u64::from(app.get()) + 1
+}
+
+fn plural(n: u32) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}
+
+fn product(ppn: u32, hosts: u32) -> u64 {
+    u64::from(ppn) * u64::from(hosts)
+}

@@ -1,0 +1,149 @@
+//! How many ranks of a program each host gets.
+
+use super::hosts::{Hosts, View};
+use super::{AppRequest, By, Note, PlaceError, Request};
+use crate::id::AppIndex;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// The hosts of a program and its ranks there, in the order of the hosts. Hosts without ranks may be among them.
+pub(super) fn counts(
+    request: &Request,
+    hosts: &Hosts,
+    app: &AppRequest,
+    index: AppIndex,
+    notes: &mut Vec<Note>,
+) -> Result<Vec<(usize, u32)>, PlaceError> {
+    let views = hosts.views(index.index());
+    let width = u32::try_from(views.len()).unwrap_or(u32::MAX);
+    if width == 0 {
+        return Err(PlaceError::NoHost { app: index, nodes: hosts.count() });
+    }
+    let n = match (app.n, app.ppn) {
+        (Some(n), _) => n,
+        (None, Some(ppn)) => ppn.saturating_mul(width),
+        (None, None) if hosts.implicit => {
+            notes.push(Note::OneRank(index));
+            1
+        }
+        (None, None) => match views.iter().fold(0u32, |sum, view| sum.saturating_add(view.free.min(view.room))) {
+            0 => return Err(PlaceError::NoSlot { app: index }),
+            sum => sum,
+        },
+    };
+    let mut rows: Vec<Row> = views.iter().map(|view| Row::new(view, app.ppn)).collect();
+    check(n, app.ppn, &rows)?;
+    // `--nnodes` asks for so many hosts: all of them get ranks, as far as their slots go.
+    let left = match (request.map_by, request.nnodes) {
+        (By::Slot, None) => fill(&mut rows, n),
+        (By::Slot, Some(_)) | (By::Node, _) => deal(&mut rows, n, |row| row.free),
+    };
+    match request.map_by {
+        By::Slot => overload(&mut rows, left),
+        By::Node => {
+            deal(&mut rows, left, |row| row.room);
+        }
+    }
+    Ok(rows.iter().map(|row| (row.at, row.count)).collect())
+}
+
+/// A host while it is being filled.
+struct Row {
+    at: usize,
+    count: u32,
+    /// Up to here it is not oversubscribed.
+    free: u32,
+    /// Never more than this.
+    room: u32,
+    /// What other programs have there.
+    used: u32,
+    weight: u32,
+}
+
+impl Row {
+    /// `--ppn` is what a host gets, whatever its slots are.
+    fn new(view: &View, ppn: Option<u32>) -> Self {
+        let room = ppn.map_or(view.room, |ppn| ppn.min(view.room));
+        let free = ppn.map_or(view.free, |ppn| ppn).min(room);
+        Self { at: view.at, count: 0, free, room, used: view.used, weight: view.weight }
+    }
+}
+
+fn check(n: u32, ppn: Option<u32>, rows: &[Row]) -> Result<(), PlaceError> {
+    if n > super::MOST_RANKS {
+        return Err(PlaceError::TooMany);
+    }
+    let hosts = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    if let Some(ppn) = ppn.filter(|ppn| u64::from(*ppn) * u64::from(hosts) < u64::from(n)) {
+        return Err(PlaceError::PerNode { n, ppn, hosts });
+    }
+    let room = rows.iter().fold(0u32, |sum, row| sum.saturating_add(row.room));
+    if room < n { Err(PlaceError::Max { n, room }) } else { Ok(()) }
+}
+
+/// One host after the other. Returns what has no slot.
+fn fill(rows: &mut [Row], n: u32) -> u32 {
+    rows.iter_mut().fold(n, |left, row| {
+        row.count = row.free.min(left);
+        left.saturating_sub(row.count)
+    })
+}
+
+/// One on each host in turn, up to its limit. Returns what is left when all are full.
+fn deal(rows: &mut [Row], n: u32, limit: impl Fn(&Row) -> u32) -> u32 {
+    let mut left = n;
+    let mut open: Vec<&mut Row> = rows.iter_mut().collect();
+    while left > 0 && !open.is_empty() {
+        open.retain(|row| row.count < limit(row));
+        for row in open.iter_mut().take(left as usize) {
+            row.count = row.count.saturating_add(1);
+            left = left.saturating_sub(1);
+        }
+    }
+    left
+}
+
+/// Ranks beyond the slots: each goes where the load on a slot is then least, the first host where that is equal.
+fn overload(rows: &mut [Row], n: u32) {
+    let mut heap: BinaryHeap<Load> = BinaryHeap::new();
+    if n > 0 {
+        heap.extend(rows.iter().enumerate().filter(|(_, row)| row.count < row.room).map(|(at, row)| Load::of(at, row)));
+    }
+    for _ in 0..n {
+        let Some(Load { at, .. }) = heap.pop() else { return };
+        let Some(row) = rows.get_mut(at) else { return };
+        row.count = row.count.saturating_add(1);
+        if row.count < row.room {
+            heap.push(Load::of(at, row));
+        }
+    }
+}
+
+/// A host with one rank more. The greatest is the one that bears it best.
+#[derive(PartialEq, Eq)]
+struct Load {
+    at: usize,
+    ranks: u64,
+    weight: u64,
+}
+
+impl Load {
+    fn of(at: usize, row: &Row) -> Self {
+        Self { at, ranks: u64::from(row.used) + u64::from(row.count) + 1, weight: u64::from(row.weight) }
+    }
+}
+
+impl Ord for Load {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // ranks / weight, the other way round; both numbers are below 2^32.
+        let (own, others) = (self.ranks * other.weight, other.ranks * self.weight);
+        others.cmp(&own).then(other.at.cmp(&self.at))
+    }
+}
+
+impl PartialOrd for Load {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

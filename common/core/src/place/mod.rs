@@ -1,0 +1,247 @@
+//! Which rank runs where: from hosts, slots and options to a node and a local rank for each rank.
+//!
+//! Two questions, answered one after the other. *Mapping* says how many ranks of a program each host gets (`--map-by`,
+//! `--ppn`, `--nnodes`, slots); *ranking* numbers them (`--rank-by`). Ranks of one program are always consecutive.
+
+mod fault;
+mod hosts;
+mod mapping;
+#[cfg(test)]
+mod tests;
+
+pub use fault::PlaceError;
+
+use crate::hostlist::{Entry, Host};
+use crate::id::{AppIndex, LocalRank, NodeId};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use hosts::Hosts;
+
+/// More ranks than one machine has process ids for are a typing error.
+pub const MOST_RANKS: u32 = 1 << 20;
+
+/// `--map-by`, `--rank-by`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum By {
+    /// One host after the other, each as far as its slots go.
+    #[default]
+    Slot,
+    /// One rank on each host in turn.
+    Node,
+}
+
+/// `--nnodes MIN[:MAX]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nodes {
+    /// Fewer are refused.
+    pub min: u32,
+    /// More are not used.
+    pub max: u32,
+}
+
+/// What is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The programs, in their order.
+    pub apps: Vec<AppRequest>,
+    /// Where we are.
+    pub here: Here,
+    /// `--map-by`.
+    pub map_by: By,
+    /// `--rank-by`; `None`: as mapped.
+    pub rank_by: Option<By>,
+    /// `--nnodes`.
+    pub nnodes: Option<Nodes>,
+    /// `--strict`.
+    pub strict: bool,
+}
+
+/// One program.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AppRequest {
+    /// `-n`.
+    pub n: Option<u32>,
+    /// Ranks of it on each host.
+    pub ppn: Option<u32>,
+    /// Its own hosts; empty: those of the other programs, or this machine.
+    pub hosts: Vec<Entry>,
+}
+
+/// This machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Here {
+    /// Its name.
+    pub name: String,
+    /// The processors that we may use; 0: not known.
+    pub cpus: u32,
+}
+
+impl Here {
+    /// Whether a host is this machine. One with a user or a port is to be reached through its sshd, whoever it is.
+    #[must_use]
+    pub fn is(&self, host: &Host) -> bool {
+        let Host { name, user: None, port: None } = host else { return false };
+        let same = |own: &str| !own.is_empty() && own.eq_ignore_ascii_case(name);
+        let short = |name: &str| name.split_once('.').map_or(String::new(), |(first, _)| first.into());
+        let is_address = name.contains(':') || name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        same("localhost")
+            || same("::1")
+            || same("127.0.0.1")
+            || same(&self.name)
+            // One of the two with its domain, the other without.
+            || (!is_address && (same(&short(&self.name)) || (!name.is_empty() && short(name).eq_ignore_ascii_case(&self.name))))
+    }
+}
+
+/// Where every rank of a job runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placement {
+    /// The hosts that have ranks, by their `NodeId`, in the order in which they were given.
+    pub nodes: Vec<Node>,
+    /// The ranks, in their order.
+    pub seats: Vec<Seat>,
+    /// What is worth a line before the job starts.
+    pub notes: Vec<Note>,
+}
+
+/// One host of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Which, by the name that it was given.
+    pub host: Host,
+    /// It is this machine: nobody has to be asked to get there.
+    pub local: bool,
+    /// The ranks that it takes before it is oversubscribed.
+    pub slots: u32,
+    /// The ranks that it has.
+    pub ranks: u32,
+}
+
+/// One rank's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// Its host.
+    pub node: NodeId,
+    /// Its rank among those of the host.
+    pub local_rank: LocalRank,
+    /// Its program.
+    pub app: AppIndex,
+}
+
+/// What is worth a line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// Nothing said how many ranks there are: one of this program.
+    OneRank(AppIndex),
+    /// A host has more ranks than slots.
+    Oversubscribed {
+        /// The first such host.
+        host: Host,
+        /// Its ranks.
+        ranks: u32,
+        /// Its slots.
+        slots: u32,
+        /// No host was asked for: its slots are its processors.
+        processors: bool,
+        /// Further such hosts.
+        others: u32,
+    },
+}
+
+impl Placement {
+    /// All ranks on one host, which is this one: programs with so many ranks each.
+    #[must_use]
+    pub fn here(name: &str, apps: impl IntoIterator<Item = u32>) -> Self {
+        let apps = apps.into_iter().zip((0..).map(AppIndex::new));
+        let of_app = apps.flat_map(|(procs, app)| (0..procs).map(move |_| app));
+        let seat = |(app, n)| Seat { node: NodeId::new(0), local_rank: LocalRank::new(n), app };
+        let seats: Vec<Seat> = of_app.zip(0..).map(seat).collect();
+        let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+        Self { nodes: vec![Node { host: Host::named(name), local: true, slots: ranks, ranks }], seats, notes: Vec::new() }
+    }
+
+    /// The only host is this machine.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        matches!(self.nodes.as_slice(), [node] if node.local)
+    }
+
+    /// The ranks of a program.
+    #[must_use]
+    pub fn procs(&self, app: AppIndex) -> u32 {
+        let own = self.seats.iter().filter(|seat| seat.app == app).count();
+        u32::try_from(own).unwrap_or(u32::MAX)
+    }
+
+    /// The first host that is not this machine.
+    #[must_use]
+    pub fn remote(&self) -> Option<&Host> {
+        self.nodes.iter().find(|node| !node.local).map(|node| &node.host)
+    }
+}
+
+/// Places every rank.
+///
+/// # Errors
+/// What is asked for contradicts itself, or does not fit.
+pub fn place(request: &Request) -> Result<Placement, PlaceError> {
+    let mut hosts = Hosts::of(request)?;
+    let mut notes = Vec::new();
+    let mut seats: Vec<(usize, AppIndex)> = Vec::new();
+    let rank_by = request.rank_by.unwrap_or(request.map_by);
+    for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
+        let counts = mapping::counts(request, &hosts, app, index, &mut notes)?;
+        if u64::from(MOST_RANKS) < seats.len() as u64 + counts.iter().map(|(_, n)| u64::from(*n)).sum::<u64>() {
+            return Err(PlaceError::TooMany);
+        }
+        hosts.take(&counts);
+        seats.extend(numbered(&counts, rank_by).into_iter().map(|host| (host, index)));
+    }
+    let used = hosts.nodes();
+    if let Some(nodes) = request.nnodes.filter(|nodes| used.len() < nodes.min as usize) {
+        let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+        return Err(PlaceError::TooFewRanks { wanted: nodes.min, ranks });
+    }
+    notes.extend(hosts.oversubscribed());
+    if let (true, Some(Note::Oversubscribed { host, ranks, slots, processors, .. })) = (request.strict, notes.last()) {
+        let (ranks, slots, processors) = (*ranks, *slots, *processors);
+        return Err(PlaceError::Strict { host: host.clone(), ranks, slots, processors });
+    }
+    Ok(Placement { seats: settle(&seats, &used), nodes: used.into_iter().map(|(_, node)| node).collect(), notes })
+}
+
+/// The host of each rank of a program, in the order of its ranks.
+fn numbered(counts: &[(usize, u32)], by: By) -> Vec<usize> {
+    match by {
+        By::Slot => counts.iter().flat_map(|(host, n)| (0..*n).map(|_| *host)).collect(),
+        By::Node => {
+            let mut left: Vec<(usize, u32)> = counts.to_vec();
+            let mut order = Vec::new();
+            while !left.is_empty() {
+                left.retain(|(_, n)| *n > 0);
+                order.extend(left.iter().map(|(host, _)| *host));
+                left.iter_mut().for_each(|(_, n)| *n = n.saturating_sub(1));
+            }
+            order
+        }
+    }
+}
+
+/// Numbers the hosts that are used, and each host's ranks.
+fn settle(seats: &[(usize, AppIndex)], used: &[(usize, Node)]) -> Vec<Seat> {
+    let width = used.last().map_or(0, |(host, _)| host.saturating_add(1));
+    let mut nodes = vec![(NodeId::new(0), 0u32); width];
+    for ((host, _), node) in used.iter().zip((0..).map(NodeId::new)) {
+        if let Some(place) = nodes.get_mut(*host) {
+            *place = (node, 0);
+        }
+    }
+    let seat = |(host, app): &(usize, AppIndex)| {
+        let (node, next) = nodes.get_mut(*host)?;
+        let local_rank = LocalRank::new(*next);
+        *next = next.saturating_add(1);
+        Some(Seat { node: *node, local_rank, app: *app })
+    };
+    seats.iter().filter_map(seat).collect()
+}

@@ -1,0 +1,263 @@
+//! Who gets which ranks.
+
+use super::*;
+use crate::error::Hint as _;
+use crate::hostlist;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::ToString;
+use proptest::prelude::*;
+
+fn hosts(text: &str) -> Vec<Entry> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let lines = text.replace(';', "\n");
+    hostlist::files([("hosts", lines.as_bytes())], &mut |_| Err("no".into())).unwrap()
+}
+
+fn app(n: u32, text: &str) -> AppRequest {
+    AppRequest { n: Some(n).filter(|n| *n > 0), ppn: None, hosts: hosts(text) }
+}
+
+fn request(apps: Vec<AppRequest>) -> Request {
+    let here = Here { name: "me.cluster".into(), cpus: 2 };
+    Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, strict: false }
+}
+
+/// The ranks of each host: `a 0 1 | b 2`.
+fn shown(request: &Request) -> String {
+    let placement = match place(request) {
+        Ok(placement) => placement,
+        Err(error) => return format!("{error} ({})", error.hint().unwrap_or_default()),
+    };
+    let of = |(node, index): (&Node, u32)| {
+        let own = placement.seats.iter().zip(0u32..).filter(|(seat, _)| seat.node == NodeId::new(index));
+        let ranks: Vec<String> = own.map(|(_, rank)| format!(" {rank}")).collect();
+        assert_eq!(ranks.len(), node.ranks as usize);
+        format!("{}{}", node.host, ranks.concat())
+    };
+    placement.nodes.iter().zip(0..).map(of).collect::<Vec<_>>().join(" | ")
+}
+
+fn notes(request: &Request) -> Vec<Note> {
+    place(request).unwrap().notes
+}
+
+#[test]
+fn slots_are_filled_one_host_after_the_other() {
+    for (n, list, expected) in [
+        (3, "a:2;b:2", "a 0 1 | b 2"),
+        (2, "a:2;b:2", "a 0 1"),
+        (0, "a:2;b:2", "a 0 1 | b 2 3"),
+        (0, "a;b;a", "a 0 1 | b 2"),
+        (6, "a:2;b:2", "a 0 1 2 | b 3 4 5"),
+        (5, "a:2;b:2", "a 0 1 2 | b 3 4"),
+        (18, "a:8;b:1", "a 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 | b 16 17"),
+        (4, "a;b", "a 0 1 | b 2 3"),
+        (5, "a slots=2 max_slots=2;b", "a 0 1 | b 2 3 4"),
+        (5, "a slots=2 max_slots=2;b max_slots=2", "5 ranks do not fit: max_slots leaves room for 4 (-n 4, or more hosts)"),
+        (2_000_000, "a;b", "more than 1048576 ranks ()"),
+    ] {
+        assert_eq!(shown(&request(vec![app(n, list)])), expected, "-n {n} {list}");
+    }
+}
+
+#[test]
+fn hosts_take_turns() {
+    let by = |map_by, rank_by, n, list: &str| shown(&Request { map_by, rank_by, ..request(vec![app(n, list)]) });
+    assert_eq!(by(By::Node, None, 5, "a:4;b:4;c:1"), "a 0 3 | b 1 4 | c 2");
+    assert_eq!(by(By::Node, None, 8, "a:4;b:4;c:1"), "a 0 3 5 7 | b 1 4 6 | c 2");
+    assert_eq!(by(By::Node, None, 6, "a;b"), "a 0 2 4 | b 1 3 5");
+    assert_eq!(by(By::Node, Some(By::Slot), 5, "a:4;b:4"), "a 0 1 2 | b 3 4");
+    assert_eq!(by(By::Slot, Some(By::Node), 6, "a:4;b:4"), "a 0 2 4 5 | b 1 3");
+    assert_eq!(by(By::Node, None, 5, "a max_slots=1;b"), "a 0 | b 1 2 3 4");
+    assert_eq!(by(By::Node, None, 0, "a:2;b:1"), "a 0 2 | b 1");
+}
+
+#[test]
+fn so_many_on_each_host() {
+    let with = |n, ppn, list: &str| {
+        let app = AppRequest { ppn: Some(ppn), ..app(n, list) };
+        shown(&request(vec![app]))
+    };
+    assert_eq!(with(0, 2, "a;b"), "a 0 1 | b 2 3");
+    assert_eq!(with(3, 2, "a;b"), "a 0 1 | b 2");
+    assert_eq!(with(2, 2, "a;b"), "a 0 1");
+    assert_eq!(with(0, 1, "a:4;b:4"), "a 0 | b 1");
+    assert_eq!(with(0, 4, ""), "me.cluster 0 1 2 3");
+    assert_eq!(with(8, 2, "a;b;c"), "-n 8 does not fit: 2 ranks on each of 3 hosts are 6 (--ppn 3, or more hosts)");
+    assert_eq!(with(8, 4, ""), "-n 8 does not fit: 4 ranks on each of 1 host are 4 (--ppn 8, or more hosts)");
+    assert_eq!(with(0, 4, "a max_slots=2"), "4 ranks do not fit: max_slots leaves room for 2 (-n 2, or more hosts)");
+    let uncounted = AppRequest { ppn: Some(4), ..app(0, "a;b") };
+    assert_eq!(notes(&request(vec![uncounted])), [], "where a host has no count, --ppn is one");
+    let counted = AppRequest { ppn: Some(4), ..app(0, "a:2;b") };
+    assert!(matches!(notes(&request(vec![counted]))[..], [Note::Oversubscribed { ranks: 4, slots: 2, others: 0, .. }]));
+}
+
+#[test]
+fn so_many_hosts() {
+    let with = |min, max, n, list: &str| {
+        shown(&Request { nnodes: Some(Nodes { min, max }), ..request(vec![app(n, list)]) })
+    };
+    assert_eq!(with(2, 2, 4, "a:4;b:4;c:4"), "a 0 1 | b 2 3");
+    assert_eq!(with(2, 2, 0, "a:4;b:4;c:4"), "a 0 1 2 3 | b 4 5 6 7");
+    assert_eq!(with(2, 2, 8, "a:6;b:2;c:2"), "a 0 1 2 3 4 5 | b 6 7");
+    assert_eq!(with(1, 4, 3, "a:4;b:4"), "a 0 1 | b 2");
+    assert_eq!(with(1, 1, 3, ""), "me.cluster 0 1 2");
+    assert_eq!(with(3, 4, 4, "a;b"), "--nnodes asks for 3 hosts, but there are 2 (a smaller --nnodes, or more hosts)");
+    assert_eq!(with(2, 2, 4, ""), "--nnodes asks for 2 hosts, but there is 1 (a smaller --nnodes, or more hosts)");
+    assert_eq!(with(3, 3, 2, "a;b;c"), "--nnodes asks for 3 hosts, but there are ranks for 2 only (-n 3 or more)");
+}
+
+#[test]
+fn this_machine_without_hosts() {
+    assert_eq!(shown(&request(vec![app(3, "")])), "me.cluster 0 1 2");
+    assert_eq!(notes(&request(vec![app(2, "")])), []);
+    assert_eq!(notes(&request(vec![app(0, ""), app(0, "")])), [0, 1].map(|n| Note::OneRank(AppIndex::new(n))));
+    let host = Host::named("me.cluster");
+    let over = Note::Oversubscribed { host, ranks: 3, slots: 2, processors: true, others: 0 };
+    assert_eq!(notes(&request(vec![app(3, "")])), [over]);
+    let strict = Request { strict: true, ..request(vec![app(3, "")]) };
+    assert_eq!(
+        shown(&strict),
+        "--strict: 3 ranks on 2 processors of me.cluster (fewer ranks, more slots, or leave --strict out)"
+    );
+    assert_eq!(shown(&Request { strict: true, ..request(vec![app(2, "")]) }), "me.cluster 0 1");
+    let unknown = Request { here: Here { name: "x".into(), cpus: 0 }, strict: true, ..request(vec![app(99, "")]) };
+    assert_eq!(notes(&unknown), []);
+}
+
+#[test]
+fn names_of_this_machine() {
+    let here = Here { name: "me.cluster".into(), cpus: 2 };
+    for name in ["localhost", "LOCALHOST", "me", "ME", "me.cluster", "127.0.0.1", "::1"] {
+        assert!(here.is(&Host::named(name)), "{name}");
+    }
+    for name in ["me2", "me.other", "other", "", "cluster"] {
+        assert!(!here.is(&Host::named(name)), "{name}");
+    }
+    let short = Here { name: "me".into(), cpus: 2 };
+    assert!(short.is(&Host::named("me.cluster")) && !short.is(&Host::named("you.me")));
+    let number = Here { name: "10".into(), cpus: 2 };
+    assert!(!number.is(&Host::named("10.0.0.1")));
+    assert!(!here.is(&Host { user: Some("bob".into()), ..Host::named("me") }));
+    assert!(!here.is(&Host { port: Some(22), ..Host::named("localhost") }));
+    assert!(!Here { name: String::new(), cpus: 0 }.is(&Host::named("")));
+    assert_eq!(shown(&request(vec![app(0, "localhost:2;a;me")])), "localhost 0 1 2 | a 3", "two names, one host");
+    let placement = place(&request(vec![app(0, "localhost:2;a")])).unwrap();
+    assert_eq!(placement.remote().map(ToString::to_string).as_deref(), Some("a"));
+}
+
+#[test]
+fn programs_share_hosts() {
+    let of = |apps| shown(&request(apps));
+    assert_eq!(of(vec![app(2, "a:2;b:2"), app(2, "")]), "a 0 1 | b 2 3", "the second goes on where there is room");
+    assert_eq!(of(vec![app(2, "a:2"), app(0, "b:3")]), "a 0 1 | b 2 3 4");
+    assert_eq!(of(vec![app(1, "b"), app(1, "a")]), "b 0 | a 1");
+    assert_eq!(of(vec![app(1, ""), app(1, "a:2")]), "a 0 1", "hosts are those of the job");
+    assert_eq!(of(vec![app(1, "a:4"), app(0, "a:2;b")]), "a 0 1 2 | b 3");
+    assert_eq!(
+        of(vec![app(0, "a:2"), app(0, "")]),
+        "no slot is left for program 2, and no -n says how many ranks it has (-n N, or hosts by -H, for this program too)"
+    );
+    assert_eq!(of(vec![app(1, ""), app(2, "")]), "me.cluster 0 1 2");
+    let one = Request { nnodes: Some(Nodes { min: 1, max: 1 }), ..request(vec![app(1, "a"), app(1, "b")]) };
+    assert_eq!(
+        shown(&one),
+        "no host is left for program 2: --nnodes takes the first 1 hosts of the job (a smaller --nnodes, or more hosts)"
+    );
+    assert_eq!(of(vec![app(6, "a:2"), app(4, "a:2;b:2")]), "a 0 1 2 3 4 5 | b 6 7 8 9", "a is loaded already");
+    let placement = place(&request(vec![app(2, "a:2;b:2"), app(3, "")])).unwrap();
+    let seats: Vec<(u32, u32, u32)> =
+        placement.seats.iter().map(|s| (s.node.get(), s.local_rank.get(), s.app.get())).collect();
+    assert_eq!(seats, [(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 1), (1, 1, 1)]);
+    assert_eq!([0, 1].map(|n| placement.procs(AppIndex::new(n))), [2, 3]);
+}
+
+#[test]
+fn strictness_names_the_host() {
+    let strict = |n| shown(&Request { strict: true, ..request(vec![app(n, "a:2;b")]) });
+    assert_eq!(strict(3), "a 0 1 | b 2");
+    assert_eq!(strict(4), "--strict: 3 ranks on 2 slots of a (fewer ranks, more slots, or leave --strict out)");
+}
+
+#[test]
+fn many_ranks_cost_no_time() {
+    let list: String = (0..20_000).map(|n| format!("h{n}:3;")).collect();
+    for map_by in [By::Slot, By::Node] {
+        let request = Request { map_by, ..request(vec![app(1 << 20, &list)]) };
+        assert_eq!(place(&request).unwrap().seats.len(), 1 << 20);
+    }
+}
+
+fn any_app() -> impl Strategy<Value = AppRequest> {
+    let entry = ("[a-e]", proptest::option::of(1u32..5), proptest::option::weighted(0.1, 5u32..8));
+    let hosts = proptest::collection::btree_map("[a-e]", entry, 0..5).prop_map(|entries| {
+        let entry = |(name, (_, slots, max_slots)): (String, (String, Option<u32>, Option<u32>))| Entry {
+            slots,
+            max_slots,
+            ..Entry::plain(Host::named(&name))
+        };
+        entries.into_iter().map(entry).collect()
+    });
+    (proptest::option::of(1u32..30), proptest::option::weighted(0.3, 1u32..6), hosts)
+        .prop_map(|(n, ppn, hosts)| AppRequest { n, ppn, hosts })
+}
+
+proptest! {
+    #[test]
+    fn every_rank_has_one_place(
+        apps in proptest::collection::vec(any_app(), 1..4),
+        by_node in any::<(bool, Option<bool>)>(),
+        nnodes in proptest::option::weighted(0.3, (1u32..4, 0u32..3)),
+    ) {
+        let by = |node| if node { By::Node } else { By::Slot };
+        let nnodes = nnodes.map(|(min, more)| Nodes { min, max: min + more });
+        let request = Request { map_by: by(by_node.0), rank_by: by_node.1.map(by), nnodes, ..request(apps) };
+        let Ok(placement) = place(&request) else { return Ok(()) };
+        let Placement { nodes, seats, .. } = &placement;
+        prop_assert!(!seats.is_empty() && seats.is_sorted_by_key(|seat| seat.app));
+        prop_assert_eq!(seats[0].local_rank, LocalRank::new(0));
+        for (node, id) in nodes.iter().zip((0..).map(NodeId::new)) {
+            let local: Vec<u32> = seats.iter().filter(|s| s.node == id).map(|s| s.local_rank.get()).collect();
+            prop_assert_eq!(&local, &(0..node.ranks).collect::<Vec<_>>());
+            prop_assert!(node.ranks > 0);
+        }
+        prop_assert_eq!(nodes.iter().map(|node| node.ranks as usize).sum::<usize>(), seats.len());
+        if let Some(Nodes { min, max }) = nnodes {
+            prop_assert!((min..=max).contains(&u32::try_from(nodes.len()).unwrap()));
+        }
+        for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
+            let own: Vec<&Seat> = seats.iter().filter(|seat| seat.app == index).collect();
+            prop_assert!(!own.is_empty());
+            if let Some(n) = app.n {
+                prop_assert_eq!(own.len(), n as usize);
+            }
+            let hosts: BTreeSet<&str> = app.hosts.iter().map(|e| e.host.name.as_str()).collect();
+            for (node, id) in nodes.iter().zip((0..).map(NodeId::new)) {
+                let here = own.iter().filter(|seat| seat.node == id).count();
+                prop_assert!(here == 0 || hosts.is_empty() || hosts.contains(node.host.name.as_str()));
+                if let Some(ppn) = app.ppn {
+                    prop_assert!(here <= ppn as usize);
+                }
+            }
+        }
+        for node in nodes {
+            let entries = request.apps.iter().flat_map(|app| &app.hosts).filter(|e| e.host == node.host);
+            if let Some(max) = entries.filter_map(|e| e.max_slots).min() {
+                prop_assert!(node.ranks <= max);
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_oversubscribed_while_there_is_room(slots in proptest::collection::vec(1u32..6, 1..6), n in 1u32..40) {
+        let list: Vec<String> = slots.iter().enumerate().map(|(at, n)| format!("h{at}:{n}")).collect();
+        for map_by in [By::Slot, By::Node] {
+            let request = Request { map_by, ..request(vec![app(n, &list.join(";"))]) };
+            let over = place(&request).unwrap().notes.iter().any(|note| matches!(note, Note::Oversubscribed { .. }));
+            prop_assert_eq!(over, n > slots.iter().sum());
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Options about where ranks run.
+
+use super::errors::CliError;
+use super::scan::Given;
+use super::table::{Group, Id, Row, Takes};
+use super::values::{self, Lookup};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::{By, MOST_RANKS, Nodes};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Hosts,
+    Hostfile,
+    PerNode,
+    Nodes,
+    MapBy,
+    RankBy,
+    Strict,
+    DryRun,
+    Json,
+}
+
+const BY: [(&str, By); 2] = [("slot", By::Slot), ("node", By::Node)];
+
+pub(super) const GROUP: Group = Group {
+    title: "Where to run",
+    rows: &[
+        Row {
+            id: Id::Place(Opt::Hosts),
+            short: Some(b'H'),
+            names: &["host", "hosts"],
+            takes: Takes::One("LIST"),
+            brief: "hosts: node[01-08], a:4,b:2 (4 and 2 slots)",
+            more: &[
+                "user@HOST, [IPv6]:4, a[1-9]!a5, ^FILE. HOST alone has",
+                "one slot, named twice two. Beside --hostfile: choose",
+                "from it. docs/hosts.md has all of it.",
+            ],
+        },
+        Row {
+            id: Id::Place(Opt::Hosts),
+            short: Some(b'w'),
+            names: &["nodelist"],
+            takes: Takes::One("LIST"),
+            brief: "the same as -H",
+            more: &[],
+        },
+        Row {
+            id: Id::Place(Opt::Hostfile),
+            short: Some(b'f'),
+            names: &["hostfile", "machinefile", "default-hostfile"],
+            takes: Takes::One("FILE"),
+            brief: "hosts, one a line: node01 slots=4, node02:4",
+            more: &["Also from RLAUNCH_HOSTFILE, HYDRA_HOST_FILE."],
+        },
+        Row {
+            id: Id::Place(Opt::PerNode),
+            short: None,
+            names: &["ppn", "ntasks-per-node", "nproc-per-node", "npernode", "perhost"],
+            takes: Takes::One("N"),
+            brief: "N ranks on each host (or: auto, cpu, gpu)",
+            more: &["Also -ppn N, --ntasks-per-node, --nproc-per-node."],
+        },
+        Row {
+            id: Id::Place(Opt::Nodes),
+            short: None,
+            names: &["nnodes", "nodes"],
+            takes: Takes::One("MIN[:MAX]"),
+            brief: "use so many of the hosts, all of them evenly",
+            more: &[],
+        },
+        Row {
+            id: Id::Place(Opt::MapBy),
+            short: None,
+            names: &["map-by"],
+            takes: Takes::One("slot|node"),
+            brief: "fill a host, then the next (default); or in turn",
+            more: &[],
+        },
+        Row {
+            id: Id::Place(Opt::RankBy),
+            short: None,
+            names: &["rank-by"],
+            takes: Takes::One("slot|node"),
+            brief: "number ranks host by host, or in turn",
+            more: &["The default is as they are mapped."],
+        },
+        Row {
+            id: Id::Place(Opt::Strict),
+            short: None,
+            names: &["strict"],
+            takes: Takes::Nothing,
+            brief: "refuse more ranks on a host than it has slots",
+            more: &[],
+        },
+        Row {
+            id: Id::Place(Opt::DryRun),
+            short: None,
+            names: &["dry-run"],
+            takes: Takes::Nothing,
+            brief: "only show where ranks would run, as rlaunch map",
+            more: &[],
+        },
+        Row {
+            id: Id::Place(Opt::Json),
+            short: None,
+            names: &["json"],
+            takes: Takes::Nothing,
+            brief: "the same for programs to read",
+            more: &[],
+        },
+    ],
+};
+
+/// `--ppn`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum PerNode {
+    /// So many.
+    Ranks(u32),
+    /// As many as this machine has of something; the option, for messages.
+    Counted(OsBytes, Counted),
+}
+
+/// What can be counted on this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counted {
+    /// GPUs, else processors.
+    Auto,
+    /// Processors.
+    Cpu,
+    /// GPUs.
+    Gpu,
+}
+
+/// An option with its value, for messages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Said {
+    pub(crate) option: OsBytes,
+    pub(crate) value: OsBytes,
+}
+
+/// What each program may say for itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Own {
+    /// `-H`, in their order.
+    pub(crate) lists: Vec<Said>,
+    /// `--hostfile`, in their order.
+    pub(crate) files: Vec<Said>,
+    /// `--ppn`.
+    pub(crate) ppn: Option<PerNode>,
+}
+
+/// What is for the whole job.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Whole {
+    /// `--nnodes`.
+    pub(crate) nnodes: Option<Nodes>,
+    /// `--map-by`.
+    pub(crate) map_by: By,
+    /// `--rank-by`.
+    pub(crate) rank_by: Option<By>,
+    /// `--strict`.
+    pub(crate) strict: bool,
+    pub(super) dry_run: bool,
+    pub(super) json: bool,
+}
+
+impl Opt {
+    /// Whether each program has its own.
+    pub(super) const fn is_own(self) -> bool {
+        matches!(self, Self::Hosts | Self::Hostfile | Self::PerNode)
+    }
+}
+
+impl Own {
+    /// Takes what is this program's own.
+    pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
+        let said = Said { option: given.spelled, value: given.value };
+        match opt {
+            Opt::Hosts => self.lists.push(said),
+            Opt::Hostfile if said.value.is_empty() => {
+                let Said { option, value } = said;
+                return Err(CliError::Value { option, takes: "a file".into(), got: value, hint: None });
+            }
+            Opt::Hostfile => self.files.push(said),
+            Opt::PerNode => self.ppn = Some(per_node(&said.option, &said.value)?),
+            Opt::Nodes | Opt::MapBy | Opt::RankBy | Opt::Strict | Opt::DryRun | Opt::Json => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn names_hosts(&self) -> bool {
+        !self.lists.is_empty() || !self.files.is_empty()
+    }
+}
+
+impl Whole {
+    /// Takes what is for the whole job.
+    pub(super) fn take(&mut self, opt: Opt, given: &Given) -> Result<(), CliError> {
+        let Given { spelled, value, .. } = given;
+        match opt {
+            Opt::Nodes => self.nnodes = Some(nodes(spelled, value)?),
+            Opt::MapBy => self.map_by = values::choice(spelled, value, &BY)?,
+            Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &BY)?),
+            Opt::Strict => self.strict = true,
+            Opt::DryRun => self.dry_run = true,
+            Opt::Json => self.json = true,
+            Opt::Hosts | Opt::Hostfile | Opt::PerNode => {}
+        }
+        Ok(())
+    }
+}
+
+/// The hostfile that the environment names.
+pub(super) fn from_environment(env: Lookup<'_>) -> Option<Said> {
+    let said = |name: &str| values::variable(env, name).map(|value| Said { option: name.into(), value });
+    said("RLAUNCH_HOSTFILE").or_else(|| said("HYDRA_HOST_FILE"))
+}
+
+fn per_node(option: &OsBytes, value: &OsBytes) -> Result<PerNode, CliError> {
+    let words = [("auto", Counted::Auto), ("cpu", Counted::Cpu), ("gpu", Counted::Gpu)];
+    if let Some((_, counted)) = words.iter().find(|(word, _)| value.as_slice() == word.as_bytes()) {
+        return Ok(PerNode::Counted(option.clone(), *counted));
+    }
+    if value.iter().any(u8::is_ascii_alphabetic) {
+        let takes = "a whole number above 0, auto, cpu or gpu".into();
+        return Err(CliError::Value { option: option.clone(), takes, got: value.clone(), hint: None });
+    }
+    values::count(option, value, MOST_RANKS).map(PerNode::Ranks)
+}
+
+/// `2`, torchrun's `2:4`, srun's `2-4`.
+fn nodes(option: &OsBytes, value: &OsBytes) -> Result<Nodes, CliError> {
+    let mut parts = value.splitn(2, |b| matches!(b, b':' | b'-'));
+    let number = |part: &[u8]| {
+        let digits = std::str::from_utf8(part).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+        digits.parse::<u32>().ok().filter(|n| *n > 0)
+    };
+    let min = parts.next().and_then(number);
+    let max = parts.next().map_or(min, number);
+    match (min, max) {
+        (Some(min), Some(max)) if min <= max => Ok(Nodes { min, max }),
+        _ => Err(CliError::Value {
+            option: option.clone(),
+            takes: "a number of hosts, or a range MIN:MAX".into(),
+            got: value.clone(),
+            hint: Some(format!("{option} 2   or   {option} 2:4").into()),
+        }),
+    }
+}

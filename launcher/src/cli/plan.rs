@@ -1,0 +1,75 @@
+//! From a command line that was understood to the job that the machine runs.
+
+use super::{CliError, Presentation, Program, Run, Site};
+use rlaunch_core::env::{Base, base};
+use rlaunch_core::id::{AppIndex, JobId, Rank};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Placement;
+use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_core::time::Span;
+use std::sync::Arc;
+
+/// `--lease` where it is not given.
+const LEASE: Span = Span::from_secs(30);
+
+/// A job, ready for the job machine.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The job.
+    pub(crate) job: Arc<JobSpec>,
+    /// What the launcher shows of it.
+    pub(crate) presentation: Presentation,
+    /// What `-x` asked for and the caller's environment does not have: each is worth a note.
+    pub(crate) absent: Vec<OsBytes>,
+}
+
+impl Run {
+    /// The job that this is, with the caller's environment: entries as the kernel gave them, also those that are not
+    /// `NAME=value`.
+    ///
+    /// # Errors
+    /// Hosts that cannot be understood, or ranks that do not fit.
+    pub(crate) fn into_plan<'a>(
+        self,
+        job: JobId,
+        caller: impl IntoIterator<Item = &'a [u8]>,
+        site: &Site<'_>,
+    ) -> Result<Plan, CliError> {
+        let placement = self.place(site)?;
+        let caller: Vec<&[u8]> = caller.into_iter().collect();
+        let mut absent: Vec<OsBytes> = Vec::new();
+        let mut apps: Vec<AppSpec> = Vec::new();
+        let count = u32::try_from(self.programs.len()).unwrap_or(u32::MAX);
+        let mut first = 0;
+        for (program, index) in self.programs.into_iter().zip((0..).map(AppIndex::new)) {
+            let role = role(&program, &placement, index, (first, count));
+            first = role.first.get().saturating_add(role.size);
+            let Base { env, pinned, absent: gone } = base(caller.iter().copied(), &program.exports);
+            for name in gone {
+                if !absent.contains(&name) {
+                    absent.push(name);
+                }
+            }
+            let procs = role.size;
+            apps.push(AppSpec { procs, base: AppBase { argv: program.argv, env, pinned, wdir: program.wdir, role } });
+        }
+        let job = Arc::new(JobSpec {
+            job,
+            apps,
+            placement,
+            contain: self.contain,
+            on_failure: self.on_failure,
+            grace: self.grace,
+            timeout: self.timeout,
+            label: self.label,
+            stdin: self.stdin,
+            lease: LEASE,
+        });
+        Ok(Plan { job, presentation: self.presentation, absent })
+    }
+}
+
+fn role(program: &Program, placement: &Placement, index: AppIndex, (first, apps): (u32, u32)) -> Role {
+    let name = program.name.clone().unwrap_or_else(|| Role::UNNAMED.into());
+    Role { name, first: Rank::new(first), size: placement.procs(index), apps }
+}

@@ -1,0 +1,146 @@
+//! Where ranks would run: `rlaunch map`, for people and for programs.
+
+use super::words;
+use rlaunch_core::hostlist::Host;
+use rlaunch_core::id::{AppIndex, NodeId, Rank};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::{Note, Placement};
+use std::fmt::Write as _;
+
+/// Hosts with their ranks, then the programs where there are several.
+pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]]) -> String {
+    let (ranks, hosts) = (placement.seats.len() as u64, placement.nodes.len() as u64);
+    let mut text = format!("{} on {}\n", words::count(ranks, "rank"), words::count(hosts, "host"));
+    let names: Vec<String> = placement.nodes.iter().map(|node| node.host.to_string()).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let mut own: Vec<Vec<Rank>> = vec![Vec::new(); names.len()];
+    for (seat, rank) in placement.seats.iter().zip((0..).map(Rank::new)) {
+        own.get_mut(seat.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
+    }
+    for ((name, node), ranks) in names.iter().zip(&placement.nodes).zip(&own) {
+        let slots = match node.slots {
+            u32::MAX => String::new(),
+            slots if node.ranks > slots => format!("  ({} on {})", node.ranks, words::count(slots.into(), "slot")),
+            _ => String::new(),
+        };
+        // Writing to a String cannot fail.
+        writeln!(text, "  {name:width$}  {}{slots}", words::ranks(ranks)).unwrap_or_default();
+    }
+    if programs.len() > 1 {
+        let of: Vec<String> =
+            (0..).map(AppIndex::new).take(programs.len()).map(|app| words::ranks(&of_app(placement, app))).collect();
+        let width = of.iter().map(String::len).max().unwrap_or(0);
+        for (argv, ranks) in programs.iter().zip(&of) {
+            writeln!(text, "  {ranks:width$}  {}", words::command(argv)).unwrap_or_default();
+        }
+    }
+    text
+}
+
+fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
+    placement.seats.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
+}
+
+/// One line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}]}`.
+pub(crate) fn json(placement: &Placement) -> String {
+    let mut text = String::from("{\"ranks\":[");
+    for (seat, rank) in placement.seats.iter().zip(0u32..) {
+        let host = name(placement, seat.node);
+        let comma = if rank == 0 { "" } else { "," };
+        write!(
+            text,
+            "{comma}{{\"rank\":{rank},\"host\":{},\"local_rank\":{},\"node_index\":{},\"app\":{}}}",
+            serde_json::Value::from(host),
+            seat.local_rank,
+            seat.node,
+            seat.app
+        )
+        .unwrap_or_default();
+    }
+    text.push_str("]}\n");
+    text
+}
+
+fn name(placement: &Placement, node: NodeId) -> &str {
+    placement.nodes.get(node.index()).map_or("", |node| node.host.name.as_str())
+}
+
+/// A note, as a line.
+pub(crate) fn note(note: &Note, programs: usize) -> String {
+    match note {
+        Note::OneRank(app) if programs > 1 => {
+            format!("rlaunch: no -n given for program {}: starting 1 rank of it\n", u64::from(app.get()) + 1)
+        }
+        Note::OneRank(_) => "rlaunch: no -n given: starting 1 rank\n".into(),
+        Note::Oversubscribed { ranks, slots, processors: true, .. } => {
+            format!("rlaunch: {ranks} ranks share {}\n", words::count((*slots).into(), "processor"))
+        }
+        Note::Oversubscribed { host, ranks, slots, processors: false, others } => {
+            let slots = words::count((*slots).into(), "slot");
+            format!("rlaunch: {ranks} ranks share {slots} of {host}{}\n", and_others(*others))
+        }
+    }
+}
+
+fn and_others(others: u32) -> String {
+    match others {
+        0 => String::new(),
+        n => format!(", and {} too", words::count(n.into(), "other host")),
+    }
+}
+
+/// A host that this version does not reach.
+pub(crate) fn unreachable(host: &Host) -> String {
+    format!("{host} is another host, and hosts over ssh are not built yet")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::hostlist;
+    use rlaunch_core::place::{AppRequest, By, Here, Request, place};
+
+    fn placed(apps: &[(u32, &str)]) -> Placement {
+        let entries = |list: &str| match list {
+            "" => Vec::new(),
+            list => hostlist::lists([("-H", list.as_bytes())], &mut |_| Err("no".into())).unwrap(),
+        };
+        let apps = apps.iter().map(|(n, list)| AppRequest { n: Some(*n), ppn: None, hosts: entries(list) }).collect();
+        let here = Here { name: "me".into(), cpus: 2 };
+        place(&Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, strict: false }).unwrap()
+    }
+
+    #[test]
+    fn for_people() {
+        let argv = [OsBytes::from("./train"), OsBytes::from("a b")];
+        assert_eq!(text(&placed(&[(2, "")]), &[&argv]), "2 ranks on 1 host\n  me  ranks 0,1\n");
+        assert_eq!(
+            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv]),
+            "5 ranks on 2 hosts\n  a          ranks 0,1\n  bob@node1  ranks 2-4\n"
+        );
+        assert_eq!(
+            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]]),
+            "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3  (3 on 1 slot)\n  rank 0     ./train 'a b'\n  ranks 1-3  ./train\n"
+        );
+    }
+
+    #[test]
+    fn for_programs() {
+        assert_eq!(
+            json(&placed(&[(1, "bob@node0"), (1, "node1")])),
+            "{\"ranks\":[{\"rank\":0,\"host\":\"node0\",\"local_rank\":0,\"node_index\":0,\"app\":0},\
+             {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}]}\n"
+        );
+    }
+
+    #[test]
+    fn notes() {
+        let said = |apps: &[(u32, &str)]| placed(apps).notes.iter().map(|n| note(n, apps.len())).collect::<String>();
+        assert_eq!(said(&[(3, "")]), "rlaunch: 3 ranks share 2 processors\n");
+        assert_eq!(said(&[(3, "a:2")]), "rlaunch: 3 ranks share 2 slots of a\n");
+        assert_eq!(said(&[(6, "a,b")]), "rlaunch: 3 ranks share 1 slot of a, and 1 other host too\n");
+        assert_eq!(note(&Note::OneRank(AppIndex::new(0)), 1), "rlaunch: no -n given: starting 1 rank\n");
+        let second = note(&Note::OneRank(AppIndex::new(1)), 2);
+        assert_eq!(second, "rlaunch: no -n given for program 2: starting 1 rank of it\n");
+    }
+}
