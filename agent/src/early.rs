@@ -65,7 +65,8 @@ fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
             edges.line_broken(broken);
             None
         }
-        Ok(Body::Beat | Body::Last(_)) => None,
+        Ok(Body::Beat(beat)) => Some(NodeEvent::Beat(beat)),
+        Ok(Body::Last(_)) => None,
         Err(_) => Some(NodeEvent::EdgeLost),
     })
 }

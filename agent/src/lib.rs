@@ -7,12 +7,15 @@ mod edges;
 
 pub use edges::Edge;
 pub use edges::lease::LeaseLine;
+use rlaunch_core::id::NodeId;
 use rlaunch_sys::origin::Origin;
 use std::os::fd::OwnedFd;
 
 /// What the agent has when it begins to exist.
 #[derive(Debug)]
 pub struct Seat {
+    /// Which node of the job we are.
+    pub node: NodeId,
     /// The stream to the launcher.
     pub edge: Edge,
     /// The guardian, our parent.

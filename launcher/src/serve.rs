@@ -53,6 +53,7 @@ fn serve(dir: Option<&OsString>, origin: Origin) -> u8 {
     let lease = (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime() + preamble.lease.nanos());
     match split_remote(preamble.node.get(), hello.as_bytes(), lease) {
         Ok(Remote { input, output, guardian, lease }) => rlaunch_agent::run(Seat {
+            node: preamble.node,
             edge: Edge::Halves { input, output },
             guardian,
             origin,

@@ -1,16 +1,19 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
-use crate::cli::{self, Apart, Command, Plan, Site, Verbosity};
+use crate::bootstrap::{self, HostPlan};
+use crate::cli::{self, Apart, Command, Plan, Reach, Site, Verbosity};
 use crate::edges::{Edges, Setup};
 use crate::view::{map, words};
 use crate::{doctor, driver, serve};
+use anyhow::Context as _;
 use rlaunch_agent::{Edge, Seat};
+use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
 use rlaunch_core::exit::{self, Ending};
-use rlaunch_core::id::JobId;
+use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Here, Note};
+use rlaunch_core::place::{Here, Node, Note, Placement};
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_sys::fd::{self, Kind};
@@ -20,6 +23,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
 
 /// When rlaunch was started.
 #[derive(Clone, Copy)]
@@ -48,7 +52,7 @@ pub(crate) fn run() -> u8 {
     }
     match guardian::split(&origin) {
         Ok(Role::Agent { edge, guardian }) => {
-            rlaunch_agent::run(Seat { edge: Edge::Socket(edge), guardian, origin, lease: None })
+            rlaunch_agent::run(Seat { node: NodeId::new(0), edge: Edge::Socket(edge), guardian, origin, lease: None })
         }
         Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
@@ -131,9 +135,6 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
         Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
-    if let Some(host) = plan.job.placement.remote() {
-        return fail(&map::unreachable(host));
-    }
     notes(&plan);
     match job(plan, began, origin, edge, lifeline) {
         Ok(Ending::Code(code)) => code,
@@ -148,7 +149,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
 fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: Lifeline) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
-        plan.job.stdin = StdinPlan::None;
+        Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
     }
     let trace = diagnostics(plan.presentation.verbosity);
     let setting = Setting {
@@ -158,8 +159,34 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         nohup: origin.ignores(rlaunch_sys::signals::HUP),
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
-    let setup = Setup { edge, lifeline, plan: &plan, origin };
+    let remote = match plan.job.placement.remote() {
+        Some(_) => Some((host_plans(&plan.job.placement)?, reach(&plan)?)),
+        None => None,
+    };
+    let setup = Setup { edge, lifeline, plan: &plan, origin, remote };
     driver::run(job, Edges::new(setup)?)
+}
+
+/// How each host is called.
+fn host_plans(placement: &Placement) -> anyhow::Result<Vec<Option<HostPlan>>> {
+    let plan = |node: &Node| {
+        let target = (!node.local).then(|| Target::of(&node.host)).transpose()?;
+        Ok(target.map(|target| HostPlan { target, jump: None }))
+    };
+    placement.nodes.iter().map(plan).collect()
+}
+
+/// How the other hosts are reached. The secret is made only where there are any.
+fn reach(plan: &Plan) -> anyhow::Result<bootstrap::Setting> {
+    let Reach { prompt, fast, agent_path, limit } = &plan.reach;
+    Ok(bootstrap::Setting {
+        job: plan.job.job,
+        secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes for the job's secret")?),
+        lease: plan.job.lease,
+        options: SshOptions { prompt: *prompt, fast: *fast, no_master: false },
+        agent_path: agent_path.clone(),
+        limit: *limit,
+    })
 }
 
 /// Diagnostics for us, off by default: `RLAUNCH_LOG`, or `-vv`. Returns what the agents are to do.

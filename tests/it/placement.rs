@@ -321,7 +321,12 @@ fn more_ranks_than_slots_is_a_note() {
 }
 
 #[test]
-fn another_host_is_refused_for_now() {
-    let done = Plan::rlaunch(["-n", "2", "-H", "localhost,node01", "true"]).start().code(125);
-    assert_eq!(done.err(), "error: node01 is another host, and hosts over ssh are not built yet\n");
+fn hosts_that_cannot_be_reached_are_all_named() {
+    let hosts = "one.rlaunch.invalid,localhost,two.rlaunch.invalid";
+    let done = Plan::rlaunch(["-n", "3", "-H", hosts, "true"]).start().code(125);
+    done.says("error: 2 of 3 hosts cannot be reached; nothing was started\n");
+    for name in ["one", "two"] {
+        let name = format!("{name}.rlaunch.invalid");
+        done.says(&format!("  {name} the name does not resolve  (ssh: "));
+    }
 }

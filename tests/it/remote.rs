@@ -14,7 +14,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::last::{LAST_STREAM, Last};
-use rlaunch_core::wire::to_node::{Delta, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
 use rlaunch_core::wire::to_root::ToRoot;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -101,9 +101,11 @@ impl Remote {
             node_index: 0,
             local_size: 1,
             label: None,
-            master_addr: "127.0.0.1".into(),
-            master_port: None,
+            meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None }),
+            choose_port: true,
             sole: false,
+            apps: 1,
+            lease: None,
             linger: Span::from_secs(2),
             trace: "".into(),
         }));

@@ -4,7 +4,7 @@ use super::Edges;
 use rlaunch_core::node::{Ground, GroundPlan, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
-use rlaunch_core::wire::to_root::Refusal;
+use rlaunch_core::wire::to_root::{Reached, Refusal};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, NsError};
 use rlaunch_sys::port::{self, Port};
@@ -49,6 +49,7 @@ struct Begun {
 
 /// Begins to make ready: the spawn thread works meanwhile.
 pub(super) fn begin(edges: &mut Edges, plan: GroundPlan) {
+    edges.pump.share(plan.nodes);
     match prepare(edges, plan) {
         Ok(begun) => edges.ground.begun = Some(begun),
         Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
@@ -110,11 +111,21 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
         port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
         agent: std::process::id(),
         init,
+        // The launcher's own host may be one that its user has reached by ssh.
+        reached: edges.lease.as_ref().and_then(|_| reached()),
         cpus,
         error_dir,
     };
     (edges.ground.port, edges.ground.host) = (port, host);
     Ok(ground)
+}
+
+/// sshd's SSH_CONNECTION: the client's address and port, then ours. Where there is none, we are the launcher's own host.
+fn reached() -> Option<Reached> {
+    let line = std::env::var_os("SSH_CONNECTION")?.into_encoded_bytes();
+    let mut words = line.split(|b| *b == b' ');
+    let (from, _, at) = (words.next()?, words.next()?, words.next()?);
+    Some(Reached { from: OsBytes::from(from), at: OsBytes::from(at) })
 }
 
 fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {

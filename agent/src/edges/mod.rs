@@ -1,5 +1,6 @@
 //! Where the node machine meets the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
+mod check;
 mod convert;
 mod examine;
 mod files;
@@ -21,6 +22,7 @@ use rlaunch_core::node::{NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::time::Mono;
+use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{Refusal, ToRoot};
@@ -33,9 +35,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// The only node of a local job.
-const NODE: NodeId = NodeId::new(0);
 
 /// How long ends of ranks may wait for us while others are being started.
 const REST: Duration = Duration::from_millis(2);
@@ -74,8 +73,9 @@ enum Link {
 pub(crate) struct Edges {
     link: Link,
     origin: Origin,
-    /// Held, so that its end is ours; renewed by whoever hears of the launcher's grants.
-    _lease: Option<lease::LeaseLine>,
+    node: NodeId,
+    /// Held, so that its end is ours.
+    lease: Option<lease::LeaseLine>,
     watch: watch::Watch,
     ranks: Ranks,
     pump: pump::Pump,
@@ -99,11 +99,12 @@ impl Edges {
         Ok(Self {
             link: Link::Early(seat.edge.early()),
             origin: seat.origin,
-            _lease: seat.lease,
+            node: seat.node,
+            lease: seat.lease,
             watch,
             ranks: Ranks::default(),
-            pump: pump::Pump::new()?,
-            stdin: stdin::Stdin::default(),
+            pump: pump::Pump::new(seat.node)?,
+            stdin: stdin::Stdin::new(seat.node),
             sweep: sweep::Sweep::default(),
             ground: ground::Held::default(),
             examine: examine::Examinations::default(),
@@ -236,7 +237,8 @@ impl Edges {
                     Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
                     Body::Credit(up_to) => self.granted(up_to),
                     Body::Broken(broken) => self.line_broken(broken),
-                    Body::Beat | Body::Last(_) => {}
+                    Body::Beat(beat) => self.events.push_back(NodeEvent::Beat(beat)),
+                    Body::Last(_) => {}
                 },
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "the edge to the launcher has ended");
@@ -280,6 +282,9 @@ impl Edges {
         tracing::trace!(?action, "perform");
         match action {
             NodeAction::Ground(plan) => ground::begin(self, plan),
+            NodeAction::Check { app, base } => check::perform(self, app, &base),
+            NodeAction::Beat(beat) => self.beat(beat),
+            NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
             NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
             NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),
@@ -293,12 +298,29 @@ impl Edges {
 
     fn send(&mut self, message: &ToRoot) {
         let sent = match &mut self.link {
-            Link::Early(link) => link.send(NODE, message),
-            Link::Live(link) => link.send(NODE, message),
+            Link::Early(link) => link.send(self.node, message),
+            Link::Live(link) => link.send(self.node, message),
             Link::Gone => Ok(()),
         };
         if sent.is_err() {
             self.lose_link();
+        }
+    }
+
+    fn beat(&mut self, beat: Beat) {
+        let sent = match &mut self.link {
+            Link::Early(link) => link.beat(self.node, beat),
+            Link::Live(link) => link.beat(self.node, beat),
+            Link::Gone => Ok(()),
+        };
+        if sent.is_err() {
+            self.lose_link();
+        }
+    }
+
+    fn renew_lease(&self, until: Mono) {
+        if let Some(line) = &self.lease {
+            line.renew(until);
         }
     }
 

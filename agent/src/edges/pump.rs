@@ -4,9 +4,9 @@
 //! of the set, which would report it again and again.
 
 use super::ranks::Ranks;
-use super::{Edges, Link, NODE};
+use super::{Edges, Link};
 use crate::early::now;
-use rlaunch_core::id::{ProcId, Std, StreamId};
+use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::stream::cut::{Cutter, Held, PATIENCE};
 use rlaunch_core::stream::lines::OpenLines;
@@ -74,6 +74,7 @@ enum Phase {
 }
 
 pub(super) struct Pump {
+    node: NodeId,
     pub(super) set: Arc<ReadySet>,
     pub(super) window: Window,
     live: Option<AsyncFd<Arc<ReadySet>>>,
@@ -93,10 +94,11 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(node: NodeId) -> io::Result<Self> {
         let size = window::size(1);
         let frame_max = usize::try_from(window::frame_max(size)).unwrap_or(usize::MAX);
         Ok(Self {
+            node,
             set: Arc::new(ReadySet::new()?),
             window: Window::new(0),
             live: None,
@@ -111,6 +113,12 @@ impl Pump {
             size,
             frame_max,
         })
+    }
+
+    /// The launcher's memory is shared between so many nodes: frames are as long as this one's share allows.
+    pub(super) fn share(&mut self, nodes: u32) {
+        self.size = window::size(nodes);
+        self.frame_max = usize::try_from(window::frame_max(self.size)).unwrap_or(usize::MAX);
     }
 
     pub(super) fn go_live(&mut self) -> io::Result<()> {
@@ -330,7 +338,7 @@ fn splice(stream: &mut Stream, pump: &mut Pump, link: &mut Link, id: StreamId) -
     let Link::Live(link) = link else { return false };
     // What an error or an end means is told by reading.
     let len = rlaunch_sys::fd::unread(&stream.fd).min(pump.frame_max);
-    let n = if len < BULKY { 0 } else { link.splice(NODE, id, &stream.fd, len).unwrap_or(0) };
+    let n = if len < BULKY { 0 } else { link.splice(pump.node, id, &stream.fd, len).unwrap_or(0) };
     stream.bulky = n > 0;
     if n == 0 {
         return false;
@@ -393,7 +401,7 @@ fn send(edges: &mut Edges, id: StreamId, flags: Flags, body: Vec<u8>) {
     if let Link::Live(link) = &mut edges.link {
         edges.pump.spend(body.len());
         edges.pump.lines.sent(id, flags, body.len());
-        link.data(NODE, id, flags, body);
+        link.data(edges.pump.node, id, flags, body);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Standard input on its way to rank 0: what has arrived, as much as its pipe takes, and credit for what it took.
 
-use super::{Link, NODE};
+use super::Link;
 use bytes::{Buf, Bytes};
+use rlaunch_core::id::NodeId;
 use rlaunch_core::stream::window::{self, Grants};
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +20,7 @@ pub(super) struct Stdin {
     pipe: Pipe,
     grants: Grants,
     granted_first: bool,
+    node: NodeId,
 }
 
 enum Pipe {
@@ -31,14 +33,12 @@ enum Pipe {
     Closed,
 }
 
-impl Default for Stdin {
-    fn default() -> Self {
-        let grants = Grants::new(WINDOW, 0);
-        Self { waiting: VecDeque::new(), ended: false, pipe: Pipe::NotYet, grants, granted_first: false }
-    }
-}
-
 impl Stdin {
+    pub(super) fn new(node: NodeId) -> Self {
+        let grants = Grants::new(WINDOW, 0);
+        Self { node, waiting: VecDeque::new(), ended: false, pipe: Pipe::NotYet, grants, granted_first: false }
+    }
+
     /// The rank that reads was started.
     pub(super) fn open(&mut self, pipe: OwnedFd) {
         self.pipe = Pipe::Fresh(pipe);
@@ -60,7 +60,7 @@ impl Stdin {
             // Only now is there somebody who may want input.
             if let Some(up_to) = self.grants.first().filter(|_| !self.granted_first) {
                 self.granted_first = true;
-                let _overflow = link.grant(NODE, up_to);
+                let _overflow = link.grant(self.node, up_to);
             }
         }
         while let Some(first) = self.waiting.front_mut() {
@@ -74,7 +74,7 @@ impl Stdin {
                         self.waiting.pop_front();
                     }
                     if let Some(up_to) = self.grants.written(u64::try_from(n).unwrap_or(0)) {
-                        let _overflow = link.grant(NODE, up_to);
+                        let _overflow = link.grant(self.node, up_to);
                     }
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -29,6 +29,8 @@ pub struct JobSpec {
     pub label: Option<OsBytes>,
     /// Who reads rlaunch's standard input.
     pub stdin: StdinPlan,
+    /// How long a node other than the launcher's own may live without a word from the launcher.
+    pub lease: Span,
 }
 
 impl JobSpec {

@@ -80,6 +80,13 @@ impl Add<Span> for Mono {
     }
 }
 
+impl Add for Span {
+    type Output = Self;
+    fn add(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0))
+    }
+}
+
 impl Sub<Span> for Mono {
     type Output = Self;
     fn sub(self, span: Span) -> Self {

@@ -9,11 +9,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::stream::turn::Broken;
+use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::last::Last;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::task::{Context, Poll, ready};
@@ -53,8 +55,8 @@ pub enum Body<M> {
     Credit(u64),
     /// The other side has broken a line.
     Broken(Broken),
-    /// It is alive.
-    Beat,
+    /// A heartbeat.
+    Beat(Beat),
     /// The last words of a remote guardian, whose agent ended without counting.
     Last(Last),
 }
@@ -171,6 +173,14 @@ impl<M: WireMessage> Early<M> {
         self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
     }
 
+    /// Queues a heartbeat.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn beat(&mut self, node: NodeId, beat: Beat) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Beat, node, &beat.to_bytes())
+    }
+
     /// Writes everything queued; waits until the other side has taken it.
     ///
     /// # Errors
@@ -270,6 +280,15 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
     }
 
+    /// Ends what we write; what the other side writes is still read.
+    ///
+    /// # Errors
+    /// The stream has ended already.
+    pub fn shut_write(&self) -> io::Result<()> {
+        let copy = self.io.output().as_fd().try_clone_to_owned()?;
+        StdStream::from(copy).shutdown(Shutdown::Write)
+    }
+
     /// Queues the news of a line that was broken.
     ///
     /// # Errors
@@ -277,6 +296,14 @@ impl<M: WireMessage> Connection<M> {
     pub fn broken(&mut self, node: NodeId, broken: Broken) -> Result<(), Overflow> {
         let Broken { stream, waits } = broken;
         self.outbox.mark(Lane::Credit, if waits { Flags::MORE } else { Flags::NONE }, node, stream)
+    }
+
+    /// Queues a heartbeat.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn beat(&mut self, node: NodeId, beat: Beat) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Beat, node, &beat.to_bytes())
     }
 
     /// Whether a data frame can be queued. There is one big one at a time: what waits behind it waits in the rank's pipe.
@@ -423,7 +450,7 @@ fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, 
             Body::Broken(Broken { stream, waits: flags.has(Flags::MORE) })
         }
         Lane::Credit => Body::Credit(u64::from_le_bytes(bytes.as_ref().try_into().map_err(|_| Closed::Message)?)),
-        Lane::Beat => Body::Beat,
+        Lane::Beat => Body::Beat(Beat::parse(&bytes).ok_or(Closed::Message)?),
         // The store has no home in this version.
         Lane::Store => return Err(Closed::Message),
     };

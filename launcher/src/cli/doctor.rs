@@ -1,16 +1,13 @@
 //! The words behind `rlaunch doctor`.
 
 use super::errors::CliError;
-use super::values;
+use super::{reach, values};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-
-/// How long a host may take, if nothing else is said.
-const LIMIT: Span = Span::from_secs(60);
 
 /// Hosts to be examined, and how they are reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +26,7 @@ pub(crate) struct Doctor {
 
 /// Reads them.
 pub(crate) fn doctor(words: Vec<OsString>) -> Result<Doctor, CliError> {
-    let mut doctor = Doctor { hosts: Vec::new(), prompt: false, fast: false, agent_path: None, limit: LIMIT };
+    let mut doctor = Doctor { hosts: Vec::new(), prompt: false, fast: false, agent_path: None, limit: reach::CONNECT };
     let mut words = words.into_iter().map(|word| OsBytes::new(word.into_vec()));
     while let Some(word) = words.next() {
         let until = word.iter().position(|b| *b == b'=').filter(|_| word.starts_with(b"--")).unwrap_or(word.len());

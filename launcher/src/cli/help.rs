@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Takes};
-use super::{place, run};
+use super::{place, reach, run};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +44,11 @@ const RARE: &[Id] = &[
     Id::Place(place::Opt::Strict),
     Id::Place(place::Opt::DryRun),
     Id::Place(place::Opt::Json),
+    Id::Reach(reach::Opt::Lease),
+    Id::Reach(reach::Opt::Connect),
+    Id::Reach(reach::Opt::Prompt),
+    Id::Reach(reach::Opt::Fast),
+    Id::Reach(reach::Opt::AgentPath),
 ];
 
 /// `-h`.

@@ -13,6 +13,7 @@ mod nearest;
 mod output;
 mod place;
 mod plan;
+mod reach;
 mod run;
 mod scan;
 mod site;
@@ -26,6 +27,7 @@ pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
 pub(crate) use output::{Events, Verbosity};
 pub(crate) use plan::Plan;
+pub(crate) use reach::Reach;
 pub(crate) use site::{LARGEST, Site};
 pub(crate) use values::Lookup;
 
@@ -76,6 +78,10 @@ pub(crate) struct Run {
     pub(crate) grace: Span,
     /// `--timeout`.
     pub(crate) timeout: Option<Span>,
+    /// `--lease`.
+    pub(crate) lease: Span,
+    /// How other hosts are reached.
+    pub(crate) reach: Reach,
     /// What concerns only the launcher.
     pub(crate) presentation: Presentation,
 }
@@ -154,7 +160,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let parts = programs(words, long_form)?;
     let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
         Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
-        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) => None,
+        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Reach(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -241,7 +247,7 @@ const fn is_own(id: Id) -> bool {
     match id {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Help(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Help(_) => false,
     }
 }
 
@@ -253,6 +259,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     let mut shared: Vec<Export> = Vec::new();
     let mut output = output::Args::default();
     let mut faults = faults::Args::default();
+    let mut reach = reach::Args::default();
     for part in parts {
         let first = programs.is_empty();
         let variables_given = from_variables(&part, first, first && !named, env);
@@ -270,6 +277,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 Id::Env(opt) => variables.take(opt, given)?,
                 Id::Output(opt) => output.take(opt, given)?,
                 Id::Faults(opt) => faults.take(opt, given)?,
+                Id::Reach(opt) => reach.take(opt, given)?,
                 Id::Help(_) => {}
             }
         }
@@ -292,6 +300,8 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         on_failure: faults.on_failure(),
         grace: faults.grace(),
         timeout: faults.timeout(),
+        lease: reach.lease(),
+        reach: reach.reach(),
         presentation: Presentation { verbosity: output.verbosity, events: output.events },
     })
 }

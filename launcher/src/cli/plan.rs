@@ -1,17 +1,20 @@
 //! From a command line that was understood to the job that the machine runs.
 
-use super::{CliError, Presentation, Program, Run, Site};
+use super::{CliError, Presentation, Program, Reach, Run, Site};
 use rlaunch_core::env::{Base, base};
 use rlaunch_core::id::{AppIndex, JobId, Rank};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
+use std::sync::Arc;
 
 /// A job, ready for the job machine.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The job.
-    pub(crate) job: JobSpec,
+    pub(crate) job: Arc<JobSpec>,
+    /// How other hosts are reached.
+    pub(crate) reach: Reach,
     /// What the launcher shows of it.
     pub(crate) presentation: Presentation,
     /// What `-x` asked for and the caller's environment does not have: each is worth a note.
@@ -61,8 +64,9 @@ impl Run {
             timeout: self.timeout,
             label: self.label,
             stdin: self.stdin,
+            lease: self.lease,
         };
-        Ok(Plan { job, presentation: self.presentation, absent })
+        Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent })
     }
 }
 

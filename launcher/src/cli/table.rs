@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{env, faults, help, output, place, run};
+use super::{env, faults, help, output, place, reach, run};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,7 @@ pub(super) enum Id {
     Env(env::Opt),
     Output(output::Opt),
     Faults(faults::Opt),
+    Reach(reach::Opt),
     Help(help::Opt),
 }
 
@@ -50,10 +51,18 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 6] = [run::GROUP, place::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
+pub(super) const GROUPS: [Group; 7] =
+    [run::GROUP, place::GROUP, reach::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
 
-static ROWS: [&[Row]; 6] =
-    [run::GROUP.rows, place::GROUP.rows, env::GROUP.rows, output::GROUP.rows, faults::GROUP.rows, help::GROUP.rows];
+static ROWS: [&[Row]; 7] = [
+    run::GROUP.rows,
+    place::GROUP.rows,
+    reach::GROUP.rows,
+    env::GROUP.rows,
+    output::GROUP.rows,
+    faults::GROUP.rows,
+    help::GROUP.rows,
+];
 
 impl Row {
     /// The variable that stands for the option: `RLAUNCH_` and its first name in capitals. Every option has one that takes a

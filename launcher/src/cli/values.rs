@@ -60,6 +60,21 @@ pub(super) fn choice<T: Copy>(option: &OsBytes, value: &OsBytes, words: &[(&'sta
     })
 }
 
+/// A length of time that is not shorter than `least`.
+pub(super) fn span_from(option: &OsBytes, value: &OsBytes, least: Span) -> Result<Span, CliError> {
+    let span = span(option, value)?;
+    if span >= least {
+        return Ok(span);
+    }
+    let least = least.to_string();
+    Err(CliError::Value {
+        option: option.clone(),
+        takes: format!("{}, at least {least}", duration::TAKES).into(),
+        got: value.clone(),
+        hint: Some(spell(option, &least).into()),
+    })
+}
+
 /// A length of time.
 pub(super) fn span(option: &OsBytes, value: &OsBytes) -> Result<Span, CliError> {
     duration::parse(value).ok_or_else(|| CliError::Value {

@@ -1,6 +1,6 @@
 //! The guardian: what it says on the lifeline, its end, and what we ask of it.
 
-use super::NODE;
+use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::to_root::Leftover;
@@ -39,7 +39,7 @@ impl Guardian {
         Ok(())
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
+    pub(super) fn poll(&mut self, node: NodeId, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         while let State::Watched(lifeline) = &mut self.state {
             let Poll::Ready(Ok(mut guard)) = lifeline.poll_read_ready_mut(cx) else { return };
             let end = match guard.try_io(|lifeline| lifeline.get_mut().hear()) {
@@ -55,7 +55,7 @@ impl Guardian {
                 Ok(Ok(Word::End) | Err(_)) => GuardianEnd::Silent,
             };
             self.state = State::Ended;
-            events.push_back(JobEvent::GuardianEnded { node: NODE, end });
+            events.push_back(JobEvent::GuardianEnded { node, end });
         }
     }
 

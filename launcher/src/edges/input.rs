@@ -5,8 +5,8 @@
 //! bash's `fg` of a running job sends no signal. All signals are blocked, SIGTTIN too, so a read that comes too late
 //! fails with EIO instead of stopping us.
 
-use super::{EIO, NODE};
-use rlaunch_core::id::{ProcId, Std, StreamId};
+use super::EIO;
+use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::stream::window::Window;
 use rlaunch_core::wire::frame::{Flags, MAX_DATA};
 use rlaunch_core::wire::to_root::ToRoot;
@@ -29,6 +29,8 @@ const AHEAD: usize = 4;
 
 pub(super) struct Input {
     state: State,
+    /// Rank 0's host.
+    node: NodeId,
     window: Window,
     shared: Arc<Shared>,
     bell: Doorbell,
@@ -68,9 +70,13 @@ impl Shared {
 }
 
 impl Input {
-    pub(super) fn new(used: bool, bell: Doorbell) -> Self {
+    pub(super) fn new(used: bool, node: NodeId, bell: Doorbell) -> Self {
         let state = if used { State::Idle } else { State::Unused };
-        Self { state, window: Window::new(0), shared: Arc::default(), bell }
+        Self { state, node, window: Window::new(0), shared: Arc::default(), bell }
+    }
+
+    pub(super) const fn node(&self) -> NodeId {
+        self.node
     }
 
     /// The rank takes input up to this offset.
@@ -132,7 +138,7 @@ impl Input {
             let within = self.window.spend(u64::try_from(chunk.len()).unwrap_or(0));
             debug_assert!(within, "more was read than the rank takes");
             let stream = StreamId::of(ProcId::new(0), Std::In);
-            link.data(NODE, stream, if ended { Flags::END } else { Flags::NONE }, chunk);
+            link.data(self.node, stream, if ended { Flags::END } else { Flags::NONE }, chunk);
             if ended {
                 self.state = State::Unused;
             }
@@ -211,13 +217,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (a, mut b) = UnixStream::pair().unwrap();
         b.set_nonblocking(true).unwrap();
-        let mut input = Input::new(true, Doorbell::new().unwrap());
+        let mut input = Input::new(true, NodeId::new(0), Doorbell::new().unwrap());
         input.window.grant(1 << 20);
         input.state = State::Reading;
         runtime.block_on(async {
             let mut link = Early::<ToRoot>::new(a).into_connection().unwrap();
             while link.has_room() {
-                link.data(NODE, StreamId::of(ProcId::new(0), Std::In), Flags::NONE, vec![0; 64 << 10]);
+                link.data(NodeId::new(0), StreamId::of(ProcId::new(0), Std::In), Flags::NONE, vec![0; 64 << 10]);
                 poll_fn(|cx| Poll::Ready(link.poll_flush(cx).is_ready())).await;
             }
             input.shared.lock().got.push_back(vec![1; 64 << 10]);

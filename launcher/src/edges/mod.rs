@@ -3,17 +3,21 @@
 mod guardian;
 mod input;
 mod ledger;
+mod nodes;
 mod output;
+mod remote;
 mod sink;
 
+use crate::bootstrap::{HostPlan, Setting};
 use crate::cli::{Events, Plan, Verbosity};
 use crate::view::Tone;
 use crate::view::say::say;
 use anyhow::Context as _;
-use guardian::Guardian;
 use input::Input;
 use ledger::Ledger;
+use nodes::Nodes;
 use output::Output;
+use remote::Remote;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
@@ -21,9 +25,8 @@ use rlaunch_core::machine::earliest;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
+use rlaunch_net::{Alarm, Body, Closed};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::guardian::Lifeline;
 use rlaunch_sys::origin::Origin;
@@ -34,7 +37,6 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
@@ -43,8 +45,6 @@ const EPIPE: i32 = 32;
 /// EIO, errno(3).
 const EIO: i32 = 5;
 
-/// The only node of a local job.
-const NODE: NodeId = NodeId::new(0);
 /// A job that runs for longer than this is worth giving memory back for.
 const SETTLED: Span = Span::from_millis(100);
 
@@ -59,18 +59,13 @@ pub(crate) struct Setup<'a> {
     pub(crate) lifeline: Lifeline,
     pub(crate) plan: &'a Plan,
     pub(crate) origin: &'a Origin,
-}
-
-enum Link {
-    Early(Early<ToRoot>),
-    Live(Connection<ToRoot>),
-    Gone,
+    /// Where there are hosts besides this one: how each of them is reached.
+    pub(crate) remote: Option<(Vec<Option<HostPlan>>, Setting)>,
 }
 
 /// All that the launcher holds of the kernel.
 pub(crate) struct Edges {
-    link: Link,
-    guardian: Guardian,
+    nodes: Nodes,
     signals: Signals,
     bell: Doorbell,
     live_bell: Option<AsyncFd<Doorbell>>,
@@ -101,20 +96,22 @@ impl Edges {
             Some(target) => {
                 // A FIFO waits for its reader.
                 let log = setup.origin.interruptibly(|| open_log(target))?;
-                Some(Sink::new("events", log, Ledger::new(bell.clone())))
+                Some(Sink::new("events", log, Ledger::new(bell.clone(), 0)))
             }
             None => None,
         };
         let mut output = Output::new(job, &bell);
-        let mut link = Early::new(UnixStream::from(setup.edge));
-        if let Some(up_to) = output.first_grant() {
-            link.grant(NODE, up_to)?;
-        }
+        let local = job.placement.nodes.iter().position(|node| node.local);
+        let local = local.and_then(|n| u32::try_from(n).ok()).map(NodeId::new);
+        let remote =
+            setup.remote.map_or_else(Remote::none, |(plans, setting)| Remote::new(plans, setting, *setup.origin));
+        let credit = output.first_grants();
+        let nodes = Nodes::new(&credit, local.map(|id| (id, setup.edge, setup.lifeline)), remote)?;
+        let reader = job.placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
         Ok(Self {
-            link: Link::Early(link),
-            guardian: Guardian::new(setup.lifeline),
+            nodes,
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
-            input: Input::new(job.stdin == StdinPlan::Rank0, bell.clone()),
+            input: Input::new(job.stdin == StdinPlan::Rank0, reader, bell.clone()),
             bell,
             live_bell: None,
             output,
@@ -131,24 +128,16 @@ impl Edges {
 
     /// Writes the first messages, before there is a runtime.
     pub(crate) fn flush_early(&mut self) {
-        if let Link::Early(link) = &mut self.link
-            && let Err(error) = link.flush()
-        {
-            // What the agent said before it ended, its count above all, is still to be read.
-            tracing::debug!(%error, "the edge to the agent cannot be written");
-        }
+        self.nodes.flush_early();
     }
 
     /// Hands everything to the runtime that was entered.
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
-        if let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) {
-            self.link = Link::Live(link.into_connection().map_err(|(_, error)| error)?);
-        }
         if let Signals::Waiting(signals) = std::mem::replace(&mut self.signals, Signals::Lost) {
             self.signals = Signals::Live(rlaunch_net::ready::readable(signals)?);
         }
         self.live_bell = Some(rlaunch_net::ready::readable(self.bell.clone())?);
-        self.guardian.go_live()
+        self.nodes.go_live(&mut self.events)
     }
 
     /// What has happened next; `None`: nothing more for now.
@@ -171,15 +160,14 @@ impl Edges {
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         // First, because input waits for room: room that is made after it was asked wakes nobody.
-        self.poll_flush(cx);
+        self.nodes.poll_flush(cx);
         self.poll_signals(cx);
         self.poll_bell(cx);
         self.poll_recv(cx);
-        // After the edge: what the agent said before the guardian ended it comes first.
-        self.guardian.poll(cx, &mut self.events);
+        self.nodes.poll_keepers(cx, &mut self.events);
         self.poll_input(cx);
         self.settle_output();
-        self.poll_flush(cx);
+        self.nodes.poll_flush(cx);
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
@@ -188,7 +176,7 @@ impl Edges {
             rlaunch_sys::origin::trim_memory();
         }
         let finish = earliest(self.finish.map(|(_, until)| until), self.trim_at);
-        let deadline = earliest(earliest(deadline, finish), self.output.deadline());
+        let deadline = earliest(earliest(deadline, finish), earliest(self.output.deadline(), self.nodes.deadline()));
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
 
@@ -212,35 +200,30 @@ impl Edges {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) {
-        while let Link::Live(link) = &mut self.link {
-            match link.poll_recv(cx) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(frame)) => match frame.body {
-                    Body::Message(msg) => self.events.push_back(JobEvent::Message { node: frame.node, msg }),
-                    Body::Data { stream, flags, bytes } => {
-                        self.output.arrived(stream, flags, bytes, &mut self.events);
-                    }
-                    Body::Credit(up_to) => self.input.grant(up_to),
-                    Body::Beat | Body::Broken(_) => {}
-                    // A guardian on this machine writes them on the lifeline.
-                    Body::Last(_) => tracing::debug!("last words on a local edge"),
-                },
-                Poll::Ready(Err(error)) => self.lose_link(why(&error)),
+        for node in self.nodes.ids() {
+            while let Some(received) = self.nodes.poll_recv(node, cx) {
+                match received {
+                    Ok(body) => self.received(node, body),
+                    Err(why) => self.lose(node, why),
+                }
             }
         }
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) {
-        if let Link::Live(link) = &mut self.link
-            && let Poll::Ready(Err(error)) = link.poll_flush(cx)
-        {
-            // What the agent said before it ended is still to be read: its end is told by reading.
-            tracing::debug!(%error, "the edge to the agent cannot be written");
+    fn received(&mut self, node: NodeId, body: Body<ToRoot>) {
+        match body {
+            Body::Message(msg) => self.events.push_back(JobEvent::Message { node, msg }),
+            Body::Data { stream, flags, bytes } => self.output.arrived(node, stream, flags, bytes, &mut self.events),
+            Body::Credit(up_to) => self.input.grant(up_to),
+            Body::Beat(beat) => self.events.push_back(JobEvent::Beat { node, beat }),
+            Body::Broken(_) => {}
+            // A guardian on this machine writes them on the lifeline.
+            Body::Last(last) => self.events.push_back(nodes::last_words(node, last)),
         }
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) {
-        let Link::Live(link) = &mut self.link else { return };
+        let Some(link) = self.nodes.live(self.input.node()) else { return };
         self.input.poll(cx, link);
         let failed = self.input.take_failure();
         self.events.extend(failed.map(|errno| JobEvent::InputFailed { errno }));
@@ -251,16 +234,13 @@ impl Edges {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        let grant = self.output.settle(&mut self.events);
-        if let (Some(up_to), Link::Live(link)) = (grant, &mut self.link)
-            && link.grant(NODE, up_to).is_err()
-        {
-            self.lose_link(CloseReason::Slow);
+        for (node, up_to) in self.output.settle(&mut self.events) {
+            let granted = self.nodes.grant(node, up_to);
+            self.unless(granted, node);
         }
-        while let (Some(broken), Link::Live(link)) = (self.output.take_broken(), &mut self.link) {
-            if link.broken(NODE, broken).is_err() {
-                self.lose_link(CloseReason::Slow);
-            }
+        while let Some((node, broken)) = self.output.take_broken() {
+            let told = self.nodes.broken(node, broken);
+            self.unless(told, node);
         }
     }
 
@@ -274,23 +254,43 @@ impl Edges {
         }
     }
 
-    fn lose_link(&mut self, why: CloseReason) {
-        tracing::debug!(?why, "the edge to the agent has ended");
-        self.link = Link::Gone;
-        self.output.cut_off();
-        self.events.push_back(JobEvent::EdgeClosed { node: NODE, why });
+    fn lose(&mut self, node: NodeId, why: CloseReason) {
+        tracing::debug!(%node, ?why, "the edge to the agent has ended");
+        self.nodes.close(node);
+        self.output.cut_off(node);
+        self.events.push_back(JobEvent::EdgeClosed { node, why });
+    }
+
+    /// An agent that does not take what it is sent is lost.
+    fn unless(&mut self, taken: bool, node: NodeId) {
+        if !taken {
+            self.lose(node, CloseReason::Slow);
+        }
     }
 
     /// Does what the machine asks for.
     pub(crate) fn perform(&mut self, action: JobAction) {
         tracing::trace!(?action, "perform");
         match action {
-            JobAction::Send { node, msg } => self.send(node, &msg),
-            JobAction::Rouse { .. } => self.guardian.rouse(),
-            JobAction::Sever { .. } => self.guardian.sever(),
+            JobAction::Connect { node } => self.nodes.connect(node, &mut self.events),
+            JobAction::GiveUp { node } => self.nodes.give_up(node, &mut self.events),
+            JobAction::Send { node, msg } => {
+                let sent = self.nodes.send(node, &msg);
+                self.unless(sent, node);
+            }
+            JobAction::Beat { node, beat } => {
+                let sent = self.nodes.beat(node, beat);
+                self.unless(sent, node);
+            }
+            JobAction::Rouse { node } => self.nodes.rouse(node),
+            JobAction::Sever { node } => self.nodes.sever(node),
+            JobAction::CloseEdge { node } => {
+                self.nodes.close(node);
+                self.output.cut_off(node);
+            }
             JobAction::Emit(record) => {
                 if let Some(log) = &mut self.log {
-                    log.push(rlaunch_core::events::line(&record).into(), 0);
+                    log.say(rlaunch_core::events::line(&record).into());
                 }
             }
             JobAction::Say(sentence) => {
@@ -301,17 +301,6 @@ impl Edges {
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),
             JobAction::Finish(ending) => self.finish = Some((ending, now() + self.output.patience())),
-        }
-    }
-
-    fn send(&mut self, node: NodeId, msg: &ToNode) {
-        let sent = match &mut self.link {
-            Link::Early(link) => link.send(node, msg),
-            Link::Live(link) => link.send(node, msg),
-            Link::Gone => Ok(()),
-        };
-        if sent.is_err() {
-            self.lose_link(CloseReason::Slow);
         }
     }
 }

@@ -4,9 +4,10 @@ use super::ledger::Ledger;
 use super::sink::{Sink, Target};
 use super::{EIO, EPIPE, now};
 use bytes::Bytes;
-use rlaunch_core::id::{AppIndex, LocalRank, ProcId, Rank, Std, StreamId};
+use rlaunch_core::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, Std, StreamId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::machine::earliest;
+use rlaunch_core::place::Placement;
 use rlaunch_core::spec::JobSpec;
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::stream::turn::{Broken, Pace, Turn, Write};
@@ -28,12 +29,13 @@ pub(super) struct Output {
     joined: bool,
     label: Option<Prefix>,
     ledger: Ledger,
-    grants: Grants,
+    /// Of each node.
+    grants: Vec<Grants>,
+    /// Bytes of streams that have not ended.
     totals: BTreeMap<StreamId, u64>,
+    placement: Placement,
     draining: bool,
     abandoned: bool,
-    /// Cost of frames that held nothing to write and was not granted again yet.
-    empty: u64,
 }
 
 /// One descriptor.
@@ -45,8 +47,8 @@ struct Side {
     told: bool,
 }
 
-/// Bytes of a rank; the cost is the frame's.
-struct Piece(Bytes);
+/// Bytes of a rank of this node; the cost is the frame's.
+struct Piece(Bytes, NodeId);
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
@@ -62,7 +64,8 @@ impl Piece {
 
 impl Output {
     pub(super) fn new(job: &JobSpec, bell: &Doorbell) -> Self {
-        let ledger = Ledger::new(bell.clone());
+        let nodes = job.placement.nodes.len();
+        let ledger = Ledger::new(bell.clone(), nodes);
         let side = |std, name, fd| Side {
             std,
             fd,
@@ -75,36 +78,48 @@ impl Output {
             joined: rlaunch_sys::fd::is_same(1, 2),
             ledger,
             label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
-            grants: Grants::new(window::size(1), 0),
+            grants: vec![Grants::new(window::size(u32::try_from(nodes).unwrap_or(u32::MAX)), 0); nodes],
+            placement: job.placement.clone(),
             totals: BTreeMap::new(),
             draining: false,
             abandoned: false,
-            empty: 0,
         }
     }
 
-    pub(super) fn first_grant(&mut self) -> Option<u64> {
-        self.grants.first()
+    /// What each node may send before anything of it is written.
+    pub(super) fn first_grants(&mut self) -> Vec<u64> {
+        let first: Vec<u64> = self.grants.iter_mut().map(|grants| grants.first().unwrap_or(0)).collect();
+        for node in (0..).map(NodeId::new).take(first.len()) {
+            let _nothing_was_written = self.settle_credit(node);
+        }
+        first
     }
 
     /// A frame of output.
-    pub(super) fn arrived(&mut self, id: StreamId, flags: Flags, bytes: Bytes, events: &mut VecDeque<JobEvent>) {
+    pub(super) fn arrived(
+        &mut self,
+        node: NodeId,
+        id: StreamId,
+        flags: Flags,
+        bytes: Bytes,
+        events: &mut VecDeque<JobEvent>,
+    ) {
         let total = self.totals.entry(id).or_default();
         *total += u64::try_from(bytes.len()).unwrap_or(0);
         if flags.has(Flags::END) {
             let total = self.totals.remove(&id).unwrap_or(0);
             events.push_back(JobEvent::StreamEnd { stream: id, total });
         }
-        let Self { sides: [out, err], joined, label, .. } = self;
+        let Self { sides: [out, err], joined, label, ledger, placement, .. } = self;
         let side = if id.std() == Std::Err && !*joined { err } else { out };
-        let piece = Piece(bytes);
-        self.empty += match label {
+        let piece = Piece(bytes, node);
+        match label {
             Some(label) => {
                 side.turn.push(id, flags, piece);
-                side.write(Some(label)).unwrap_or(0)
+                side.write(Some((label, placement)), ledger);
             }
-            None => side.put(piece),
-        };
+            None => side.put(piece, ledger),
+        }
     }
 
     /// Where the bytes of a stream, and words of our own, are written.
@@ -113,17 +128,26 @@ impl Output {
         if std == Std::Err && !*joined { err } else { out }
     }
 
-    /// Nothing more comes: lines that were begun are ended, or the next one would be glued to them.
-    pub(super) fn cut_off(&mut self) {
-        let labelled = self.label.is_some();
-        for id in std::mem::take(&mut self.totals).into_keys().filter(|_| labelled) {
-            self.side(id.std()).turn.push(id, Flags::END, Piece(Bytes::new()));
+    /// Nothing more comes from a node: lines that were begun are ended, or the next one would be glued to them.
+    pub(super) fn cut_off(&mut self, node: NodeId) {
+        let of_node = |id: &StreamId| self.node_of(*id) == node;
+        let begun: Vec<StreamId> = self.totals.keys().copied().filter(of_node).collect();
+        for id in begun {
+            self.totals.remove(&id);
+            if self.label.is_some() {
+                self.side(id.std()).turn.push(id, Flags::END, Piece(Bytes::new(), node));
+            }
         }
     }
 
+    fn node_of(&self, id: StreamId) -> NodeId {
+        self.placement.seats.get(id.proc().index()).map_or(NodeId::new(0), |seat| seat.node)
+    }
+
     /// A line that was broken; its node is to be told.
-    pub(super) fn take_broken(&mut self) -> Option<Broken> {
-        self.sides.iter_mut().find_map(|side| side.turn.take_broken())
+    pub(super) fn take_broken(&mut self) -> Option<(NodeId, Broken)> {
+        let broken = self.sides.iter_mut().find_map(|side| side.turn.take_broken())?;
+        Some((self.node_of(broken.stream), broken))
     }
 
     /// Words of our own, on stderr.
@@ -133,7 +157,7 @@ impl Output {
         if abandoned {
             side.sink.resume();
         }
-        side.sink.push(Bytes::from(text), 0);
+        side.sink.say(Bytes::from(text));
     }
 
     /// `OutputDrained` is wanted.
@@ -171,10 +195,10 @@ impl Output {
         earliest(out.turn.poll_timeout(), err.turn.poll_timeout())
     }
 
-    /// Writes what has come, and takes in what the writers have done. Returns a grant of credit that is due.
-    pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Option<u64> {
+    /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
+    pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Vec<(NodeId, u64)> {
         for side in &mut self.sides {
-            self.empty += side.settle(self.label.as_ref());
+            side.settle(self.label.as_ref().map(|label| (label, &self.placement)), &self.ledger);
             if let Some(errno) = side.sink.failed().filter(|_| !side.told) {
                 side.told = true;
                 events.push_back(match errno {
@@ -190,15 +214,16 @@ impl Output {
             let (lost, broken) = (out.sink.lost() + err.sink.lost(), out.turn.broken() + err.turn.broken());
             events.push_back(JobEvent::OutputDrained { lost, broken });
         }
-        self.settle_credit()
+        let due = self.ledger.take_due();
+        due.into_iter().filter_map(|node| Some((node, self.settle_credit(node)?))).collect()
     }
 
-    fn settle_credit(&mut self) -> Option<u64> {
+    fn settle_credit(&mut self, node: NodeId) -> Option<u64> {
+        let grants = self.grants.get_mut(node.index())?;
         let mut grant = None;
         loop {
-            let done = std::mem::take(&mut self.empty) + self.ledger.take();
-            grant = self.grants.written(done).or(grant);
-            if !self.ledger.want(self.grants.missing().max(1)) {
+            grant = grants.written(self.ledger.take(node)).or(grant);
+            if !self.ledger.want(node, grants.missing().max(1)) {
                 return grant;
             }
         }
@@ -206,57 +231,59 @@ impl Output {
 }
 
 impl Side {
-    /// Hands a piece to the writer. Returns the cost of a piece that holds nothing to write: it wakes nobody.
-    fn put(&mut self, piece: Piece) -> u64 {
-        let cost = piece.cost();
-        if piece.0.is_empty() {
-            return cost;
+    /// Hands a piece to the writer. One that holds nothing to write wakes nobody.
+    fn put(&mut self, piece: Piece, ledger: &Ledger) {
+        let (cost, Piece(bytes, node)) = (piece.cost(), piece);
+        if bytes.is_empty() {
+            let _looked_at_anyway = ledger.add_silently(node, cost);
+        } else {
+            self.sink.push(bytes, node, cost);
         }
-        self.sink.push(piece.0, cost);
-        0
     }
 
-    /// Writes all that has come and whose turn it is. Returns what [`Self::put`] does.
-    fn settle(&mut self, label: Option<&Prefix>) -> u64 {
-        let mut done = 0;
+    /// Writes all that has come and whose turn it is.
+    fn settle(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) {
         loop {
             self.sink.flush();
             // A thread is asked to tell of its pace only where somebody waits for it.
             let pace = if self.turn.is_kept_waiting() { self.sink.pace() } else { Pace::Writing };
             self.turn.sink(now(), pace);
-            let Some(empty) = self.write(label) else { return done };
-            done += empty;
+            if !self.write(label, ledger) {
+                return;
+            }
         }
     }
 
-    /// Writes everything whose turn it is. Returns what [`Self::put`] does; `None` if there was nothing.
-    fn write(&mut self, label: Option<&Prefix>) -> Option<u64> {
-        let mut empty = None;
+    /// Writes everything whose turn it is; false if there was nothing.
+    fn write(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) -> bool {
+        let mut any = false;
         while let Some(write) = self.turn.pop(now()) {
-            let empty = empty.get_or_insert(0);
+            any = true;
             match write {
-                Write::Piece(_, piece) => *empty += self.put(piece),
-                Write::BreakMark => self.sink.push(Bytes::from_static("…\n".as_bytes()), 0),
+                Write::Piece(_, piece) => self.put(piece, ledger),
+                Write::BreakMark => self.sink.say(Bytes::from_static("…\n".as_bytes())),
                 Write::ContinueMark(id) => {
-                    let mut mark = label.map(|label| continued(label, id)).unwrap_or_default();
+                    let mut mark = label.map(|(label, at)| continued(label, at, id)).unwrap_or_default();
                     mark.extend_from_slice("…".as_bytes());
-                    self.sink.push(Bytes::from(mark), 0);
+                    self.sink.say(Bytes::from(mark));
                 }
-                Write::LineEnd => self.sink.push(Bytes::from_static(b"\n"), 0),
+                Write::LineEnd => self.sink.say(Bytes::from_static(b"\n")),
             }
         }
-        empty
+        any
     }
 }
 
-/// The label of a line that goes on. On a single host ranks, local ranks and process numbers are the same.
-fn continued(label: &Prefix, id: StreamId) -> Vec<u8> {
+/// The label of a line that goes on.
+fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
     let n = ProcId::get(id.proc());
+    let seat = at.seats.get(id.proc().index());
+    let host = seat.and_then(|seat| at.nodes.get(seat.node.index())).map(|node| node.host.name.as_bytes());
     let who = Who {
         rank: Rank::new(n),
-        local_rank: LocalRank::new(n),
-        app: AppIndex::new(0),
-        host: None,
+        local_rank: seat.map_or(LocalRank::new(n), |seat| seat.local_rank),
+        app: seat.map_or(AppIndex::new(0), |seat| seat.app),
+        host,
         pid: None,
         std: id.std(),
     };

@@ -4,8 +4,9 @@
 //! (`RWF_NOWAIT`), files and terminals cannot. The thread starts with the first byte that is left for it. What waits here is
 //! bounded by the credit that was granted for it.
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Tally};
 use bytes::{Buf as _, Bytes};
+use rlaunch_core::id::NodeId;
 use rlaunch_core::stream::turn::Pace;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -70,7 +71,7 @@ struct State {
     /// Bytes of ranks that the thread has taken and not written yet.
     in_hand: u64,
     /// What they cost, as far as it was not told as done.
-    in_hand_cost: u64,
+    in_hand_cost: Tally,
     /// What ranks write is dropped.
     abandoned: bool,
     /// Also while abandoned, our own words are taken.
@@ -79,9 +80,10 @@ struct State {
     moved: bool,
 }
 
-/// Bytes, and what they took from the node's window: 0 for our own words.
+/// Bytes, whose they are, and what they took from the node's window: 0 for our own words.
 struct Piece {
     bytes: Bytes,
+    node: NodeId,
     cost: u64,
 }
 
@@ -104,10 +106,14 @@ impl Sink {
         }
     }
 
-    /// Takes bytes, to be written by the next `flush` at the latest. `cost` is what they took from the node's window; 0 for
-    /// our own words.
-    pub(super) fn push(&mut self, bytes: Bytes, cost: u64) {
-        self.collected.push(Piece { bytes, cost });
+    /// Takes words of our own, to be written by the next `flush` at the latest.
+    pub(super) fn say(&mut self, bytes: Bytes) {
+        self.push(bytes, NodeId::new(0), 0);
+    }
+
+    /// The same with what a rank of this node has written. `cost` is what it took from the node's window.
+    pub(super) fn push(&mut self, bytes: Bytes, node: NodeId, cost: u64) {
+        self.collected.push(Piece { bytes, node, cost });
         if self.collected.bytes >= COLLECT {
             self.flush();
         }
@@ -151,7 +157,10 @@ impl Sink {
             match rlaunch_sys::fd::writev_now(self.target.raw(), &self.collected.slices()) {
                 Ok(n) => {
                     moved = true;
-                    self.shared.ledger.add_silently(self.collected.advance(n).cost);
+                    let ledger = &self.shared.ledger;
+                    self.collected.advance(n, |node, cost| {
+                        let _looked_at_anyway = ledger.add_silently(node, cost);
+                    });
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
@@ -213,7 +222,7 @@ impl Sink {
         let mut state = self.shared.lock();
         state.queue.extend(self.collected.take());
         state.abandoned = true;
-        self.shared.ledger.add(std::mem::take(&mut state.in_hand_cost));
+        state.tell_in_hand(&self.shared.ledger);
         state.drop_queue(&self.shared.ledger);
     }
 
@@ -233,7 +242,7 @@ impl Shared {
         let mut state = self.lock();
         state.failed = Some(errno);
         state.lost += std::mem::take(&mut state.in_hand);
-        self.ledger.add(std::mem::take(&mut state.in_hand_cost));
+        state.tell_in_hand(&self.ledger);
         state.drop_queue(&self.ledger);
     }
 }
@@ -244,8 +253,14 @@ impl State {
     }
 
     fn drop_piece(&mut self, piece: &Piece, ledger: &Ledger) {
-        ledger.add(piece.cost);
+        ledger.add(piece.node, piece.cost);
         self.lost += piece.of_ranks();
+    }
+
+    /// What is in hand counts as done.
+    fn tell_in_hand(&mut self, ledger: &Ledger) {
+        self.in_hand_cost.iter().for_each(|(node, cost)| ledger.add(node, cost));
+        self.in_hand_cost.clear();
     }
 
     fn drop_queue(&mut self, ledger: &Ledger) {
@@ -260,13 +275,6 @@ impl State {
 struct Batch {
     pieces: VecDeque<Piece>,
     bytes: usize,
-}
-
-/// What a write has done: the cost of pieces that it completed, and the bytes of ranks among those it wrote.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Done {
-    cost: u64,
-    of_ranks: u64,
 }
 
 impl Batch {
@@ -284,22 +292,23 @@ impl Batch {
         self.pieces.iter().take(PIECES).map(|piece| IoSlice::new(&piece.bytes)).collect()
     }
 
-    /// Takes `n` bytes from the front, which were written.
-    fn advance(&mut self, mut n: usize) -> Done {
-        let mut done = Done::default();
+    /// Takes `n` bytes from the front, which were written: tells what the pieces that are complete now did cost, and returns
+    /// how many bytes were ranks'.
+    fn advance(&mut self, mut n: usize, mut complete: impl FnMut(NodeId, u64)) -> u64 {
+        let mut of_ranks = 0;
         self.bytes = self.bytes.saturating_sub(n);
         while let Some(piece) = self.pieces.front_mut() {
             if n < piece.bytes.len() {
-                done.of_ranks += if piece.cost > 0 { len(n) } else { 0 };
+                of_ranks += if piece.cost > 0 { len(n) } else { 0 };
                 piece.bytes.advance(n);
                 break;
             }
             n -= piece.bytes.len();
-            done.of_ranks += piece.of_ranks();
-            done.cost += piece.cost;
+            of_ranks += piece.of_ranks();
+            complete(piece.node, piece.cost);
             self.pieces.pop_front();
         }
-        done
+        of_ranks
     }
 }
 
@@ -315,7 +324,8 @@ fn write_all(shared: &Shared, target: &Target) {
         state.queue.drain(..n).for_each(|piece| batch.push(piece));
         state.busy = true;
         state.in_hand = batch.pieces.iter().map(Piece::of_ranks).sum();
-        state.in_hand_cost = batch.pieces.iter().map(|piece| piece.cost).sum();
+        state.in_hand_cost.clear();
+        batch.pieces.iter().for_each(|piece| state.in_hand_cost.add(piece.node, piece.cost));
         drop(state);
         write_batch(shared, target, &mut batch);
         let mut state = shared.lock();
@@ -333,15 +343,16 @@ fn write_batch(shared: &Shared, target: &Target, batch: &mut Batch) {
     while !batch.pieces.is_empty() {
         match rlaunch_sys::fd::writev(target.raw(), &batch.slices()) {
             Ok(n) => {
-                let done = batch.advance(n);
+                let mut done = Tally::default();
+                let of_ranks = batch.advance(n, |node, cost| done.add(node, cost));
                 let mut state = shared.lock();
                 state.moved = true;
+                state.in_hand = state.in_hand.saturating_sub(of_ranks);
                 // Unless that was told before, by `abandon`.
-                let cost = done.cost.min(state.in_hand_cost);
-                state.in_hand_cost -= cost;
-                state.in_hand = state.in_hand.saturating_sub(done.of_ranks);
+                let told: Vec<_> =
+                    done.iter().map(|(node, cost)| (node, state.in_hand_cost.spend(node, cost))).collect();
                 drop(state);
-                shared.ledger.add(cost);
+                told.into_iter().for_each(|(node, cost)| shared.ledger.add(node, cost));
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {}

@@ -1,10 +1,10 @@
 //! A launch that failed, as text: what is missing or refused, and what to try.
 
 use super::around::{Around, Found};
-use super::report::{Block, host};
+use super::report::{Block, host, host_of};
 use super::words;
 use rlaunch_core::error::Hint;
-use rlaunch_core::id::Rank;
+use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::{Became, Report};
 use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
@@ -37,11 +37,14 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
     let said = match error.step {
         SpawnStep::Exec => exec(report, rank, error, around),
         SpawnStep::ChangeDir => Said {
-            what: format!("--wdir {} on {}: {}", error.path, host(report), words::errno(error.errno)),
+            what: format!("--wdir {} on {}: {}", error.path, host_of(report, rank), words::errno(error.errno)),
             hint: None,
         },
         SpawnStep::Clone if error.errno == EAGAIN => Said {
-            what: format!("rank {rank} cannot be started: the limit on processes of {} is reached", host(report)),
+            what: format!(
+                "rank {rank} cannot be started: the limit on processes of {} is reached",
+                host_of(report, rank)
+            ),
             hint: Some("fewer ranks, or a higher limit: ulimit -u, the cgroup's pids.max, kernel.pid_max".into()),
         },
         SpawnStep::Pipes
@@ -58,8 +61,8 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
 }
 
 /// A host cannot do what was asked for.
-pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
-    let host = host(report);
+pub(crate) fn refused(report: &Report, node: NodeId, why: &Refusal) -> String {
+    let host = host(report, node);
     let said = match why {
         Refusal::Contain { errno, step } => Said {
             what: format!("no PID namespace can be had on {host} ({step}: {})", words::errno(*errno)),
@@ -73,11 +76,33 @@ pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
             what: format!("no port is free for MASTER_PORT on {host}"),
             hint: Some("-x MASTER_PORT=N with one that is".into()),
         },
+        Refusal::Program { error, .. } => {
+            let (path, why) = (error.path.to_string(), words::errno(error.errno));
+            Said {
+                what: format!("{path} on {host}: {why}"),
+                hint: Some("--wdir, or a path that all hosts have".into()),
+            }
+        }
         Refusal::Protocol => {
             Said { what: format!("the agent on {host} does not understand rlaunch: this is a bug"), hint: None }
         }
     };
     text(&said, report)
+}
+
+/// Hosts cannot be reached: all of them are named, each with what it said.
+pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
+    let mut text =
+        format!("error: {failed} of {} cannot be reached; nothing was started\n", words::count(asked.into(), "host"));
+    for (node, why) in &report.unreached {
+        let host = host(report, *node);
+        let words = if why.words.is_empty() { String::new() } else { format!("  ({})", why.words) };
+        let _infallible = writeln!(text, "  {host:<7} {}{words}", why.why);
+        if !why.hint.is_empty() {
+            let _infallible = writeln!(text, "  try     {}", why.hint);
+        }
+    }
+    text
 }
 
 fn text(said: &Said, report: &Report) -> String {
@@ -118,7 +143,7 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
         (ENOENT, Found::File | Found::Empty) => ("its interpreter does not exist".into(), None),
         (ENOENT, Found::Nothing | Found::Dir) => {
             let hint = around.near.clone().or_else(|| misread(&error.path));
-            (format!("no such file ({})", searched(error, report, around)), hint.map(Cow::Owned))
+            (format!("no such file ({})", searched(error, report, rank, around)), hint.map(Cow::Owned))
         }
         (EACCES, Found::Dir) => ("is a directory".into(), None),
         (EACCES, Found::File | Found::Empty) => (
@@ -136,8 +161,8 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
 }
 
 /// Where a program was looked for.
-fn searched(error: &SpawnError, report: &Report, around: &Around) -> String {
-    let host = host(report);
+fn searched(error: &SpawnError, report: &Report, rank: Rank, around: &Around) -> String {
+    let host = host_of(report, rank);
     match error.path.as_slice() {
         [b'/', ..] => format!("on {host}"),
         path if !path.contains(&b'/') => format!("searched in PATH on {host}"),

@@ -1,7 +1,6 @@
 //! Where ranks would run: `rlaunch map`, for people and for programs.
 
 use super::{Tone, words};
-use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Note, Placement};
@@ -98,11 +97,6 @@ fn and_others(others: u32) -> String {
         0 => String::new(),
         n => format!(", and {} too", words::count(n.into(), "other host")),
     }
-}
-
-/// A host that this version does not reach.
-pub(crate) fn unreachable(host: &Host) -> String {
-    format!("{host} is another host, and hosts over ssh are not built yet")
 }
 
 #[cfg(test)]

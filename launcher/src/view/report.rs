@@ -4,7 +4,7 @@ use super::around::Around;
 use super::{Tone, launch, words};
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
-use rlaunch_core::id::Rank;
+use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::job::CloseReason;
 use rlaunch_core::report::{Became, End, Fate, Group, Report};
 use rlaunch_core::status::Status;
@@ -26,6 +26,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
             Cause::Rank { .. }
             | Cause::Spawn { .. }
             | Cause::Refused { .. }
+            | Cause::Unreachable { .. }
             | Cause::Signal(_)
             | Cause::Timeout(_)
             | Cause::Lost { .. },
@@ -41,12 +42,13 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     let head = match &end.cause {
         Cause::Success => return success(report, end),
         Cause::Spawn { rank, error } => return launch::not_started(report, *rank, error, around),
-        Cause::Refused { why, .. } => return launch::refused(report, why),
+        Cause::Refused { node, why } => return launch::refused(report, *node, why),
+        Cause::Unreachable { failed, asked, .. } => return launch::unreachable(report, *failed, *asked),
         Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
         Cause::Signal(sig) => format!("ended by {sig} after {took}"),
         Cause::Timeout(limit) => format!("--timeout {} ran out; the job was ended", words::wait(*limit)),
         Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
-        Cause::Lost { lost, .. } => format!("{} after {took}; the job was ended", self::lost(report, *lost)),
+        Cause::Lost { node, lost } => format!("{} after {took}; the job was ended", self::lost(report, *node, *lost)),
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
     block.fates("job", report);
@@ -54,17 +56,25 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     block.text
 }
 
-/// The host's name, or `this host` where it has none.
-pub(crate) fn host(report: &Report) -> String {
-    match &report.start {
-        Some(start) if !start.host.is_empty() => start.host.to_string(),
-        Some(_) | None => "this host".into(),
+/// A host's name, or `this host` where it has none.
+pub(crate) fn host(report: &Report, node: NodeId) -> String {
+    let Some(start) = &report.start else { return "this host".into() };
+    match start.hosts.get(node.index()).unwrap_or(&start.host) {
+        name if !name.is_empty() => name.to_string(),
+        _ => "this host".into(),
     }
+}
+
+/// The name of a rank's host.
+pub(crate) fn host_of(report: &Report, rank: Rank) -> String {
+    host(report, report.ranks.get(rank.index()).map_or(NodeId::new(0), |line| line.node))
 }
 
 fn success(report: &Report, end: &End) -> String {
     let ranks = words::count(report.ranks.len() as u64, "rank");
-    let mut text = format!("rlaunch: {ranks} on 1 host finished in {}", end.took);
+    let hosts = report.start.as_ref().map_or(1, |start| start.hosts.len().max(1));
+    let hosts = words::count(hosts as u64, "host");
+    let mut text = format!("rlaunch: {ranks} on {hosts} finished in {}", end.took);
     if let Some(launch) = end.launch {
         let _infallible = write!(text, " (launch {launch})");
     }
@@ -95,7 +105,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     let after = Span::from_nanos(ended.unwrap_or(end.took).nanos().saturating_sub(since.nanos()));
     let mut block = Block::new(format!("rlaunch: rank {rank} failed{first}: {how} after {after}\n"));
     if let (Some(line), Some((pid, _))) = (line, started) {
-        block.field("where", &format!("{}, local rank {}, pid {pid}", host(report), line.local_rank));
+        block.field("where", &format!("{}, local rank {}, pid {pid}", host(report, line.node), line.local_rank));
     }
     let argv = || report.app(rank).into_iter().flat_map(|app| &app.argv);
     block.field("command", &words::command(argv()));
@@ -119,8 +129,8 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     block.text
 }
 
-fn lost(report: &Report, lost: Lost) -> String {
-    let host = host(report);
+fn lost(report: &Report, node: NodeId, lost: Lost) -> String {
+    let host = host(report, node);
     match lost {
         Lost::Agent(why) => {
             let why = match why {
@@ -133,6 +143,7 @@ fn lost(report: &Report, lost: Lost) -> String {
         }
         Lost::AgentEarly => format!("the agent on {host} ended before its ranks"),
         Lost::AgentMute => format!("the agent on {host} does not answer"),
+        Lost::Unheard => format!("{host} is not heard of any more; its lease has ended its ranks"),
         Lost::Guardian => format!("the guardian on {host} was lost (it was killed or crashed)"),
         Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
     }

@@ -95,6 +95,7 @@ fn waiting(cause: &Cause) -> String {
         Cause::Success
         | Cause::Spawn { .. }
         | Cause::Refused { .. }
+        | Cause::Unreachable { .. }
         | Cause::Signal(_)
         | Cause::ReaderClosed(_)
         | Cause::Lost { .. } => "waiting for ranks to end".into(),

@@ -228,6 +228,8 @@ impl World {
                 agent.looking.remove(proc);
             }
             NodeEvent::FromRoot(_)
+            | NodeEvent::Beat(_)
+            | NodeEvent::Checked { .. }
             | NodeEvent::Grounded(_)
             | NodeEvent::Refused(_)
             | NodeEvent::StreamEnd { .. }
@@ -314,6 +316,8 @@ impl World {
                 self.check(one, || "a second sweep at once".to_owned());
                 self.soon(Ev::Sweeps);
             }
+            // The only host is the launcher's own.
+            NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(_) => self.fail(format!("{action:?}")),
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }
@@ -332,6 +336,7 @@ impl World {
                     port_reserved: true,
                     agent: 1,
                     init: t1.then_some(2),
+                    reached: None,
                     cpus: 4,
                     error_dir: "/tmp".into(),
                 })

@@ -95,7 +95,10 @@ impl Oracle {
             JobEvent::Signal(sig) => {
                 self.forwarded.insert(*sig);
             }
-            JobEvent::EdgeClosed { .. }
+            JobEvent::EdgeUp { .. }
+            | JobEvent::HostFailed { .. }
+            | JobEvent::Beat { .. }
+            | JobEvent::EdgeClosed { .. }
             | JobEvent::GuardianEnded { .. }
             | JobEvent::StreamEnd { .. }
             | JobEvent::HungUp(_)
@@ -134,7 +137,7 @@ impl Oracle {
                 self.counted = true;
             }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
-            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Started { .. } | ToRoot::Killing => {}
+            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Ready | ToRoot::Started { .. } | ToRoot::Killing => {}
             ToRoot::Postmortem { proc, facts } => {
                 if facts.error_file.is_some() {
                     self.explained.insert(*proc);

@@ -12,6 +12,7 @@ use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::wire::frame::{Flags, Lane};
 use rlaunch_core::wire::to_root::ToRoot;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) struct Launcher {
     job: Job,
@@ -52,7 +53,7 @@ impl Launcher {
     pub(crate) fn new(plan: &Plan) -> Self {
         let setting = Setting { version: "0".into(), host: "sim".into(), ..Setting::default() };
         Self {
-            job: Job::new(Mono::from_nanos(0), WallNs(0), &plan.spec, &setting),
+            job: Job::new(Mono::from_nanos(0), WallNs(0), &Arc::new(plan.spec.clone()), &setting),
             over: false,
             sinks: Sinks::default(),
             oracle: Oracle::new(&plan.spec),
@@ -179,6 +180,10 @@ impl World {
                     self.note("< job", || "Sever".to_owned());
                     self.guardian_severs();
                 }
+                JobAction::Connect { .. }
+                | JobAction::GiveUp { .. }
+                | JobAction::Beat { .. }
+                | JobAction::CloseEdge { .. } => self.fail(format!("{action:?}")),
                 JobAction::Emit(record) => {
                     if let What::JobEnd { cause, exit, left, .. } = record.what {
                         self.note("< job", || format!("ends: {cause:?}, {exit:?}, left: {left:?}"));

@@ -34,6 +34,15 @@ pub enum Cause {
         /// Why.
         why: Refusal,
     },
+    /// Hosts cannot be reached, and nothing was started.
+    Unreachable {
+        /// The first of them.
+        node: NodeId,
+        /// How many.
+        failed: u32,
+        /// Of how many.
+        asked: u32,
+    },
     /// rlaunch was asked to end.
     Signal(Signal),
     /// `--timeout` ran out.
@@ -58,6 +67,8 @@ pub enum Lost {
     AgentEarly,
     /// The agent did not end its ranks in time, nor say why.
     AgentMute,
+    /// The host is not heard of any more; by now it has ended its ranks.
+    Unheard,
     /// The guardian.
     Guardian,
     /// The first process of the PID namespace.
@@ -72,7 +83,8 @@ impl Cause {
             Self::Success => Ending::Code(0),
             Self::Rank { status, .. } => Ending::Code(status.exit_code()),
             Self::Spawn { error, .. } => Ending::Code(error.exit_code()),
-            Self::Refused { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
+            Self::Refused { why: Refusal::Program { error, .. }, .. } => Ending::Code(error.exit_code()),
+            Self::Refused { .. } | Self::Unreachable { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
             Self::Signal(sig) => Ending::Signal(*sig),
             Self::Timeout(_) => Ending::Code(exit::TIMEOUT),
             Self::ReaderClosed(_) => Ending::Signal(Signal::PIPE),

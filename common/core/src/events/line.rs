@@ -30,7 +30,9 @@ fn what(o: &mut Object<'_>, what: &What) {
     match what {
         What::JobStart(start) => job_start(o, start),
         What::HostReady { node, hello } => host_ready(o, node.get(), hello),
-        What::HostRefused { .. } | What::HostLost { .. } | What::HostDone { .. } => host(o, what),
+        What::HostRefused { .. } | What::HostFailed { .. } | What::HostLost { .. } | What::HostDone { .. } => {
+            host(o, what);
+        }
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
         }
@@ -101,6 +103,7 @@ fn job_start(o: &mut Object<'_>, start: &JobStart) {
     o.number("grace", start.grace.nanos());
     o.maybe("timeout", start.timeout.map(Span::nanos));
     o.array("apps", &start.apps, app);
+    o.array("hosts", &start.hosts, |text, host| push_bytes(text, host));
 }
 
 fn app(text: &mut String, app: &AppLine) {
@@ -137,6 +140,12 @@ fn host(o: &mut Object<'_>, what: &What) {
         o.number("node", node.get().into());
         refusal(o, why);
     }
+    if let What::HostFailed { node, why } = what {
+        o.text("ev", "host.failed");
+        o.number("node", node.get().into());
+        o.bytes("why", &why.why);
+        o.bytes("words", &why.words);
+    }
     if let What::HostLost { node, lost } = what {
         o.text("ev", "host.lost");
         o.number("node", node.get().into());
@@ -167,10 +176,11 @@ fn rank(o: &mut Object<'_>, what: &What) {
         o.number("pid", (*pid).into());
         o.number("at", at.nanos());
     }
-    if let What::RankFailed { rank, error } = what {
+    if let What::RankFailed { rank, node, error } = what {
         o.text("ev", "rank.failed");
         o.number("rank", rank.get().into());
         spawn_error(o, error);
+        o.number("node", node.get().into());
     }
     if let What::RankExited { rank, status, at, alive_at, usage } = what {
         o.text("ev", "rank.exited");
@@ -241,6 +251,11 @@ fn refusal(o: &mut Object<'_>, why: &Refusal) {
             o.bytes("step", step);
         }
         Refusal::NoPort => o.text("why", "no_port"),
+        Refusal::Program { app, error } => {
+            o.text("why", "program");
+            o.number("app", app.get().into());
+            spawn_error(o, error);
+        }
         Refusal::Protocol => o.text("why", "protocol"),
     }
 }
@@ -267,6 +282,7 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
             o.text("lost", "agent");
             o.text("why", "mute");
         }
+        Lost::Unheard => o.text("lost", "unheard"),
         Lost::Guardian => o.text("lost", "guardian"),
         Lost::Init => o.text("lost", "init"),
     }
@@ -289,6 +305,12 @@ fn cause(o: &mut Object<'_>, cause: &Cause) {
             o.text("kind", "refused");
             o.number("node", node.get().into());
             refusal(o, why);
+        }
+        Cause::Unreachable { node, failed, asked } => {
+            o.text("kind", "unreachable");
+            o.number("node", node.get().into());
+            o.number("failed", (*failed).into());
+            o.number("asked", (*asked).into());
         }
         Cause::Signal(sig) => {
             o.text("kind", "signal");

@@ -11,6 +11,7 @@ pub use line::line;
 
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Std};
+use crate::job::HostFailure;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::signal::Signal;
@@ -54,6 +55,13 @@ pub enum What {
         /// Why.
         why: Refusal,
     },
+    /// A host cannot be reached.
+    HostFailed {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        why: HostFailure,
+    },
     /// Something of ours was lost on a host.
     HostLost {
         /// Which.
@@ -87,6 +95,8 @@ pub enum What {
     RankFailed {
         /// Which.
         rank: Rank,
+        /// On which host.
+        node: NodeId,
         /// Why.
         error: SpawnError,
     },
@@ -173,6 +183,8 @@ pub struct JobStart {
     pub host: OsBytes,
     /// All ranks.
     pub world_size: u32,
+    /// Its hosts, by node id.
+    pub hosts: Vec<OsBytes>,
     /// Its programs, in the order of their ranks.
     pub apps: Vec<AppLine>,
     /// The guarantee asked for.

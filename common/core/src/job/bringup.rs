@@ -1,87 +1,94 @@
-//! From nothing to a node that starts its ranks: what it is sent first, and what it answers.
+//! From nothing to nodes that start their ranks: what each is sent first, and what it answers.
 //!
-//! Everything is sent at once, without waiting for `Hello`: the answer would cost a round trip before the first rank, and a
-//! node that refuses drops the rest.
+//! The launcher's own host, where it is the only one, is sent everything at once, without waiting for `Hello`: the answer
+//! would cost a round trip before the first rank, and a node that refuses drops the rest. Of several hosts none starts a
+//! rank before all are ready: a job that is not complete cannot do its work.
 
 use super::notice::Notice;
-use super::{Cx, JobAction, NODE, Setting};
+use super::orders::{self, Orders};
+use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, What};
-use crate::id::{AppIndex, NodeId, ProcId, Rank};
-use crate::os_bytes::OsBytes;
+use crate::id::{NodeId, Rank};
+use crate::place::Node;
 use crate::report::Sentence;
-use crate::spec::{AppBase, JobSpec, StdinPlan};
-use crate::time::Span;
-use crate::wire::capped::Capped;
-use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, Delta, SPAWN_BATCH, Start, ToNode};
-use crate::wire::to_root::{Hello, Refusal};
+use crate::spec::JobSpec;
+use crate::wire::to_node::{Meeting, ToNode};
+use crate::wire::to_root::{Hello, Reached, Refusal};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// How long descendants of a successful job's ranks may go on writing.
-const LINGER: Span = Span::from_secs(2);
-
-/// What is known of the node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What is known of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
-    /// Nothing yet.
+    /// Its agent is being started.
+    Connecting,
+    /// It was told of the job.
     Waiting,
     /// It has introduced itself.
-    Up,
+    Up(Hello),
+    /// It could start its ranks.
+    Ready(Hello),
     /// It cannot do what was asked for.
     Refused,
+    /// Its agent could not be started.
+    Failed,
 }
 
-/// The bring-up of the node.
+/// The bring-up of all nodes.
 #[derive(Debug)]
 pub(super) struct Bringup {
-    state: State,
-    /// The node has to choose the port: then it matters whether it could reserve it.
+    /// `None`: everything was ordered.
+    orders: Option<Orders>,
+    nodes: Vec<State>,
+    sole: bool,
+    /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
+    /// Ranks were asked for, or never will be.
+    settled: bool,
 }
 
 impl Bringup {
-    pub(super) fn new(spec: &JobSpec) -> Self {
-        Self { state: State::Waiting, chooses_port: pinned_port(spec).is_none() }
+    pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
+        let state = |node: &Node| if node.local { State::Waiting } else { State::Connecting };
+        let nodes = spec.placement.nodes.iter().map(state).collect();
+        let orders = Orders::new(spec, setting);
+        let chooses_port = orders.chooses_port();
+        Self { nodes, sole: orders.is_sole(), orders: Some(orders), chooses_port, settled: false }
     }
 
-    pub(super) fn start(&mut self, cx: &mut Cx<'_>, spec: &JobSpec, setting: &Setting) {
-        let world_size = spec.world_size();
-        send(
-            cx,
-            ToNode::Start(Start {
-                job: spec.job,
-                contain: spec.contain,
-                world_size,
-                nodes: 1,
-                node_index: 0,
-                local_size: world_size,
-                label: spec.label.clone(),
-                master_addr: OsBytes::from("127.0.0.1"),
-                master_port: pinned_port(spec),
-                sole: true,
-                linger: LINGER,
-                trace: setting.trace.clone(),
-            }),
-        );
-        for (app, index) in spec.apps.iter().zip((0..).map(AppIndex::new)) {
-            send_app(cx, index, &app.base);
+    pub(super) fn start(&mut self, cx: &mut Cx<'_>) {
+        let Some(orders) = &self.orders else { return };
+        for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
+            match state {
+                State::Waiting => orders.begin(cx, node),
+                State::Connecting | State::Up(_) | State::Ready(_) | State::Refused | State::Failed => {
+                    cx.act(JobAction::Connect { node });
+                }
+            }
         }
-        let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(deltas(spec, NODE)).into_iter().peekable();
-        if batches.peek().is_none() {
-            send(cx, ToNode::Spawn { procs: Capped::default(), last: true });
+        if self.sole {
+            orders.ranks(cx, NodeId::new(0));
+            self.settled = true;
+            self.orders = None;
         }
-        while let Some(procs) = batches.next() {
-            send(cx, ToNode::Spawn { procs, last: batches.peek().is_none() });
+    }
+
+    /// The edge to a node's agent is there.
+    pub(super) fn edge_up(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if let Some(state @ State::Connecting) = self.nodes.get_mut(node.index()) {
+            *state = State::Waiting;
+            match &self.orders {
+                Some(orders) if !self.settled => orders.begin(cx, node),
+                // It came too late: the job ends, and so does the node.
+                Some(_) | None => cx.act(JobAction::Send { node, msg: ToNode::Kill }),
+            }
         }
     }
 
     pub(super) fn hello(&mut self, cx: &mut Cx<'_>, node: NodeId, hello: Hello) {
-        match self.state {
-            State::Waiting => {}
-            // Said twice, or after a refusal: it changes nothing.
-            State::Up | State::Refused => return,
-        }
-        self.state = State::Up;
+        // Said twice, or after a refusal: it changes nothing.
+        let Some(state @ State::Waiting) = self.nodes.get_mut(node.index()) else { return };
+        *state = State::Up(hello.clone());
         if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
             cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
         }
@@ -91,52 +98,100 @@ impl Bringup {
         cx.tell(Notice::Log(What::HostReady { node, hello }));
     }
 
+    pub(super) fn ready(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let Some(state) = self.nodes.get_mut(node.index()) else { return };
+        match state {
+            State::Up(hello) => *state = State::Ready(hello.clone()),
+            State::Connecting | State::Waiting | State::Ready(_) | State::Refused | State::Failed => return,
+        }
+        self.settle(cx);
+    }
+
     /// A refusal may come after `Hello` too: the node ran into it later, and rolls back.
     pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: Refusal) {
-        match self.state {
-            State::Waiting | State::Up => {}
-            State::Refused => return,
+        let Some(state) = self.nodes.get_mut(node.index()) else { return };
+        match state {
+            State::Waiting | State::Up(_) | State::Ready(_) => *state = State::Refused,
+            State::Connecting | State::Refused | State::Failed => return,
         }
-        self.state = State::Refused;
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
+        self.settled = true;
         cx.tell(Notice::End(Cause::Refused { node, why }));
     }
-}
 
-fn send(cx: &mut Cx<'_>, msg: ToNode) {
-    cx.act(JobAction::Send { node: NODE, msg });
-}
+    /// A node's agent could not be started. The others are waited for: the user is told of all that fail at once.
+    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: HostFailure) {
+        if let Some(state @ State::Connecting) = self.nodes.get_mut(node.index()) {
+            *state = State::Failed;
+            cx.tell(Notice::Log(What::HostFailed { node, why }));
+            self.settle(cx);
+        }
+    }
 
-/// A program, in parts that never keep other messages waiting.
-fn send_app(cx: &mut Cx<'_>, app: AppIndex, base: &AppBase) {
-    let bytes = codec::encode(base);
-    let mut parts = bytes.chunks(APP_PART).peekable();
-    while let Some(part) = parts.next() {
-        send(cx, ToNode::App { app, last: parts.peek().is_none(), part: OsBytes::from(part) });
+    /// The ending has begun: no rank will be started.
+    pub(super) fn began(&mut self, cx: &mut Cx<'_>) {
+        self.settled = true;
+        for (state, node) in self.nodes.iter_mut().zip((0..).map(NodeId::new)) {
+            if *state == State::Connecting {
+                cx.act(JobAction::GiveUp { node });
+            }
+        }
+    }
+
+    /// Tells every node that can hear it. The only one knows by itself that its ranks have ended.
+    pub(super) fn broadcast(&self, cx: &mut Cx<'_>, msg: &ToNode) {
+        if self.sole && *msg == ToNode::Finish {
+            return;
+        }
+        for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
+            match state {
+                State::Connecting | State::Failed => {}
+                State::Waiting | State::Up(_) | State::Ready(_) | State::Refused => {
+                    cx.act(JobAction::Send { node, msg: msg.clone() });
+                }
+            }
+        }
+    }
+
+    /// Once all are ready, or one cannot be had and the others have said what they can.
+    fn settle(&mut self, cx: &mut Cx<'_>) {
+        let failed = self.nodes.iter().zip(0..).filter(|(state, _)| matches!(state, State::Failed));
+        let waiting = |state: &State| matches!(state, State::Connecting | State::Waiting | State::Up(_));
+        if self.settled || self.nodes.iter().any(waiting) {
+            return;
+        }
+        if let Some((_, first)) = failed.clone().next() {
+            let (failed, asked) = (count(failed), count(self.nodes.iter()));
+            return cx.tell(Notice::End(Cause::Unreachable { node: NodeId::new(first), failed, asked }));
+        }
+        self.settled = true;
+        let Some(orders) = self.orders.take() else { return };
+        let meeting = self.meeting(&orders);
+        for node in (0..).map(NodeId::new).take(self.nodes.len()) {
+            cx.act(JobAction::Send { node, msg: ToNode::Meet(meeting.clone()) });
+            orders.ranks(cx, node);
+        }
+    }
+
+    /// Rank 0's host, as the others reach it: by the address by which we do. Where it is ours, by that from which they see
+    /// us come.
+    fn meeting(&self, orders: &Orders) -> Meeting {
+        let first = orders.node_of(Rank::new(0));
+        let reached = |n: usize| match self.nodes.get(n) {
+            Some(State::Ready(hello)) => hello.reached.as_ref(),
+            Some(State::Connecting | State::Waiting | State::Up(_) | State::Refused | State::Failed) | None => None,
+        };
+        let own = reached(first.index()).map(|reached: &Reached| &reached.at);
+        let seen = || (0..self.nodes.len()).find_map(reached).map(|reached| &reached.from);
+        let addr = own.or_else(seen).cloned().unwrap_or_else(|| orders::LOOPBACK.into());
+        let chosen = match self.nodes.get(first.index()) {
+            Some(State::Ready(hello)) => Some(hello.master_port).filter(|port| *port != 0),
+            Some(State::Connecting | State::Waiting | State::Up(_) | State::Refused | State::Failed) | None => None,
+        };
+        Meeting { addr, port: orders.pinned_port().or(chosen) }
     }
 }
 
-/// The ranks of a node, by their places. A process gets the number of its first rank.
-fn deltas(spec: &JobSpec, node: NodeId) -> Vec<Delta> {
-    let ranks = spec.placement.seats.iter().zip(0..).filter(|(seat, _)| seat.node == node);
-    ranks
-        .map(|(seat, n)| Delta {
-            proc: ProcId::new(n),
-            app: seat.app,
-            rank: Rank::new(n),
-            local_rank: seat.local_rank,
-            stdin: n == 0 && spec.stdin == StdinPlan::Rank0,
-        })
-        .collect()
-}
-
-/// The port that the user set by `-x MASTER_PORT=N` for the program of rank 0. What is no port is the program's business: its
-/// ranks see it unchanged, and we choose one for whoever asks us.
-fn pinned_port(spec: &JobSpec) -> Option<u16> {
-    let base = &spec.apps.iter().find(|app| app.procs > 0)?.base;
-    if !base.pinned.contains(b"MASTER_PORT") {
-        return None;
-    }
-    let value = base.env.iter().filter_map(|var| var.strip_prefix(b"MASTER_PORT=")).last()?;
-    core::str::from_utf8(value).ok()?.parse().ok().filter(|port| *port != 0)
+fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    items.fold(0, |sum, _| sum.saturating_add(1))
 }

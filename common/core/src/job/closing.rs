@@ -53,9 +53,12 @@ impl Closing {
     pub(super) fn began(&mut self, cx: &mut Cx<'_>, began: &Began) {
         self.told = match began.cause {
             Cause::Signal(_) | Cause::Timeout(_) | Cause::ReaderClosed(_) => true,
-            Cause::Success | Cause::Rank { .. } | Cause::Spawn { .. } | Cause::Refused { .. } | Cause::Lost { .. } => {
-                false
-            }
+            Cause::Success
+            | Cause::Rank { .. }
+            | Cause::Spawn { .. }
+            | Cause::Refused { .. }
+            | Cause::Unreachable { .. }
+            | Cause::Lost { .. } => false,
         };
         self.unread = matches!(began.cause, Cause::ReaderClosed(_));
         self.arm(cx);

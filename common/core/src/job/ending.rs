@@ -2,7 +2,7 @@
 
 use super::closing::PATIENCE;
 use super::notice::{Began, Failure, Notice};
-use super::{Cx, JobAction, NODE};
+use super::{Cx, JobAction};
 use crate::events::{Cause, Lost, What};
 use crate::machine::earliest;
 use crate::report::Sentence;
@@ -31,6 +31,8 @@ pub(super) struct Ending {
     limit: Option<Span>,
     /// When `--timeout` runs out.
     timeout: Option<Mono>,
+    /// All ranks are on the launcher's own host.
+    sole: bool,
     /// A failure was passed over by `--on-failure continue`.
     failed: bool,
     all_over: bool,
@@ -46,6 +48,7 @@ impl Ending {
             grace: spec.grace,
             limit: spec.timeout,
             timeout: spec.timeout.map(|limit| now + limit),
+            sole: spec.placement.is_here(),
             failed: false,
             all_over: false,
             word: None,
@@ -62,19 +65,25 @@ impl Ending {
         let sent = match &cause {
             Cause::Signal(sig) => Some(*sig),
             Cause::Rank { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) => Some(Signal::TERM),
+            // The ranks of the other hosts are asked as after any failure.
+            Cause::Lost { .. } if !self.sole => Some(Signal::TERM),
             // Nothing useful can have been done by an incomplete launch: it is rolled back without asking the ranks.
             // After the loss of init or guardian the node ends by itself; SIGKILL makes sure that it does not hesitate.
-            Cause::Success | Cause::Spawn { .. } | Cause::Refused { .. } | Cause::Lost { .. } => None,
+            Cause::Success
+            | Cause::Spawn { .. }
+            | Cause::Refused { .. }
+            | Cause::Unreachable { .. }
+            | Cause::Lost { .. } => None,
         };
         let msg = match sent {
             Some(sig) => ToNode::End { sig, grace: self.grace },
             None => ToNode::Kill,
         };
-        // Nobody of the node has said that it ends: its agent may have been stopped.
+        // Nobody of the nodes has said that it ends: their agents may have been stopped.
         if matches!(cause, Cause::Timeout(_) | Cause::ReaderClosed(_)) {
-            cx.act(JobAction::Rouse { node: NODE });
+            cx.tell(Notice::Rouse);
         }
-        cx.act(JobAction::Send { node: NODE, msg });
+        cx.tell(Notice::Broadcast(msg));
         let grace = if sent.is_some() { self.grace } else { Span::ZERO };
         if let Cause::Signal(sig) = cause
             && !self.all_over
@@ -88,17 +97,20 @@ impl Ending {
         self.state = State::Begun;
         self.timeout = None;
         cx.tell(Notice::Log(What::Ending { cause: cause.clone(), sent, grace }));
-        cx.tell(Notice::Began(Began { cause, at: cx.now, kill_at: sent.map(|_| kill_at) }));
+        cx.tell(Notice::Began(Began { cause: cause.clone(), at: cx.now, kill_at: sent.map(|_| kill_at) }));
+        if sent.is_some() {
+            self.lost(cx, &cause);
+        }
     }
 
     /// A part was lost after the ending had begun. Init's end took the ranks along, and without a guardian only the agent
     /// can end them: nobody is granted what is left of the grace, and an agent that stands still is not waited for.
     fn lost(&self, cx: &mut Cx<'_>, cause: &Cause) {
-        if matches!(cause, Cause::Lost { lost: Lost::Guardian | Lost::Init, .. }) {
-            cx.act(JobAction::Send { node: NODE, msg: ToNode::Kill });
+        if let Cause::Lost { node, lost: Lost::Guardian | Lost::Init } = *cause {
+            cx.act(JobAction::Send { node, msg: ToNode::Kill });
             // Without ranks it may be waiting for our own reader.
             if !self.all_over {
-                cx.tell(Notice::Killed);
+                cx.tell(if self.sole { Notice::Killed } else { Notice::Doomed(node) });
             }
         }
     }
@@ -124,11 +136,17 @@ impl Ending {
 
     /// Ranks that are over before the limit was looked at were over in time, though we may read of it late because we stood
     /// still. Then the limit is for the reader, who gets as long as after any ending.
-    pub(super) fn all_over(&mut self, now: Mono) {
-        if !core::mem::replace(&mut self.all_over, true) {
-            self.timeout = self.timeout.map(|at| if at <= now { now + PATIENCE } else { at });
-        }
+    pub(super) fn all_over(&mut self, cx: &mut Cx<'_>) {
         self.word = None;
+        if core::mem::replace(&mut self.all_over, true) {
+            return;
+        }
+        self.timeout = self.timeout.map(|at| if at <= cx.now { cx.now + PATIENCE } else { at });
+        match self.state {
+            // A node that is not the only one cannot know that the ranks of the others have ended.
+            State::Running => cx.tell(Notice::Broadcast(ToNode::Finish)),
+            State::Begun => {}
+        }
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {

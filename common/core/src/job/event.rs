@@ -3,8 +3,10 @@
 use crate::events::Record;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std, StreamId};
+use crate::os_bytes::OsBytes;
 use crate::report::Sentence;
 use crate::signal::Signal;
+use crate::wire::beat::Beat;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::{Leftover, ToRoot};
 use alloc::vec::Vec;
@@ -18,6 +20,25 @@ pub enum JobEvent {
         node: NodeId,
         /// What it says.
         msg: ToRoot,
+    },
+    /// Answer to [`JobAction::Connect`]: the edge to a node's agent is there.
+    EdgeUp {
+        /// Which node.
+        node: NodeId,
+    },
+    /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.
+    HostFailed {
+        /// Which node.
+        node: NodeId,
+        /// Why.
+        why: HostFailure,
+    },
+    /// A heartbeat of a node.
+    Beat {
+        /// Which node.
+        node: NodeId,
+        /// The clocks' readings.
+        beat: Beat,
     },
     /// The edge to a node has ended. Normal after its `Done`.
     EdgeClosed {
@@ -67,6 +88,17 @@ pub enum JobEvent {
     },
 }
 
+/// Why no agent could be started on a host.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HostFailure {
+    /// In our words: `name does not resolve`.
+    pub why: OsBytes,
+    /// In those of the program that was to reach it; empty if it said nothing.
+    pub words: OsBytes,
+    /// What to try.
+    pub hint: OsBytes,
+}
+
 /// Why an edge ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseReason {
@@ -97,6 +129,16 @@ pub enum GuardianEnd {
 /// What a job asks its driver to do. Nothing here waits and nothing fails: outcomes are events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobAction {
+    /// Start the agent of a host; answered by `EdgeUp` or `HostFailed`, unless it is given up.
+    Connect {
+        /// Which.
+        node: NodeId,
+    },
+    /// Do not start that agent any more, and answer `HostFailed` if it was not started.
+    GiveUp {
+        /// Which.
+        node: NodeId,
+    },
     /// Send a message to a node. Where the edge has ended it goes nowhere, and nothing is said of it.
     Send {
         /// To whom.
@@ -112,6 +154,18 @@ pub enum JobAction {
     /// Have everything on a node ended without its agent, by its guardian; answered by `GuardianEnded`.
     Sever {
         /// Which node.
+        node: NodeId,
+    },
+    /// Answer a heartbeat.
+    Beat {
+        /// To whom.
+        node: NodeId,
+        /// The clocks' readings.
+        beat: Beat,
+    },
+    /// Let go of the edge to a node that is lost.
+    CloseEdge {
+        /// Which.
         node: NodeId,
     },
     /// Append a record to the event log.

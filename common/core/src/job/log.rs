@@ -1,29 +1,13 @@
 //! The event log of a job: stamps records, hands them to the driver, and folds them into the closing report.
 
+use super::clock::Clock;
 use super::{Cx, JobAction, Setting};
 use crate::events::{AppLine, Cause, JobStart, Record, What};
+use crate::os_bytes::OsBytes;
 use crate::report::{Report, Sentence};
 use crate::spec::{AppBase, AppSpec, JobSpec};
-use crate::time::{HostTime, Mono, Span, WallNs};
+use crate::time::{Mono, WallNs};
 use alloc::boxed::Box;
-
-/// The two clocks of a job's records.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    start: Mono,
-    wall: WallNs,
-}
-
-impl Clock {
-    /// An agent's time as ours. There is one host, whose clock both read; other hosts will bring an offset and its error.
-    pub(super) const fn ours(at: HostTime) -> Mono {
-        Mono::from_nanos(at.0)
-    }
-    /// Since the job's start.
-    pub(super) const fn since(self, at: Mono) -> Span {
-        at.since(self.start)
-    }
-}
 
 /// The log.
 #[derive(Debug)]
@@ -47,6 +31,7 @@ impl Log {
             job: spec.job,
             host: setting.host.clone(),
             world_size: spec.world_size(),
+            hosts: spec.placement.nodes.iter().map(|node| OsBytes::from(alloc::format!("{}", node.host))).collect(),
             apps: spec.apps.iter().map(app_line).collect(),
             contain: spec.contain,
             on_failure: spec.on_failure,

@@ -1,22 +1,24 @@
-//! The end of the node: its own count of what is left, or the loss of a part of ours and the guardian's count instead.
+//! The end of each node: its own count of what is left, or the loss of a part of ours and the guardian's count instead.
 
+use super::deadlines::Deadlines;
 use super::mute::ANSWER;
 use super::notice::Notice;
 use super::patience::Patience;
-use super::{CloseReason, Cx, GuardianEnd, JobAction, NODE};
+use super::{CloseReason, Cx, GuardianEnd, JobAction};
 use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
+use crate::place::Placement;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::Leftover;
 use alloc::vec::Vec;
 
-/// How long a guardian may take to end the containment and count, once the agent is gone or given up.
+/// How long a guardian of this host may take to end the containment and count, once the agent is gone or given up.
 const RECORD: Span = Span::from_secs(5);
 
-/// Where the count comes from.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Where the count of a node comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The agent will tell.
+    /// The agent will tell, once there is one.
     Up,
     /// The guardian has ended; the agent will tell of that.
     Unguarded {
@@ -25,8 +27,8 @@ enum State {
     },
     /// The agent is gone or given up.
     Waiting {
-        /// Somebody has to tell before this.
-        until: Patience,
+        /// Somebody has to tell before this; `None`: before the node's lease ends.
+        until: Option<Patience>,
         /// The guardian may.
         guardian: bool,
         /// The agent may after all: its edge has not ended.
@@ -36,56 +38,82 @@ enum State {
     Known,
 }
 
-/// The node's end.
-#[derive(Debug)]
-pub(super) struct Loss {
+/// A node's end.
+#[derive(Clone, Copy, Debug)]
+struct Node {
     state: State,
+    /// It runs on this host: no lease ends it.
+    local: bool,
     /// The guardian's loss was told.
     unguarded: bool,
 }
 
+/// The nodes' ends.
+#[derive(Debug)]
+pub(super) struct Loss {
+    nodes: Vec<Node>,
+    due: Deadlines,
+    /// Nodes of which nothing is known.
+    unknown: usize,
+    /// What is left on the others; `None`: nobody can tell of one.
+    left: Option<u32>,
+}
+
 impl Loss {
-    pub(super) const fn new() -> Self {
-        Self { state: State::Up, unguarded: false }
+    pub(super) fn new(placement: &Placement) -> Self {
+        let node = |local| Node { state: State::Up, local, unguarded: false };
+        let nodes: Vec<Node> = placement.nodes.iter().map(|at| node(at.local)).collect();
+        Self { due: Deadlines::new(nodes.len()), unknown: nodes.len(), nodes, left: Some(0) }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, node: NodeId, left: u32, named: Vec<Leftover>) {
-        match self.state {
+        match self.state(node) {
             State::Up | State::Unguarded { .. } | State::Waiting { .. } => self.known(cx, node, Some(left), named),
             State::Known => {}
         }
     }
 
     pub(super) fn init_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        cx.tell(Notice::Bereft);
-        self.part(cx, node, Lost::Init);
+        cx.tell(Notice::Bereft(node));
+        part(cx, node, Lost::Init);
     }
 
     pub(super) fn guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if !core::mem::replace(&mut self.unguarded, true) {
-            cx.tell(Notice::Bereft);
-            self.part(cx, node, Lost::Guardian);
+        let Some(known) = self.nodes.get_mut(node.index()) else { return };
+        if !core::mem::replace(&mut known.unguarded, true) {
+            cx.tell(Notice::Bereft(node));
+            part(cx, node, Lost::Guardian);
         }
-        match self.state {
-            State::Unguarded { .. } => self.state = State::Unguarded { until: None },
+        match self.state(node) {
+            State::Unguarded { .. } => self.set(node, State::Unguarded { until: None }),
             State::Up | State::Waiting { .. } | State::Known => {}
         }
     }
 
+    /// No agent was ever there, and nothing else of ours.
+    pub(super) fn host_failed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        match self.state(node) {
+            State::Up | State::Unguarded { .. } | State::Waiting { .. } => {
+                cx.tell(Notice::Absent(node));
+                self.count(cx, node, Some(0));
+            }
+            State::Known => {}
+        }
+    }
+
     pub(super) fn edge_closed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: CloseReason) {
-        match self.state {
+        match self.state(node) {
             State::Up => {
-                self.part(cx, node, Lost::Agent(why));
+                part(cx, node, Lost::Agent(why));
                 // The guardian may not have seen the agent's end, or the agent may live on without its edge.
-                cx.act(JobAction::Sever { node });
-                self.state = State::Waiting { until: Patience::new(cx.now, RECORD), guardian: true, agent: false };
+                self.sever(cx, node, false);
             }
             State::Unguarded { .. } => {
-                self.part(cx, node, Lost::Agent(why));
+                part(cx, node, Lost::Agent(why));
                 self.known(cx, node, None, Vec::new());
             }
             State::Waiting { until, guardian: true, .. } => {
-                self.state = State::Waiting { until, guardian: true, agent: false };
+                self.set(node, State::Waiting { until, guardian: true, agent: false });
             }
             State::Waiting { guardian: false, .. } => self.known(cx, node, None, Vec::new()),
             // After `Done` the edge just ends.
@@ -94,79 +122,135 @@ impl Loss {
     }
 
     pub(super) fn guardian_ended(&mut self, cx: &mut Cx<'_>, node: NodeId, end: GuardianEnd) {
-        match (&self.state, end) {
+        match (self.state(node), end) {
             (State::Known | State::Unguarded { .. }, _) => {}
             // A guardian counts only after the agent: the edge's end is on its way and says nothing new.
             (State::Up, GuardianEnd::Record { left, named }) => {
-                self.part(cx, node, Lost::Agent(CloseReason::Eof));
+                part(cx, node, Lost::Agent(CloseReason::Eof));
                 self.known(cx, node, Some(left), named);
             }
             (State::Up, GuardianEnd::Silent) => self.left_alone(cx, node),
             (State::Waiting { .. }, GuardianEnd::Record { left, named }) => self.known(cx, node, Some(left), named),
             (State::Waiting { until, agent: true, .. }, GuardianEnd::Silent) => {
-                self.state = State::Waiting { until: *until, guardian: false, agent: true };
+                self.set(node, State::Waiting { until, guardian: false, agent: true });
             }
             (State::Waiting { agent: false, .. }, GuardianEnd::Silent) => self.known(cx, node, None, Vec::new()),
         }
+    }
+
+    /// A node is not heard of any more, and by now it has ended its ranks.
+    pub(super) fn unheard(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        match self.state(node) {
+            State::Up | State::Unguarded { .. } => {
+                part(cx, node, Lost::Unheard);
+                self.known(cx, node, None, Vec::new());
+            }
+            State::Waiting { .. } => self.known(cx, node, None, Vec::new()),
+            State::Known => {}
+        }
+    }
+
+    /// An agent has to end what is there and does not answer.
+    pub(super) fn mute(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        match self.state(node) {
+            State::Up => {
+                part(cx, node, Lost::AgentMute);
+                self.sever(cx, node, true);
+            }
+            // Once we are gone it ends everything as soon as it goes on.
+            State::Unguarded { .. } => {
+                part(cx, node, Lost::AgentMute);
+                self.known(cx, node, None, Vec::new());
+            }
+            State::Waiting { .. } | State::Known => {}
+        }
+    }
+
+    /// The agents must not stand still now. On other hosts that is their guardians' business.
+    pub(super) fn rouse(&self, cx: &mut Cx<'_>) {
+        for (known, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
+            if known.local && known.state != State::Known {
+                cx.act(JobAction::Rouse { node });
+            }
+        }
+    }
+
+    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
+        while let Some(node) = self.due.pop(cx.now) {
+            match self.state(node) {
+                State::Unguarded { until: Some(mut until) } => {
+                    if until.is_out(cx.now) {
+                        self.guardian_lost(cx, node);
+                    } else {
+                        self.set(node, State::Unguarded { until: Some(until) });
+                    }
+                }
+                State::Waiting { until: Some(mut until), guardian, agent } => {
+                    if until.is_out(cx.now) {
+                        self.known(cx, node, None, Vec::new());
+                    } else {
+                        self.set(node, State::Waiting { until: Some(until), guardian, agent });
+                    }
+                }
+                State::Up | State::Unguarded { until: None } | State::Waiting { until: None, .. } | State::Known => {}
+            }
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.due.next()
     }
 
     /// Now the agent is the only one who can end what is there, so it must not stand still. Either it has just said
     /// `Done`, or it is about to say that the guardian was lost.
     fn left_alone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         cx.act(JobAction::Rouse { node });
-        let until = if self.unguarded { None } else { Some(Patience::new(cx.now, ANSWER)) };
-        self.state = State::Unguarded { until };
+        let unguarded = self.nodes.get(node.index()).is_some_and(|known| known.unguarded);
+        let until = if unguarded { None } else { Some(Patience::new(cx.now, ANSWER)) };
+        self.set(node, State::Unguarded { until });
     }
 
-    /// The agent has to end what is there and does not answer.
-    pub(super) fn mute(&mut self, cx: &mut Cx<'_>) {
-        match self.state {
-            State::Up => {
-                self.part(cx, NODE, Lost::AgentMute);
-                cx.act(JobAction::Sever { node: NODE });
-                self.state = State::Waiting { until: Patience::new(cx.now, RECORD), guardian: true, agent: true };
-            }
-            // Once we are gone it ends everything as soon as it goes on.
-            State::Unguarded { .. } => {
-                self.part(cx, NODE, Lost::AgentMute);
-                self.known(cx, NODE, None, Vec::new());
-            }
-            State::Waiting { .. } | State::Known => {}
-        }
+    /// The guardian ends the node and counts. That of another host may not hear of it: then the lease ends the node.
+    fn sever(&mut self, cx: &mut Cx<'_>, node: NodeId, agent: bool) {
+        cx.act(JobAction::Sever { node });
+        let local = self.nodes.get(node.index()).is_some_and(|known| known.local);
+        let until = local.then(|| Patience::new(cx.now, RECORD));
+        self.set(node, State::Waiting { until, guardian: true, agent });
     }
 
-    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
-        match &mut self.state {
-            State::Unguarded { until: Some(until) } => {
-                if until.is_out(cx.now) {
-                    self.guardian_lost(cx, NODE);
-                }
-            }
-            State::Waiting { until, .. } => {
-                if until.is_out(cx.now) {
-                    self.known(cx, NODE, None, Vec::new());
-                }
-            }
-            State::Up | State::Unguarded { until: None } | State::Known => {}
-        }
+    fn state(&self, node: NodeId) -> State {
+        // A node that does not exist has nothing to tell.
+        self.nodes.get(node.index()).map_or(State::Known, |known| known.state)
     }
 
-    pub(super) fn deadline(&self) -> Option<Mono> {
-        match self.state {
-            State::Unguarded { until } => until.map(|until| until.deadline()),
-            State::Waiting { until, .. } => Some(until.deadline()),
+    fn set(&mut self, node: NodeId, to: State) {
+        let until = match to {
+            State::Unguarded { until } | State::Waiting { until, .. } => until,
             State::Up | State::Known => None,
+        };
+        self.due.set(node, until.map(|until| until.deadline()));
+        if let Some(known) = self.nodes.get_mut(node.index()) {
+            known.state = to;
         }
-    }
-
-    fn part(&self, cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
-        cx.tell(Notice::Log(What::HostLost { node, lost }));
-        cx.tell(Notice::End(Cause::Lost { node, lost }));
     }
 
     fn known(&mut self, cx: &mut Cx<'_>, node: NodeId, left: Option<u32>, named: Vec<Leftover>) {
-        self.state = State::Known;
         cx.tell(Notice::Log(What::HostDone { node, left, named }));
-        cx.tell(Notice::Counted { left });
+        cx.tell(Notice::NodeOver(node));
+        self.count(cx, node, left);
     }
+
+    fn count(&mut self, cx: &mut Cx<'_>, node: NodeId, left: Option<u32>) {
+        self.set(node, State::Known);
+        self.unknown = self.unknown.saturating_sub(1);
+        self.left = self.left.zip(left).map(|(sum, left)| sum.saturating_add(left));
+        if self.unknown == 0 {
+            cx.tell(Notice::Counted { left: self.left });
+        }
+    }
+}
+
+fn part(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
+    cx.tell(Notice::Log(What::HostLost { node, lost }));
+    cx.tell(Notice::End(Cause::Lost { node, lost }));
 }

@@ -4,13 +4,17 @@
 //! others by notices.
 
 mod bringup;
+mod clock;
 mod closing;
+mod deadlines;
 mod ending;
 mod event;
+mod lease;
 mod log;
 mod loss;
 mod mute;
 mod notice;
+mod orders;
 mod output;
 mod patience;
 mod procs;
@@ -19,7 +23,7 @@ mod signals;
 mod tests;
 mod verdict;
 
-pub use event::{CloseReason, GuardianEnd, JobAction, JobEvent};
+pub use event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 
 use crate::id::NodeId;
 use crate::machine::{self, Machine, earliest};
@@ -28,13 +32,11 @@ use crate::spec::JobSpec;
 use crate::time::{Mono, WallNs};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use notice::Notice;
 
 /// What a sub-machine of a job is given.
 type Cx<'a> = machine::Cx<'a, JobAction, Notice>;
-
-/// The only host of a job, until there are more.
-const NODE: NodeId = NodeId::new(0);
 
 /// What a job has to know about where it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -60,34 +62,36 @@ pub struct Job {
     verdict: verdict::Verdict,
     loss: loss::Loss,
     mute: mute::Mute,
+    lease: lease::Lease,
     output: output::Output,
     closing: closing::Closing,
     log: log::Log,
 }
 
 impl Job {
-    /// A job whose edge to its node is there. `now` and `wall` are the moment at which rlaunch was started: the report's
-    /// times and `--timeout` count from it.
+    /// A job; where the launcher's own host has ranks, the edge to its agent is there. `now` and `wall` are the moment at
+    /// which rlaunch was started: the report's times and `--timeout` count from it.
     #[must_use]
-    pub fn new(now: Mono, wall: WallNs, spec: &JobSpec, setting: &Setting) -> Self {
+    pub fn new(now: Mono, wall: WallNs, spec: &Arc<JobSpec>, setting: &Setting) -> Self {
         let log = log::Log::new(now, wall);
         let mut job = Self {
             actions: VecDeque::new(),
             notices: VecDeque::new(),
-            bringup: bringup::Bringup::new(spec),
-            procs: procs::Procs::new(spec.world_size(), log.clock()),
+            bringup: bringup::Bringup::new(Arc::clone(spec), setting),
+            procs: procs::Procs::new(&spec.placement, log.clock()),
             signals: signals::Signals::new(),
             ending: ending::Ending::new(now, spec),
             verdict: verdict::Verdict::new(),
-            loss: loss::Loss::new(),
-            mute: mute::Mute::new(),
+            loss: loss::Loss::new(&spec.placement),
+            mute: mute::Mute::new(spec),
+            lease: lease::Lease::new(spec),
             output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             log,
         };
         job.with(now, |job, cx| {
             job.log.start(cx, spec, setting);
-            job.bringup.start(cx, spec, setting);
+            job.bringup.start(cx);
         });
         job
     }
@@ -98,10 +102,23 @@ impl Job {
         if self.closing.finished() {
             return;
         }
-        let Self { actions, notices, bringup, procs, signals, ending, verdict, loss, mute, output, closing, log } =
-            self;
+        let Self {
+            actions,
+            notices,
+            bringup,
+            procs,
+            signals,
+            ending,
+            verdict,
+            loss,
+            mute,
+            lease,
+            output,
+            closing,
+            log,
+        } = self;
         let mut cx = Cx { now, out: actions, notice: notices };
-        let mut parts = Parts { bringup, procs, signals, ending, verdict, loss, mute, output, closing, log };
+        let mut parts = Parts { bringup, procs, signals, ending, verdict, loss, mute, lease, output, closing, log };
         transition(&mut parts, &mut cx);
         while let Some(notice) = cx.notice.pop_front() {
             let last = matches!(notice, Notice::Close { .. });
@@ -122,6 +139,7 @@ struct Parts<'a> {
     verdict: &'a mut verdict::Verdict,
     loss: &'a mut loss::Loss,
     mute: &'a mut mute::Mute,
+    lease: &'a mut lease::Lease,
     output: &'a mut output::Output,
     closing: &'a mut closing::Closing,
     log: &'a mut log::Log,
@@ -131,11 +149,26 @@ impl Parts<'_> {
     fn event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
         match event {
             JobEvent::Message { node, msg } => self.message(cx, node, msg),
+            JobEvent::EdgeUp { node } => {
+                self.lease.edge_up(cx, node);
+                self.mute.edge_up(cx, node);
+                self.bringup.edge_up(cx, node);
+            }
+            JobEvent::HostFailed { node, why } => {
+                self.bringup.failed(cx, node, why);
+                self.loss.host_failed(cx, node);
+            }
+            JobEvent::Beat { node, beat } => {
+                self.mute.heard(cx, node);
+                self.lease.beat(cx, node, beat);
+            }
             JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(cx, node, why),
             JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(cx, node, end),
             JobEvent::Signal(sig) => self.signals.on(cx, sig),
             JobEvent::StreamEnd { stream, total } => {
-                self.mute.heard(cx);
+                if let Some(node) = self.procs.node_of(stream.proc()) {
+                    self.mute.heard(cx, node);
+                }
                 self.output.stream_end(cx, stream, total);
             }
             JobEvent::ReaderClosed(std) => self.output.reader_closed(cx, std),
@@ -147,19 +180,20 @@ impl Parts<'_> {
     }
 
     fn message(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: ToRoot) {
-        self.mute.heard(cx);
+        self.mute.heard(cx, node);
         match msg {
             ToRoot::Hello(hello) => self.bringup.hello(cx, node, hello),
             ToRoot::Refused(why) => self.bringup.refused(cx, node, why),
+            ToRoot::Ready => self.bringup.ready(cx, node),
             ToRoot::Started { procs } => self.procs.started(cx, node, &procs),
-            ToRoot::SpawnFailed { proc, error } => self.procs.spawn_failed(cx, proc, error),
-            ToRoot::Exited(exited) => self.procs.exited(cx, &exited),
-            ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, proc, facts),
+            ToRoot::SpawnFailed { proc, error } => self.procs.spawn_failed(cx, node, proc, error),
+            ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),
+            ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, node, proc, facts),
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
             // Hearing it is all that it is for.
             ToRoot::Killing => {}
-            ToRoot::Draining => self.procs.draining(cx),
+            ToRoot::Draining => self.procs.node_over(cx, node),
             ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
         }
     }
@@ -168,6 +202,7 @@ impl Parts<'_> {
     fn notice(&mut self, cx: &mut Cx<'_>, notice: Notice) {
         match notice {
             Notice::Log(what) => self.log.write(cx, what),
+            Notice::Broadcast(msg) => self.bringup.broadcast(cx, &msg),
             Notice::End(cause) => self.ending.end(cx, cause),
             Notice::Failed(failure) => {
                 self.verdict.failed(failure);
@@ -176,6 +211,7 @@ impl Parts<'_> {
             Notice::Explained { rank } => self.verdict.explained(rank),
             Notice::Forwarded(sig) => self.verdict.forwarded(sig),
             Notice::Began(began) => {
+                self.bringup.began(cx);
                 self.verdict.began(&began);
                 self.signals.began(&began);
                 self.output.began();
@@ -187,20 +223,32 @@ impl Parts<'_> {
                 self.ending.killed();
                 self.mute.killed(cx);
             }
+            Notice::Rouse => self.loss.rouse(cx),
+            Notice::Bereft(node) => self.verdict.bereft(node),
+            Notice::Doomed(node) => self.mute.doomed(cx, node),
             Notice::AllOver => {
                 self.signals.all_over();
-                self.ending.all_over(cx.now);
+                self.ending.all_over(cx);
                 self.mute.all_over();
                 self.closing.all_over(cx);
             }
+            Notice::Mute(node) => self.loss.mute(cx, node),
+            Notice::Unheard(node) => self.loss.unheard(cx, node),
+            Notice::Offset(node, offset) => self.procs.offset(node, offset),
+            Notice::NodeOver(node) => {
+                self.lease.node_over(node);
+                self.mute.node_over(node);
+                self.procs.node_over(cx, node);
+            }
+            Notice::RanksOver(node) => self.mute.ranks_over(node),
+            Notice::Absent(node) => {
+                self.mute.node_over(node);
+                self.procs.absent(cx, node);
+            }
             Notice::Impatient { patience } => self.closing.impatient(cx, patience),
             Notice::Abandoned => self.mute.abandoned(cx),
-            Notice::Bereft => self.verdict.bereft(),
-            Notice::Mute => self.loss.mute(cx),
             Notice::Counted { left } => {
-                self.procs.counted(cx);
-                self.ending.all_over(cx.now);
-                self.mute.counted();
+                self.ending.all_over(cx);
                 self.closing.counted(cx, left);
             }
             Notice::Leave => self.closing.leave(cx),
@@ -222,6 +270,7 @@ impl Machine for Job {
             parts.ending.timeout(cx);
             parts.mute.timeout(cx);
             parts.loss.timeout(cx);
+            parts.lease.timeout(cx);
             parts.closing.timeout(cx);
         });
     }
@@ -234,7 +283,7 @@ impl Machine for Job {
         if self.closing.finished() {
             return None;
         }
-        let lost = earliest(self.mute.deadline(), self.loss.deadline());
+        let lost = earliest(earliest(self.mute.deadline(), self.loss.deadline()), self.lease.deadline());
         earliest(earliest(self.ending.deadline(), lost), self.closing.deadline())
     }
 }

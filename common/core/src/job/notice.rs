@@ -1,16 +1,20 @@
 //! What the sub-machines of a job tell each other.
 
+use super::clock::Offset;
 use crate::events::{Cause, What};
-use crate::id::Rank;
+use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::{Mono, Span};
+use crate::wire::to_node::ToNode;
 
 /// Something that another sub-machine has to know.
 #[derive(Debug)]
 pub(super) enum Notice {
     /// To be written to the event log.
     Log(What),
+    /// Every node has to be told.
+    Broadcast(ToNode),
     /// The job has to end, for this reason. The first one wins.
     End(Cause),
     /// A rank ended with something else than exit 0.
@@ -28,6 +32,16 @@ pub(super) enum Notice {
     Killed,
     /// No rank is left to wait for.
     AllOver,
+    /// The agent of a node does not answer.
+    Mute(NodeId),
+    /// Agents that somebody has stopped have to go on.
+    Rouse,
+    /// SIGKILL was sent to one node, which cannot guard its ranks any more.
+    Doomed(NodeId),
+    /// Nothing was heard of a node for so long that it has ended its ranks.
+    Unheard(NodeId),
+    /// How a node's clock differs from ours.
+    Offset(NodeId, Offset),
     /// The user asks to end while only output is waited for: after this it is given up.
     Impatient {
         /// How long it may still take.
@@ -35,11 +49,15 @@ pub(super) enum Notice {
     },
     /// Output is given up: a node that waited for its reader has nothing to wait for any more.
     Abandoned,
-    /// Init or guardian was lost: the ranks whose ends are told from here on were taken along or killed for it.
-    Bereft,
-    /// The agent does not answer.
-    Mute,
-    /// The node has told what is left; `None`: nobody can tell.
+    /// Init or guardian of a node was lost: its ranks whose ends are told from here on were taken along or killed for it.
+    Bereft(NodeId),
+    /// A node has no rank that is waited for.
+    RanksOver(NodeId),
+    /// A node never had an agent, and nothing of its ranks was started.
+    Absent(NodeId),
+    /// A node has told what is left, or will not.
+    NodeOver(NodeId),
+    /// All nodes have told what is left; `None`: nobody can tell.
     Counted {
         /// Processes that still exist.
         left: Option<u32>,
@@ -58,6 +76,8 @@ pub(super) enum Notice {
 pub(super) struct Failure {
     /// Which.
     pub(super) rank: Rank,
+    /// Where it ran.
+    pub(super) node: NodeId,
     /// How.
     pub(super) status: Status,
     /// When it was seen.

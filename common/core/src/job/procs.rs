@@ -1,10 +1,12 @@
 //! What is known of each rank: not yet heard of, running, over.
 
 use super::Cx;
-use super::log::Clock;
+use super::clock::{Clock, Offset, Offsets};
 use super::notice::{Failure, Notice};
 use crate::events::{Cause, Lost, What};
 use crate::id::{LocalRank, NodeId, ProcId, Rank};
+use crate::place::{Placement, Seat as Place};
+use crate::time::HostTime;
 use crate::wire::to_root::{Exited, Facts, SpawnError, Started};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,47 +26,69 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Procs {
     clock: Clock,
-    states: Vec<State>,
-    over: usize,
+    offsets: Offsets,
+    ranks: Vec<Seat>,
+    /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
+    nodes: Vec<(usize, bool)>,
+    /// Nodes with ranks that are waited for.
+    busy: usize,
+}
+
+/// A rank and its place.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    state: State,
+    node: NodeId,
+    local_rank: LocalRank,
 }
 
 impl Procs {
-    pub(super) fn new(world_size: u32, clock: Clock) -> Self {
-        Self { clock, states: vec![State::Pending; Rank::new(world_size).index()], over: 0 }
+    pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
+        let seat = |place: &Place| Seat { state: State::Pending, node: place.node, local_rank: place.local_rank };
+        let ranks: Vec<Seat> = placement.seats.iter().map(seat).collect();
+        let mut nodes = vec![(0_usize, false); placement.nodes.len()];
+        for seat in &ranks {
+            if let Some((open, _)) = nodes.get_mut(seat.node.index()) {
+                *open = open.saturating_add(1);
+            }
+        }
+        let busy = nodes.iter().filter(|(open, _)| *open > 0).count();
+        Self { clock, offsets: Offsets::new(nodes.len()), ranks, nodes, busy }
     }
 
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, node: NodeId, procs: &[Started]) {
         for started in procs {
-            match self.states.get_mut(started.proc.index()) {
-                Some(state @ State::Pending) => *state = State::Running,
-                // A process is started once: anything else would be a second life of the same number.
-                Some(State::Running | State::Over) | None => continue,
-            }
-            let at = self.clock.since(Clock::ours(started.at));
-            let (rank, local_rank) = (rank_of(started.proc), LocalRank::new(started.proc.get()));
+            // A process is started once, where it was asked for: anything else would be a second life of its number.
+            let Some(seat) = self.seat(node, started.proc).filter(|seat| seat.state == State::Pending) else {
+                continue;
+            };
+            seat.state = State::Running;
+            let local_rank = seat.local_rank;
+            let at = self.clock.since(self.offsets.ours(node, started.at));
+            let rank = rank_of(started.proc);
             cx.tell(Notice::Log(What::RankStarted { rank, node, local_rank, pid: started.pid, at }));
         }
     }
 
     /// Ends the job at once, whatever `--on-failure` says: a job that is not complete cannot do its work.
-    pub(super) fn spawn_failed(&mut self, cx: &mut Cx<'_>, proc: ProcId, error: SpawnError) {
-        if !self.is_over_now(proc) {
+    pub(super) fn spawn_failed(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, error: SpawnError) {
+        if !self.is_over_now(node, proc) {
             return;
         }
         let rank = rank_of(proc);
-        cx.tell(Notice::Log(What::RankFailed { rank, error: error.clone() }));
+        cx.tell(Notice::Log(What::RankFailed { rank, node, error: error.clone() }));
         cx.tell(Notice::End(Cause::Spawn { rank, error }));
-        self.tell_if_all_over(cx);
+        self.tell_if_over(cx, node);
     }
 
-    pub(super) fn exited(&mut self, cx: &mut Cx<'_>, exited: &Exited) {
-        if !self.is_over_now(exited.proc) {
+    pub(super) fn exited(&mut self, cx: &mut Cx<'_>, node: NodeId, exited: &Exited) {
+        if !self.is_over_now(node, exited.proc) {
             return;
         }
         let Exited { proc, status, at, alive_at, usage } = *exited;
-        let (rank, at) = (rank_of(proc), Clock::ours(at));
+        let rank = rank_of(proc);
         // An agent that says otherwise must not make the interval empty.
-        let alive_at = Clock::ours(alive_at).min(at);
+        let (alive_at, at) = self.offsets.interval(node, HostTime(alive_at.0.min(at.0)), at);
         cx.tell(Notice::Log(What::RankExited {
             rank,
             status,
@@ -73,13 +97,13 @@ impl Procs {
             usage,
         }));
         if !status.is_success() {
-            cx.tell(Notice::Failed(Failure { rank, status, at, alive_at }));
+            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at }));
         }
-        self.tell_if_all_over(cx);
+        self.tell_if_over(cx, node);
     }
 
-    pub(super) fn facts(&mut self, cx: &mut Cx<'_>, proc: ProcId, facts: Facts) {
-        match self.states.get(proc.index()) {
+    pub(super) fn facts(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, facts: Facts) {
+        match self.seat(node, proc).map(|seat| seat.state) {
             Some(State::Over) => {}
             Some(State::Pending | State::Running) | None => return,
         }
@@ -89,33 +113,71 @@ impl Procs {
         cx.tell(Notice::Log(What::RankFacts { rank: rank_of(proc), facts }));
     }
 
-    /// The node has nothing more to tell. If a rank is not over by then, this is no way to end.
-    pub(super) fn counted(&mut self, cx: &mut Cx<'_>) {
-        if self.over < self.states.len() {
-            cx.tell(Notice::End(Cause::Lost { node: super::NODE, lost: Lost::AgentEarly }));
+    /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or
+    /// cannot be killed. If one is not over by then, this is no way to end.
+    pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if self.is_early(node) {
+            cx.tell(Notice::End(Cause::Lost { node, lost: Lost::AgentEarly }));
         }
+        self.tell_if_over(cx, node);
     }
 
-    /// No rank is waited for any more, also none that was never started or cannot be killed: only output is.
-    pub(super) fn draining(&mut self, cx: &mut Cx<'_>) {
-        self.counted(cx);
-        cx.tell(Notice::AllOver);
+    /// No rank of this node will ever run.
+    pub(super) fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.is_early(node);
+        self.tell_if_all_over(cx);
     }
 
-    /// Marks a rank as over; `false` if it was, or is none.
-    fn is_over_now(&mut self, proc: ProcId) -> bool {
-        match self.states.get_mut(proc.index()) {
-            Some(state @ (State::Pending | State::Running)) => {
-                *state = State::Over;
-                self.over = self.over.saturating_add(1);
-                true
+    /// Marks a node as over; whether it has ranks that are not.
+    fn is_early(&mut self, node: NodeId) -> bool {
+        let Some((open, over)) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over) else { return false };
+        *over = true;
+        if *open > 0 {
+            self.busy = self.busy.saturating_sub(1);
+        }
+        *open > 0
+    }
+
+    pub(super) fn offset(&mut self, node: NodeId, offset: Offset) {
+        self.offsets.set(node, offset);
+    }
+
+    fn seat(&mut self, node: NodeId, proc: ProcId) -> Option<&mut Seat> {
+        self.ranks.get_mut(proc.index()).filter(|seat| seat.node == node)
+    }
+
+    /// Marks a rank as over; `false` if it was, or is none of this node.
+    fn is_over_now(&mut self, node: NodeId, proc: ProcId) -> bool {
+        let Some(seat) = self.seat(node, proc) else { return false };
+        match seat.state {
+            State::Pending | State::Running => {}
+            State::Over => return false,
+        }
+        seat.state = State::Over;
+        if let Some((open, over)) = self.nodes.get_mut(node.index()) {
+            *open = open.saturating_sub(1);
+            if *open == 0 && !*over {
+                self.busy = self.busy.saturating_sub(1);
             }
-            Some(State::Over) | None => false,
         }
+        true
+    }
+
+    /// The node that a process was asked for on.
+    pub(super) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
+        self.ranks.get(proc.index()).map(|seat| seat.node)
+    }
+
+    /// A rank of this node is not waited for any more.
+    fn tell_if_over(&self, cx: &mut Cx<'_>, node: NodeId) {
+        if self.nodes.get(node.index()).is_some_and(|(open, over)| *open == 0 || *over) {
+            cx.tell(Notice::RanksOver(node));
+        }
+        self.tell_if_all_over(cx);
     }
 
     fn tell_if_all_over(&self, cx: &mut Cx<'_>) {
-        if self.over == self.states.len() {
+        if self.busy == 0 {
             cx.tell(Notice::AllOver);
         }
     }

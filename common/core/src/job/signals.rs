@@ -5,7 +5,7 @@
 
 use super::closing::PATIENCE;
 use super::notice::{Began, Notice};
-use super::{Cx, JobAction, NODE};
+use super::{Cx, JobAction};
 use crate::events::{Answer, Cause, What};
 use crate::report::Sentence;
 use crate::signal::Signal;
@@ -44,7 +44,7 @@ impl Signals {
         let answer = match sig {
             Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => self.ends(cx, sig),
             Signal::USR1 | Signal::USR2 => {
-                cx.act(JobAction::Send { node: NODE, msg: ToNode::Signal { sig } });
+                cx.tell(Notice::Broadcast(ToNode::Signal { sig }));
                 cx.tell(Notice::Forwarded(sig));
                 Answer::Forwarded
             }
@@ -58,7 +58,7 @@ impl Signals {
             return Answer::Ignored;
         }
         self.last = Some((sig, cx.now));
-        cx.act(JobAction::Rouse { node: NODE });
+        cx.tell(Notice::Rouse);
         self.heard = self.heard.saturating_add(1);
         match self.heard {
             1 => {
@@ -66,7 +66,7 @@ impl Signals {
                 Answer::Ended
             }
             2 => {
-                cx.act(JobAction::Send { node: NODE, msg: ToNode::Kill });
+                cx.tell(Notice::Broadcast(ToNode::Kill));
                 cx.act(JobAction::Say(Sentence::Killing { sig }));
                 cx.tell(Notice::Killed);
                 if self.phase == Phase::Over {

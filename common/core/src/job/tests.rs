@@ -3,6 +3,7 @@
 mod chaos;
 mod endings;
 mod harness;
+mod hosts;
 mod interrupts;
 mod losses;
 mod mute;
@@ -22,4 +23,4 @@ use crate::wire::to_node::{SPAWN_BATCH, ToNode};
 use crate::wire::to_root::{Facts, Leftover, Refusal, SpawnError, SpawnStep};
 use alloc::vec;
 use alloc::vec::Vec;
-use harness::{Script, crash, exit, killed, spec};
+use harness::{NODE, Script, crash, exit, killed, spec};

@@ -9,7 +9,7 @@
 
 use super::notice::{Began, Failure};
 use crate::events::Cause;
-use crate::id::Rank;
+use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Mono;
@@ -25,8 +25,8 @@ pub(super) struct Verdict {
     /// Signals that we passed on while the job went on.
     forwarded: BTreeSet<Signal>,
     began: Option<(Cause, Mono)>,
-    /// Init or guardian was lost: what ends now was killed for it.
-    bereft: bool,
+    /// Nodes whose init or guardian was lost: what ends there now was killed for it.
+    bereft: BTreeSet<NodeId>,
 }
 
 impl Verdict {
@@ -36,7 +36,7 @@ impl Verdict {
             explained: BTreeSet::new(),
             forwarded: BTreeSet::new(),
             began: None,
-            bereft: false,
+            bereft: BTreeSet::new(),
         }
     }
 
@@ -44,14 +44,14 @@ impl Verdict {
     /// was seen before is, however late the message comes.
     pub(super) fn failed(&mut self, failure: Failure) {
         let ours = self.began.as_ref().is_some_and(|(_, began)| failure.at >= *began);
-        if !ours && !self.bereft {
+        if !ours && !self.bereft.contains(&failure.node) {
             self.failures.push(failure);
         }
     }
 
     /// The node tells things in the order in which it saw them: whoever failed before is known.
-    pub(super) fn bereft(&mut self) {
-        self.bereft = true;
+    pub(super) fn bereft(&mut self, node: NodeId) {
+        self.bereft.insert(node);
     }
 
     pub(super) fn explained(&mut self, rank: Rank) {
@@ -75,6 +75,7 @@ impl Verdict {
                 cause @ (Cause::Success
                 | Cause::Spawn { .. }
                 | Cause::Refused { .. }
+                | Cause::Unreachable { .. }
                 | Cause::Signal(_)
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)

@@ -1,14 +1,15 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
-use crate::id::{ProcId, Std};
+use crate::id::{AppIndex, ProcId, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Tier};
 use crate::status::Status;
 use crate::time::Mono;
+use crate::wire::beat::Beat;
 use crate::wire::to_node::{Delta, ToNode};
-use crate::wire::to_root::{Facts, Leftover, Refusal, SpawnError, ToRoot, Usage};
+use crate::wire::to_root::{Facts, Leftover, Reached, Refusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -19,6 +20,8 @@ use alloc::vec::Vec;
 pub enum NodeEvent {
     /// A message of the launcher, decoded, in order.
     FromRoot(ToNode),
+    /// A heartbeat of the launcher.
+    Beat(Beat),
     /// The edge to the launcher has ended: the job is over.
     EdgeLost,
     /// The guardian is gone: the job is over, and the agent must end the containment alone.
@@ -27,6 +30,13 @@ pub enum NodeEvent {
     Grounded(Ground),
     /// Answer to [`NodeAction::Ground`]: what was asked for cannot be had.
     Refused(Refusal),
+    /// Answer to [`NodeAction::Check`].
+    Checked {
+        /// Which program.
+        app: AppIndex,
+        /// Why it could not be started here, if it could not.
+        error: Option<SpawnError>,
+    },
     /// A rank runs.
     Spawned {
         /// Which.
@@ -91,6 +101,17 @@ pub enum NodeEvent {
 pub enum NodeAction {
     /// Make ready for ranks; answered by `Grounded` or `Refused`.
     Ground(GroundPlan),
+    /// Find out whether a program could be started here: its directory, its file, the limits. Answered by `Checked`.
+    Check {
+        /// Which program.
+        app: AppIndex,
+        /// What it is.
+        base: Arc<AppBase>,
+    },
+    /// Send a heartbeat to the launcher.
+    Beat(Beat),
+    /// This node may live until then: the guardian has to know.
+    Lease(Mono),
     /// Start a rank; answered by `Spawned` or `SpawnFailed`.
     Spawn {
         /// Which.
@@ -149,6 +170,8 @@ pub struct GroundPlan {
     pub contain: Contain,
     /// Whether a MASTER_PORT has to be chosen and held.
     pub choose_port: bool,
+    /// Between how many nodes the launcher's memory for output is shared.
+    pub nodes: u32,
 }
 
 /// What holds on this node.
@@ -166,6 +189,8 @@ pub struct Ground {
     pub agent: u32,
     /// Init's process id on the host, in tier T1.
     pub init: Option<u32>,
+    /// How the launcher reaches this host; `None`: it is its own.
+    pub reached: Option<Reached>,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.

@@ -5,7 +5,7 @@ use crate::env::{self, Host, Seat};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::spec::{AppBase, Role};
-use crate::wire::to_node::{Delta, Start};
+use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -23,11 +23,11 @@ impl Program {
     }
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory.
-    pub(super) fn exec(&mut self, start: &Start, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
+    pub(super) fn exec(&mut self, start: &Start, meeting: &Meeting, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
         let pinned = &self.base.pinned;
-        let shared = self
-            .shared
-            .get_or_insert_with(|| Arc::new(env::common(&host(start, ground, delta, &self.base.role), pinned)));
+        let shared = self.shared.get_or_insert_with(|| {
+            Arc::new(env::common(&host(start, meeting, ground, delta, &self.base.role), pinned))
+        });
         let stem = self.error_stem.get_or_insert_with(|| Arc::new(error_stem(start, ground)));
         let error_file = ErrorFile::new(Arc::clone(stem), delta.proc);
         let app_rank = delta.rank.get().saturating_sub(self.base.role.first.get());
@@ -40,7 +40,7 @@ impl Program {
     }
 }
 
-fn host<'a>(start: &'a Start, ground: &Ground, delta: Delta, role: &'a Role) -> Host<'a> {
+fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delta, role: &'a Role) -> Host<'a> {
     Host {
         job: start.job,
         world_size: start.world_size,
@@ -51,8 +51,8 @@ fn host<'a>(start: &'a Start, ground: &Ground, delta: Delta, role: &'a Role) -> 
         app_name: &role.name,
         app_size: role.size,
         apps: role.apps,
-        master_addr: &start.master_addr,
-        master_port: start.master_port.unwrap_or(ground.master_port),
+        master_addr: &meeting.addr,
+        master_port: meeting.port.unwrap_or(ground.master_port),
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
         tier: ground.tier,
     }

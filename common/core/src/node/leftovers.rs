@@ -87,6 +87,12 @@ impl Leftovers {
         self.grounding = true;
     }
 
+    /// The ranks of the other nodes have ended too.
+    pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
+        self.sole = true;
+        self.advance(cx);
+    }
+
     pub(super) fn on_ground_settled(&mut self, cx: &mut Cx<'_>) {
         self.grounding = false;
         self.advance(cx);

@@ -6,6 +6,7 @@
 mod event;
 mod exec;
 mod grace;
+mod lease;
 mod leftovers;
 mod lost;
 mod postmortem;
@@ -22,7 +23,7 @@ use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::Mono;
-use crate::wire::to_node::{Delta, Start, ToNode};
+use crate::wire::to_node::{Delta, Meeting, Start, ToNode};
 use crate::wire::to_root::{Refusal, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -39,6 +40,12 @@ enum Notice {
     Unready,
     /// start: a program is complete.
     Program(AppIndex, Arc<AppBase>),
+    /// start: where the ranks find each other.
+    Met(Meeting),
+    /// start: the ranks of all nodes have ended.
+    Finish,
+    /// lease: the launcher was not heard of for too long.
+    Unheard,
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
     /// procs: the launcher asks for something impossible.
@@ -88,6 +95,7 @@ pub struct Node {
     start: start::BringUp,
     procs: procs::Procs,
     grace: grace::Grace,
+    lease: lease::Lease,
     lost: lost::Lost,
     postmortem: postmortem::Postmortem,
     leftovers: leftovers::Leftovers,
@@ -110,6 +118,8 @@ impl Node {
             NodeEvent::FromRoot(message) => match message {
                 ToNode::Start(start) => self.start.on_start(cx, start),
                 ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
+                ToNode::Meet(meeting) => self.start.on_meet(cx, meeting),
+                ToNode::Finish => self.start.on_finish(cx),
                 ToNode::Spawn { procs, last } => self.start.on_spawn(cx, procs.into_vec(), last),
                 ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
                 ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
@@ -117,6 +127,8 @@ impl Node {
             },
             NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
             NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
+            NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
+            NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),
             NodeEvent::EdgeLost | NodeEvent::Signal(_) => self.lost.on_unheard(cx),
             NodeEvent::GuardianLost => self.lost.on_guardian(cx),
             NodeEvent::InitLost => self.lost.on_init(cx),
@@ -138,6 +150,7 @@ impl Node {
         match notice {
             Notice::Begun(start) => {
                 self.leftovers.on_begun(&start);
+                self.lease.on_begun(cx, &start);
                 self.procs.on_begun(start);
             }
             Notice::Ready(ground) => {
@@ -146,6 +159,9 @@ impl Node {
             }
             Notice::Unready => self.leftovers.on_ground_settled(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
+            Notice::Met(meeting) => self.procs.on_met(cx, meeting),
+            Notice::Finish => self.leftovers.on_finish(cx),
+            Notice::Unheard => self.lost.on_unheard(cx),
             Notice::Queue(deltas, last) => self.procs.on_queue(cx, deltas, last),
             Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
             Notice::Forward(sig) => self.procs.forward(cx, sig),
@@ -176,7 +192,10 @@ impl Node {
             }
             Notice::Sweeping => self.lost.on_sweeping(),
             Notice::CloseStreams => self.procs.close_streams(cx),
-            Notice::Over => self.over = true,
+            Notice::Over => {
+                self.lease.on_over();
+                self.over = true;
+            }
         }
     }
 
@@ -203,6 +222,7 @@ impl Machine for Node {
         if !self.over {
             let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
             self.grace.on_timeout(cx);
+            self.lease.on_timeout(cx);
             self.settle(now);
             let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
             self.leftovers.on_timeout(cx);
@@ -225,6 +245,9 @@ impl Machine for Node {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.over { None } else { earliest(self.grace.deadline(), self.leftovers.deadline()) }
+        if self.over {
+            return None;
+        }
+        earliest(earliest(self.grace.deadline(), self.leftovers.deadline()), self.lease.deadline())
     }
 }

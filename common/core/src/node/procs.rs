@@ -9,7 +9,7 @@ use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::time::Mono;
 use crate::wire::capped::Capped;
-use crate::wire::to_node::{Delta, Start};
+use crate::wire::to_node::{Delta, Meeting, Start};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -23,6 +23,7 @@ const IN_FLIGHT: u32 = 256;
 pub(super) struct Procs {
     start: Option<Box<Start>>,
     ground: Option<Box<Ground>>,
+    meeting: Option<Meeting>,
     apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
@@ -63,7 +64,13 @@ enum State {
 
 impl Procs {
     pub(super) fn on_begun(&mut self, start: Box<Start>) {
+        self.meeting.clone_from(&start.meeting);
         self.start = Some(start);
+    }
+
+    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
+        self.meeting = Some(meeting);
+        self.spawn_more(cx);
     }
 
     pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, ground: Box<Ground>) {
@@ -95,7 +102,7 @@ impl Procs {
     }
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
-        let (Some(start), Some(ground)) = (&self.start, &self.ground) else { return };
+        let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
         while self.in_flight < IN_FLIGHT {
             let Some(&delta) = self.queue.front() else { break };
             let Some(program) = self.apps.get_mut(&delta.app) else { break };
@@ -103,7 +110,7 @@ impl Procs {
             self.queue.pop_front();
             proc.state = State::Spawning(None);
             self.in_flight += 1;
-            let exec = program.exec(start, ground, delta);
+            let exec = program.exec(start, meeting, ground, delta);
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
         }
     }

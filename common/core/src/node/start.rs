@@ -8,8 +8,8 @@ use crate::id::AppIndex;
 use crate::os_bytes::OsBytes;
 use crate::spec::AppBase;
 use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, Delta, Start};
-use crate::wire::to_root::{Hello, Refusal, ToRoot};
+use crate::wire::to_node::{APP_PART, Delta, Meeting, Start};
+use crate::wire::to_root::{Hello, Refusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -25,6 +25,16 @@ pub(super) struct BringUp {
     apps: BTreeMap<AppIndex, Option<Vec<u8>>>,
     received: usize,
     refused: bool,
+    /// Programs to be checked before the launcher is told that we are ready; `None`: it does not ask.
+    check: Option<Check>,
+    /// The launcher has said, or will not say, where the ranks find each other.
+    met: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Check {
+    /// Programs that were not looked at.
+    open: u32,
 }
 
 #[derive(Default)]
@@ -42,7 +52,9 @@ impl BringUp {
     pub(super) fn on_start(&mut self, cx: &mut Cx<'_>, start: Start) {
         match self.step {
             Step::Idle => {
-                let plan = GroundPlan { contain: start.contain, choose_port: start.master_port.is_none() };
+                let plan = GroundPlan { contain: start.contain, choose_port: start.choose_port, nodes: start.nodes };
+                self.met = start.meeting.is_some();
+                self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::Grounding;
                 cx.tell(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::Ground(plan));
@@ -63,7 +75,13 @@ impl BringUp {
             let base = codec::decode::<AppBase>(bytes);
             *known = None;
             match base {
-                Ok(base) => cx.tell(Notice::Program(app, Arc::new(base))),
+                Ok(base) => {
+                    let base = Arc::new(base);
+                    if self.check.is_some() {
+                        cx.act(NodeAction::Check { app, base: Arc::clone(&base) });
+                    }
+                    cx.tell(Notice::Program(app, base));
+                }
                 Err(_) => self.refuse(cx, Refusal::Protocol),
             }
         }
@@ -72,7 +90,39 @@ impl BringUp {
     pub(super) fn on_spawn(&mut self, cx: &mut Cx<'_>, procs: Vec<Delta>, last: bool) {
         match self.step {
             Step::Idle => self.refuse(cx, Refusal::Protocol),
-            Step::Grounding | Step::Settled => cx.tell(Notice::Queue(procs, last)),
+            Step::Grounding | Step::Settled if self.met => cx.tell(Notice::Queue(procs, last)),
+            Step::Grounding | Step::Settled => self.refuse(cx, Refusal::Protocol),
+        }
+    }
+
+    pub(super) fn on_meet(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
+        if matches!(self.step, Step::Idle) || core::mem::replace(&mut self.met, true) {
+            return self.refuse(cx, Refusal::Protocol);
+        }
+        cx.tell(Notice::Met(meeting));
+    }
+
+    pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
+        match self.step {
+            Step::Idle => self.refuse(cx, Refusal::Protocol),
+            Step::Grounding | Step::Settled => cx.tell(Notice::Finish),
+        }
+    }
+
+    pub(super) fn on_checked(&mut self, cx: &mut Cx<'_>, app: AppIndex, error: Option<SpawnError>) {
+        let Some(check) = &mut self.check else { return };
+        check.open = check.open.saturating_sub(1);
+        match error {
+            Some(error) => self.refuse(cx, Refusal::Program { app, error }),
+            None => self.tell_if_ready(cx),
+        }
+    }
+
+    fn tell_if_ready(&mut self, cx: &mut Cx<'_>) {
+        let checked = self.check.is_some_and(|check| check.open == 0);
+        if checked && !self.refused && matches!(self.step, Step::Settled) {
+            self.check = None;
+            cx.act(NodeAction::ToRoot(ToRoot::Ready));
         }
     }
 
@@ -87,8 +137,10 @@ impl BringUp {
                     port_reserved: ground.port_reserved,
                     agent: ground.agent,
                     init: ground.init,
+                    reached: ground.reached.clone(),
                 })));
                 cx.tell(Notice::Ready(Box::new(ground)));
+                self.tell_if_ready(cx);
             }
             Step::Idle | Step::Settled => {}
         }

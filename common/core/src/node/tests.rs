@@ -1,5 +1,7 @@
 //! The rules of a node, one by one.
 
+mod hosts;
+
 use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
@@ -35,9 +37,11 @@ fn start() -> Start {
         node_index: 0,
         local_size: 300,
         label: None,
-        master_addr: "127.0.0.1".into(),
-        master_port: None,
+        meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None }),
+        choose_port: true,
         sole: true,
+        apps: 1,
+        lease: None,
         linger: Span::from_secs(2),
         trace: OsBytes::default(),
     }
@@ -51,6 +55,7 @@ fn ground() -> Ground {
         port_reserved: true,
         agent: 10,
         init: Some(11),
+        reached: None,
         cpus: 4,
         error_dir: "/run/x".into(),
     }
@@ -186,7 +191,7 @@ const SWEEP: NodeAction = Sweep;
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
-    let plan = GroundPlan { contain: Contain::Auto, choose_port: true };
+    let plan = GroundPlan { contain: Contain::Auto, choose_port: true, nodes: 1 };
     assert_eq!(rig.root(ToNode::Start(start())), [NodeAction::Ground(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");

@@ -165,6 +165,12 @@ impl Placement {
         }
     }
 
+    /// The only host is this machine.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        matches!(self.nodes.as_slice(), [node] if node.local)
+    }
+
     /// The ranks of a program.
     #[must_use]
     pub fn procs(&self, app: AppIndex) -> u32 {

@@ -3,6 +3,7 @@
 use crate::events::{AppLine, Cause, JobStart, Lost, Record, What};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
+use crate::job::HostFailure;
 use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
@@ -19,6 +20,8 @@ pub struct Report {
     pub start: Option<Box<JobStart>>,
     /// The guarantee that held.
     pub tier: Option<Tier>,
+    /// Hosts that cannot be reached, and why.
+    pub unreached: Vec<(NodeId, HostFailure)>,
     /// Its ranks.
     pub ranks: Vec<RankLine>,
     /// When and how its ending began. A job whose ranks all end by themselves has none.
@@ -145,17 +148,19 @@ impl Report {
                 self.start = Some(start.clone());
             }
             What::HostReady { hello, .. } => self.tier = Some(hello.tier),
-            What::HostDone { left, named, .. } => {
-                self.left = *left;
-                self.named.clone_from(named);
-            }
+            What::HostDone { named, .. } => self.named.extend_from_slice(named),
             What::RankStarted { rank, node, local_rank, pid, at } => {
                 if let Some(line) = self.ranks.get_mut(rank.index()) {
                     let started = Some((*pid, *at));
                     *line = RankLine { node: *node, local_rank: *local_rank, started, fate: Fate::Running };
                 }
             }
-            What::RankFailed { rank, .. } => self.set(*rank, Fate::NotStarted),
+            What::RankFailed { rank, node, .. } => {
+                if let Some(line) = self.ranks.get_mut(rank.index()) {
+                    line.node = *node;
+                }
+                self.set(*rank, Fate::NotStarted);
+            }
             What::RankExited { rank, status, at, .. } => self.set(*rank, Fate::Ended { status: *status, at: *at }),
             What::RankFacts { rank, facts } => {
                 // Of ranks that we ended ourselves the last words explain nothing, and there may be thousands.
@@ -171,6 +176,9 @@ impl Report {
             What::JobEnd { cause, exit, left, launch } => {
                 self.left = *left;
                 self.end = Some(End { cause: cause.clone(), exit: *exit, took: record.t, launch: *launch });
+            }
+            What::HostFailed { node, why } => {
+                self.unreached.push((*node, why.clone()));
             }
             What::HostRefused { .. }
             | What::HostLost { .. }
@@ -204,6 +212,7 @@ impl Report {
             Some(
                 Cause::Success
                 | Cause::Refused { .. }
+                | Cause::Unreachable { .. }
                 | Cause::Signal(_)
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)

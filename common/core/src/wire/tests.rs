@@ -3,7 +3,7 @@
 
 use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
-use super::to_node::{Delta, Start, ToNode};
+use super::to_node::{Delta, Meeting, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::os_bytes::OsBytes;
@@ -46,8 +46,8 @@ fn program() -> impl Strategy<Value = AppBase> {
 }
 
 fn start() -> impl Strategy<Value = ToNode> {
-    (any::<[u8; 16]>(), any::<[u32; 4]>(), proptest::option::of(bytes()), bytes(), any::<(Option<u16>, bool, u64)>())
-        .prop_map(|(job, n, label, master_addr, (master_port, sole, linger))| {
+    (any::<[u8; 16]>(), any::<[u32; 5]>(), proptest::option::of(bytes()), meeting(), any::<(bool, bool, u64)>())
+        .prop_map(|(job, n, label, meeting, (choose_port, sole, linger))| {
             ToNode::Start(Start {
                 job: JobId(job),
                 contain: Contain::T3,
@@ -56,18 +56,26 @@ fn start() -> impl Strategy<Value = ToNode> {
                 node_index: n[2],
                 local_size: n[3],
                 label,
-                master_addr,
-                master_port,
+                meeting: Some(meeting).filter(|_| linger % 2 == 0),
+                choose_port,
                 sole,
+                apps: n[4],
+                lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
                 linger: Span::from_nanos(linger),
                 trace: OsBytes::default(),
             })
         })
 }
 
+fn meeting() -> impl Strategy<Value = Meeting> {
+    (bytes(), any::<Option<u16>>()).prop_map(|(addr, port)| Meeting { addr, port })
+}
+
 fn to_node() -> impl Strategy<Value = ToNode> {
     prop_oneof![
         start(),
+        meeting().prop_map(ToNode::Meet),
+        Just(ToNode::Finish),
         (any::<u32>(), any::<bool>(), bytes()).prop_map(|(app, last, part)| ToNode::App {
             app: AppIndex::new(app),
             last,
@@ -99,6 +107,7 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
             }
         ),
         Just(ToRoot::InitLost),
+        Just(ToRoot::Ready),
         (any::<u32>(), vec(leftover, 1..16))
             .prop_map(|(left, named)| ToRoot::Done { left, named: Capped::chunks(named).remove(0) }),
     ]

@@ -28,6 +28,8 @@ pub enum ToNode {
         /// At most [`APP_PART`] bytes.
         part: OsBytes,
     },
+    /// Where the ranks find each other, where `Start` did not say; before the first `Spawn`.
+    Meet(Meeting),
     /// Start these ranks.
     Spawn {
         /// As differences to their program's base.
@@ -49,6 +51,8 @@ pub enum ToNode {
     },
     /// SIGKILL for everything that runs here, now.
     Kill,
+    /// The ranks of all nodes have ended: this one may end too.
+    Finish,
 }
 
 impl WireMessage for ToNode {}
@@ -72,16 +76,30 @@ pub struct Start {
     pub local_size: u32,
     /// The prefix format of output lines; `None`: raw.
     pub label: Option<OsBytes>,
-    /// Address that ranks are told as MASTER_ADDR.
-    pub master_addr: OsBytes,
-    /// Port that ranks are told as MASTER_PORT; `None`: choose and hold one here.
-    pub master_port: Option<u16>,
-    /// This is the only node: it may end by itself when its ranks have ended.
+    /// Where the ranks find each other; `None`: told later, once all nodes are there.
+    pub meeting: Option<Meeting>,
+    /// Choose a port for MASTER_PORT here, and hold it.
+    pub choose_port: bool,
+    /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
+    /// whether it is ready.
     pub sole: bool,
+    /// Programs that ranks of this node run.
+    pub apps: u32,
+    /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
+    pub lease: Option<Span>,
     /// How long descendants that hold a rank's output may go on after success.
     pub linger: Span,
     /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
     pub trace: OsBytes,
+}
+
+/// Where the ranks of a job find each other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Meeting {
+    /// What ranks are told as MASTER_ADDR.
+    pub addr: OsBytes,
+    /// What they are told as MASTER_PORT; `None`: the one that this node chooses.
+    pub port: Option<u16>,
 }
 
 /// One rank, as a difference to its program.

@@ -2,7 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
-use crate::id::ProcId;
+use crate::id::{AppIndex, ProcId};
 use crate::os_bytes::OsBytes;
 use crate::spec::Tier;
 use crate::status::Status;
@@ -23,6 +23,8 @@ pub enum ToRoot {
     Hello(Hello),
     /// The node cannot do what was asked for: nothing was started, or what was is being rolled back.
     Refused(Refusal),
+    /// The node could start its ranks: its programs are there, complete and executable. Not said by the only node.
+    Ready,
     /// Ranks run.
     Started {
         /// In the order of their start.
@@ -80,6 +82,17 @@ pub struct Hello {
     pub agent: u32,
     /// Init's process id on the host, in tier T1.
     pub init: Option<u32>,
+    /// How the launcher reaches this host, as the host sees it; `None` for the launcher's own.
+    pub reached: Option<Reached>,
+}
+
+/// The two ends of the connection by which a host is reached: numeric addresses (sshd's SSH_CONNECTION).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Reached {
+    /// The launcher's, or that of the last host on the way.
+    pub from: OsBytes,
+    /// The host's own.
+    pub at: OsBytes,
 }
 
 /// Why a node refuses.
@@ -101,6 +114,13 @@ pub enum Refusal {
     },
     /// No port is free for MASTER_PORT.
     NoPort,
+    /// A program could not be started here.
+    Program {
+        /// Which.
+        app: AppIndex,
+        /// Why.
+        error: SpawnError,
+    },
     /// Messages that make no sense in this order.
     Protocol,
 }

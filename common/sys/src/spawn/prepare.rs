@@ -1,5 +1,6 @@
 //! Everything an exec needs, laid out beforehand: strings in arenas, pointers made only by the spawn thread.
 
+use super::clone::{Failure, Step};
 use std::sync::Arc;
 
 /// NUL-terminated strings, one after the other.
@@ -90,6 +91,54 @@ impl PreparedApp {
         let wdir = wdir.map(|dir| [dir].into_iter().collect());
         Self { argv, env, wdir, candidates }
     }
+
+    /// Whether it could be started, as far as its directory and its files tell.
+    ///
+    /// # Errors
+    /// What the rank's start would most likely fail with.
+    pub fn check(&self) -> Result<(), Failure> {
+        let wdir = self.wdir.as_ref().and_then(|dir| dir.get(0));
+        if let Some(dir) = wdir {
+            probe(dir, Want::Directory).map_err(|errno| Failure {
+                step: Step::ChangeDir,
+                errno,
+                path: dir.to_vec(),
+            })?;
+        }
+        let mut best = (libc::ENOENT, self.candidates.get(0).unwrap_or_default());
+        for path in (0..self.candidates.len()).filter_map(|n| self.candidates.get(n)) {
+            let full = match wdir {
+                Some(dir) if !path.starts_with(b"/") => [dir, b"/", path].concat(),
+                Some(_) | None => path.to_vec(),
+            };
+            match probe(&full, Want::Program) {
+                Ok(()) => return Ok(()),
+                Err(errno) if best.0 == libc::ENOENT => best = (errno, path),
+                Err(_) => {}
+            }
+        }
+        Err(Failure { step: Step::Exec, errno: best.0, path: best.1.to_vec() })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    Directory,
+    Program,
+}
+
+/// Whether a path can be entered or executed; an errno if not.
+fn probe(path: &[u8], want: Want) -> Result<(), i32> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
+    let is_dir = std::fs::metadata(path).map_err(|e| e.raw_os_error().unwrap_or(0))?.is_dir();
+    match (want, is_dir) {
+        (Want::Directory, false) => return Err(libc::ENOTDIR),
+        // As execve(2) says it of a directory.
+        (Want::Program, true) => return Err(libc::EACCES),
+        (Want::Directory, true) | (Want::Program, false) => {}
+    }
+    nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).map_err(|errno| errno as i32)
 }
 
 /// One rank, ready to be started.

@@ -32,6 +32,7 @@ impl Log {
             job: JobId([0x7f; 16]),
             host: OsBytes::from("node03"),
             world_size: ranks,
+            hosts: vec![OsBytes::from("node03")],
             apps: vec![AppLine { procs: ranks, argv, wdir: None, bytes: 310 << 10, longest: 300 << 10 }],
             contain: Contain::Auto,
             on_failure: OnFailure::Kill,

@@ -1,7 +1,8 @@
 //! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks somebody's reader.
 
 use super::*;
-use crate::id::{JobId, LocalRank, NodeId, Rank};
+use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank};
+use crate::job::HostFailure;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::time::WallNs;
@@ -22,6 +23,7 @@ fn starts() -> Vec<What> {
         job: JobId([0xab; 16]),
         host: bytes("node03"),
         world_size: 4,
+        hosts: vec![bytes("node03")],
         apps: vec![
             AppLine {
                 procs: 3,
@@ -44,7 +46,15 @@ fn starts() -> Vec<What> {
         apps: vec![],
         ..start.clone()
     };
-    let hello = |tier, init| Hello { tier, note: bytes(""), master_port: 20_000, port_reserved: true, agent: 50, init };
+    let hello = |tier, init| Hello {
+        tier,
+        note: bytes(""),
+        master_port: 20_000,
+        port_reserved: true,
+        agent: 50,
+        init,
+        reached: None,
+    };
     vec![
         What::JobStart(Box::new(start)),
         What::JobStart(Box::new(other)),
@@ -70,7 +80,7 @@ fn ranks() -> Vec<What> {
     };
     vec![
         What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::from_nanos(3) },
-        What::RankFailed { rank: RANK, error: error() },
+        What::RankFailed { rank: RANK, node: NODE, error: error() },
         exited(Status::Exited(3)),
         exited(Status::Signaled { sig: Signal::SEGV, core: true }),
         exited(Status::Lost),
@@ -131,6 +141,20 @@ fn rest() -> Vec<What> {
     ]
 }
 
+/// What other hosts bring.
+fn hosts() -> Vec<What> {
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./train") };
+    let program = Refusal::Program { app: AppIndex::new(1), error };
+    let failure = HostFailure { why: bytes("name does not resolve"), words: bytes("ssh: …"), hint: bytes("fix it") };
+    let unreachable = Cause::Unreachable { node: NODE, failed: 1, asked: 8 };
+    vec![
+        What::HostFailed { node: NODE, why: failure },
+        What::HostRefused { node: NODE, why: program },
+        What::HostLost { node: NODE, lost: Lost::Unheard },
+        What::Ending { cause: unreachable, sent: None, grace: Span::ZERO },
+    ]
+}
+
 #[test]
 fn version_1_is_frozen() {
     let ends = causes().into_iter().map(|cause| {
@@ -138,7 +162,7 @@ fn version_1_is_frozen() {
         What::JobEnd { cause, exit, left: Some(0), launch: Some(Span::from_millis(6)) }
     });
     let unknown = What::JobEnd { cause: Cause::Success, exit: Ending::Code(0), left: None, launch: None };
-    let all = starts().into_iter().chain(ranks()).chain(rest()).chain(ends).chain([unknown]);
+    let all = starts().into_iter().chain(ranks()).chain(rest()).chain(ends).chain([unknown]).chain(hosts());
     let text: String = all.map(|what| line(&Record { t: Span::from_millis(6), wall: WallNs(7), what })).collect();
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
     for (ours, theirs) in text.lines().zip(frozen.lines()) {

@@ -54,6 +54,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
             port_reserved: true,
             agent: 2,
             init: None,
+            reached: None,
         })),
         15 => {
             let started = Started { proc, pid: 1, at: Mono::default().host_time() };

@@ -6,11 +6,14 @@ use crate::os_strings::OsStrings;
 use crate::place::Placement;
 use crate::report::Report;
 use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
+use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_root::{Exited, Hello, Started, Usage};
 use alloc::boxed::Box;
 
+/// The only node of most jobs here.
+pub(super) const NODE: NodeId = NodeId::new(0);
 /// The job starts at this reading of the clock, in ms.
 pub(super) const START: u64 = 1000;
 
@@ -23,6 +26,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         role: Role::sole(ranks),
     };
     JobSpec {
+        lease: Span::from_secs(30),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],
         placement: Placement::here("here", [ranks]),
@@ -50,6 +54,12 @@ pub(super) struct Script {
     /// Milliseconds since the job's start.
     pub(super) now: u64,
     pub(super) sent: Vec<ToNode>,
+    /// To whom.
+    pub(super) to: Vec<NodeId>,
+    pub(super) asked: Vec<NodeId>,
+    pub(super) given_up: Vec<NodeId>,
+    pub(super) closed: Vec<NodeId>,
+    pub(super) beats: Vec<(NodeId, Beat)>,
     pub(super) said: Vec<Sentence>,
     pub(super) log: Vec<What>,
     pub(super) drains: u32,
@@ -66,11 +76,21 @@ impl Script {
     }
 
     pub(super) fn with(spec: &JobSpec, setting: &Setting) -> Self {
-        let job = Job::new(Self::at(0), WallNs(5_000_000_000), spec, setting);
+        let mut spec = spec.clone();
+        if spec.placement.is_here() {
+            // A test may have changed its programs.
+            spec.placement = Placement::here("here", spec.apps.iter().map(|app| app.procs));
+        }
+        let job = Job::new(Self::at(0), WallNs(5_000_000_000), &Arc::new(spec), setting);
         let mut script = Self {
             job,
             now: 0,
             sent: vec![],
+            to: vec![],
+            asked: vec![],
+            given_up: vec![],
+            closed: vec![],
+            beats: vec![],
             said: vec![],
             log: vec![],
             drains: 0,
@@ -111,8 +131,12 @@ impl Script {
 
     /// A message, through the real codec.
     pub(super) fn hears(&mut self, msg: ToRoot) -> &mut Self {
-        let msg = codec::decode(&codec::encode(&msg)).unwrap();
-        self.event(JobEvent::Message { node: NODE, msg })
+        self.hears_of(NODE, &msg)
+    }
+
+    pub(super) fn hears_of(&mut self, node: NodeId, msg: &ToRoot) -> &mut Self {
+        let msg = codec::decode(&codec::encode(msg)).unwrap();
+        self.event(JobEvent::Message { node, msg })
     }
 
     pub(super) fn hello(&mut self) -> &mut Self {
@@ -123,6 +147,7 @@ impl Script {
             port_reserved: true,
             agent: 50,
             init: Some(51),
+            reached: None,
         }))
     }
 
@@ -174,9 +199,16 @@ impl Script {
         while let Some(action) = self.job.poll_action() {
             assert!(self.finished.is_none(), "{action:?} after Finish");
             match action {
-                JobAction::Send { msg, .. } => self.sent.push(codec::decode(&codec::encode(&msg)).unwrap()),
                 JobAction::Rouse { .. } => self.roused += 1,
                 JobAction::Sever { .. } => self.severed += 1,
+                JobAction::Send { node, msg } => {
+                    self.to.push(node);
+                    self.sent.push(codec::decode(&codec::encode(&msg)).unwrap());
+                }
+                JobAction::Connect { node } => self.asked.push(node),
+                JobAction::GiveUp { node } => self.given_up.push(node),
+                JobAction::Beat { node, beat } => self.beats.push((node, beat)),
+                JobAction::CloseEdge { node } => self.closed.push(node),
                 JobAction::Emit(record) => self.log.push(record.what),
                 JobAction::Say(sentence) => self.said.push(sentence),
                 JobAction::DrainOutput => self.drains += 1,

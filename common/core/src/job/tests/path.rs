@@ -7,10 +7,14 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
     s.sent
         .iter()
         .filter_map(|m| match m {
-            ToNode::Start(start) => Some(start.master_port),
-            ToNode::App { .. } | ToNode::Spawn { .. } | ToNode::Signal { .. } | ToNode::End { .. } | ToNode::Kill => {
-                None
-            }
+            ToNode::Start(start) => Some(start.meeting.as_ref().and_then(|meeting| meeting.port)),
+            ToNode::App { .. }
+            | ToNode::Meet(_)
+            | ToNode::Spawn { .. }
+            | ToNode::Signal { .. }
+            | ToNode::End { .. }
+            | ToNode::Kill
+            | ToNode::Finish => None,
         })
         .collect()
 }
@@ -26,7 +30,8 @@ fn start_comes_first_then_programs_then_ranks() {
     let s = Script::new(&spec);
     let ToNode::Start(start) = &s.sent[0] else { panic!("{:?}", s.sent[0]) };
     assert_eq!((start.sole, start.world_size, start.local_size, start.nodes), (true, 3, 3, 1));
-    assert_eq!((&*start.master_addr, start.master_port), (&b"127.0.0.1"[..], None));
+    let meeting = start.meeting.as_ref().unwrap();
+    assert_eq!((&*meeting.addr, meeting.port, start.choose_port), (&b"127.0.0.1"[..], None, true));
     let ToNode::App { app, last: true, part } = &s.sent[2] else { panic!("{:?}", s.sent[2]) };
     assert_eq!((app.get(), postcard::from_bytes::<AppBase>(part).unwrap()), (1, second.base));
     let ToNode::Spawn { procs, last: true } = &s.sent[3] else { panic!("{:?}", s.sent[3]) };
@@ -48,7 +53,12 @@ fn what_is_big_travels_in_parts() {
                 lasts.push(*last);
             }
             ToNode::Spawn { last, .. } => lasts.push(*last),
-            ToNode::Start(_) | ToNode::Signal { .. } | ToNode::End { .. } | ToNode::Kill => {}
+            ToNode::Start(_)
+            | ToNode::Meet(_)
+            | ToNode::Signal { .. }
+            | ToNode::End { .. }
+            | ToNode::Kill
+            | ToNode::Finish => {}
         }
     }
     assert_eq!(lasts, [false, false, true, false, true]);
@@ -77,6 +87,7 @@ fn notes_of_the_node_are_said() {
         port_reserved: false,
         agent: 1,
         init: None,
+        reached: None,
     };
     s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello));
     let tier = Sentence::Tier { tier: crate::spec::Tier::T3, note };

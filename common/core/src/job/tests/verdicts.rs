@@ -9,6 +9,7 @@ fn first(s: &mut Script) -> u32 {
         other @ (Cause::Success
         | Cause::Spawn { .. }
         | Cause::Refused { .. }
+        | Cause::Unreachable { .. }
         | Cause::Signal(_)
         | Cause::Timeout(_)
         | Cause::ReaderClosed(_)

@@ -1,0 +1,80 @@
+//! Times of other hosts as ours, with what is not known about them.
+
+use crate::id::NodeId;
+use crate::time::{HostTime, Mono, Span, WallNs};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The two clocks of a job's records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) start: Mono,
+    pub(super) wall: WallNs,
+}
+
+impl Clock {
+    /// Since the job's start.
+    pub(super) const fn since(self, at: Mono) -> Span {
+        at.since(self.start)
+    }
+}
+
+/// How a host's clock differs from ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Offset {
+    /// Its reading at the moment at which ours was `ours`.
+    pub(super) theirs: u64,
+    /// Ours.
+    pub(super) ours: u64,
+    /// By how much this may be wrong, either way.
+    pub(super) error: Span,
+}
+
+/// The hosts' clocks. That of the launcher's own host is the launcher's.
+#[derive(Debug)]
+pub(super) struct Offsets(Vec<Offset>);
+
+impl Offsets {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self(vec![Offset::default(); nodes])
+    }
+
+    pub(super) fn set(&mut self, node: NodeId, offset: Offset) {
+        if let Some(known) = self.0.get_mut(node.index()) {
+            *known = offset;
+        }
+    }
+
+    /// A moment of a host on our clock, as well as it is known.
+    pub(super) fn ours(&self, node: NodeId, at: HostTime) -> Mono {
+        let Offset { theirs, ours, .. } = self.0.get(node.index()).copied().unwrap_or_default();
+        Mono::from_nanos(if at.0 >= theirs {
+            ours.saturating_add(at.0 - theirs)
+        } else {
+            ours.saturating_sub(theirs - at.0)
+        })
+    }
+
+    /// A span of time of a host on our clock: it lies surely between these two.
+    pub(super) fn interval(&self, node: NodeId, from: HostTime, to: HostTime) -> (Mono, Mono) {
+        let error = self.0.get(node.index()).map_or(Span::ZERO, |offset| offset.error);
+        (self.ours(node, from) - error, self.ours(node, to) + error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_booted_later_has_a_smaller_clock() {
+        let mut offsets = Offsets::new(2);
+        let node = NodeId::new(1);
+        offsets.set(node, Offset { theirs: 50, ours: 1_000, error: Span::from_nanos(7) });
+        let ours = |at| offsets.ours(node, HostTime(at)).nanos();
+        assert_eq!((ours(50), ours(60), ours(40)), (1_000, 1_010, 990));
+        let (from, to) = offsets.interval(node, HostTime(55), HostTime(65));
+        assert_eq!((from.nanos(), to.nanos()), (998, 1_022));
+        assert_eq!(offsets.ours(NodeId::new(0), HostTime(60)).nanos(), 60, "the launcher's own host");
+    }
+}

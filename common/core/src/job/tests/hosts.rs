@@ -1,0 +1,249 @@
+//! Jobs of several hosts.
+
+use super::*;
+use crate::hostlist::Host;
+use crate::id::{AppIndex, LocalRank};
+use crate::place::{Node, Placement, Seat};
+use crate::spec::{JobSpec, Tier};
+use crate::time::HostTime;
+use crate::wire::beat::Beat;
+use crate::wire::capped::Capped;
+use crate::wire::to_node::{Meeting, Start};
+use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
+
+const OTHER: NodeId = NodeId::new(1);
+const MS: u64 = 1_000_000;
+
+/// Four ranks, two on each of two hosts; `local`: the first is the launcher's own.
+fn two(local: bool) -> JobSpec {
+    let seat = |n: u32| Seat { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
+    let node = |(host, local): (&str, bool)| Node { host: Host::named(host), local, slots: 2, ranks: 2 };
+    let nodes = [("one", local), ("two", false)].map(node).to_vec();
+    JobSpec { placement: Placement { nodes, seats: (0..4).map(seat).collect(), notes: vec![] }, ..spec(4) }
+}
+
+fn hello(at: &str, from: &str, port: u16) -> ToRoot {
+    let reached = Some(Reached { from: from.into(), at: at.into() }).filter(|_| !at.is_empty());
+    let note = OsBytes::default();
+    ToRoot::Hello(Hello { tier: Tier::T3, note, master_port: port, port_reserved: true, agent: 5, init: None, reached })
+}
+
+fn starts(s: &Script) -> Vec<(NodeId, Start)> {
+    let start = |(node, msg): (&NodeId, &ToNode)| {
+        if let ToNode::Start(start) = msg { Some((*node, start.clone())) } else { None }
+    };
+    s.to.iter().zip(&s.sent).filter_map(start).collect()
+}
+
+/// What each node is told to run.
+fn ranks(s: &Script) -> Vec<(u32, u32, u32)> {
+    let spawn = |(node, msg): (&NodeId, &ToNode)| {
+        let procs = if let ToNode::Spawn { procs, .. } = msg { procs.clone().into_vec() } else { vec![] };
+        procs.into_iter().map(|d| (node.get(), d.rank.get(), d.local_rank.get())).collect::<Vec<_>>()
+    };
+    s.to.iter().zip(&s.sent).flat_map(spawn).collect()
+}
+
+fn told(s: &Script, what: &ToNode) -> Vec<u32> {
+    s.to.iter().zip(&s.sent).filter(|(_, msg)| *msg == what).map(|(node, _)| node.get()).collect()
+}
+
+/// Both hosts have their ranks.
+fn running() -> Script {
+    let mut s = Script::new(&two(false));
+    for node in [NODE, OTHER] {
+        s.event(JobEvent::EdgeUp { node });
+        s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+    }
+    for n in 0..4 {
+        let started = Started { proc: ProcId::new(n), pid: 100 + n, at: HostTime(MS) };
+        s.hears_of(NodeId::new(n / 2), &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+    }
+    s.to.clear();
+    s.sent.clear();
+    s
+}
+
+fn exits(s: &mut Script, rank: u32, status: Status, at: u64) {
+    let (proc, at) = (ProcId::new(rank), HostTime(at * MS));
+    let exited = Exited { proc, status, at, alive_at: at, usage: Usage::default() };
+    s.hears_of(NodeId::new(rank / 2), &ToRoot::Exited(exited));
+}
+
+fn done(s: &mut Script, node: NodeId, left: u32) {
+    s.hears_of(node, &ToRoot::Done { left, named: Capped::default() });
+}
+
+#[test]
+fn no_rank_starts_before_all_hosts_are_ready() {
+    let mut s = Script::new(&two(false));
+    assert_eq!((s.asked.clone(), s.sent.len()), (vec![NODE, OTHER], 0));
+    s.event(JobEvent::EdgeUp { node: OTHER }).event(JobEvent::EdgeUp { node: NODE });
+    let starts: Vec<_> = starts(&s)
+        .into_iter()
+        .map(|(node, s)| (node.get(), s.node_index, s.local_size, s.world_size, s.choose_port, s.sole, s.meeting))
+        .collect();
+    assert_eq!(starts, [(1, 1, 2, 4, false, false, None), (0, 0, 2, 4, true, false, None)]);
+    s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready);
+    s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
+    assert_eq!(ranks(&s), [], "one has not checked its program");
+    s.hears_of(OTHER, &ToRoot::Ready);
+    assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)]);
+    let meeting = ToNode::Meet(Meeting { addr: "10.0.0.1".into(), port: Some(20_000) });
+    assert_eq!(told(&s, &meeting), [0, 1]);
+    assert!(starts_have_lease(&s));
+}
+
+fn starts_have_lease(s: &Script) -> bool {
+    starts(s).iter().all(|(_, start)| start.lease == Some(Span::from_secs(30)))
+}
+
+#[test]
+fn ranks_meet_at_the_launchers_host_by_the_address_that_others_see() {
+    let mut s = Script::new(&two(true));
+    assert_eq!(s.asked, [OTHER], "its own agent is there");
+    assert!(starts(&s)[0].1.lease.is_none(), "its edge cannot break unnoticed");
+    s.hears_of(NODE, &hello("", "", 20_000)).hears_of(NODE, &ToRoot::Ready).event(JobEvent::EdgeUp { node: OTHER });
+    s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
+    assert_eq!(told(&s, &ToNode::Meet(Meeting { addr: "10.0.0.9".into(), port: Some(20_000) })), [0, 1]);
+}
+
+#[test]
+fn all_hosts_that_fail_are_waited_for_and_named() {
+    let mut s = Script::new(&two(false));
+    let why = |text: &str| HostFailure { why: text.into(), ..HostFailure::default() };
+    s.event(JobEvent::HostFailed { node: OTHER, why: why("no such name") });
+    assert!(s.finished.is_none() && s.given_up.is_empty());
+    s.event(JobEvent::HostFailed { node: NODE, why: why("denied") }).drained();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    assert_eq!(s.cause(), Cause::Unreachable { node: NODE, failed: 2, asked: 2 });
+    let report = s.last_report();
+    assert_eq!(report.unreached.iter().map(|(node, _)| node.get()).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(report.left, Some(0), "nothing was started");
+}
+
+#[test]
+fn one_host_that_fails_takes_back_the_others() {
+    let mut s = Script::new(&two(false));
+    s.event(JobEvent::HostFailed { node: NODE, why: HostFailure::default() });
+    s.event(JobEvent::EdgeUp { node: OTHER }).hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
+    assert_eq!(told(&s, &ToNode::Kill), []);
+    s.hears_of(OTHER, &ToRoot::Ready);
+    assert_eq!(told(&s, &ToNode::Kill), [1]);
+    assert_eq!(ranks(&s), []);
+    done(&mut s, OTHER, 0);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Unreachable { node: NODE, failed: 1, asked: 2 });
+}
+
+#[test]
+fn an_ending_gives_up_hosts_that_are_not_there() {
+    let mut s = Script::new(&two(false));
+    s.event(JobEvent::EdgeUp { node: OTHER }).signal(Signal::INT);
+    assert_eq!((s.given_up.clone(), told(&s, &ToNode::Kill)), (vec![NODE], vec![]));
+    s.event(JobEvent::EdgeUp { node: NODE });
+    assert_eq!(told(&s, &ToNode::Kill), [0], "it came too late");
+    done(&mut s, NODE, 0);
+    done(&mut s, OTHER, 0);
+    s.drained();
+    assert_eq!(s.finished, Some(Ending::Signal(Signal::INT)));
+}
+
+#[test]
+fn nodes_are_told_when_the_ranks_of_all_have_ended() {
+    let mut s = running();
+    for rank in [2, 3, 0] {
+        exits(&mut s, rank, exit(0), 5);
+    }
+    assert_eq!(s.sent, []);
+    exits(&mut s, 1, exit(0), 6);
+    assert_eq!(told(&s, &ToNode::Finish), [0, 1]);
+    done(&mut s, OTHER, 0);
+    assert_eq!(s.drains, 0, "the other has not counted");
+    done(&mut s, NODE, 0);
+    s.drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(0)), Some(0)));
+}
+
+#[test]
+fn a_failure_ends_the_ranks_of_all_nodes_and_what_is_left_is_summed() {
+    let mut s = running();
+    exits(&mut s, 2, exit(3), 5);
+    assert_eq!(told(&s, &ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) }), [0, 1]);
+    for rank in [0, 1, 3] {
+        exits(&mut s, rank, killed(Signal::TERM), 6);
+    }
+    done(&mut s, NODE, 1);
+    done(&mut s, OTHER, 2);
+    s.drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(3)), Some(3)));
+}
+
+#[test]
+fn a_node_cannot_speak_of_ranks_of_another() {
+    let mut s = running();
+    let exited = |rank| Exited {
+        proc: ProcId::new(rank),
+        status: exit(9),
+        at: HostTime(5 * MS),
+        alive_at: HostTime(5 * MS),
+        usage: Usage::default(),
+    };
+    s.hears_of(OTHER, &ToRoot::Exited(exited(0))).hears_of(
+        OTHER,
+        &ToRoot::SpawnFailed {
+            proc: ProcId::new(1),
+            error: SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::default() },
+        },
+    );
+    assert_eq!(s.sent, []);
+}
+
+#[test]
+fn a_host_that_is_not_heard_of_is_lost_only_when_its_lease_has_surely_ended() {
+    let mut s = running();
+    s.wait(20_000).event(JobEvent::Beat { node: NODE, beat: Beat { own: 7, echo: 0 } });
+    assert_eq!(s.beats.last().map(|(node, beat)| (node.get(), beat.echo)), Some((0, 7)), "its own reading is repeated");
+    // 30 s, 1 % of drift, and 6 s for a guardian that is slow.
+    s.wait(16_299);
+    assert_eq!(s.closed, []);
+    s.wait(1);
+    assert_eq!(s.closed, [OTHER]);
+    let grace = two(false).grace;
+    assert_eq!(
+        told(&s, &ToNode::End { sig: Signal::TERM, grace }),
+        [0, 1],
+        "the others are asked as after any failure"
+    );
+    for rank in [0, 1] {
+        exits(&mut s, rank, killed(Signal::TERM), 6);
+    }
+    done(&mut s, NODE, 0);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Unheard });
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None), "nobody could count there");
+}
+
+#[test]
+fn failures_of_different_hosts_are_compared_within_what_is_known_of_their_clocks() {
+    // The other host's clock is 100 s ahead; a beat took 20 ms there and back.
+    let script = |earlier: u64| {
+        let mut s = running();
+        let now = harness::START + 1_000;
+        s.wait(1_000);
+        let beat = Beat { own: (now + 100_000 - 10) * MS, echo: (now - 20) * MS };
+        s.event(JobEvent::Beat { node: OTHER, beat });
+        exits(&mut s, 2, exit(2), now - 30 + 100_000 - earlier);
+        exits(&mut s, 0, crash(), now - 30);
+        exits(&mut s, 1, killed(Signal::TERM), now + 1);
+        exits(&mut s, 3, killed(Signal::TERM), now + 100_001);
+        done(&mut s, NODE, 0);
+        done(&mut s, OTHER, 0);
+        s.drained();
+        s.cause()
+    };
+    let rank = |cause| if let Cause::Rank { rank, .. } = cause { rank.get() } else { panic!("{cause:?}") };
+    assert_eq!(rank(script(0)), 0, "nobody can tell: the crash explains more");
+    assert_eq!(rank(script(9)), 0, "10 ms either way");
+    assert_eq!(rank(script(11)), 2, "it was surely earlier");
+}

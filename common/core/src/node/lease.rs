@@ -1,0 +1,84 @@
+//! How long this node may live: for so long after the reading of its own clock that the launcher repeated last.
+//!
+//! The guardian holds the same deadline, so that a stopped agent does not keep ranks alive. Only nodes whose edge can break
+//! unnoticed have a lease.
+
+use super::{Cx, NodeAction, Notice};
+use crate::machine::earliest;
+use crate::time::{Mono, Span};
+use crate::wire::beat::Beat;
+use crate::wire::to_node::Start;
+
+/// From beat to beat, where the lease is long enough for it.
+const EVERY: Span = Span::from_secs(1);
+/// Beats per lease, at least: some may be lost or late.
+const BEATS: u64 = 4;
+
+#[derive(Default)]
+pub(super) struct Lease {
+    span: Option<Span>,
+    until: Option<Mono>,
+    next: Option<Mono>,
+    /// The launcher's clock, and ours when it was heard.
+    launcher: Option<(u64, Mono)>,
+    over: bool,
+}
+
+impl Lease {
+    pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: &Start) {
+        self.span = start.lease;
+        if let Some(span) = self.span {
+            self.renew(cx, cx.now + span);
+            self.beat(cx);
+        }
+    }
+
+    pub(super) fn on_beat(&mut self, cx: &mut Cx<'_>, beat: Beat) {
+        let Some(span) = self.span.filter(|_| !self.over) else { return };
+        // A reading that we cannot have made grants nothing.
+        let made = Mono::from_nanos(beat.echo.min(cx.now.nanos()));
+        let first = self.launcher.replace((beat.own, cx.now)).is_none();
+        if self.until.is_none_or(|until| until < made + span) {
+            self.renew(cx, made + span);
+        }
+        if first {
+            // At once, so that the launcher soon knows how far our clocks are apart.
+            self.beat(cx);
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.over {
+            return;
+        }
+        if self.until.is_some_and(|until| until <= cx.now) {
+            self.over = true;
+            return cx.tell(Notice::Unheard);
+        }
+        if self.next.is_some_and(|next| next <= cx.now) {
+            self.beat(cx);
+        }
+    }
+
+    /// Nobody has to be told any more that we live.
+    pub(super) fn on_over(&mut self) {
+        self.over = true;
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        if self.over { None } else { earliest(self.until, self.next) }
+    }
+
+    fn renew(&mut self, cx: &mut Cx<'_>, until: Mono) {
+        self.until = Some(until);
+        cx.act(NodeAction::Lease(until));
+    }
+
+    fn beat(&mut self, cx: &mut Cx<'_>) {
+        let Some(span) = self.span else { return };
+        // The launcher's clock goes on while its reading waits here.
+        let echo = self.launcher.map_or(0, |(own, heard)| own.saturating_add(cx.now.since(heard).nanos()));
+        cx.act(NodeAction::Beat(Beat { own: cx.now.nanos(), echo }));
+        self.next = Some(cx.now + EVERY.min(Span::from_nanos(span.nanos() / BEATS)));
+    }
+}

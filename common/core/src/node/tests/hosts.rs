@@ -1,0 +1,114 @@
+//! A node that is one of several.
+
+use super::*;
+use crate::wire::beat::Beat;
+use crate::wire::to_node::Meeting;
+
+/// On another host than the launcher's, with a lease of 8 s.
+fn elsewhere() -> Start {
+    Start { sole: false, meeting: None, choose_port: false, lease: Some(Span::from_secs(8)), ..start() }
+}
+
+fn meeting() -> ToNode {
+    ToNode::Meet(Meeting { addr: "10.0.0.1".into(), port: Some(7000) })
+}
+
+fn ms(n: u64) -> u64 {
+    n * 1_000_000
+}
+
+fn beat(own: u64, echo: u64) -> NodeEvent {
+    NodeEvent::Beat(Beat { own: ms(own), echo: ms(echo) })
+}
+
+fn sent(own: u64, echo: u64) -> NodeAction {
+    NodeAction::Beat(Beat { own: ms(own), echo: ms(echo) })
+}
+
+/// A node that has said that it is ready, and everything that it did for it.
+fn ready() -> (Rig, Vec<NodeAction>) {
+    let mut rig = Rig::new();
+    let mut actions = rig.root(ToNode::Start(elsewhere()));
+    actions.extend(rig.root(app_of(0, &base())));
+    actions.extend(rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None }));
+    actions.extend(rig.hear(NodeEvent::Grounded(ground())));
+    (rig, actions)
+}
+
+#[test]
+fn it_is_ready_once_its_programs_are_checked_and_the_ground_is_laid() {
+    let (_, actions) = ready();
+    let check = NodeAction::Check { app: AppIndex::new(0), base: Arc::new(base()) };
+    assert!(actions.contains(&check));
+    assert_eq!(actions.last(), Some(&NodeAction::ToRoot(ToRoot::Ready)));
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(elsewhere()));
+    rig.root(app_of(0, &base()));
+    assert!(
+        matches!(rig.hear(NodeEvent::Grounded(ground()))[..], [NodeAction::ToRoot(ToRoot::Hello(_))]),
+        "not checked"
+    );
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
+    let actions = rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: Some(error.clone()) });
+    let refusal = Refusal::Program { app: AppIndex::new(0), error };
+    assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(refusal)));
+}
+
+#[test]
+fn its_ranks_are_told_where_they_meet() {
+    let (mut rig, _) = ready();
+    rig.root(meeting());
+    let actions = rig.root(spawn(0..1, true));
+    let [NodeAction::Spawn { exec, .. }] = &actions[..] else { panic!("{actions:?}") };
+    let vars: Vec<_> = exec.shared.iter().map(<[u8]>::to_vec).collect();
+    assert!(vars.contains(&b"MASTER_ADDR=10.0.0.1".to_vec()) && vars.contains(&b"MASTER_PORT=7000".to_vec()));
+}
+
+#[test]
+fn a_launcher_that_forgets_where_they_meet_or_says_it_twice_is_refused() {
+    let protocol = NodeAction::ToRoot(ToRoot::Refused(Refusal::Protocol));
+    let (mut rig, _) = ready();
+    assert_eq!(rig.root(spawn(0..1, true))[0], protocol);
+    let (mut rig, _) = ready();
+    assert_eq!(rig.root(meeting()), []);
+    assert_eq!(rig.root(meeting())[0], protocol);
+    assert_eq!(Rig::new().root(meeting())[0], protocol, "before Start");
+    assert_eq!(Rig::new().root(ToNode::Finish)[0], protocol, "before Start");
+}
+
+#[test]
+fn it_ends_when_the_ranks_of_all_nodes_have_ended() {
+    let (mut rig, _) = ready();
+    rig.root(meeting());
+    rig.root(spawn(0..1, true));
+    rig.spawned(0);
+    rig.streams_end(0);
+    assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }], "not before");
+    assert_eq!(rig.root(ToNode::Finish), [SWEEP]);
+}
+
+#[test]
+fn the_lease_counts_from_the_reading_that_the_launcher_repeats() {
+    let (mut rig, actions) = ready();
+    assert!(actions.contains(&NodeAction::Lease(at(9_000))) && actions.contains(&sent(1_000, 0)));
+    // The launcher's clock shows 50,000 when it answers the first beat; we hear of it after 500 ms.
+    rig.now = at(1_500);
+    assert_eq!(rig.hear(beat(50_000, 1_000)), [sent(1_500, 50_000)], "no longer lease, but an answer at once");
+    assert_eq!(rig.wait(1_000), [sent(2_500, 51_000)], "the launcher's clock goes on while its reading waits here");
+    rig.now = at(2_600);
+    assert_eq!(rig.hear(beat(51_100, 2_500)), [NodeAction::Lease(at(10_500))]);
+    assert_eq!(rig.hear(beat(51_100, 2_000)), [], "an old reading shortens nothing");
+    // A launcher from the future grants no more than from now.
+    assert_eq!(rig.hear(beat(51_100, 99_000)), [NodeAction::Lease(at(10_600))]);
+    rig.now = at(10_599);
+    assert!(rig.wait(0).iter().all(|action| matches!(action, NodeAction::Beat(_))));
+    assert_eq!(rig.wait(1), [SWEEP], "everything is killed, and nobody told");
+    assert_eq!(rig.left(0), [NodeAction::Finish(1)], "the guardian looks again");
+}
+
+#[test]
+fn the_launchers_own_host_has_no_lease() {
+    let mut rig = Rig::running(1);
+    assert_eq!(rig.hear(beat(1, 1)), []);
+    assert_eq!(rig.wait(100_000), []);
+}

@@ -1,0 +1,256 @@
+//! The edges to the agents of all nodes, and what keeps each of them: the guardian of this host, an ssh to another.
+
+use super::guardian::Guardian;
+use super::remote::{News, Remote};
+use super::why;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
+use rlaunch_core::stream::turn::Broken;
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::beat::Beat;
+use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_net::{Body, Connection, Early, Overflow};
+use rlaunch_sys::guardian::Lifeline;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::task::{Context, Poll};
+
+/// One edge.
+enum Link {
+    /// Its agent is not there yet.
+    Absent,
+    Early(Early<ToRoot>),
+    Live(Connection<ToRoot>),
+    Gone,
+}
+
+/// One node.
+struct Node {
+    link: Link,
+    /// What it may send before anything of it is written.
+    credit: u64,
+    /// Its ssh has ended: what has come is all that will.
+    ended: bool,
+}
+
+/// All nodes.
+pub(super) struct Nodes {
+    list: Vec<Node>,
+    /// Of the launcher's own host. Elsewhere the edge is the lifeline.
+    guardian: Option<(NodeId, Guardian)>,
+    remote: Remote,
+}
+
+impl Nodes {
+    /// `local` is the node that is the launcher's own host: its agent exists already. Where it has no ranks, its guardian
+    /// and agent end with their streams.
+    /// `credit` is what each may send at first.
+    pub(super) fn new(
+        credit: &[u64],
+        local: Option<(NodeId, OwnedFd, Lifeline)>,
+        remote: Remote,
+    ) -> Result<Self, Overflow> {
+        let mut list: Vec<Node> =
+            credit.iter().map(|credit| Node { link: Link::Absent, credit: *credit, ended: false }).collect();
+        let mut guardian = None;
+        if let Some((id, edge, lifeline)) = local
+            && let Some(node) = list.get_mut(id.index())
+        {
+            let mut link = Early::new(UnixStream::from(edge));
+            link.grant(id, node.credit)?;
+            node.link = Link::Early(link);
+            guardian = Some((id, Guardian::new(lifeline)));
+        }
+        Ok(Self { list, guardian, remote })
+    }
+
+    /// All of them.
+    pub(super) fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..).map(NodeId::new).take(self.list.len())
+    }
+
+    /// Writes what waits, before there is a runtime.
+    pub(super) fn flush_early(&mut self) {
+        for node in &mut self.list {
+            if let Link::Early(link) = &mut node.link
+                && let Err(error) = link.flush()
+            {
+                // What the agent said before it ended, its count above all, is still to be read.
+                tracing::debug!(%error, "the edge to the agent cannot be written");
+            }
+        }
+    }
+
+    /// Hands everything to the runtime that was entered.
+    pub(super) fn go_live(&mut self, events: &mut VecDeque<JobEvent>) -> io::Result<()> {
+        for node in &mut self.list {
+            match std::mem::replace(&mut node.link, Link::Gone) {
+                Link::Early(link) => node.link = Link::Live(link.into_connection().map_err(|(_, error)| error)?),
+                other @ (Link::Absent | Link::Live(_) | Link::Gone) => node.link = other,
+            }
+        }
+        if let Some((_, guardian)) = &mut self.guardian {
+            guardian.go_live()?;
+        }
+        self.remote.go_live(events);
+        Ok(())
+    }
+
+    /// The next frame of a node, or the end of its edge; `None`: nothing more for now.
+    pub(super) fn poll_recv(&mut self, id: NodeId, cx: &mut Context<'_>) -> Option<Result<Body<ToRoot>, CloseReason>> {
+        let node = self.list.get_mut(id.index())?;
+        let Link::Live(link) = &mut node.link else { return None };
+        match link.poll_recv(cx) {
+            Poll::Ready(Ok(frame)) => Some(Ok(frame.body)),
+            Poll::Ready(Err(error)) => Some(Err(why(&error))),
+            // Somebody else may still hold ssh's end of the stream.
+            Poll::Pending if node.ended => Some(Err(CloseReason::Eof)),
+            Poll::Pending => None,
+        }
+    }
+
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) {
+        for node in &mut self.list {
+            if let Link::Live(link) = &mut node.link
+                && let Poll::Ready(Err(error)) = link.poll_flush(cx)
+            {
+                // What the agent said before it ended is still to be read: its end is told by reading.
+                tracing::debug!(%error, "the edge to the agent cannot be written");
+            }
+        }
+    }
+
+    /// What keeps the edges. After these: what an agent said before its guardian ended it comes first.
+    pub(super) fn poll_keepers(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
+        if let Some((id, guardian)) = &mut self.guardian {
+            guardian.poll(*id, cx, events);
+        }
+        while let Poll::Ready(news) = self.remote.poll(cx) {
+            match news {
+                News::Up(id, edge) => self.adopt(id, edge, events),
+                News::Event(event) => events.push_back(event),
+                News::Ended(id) => {
+                    if let Some(node) = self.list.get_mut(id.index()) {
+                        node.ended = true;
+                        // The edge has to be looked at once more.
+                        cx.waker().wake_by_ref();
+                    }
+                }
+            }
+        }
+    }
+
+    /// When a host that is being reached has to be looked at.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.remote.deadline()
+    }
+
+    /// The edge to a node, if it is there.
+    pub(super) fn live(&mut self, id: NodeId) -> Option<&mut Connection<ToRoot>> {
+        match &mut self.list.get_mut(id.index())?.link {
+            Link::Live(link) => Some(link),
+            Link::Absent | Link::Early(_) | Link::Gone => None,
+        }
+    }
+
+    pub(super) fn connect(&mut self, id: NodeId, events: &mut VecDeque<JobEvent>) {
+        self.remote.connect(id, events);
+    }
+
+    /// An agent that nobody has heard of yet is none.
+    pub(super) fn give_up(&mut self, id: NodeId, events: &mut VecDeque<JobEvent>) {
+        if self.list.get(id.index()).is_some_and(|node| matches!(node.link, Link::Absent)) {
+            self.close(id);
+            self.remote.give_up(id, events);
+        }
+    }
+
+    /// The agent of a node is there. One that was given up ends with its edge.
+    fn adopt(&mut self, id: NodeId, edge: UnixStream, events: &mut VecDeque<JobEvent>) {
+        let Some(node) = self.list.get_mut(id.index()).filter(|node| matches!(node.link, Link::Absent)) else { return };
+        let mut link = Early::new(edge);
+        let _empty_yet = link.grant(id, node.credit);
+        match link.into_connection() {
+            Ok(link) => {
+                node.link = Link::Live(link);
+                events.push_back(JobEvent::EdgeUp { node: id });
+            }
+            Err((_, error)) => {
+                node.link = Link::Gone;
+                // The machine has to know that there was an edge before it can lose it.
+                events.push_back(JobEvent::EdgeUp { node: id });
+                let why = CloseReason::Failed(error.raw_os_error().unwrap_or(0));
+                events.push_back(JobEvent::EdgeClosed { node: id, why });
+            }
+        }
+    }
+
+    /// False if the agent does not read: its edge has to be given up.
+    #[must_use]
+    pub(super) fn send(&mut self, id: NodeId, msg: &ToNode) -> bool {
+        self.queue(id, |link| link.send(id, msg), |link| link.send(id, msg))
+    }
+
+    #[must_use]
+    pub(super) fn grant(&mut self, id: NodeId, up_to: u64) -> bool {
+        self.queue(id, |link| link.grant(id, up_to), |link| link.grant(id, up_to))
+    }
+
+    #[must_use]
+    pub(super) fn beat(&mut self, id: NodeId, beat: Beat) -> bool {
+        self.queue(id, |link| link.beat(id, beat), |link| link.beat(id, beat))
+    }
+
+    #[must_use]
+    pub(super) fn broken(&mut self, id: NodeId, broken: Broken) -> bool {
+        self.queue(id, |_| Ok(()), |link| link.broken(id, broken))
+    }
+
+    /// Lets an agent go on that somebody has stopped: only its own host's guardian can do so.
+    pub(super) fn rouse(&mut self, id: NodeId) {
+        if let Some((_, guardian)) = self.guardian.as_mut().filter(|(own, _)| *own == id) {
+            guardian.rouse();
+        }
+    }
+
+    /// Has a node's guardian end everything there, without the agent. That of another host reads this as the end of its
+    /// lifeline; its last words come on the edge, which is still read.
+    pub(super) fn sever(&mut self, id: NodeId) {
+        if let Some((_, guardian)) = self.guardian.as_ref().filter(|(own, _)| *own == id) {
+            guardian.sever();
+        } else if let Some(Err(error)) = self.live(id).map(|link| link.shut_write()) {
+            // Then it cannot be told, and its lease ends it.
+            tracing::debug!(node = %id, %error, "the edge cannot be shut");
+        }
+    }
+
+    /// Lets go of a node's edge.
+    pub(super) fn close(&mut self, id: NodeId) {
+        if let Some(node) = self.list.get_mut(id.index()) {
+            node.link = Link::Gone;
+        }
+    }
+
+    fn queue(
+        &mut self,
+        id: NodeId,
+        early: impl FnOnce(&mut Early<ToRoot>) -> Result<(), Overflow>,
+        live: impl FnOnce(&mut Connection<ToRoot>) -> Result<(), Overflow>,
+    ) -> bool {
+        let Some(node) = self.list.get_mut(id.index()) else { return true };
+        let queued = match &mut node.link {
+            Link::Early(link) => early(link),
+            Link::Live(link) => live(link),
+            Link::Absent | Link::Gone => Ok(()),
+        };
+        queued.is_ok()
+    }
+}
+
+/// A guardian's last words, as the machine knows them.
+pub(super) fn last_words(id: NodeId, last: rlaunch_core::wire::last::Last) -> JobEvent {
+    JobEvent::GuardianEnded { node: id, end: GuardianEnd::Record { left: last.left, named: last.named } }
+}

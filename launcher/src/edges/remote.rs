@@ -1,0 +1,133 @@
+//! Agents on other hosts: which of them the machine wants, and what the bootstrap says of them.
+
+use super::now;
+use crate::bootstrap::{Bootstrap, HostPlan, Setting, Step};
+use rlaunch_core::bootstrap::Failure;
+use rlaunch_core::error::Hint as _;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::job::{HostFailure, JobEvent};
+use rlaunch_core::os_bytes::{OsBytes, Visible};
+use rlaunch_core::time::Mono;
+use rlaunch_sys::origin::Origin;
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::task::{Context, Poll};
+
+/// Hosts to be reached.
+pub(super) struct Remote {
+    /// By node; `None`: the launcher's own host.
+    plans: Vec<Option<HostPlan>>,
+    state: State,
+}
+
+enum State {
+    /// There is no runtime yet. These are wanted.
+    Early(Box<Early>),
+    Live(Box<Bootstrap>),
+    /// All hosts are this one, or the kernel refused us: errno.
+    Nothing(i32),
+}
+
+struct Early {
+    setting: Setting,
+    origin: Origin,
+    wanted: Vec<NodeId>,
+}
+
+/// What has become of a host.
+pub(super) enum News {
+    /// Its edge.
+    Up(NodeId, UnixStream),
+    /// Its ssh has ended: nothing more will come on the edge.
+    Ended(NodeId),
+    /// For the machine.
+    Event(JobEvent),
+}
+
+impl Remote {
+    pub(super) fn new(plans: Vec<Option<HostPlan>>, setting: Setting, origin: Origin) -> Self {
+        Self { plans, state: State::Early(Box::new(Early { setting, origin, wanted: Vec::new() })) }
+    }
+
+    /// No other host.
+    pub(super) const fn none() -> Self {
+        Self { plans: Vec::new(), state: State::Nothing(0) }
+    }
+
+    /// Under a runtime that was entered.
+    pub(super) fn go_live(&mut self, events: &mut VecDeque<JobEvent>) {
+        if let State::Early(early) = std::mem::replace(&mut self.state, State::Nothing(0)) {
+            let Early { setting, origin, wanted } = *early;
+            match Bootstrap::new(setting, origin) {
+                Ok(bootstrap) => self.state = State::Live(Box::new(bootstrap)),
+                Err(error) => self.state = State::Nothing(error.raw_os_error().unwrap_or(0)),
+            }
+            wanted.into_iter().for_each(|node| self.connect(node, events));
+        }
+    }
+
+    pub(super) fn connect(&mut self, node: NodeId, events: &mut VecDeque<JobEvent>) {
+        let Some(plan) = self.plans.get(node.index()).cloned().flatten() else { return };
+        match &mut self.state {
+            State::Early(early) => early.wanted.push(node),
+            State::Live(bootstrap) => {
+                let jitter = rlaunch_sys::random::bytes().map_or(0, u64::from_ne_bytes);
+                bootstrap.connect(node, plan, jitter);
+            }
+            State::Nothing(errno) => {
+                let error = io::Error::from_raw_os_error(*errno);
+                let why =
+                    HostFailure { why: format!("cannot get ready to reach it: {error}").into(), ..Default::default() };
+                events.push_back(JobEvent::HostFailed { node, why });
+            }
+        }
+    }
+
+    pub(super) fn give_up(&mut self, node: NodeId, events: &mut VecDeque<JobEvent>) {
+        match &mut self.state {
+            State::Early(early) => early.wanted.retain(|other| *other != node),
+            State::Live(bootstrap) => bootstrap.cancel(now(), node),
+            State::Nothing(_) => {}
+        }
+        let why = HostFailure { why: "given up: the job ends".into(), ..Default::default() };
+        events.push_back(JobEvent::HostFailed { node, why });
+    }
+
+    /// When `poll` wants to be called next, at the latest.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        match &self.state {
+            State::Live(bootstrap) => bootstrap.deadline(),
+            State::Early(_) | State::Nothing(_) => None,
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<News> {
+        let State::Live(bootstrap) = &mut self.state else { return Poll::Pending };
+        loop {
+            match std::task::ready!(bootstrap.poll(cx, now())) {
+                Step::Progress { node, stage } => tracing::debug!(%node, %stage, "progress"),
+                Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
+                Step::Up { node, edge, up } => {
+                    tracing::debug!(%node, ?up, "its agent is up");
+                    return Poll::Ready(News::Up(node, edge));
+                }
+                Step::Failed { node, failure } => {
+                    return Poll::Ready(News::Event(JobEvent::HostFailed { node, why: told(&failure) }));
+                }
+                Step::Ended { node, end, words } => {
+                    tracing::debug!(%node, %end, %words, "its ssh has ended");
+                    return Poll::Ready(News::Ended(node));
+                }
+            }
+        }
+    }
+}
+
+fn told(failure: &Failure) -> HostFailure {
+    HostFailure {
+        why: OsBytes::from(failure.why.to_string()),
+        words: failure.words.clone(),
+        hint: failure.hint().map(|hint| OsBytes::from(hint.into_owned())).unwrap_or_default(),
+    }
+}
