@@ -11,6 +11,8 @@ mod stdin;
 mod sweep;
 mod watch;
 
+pub use convert::leftover;
+
 use crate::Seat;
 use crate::early::now;
 use bytes::Bytes;

@@ -11,6 +11,7 @@ extern crate alloc;
 pub mod bootstrap;
 pub mod duration;
 pub mod env;
+pub mod errno;
 pub mod error;
 pub mod events;
 pub mod exit;

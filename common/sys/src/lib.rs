@@ -27,6 +27,3 @@ mod init;
 pub fn is_shortage(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
-
-/// No such file or directory, errno(3).
-pub const ENOENT: i32 = libc::ENOENT;

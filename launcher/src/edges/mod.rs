@@ -14,6 +14,7 @@ use guardian::Guardian;
 use input::Input;
 use ledger::Ledger;
 use output::Output;
+use rlaunch_core::errno::EPIPE;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
@@ -37,11 +38,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
-
-/// EPIPE, errno(3).
-const EPIPE: i32 = 32;
-/// EIO, errno(3).
-const EIO: i32 = 5;
 
 /// The only node of a local job.
 const NODE: NodeId = NodeId::new(0);

@@ -3,6 +3,7 @@
 use super::around::{Around, Found};
 use super::report::{Block, host};
 use super::words;
+use rlaunch_core::errno::{E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC};
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::Visible;
@@ -10,12 +11,6 @@ use rlaunch_core::report::{Became, Report};
 use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
 use std::borrow::Cow;
 use std::fmt::Write;
-
-const ENOENT: i32 = 2;
-const E2BIG: i32 = 7;
-const ENOEXEC: i32 = 8;
-const EAGAIN: i32 = 11;
-const EACCES: i32 = 13;
 
 /// Longest single string that execve(2) takes: MAX_ARG_STRLEN.
 const STRING: u64 = 128 << 10;

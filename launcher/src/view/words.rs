@@ -1,5 +1,6 @@
 //! Small phrases that sentences and reports share.
 
+use rlaunch_core::errno::EMFILE;
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::spec::Tier;
@@ -79,7 +80,6 @@ pub(crate) fn errno(errno: i32) -> String {
 
 /// What helps against a limit that was met.
 pub(crate) fn way_out(errno: i32) -> Option<&'static str> {
-    const EMFILE: i32 = 24;
     (errno == EMFILE).then_some("a higher limit: ulimit -n")
 }
 

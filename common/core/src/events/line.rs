@@ -2,6 +2,7 @@
 
 use super::json::{Object, push_bytes};
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
+use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::id::Std;
 use crate::job::CloseReason;
@@ -77,8 +78,6 @@ fn what(o: &mut Object<'_>, what: &What) {
         }
     }
 }
-
-const EPIPE: i32 = 32;
 
 fn job_start(o: &mut Object<'_>, start: &JobStart) {
     o.text("ev", "job.start");

@@ -2,6 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::ProcId;
 use crate::os_bytes::OsBytes;
 use crate::spec::Tier;
@@ -152,8 +153,6 @@ impl SpawnError {
     /// The exit code it gives the job.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
-        const ENOENT: i32 = 2;
-        const ENOTDIR: i32 = 20;
         match self.step {
             SpawnStep::Exec if self.errno == ENOENT || self.errno == ENOTDIR => crate::exit::NOT_FOUND,
             SpawnStep::Exec => crate::exit::NOT_EXECUTABLE,
@@ -218,4 +217,13 @@ pub struct Leftover {
     pub comm: OsBytes,
     /// Where in the kernel it waits.
     pub wchan: OsBytes,
+}
+
+impl Leftover {
+    /// From names as the guardian keeps and writes them: in fields of one length, filled up with NUL.
+    #[must_use]
+    pub fn padded(pid: u32, comm: &[u8], wchan: &[u8]) -> Self {
+        let text = |field: &[u8]| OsBytes::from(field.split(|b| *b == 0).next().unwrap_or_default());
+        Self { pid, comm: text(comm), wchan: text(wchan) }
+    }
 }
