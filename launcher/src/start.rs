@@ -6,11 +6,13 @@ use crate::edges::{Edges, Setup};
 use crate::view::{map, words};
 use crate::{doctor, driver, serve};
 use rlaunch_agent::{Edge, Seat};
+use rlaunch_core::errno::EPIPE;
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::JobId;
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Here, Note};
+use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_sys::fd::{self, Kind};
@@ -68,10 +70,9 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
 /// A first word that starts nothing: help, version, a question, a mistake.
 fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
     match cli::parse(args, &|name| std::env::var_os(name)) {
-        // A reader that closes early has what it wanted.
-        Ok(Command::Help(text) | Command::Version(text)) => write_all(1, text.as_bytes()).map_or(1, |()| 0),
+        Ok(Command::Help(text) | Command::Version(text)) => answer(text.as_bytes()),
         Ok(Command::Hosts(query)) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
-            Ok(text) => write_all(1, &text).map_or(1, |()| 0),
+            Ok(text) => answer(&text),
             Err(error) => refuse(&error),
         },
         Ok(Command::Map { run, json }) => map(&run, json, origin),
@@ -89,7 +90,7 @@ fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
     let text = if json { map::json(&placement) } else { map::text(&placement, &programs) };
-    write_all(1, text.as_bytes()).map_or(1, |()| 0)
+    answer(text.as_bytes())
 }
 
 /// Asks something about this machine.
@@ -121,9 +122,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
             Err(error) => return fail(&format!("cannot get random bytes for the job's name: {error}")),
         },
         Ok(Command::Map { run, json }) => return map(&run, json, origin),
-        Ok(Command::Help(text) | Command::Version(text)) => {
-            return write_all(1, text.as_bytes()).map_or(1, |()| 0);
-        }
+        Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(Command::Hosts(_)) => return fail("this command line starts no job where one was expected"),
         Err(error) => Err(error),
     };
@@ -212,10 +211,17 @@ pub(crate) fn fail(what: &str) -> u8 {
     exit::LAUNCH
 }
 
-/// What was asked for, on stdout.
-pub(crate) fn print(text: &str) {
-    // A reader that closes early has what it wanted.
-    let _closed = write_all(1, text.as_bytes());
+/// What was asked for, on stdout; the exit code. A reader that left ends us as it ends a job, and every other tool. An
+/// answer that nobody has got is no success.
+pub(crate) fn answer(text: &[u8]) -> u8 {
+    let Err(error) = write_all(1, text) else { return 0 };
+    let errno = error.raw_os_error().unwrap_or(0);
+    if errno == EPIPE {
+        rlaunch_sys::signals::die_of(Signal::PIPE.get());
+        return Signal::PIPE.exit_code();
+    }
+    say(&format!("error: cannot write to stdout: {}\n", words::errno(errno)));
+    exit::UNWRITTEN
 }
 
 fn say(text: &str) {

@@ -62,6 +62,32 @@ fn help_and_version_go_to_stdout() {
     Plan::shell("\"$RL\" --help | head -n 1").start().code(0);
 }
 
+const ANSWERS: [&str; 7] =
+    ["--help", "-h", "--version", "help", "hosts n1", "map -n 2 true", "-n 2 --dry-run --json true"];
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    for words in ANSWERS {
+        let done = Plan::shell(&format!("\"$RL\" {words} >/dev/full; echo $?")).start().code(0);
+        let said = "error: cannot write to stdout: no space left on device\n";
+        assert_eq!((done.out().as_str(), done.err().as_str()), ("1\n", said), "{words}");
+    }
+}
+
+#[test]
+fn an_answer_whose_reader_left_ends_as_a_job_does() {
+    for words in ANSWERS.into_iter().chain(["-n 1 echo ran"]) {
+        let script = format!(
+            "mkfifo \"$DIR/go\"; {{ read x <\"$DIR/go\"; \"$RL\" {words} 2>\"$DIR/err\"; echo $? >\"$DIR/code\"; }} \
+             | {{ exec <&-; echo >\"$DIR/go\"; }}; cat \"$DIR/code\""
+        );
+        let done = Plan::shell(&script).start().code(0);
+        assert_eq!(done.out(), "141\n", "{words}");
+        let err = std::fs::read_to_string(done.scratch.path("err")).unwrap();
+        assert_eq!(err.is_empty(), !words.contains("echo"), "{words}: {err}");
+    }
+}
+
 #[test]
 fn an_event_log_that_cannot_be_written_is_an_error() {
     let done = Plan::shell("\"$RL\" --events /nowhere/log -n 1 echo ran; echo $?").start().code(0);
