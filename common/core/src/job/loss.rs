@@ -65,6 +65,7 @@ impl Loss {
         if !core::mem::replace(&mut self.unguarded, true) {
             cx.tell(Notice::Bereft);
             self.part(cx, node, Lost::Guardian);
+            cx.tell(Notice::Unguarded);
         }
         match self.state {
             State::Unguarded { .. } => self.state = State::Unguarded { until: None },

@@ -190,12 +190,13 @@ impl Parts<'_> {
             Notice::AllOver => {
                 self.signals.all_over();
                 self.ending.all_over(cx.now);
-                self.mute.all_over();
+                self.mute.all_over(cx);
                 self.closing.all_over(cx);
             }
             Notice::Impatient { patience } => self.closing.impatient(cx, patience),
             Notice::Abandoned => self.mute.abandoned(cx),
             Notice::Bereft => self.verdict.bereft(),
+            Notice::Unguarded => self.mute.unguarded(cx),
             Notice::Mute => self.loss.mute(cx),
             Notice::Counted { left } => {
                 self.procs.counted(cx);

@@ -2,11 +2,15 @@
 //!
 //! An agent may be stopped, frozen, or stuck in the kernel. While a job runs that is nobody's business: it may be woken
 //! again. But once SIGKILL is due it has to answer, because a user who asked for that must not wait for ever.
+//!
+//! Without a guardian nobody else can end the node, nor count it. Then the agent has to be awake to the end: also when its
+//! ranks are gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
 
-use super::Cx;
 use super::notice::{Began, Notice};
 use super::patience::Patience;
+use super::{Cx, JobAction, NODE};
 use crate::time::{Mono, Span};
+use crate::wire::to_node::ToNode;
 
 /// How long an agent may take to say that SIGKILL is on its way.
 pub(super) const ANSWER: Span = Span::from_secs(1);
@@ -21,6 +25,8 @@ enum State {
     Due(Mono),
     /// It owes a word, for as long as this lasts.
     Owes(Patience),
+    /// It has answered, and is asked again then.
+    Rests(Mono),
     /// It was given up, or has told everything.
     Over,
 }
@@ -30,11 +36,12 @@ enum State {
 pub(super) struct Mute {
     state: State,
     all_over: bool,
+    unguarded: bool,
 }
 
 impl Mute {
     pub(super) const fn new() -> Self {
-        Self { state: State::Free, all_over: false }
+        Self { state: State::Free, all_over: false, unguarded: false }
     }
 
     /// The end of the ranks is due at the end of the grace. Where they are gone already, the agent may be waiting for our
@@ -44,7 +51,7 @@ impl Mute {
             match (began.kill_at, self.state) {
                 (Some(due), State::Free) => self.state = State::Due(due),
                 (None, State::Free) => self.owes(cx, ANSWER),
-                (_, State::Due(_) | State::Owes(_) | State::Over) => {}
+                (_, State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over) => {}
             }
         }
     }
@@ -58,22 +65,32 @@ impl Mute {
     pub(super) fn abandoned(&mut self, cx: &Cx<'_>) {
         match self.state {
             State::Free => self.owes(cx, SILENCE),
-            State::Due(_) | State::Owes(_) | State::Over => {}
+            State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over => {}
+        }
+    }
+
+    /// The guardian was lost, and SIGKILL was asked for because of it.
+    pub(super) fn unguarded(&mut self, cx: &Cx<'_>) {
+        self.unguarded = true;
+        if self.all_over {
+            self.owes(cx, ANSWER);
         }
     }
 
     pub(super) fn heard(&mut self, cx: &Cx<'_>) {
         match self.state {
             State::Due(since) if since > cx.now => {}
+            State::Due(_) | State::Owes(_) if self.unguarded && self.all_over => self.rests(cx),
             State::Due(_) | State::Owes(_) => self.state = State::Owes(Patience::new(cx.now, SILENCE)),
-            State::Free | State::Over => {}
+            State::Free | State::Rests(_) | State::Over => {}
         }
     }
 
-    pub(super) fn all_over(&mut self) {
+    pub(super) fn all_over(&mut self, cx: &Cx<'_>) {
         self.all_over = true;
         match self.state {
-            State::Free | State::Due(_) | State::Owes(_) => self.state = State::Free,
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.unguarded => self.rests(cx),
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) => self.state = State::Free,
             State::Over => {}
         }
     }
@@ -91,22 +108,31 @@ impl Mute {
                     cx.tell(Notice::Mute);
                 }
             }
-            State::Free | State::Due(_) | State::Over => {}
+            State::Rests(until) if *until <= cx.now => {
+                cx.act(JobAction::Rouse { node: NODE });
+                cx.act(JobAction::Send { node: NODE, msg: ToNode::Kill });
+                self.owes(cx, ANSWER);
+            }
+            State::Free | State::Due(_) | State::Rests(_) | State::Over => {}
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         match self.state {
-            State::Due(since) => Some(since),
+            State::Due(since) | State::Rests(since) => Some(since),
             State::Owes(patience) => Some(patience.deadline()),
             State::Free | State::Over => None,
         }
     }
 
+    fn rests(&mut self, cx: &Cx<'_>) {
+        self.state = State::Rests(cx.now + SILENCE);
+    }
+
     fn owes(&mut self, cx: &Cx<'_>, how_long: Span) {
         let patience = Patience::new(cx.now, how_long);
         match self.state {
-            State::Free | State::Due(_) => self.state = State::Owes(patience),
+            State::Free | State::Due(_) | State::Rests(_) => self.state = State::Owes(patience),
             State::Owes(earlier) => self.state = State::Owes(patience.min(earlier)),
             State::Over => {}
         }

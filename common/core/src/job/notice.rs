@@ -37,6 +37,8 @@ pub(super) enum Notice {
     Abandoned,
     /// Init or guardian was lost: the ranks whose ends are told from here on were taken along or killed for it.
     Bereft,
+    /// The guardian was lost: the agent alone can end what is there.
+    Unguarded,
     /// The agent does not answer.
     Mute,
     /// The node has told what is left; `None`: nobody can tell.

@@ -129,7 +129,7 @@ fn the_guardians_end_wakes_it() {
     let mut s = Script::running(&spec(1));
     ended(&mut s, GuardianEnd::Silent);
     assert_eq!((s.roused, s.sent.len()), (1, 0));
-    s.wait(10).hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 10)).wait(60_000).report();
+    s.wait(10).hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
     assert_eq!((s.finished, s.cause()), (Some(Ending::Code(125)), Cause::Lost { node: NODE, lost: GUARDIAN }));
     assert_eq!(lost(&s), [GUARDIAN]);
 }
@@ -138,7 +138,7 @@ fn the_guardians_end_wakes_it() {
 fn it_may_know_first() {
     let mut s = Script::running(&spec(1));
     s.hears(ToRoot::GuardianLost);
-    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(60_000).report();
+    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
     assert_eq!(lost(&s), [GUARDIAN]);
 }
 
@@ -184,6 +184,48 @@ fn a_guardian_lost_during_the_grace_ends_the_grace() {
     assert_eq!(s.sent, [ToNode::Kill]);
     s.hears(ToRoot::Killing).wait(3_000).exits(1, killed(Signal::KILL), (0, 3_000)).report();
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(3)), vec![GUARDIAN]));
+}
+
+/// Nobody is left who could end the node: whether its ranks are gone makes no difference.
+#[test]
+fn without_a_guardian_it_may_not_stand_still_behind_its_ranks_either() {
+    // The ranks were over before the guardian was lost, well or not.
+    for (code, ending) in [(0, Ending::Code(125)), (3, Ending::Code(3))] {
+        let mut s = Script::running(&spec(1));
+        s.exits(0, exit(code), (0, 0)).wait(3_600_000);
+        s.sent.clear();
+        ended(&mut s, GuardianEnd::Silent).wait(1_000);
+        assert_eq!((s.sent.as_slice(), s.drains, s.roused), ([ToNode::Kill].as_slice(), 0, 1));
+        s.wait(999);
+        assert_eq!(s.drains, 0);
+        s.wait(1).drained();
+        assert_eq!((s.finished, s.last_report().left, s.severed), (Some(ending), None, 0));
+        assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
+    }
+
+    // They were over after that.
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::GuardianLost).hears(ToRoot::Killing);
+    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 0)).wait(4_999);
+    assert_eq!((s.drains, s.roused), (0, 2), "it is asked once more");
+    s.wait(1).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
+    assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
+}
+
+#[test]
+fn without_a_guardian_it_may_wait_for_a_slow_reader_as_long_as_it_says_so() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(3), (0, 0)).hears(ToRoot::Draining).hears(ToRoot::GuardianLost);
+    ended(&mut s, GuardianEnd::Silent).hears(ToRoot::Killing);
+    for _ in 0..100 {
+        s.sent.clear();
+        s.wait(4_500);
+        assert_eq!(s.sent, [ToNode::Kill]);
+        s.hears(ToRoot::Killing);
+    }
+    s.report();
+    assert_eq!((s.finished, s.last_report().left, lost(&s)), (Some(Ending::Code(3)), Some(0), vec![GUARDIAN]));
 }
 
 /// The host was suspended, or rlaunch was stopped: the clock goes on meanwhile.
