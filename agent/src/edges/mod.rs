@@ -42,6 +42,9 @@ const NODE: NodeId = NodeId::new(0);
 /// How long ends of ranks may wait for us while others are being started.
 const REST: Duration = Duration::from_millis(2);
 
+/// How long the launcher may take to accept the last words of an agent without a runtime.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What carries the stream to the launcher.
 #[derive(Debug)]
 pub enum Edge {
@@ -142,12 +145,23 @@ impl Edges {
         !matches!(&self.link, Link::Early(link) if link.has_frame()) && ground::finish(self)
     }
 
-    /// Writes what `perform` queued, before there is a runtime.
+    /// Writes what `perform` queued, before there is a runtime. Nothing waits for it: no signal reaches us now, and the
+    /// guardian's end is not looked at. What is not taken goes out while we read, or under the runtime.
     pub(crate) fn flush_early(&mut self) {
         if let Link::Early(link) = &mut self.link
             && link.flush().is_err()
         {
             self.lose_link();
+        }
+    }
+
+    /// The same for the last words of an agent that never gets a runtime: who does not take them goes without.
+    pub(crate) fn flush_last(&mut self) {
+        let Link::Early(link) = &mut self.link else { return };
+        match link.flush_within(LAST_WORDS) {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("the launcher does not take our last words"),
+            Err(error) => tracing::debug!(%error, "the edge to the launcher cannot be written"),
         }
     }
 
@@ -168,7 +182,7 @@ impl Edges {
     pub(crate) fn give_up(&mut self, error: &io::Error) {
         let step = OsBytes::from("build its event loop");
         self.send(&ToRoot::Refused(Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step }));
-        self.flush_early();
+        self.flush_last();
     }
 
     /// What has happened next; `None`: nothing more for now.

@@ -125,7 +125,8 @@ impl Edges {
         })
     }
 
-    /// Writes the first messages, before there is a runtime.
+    /// Writes the first messages, before there is a runtime. An agent that does not take all of them is not waited for: no
+    /// signal reaches us now. The rest goes out under the runtime.
     pub(crate) fn flush_early(&mut self) {
         if let Link::Early(link) = &mut self.link
             && let Err(error) = link.flush()
