@@ -3,18 +3,18 @@
 mod guardian;
 mod input;
 mod ledger;
+mod log;
 mod output;
 mod sink;
 
-use crate::cli::{Events, Plan, Verbosity};
+use crate::cli::{Plan, Verbosity};
 use crate::view::Tone;
 use crate::view::say::say;
 use anyhow::Context as _;
 use guardian::Guardian;
 use input::Input;
-use ledger::Ledger;
+use log::Log;
 use output::Output;
-use rlaunch_core::errno::EPIPE;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
@@ -29,12 +29,10 @@ use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::guardian::Lifeline;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
-use sink::Sink;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
@@ -72,8 +70,7 @@ pub(crate) struct Edges {
     live_bell: Option<AsyncFd<Doorbell>>,
     output: Output,
     input: Input,
-    log: Option<Sink>,
-    log_told: bool,
+    log: Option<Log>,
     tone: Tone,
     terminal: bool,
     events: VecDeque<JobEvent>,
@@ -93,14 +90,8 @@ impl Edges {
     pub(crate) fn new(setup: Setup<'_>) -> anyhow::Result<Self> {
         let Plan { job, presentation, .. } = setup.plan;
         let bell = Doorbell::new().context("cannot make an eventfd")?;
-        let log = match &presentation.events {
-            Some(target) => {
-                // A FIFO waits for its reader.
-                let log = setup.origin.interruptibly(|| open_log(target))?;
-                Some(Sink::new("events", log, Ledger::new(bell.clone())))
-            }
-            None => None,
-        };
+        let open = |target| setup.origin.interruptibly(|| Log::open(target, &bell));
+        let log = presentation.events.as_ref().map(open).transpose()?;
         let mut output = Output::new(job, &bell);
         let mut link = Early::new(UnixStream::from(setup.edge));
         if let Some(up_to) = output.first_grant() {
@@ -115,7 +106,6 @@ impl Edges {
             live_bell: None,
             output,
             log,
-            log_told: false,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
             events: VecDeque::new(),
@@ -157,7 +147,7 @@ impl Edges {
     pub(crate) fn finished(&mut self) -> Option<Ending> {
         self.settle_log();
         let (ending, until) = self.finish?;
-        let written = self.output.is_idle() && self.log.as_ref().is_none_or(Sink::is_idle);
+        let written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
         (written || now() >= until).then_some(ending)
     }
 
@@ -261,12 +251,9 @@ impl Edges {
         }
     }
 
-    /// Tells once that the event log cannot be written. A reader of it that left has what it wanted.
+    /// Tells once that the event log cannot be written.
     fn settle_log(&mut self) {
-        if let Some(errno) = self.log.as_ref().and_then(Sink::failed)
-            && !std::mem::replace(&mut self.log_told, true)
-            && errno != EPIPE
-        {
+        if let Some(errno) = self.log.as_mut().and_then(Log::failure) {
             self.output.say(crate::view::say::log_failed(errno));
         }
     }
@@ -287,7 +274,7 @@ impl Edges {
             JobAction::Sever { .. } => self.guardian.sever(),
             JobAction::Emit(record) => {
                 if let Some(log) = &mut self.log {
-                    log.push(rlaunch_core::events::line(&record).into(), 0);
+                    log.push(&record);
                 }
             }
             JobAction::Say(sentence) => {
@@ -329,19 +316,5 @@ pub(crate) const fn tone(verbosity: Verbosity) -> Tone {
         Verbosity::Quiet => Tone::Quiet,
         Verbosity::Normal => Tone::Normal,
         Verbosity::Verbose | Verbosity::Debug => Tone::Verbose,
-    }
-}
-
-fn open_log(target: &Events) -> anyhow::Result<OwnedFd> {
-    match target {
-        Events::File(path) => {
-            let name = std::ffi::OsStr::from_bytes(path);
-            let file = std::fs::File::create(name).with_context(|| format!("cannot write the event log {path}"))?;
-            Ok(file.into())
-        }
-        Events::Fd(number) => i32::try_from(*number)
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
-            .and_then(rlaunch_sys::fd::inherited)
-            .with_context(|| format!("cannot write the event log to descriptor {number}")),
     }
 }

@@ -65,6 +65,10 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("lost", *lost);
             o.number("broken", *broken);
         }
+        What::LogLost { records } => {
+            o.text("ev", "log.lost");
+            o.number("records", *records);
+        }
         What::JobEnd { cause, exit, left, launch } => {
             o.text("ev", "job.end");
             o.object("cause", |o| self::cause(o, cause));

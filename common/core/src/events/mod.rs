@@ -149,6 +149,12 @@ pub enum What {
         /// Lines broken because another rank waited.
         broken: u64,
     },
+    /// Records are missing here: whoever reads the log took none, and what waited for it reached its bound. Made where the
+    /// log is written, so no report is folded from it.
+    LogLost {
+        /// How many.
+        records: u64,
+    },
     /// The last record.
     JobEnd {
         /// The first cause of the job's end.

@@ -176,7 +176,8 @@ impl Report {
             | What::HostLost { .. }
             | What::Signal { .. }
             | What::StreamEnd { .. }
-            | What::SinkLost { .. } => {}
+            | What::SinkLost { .. }
+            | What::LogLost { .. } => {}
         }
     }
 

@@ -128,6 +128,7 @@ fn rest() -> Vec<What> {
         What::SinkLost { std: Std::Out, errno: None },
         What::SinkLost { std: Std::Out, errno: Some(28) },
         What::OutputEnd { lost: 1, broken: 2 },
+        What::LogLost { records: 3 },
     ]
 }
 
