@@ -250,3 +250,21 @@ fn a_descendant_that_floods_stderr_does_not_hold_up_the_end() {
     let done = Case::start(["-n", "2", "--grace", "600s", "sh", "-c", script]).code(3);
     assert_eq!(done.event("job.end")["left"], 0);
 }
+
+#[test]
+fn the_core_file_is_named() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.starts_with(['|', '@', '/']) {
+        return place::absent("a core file", &format!("core_pattern is {pattern}"));
+    }
+    for tier in place::tiers() {
+        let crash = "ulimit -c $(ulimit -H -c); kill -SEGV $$";
+        let script = format!("cd \"$DIR\"; mkdir w; exec \"$RL\" -n 1 --wdir w sh -c '{crash}'");
+        let done = Plan::shell(&script).contain(tier).with_events().start().code(139);
+        let dir = done.scratch.path("w");
+        let Some(core) = std::fs::read_dir(&dir).unwrap().next().map(|entry| entry.unwrap().path()) else {
+            return place::absent("a core file", "none is written here");
+        };
+        assert_eq!(done.event("rank.facts")["core_file"], core.to_str().unwrap(), "{tier}");
+    }
+}
