@@ -1,7 +1,8 @@
 //! What is wrong with a command line: the option, the value, why, and a way out.
 
+use super::later;
 use super::nearest::nearest;
-use super::{later, table};
+use super::table::Table;
 use rlaunch_core::bootstrap::TargetError;
 use rlaunch_core::env::ExportError;
 use rlaunch_core::error::Hint;
@@ -30,13 +31,13 @@ pub(crate) enum CliError {
     Value { option: OsBytes, takes: Cow<'static, str>, got: OsBytes, hint: Option<Cow<'static, str>> },
     /// An option at the end of the command line that needs a value.
     #[error("{option} needs a value: {what}")]
-    Missing { option: OsBytes, what: &'static str },
+    Missing { option: OsBytes, what: &'static str, help: &'static str },
     /// `--label=yes`.
     #[error("{option} takes no value, got '{}'", Shown(got))]
     Unwanted { option: OsBytes, got: OsBytes },
     /// No such option.
     #[error("unknown option '{}'", Shown(option))]
-    Unknown { option: OsBytes, nearest: Option<String> },
+    Unknown { option: OsBytes, nearest: Option<String>, help: &'static str },
     /// Known elsewhere or planned.
     #[error("{what} is not supported by this version")]
     NotYet { what: String, hint: Option<Cow<'static, str>> },
@@ -88,14 +89,15 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    pub(super) fn unknown(option: &OsBytes) -> Self {
+    pub(super) fn unknown(option: &OsBytes, table: &'static Table) -> Self {
         let typed: Vec<u8> = option.iter().skip_while(|b| **b == b'-').copied().collect();
         let typed: Vec<u8> = typed.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
         let dashes: Vec<u8> = typed.iter().map(|b| if *b == b'_' { b'-' } else { b.to_ascii_lowercase() }).collect();
-        let names = || table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
+        let names = || table.rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
         let same = names().find(|name| name.as_bytes() == dashes);
-        let meant = same.or_else(|| later::meant(&dashes)).or_else(|| nearest(&dashes, names()));
-        Self::Unknown { option: option.clone(), nearest: meant.map(|name| format!("--{name}")) }
+        let meant =
+            same.or_else(|| later::meant(&dashes).filter(|_| table.is_jobs())).or_else(|| nearest(&dashes, names()));
+        Self::Unknown { option: option.clone(), nearest: meant.map(|name| format!("--{name}")), help: table.help }
     }
 
     /// A dash as word processors make it of `-`.
@@ -103,11 +105,12 @@ impl CliError {
         Self::Unknown {
             option: word.clone(),
             nearest: Some(format!("-{rest}   (the dash that was typed is another character)")),
+            help: "",
         }
     }
 
-    pub(super) fn missing(option: &OsBytes, what: &'static str) -> Self {
-        Self::Missing { option: option.clone(), what }
+    pub(super) fn missing(option: &OsBytes, what: &'static str, table: &Table) -> Self {
+        Self::Missing { option: option.clone(), what, help: table.help }
     }
 
     pub(super) fn hostlist(source: HostlistError) -> Self {
@@ -136,10 +139,10 @@ impl Hint for CliError {
                 Some(format!("rlaunch {option} {what} {}   if that is the program", Shown(word)).into())
             }
             Self::Value { hint, .. } => hint.clone(),
-            Self::Missing { .. } => Some("rlaunch --help".into()),
+            Self::Missing { help, .. } => Some((*help).into()),
             Self::Unwanted { option, .. } => Some(format!("{option}").into()),
             Self::Unknown { nearest: Some(nearest), .. } => Some(nearest.clone().into()),
-            Self::Unknown { nearest: None, .. } => Some("rlaunch --help lists all options".into()),
+            Self::Unknown { nearest: None, help, .. } => Some(format!("{help} lists all options").into()),
             Self::NotYet { hint, .. } => hint.clone(),
             Self::Command { name } => Some(format!("./{name}   or   rlaunch run {name}, if it is your program").into()),
             Self::AmbiguousN { value } => {

@@ -145,7 +145,10 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
     match first.as_slice() {
         b"help" => return Ok(Command::Help(help::full())),
-        b"hosts" => return hosts::parse(words.into_iter().skip(1)).map(|query| Command::Hosts(Box::new(query))),
+        b"hosts" => {
+            words.remove(0);
+            return hosts::parse(words);
+        }
         b"run" | b"map" => {
             words.remove(0);
         }
@@ -154,7 +157,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let parts = programs(words, long_form)?;
     let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
         Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
-        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) => None,
+        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Hosts(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -241,7 +244,7 @@ const fn is_own(id: Id) -> bool {
     match id {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Help(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Help(_) | Id::Hosts(_) => false,
     }
 }
 
@@ -270,7 +273,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 Id::Env(opt) => variables.take(opt, given)?,
                 Id::Output(opt) => output.take(opt, given)?,
                 Id::Faults(opt) => faults.take(opt, given)?,
-                Id::Help(_) => {}
+                Id::Help(_) | Id::Hosts(_) => {}
             }
         }
         if first && !named {

@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{env, faults, help, output, place, run};
+use super::{env, faults, help, hosts, output, place, run};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub(super) enum Id {
     Output(output::Opt),
     Faults(faults::Opt),
     Help(help::Opt),
+    /// Of `rlaunch hosts`.
+    Hosts(hosts::Opt),
 }
 
 /// How many words follow an option, and what the help calls them.
@@ -70,18 +72,42 @@ impl Row {
     }
 }
 
-/// The option with this word.
-pub(super) fn by_name(name: &[u8]) -> Option<&'static Row> {
-    rows().find(|row| row.names.iter().any(|own| same(own, name)))
+/// The options of one command.
+#[derive(Debug)]
+pub(super) struct Table {
+    rows: &'static [&'static [Row]],
+    /// What lists them.
+    pub(super) help: &'static str,
 }
 
-/// The option with this letter.
-pub(super) fn by_letter(letter: u8) -> Option<&'static Row> {
-    rows().find(|row| row.short == Some(letter))
+/// Those of a job, and of `rlaunch map`.
+pub(super) static JOB: Table = Table { rows: &ROWS, help: "rlaunch --help" };
+/// Those of `rlaunch hosts`.
+pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], help: "rlaunch hosts --help" };
+
+impl Table {
+    /// The option with this word.
+    pub(super) fn by_name(&self, name: &[u8]) -> Option<&'static Row> {
+        self.rows().find(|row| row.names.iter().any(|own| same(own, name)))
+    }
+
+    /// The option with this letter.
+    pub(super) fn by_letter(&self, letter: u8) -> Option<&'static Row> {
+        self.rows().find(|row| row.short == Some(letter))
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> + use<> {
+        self.rows.iter().copied().flatten()
+    }
+
+    /// Whether it starts a job: only there do the options of other launchers mean something.
+    pub(super) fn is_jobs(&self) -> bool {
+        std::ptr::eq(self, &raw const JOB)
+    }
 }
 
 pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().copied().flatten()
+    JOB.rows()
 }
 
 /// Whether `typed` spells `name`; underscores are dashes.

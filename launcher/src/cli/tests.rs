@@ -568,6 +568,11 @@ fn a_map_is_no_job() {
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(["map a", "map --json a", "--dry-run a", "--json --dry_run a"].map(map), [false, true, false, true]);
+    // It has the options of a job, and those of other launchers, as a job has them.
+    assert!(!map("map --ntasks-per-node 2 -w a,b --machinefile=hosts a"));
+    assert!(error("map --nnode 2 a").contains("--nnodes"), "{}", error("map --nnode 2 a"));
+    assert!(error("map -N 2 a").contains("--ppn 2"));
+    assert!(matches!(with("map --help", &[]), Ok(Command::Help(_))));
     assert_eq!(run("--strict --nnodes 1:2 a").whole.nnodes, Some(Nodes { min: 1, max: 2 }));
     assert_eq!((run("a").whole.map_by, run("--map-by NODE a").whole.map_by), (By::Slot, By::Node));
 }

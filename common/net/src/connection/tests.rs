@@ -1,4 +1,5 @@
 //! Edges between two ends in one process.
+#![allow(clippy::disallowed_methods, reason = "the peer of a test is a thread of its own")]
 
 use super::*;
 use rlaunch_core::id::{AppIndex, ProcId, Std};
@@ -43,7 +44,7 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
     let halves =
         || (Early::<ToNode>::from_halves(back.into(), output.into()), Early::from_halves(input.into(), answers.into()));
     for (mut a, mut b) in [(Early::<ToNode>::new(here), Early::<ToNode>::new(there)), halves()] {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
         let part = ToNode::App { app: AppIndex::new(0), last: false, part: OsBytes::new(vec![7; 256 << 10]) };
         let writer = std::thread::spawn(move || {
             (0..16).for_each(|_| a.send(NodeId::new(0), &part).unwrap());
