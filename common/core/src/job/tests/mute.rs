@@ -193,8 +193,8 @@ fn time_in_which_we_stood_still_is_not_counted() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(4_000);
     s.now = 3_600_000;
-    s.wait(999);
-    assert_eq!(s.severed, 0, "it has just come back as well");
+    s.wait(1_749);
+    assert_eq!(s.severed, 0, "it may have heard of the end only now, and its grace is not over");
     s.wait(1);
     assert_eq!(s.severed, 1);
 
@@ -215,4 +215,17 @@ fn time_in_which_we_stood_still_is_not_counted() {
     assert_eq!(s.drains, 0);
     record(&mut s, 0).drained();
     assert_eq!(s.last_report().left, Some(0));
+}
+
+/// We alone were stopped: by the agent's clock the grace was over long before.
+#[test]
+fn that_it_kills_is_an_answer_also_before_we_expect_it() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(1_000);
+    s.now = 10_000;
+    // It names what cannot be killed, which takes it a while.
+    s.hears(ToRoot::Killing).wait(3_999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!(s.severed, 1);
 }
