@@ -101,7 +101,7 @@ fn a_full_disk_costs_the_log_not_the_job_and_is_told() {
 
 #[test]
 fn one_that_nobody_reads_yet_can_be_interrupted() {
-    let script =
-        "mkfifo \"$DIR/e\"; \"$RL\" -n 1 --events \"$DIR/e\" true & sleep 0.2; kill -TERM $!; wait $!; echo $?";
+    let script = "mkfifo \"$DIR/e\" \"$DIR/ran\"; \"$RL\" -n 1 --events \"$DIR/e\" sh -c 'echo >\"$DIR/ran\"' & \
+                  read x <\"$DIR/ran\"; kill -TERM $!; wait $!; echo $?";
     assert_eq!(Plan::shell(script).start().code(0).out(), "143\n");
 }

@@ -556,7 +556,7 @@ fn without_the_guardian_the_launcher_is_told_first() {
 #[test]
 fn the_loss_of_init_is_told_once_and_not_when_we_ended_it() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.hear(NodeEvent::InitLost)[0], says(ToRoot::InitLost));
+    assert_eq!(rig.hear(NodeEvent::InitLost), [says(ToRoot::InitLost), group(0, KILL), SWEEP]);
     assert_eq!(rig.hear(NodeEvent::InitLost), []);
     let said = says_exit(&rig, 0, by(KILL));
     assert_eq!(rig.exited(0, by(KILL))[0], said, "told, and known for what it is by what came before");

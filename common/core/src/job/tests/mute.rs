@@ -29,6 +29,9 @@ fn whoever_asks_for_the_end_wakes_it() {
     let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
     s.wait(10_000);
     assert_eq!(s.roused, 1);
+    let mut s = Script::running(&spec(1));
+    s.event(JobEvent::ReaderClosed(Std::Out));
+    assert_eq!(s.roused, 1);
     let mut s = Script::running(&spec(2));
     s.exits(0, exit(3), (0, 0));
     assert_eq!(s.roused, 0, "it has just spoken");
@@ -74,6 +77,35 @@ fn an_agent_that_answered_has_longer_than_it_needs_to_name_what_cannot_be_killed
     assert_eq!(s.severed, 0);
     s.wait(1);
     assert_eq!(s.severed, 1);
+}
+
+#[test]
+fn each_word_gives_it_as_long_again() {
+    let mut s = Script::running(&spec(3));
+    s.signal(Signal::INT).wait(100).signal(Signal::INT).hears(ToRoot::Killing).wait(3_000);
+    s.exits(0, killed(Signal::KILL), (100, 3_100)).wait(3_000);
+    let stream = StreamId::of(ProcId::new(1), Std::Out);
+    s.event(JobEvent::StreamEnd { stream, total: 0 }).wait(3_999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!(s.severed, 1);
+}
+
+#[test]
+fn who_asks_again_and_again_waits_no_longer() {
+    let mut s = Script::running(&spec(1));
+    // The guardian is gone, and with its second the grace.
+    ended(&mut s, GuardianEnd::Silent).wait(1_800).signal(Signal::INT).wait(100).signal(Signal::INT).wait(99);
+    assert_eq!(s.drains, 0);
+    s.wait(1);
+    assert_eq!((s.drains, lost(&s)), (1, vec![GUARDIAN, Lost::AgentMute]));
+}
+
+#[test]
+fn an_agent_that_has_counted_owes_nothing() {
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::GuardianLost).done();
+    assert_eq!(s.due(), None, "a reader may be slow, and then nobody is to be woken for that");
 }
 
 #[test]
@@ -138,8 +170,26 @@ fn the_guardians_end_wakes_it() {
 fn it_may_know_first() {
     let mut s = Script::running(&spec(1));
     s.hears(ToRoot::GuardianLost);
-    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(60_000).report();
+    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10));
+    assert_eq!(s.due(), None, "there is nothing to be waited for");
+    s.wait(60_000).report();
     assert_eq!(lost(&s), [GUARDIAN]);
+}
+
+#[test]
+fn or_say_what_we_have_concluded() {
+    let mut s = Script::running(&spec(1));
+    ended(&mut s, GuardianEnd::Silent).wait(1_000).hears(ToRoot::GuardianLost);
+    assert_eq!((s.sent.as_slice(), lost(&s)), ([ToNode::Kill].as_slice(), vec![GUARDIAN]));
+}
+
+#[test]
+fn a_guardian_lost_while_our_reader_is_slow_gives_nobody_up() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(3), (0, 0)).hears(ToRoot::GuardianLost).wait(3_600_000);
+    assert_eq!((lost(&s), s.severed, s.drains), (vec![GUARDIAN], 0, 0));
+    s.report();
+    assert_eq!(s.finished, Some(Ending::Code(3)));
 }
 
 #[test]
