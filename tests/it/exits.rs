@@ -219,22 +219,17 @@ fn a_success_may_be_told_on_request() {
 
 #[test]
 fn last_words_are_waited_for_where_the_edge_is_full() {
-    // The launcher stands still, and the end of what the rank said is still in its pipe when it is dead.
+    // The launcher stands still, and the end of what the rank said is still in its pipe when it is dead. The pause is the load:
+    // what it writes meanwhile fills the edge, and then its pipe.
     let script = "read x <\"$DIR/go\"; seq 100000000 >&2 & sleep 0.3; kill -9 $!; wait $! 2>/dev/null; exit 3";
     let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]);
     let go = plan.scratch().fifo("go");
     let case = plan.start();
-    let rank = case.event("rank.started")["pid"].as_i64().unwrap();
+    let rank = i32::try_from(case.event("rank.started")["pid"].as_i64().unwrap()).unwrap();
     case.signal(Signal::SIGSTOP);
     std::fs::write(go, "\n").unwrap();
-    let runs = || census::all().iter().any(|p| i64::from(p.pid) == rank && p.state != 'Z');
     // No event tells of its end: the one who would write it stands still.
-    for _ in 0..1_000 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        if !runs() {
-            break;
-        }
-    }
+    census::wait_until("the rank's end", || census::is_dead(rank));
     case.signal(Signal::SIGCONT);
     let done = case.code(3);
     let tail = done.event("rank.facts")["tail"].as_str().unwrap().to_owned();

@@ -22,6 +22,7 @@ pub mod machine;
 pub mod node;
 pub mod os_bytes;
 pub mod os_strings;
+mod patience;
 pub mod place;
 pub mod report;
 pub mod signal;

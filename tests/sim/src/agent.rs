@@ -42,6 +42,7 @@ pub(crate) struct Agent {
     last_wake: u64,
     spawn_free: u64,
     in_flight: u32,
+    swept_at: Option<u64>,
     spawned: BTreeSet<ProcId>,
     reaped: BTreeSet<ProcId>,
     examined: BTreeSet<ProcId>,
@@ -101,6 +102,11 @@ impl Agent {
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
         if self.is_over() || self.stands_still() { None } else { self.node.poll_timeout() }
+    }
+
+    /// Its spawn thread is so much later.
+    pub(crate) fn postpone(&mut self, by: u64) {
+        self.spawn_free += by;
     }
 
     pub(crate) fn stands_still(&self) -> bool {
@@ -310,12 +316,24 @@ impl World {
             }
             NodeAction::CloseStreams { proc } => self.soon(Ev::Closes(proc)),
             NodeAction::Sweep => {
+                self.check_linger();
                 let one = !std::mem::replace(&mut self.agent.sweeping, true);
                 self.check(one, || "a second sweep at once".to_owned());
                 self.soon(Ev::Sweeps);
             }
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
+        }
+    }
+
+    /// After a success whoever holds a stream has 2 s, of time in which it could do something.
+    fn check_linger(&mut self) {
+        let waits = !self.agent.ending && !self.agent.sweeping && !self.agent.streams.is_empty();
+        let success = self.kernel.failed_before(self.now).is_empty();
+        if waits && success && self.agent.swept_at.replace(self.now).is_none() {
+            let held = self.still.host_awake(self.now) + 250 * MS * self.still.gaps();
+            let enough = self.kernel.last_rank.is_some_and(|at| held >= at + 2000 * MS);
+            self.check(enough, || "those who hold a stream are ended too soon".to_owned());
         }
     }
 

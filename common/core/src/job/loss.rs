@@ -2,10 +2,10 @@
 
 use super::mute::ANSWER;
 use super::notice::Notice;
-use super::patience::Patience;
 use super::{CloseReason, Cx, GuardianEnd, JobAction, NODE};
 use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
+use crate::patience::Patience;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::Leftover;
 use alloc::vec::Vec;

@@ -12,7 +12,6 @@ mod loss;
 mod mute;
 mod notice;
 mod output;
-mod patience;
 mod procs;
 mod signals;
 #[cfg(test)]
@@ -158,7 +157,7 @@ impl Parts<'_> {
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
             // Hearing it is all that it is for.
-            ToRoot::Killing => {}
+            ToRoot::Killing => self.mute.killing(cx),
             ToRoot::Draining => self.procs.draining(cx),
             ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
         }

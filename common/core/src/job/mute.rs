@@ -7,8 +7,8 @@
 //! ranks are gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
 
 use super::notice::{Began, Notice};
-use super::patience::Patience;
 use super::{Cx, JobAction, NODE};
+use crate::patience::Patience;
 use crate::time::{Mono, Span};
 use crate::wire::to_node::ToNode;
 
@@ -21,8 +21,9 @@ const SILENCE: Span = Span::from_secs(4);
 enum State {
     /// The agent owes nothing.
     Free,
-    /// It will owe a word from here on: what it said before is no answer.
-    Due(Mono),
+    /// It will owe a word when this is over: what it says before is no answer, but that it kills. The agent's grace began when
+    /// it heard of it, which is later than we think if the host stood still just then.
+    Due(Patience),
     /// It owes a word, for as long as this lasts.
     Owes(Patience),
     /// It has answered, and is asked again then.
@@ -49,7 +50,9 @@ impl Mute {
     pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
         if !self.all_over {
             match (began.kill_at, self.state) {
-                (Some(due), State::Free) => self.state = State::Due(due),
+                (Some(due), State::Free) => {
+                    self.state = State::Due(Patience::new(cx.now, due.since(cx.now)));
+                }
                 (None, State::Free) => self.owes(cx, ANSWER),
                 (_, State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over) => {}
             }
@@ -78,11 +81,30 @@ impl Mute {
     }
 
     pub(super) fn heard(&mut self, cx: &Cx<'_>) {
-        match self.state {
-            State::Due(since) if since > cx.now => {}
-            State::Due(_) | State::Owes(_) if self.unguarded && self.all_over => self.rests(cx),
-            State::Due(_) | State::Owes(_) => self.state = State::Owes(Patience::new(cx.now, SILENCE)),
+        match &mut self.state {
+            State::Due(grace) => {
+                if grace.is_out(cx.now) {
+                    self.answered(cx);
+                }
+            }
+            State::Owes(_) => self.answered(cx),
             State::Free | State::Rests(_) | State::Over => {}
+        }
+    }
+
+    /// It says that SIGKILL is on its way: by its clock the grace is over, which went on if we alone stood still.
+    pub(super) fn killing(&mut self, cx: &Cx<'_>) {
+        match self.state {
+            State::Due(_) | State::Owes(_) => self.answered(cx),
+            State::Free | State::Rests(_) | State::Over => {}
+        }
+    }
+
+    fn answered(&mut self, cx: &Cx<'_>) {
+        if self.unguarded && self.all_over {
+            self.rests(cx);
+        } else {
+            self.state = State::Owes(Patience::new(cx.now, SILENCE));
         }
     }
 
@@ -101,7 +123,11 @@ impl Mute {
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         match &mut self.state {
-            State::Due(since) if *since <= cx.now => self.owes(cx, ANSWER),
+            State::Due(grace) => {
+                if grace.is_out(cx.now) {
+                    self.owes(cx, ANSWER);
+                }
+            }
             State::Owes(patience) => {
                 if patience.is_out(cx.now) {
                     self.state = State::Over;
@@ -113,14 +139,14 @@ impl Mute {
                 cx.act(JobAction::Send { node: NODE, msg: ToNode::Kill });
                 self.owes(cx, ANSWER);
             }
-            State::Free | State::Due(_) | State::Rests(_) | State::Over => {}
+            State::Free | State::Rests(_) | State::Over => {}
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         match self.state {
-            State::Due(since) | State::Rests(since) => Some(since),
-            State::Owes(patience) => Some(patience.deadline()),
+            State::Rests(until) => Some(until),
+            State::Due(patience) | State::Owes(patience) => Some(patience.deadline()),
             State::Free | State::Over => None,
         }
     }

@@ -170,6 +170,11 @@ impl Script {
         self
     }
 
+    /// When the machine wants to be called next.
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.job.poll_timeout()
+    }
+
     fn collect(&mut self) {
         while let Some(action) = self.job.poll_action() {
             assert!(self.finished.is_none(), "{action:?} after Finish");
