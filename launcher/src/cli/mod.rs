@@ -64,6 +64,8 @@ pub(crate) struct Run {
     pub(crate) programs: Vec<Program>,
     /// Where ranks run, as far as it is the same for all programs.
     whole: place::Whole,
+    /// Options that variables stood for, and which.
+    variables: Vec<(String, OsBytes)>,
     /// `-l` or `--prefix`: the format of the prefix.
     pub(crate) label: Option<OsBytes>,
     /// `--stdin`.
@@ -104,6 +106,8 @@ pub(crate) struct Presentation {
     pub(crate) verbosity: Verbosity,
     /// `--events`.
     pub(crate) events: Option<Events>,
+    /// Other launchers' options that ask for what happens anyway.
+    pub(crate) same: Vec<OsBytes>,
 }
 
 /// What a first word asks for that is neither a job nor its help; decided before anything else is read.
@@ -130,9 +134,14 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     apart(args).is_none()
         && first.is_some_and(|word| {
-            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"map" | b"hosts")
+            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"version" | b"map" | b"hosts")
                 && !later::is_command(word)
         })
+}
+
+/// The command of ours that this word was probably meant as.
+pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
+    nearest::nearest(word, ["run", "map", "hosts", "doctor", "help", "version"].into_iter())
 }
 
 /// Reads a command line, without the command's own name.
@@ -145,6 +154,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
     match first.as_slice() {
         b"help" => return Ok(Command::Help(help::full())),
+        b"version" => return Ok(Command::Version(help::version())),
         b"hosts" => return hosts::parse(words.into_iter().skip(1)).map(|query| Command::Hosts(Box::new(query))),
         b"run" | b"map" => {
             words.remove(0);
@@ -249,6 +259,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     let names_hosts = |given: &scan::Given| matches!(given.row.id, Id::Place(opt) if opt.names_hosts());
     let named = parts.iter().flat_map(|part| &part.given).any(names_hosts);
     let mut programs: Vec<Program> = Vec::new();
+    let (mut variables_used, mut same) = (Vec::new(), Vec::new());
     let mut whole = place::Whole::default();
     let mut shared: Vec<Export> = Vec::new();
     let mut output = output::Args::default();
@@ -256,6 +267,8 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     for part in parts {
         let first = programs.is_empty();
         let variables_given = from_variables(&part, first, first && !named, env);
+        variables_used.extend(variables_given.iter().map(|given| (given.row.typed(), given.spelled.clone())));
+        same.extend(part.same);
         let mut what = run::Args::default();
         let mut variables = env::Args::default();
         let mut own = place::Own::default();
@@ -286,12 +299,13 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     Ok(Run {
         programs,
         whole,
+        variables: variables_used,
         label: output.label(),
         stdin: output.stdin(),
         contain: faults.contain(),
         on_failure: faults.on_failure(),
         grace: faults.grace(),
         timeout: faults.timeout(),
-        presentation: Presentation { verbosity: output.verbosity, events: output.events },
+        presentation: Presentation { verbosity: output.verbosity, events: output.events, same },
     })
 }

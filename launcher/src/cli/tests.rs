@@ -115,6 +115,7 @@ fn help_and_version() {
     assert_eq!(text("run -help"), full);
     assert_eq!(text("-V"), concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n"));
     assert_eq!(text("--version"), text("-V"));
+    assert_eq!(text("version"), text("-V"));
     assert_eq!(error(""), brief, "rlaunch alone shows the short help");
 }
 
@@ -181,6 +182,22 @@ const REFUSED: &[&str] = &[
     "--name a/b ./train",
     "--node-rank 1 ./train",
     "--mca btl self ./train",
+    "--bind-to core ./train",
+    "--cpu-bind=cores ./train",
+    "--max-restarts 3 ./train",
+    "--mpi=pmix ./train",
+    "-launcher slurm ./train",
+    "--kill-on-bad-exit=0 ./train",
+    "--oversubscribe=yes ./train",
+    "--nooversubscribe ./train",
+    "--display map ./train",
+    "--do-not-launch ./train",
+    "--enable-recovery ./train",
+    "--pernode ./train",
+    "-m train",
+    "--map-by core:OVERSUBSCRIBE ./train",
+    "-H !x ./train",
+    "--rdzv-id",
     "top",
     "./a :",
     ": ./b",
@@ -233,6 +250,8 @@ fn every_error_has_its_text() {
         ("RLAUNCH_HOSTS", "a["),
         ("RLAUNCH_PPN", "x"),
         ("RLAUNCH_NNODES", "0"),
+        ("RLAUNCH_NNODES", "abc"),
+        ("RLAUNCH_NNODES", "3"),
         ("RLAUNCH_MAP_BY", "core"),
     ] {
         let error = refused("./train", &[(name, value)]).unwrap();
@@ -283,6 +302,38 @@ fn the_programs_words_are_its_own() {
     let odd = OsString::from_vec(b"\xff\xfe".to_vec());
     let Ok(Command::Run(run)) = parse(vec![odd.clone(), odd.clone(), "".into()], &|_| None) else { panic!() };
     assert_eq!(sole(&run).argv, [OsBytes::from(&b"\xff\xfe"[..]), OsBytes::from(&b"\xff\xfe"[..]), OsBytes::default()]);
+}
+
+#[test]
+fn what_others_ask_for_and_we_do_anyway_is_taken() {
+    for line in [
+        "--oversubscribe --allow-run-as-root -n 2 a",
+        "-oversubscribe --bind-to none -n2 a",
+        "--bind-to=none --cpu_bind none --gpu-bind=NONE -n 2 a",
+        "--standalone --nproc_per_node=2 --no-python a",
+        "--rdzv-backend c10d --rdzv_endpoint=localhost:0 --rdzv-id 7 --max_restarts=0 --node_rank 0 -n 2 a",
+        "--mpi=none --kill-on-bad-exit --distribution=block -n 2 a",
+        "--kill-on-bad-exit=1 --unbuffered -n 2 a",
+        "-genvall -launcher ssh -n 2 a",
+        "--map-by slot:OVERSUBSCRIBE -n 2 a",
+    ] {
+        let run = run(line);
+        assert_eq!(argv(&run), ["a"], "{line}");
+        assert_eq!(at_site(0, |site| run.place(site)).unwrap().seats.len(), 2, "{line}");
+    }
+    let run = run("--bind-to none --oversubscribe --kill-on-bad-exit -n 2 a : --allow-run-as-root b");
+    let same: Vec<String> = run.presentation.same.iter().map(ToString::to_string).collect();
+    assert_eq!(same, ["--bind-to none", "--oversubscribe", "--kill-on-bad-exit", "--allow-run-as-root"]);
+}
+
+#[test]
+fn a_word_that_is_nearly_a_command() {
+    use super::command_like;
+    assert_eq!(
+        ["mapp", "host", "docter", "verison"].map(|word| command_like(word.as_bytes())),
+        [Some("map"), Some("hosts"), Some("doctor"), Some("version")]
+    );
+    assert_eq!(["train", "m", "python3", ""].map(|word| command_like(word.as_bytes())), [None; 4]);
 }
 
 #[test]
@@ -479,6 +530,7 @@ fn programs_have_their_own() {
         .iter()
         .map(|app| {
             let AppBase { argv, env, wdir, role, .. } = &app.base;
+            let argv: Vec<_> = argv.iter().map(String::from_utf8_lossy).collect();
             let own: Vec<_> =
                 env.iter().map(|e| String::from_utf8_lossy(e).into_owned()).filter(|e| e.len() == 3).collect();
             format!("{}: {argv:?} {own:?} {wdir:?} {} {} {}", app.procs, role.name, role.first, role.apps)

@@ -5,6 +5,7 @@ mod input;
 mod ledger;
 mod output;
 mod sink;
+mod trace;
 
 use crate::cli::{Events, Plan, Verbosity};
 use crate::view::Tone;
@@ -80,6 +81,8 @@ pub(crate) struct Edges {
     log_told: bool,
     tone: Tone,
     terminal: bool,
+    /// This host's name, for diagnostics.
+    host: String,
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
@@ -122,6 +125,7 @@ impl Edges {
             log_told: false,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
+            host: String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned(),
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
@@ -289,6 +293,7 @@ impl Edges {
             JobAction::Rouse { .. } => self.guardian.rouse(),
             JobAction::Sever { .. } => self.guardian.sever(),
             JobAction::Emit(record) => {
+                trace::record(&record, &self.host);
                 if let Some(log) = &mut self.log {
                     log.push(rlaunch_core::events::line(&record).into(), 0);
                 }

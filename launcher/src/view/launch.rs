@@ -37,7 +37,7 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
     let said = match error.step {
         SpawnStep::Exec => exec(report, rank, error, around),
         SpawnStep::ChangeDir => Said {
-            what: format!("--wdir {} on {}: {}", error.path, host(report), words::errno(error.errno)),
+            what: format!("{} {} on {}: {}", around.wdir, error.path, host(report), words::errno(error.errno)),
             hint: None,
         },
         SpawnStep::Clone if error.errno == EAGAIN => Said {
@@ -104,6 +104,11 @@ fn misread(program: &[u8]) -> Option<String> {
     }
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
+    }
+    if !program.contains(&b'/')
+        && let Some(command) = crate::cli::command_like(program)
+    {
+        return Some(format!("rlaunch {command}, if a command of rlaunch was meant"));
     }
     program.contains(&b' ').then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
 }

@@ -152,6 +152,10 @@ fn faults_of_lists() {
         ("-oProxyCommand=x", "-H, column 1: a host or user name cannot begin with '-'"),
         ("-l@a", "-H, column 1: a host or user name cannot begin with '-'"),
         ("a@-b", "-H, column 3: a host or user name cannot begin with '-'"),
+        (
+            "!a",
+            "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
+        ),
         ("@gpu", "-H, column 1: host groups like @gpu are not supported by this version (-H $(nodeset -f @gpu))"),
         ("b@", "-H, column 3: a host name is missing here"),
         ("a;reboot", "-H, column 2: ';' cannot be in a host name"),
@@ -166,7 +170,7 @@ fn faults_of_lists() {
         ("a,!a:2", "-H, column 4: a host that is taken out has no slots"),
         ("a,^gone", "-H, column 3: cannot read gone: no such file"),
         ("^", "-H, column 2: a host name is missing here"),
-        ("^loop", "loop:1:1: files name each other too deep"),
+        ("^loop", "loop:1:1: loop is being read already: a hostfile cannot name itself"),
     ] {
         let error = of_list(text).map(|e| shown(&e)).expect_err(text);
         assert_eq!(fault(&error), expected, "{text}");

@@ -47,6 +47,7 @@ fn ground() -> Ground {
     Ground {
         tier: Tier::T1,
         note: OsBytes::default(),
+        usual: false,
         master_port: 20000,
         port_reserved: true,
         agent: 10,
@@ -67,7 +68,7 @@ fn base() -> AppBase {
 }
 
 fn app_of(number: u32, base: &AppBase) -> ToNode {
-    ToNode::App { app: AppIndex::new(number), last: true, part: OsBytes::new(codec::encode(base)) }
+    ToNode::App { app: AppIndex::new(number), last: true, part: codec::encode(base).as_slice().into() }
 }
 
 fn spawn(procs: core::ops::Range<u32>, last: bool) -> ToNode {
@@ -248,7 +249,7 @@ fn a_launcher_that_breaks_the_order_is_refused() {
     let mut rig = begun();
     rig.root(spawn(0..2, false));
     is_refused(&mut rig, spawn(1..2, false));
-    let part = |bytes: usize| OsBytes::new(vec![0; bytes]);
+    let part = |bytes: usize| crate::wire::to_node::Part::from(vec![0; bytes].as_slice());
     let app = AppIndex::new(0);
     is_refused(&mut begun(), ToNode::App { app, last: false, part: part(APP_PART + 1) });
     is_refused(&mut begun(), ToNode::App { app, last: true, part: part(3) });
@@ -318,16 +319,40 @@ fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
     rig.root(spawn(0..300, false));
     rig.spawned(0);
     let actions = rig.spawn_failed(1);
-    assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::SpawnFailed { .. })]), "{actions:?}");
+    let [NodeAction::Withhold, NodeAction::ToRoot(ToRoot::SpawnFailed { .. })] = &actions[..] else {
+        panic!("{actions:?}")
+    };
     assert_eq!(rig.root(spawn(300..301, true)), [], "nothing else is started");
     for n in 2..257 {
-        rig.spawn_failed(n);
+        assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(n) }), [], "and nobody is told of each of them");
     }
     assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [group(0, TERM)]);
     rig.exited(0, by(TERM));
     assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, SWEEP]);
     assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
+}
+
+#[test]
+fn an_ending_starts_nothing_that_was_only_asked_for() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..300, true));
+    rig.spawned(0);
+    let end = ToNode::End { sig: TERM, grace: Span::from_secs(5) };
+    assert_eq!(rig.root(end.clone()), [NodeAction::Withhold, group(0, TERM)]);
+    assert_eq!(rig.root(end), [group(0, TERM)], "asked for once");
+    rig.exited(0, by(TERM));
+    rig.examined(0, Facts::default());
+    rig.streams_end(0);
+    for n in 1..256 {
+        assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(n) }), []);
+    }
+    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [SWEEP], "all are known not to run");
+    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [], "said twice");
+    assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }
 
 #[test]
