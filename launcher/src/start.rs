@@ -57,6 +57,9 @@ pub(crate) fn run() -> u8 {
 }
 
 fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
+    if let Some(text) = cli::help_for(&args) {
+        return write_all(1, text.as_bytes()).map_or(1, |()| 0);
+    }
     match cli::doctor(args.into_iter().skip(1).collect()) {
         Ok(plan) => {
             diagnostics(Verbosity::Normal);

@@ -34,6 +34,7 @@ fn a_program_that_was_meant_as_something_else() {
         (&["sleep 5"], "sleep 5 (without quotes), or sh -c 'sleep 5'"),
         (&["A=1", "true"], "-x A=1 PROGRAM"),
         (&["", "true"], "empty"),
+        (&["gone.py"], "python3 gone.py"),
     ] {
         Case::start(words).code(127).says("no such file").says("  try     ").says(hint);
     }
@@ -323,4 +324,12 @@ fn ranks_that_share_processors_are_told_of_on_a_pipe_too() {
     assert_eq!(plan.start().code(0).err(), "");
     let plan = Plan::shell("\"$RL\" map --strict -n 9000 true");
     plan.start().code(2).says("error: --strict: 9000 ranks on ");
+}
+
+#[test]
+fn commands_have_help_too() {
+    for words in ["version", "help", "doctor --help", "doctor -h", "hosts --help", "map --help"] {
+        let done = Plan::shell(&format!("\"$RL\" {words}")).start().code(0);
+        assert!(done.out().to_lowercase().contains("rlaunch") && done.err().is_empty(), "{words}: {}", done.err());
+    }
 }

@@ -30,7 +30,7 @@ fn no_secret_is_ever_shown() {
 
 #[test]
 fn each_step_of_a_launch_is_shown() {
-    let done = Plan::rlaunch(["-n", "2", "-vv", "sh", "-c", "exit 3"]).start().code(3);
+    let done = Plan::rlaunch(["-n", "2", "-vv", "sh", "-c", "setsid sleep 77 & exit 3"]).start().code(3);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let host = host.trim_end();
     let (ready, started) = (done.event("host.ready"), done.named("rank.started").next().unwrap());

@@ -139,6 +139,12 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
         })
 }
 
+/// The help, where the words behind a command ask for it.
+pub(crate) fn help_for(args: &[OsString]) -> Option<String> {
+    let asked = args.iter().skip(1).any(|word| matches!(word.as_encoded_bytes(), b"-h" | b"--help"));
+    asked.then(help::full)
+}
+
 /// The command of ours that this word was probably meant as.
 pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
     nearest::nearest(word, ["run", "map", "hosts", "doctor", "help", "version"].into_iter())

@@ -105,6 +105,9 @@ fn misread(program: &[u8]) -> Option<String> {
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
+    if program.ends_with(b".py") {
+        return Some(format!("python3 {shown}"));
+    }
     if !program.contains(&b'/')
         && let Some(command) = crate::cli::command_like(program)
     {
@@ -126,10 +129,9 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
             (format!("no such file ({})", searched(error, report, around)), hint.map(Cow::Owned))
         }
         (EACCES, Found::Dir) => ("is a directory".into(), None),
-        (EACCES, Found::File | Found::Empty) => (
-            "may not be executed (permission denied)".into(),
-            try_it(format!("chmod +x {}", words::quoted(&error.path))),
-        ),
+        (EACCES, Found::File | Found::Empty) => {
+            ("may not be executed (permission denied)".into(), try_it(executable(&error.path)))
+        }
         (ENOEXEC, Found::Empty) => ("is empty".into(), None),
         (ENOEXEC, Found::Nothing | Found::Dir | Found::File) => {
             ("no program for this machine, nor a script that begins with #!".into(), None)
@@ -138,6 +140,13 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
         (errno, _) => (words::errno(errno), None),
     };
     Said { what: format!("{path}: {why}"), hint }
+}
+
+/// How a file becomes a program.
+fn executable(path: &[u8]) -> String {
+    let shown = words::quoted(path);
+    let python = if path.ends_with(b".py") { format!("python3 {shown}   or   ") } else { String::new() };
+    format!("{python}chmod +x {shown}")
 }
 
 /// Where a program was looked for.

@@ -125,7 +125,10 @@ fn faults_of_lists() {
         ("a,", "-H, column 3: a host name is missing here"),
         ("a!", "-H, column 3: a host name is missing here"),
         ("a!!b", "-H, column 3: a host name is missing here"),
-        ("!a", "-H: there is no host in it (one host on each line, for example: node01 slots=4)"),
+        (
+            "!a",
+            "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
+        ),
         ("a,b[1-2", "-H, column 4: this bracket is not closed"),
         ("b[1-[2]]", "-H, column 2: this bracket is not closed"),
         ("a,b1]", "-H, column 5: this bracket was not opened"),
@@ -152,10 +155,6 @@ fn faults_of_lists() {
         ("-oProxyCommand=x", "-H, column 1: a host or user name cannot begin with '-'"),
         ("-l@a", "-H, column 1: a host or user name cannot begin with '-'"),
         ("a@-b", "-H, column 3: a host or user name cannot begin with '-'"),
-        (
-            "!a",
-            "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
-        ),
         ("@gpu", "-H, column 1: host groups like @gpu are not supported by this version (-H $(nodeset -f @gpu))"),
         ("b@", "-H, column 3: a host name is missing here"),
         ("a;reboot", "-H, column 2: ';' cannot be in a host name"),
