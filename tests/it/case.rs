@@ -52,6 +52,11 @@ impl Done {
     pub(crate) fn err(&self) -> String {
         String::from_utf8_lossy(&self.err).into_owned()
     }
+    /// Stderr without the note about ranks that share processors: whether it is there depends on the machine.
+    pub(crate) fn err_of_any_machine(&self) -> String {
+        let note = |line: &&str| line.starts_with("rlaunch: ") && line.contains(" ranks share ");
+        self.err().split_inclusive('\n').filter(|line| !note(line)).collect()
+    }
     pub(crate) fn named<'a>(&'a self, ev: &str) -> impl Iterator<Item = &'a Value> {
         self.events.iter().filter(move |e| e["ev"] == *ev)
     }

@@ -101,7 +101,7 @@ fn a_reader_that_leaves_ends_the_job_like_any_program() {
         Plan::bash("\"$RL\" -n 8 yes 2>\"$DIR/err\" | head -n 1; echo ${PIPESTATUS[0]}; cat \"$DIR/err\" >&2").start();
     let done = done.code(0);
     assert_eq!(done.out(), "y\n141\n");
-    assert_eq!(done.err().lines().count(), 1, "{}", done.err());
+    assert_eq!(done.err_of_any_machine().lines().count(), 1, "{}", done.err());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn the_report_names_the_first_failure() {
         let case = Plan::rlaunch(["-n", "4", "sh", "-c", script]).contain(tier).start();
         let pid = case.event_of("rank.started", 2)["pid"].to_string();
         let done = case.code(3);
-        let err = done.err();
+        let err = done.err_of_any_machine();
         let (said, report) = err.split_once('\n').unwrap();
         assert_eq!(said, "loss is nan");
         assert!(report.starts_with("rlaunch: rank 2 failed first: exit 3"), "{report}");

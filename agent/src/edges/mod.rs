@@ -28,6 +28,7 @@ use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{Refusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::origin::Origin;
+use rlaunch_sys::spawn::SpawnPort;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -297,6 +298,10 @@ impl Edges {
         match action {
             NodeAction::Ground(plan) => ground::begin(self, plan),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
+            NodeAction::Withhold => {
+                tracing::debug!("nothing more is started");
+                self.ground.port().into_iter().for_each(SpawnPort::withhold);
+            }
             NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
             NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),
             NodeAction::Reap { proc } => self.reap(proc),
@@ -334,7 +339,11 @@ impl Ranks {
         let Some(rank) = self.get(proc) else { return };
         let number = i32::from(sig.get());
         // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
-        let _gone = rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
+        let sent = rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
             .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number));
+        match sent {
+            Ok(()) => tracing::debug!("{sig} to the group of proc {proc}, pid {}", rank.pid),
+            Err(error) => tracing::debug!(%error, "{sig} for proc {proc}, pid {}, was not sent", rank.pid),
+        }
     }
 }

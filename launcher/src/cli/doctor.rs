@@ -56,7 +56,7 @@ pub(crate) fn doctor(words: Vec<OsString>) -> Result<Doctor, CliError> {
 
 fn add_hosts(hosts: &mut Vec<Target>, option: &OsBytes, list: &OsBytes) -> Result<(), CliError> {
     let spelled = option.to_string();
-    let mut read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+    let mut read = |path: &str| std::fs::read(path).map_err(|error| rlaunch_sys::reason(&error));
     let entries = hostlist::lists([(spelled.as_str(), list.as_slice())], &mut read).map_err(CliError::hostlist)?;
     for entry in entries {
         let target = Target::of(&entry.host)

@@ -64,6 +64,8 @@ pub(crate) struct Run {
     pub(crate) programs: Vec<Program>,
     /// Where ranks run, as far as it is the same for all programs.
     whole: place::Whole,
+    /// Options that variables stood for, and which.
+    variables: Vec<(String, OsBytes)>,
     /// `-l` or `--prefix`: the format of the prefix.
     pub(crate) label: Option<OsBytes>,
     /// `--stdin`.
@@ -104,6 +106,8 @@ pub(crate) struct Presentation {
     pub(crate) verbosity: Verbosity,
     /// `--events`.
     pub(crate) events: Option<Events>,
+    /// Other launchers' options that ask for what happens anyway.
+    pub(crate) same: Vec<OsBytes>,
 }
 
 /// What a first word asks for that is neither a job nor its help; decided before anything else is read.
@@ -130,9 +134,20 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     apart(args).is_none()
         && first.is_some_and(|word| {
-            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"map" | b"hosts")
+            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"version" | b"map" | b"hosts")
                 && !later::is_command(word)
         })
+}
+
+/// The help, where the words behind a command ask for it.
+pub(crate) fn help_for(args: &[OsString]) -> Option<String> {
+    let asked = args.iter().skip(1).any(|word| matches!(word.as_encoded_bytes(), b"-h" | b"--help"));
+    asked.then(help::full)
+}
+
+/// The command of ours that this word was probably meant as.
+pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
+    nearest::nearest(word, ["run", "map", "hosts", "doctor", "help", "version"].into_iter())
 }
 
 /// Reads a command line, without the command's own name.
@@ -149,6 +164,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
             words.remove(0);
             return hosts::parse(words);
         }
+        b"version" => return Ok(Command::Version(help::version())),
         b"run" | b"map" => {
             words.remove(0);
         }
@@ -252,6 +268,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     let names_hosts = |given: &scan::Given| matches!(given.row.id, Id::Place(opt) if opt.names_hosts());
     let named = parts.iter().flat_map(|part| &part.given).any(names_hosts);
     let mut programs: Vec<Program> = Vec::new();
+    let (mut variables_used, mut same) = (Vec::new(), Vec::new());
     let mut whole = place::Whole::default();
     let mut shared: Vec<Export> = Vec::new();
     let mut output = output::Args::default();
@@ -259,6 +276,8 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     for part in parts {
         let first = programs.is_empty();
         let variables_given = from_variables(&part, first, first && !named, env);
+        variables_used.extend(variables_given.iter().map(|given| (given.row.typed(), given.spelled.clone())));
+        same.extend(part.same);
         let mut what = run::Args::default();
         let mut variables = env::Args::default();
         let mut own = place::Own::default();
@@ -289,12 +308,13 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     Ok(Run {
         programs,
         whole,
+        variables: variables_used,
         label: output.label(),
         stdin: output.stdin(),
         contain: faults.contain(),
         on_failure: faults.on_failure(),
         grace: faults.grace(),
         timeout: faults.timeout(),
-        presentation: Presentation { verbosity: output.verbosity, events: output.events },
+        presentation: Presentation { verbosity: output.verbosity, events: output.events, same },
     })
 }

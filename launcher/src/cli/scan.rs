@@ -1,7 +1,7 @@
 //! From words to options: where rlaunch's own end and the program's begin, and which word is whose value.
 
 use super::errors::CliError;
-use super::later::{self, Later};
+use super::later::{self, Later, Same};
 use super::table::{JOB, Row, Table, Takes};
 use rlaunch_core::os_bytes::OsBytes;
 use std::vec::IntoIter;
@@ -26,6 +26,8 @@ pub(super) struct Words {
     pub(super) given: Vec<Given>,
     /// The program and its arguments, byte for byte.
     pub(super) argv: Vec<OsBytes>,
+    /// Other launchers' options that ask for what happens anyway, with their values.
+    pub(super) same: Vec<OsBytes>,
     /// The program came after `--`.
     pub(super) after_dashes: bool,
 }
@@ -88,7 +90,7 @@ fn after_odd_dash(word: &[u8]) -> Option<&str> {
 
 impl Words {
     const fn of(table: &'static Table) -> Self {
-        Self { table, given: Vec::new(), argv: Vec::new(), after_dashes: false }
+        Self { table, given: Vec::new(), argv: Vec::new(), same: Vec::new(), after_dashes: false }
     }
 
     /// What to say of an option that is not in the table.
@@ -140,9 +142,43 @@ impl Words {
         // Hydra's -env takes two words; our --env, as elsewhere, takes one.
         let hydras = word.as_slice() == b"-env" && self.table.is_jobs();
         let Some(row) = self.table.by_name(if hydras { b"genv" } else { name }) else {
-            return Err(self.refuse(&spelled, &spelled, later::by_name(name)));
+            return match later::by_name(name).filter(|_| self.table.is_jobs()) {
+                Some(later) => self.theirs(later, &spelled, value.strip_prefix(b"="), rest),
+                None => Err(self.refuse(&spelled, &spelled, None)),
+            };
         };
         self.push(row, spelled, value.strip_prefix(b"="), rest)
+    }
+
+    /// Another launcher's option: taken if it asks for what happens anyway.
+    fn theirs(
+        &mut self,
+        later: &Later,
+        spelled: &OsBytes,
+        attached: Option<&[u8]>,
+        rest: &mut IntoIter<OsBytes>,
+    ) -> Result<(), CliError> {
+        let refused = |what: String| CliError::NotYet { what, hint: later.hint.map(Into::into) };
+        let Some(same) = later.same else { return Err(refused(format!("{spelled}"))) };
+        let value = match (same, attached) {
+            (Same::Flag, Some(got)) => {
+                return Err(CliError::Unwanted { option: spelled.clone(), got: got.into() });
+            }
+            (Same::Flag | Same::Attached(_), None) => {
+                self.same.push(spelled.clone());
+                return Ok(());
+            }
+            (Same::Any | Same::Only(_) | Same::Attached(_), Some(value)) => OsBytes::from(value),
+            (Same::Any | Same::Only(_), None) => {
+                rest.next().ok_or_else(|| CliError::missing(spelled, "VALUE", self.table))?
+            }
+        };
+        let whole = format!("{spelled} {value}");
+        if !same.allows(&value) {
+            return Err(refused(whole));
+        }
+        self.same.push(whole.into());
+        Ok(())
     }
 
     fn push(

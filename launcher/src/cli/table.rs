@@ -66,6 +66,11 @@ impl Row {
         Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))
     }
 
+    /// It as it is typed.
+    pub(super) fn typed(&self) -> String {
+        self.short.map_or_else(|| format!("--{}", self.shown()), |letter| format!("-{}", char::from(letter)))
+    }
+
     /// Its word as the help shows it.
     pub(super) fn shown(&self) -> &'static str {
         self.names.iter().copied().find(|name| name.len() > 1).unwrap_or_default()

@@ -1,5 +1,7 @@
 //! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
 
+mod theirs;
+
 use super::{Command, Events, Program, Run, Site, Verbosity, is_job, later, parse, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
@@ -115,6 +117,7 @@ fn help_and_version() {
     assert_eq!(text("run -help"), full);
     assert_eq!(text("-V"), concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n"));
     assert_eq!(text("--version"), text("-V"));
+    assert_eq!(text("version"), text("-V"));
     assert_eq!(error(""), brief, "rlaunch alone shows the short help");
 }
 
@@ -181,6 +184,22 @@ const REFUSED: &[&str] = &[
     "--name a/b ./train",
     "--node-rank 1 ./train",
     "--mca btl self ./train",
+    "--bind-to core ./train",
+    "--cpu-bind=cores ./train",
+    "--max-restarts 3 ./train",
+    "--mpi=pmix ./train",
+    "-launcher slurm ./train",
+    "--kill-on-bad-exit=0 ./train",
+    "--oversubscribe=yes ./train",
+    "--nooversubscribe ./train",
+    "--display map ./train",
+    "--do-not-launch ./train",
+    "--enable-recovery ./train",
+    "--pernode ./train",
+    "-m train",
+    "--map-by core:OVERSUBSCRIBE ./train",
+    "-H !x ./train",
+    "--rdzv-id",
     "top",
     "./a :",
     ": ./b",
@@ -233,6 +252,8 @@ fn every_error_has_its_text() {
         ("RLAUNCH_HOSTS", "a["),
         ("RLAUNCH_PPN", "x"),
         ("RLAUNCH_NNODES", "0"),
+        ("RLAUNCH_NNODES", "abc"),
+        ("RLAUNCH_NNODES", "3"),
         ("RLAUNCH_MAP_BY", "core"),
     ] {
         let error = refused("./train", &[(name, value)]).unwrap();
@@ -479,6 +500,7 @@ fn programs_have_their_own() {
         .iter()
         .map(|app| {
             let AppBase { argv, env, wdir, role, .. } = &app.base;
+            let argv: Vec<_> = argv.iter().map(String::from_utf8_lossy).collect();
             let own: Vec<_> =
                 env.iter().map(|e| String::from_utf8_lossy(e).into_owned()).filter(|e| e.len() == 3).collect();
             format!("{}: {argv:?} {own:?} {wdir:?} {} {} {}", app.procs, role.name, role.first, role.apps)

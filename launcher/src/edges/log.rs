@@ -103,7 +103,16 @@ mod tests {
     }
 
     fn end(t: u64) -> Record {
-        record(t, What::JobEnd { cause: Cause::Success, exit: Ending::Code(0), left: Some(0), launch: None })
+        record(
+            t,
+            What::JobEnd {
+                cause: Cause::Success,
+                exit: Ending::Code(0),
+                left: Some(0),
+                launch: None,
+                never_started: None,
+            },
+        )
     }
 
     #[test]

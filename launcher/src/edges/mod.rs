@@ -6,6 +6,7 @@ mod ledger;
 mod log;
 mod output;
 mod sink;
+mod trace;
 
 use crate::cli::{Plan, Verbosity};
 use crate::view::Tone;
@@ -73,6 +74,8 @@ pub(crate) struct Edges {
     log: Option<Log>,
     tone: Tone,
     terminal: bool,
+    /// This host's name, for diagnostics.
+    host: String,
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
@@ -108,6 +111,7 @@ impl Edges {
             log,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
+            host: String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned(),
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
@@ -273,6 +277,7 @@ impl Edges {
             JobAction::Rouse { .. } => self.guardian.rouse(),
             JobAction::Sever { .. } => self.guardian.sever(),
             JobAction::Emit(record) => {
+                trace::record(&record, &self.host);
                 if let Some(log) = &mut self.log {
                     log.push(&record);
                 }

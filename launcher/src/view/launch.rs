@@ -32,7 +32,7 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
     let said = match error.step {
         SpawnStep::Exec => exec(report, rank, error, around),
         SpawnStep::ChangeDir => Said {
-            what: format!("--wdir {} on {}: {}", error.path, host(report), words::errno(error.errno)),
+            what: format!("{} {} on {}: {}", around.wdir, error.path, host(report), words::errno(error.errno)),
             hint: None,
         },
         SpawnStep::Clone if error.errno == EAGAIN => Said {
@@ -100,6 +100,14 @@ fn misread(program: &[u8]) -> Option<String> {
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
+    if program.ends_with(b".py") {
+        return Some(format!("python3 {shown}"));
+    }
+    if !program.contains(&b'/')
+        && let Some(command) = crate::cli::command_like(program)
+    {
+        return Some(format!("rlaunch {command}, if a command of rlaunch was meant"));
+    }
     program.contains(&b' ').then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
 }
 
@@ -116,10 +124,9 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
             (format!("no such file ({})", searched(error, report, around)), hint.map(Cow::Owned))
         }
         (EACCES, Found::Dir) => ("is a directory".into(), None),
-        (EACCES, Found::File | Found::Empty) => (
-            "may not be executed (permission denied)".into(),
-            try_it(format!("chmod +x {}", words::quoted(&error.path))),
-        ),
+        (EACCES, Found::File | Found::Empty) => {
+            ("may not be executed (permission denied)".into(), try_it(executable(&error.path)))
+        }
         (ENOEXEC, Found::Empty) => ("is empty".into(), None),
         (ENOEXEC, Found::Nothing | Found::Dir | Found::File) => {
             ("no program for this machine, nor a script that begins with #!".into(), None)
@@ -128,6 +135,13 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
         (errno, _) => (words::errno(errno), None),
     };
     Said { what: format!("{path}: {why}"), hint }
+}
+
+/// How a file becomes a program.
+fn executable(path: &[u8]) -> String {
+    let shown = words::quoted(path);
+    let python = if path.ends_with(b".py") { format!("python3 {shown}   or   ") } else { String::new() };
+    format!("{python}chmod +x {shown}")
 }
 
 /// Where a program was looked for.

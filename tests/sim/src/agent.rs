@@ -43,6 +43,8 @@ pub(crate) struct Agent {
     spawn_free: u64,
     in_flight: u32,
     swept_at: Option<u64>,
+    /// The spawn thread starts nothing more.
+    withhold: bool,
     spawned: BTreeSet<ProcId>,
     reaped: BTreeSet<ProcId>,
     examined: BTreeSet<ProcId>,
@@ -236,6 +238,7 @@ impl World {
             NodeEvent::FromRoot(_)
             | NodeEvent::Grounded(_)
             | NodeEvent::Refused(_)
+            | NodeEvent::Withheld { .. }
             | NodeEvent::StreamEnd { .. }
             | NodeEvent::Left { .. } => {}
         }
@@ -291,6 +294,7 @@ impl World {
                 self.agent.spawn_free = self.now.max(self.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.agent.spawn_free, Ev::Starts(proc));
             }
+            NodeAction::Withhold => self.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
                 let unreaped = self.kernel.is_unreaped(proc);
                 self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
@@ -346,6 +350,7 @@ impl World {
                 NodeEvent::Grounded(Ground {
                     tier: self.plan.tier,
                     note: OsBytes::default(),
+                    usual: false,
                     master_port: 20000,
                     port_reserved: true,
                     agent: 1,
@@ -382,6 +387,10 @@ impl World {
         if self.agent.is_over() {
             return;
         }
+        self.agent.in_flight -= 1;
+        if self.agent.withhold {
+            return self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Withheld { proc })));
+        }
         let failed = match self.plan.no_start {
             Some((rank, step)) if rank == proc.get() => Some((step, 2)),
             _ if self.kernel.init == Init::Dead => Some((SpawnStep::Clone, 12)),
@@ -389,6 +398,8 @@ impl World {
         };
         let event = match failed {
             Some((step, errno)) => {
+                // As the thread does it: nothing that was asked for before is started after.
+                self.agent.withhold = true;
                 let error = SpawnError { step, errno, path: "rank".into() };
                 NodeEvent::SpawnFailed { proc, error }
             }
@@ -401,7 +412,6 @@ impl World {
                 NodeEvent::Spawned { proc, pid, at: self.mono() }
             }
         };
-        self.agent.in_flight -= 1;
         self.soon(Ev::Arrives(Arrival::Event(event)));
     }
 

@@ -69,7 +69,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.text("ev", "log.lost");
             o.number("records", *records);
         }
-        What::JobEnd { cause, exit, left, launch } => {
+        What::JobEnd { cause, exit, left, launch, never_started } => {
             o.text("ev", "job.end");
             o.object("cause", |o| self::cause(o, cause));
             o.number("exit", exit.shell_code().into());
@@ -79,6 +79,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             }
             o.maybe("left", left.map(u64::from));
             o.maybe("launch", launch.map(Span::nanos));
+            o.maybe("never_started", never_started.map(u64::from));
         }
     }
 }

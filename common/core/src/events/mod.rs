@@ -165,6 +165,8 @@ pub enum What {
         left: Option<u32>,
         /// From the job's start to that of its last rank; `None`: not all of them were started.
         launch: Option<Span>,
+        /// Ranks that nobody tried to start any more; `None`: the agent that would know is gone.
+        never_started: Option<u32>,
     },
 }
 

@@ -85,7 +85,7 @@ impl Bringup {
         if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
             cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
         }
-        if !hello.note.is_empty() {
+        if !hello.note.is_empty() && !hello.usual {
             cx.act(JobAction::Say(Sentence::Tier { tier: hello.tier, note: hello.note.clone() }));
         }
         cx.tell(Notice::Log(What::HostReady { node, hello }));
@@ -112,7 +112,7 @@ fn send_app(cx: &mut Cx<'_>, app: AppIndex, base: &AppBase) {
     let bytes = codec::encode(base);
     let mut parts = bytes.chunks(APP_PART).peekable();
     while let Some(part) = parts.next() {
-        send(cx, ToNode::App { app, last: parts.peek().is_none(), part: OsBytes::from(part) });
+        send(cx, ToNode::App { app, last: parts.peek().is_none(), part: part.into() });
     }
 }
 

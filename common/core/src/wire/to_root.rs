@@ -8,6 +8,7 @@ use crate::os_bytes::OsBytes;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::HostTime;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Most last words of a rank that travel, in bytes.
@@ -71,8 +72,10 @@ impl WireMessage for ToRoot {}
 pub struct Hello {
     /// The guarantee that holds here.
     pub tier: Tier,
-    /// Why it is not the strongest; empty if it is what was asked for.
+    /// Why it is not the strongest; empty if it is, or is what was asked for.
     pub note: OsBytes,
+    /// Nothing else was to be expected for this user: the note belongs to the log, not to the terminal.
+    pub usual: bool,
     /// The port that the ranks are told; 0 where another node chose it.
     pub master_port: u16,
     /// The port is reserved against other rlaunch jobs of this host.
@@ -194,7 +197,7 @@ pub struct Usage {
 }
 
 /// What is known about a failed rank besides its status.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// The last bytes of its stderr, at most [`TAIL`].
     pub tail: OsBytes,
@@ -206,6 +209,19 @@ pub struct Facts {
     pub error_file: Option<OsBytes>,
     /// Files were not looked at: their file system did not answer in time.
     pub late: bool,
+}
+
+/// Diagnostics show how much a rank has said, and not what: that is the user's.
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Facts")
+            .field("tail", &self.tail.len())
+            .field("core", &self.core)
+            .field("oom_limit", &self.oom_limit)
+            .field("error_file", &self.error_file.as_ref().map(|text| text.len()))
+            .field("late", &self.late)
+            .finish()
+    }
 }
 
 /// A process that could not be ended.

@@ -5,7 +5,7 @@ use super::*;
 use rlaunch_core::id::{AppIndex, ProcId, Std};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_node::{Part, ToNode};
 use std::future::poll_fn;
 
 fn pair() -> (StdStream, StdStream) {
@@ -45,7 +45,7 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
         || (Early::<ToNode>::from_halves(back.into(), output.into()), Early::from_halves(input.into(), answers.into()));
     for (mut a, mut b) in [(Early::<ToNode>::new(here), Early::<ToNode>::new(there)), halves()] {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let part = ToNode::App { app: AppIndex::new(0), last: false, part: OsBytes::new(vec![7; 256 << 10]) };
+        let part = ToNode::App { app: AppIndex::new(0), last: false, part: Part(OsBytes::new(vec![7; 256 << 10])) };
         let writer = std::thread::spawn(move || {
             (0..16).for_each(|_| a.send(NodeId::new(0), &part).unwrap());
             let began = Instant::now();
@@ -71,7 +71,7 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
 fn what_was_not_taken_goes_on_under_the_runtime() {
     let (a, b) = pair();
     let mut a = Early::<ToNode>::new(a);
-    let part = ToNode::App { app: AppIndex::new(0), last: false, part: OsBytes::new(vec![7; 256 << 10]) };
+    let part = ToNode::App { app: AppIndex::new(0), last: false, part: Part(OsBytes::new(vec![7; 256 << 10])) };
     (0..16).for_each(|_| a.send(NodeId::new(0), &part).unwrap());
     assert!(!a.flush().unwrap());
     let reader = std::thread::spawn(move || {

@@ -119,6 +119,7 @@ impl Script {
         self.hears(ToRoot::Hello(Hello {
             tier: Tier::T1,
             note: OsBytes::default(),
+            usual: false,
             master_port: 20_000,
             port_reserved: true,
             agent: 50,
