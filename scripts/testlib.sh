@@ -264,7 +264,7 @@ simulate() {
     cargo build --profile "$profile" -p rlaunch-sim || return
     program=$(find target -path "*/$profile/rlaunch-sim" -type f -print -quit)
     timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
-    timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
+    timeout --kill-after=5 "$limit" "$program" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
     wait "$!" || code=$?
     return "$code"
 }

@@ -36,7 +36,7 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
             node.handle(now(), event);
         }
         if let Some(code) = edges.finished() {
-            edges.flush_early();
+            edges.flush_last();
             return Ok(Outcome::Over(code));
         }
     }

@@ -47,8 +47,9 @@ enum Finding {
 pub(crate) fn run(doctor: &Doctor, origin: Origin) -> u8 {
     match examine(doctor, origin) {
         Ok(Outcome::Report(text, code)) => {
-            crate::start::print(&text);
-            code
+            let written = crate::start::answer(text.as_bytes());
+            // A host that cannot be had is worth more than a report that was lost.
+            if code == 0 { written } else { code }
         }
         Ok(Outcome::Interrupted(sig)) => {
             rlaunch_sys::signals::die_of(sig.get());

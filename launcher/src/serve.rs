@@ -37,7 +37,7 @@ fn serve(dir: Option<&OsString>, origin: Origin) -> u8 {
     }
     let mut bytes = [0; PREAMBLE];
     if let Err(error) = fd::read_exactly(0, &mut bytes, PATIENCE) {
-        return complain(&format!("no word from the launcher: {error}"));
+        return complain(&format!("no word from the launcher: {}", rlaunch_sys::reason(&error)));
     }
     let preamble = match Preamble::parse(&bytes) {
         Ok(preamble) => preamble,
@@ -59,7 +59,7 @@ fn serve(dir: Option<&OsString>, origin: Origin) -> u8 {
             origin,
             lease: Some(LeaseLine::new(lease)),
         }),
-        Err(error) => refuse(&preamble, &format!("it cannot start: {error}")),
+        Err(error) => refuse(&preamble, &format!("it cannot start: {}", rlaunch_sys::reason(&error))),
     }
 }
 

@@ -9,13 +9,16 @@ use crate::{doctor, driver, serve};
 use anyhow::Context as _;
 use rlaunch_agent::{Edge, Seat};
 use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
+use rlaunch_core::errno::EPIPE;
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Here, Node, Note, Placement};
+use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
+use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
 use rlaunch_sys::guardian::{self, Lifeline, Role};
 use rlaunch_sys::origin::{self, Origin};
@@ -38,7 +41,7 @@ pub(crate) fn run() -> u8 {
         Began { mono: Mono::from_nanos(rlaunch_sys::clock::boottime()), wall: WallNs(rlaunch_sys::clock::wall()) };
     let origin = match origin::capture() {
         Ok(origin) => origin,
-        Err(error) => return fail(&format!("cannot open /dev/null: {error}")),
+        Err(error) => return fail(&format!("cannot open /dev/null: {}", rlaunch_sys::reason(&error))),
     };
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     match cli::apart(&args) {
@@ -60,6 +63,9 @@ pub(crate) fn run() -> u8 {
 }
 
 fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
+    if let Some(text) = cli::help_for(&args) {
+        return write_all(1, text.as_bytes()).map_or(1, |()| 0);
+    }
     match cli::doctor(args.into_iter().skip(1).collect()) {
         Ok(plan) => {
             diagnostics(Verbosity::Normal);
@@ -72,10 +78,9 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
 /// A first word that starts nothing: help, version, a question, a mistake.
 fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
     match cli::parse(args, &|name| std::env::var_os(name)) {
-        // A reader that closes early has what it wanted.
-        Ok(Command::Help(text) | Command::Version(text)) => write_all(1, text.as_bytes()).map_or(1, |()| 0),
+        Ok(Command::Help(text) | Command::Version(text)) => answer(text.as_bytes()),
         Ok(Command::Hosts(query)) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
-            Ok(text) => write_all(1, &text).map_or(1, |()| 0),
+            Ok(text) => answer(&text),
             Err(error) => refuse(&error),
         },
         Ok(Command::Map { run, json }) => map(&run, json, origin),
@@ -93,7 +98,7 @@ fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
     let text = if json { map::json(&placement) } else { map::text(&placement, &programs) };
-    write_all(1, text.as_bytes()).map_or(1, |()| 0)
+    answer(text.as_bytes())
 }
 
 /// Asks something about this machine.
@@ -122,12 +127,12 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Run(run)) => match rlaunch_sys::random::bytes() {
             Ok(id) => with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site)),
-            Err(error) => return fail(&format!("cannot get random bytes for the job's name: {error}")),
+            Err(error) => {
+                return fail(&format!("cannot get random bytes for the job's name: {}", rlaunch_sys::reason(&error)));
+            }
         },
         Ok(Command::Map { run, json }) => return map(&run, json, origin),
-        Ok(Command::Help(text) | Command::Version(text)) => {
-            return write_all(1, text.as_bytes()).map_or(1, |()| 0);
-        }
+        Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(Command::Hosts(_)) => return fail("this command line starts no job where one was expected"),
         Err(error) => Err(error),
     };
@@ -192,14 +197,18 @@ fn reach(plan: &Plan) -> anyhow::Result<bootstrap::Setting> {
 /// Diagnostics for us, off by default: `RLAUNCH_LOG`, or `-vv`. Returns what the agents are to do.
 fn diagnostics(verbosity: Verbosity) -> OsBytes {
     let wanted = std::env::var_os("RLAUNCH_LOG").map(OsString::into_encoded_bytes).unwrap_or_default();
-    let filter = match verbosity {
-        Verbosity::Debug if wanted.is_empty() => b"debug".to_vec(),
-        Verbosity::Quiet | Verbosity::Normal | Verbosity::Verbose | Verbosity::Debug => wanted,
-    };
-    if !filter.is_empty() {
-        rlaunch_net::diagnostics::start(&filter);
+    let Filter { mut right, wrong } = rlaunch_net::diagnostics::read(&wanted);
+    if !wrong.is_empty() {
+        let (wrong, takes) = (wrong.join(","), rlaunch_net::diagnostics::takes());
+        say(&format!("rlaunch: RLAUNCH_LOG (environment): '{}' is left out; it takes {takes}\n", OsBytes::from(wrong)));
     }
-    OsBytes::new(filter)
+    if right.is_empty() && verbosity == Verbosity::Debug {
+        right.push_str("debug");
+    }
+    if !right.is_empty() {
+        rlaunch_net::diagnostics::start(right.as_bytes());
+    }
+    OsBytes::from(right)
 }
 
 /// What is worth a line before anything is started.
@@ -208,15 +217,20 @@ fn notes(plan: &Plan) {
     if plan.presentation.verbosity == Verbosity::Quiet {
         return;
     }
+    if plan.presentation.verbosity >= Verbosity::Verbose {
+        for option in &plan.presentation.same {
+            say(&format!("rlaunch: {option}: so it is anyway\n"));
+        }
+    }
     for name in &plan.absent {
         say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));
     }
 }
 
 fn place_notes(notes: &[Note], verbosity: Verbosity, programs: usize) {
-    let (tone, terminal) = (crate::edges::tone(verbosity), rlaunch_sys::tty::is_terminal(2));
-    let shown = notes.iter().filter(|note| map::is_shown(note, tone, terminal));
-    shown.for_each(|note| say(&map::note(note, programs)));
+    if verbosity > Verbosity::Quiet {
+        notes.iter().for_each(|note| say(&map::note(note, programs)));
+    }
 }
 
 fn refuse(error: &cli::CliError) -> u8 {
@@ -226,12 +240,14 @@ fn refuse(error: &cli::CliError) -> u8 {
 
 /// Something of rlaunch's own cannot be had.
 fn broken(error: &anyhow::Error) -> u8 {
-    let text = format!("{error:#}");
+    let links = error.chain().map(|link| {
+        // The system's own words begin like a sentence, and a number says nothing to a user that they do not.
+        link.downcast_ref::<io::Error>().map_or_else(|| link.to_string(), rlaunch_sys::reason)
+    });
+    let text = links.collect::<Vec<_>>().join(": ");
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    // The number says nothing to a user that the words do not.
-    let number = errno.map(|errno| format!(" (os error {errno})")).unwrap_or_default();
     let hint = errno.and_then(words::way_out).map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
-    fail(&format!("{}{hint}", text.strip_suffix(&number).unwrap_or(&text)))
+    fail(&format!("{text}{hint}"))
 }
 
 pub(crate) fn fail(what: &str) -> u8 {
@@ -239,10 +255,17 @@ pub(crate) fn fail(what: &str) -> u8 {
     exit::LAUNCH
 }
 
-/// What was asked for, on stdout.
-pub(crate) fn print(text: &str) {
-    // A reader that closes early has what it wanted.
-    let _closed = write_all(1, text.as_bytes());
+/// What was asked for, on stdout; the exit code. A reader that left ends us as it ends a job, and every other tool. An
+/// answer that nobody has got is no success.
+pub(crate) fn answer(text: &[u8]) -> u8 {
+    let Err(error) = write_all(1, text) else { return 0 };
+    let errno = error.raw_os_error().unwrap_or(0);
+    if errno == EPIPE {
+        rlaunch_sys::signals::die_of(Signal::PIPE.get());
+        return Signal::PIPE.exit_code();
+    }
+    say(&format!("error: cannot write to stdout: {}\n", words::errno(errno)));
+    exit::UNWRITTEN
 }
 
 fn say(text: &str) {

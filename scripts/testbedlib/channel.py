@@ -1,9 +1,17 @@
 """How a command reaches its testbed: an abstract unix socket. The name is free when, and only when, the testbed is gone."""
 
+import contextlib
+import errno
 import json
 import os
 import socket
 import struct
+import time
+
+REQUEST = 64 << 10
+"""No request is longer."""
+ANSWER = 16 << 20
+"""No answer is."""
 
 
 class Refused(Exception):
@@ -61,24 +69,40 @@ def fabric_pidfd(name):
     raise Refused(f"the testbed {name!r} changed hands: try again")
 
 
-def _read_line(line):
+def _read_line(line, limit, seconds):
+    """One line of at most `limit` bytes, all of it within `seconds`, and the descriptors that came with it."""
+    end = time.monotonic() + seconds
     text = bytearray()
     fds = []
-    while not text.endswith(b"\n"):
-        part, more, _, _ = socket.recv_fds(line, 65536, 1)
-        fds += more
-        if not part:
-            break
-        text += part
+    try:
+        while not text.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("it takes too long")
+            # At least that much: 0 would mean not to wait at all.
+            line.settimeout(max(left, 0.001))
+            part, more, _, _ = socket.recv_fds(line, limit + 1 - len(text), 1)
+            fds += more
+            if not part:
+                break
+            text += part
+            if len(text) > limit:
+                raise OSError(errno.EMSGSIZE, f"more than {limit} bytes in a line")
+    except BaseException:
+        for fd in fds:
+            os.close(fd)
+        raise
     return bytes(text), fds
 
 
 def ask(name, /, **request):
     """One question, one answer, and at most one descriptor that comes with it."""
     with connect(name) as line:
-        line.sendall(json.dumps(request).encode() + b"\n")
+        # Who is refused is refused before he has said anything: the answer is there.
+        with contextlib.suppress(BrokenPipeError):
+            line.sendall(json.dumps(request).encode() + b"\n")
         try:
-            text, fds = _read_line(line)
+            text, fds = _read_line(line, ANSWER, 120)
         except OSError as error:
             raise Refused(f"the testbed {name!r} does not answer: {error}") from None
     if not text:
@@ -92,14 +116,19 @@ def ask(name, /, **request):
 def serve(line, answer):
     """The fabric's side: `answer(request)` gives (reply, descriptor or None)."""
     with line:
-        line.settimeout(10)
-        text, _ = _read_line(line)
-        if not text:
-            return
+        # Before a byte is read: whoever it is, the kernel has noted him.
         if peer(line)[1] != 0:
             reply, fd = {"refused": "only root may use a testbed"}, None
         else:
+            text, fds = _read_line(line, REQUEST, 10)
+            for each in fds:
+                os.close(each)
+            if not text:
+                return
             reply, fd = answer(json.loads(text))
-        socket.send_fds(line, [json.dumps(reply).encode() + b"\n"], [] if fd is None else [fd])
-        if fd is not None:
-            os.close(fd)
+        line.settimeout(10)
+        try:
+            socket.send_fds(line, [json.dumps(reply).encode() + b"\n"], [] if fd is None else [fd])
+        finally:
+            if fd is not None:
+                os.close(fd)

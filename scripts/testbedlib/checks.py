@@ -1,10 +1,12 @@
 """Checks of what hosts are, how commands run on them, and that nothing of them stays."""
 
+import contextlib
 import errno
 import os
 import pathlib
 import pty
 import signal
+import socket
 import subprocess
 import tempfile
 
@@ -12,10 +14,28 @@ from . import channel
 from .selftest import PYTHON, SCRIPT, Bed, expect, until
 
 SPACES = ("mnt", "net", "pid", "uts", "ipc")
+HELD = []
+"""Descriptors of namespaces that a check has named: as long as they are open nothing else has their numbers."""
 
 
 def _spaces(bed, host):
-    return set(bed.sh(host, "readlink " + " ".join(f"/proc/1/ns/{kind}" for kind in SPACES)).split())
+    spaces = set(bed.sh(host, "readlink " + " ".join(f"/proc/1/ns/{kind}" for kind in SPACES)).split())
+    _hold(spaces)
+    return spaces
+
+
+def _hold(spaces):
+    """Keeps their numbers from being given to the namespaces of others, as the kernel does once they have ended."""
+    wanted = set(spaces)
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        for kind in SPACES:
+            with contextlib.suppress(OSError):
+                path = f"/proc/{entry}/ns/{kind}"
+                if os.readlink(path) in wanted:
+                    held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    HELD.append(held)
+                    wanted.discard(os.readlink(f"/proc/self/fd/{held}"))
+    expect(not wanted, "namespaces that no process is in", wanted)
 
 
 def _spaces_in_use():
@@ -322,4 +342,29 @@ def check_only_root_may():
                 done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PYTHON, f"{place}/testbed",
                                        *words], env=bed.env, cwd="/", capture_output=True, text=True, check=False)
                 expect(done.returncode == 125 and done.stderr.startswith("testbed: "), words, done)
+        # Whoever says nothing is answered, and holds up nobody else.
+        mute = "import socket, sys; line = socket.socket(socket.AF_UNIX); line.connect(chr(0) + sys.argv[1]); print(line.recv(99))"
+        done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PYTHON, "-c", mute,
+                               f"rlaunch-testbed/{bed.name}"], cwd="/", timeout=5, capture_output=True, text=True, check=False)
+        expect("only root may" in done.stdout, done)
+        with channel.connect(bed.name) as line:
+            # It is refused while it is still coming: nobody reads for ever.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                line.sendall(b"x" * (16 * channel.REQUEST))
+                expect(line.recv(1) == b"")
         expect(bed.run("exec", "--cwd", "/", "login", "hostname") == "login")
+
+
+def check_a_line_is_bounded():
+    """In bytes and in time, however it comes."""
+    for text, limit, seconds, wanted in ((b"x" * 20, 10, 5, "more than 10 bytes"), (b"x" * 5, 10, 0.05, "too long"), (b"x\n", 1, 5, "more")):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.sendall(text)
+            try:
+                channel._read_line(ours, limit, seconds)  # pylint: disable=protected-access
+            except OSError as error:
+                # What the socket says of its own time-out is as good.
+                expect(wanted in str(error) or wanted == "too long" and isinstance(error, TimeoutError), error)
+            else:
+                expect(False, text, "is read")

@@ -54,6 +54,30 @@ fn nothing_unfinished_lands() {
     }
 }
 
+/// Copies of them drift apart; those of libc are its own.
+#[test]
+fn errnos_have_one_home() {
+    let named = |line: &str| {
+        let name = line
+            .trim_start()
+            .trim_start_matches("pub ")
+            .strip_prefix("const E")
+            .and_then(|rest| rest.split_once(": i32 ="));
+        name.is_some_and(|(name, _)| name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()))
+    };
+    let home = root().join("common/core/src/errno.rs");
+    for path in all_sources() {
+        let text = fs::read_to_string(&path).unwrap();
+        let found = text.lines().filter(|line| named(line)).count();
+        assert_eq!(found > 0, path == home, "{}: errnos are in {}", path.display(), home.display());
+        for line in text.lines().filter(|line| named(line)) {
+            let (name, number) = line.trim_start_matches("pub const ").split_once(": i32 = ").unwrap();
+            let number: i32 = number.trim_end_matches(';').parse().unwrap();
+            assert_eq!(format!("{:?}", nix::errno::Errno::from_raw(number)), name);
+        }
+    }
+}
+
 #[test]
 fn every_source_says_why_it_exists() {
     for path in all_sources() {

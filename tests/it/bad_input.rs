@@ -34,6 +34,7 @@ fn a_program_that_was_meant_as_something_else() {
         (&["sleep 5"], "sleep 5 (without quotes), or sh -c 'sleep 5'"),
         (&["A=1", "true"], "-x A=1 PROGRAM"),
         (&["", "true"], "empty"),
+        (&["gone.py"], "python3 gone.py"),
     ] {
         Case::start(words).code(127).says("no such file").says("  try     ").says(hint);
     }
@@ -60,6 +61,32 @@ fn help_and_version_go_to_stdout() {
         assert!(!done.out.is_empty() && done.err().is_empty(), "{words:?}");
     }
     Plan::shell("\"$RL\" --help | head -n 1").start().code(0);
+}
+
+const ANSWERS: [&str; 7] =
+    ["--help", "-h", "--version", "help", "hosts n1", "map -n 2 true", "-n 2 --dry-run --json true"];
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    for words in ANSWERS {
+        let done = Plan::shell(&format!("\"$RL\" {words} >/dev/full; echo $?")).start().code(0);
+        let said = "error: cannot write to stdout: no space left on device\n";
+        assert_eq!((done.out().as_str(), done.err().as_str()), ("1\n", said), "{words}");
+    }
+}
+
+#[test]
+fn an_answer_whose_reader_left_ends_as_a_job_does() {
+    for words in ANSWERS.into_iter().chain(["-n 1 echo ran"]) {
+        let script = format!(
+            "mkfifo \"$DIR/go\"; {{ read x <\"$DIR/go\"; \"$RL\" {words} 2>\"$DIR/err\"; echo $? >\"$DIR/code\"; }} \
+             | {{ exec <&-; echo >\"$DIR/go\"; }}; cat \"$DIR/code\""
+        );
+        let done = Plan::shell(&script).start().code(0);
+        assert_eq!(done.out(), "141\n", "{words}");
+        let err = std::fs::read_to_string(done.scratch.path("err")).unwrap();
+        assert_eq!(err.is_empty(), !words.contains("echo"), "{words}: {err}");
+    }
 }
 
 #[test]
@@ -273,5 +300,62 @@ fn a_limit_on_processes_before_the_launch_is_an_error() {
         let script = format!("\"$RL\" --version >/dev/null; exec prlimit --nproc={room} \"$RL\" -n 1 true");
         let done = Plan::shell(&script).start().code(125);
         assert_ne!(done.err(), "");
+    }
+}
+
+#[test]
+fn a_launch_that_failed_starts_nothing_more() {
+    // One program after another: the second has one rank, and the third's 200 are asked for before it is known to fail.
+    let done = Case::start(["true", ":", "./nope", ":", "-n", "200", "sleep", "77"]).code(127);
+    assert!(done.named("rank.started").count() <= 1, "{:?}", done.err());
+    assert_eq!(done.event("job.end")["never_started"], 200);
+    done.says("./nope: no such file").says("ranks 2-201 never started").says("0 left running");
+}
+
+#[test]
+fn a_command_with_a_typing_error_is_told_only_where_no_such_program_exists() {
+    Case::start(["mapp", "-n", "4", "true"]).code(127).says("  try     rlaunch map, if a command of rlaunch was meant");
+    let plan = Plan::shell(
+        "printf '#!/bin/sh\\necho mine' >\"$DIR/mapp\"; chmod +x \"$DIR/mapp\"; PATH=\"$DIR:$PATH\" \"$RL\" mapp",
+    );
+    assert_eq!(plan.start().code(0).sorted(), ["mine"]);
+}
+
+#[test]
+fn who_set_a_wrong_value_is_named() {
+    let set = |name: &str, value: &str| Plan::rlaunch(["true"]).env(name, value).start();
+    set("RLAUNCH_WDIR", "/nope").code(125).says("error: RLAUNCH_WDIR (environment) /nope on ");
+    set("RLAUNCH_NNODES", "3").code(2).says("error: RLAUNCH_NNODES (environment) asks for 3 hosts");
+    Case::start(["--wdir", "/nope", "true"]).code(125).says("error: --wdir /nope on ");
+    Plan::tool(place::rlaunch(), place::Scratch::new())
+        .args(["--events", "/nope/x", "true"])
+        .start()
+        .code(125)
+        .says("error: cannot write the event log /nope/x: no such file or directory\n");
+}
+
+#[test]
+fn a_note_for_options_that_change_nothing() {
+    let options = ["--bind-to", "none", "--allow-run-as-root", "true"];
+    assert!(!Case::start(options).code(0).err().contains("bind-to"));
+    let plan = Plan::rlaunch(["-v"]).args(options);
+    plan.start().code(0).says("rlaunch: --bind-to none: so it is anyway\n");
+}
+
+#[test]
+fn ranks_that_share_processors_are_told_of_on_a_pipe_too() {
+    let plan = Plan::shell("\"$RL\" map -n 9000 true >/dev/null");
+    plan.start().code(0).says("rlaunch: 9000 ranks share ");
+    let plan = Plan::shell("\"$RL\" map -q -n 9000 true >/dev/null");
+    assert_eq!(plan.start().code(0).err(), "");
+    let plan = Plan::shell("\"$RL\" map --strict -n 9000 true");
+    plan.start().code(2).says("error: --strict: 9000 ranks on ");
+}
+
+#[test]
+fn commands_have_help_too() {
+    for words in ["version", "help", "doctor --help", "doctor -h", "hosts --help", "map --help"] {
+        let done = Plan::shell(&format!("\"$RL\" {words}")).start().code(0);
+        assert!(done.out().to_lowercase().contains("rlaunch") && done.err().is_empty(), "{words}: {}", done.err());
     }
 }

@@ -6,12 +6,16 @@ use crate::census;
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
 use crate::watch;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -28,7 +32,46 @@ pub(crate) struct Bed {
     holder: Option<Child>,
     /// Seen by the hosts at the same path; all users may write here.
     share: Scratch,
-    spaces: Vec<String>,
+    spaces: Rc<RefCell<Spaces>>,
+}
+
+/// The namespaces of a testbed's hosts, also of those that are gone. While we hold one its number is nobody else's: the
+/// kernel gives those of namespaces that have ended to the next ones, which may be another test's.
+#[derive(Default)]
+pub(crate) struct Spaces(BTreeMap<String, File>);
+
+impl Spaces {
+    /// Takes hold of those with these names; their hosts are up.
+    fn hold(&mut self, names: impl Iterator<Item = String>) {
+        let mut wanted: BTreeSet<String> = names.filter(|name| !self.0.contains_key(name)).collect();
+        for p in census::all() {
+            for kind in SPACES {
+                let path = format!("/proc/{}/ns/{kind}", p.pid);
+                let Some(name) = name_of(Path::new(&path)).filter(|name| wanted.contains(name)) else { continue };
+                // The process may have ended, and its number may be another's.
+                let Ok(held) = File::open(&path) else { continue };
+                if name_of(&PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))).as_ref() == Some(&name) {
+                    wanted.remove(&name);
+                    self.0.insert(name, held);
+                }
+            }
+        }
+        assert!(wanted.is_empty(), "namespaces of the testbed that no process is in: {wanted:?}");
+    }
+
+    /// Those that a process of this machine is in.
+    pub(crate) fn in_use(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for p in census::all() {
+            let names = SPACES.iter().filter_map(|kind| name_of(Path::new(&format!("/proc/{}/ns/{kind}", p.pid))));
+            found.extend(names.filter(|name| self.0.contains_key(name)));
+        }
+        found
+    }
+}
+
+fn name_of(space: &Path) -> Option<String> {
+    fs::read_link(space).ok().map(|name| name.to_string_lossy().into_owned())
 }
 
 fn script() -> PathBuf {
@@ -68,16 +111,6 @@ fn is_possible() -> bool {
     })
 }
 
-/// Every namespace that a process of this machine is in.
-pub(crate) fn spaces_in_use() -> Vec<String> {
-    let mut found = Vec::new();
-    for p in census::all() {
-        let links = SPACES.iter().filter_map(|kind| fs::read_link(format!("/proc/{}/ns/{kind}", p.pid)).ok());
-        found.extend(links.map(|link| link.to_string_lossy().into_owned()));
-    }
-    found
-}
-
 fn mounts() -> String {
     fs::read_to_string("/proc/self/mounts").unwrap()
 }
@@ -92,7 +125,7 @@ impl Bed {
         open_to_all(share.dir());
         // Where the tests lie an ordinary user of the hosts may not come.
         fs::copy(place::rlaunch(), share.path("rlaunch")).unwrap();
-        let mut bed = Self { name: format!("it-{}", place::unique()), holder: None, share, spaces: Vec::new() };
+        let mut bed = Self { name: format!("it-{}", place::unique()), holder: None, share, spaces: Rc::default() };
         let count = count.to_string();
         let mut up = bed.command(["up", &count, "--hold", "--share"]);
         up.arg(bed.share.dir()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -100,22 +133,28 @@ impl Bed {
         let mut word = String::new();
         BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut word).unwrap();
         assert_eq!(word, "ready\n", "the testbed did not come up: {}", bed.last_words());
-        for host in bed.hosts() {
-            let links = SPACES.map(|kind| format!("/proc/1/ns/{kind}"));
-            let out =
-                bed.run(["exec", "--cwd", "/", &host, "readlink"].into_iter().chain(links.iter().map(String::as_str)));
-            bed.spaces.extend(out.lines().map(str::to_owned));
-        }
-        assert!(!bed.spaces.is_empty());
+        bed.hold_spaces();
+        assert!(!bed.spaces.borrow().0.is_empty());
         Some(bed)
     }
 
+    /// Those that are on.
     fn hosts(&self) -> Vec<String> {
         let shown = self.run(["ps"]);
+        let rows = shown.lines().skip(1).filter(|line| line.split_whitespace().nth(1) != Some("off"));
         let mut hosts: Vec<String> =
-            shown.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+            rows.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
         hosts.dedup();
         hosts
+    }
+
+    fn hold_spaces(&self) {
+        for host in self.hosts() {
+            let links = SPACES.map(|kind| format!("/proc/1/ns/{kind}"));
+            let words = ["exec", "--cwd", "/", &host, "readlink"];
+            let out = self.run(words.into_iter().chain(links.iter().map(String::as_str)));
+            self.spaces.borrow_mut().hold(out.lines().map(str::to_owned));
+        }
     }
 
     fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Command {
@@ -166,8 +205,8 @@ impl Bed {
     }
 
     /// The namespaces that are the hosts'.
-    pub(crate) fn spaces(&self) -> &[String] {
-        &self.spaces
+    pub(crate) fn spaces(&self) -> Rc<RefCell<Spaces>> {
+        Rc::clone(&self.spaces)
     }
 
     /// Waits until something with these words lives on a host.
@@ -191,10 +230,11 @@ impl Bed {
         let strays = self.strays();
         assert!(strays.is_empty(), "left behind on the hosts:\n{strays}");
         let share = self.share.dir().to_owned();
+        // Of hosts that were started again, too.
+        self.hold_spaces();
         let status = self.release();
         assert!(status.success(), "the testbed ended with {status}");
-        let in_use = spaces_in_use();
-        let left: Vec<&String> = self.spaces.iter().filter(|space| in_use.contains(space)).collect();
+        let left = self.spaces.borrow().in_use();
         assert!(left.is_empty(), "namespaces of the testbed are left: {left:?}");
         assert!(!mounts().contains(&*share.to_string_lossy()), "mounts of the testbed are left:\n{}", mounts());
         let sockets = fs::read_to_string("/proc/net/unix").unwrap();

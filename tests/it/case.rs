@@ -7,6 +7,7 @@ use crate::watch::{Exit, Seen, Watch};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -14,7 +15,7 @@ use std::process::{Child, ChildStdin};
 use std::time::Duration;
 
 /// Signals that follow each other faster are one.
-const ECHO: Duration = Duration::from_millis(60);
+pub(crate) const ECHO: Duration = Duration::from_millis(60);
 
 /// A running case. Dropped without `finish`, it fails.
 pub(crate) struct Case {
@@ -25,6 +26,8 @@ pub(crate) struct Case {
     words: String,
     has_events: bool,
     finished: bool,
+    /// Those that were sent.
+    signals: RefCell<Vec<Signal>>,
 }
 
 /// A case that has ended and left nothing behind.
@@ -48,6 +51,11 @@ impl Done {
     }
     pub(crate) fn err(&self) -> String {
         String::from_utf8_lossy(&self.err).into_owned()
+    }
+    /// Stderr without the note about ranks that share processors: whether it is there depends on the machine.
+    pub(crate) fn err_of_any_machine(&self) -> String {
+        let note = |line: &&str| line.starts_with("rlaunch: ") && line.contains(" ranks share ");
+        self.err().split_inclusive('\n').filter(|line| !note(line)).collect()
     }
     pub(crate) fn named<'a>(&'a self, ev: &str) -> impl Iterator<Item = &'a Value> {
         self.events.iter().filter(move |e| e["ev"] == *ev)
@@ -74,7 +82,7 @@ impl Case {
         words: String,
         has_events: bool,
     ) -> Self {
-        Self { child, watch, tag, scratch, words, has_events, finished: false }
+        Self { child, watch, tag, scratch, words, has_events, finished: false, signals: RefCell::default() }
     }
 
     /// rlaunch with these words and nothing on stdin.
@@ -104,10 +112,16 @@ impl Case {
     pub(crate) fn signal(&self, sig: Signal) {
         // Not reaped before `finish`: the number is still its own.
         kill(Pid::from_raw(self.pid()), sig).unwrap();
+        self.signals.borrow_mut().push(sig);
     }
 
     /// The same signal again, after the time in which it would be taken for an echo of the first.
     pub(crate) fn signal_again(&self, sig: Signal) {
+        let sent = self.signals.borrow().iter().filter(|earlier| **earlier == sig).count();
+        self.until(&format!("{sig} for the {sent}th time"), |seen| {
+            (seen.named("signal").filter(|e| e["signal"] == sig.as_str()).count() >= sent).then_some(())
+        });
+        // The pause is what is asked for: rlaunch counts it from the moment at which it took the first.
         std::thread::sleep(ECHO);
         self.signal(sig);
     }

@@ -187,8 +187,8 @@ struct Survey {
     tagged: Vec<Proc>,
     /// Orphans that cannot be told from those of a case.
     strays: Vec<Proc>,
-    /// One of them, or of their descendants, could do what the others wait for, but waits for a processor, or is dead and
-    /// waits for the kernel.
+    /// One of them, or of their descendants, could do what the others wait for, but waits for a processor, or for the kernel,
+    /// dead or alive.
     starved: bool,
 }
 
@@ -214,7 +214,8 @@ fn survey(tag: &str) -> Survey {
         ours.extend(all.iter().filter(|p| ours.contains(&p.ppid)).map(|p| p.pid).collect::<Vec<_>>());
     }
     // The first process of a PID namespace that was killed waits until we have reaped its ranks.
-    let starved = all.iter().any(|p| (p.state == 'R' || p.is_exiting) && !p.is_dead() && ours.contains(&p.pid));
+    let starved =
+        all.iter().any(|p| (matches!(p.state, 'R' | 'D') || p.is_exiting) && !p.is_dead() && ours.contains(&p.pid));
     Survey { tagged, strays, starved }
 }
 

@@ -101,6 +101,7 @@ fn a_full_disk_costs_the_log_not_the_job_and_is_told() {
 
 #[test]
 fn one_that_nobody_reads_yet_can_be_interrupted() {
+    // The pause is the moment: it waits for a reader of its log, of which nothing tells. Earlier it would have to end so too.
     let script =
         "mkfifo \"$DIR/e\"; \"$RL\" -n 1 --events \"$DIR/e\" true & sleep 0.2; kill -TERM $!; wait $!; echo $?";
     assert_eq!(Plan::shell(script).start().code(0).out(), "143\n");

@@ -101,7 +101,7 @@ fn a_reader_that_leaves_ends_the_job_like_any_program() {
         Plan::bash("\"$RL\" -n 8 yes 2>\"$DIR/err\" | head -n 1; echo ${PIPESTATUS[0]}; cat \"$DIR/err\" >&2").start();
     let done = done.code(0);
     assert_eq!(done.out(), "y\n141\n");
-    assert_eq!(done.err().lines().count(), 1, "{}", done.err());
+    assert_eq!(done.err_of_any_machine().lines().count(), 1, "{}", done.err());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn the_report_names_the_first_failure() {
         let case = Plan::rlaunch(["-n", "4", "sh", "-c", script]).contain(tier).start();
         let pid = case.event_of("rank.started", 2)["pid"].to_string();
         let done = case.code(3);
-        let err = done.err();
+        let err = done.err_of_any_machine();
         let (said, report) = err.split_once('\n').unwrap();
         assert_eq!(said, "loss is nan");
         assert!(report.starts_with("rlaunch: rank 2 failed first: exit 3"), "{report}");
@@ -219,22 +219,17 @@ fn a_success_may_be_told_on_request() {
 
 #[test]
 fn last_words_are_waited_for_where_the_edge_is_full() {
-    // The launcher stands still, and the end of what the rank said is still in its pipe when it is dead.
+    // The launcher stands still, and the end of what the rank said is still in its pipe when it is dead. The pause is the load:
+    // what it writes meanwhile fills the edge, and then its pipe.
     let script = "read x <\"$DIR/go\"; seq 100000000 >&2 & sleep 0.3; kill -9 $!; wait $! 2>/dev/null; exit 3";
     let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]);
     let go = plan.scratch().fifo("go");
     let case = plan.start();
-    let rank = case.event("rank.started")["pid"].as_i64().unwrap();
+    let rank = i32::try_from(case.event("rank.started")["pid"].as_i64().unwrap()).unwrap();
     case.signal(Signal::SIGSTOP);
     std::fs::write(go, "\n").unwrap();
-    let runs = || census::all().iter().any(|p| i64::from(p.pid) == rank && p.state != 'Z');
     // No event tells of its end: the one who would write it stands still.
-    for _ in 0..1_000 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        if !runs() {
-            break;
-        }
-    }
+    census::wait_until("the rank's end", || census::is_dead(rank));
     case.signal(Signal::SIGCONT);
     let done = case.code(3);
     let tail = done.event("rank.facts")["tail"].as_str().unwrap().to_owned();
@@ -249,4 +244,22 @@ fn a_descendant_that_floods_stderr_does_not_hold_up_the_end() {
     let script = "echo last >&2; setsid sh -c 'exec yes >&2' & exit 3";
     let done = Case::start(["-n", "2", "--grace", "600s", "sh", "-c", script]).code(3);
     assert_eq!(done.event("job.end")["left"], 0);
+}
+
+#[test]
+fn the_core_file_is_named() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.starts_with(['|', '@', '/']) {
+        return place::absent("a core file", &format!("core_pattern is {pattern}"));
+    }
+    for tier in place::tiers() {
+        let crash = "ulimit -c $(ulimit -H -c); kill -SEGV $$";
+        let script = format!("cd \"$DIR\"; mkdir w; exec \"$RL\" -n 1 --wdir w sh -c '{crash}'");
+        let done = Plan::shell(&script).contain(tier).with_events().start().code(139);
+        let dir = done.scratch.path("w");
+        let Some(core) = std::fs::read_dir(&dir).unwrap().next().map(|entry| entry.unwrap().path()) else {
+            return place::absent("a core file", "none is written here");
+        };
+        assert_eq!(done.event("rank.facts")["core_file"], core.to_str().unwrap(), "{tier}");
+    }
 }

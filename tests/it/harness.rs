@@ -19,7 +19,8 @@ fn a_process_that_got_away_is_noticed() {
 #[should_panic(expected = "left behind")]
 fn it_is_noticed_without_our_tag_in_its_environment() {
     let _alone = census::alone();
-    leaving("env -i setsid sleep 77 </dev/null >/dev/null 2>&1 & sleep 0.1").code(0);
+    let bare = "while grep -q RLAUNCH_TEST_CASE /proc/$!/environ; do :; done";
+    leaving(&format!("env -i setsid sleep 77 </dev/null >/dev/null 2>&1 &\n{bare}")).code(0);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_testbed_that_nobody_takes_down_is_noticed() {
 #[test]
 fn a_testbed_ends_with_a_test_that_panics() {
     let Some(bed) = Bed::up(1) else { return };
-    let (name, spaces) = (bed.name().to_owned(), bed.spaces().to_vec());
+    let (name, spaces) = (bed.name().to_owned(), bed.spaces());
     let case = bed.plan("root", "node0", ["sleep", "77"]).start();
     bed.until_strays("sleep 77");
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
@@ -90,6 +90,6 @@ fn a_testbed_ends_with_a_test_that_panics() {
     assert!(outcome.is_err());
     case.code(137);
     assert!(!std::fs::read_to_string("/proc/net/unix").unwrap().contains(&name));
-    let in_use = crate::bed::spaces_in_use();
-    assert!(spaces.iter().all(|space| !in_use.contains(space)), "namespaces of the testbed are left");
+    let left = spaces.borrow().in_use();
+    assert!(left.is_empty(), "namespaces of the testbed are left: {left:?}");
 }

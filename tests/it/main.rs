@@ -15,6 +15,7 @@ mod plan;
 mod watch;
 
 mod bad_input;
+mod diagnostics;
 mod events;
 mod examples;
 mod exits;

@@ -129,7 +129,7 @@ fn a_line_is_not_broken_while_the_reader_takes_nothing() {
     drop(writer);
     std::fs::write(say, "\n").unwrap();
     case.says_on_stderr("said\n");
-    // Longer than others would have to wait.
+    // The pause is the fault: longer than others would have to wait.
     std::thread::sleep(Duration::from_millis(300));
     std::fs::write(go, "\n").unwrap();
     case.events("rank.exited", 2);
@@ -272,6 +272,7 @@ fn is_full(pipe: &PipeWriter) {
         if poll(&mut fds, PollTimeout::ZERO).unwrap() == 0 {
             return;
         }
+        // poll(2) tells of room, not of its end.
         std::thread::sleep(Duration::from_millis(5));
     }
     panic!("the pipe never fills");
@@ -309,7 +310,7 @@ fn a_slow_reader_costs_little_memory() {
     for _ in 0..8 {
         read_some(&reader, 1 << 20);
         is_full(&probe);
-        // A reader that pauses.
+        // The pause is the load: a reader that reads now and then.
         std::thread::sleep(Duration::from_millis(40));
     }
     let grown = memory("VmHWM").saturating_sub(before);

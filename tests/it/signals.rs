@@ -183,6 +183,7 @@ fn a_signal_at_any_moment_of_the_launch_ends_it() {
     let mut random = Random::new(1);
     for _ in 0..if place::full() { 200 } else { 30 } {
         let case = Case::start(["-n", "8", "sleep", "100"]);
+        // The pause is the fault: its moment.
         std::thread::sleep(Duration::from_micros(random.below(12_000)));
         let sig = *random.pick(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
         case.signal(sig);

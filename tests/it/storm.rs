@@ -64,6 +64,7 @@ impl Parts {
 
 /// Lets a job run for a moment, kills somebody, and returns whom. A victim that does not exist (yet) is spared.
 fn strike(case: &Case, victim: Victim, after: Duration) -> bool {
+    // The pause is the fault: its moment.
     std::thread::sleep(after);
     let pids = Parts::of(case.pid()).pids(victim);
     // All at once: none of them sees another one die before it is dead itself.

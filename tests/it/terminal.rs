@@ -51,7 +51,8 @@ fn an_interrupt_reaches_the_ranks_once() {
     case.says_on_stdout("ready", 2);
     typed.write_all(b"\x03").unwrap();
     case.says_on_stdout("got INT", 2);
-    std::thread::sleep(std::time::Duration::from_millis(60));
+    // The pause is what is asked for: a second key press is slower than an echo of the first.
+    std::thread::sleep(crate::case::ECHO);
     typed.write_all(b"\x03").unwrap();
     case.until("the end", |seen| seen.exit);
     drop(typed);
@@ -96,7 +97,7 @@ fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
 
 #[test]
 fn a_job_that_was_stopped_goes_on_in_the_foreground() {
-    let Some(mut case) = terminal("bash --norc -i") else { return };
+    let Some(mut case) = terminal("env PS1=prompt: bash --norc -i") else { return };
     let mut typed = case.take_stdin();
     typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; read x; echo got \"$x\"'\n").unwrap();
     case.says_on_stdout("ready", 1);
@@ -112,6 +113,8 @@ fn a_job_that_was_stopped_goes_on_in_the_foreground() {
     case.says_on_stdout("got this", 1);
     // What is typed while the job runs is the job's.
     census::wait_until("the launcher's end", || census::is_dead(launcher));
+    // Nor is it the shell's before that has the terminal again: at the start, after the stop, now.
+    case.says_on_stdout("prompt:", 3);
     typed.write_all(b"echo c''ode $?; exit 7\n").unwrap();
     case.says_on_stdout("code 0", 1);
     case.until("the end", |seen| seen.exit);

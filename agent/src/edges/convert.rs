@@ -1,5 +1,6 @@
 //! The edges' plain types as the machine's, and back.
 
+use rlaunch_core::errno::{EAGAIN, ENOENT};
 use rlaunch_core::node::ExecSpec;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
@@ -8,9 +9,6 @@ use rlaunch_core::wire::to_root::{Leftover, SpawnError, SpawnStep, Usage};
 use rlaunch_sys::children::Named;
 use rlaunch_sys::pidfd::{Ended, How};
 use rlaunch_sys::spawn::{Failure, Step};
-
-/// EAGAIN, errno(3).
-const EAGAIN: i32 = 11;
 
 pub(super) fn failure(failure: Failure, exec: Option<&ExecSpec>) -> SpawnError {
     let step = match failure.step {
@@ -26,7 +24,7 @@ pub(super) fn failure(failure: Failure, exec: Option<&ExecSpec>) -> SpawnError {
     let program = exec.and_then(|exec| exec.base.argv.iter().next());
     // Of a program that was searched for in vain, its name says more than the last place where it was not.
     let path = match (step, program) {
-        (SpawnStep::Exec, Some(program)) if failure.errno == rlaunch_sys::ENOENT => program.into(),
+        (SpawnStep::Exec, Some(program)) if failure.errno == ENOENT => program.into(),
         _ => OsBytes::new(failure.path),
     };
     SpawnError { step, errno: failure.errno, path }
@@ -48,7 +46,8 @@ pub(super) fn usage(ended: &Ended) -> Usage {
     Usage { user_us: ended.user_us, system_us: ended.system_us, max_rss_kib: ended.max_rss_kib }
 }
 
-pub(super) fn leftover(named: &Named) -> Leftover {
-    let text = |bytes: &[u8]| OsBytes::from(bytes.split(|b| *b == 0).next().unwrap_or_default());
-    Leftover { pid: named.pid.cast_unsigned(), comm: text(&named.comm), wchan: text(&named.wchan) }
+/// A process that still exists, as the agent or the guardian found it.
+#[must_use]
+pub fn leftover(named: &Named) -> Leftover {
+    Leftover::padded(named.pid.cast_unsigned(), &named.comm, &named.wchan)
 }

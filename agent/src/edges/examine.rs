@@ -12,9 +12,8 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::Facts;
+use rlaunch_sys::facts::error_file;
 use rlaunch_sys::facts::oom::OomWatch;
-use rlaunch_sys::facts::{core_file, error_file};
-use std::os::unix::ffi::OsStringExt as _;
 
 /// When the kernel's counters of out-of-memory kills are read for the first time, counted from the first rank, and the
 /// launch's memory is given back, counted from the last: a job of a few milliseconds neither needs it nor shall pay for it.
@@ -130,20 +129,12 @@ fn facts(edges: &mut Edges, asked: &Asked, found: Found) -> Facts {
 }
 
 fn dump_of(rank: &Rank, sig: Signal) -> Dump {
-    let pid = rank.pid.cast_unsigned();
-    let cwd = std::env::current_dir().map(|dir| dir.into_os_string().into_vec()).unwrap_or_default();
-    let wdir = match &rank.base.wdir {
-        Some(dir) if dir.starts_with(b"/") => dir.to_vec(),
-        Some(dir) => [&cwd, &b"/"[..], dir].concat(),
-        None => cwd,
-    };
     let ended = rlaunch_sys::clock::wall();
     let ran = now().since(rank.started).nanos();
     Dump {
-        pid,
-        inside: core_file::ns_pid(pid),
+        pid: rank.pid.cast_unsigned(),
         signal: sig.get(),
-        wdir,
+        wdir: rank.base.wdir.as_deref().map(<[u8]>::to_vec),
         exe: rank.base.argv.iter().next().unwrap_or_default().to_vec(),
         started: ended.saturating_sub(ran),
         ended,

@@ -1,8 +1,8 @@
 //! Files that may be on a host that does not answer: a thread of its own looks at them, and nobody waits for it for long.
 //!
 //! A dead NFS server holds whoever asks it for as long as it is dead. So core files, which lie wherever the ranks work, and
-//! error files where $TMPDIR is not on this host's own disk or memory, are never touched by the machine's thread. The
-//! `files` thread starts with the first of them.
+//! error files where $TMPDIR is not on this host's own disk or memory, are never touched by the machine's thread, nor is
+//! anything looked up there to find them. The `files` thread starts with the first of them.
 
 use crate::early::now;
 use rlaunch_core::id::ProcId;
@@ -12,6 +12,7 @@ use rlaunch_sys::facts::core_file::{self, Crash};
 use rlaunch_sys::facts::error_file;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// How long a file system may take to answer.
@@ -35,9 +36,9 @@ pub(super) struct Look {
 /// A rank that a signal ended with a core dump.
 pub(super) struct Dump {
     pub(super) pid: u32,
-    pub(super) inside: Option<u32>,
     pub(super) signal: u8,
-    pub(super) wdir: Vec<u8>,
+    /// As it was asked for: relative to our own, or `None` for that.
+    pub(super) wdir: Option<Vec<u8>>,
     pub(super) exe: Vec<u8>,
     pub(super) started: u64,
     pub(super) ended: u64,
@@ -179,8 +180,21 @@ fn perform(request: Request) -> Answer {
 
 fn core_of(dump: &Dump) -> Option<Vec<u8>> {
     let (uid, gid) = rlaunch_sys::facts::host::user();
-    let Dump { pid, inside, signal, ref wdir, ref exe, started, ended } = *dump;
-    core_file::find(&Crash { pid, inside, signal, wdir, exe, uid, gid, started, ended })
+    let Dump { pid, signal, ref wdir, ref exe, started, ended } = *dump;
+    // It is reaped only when we have answered, or when nobody waits for the answer any more.
+    let inside = core_file::ns_pid(pid);
+    let wdir = absolute(wdir.as_deref());
+    core_file::find(&Crash { pid, inside, signal, wdir: &wdir, exe, uid, gid, started, ended })
+}
+
+fn absolute(wdir: Option<&[u8]>) -> Vec<u8> {
+    match wdir {
+        Some(dir) if dir.starts_with(b"/") => dir.to_vec(),
+        dir => {
+            let own = std::env::current_dir().map(|dir| dir.into_os_string().into_vec()).unwrap_or_default();
+            dir.map_or(own.clone(), |dir| [&own, &b"/"[..], dir].concat())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +218,14 @@ mod tests {
             rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
             files.settle();
         }
+    }
+
+    #[test]
+    fn a_directory_is_relative_to_our_own() {
+        let own = std::env::current_dir().unwrap().into_os_string().into_vec();
+        assert_eq!(absolute(None), own);
+        assert_eq!(absolute(Some(b"/w")), b"/w");
+        assert_eq!(absolute(Some(b"w")), [&own, &b"/w"[..]].concat());
     }
 
     #[test]

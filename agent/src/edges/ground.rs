@@ -12,6 +12,9 @@ use rlaunch_sys::spawn::{Outcome, SpawnPort};
 use std::io;
 use std::sync::Arc;
 
+/// Why there is no PID namespace where one could be had.
+const GPUS: &str = "GPU devices are present: subreapers, until PID namespaces are proved there";
+
 /// What is held until the agent ends.
 #[derive(Default)]
 pub(super) struct Held {
@@ -47,9 +50,18 @@ struct Begun {
     asked: bool,
 }
 
+/// Says who is about to begin, and which limits were changed.
+fn announce(edges: &Edges) {
+    let (theirs, ours) = edges.origin.nofile_limits();
+    let host = String::from_utf8_lossy(&facts::host::hostname()).into_owned();
+    tracing::debug!("{host}: agent {}, guardian {}", std::process::id(), std::os::unix::process::parent_id());
+    tracing::debug!("limit on descriptors: {ours} for the agent, {theirs} for the ranks; nothing else is changed");
+}
+
 /// Begins to make ready: the spawn thread works meanwhile.
 pub(super) fn begin(edges: &mut Edges, plan: GroundPlan) {
     edges.pump.share(plan.nodes);
+    announce(edges);
     match prepare(edges, plan) {
         Ok(begun) => edges.ground.begun = Some(begun),
         Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
@@ -68,13 +80,20 @@ pub(super) fn finish(edges: &mut Edges) -> bool {
 }
 
 fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, Refusal> {
-    let root = ns::is_root();
+    let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     let wanted = match plan.contain {
-        Contain::Auto => root && !ns::gpu_present(),
+        // Tried also by those who will hardly get it: what the kernel says is the reason that is told.
+        Contain::Auto => !ns::gpu_present(),
         Contain::T1 | Contain::Strict => true,
         Contain::T3 => false,
     };
-    if wanted && !root {
+    if !wanted {
+        tracing::debug!(
+            "containment t1 is not tried: {}",
+            if plan.contain == Contain::T3 { "t3 was asked for" } else { GPUS }
+        );
+    }
+    if must && !ns::is_root() {
         // Needs a process with a single thread: before the spawn thread exists.
         ns::unshare_user().map_err(refused)?;
     }
@@ -95,18 +114,26 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
     }
+    match &entered {
+        Err(error) => tracing::debug!("containment t1 is refused: {}", why_not(error)),
+        Ok(()) => match &edges.watch.init {
+            Some(init) => tracing::debug!("containment t1: a PID namespace with init {}", init.pid),
+            None => tracing::debug!("containment t3: subreapers"),
+        },
+    }
     // Not before: init must be known to whoever rolls this back.
     let port = port?;
     let note = match entered {
-        Ok(()) if *wanted || !ns::is_root() || plan.contain == Contain::T3 => String::new(),
-        Ok(()) => "GPU devices are present: subreapers, until PID namespaces are proved there".to_owned(),
+        Ok(()) if *wanted || plan.contain == Contain::T3 => String::new(),
+        Ok(()) => GPUS.to_owned(),
         Err(error) if must || error.halfway => return Err(refused(error)),
-        Err(error) => error.to_string(),
+        Err(error) => why_not(&error),
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let ground = Ground {
         tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
         note: OsBytes::from(note),
+        usual: !ns::is_root(),
         master_port: port.as_ref().map_or(0, |port| port.number),
         port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
         agent: std::process::id(),
@@ -126,6 +153,13 @@ fn reached() -> Option<Reached> {
     let mut words = line.split(|b| *b == b' ');
     let (from, _, at) = (words.next()?, words.next()?, words.next()?);
     Some(Reached { from: OsBytes::from(from), at: OsBytes::from(at) })
+}
+
+/// Why there is no PID namespace: what was tried, and what the kernel said.
+fn why_not(error: &NsError) -> String {
+    let errno = error.source.raw_os_error().unwrap_or(0);
+    let way = if ns::is_root() { "" } else { "; --contain t1 asks for one in a user namespace" };
+    format!("{}: {} (errno {errno}){way}", error.step, rlaunch_sys::reason(&error.source))
 }
 
 fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
@@ -148,7 +182,11 @@ fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
 
 fn choose_port() -> Result<Port, Refusal> {
     let random = rlaunch_sys::random::bytes::<8>().map_err(|e| resource(&e, "get random bytes"))?;
-    port::choose(u64::from_ne_bytes(random)).map_err(|e| match e.kind() {
+    let port = port::choose(u64::from_ne_bytes(random)).inspect(|port| {
+        let (first, reserved) = (port.number, if port.reservation.is_some() { "reserved" } else { "not reserved" });
+        tracing::debug!("ports {first}-{} are free and {reserved}", first + (port::BLOCK - 1));
+    });
+    port.map_err(|e| match e.kind() {
         io::ErrorKind::AddrInUse => Refusal::NoPort,
         _ => resource(&e, "look for a free port"),
     })

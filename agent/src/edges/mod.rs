@@ -12,6 +12,8 @@ mod stdin;
 mod sweep;
 mod watch;
 
+pub use convert::leftover;
+
 use crate::Seat;
 use crate::early::now;
 use bytes::Bytes;
@@ -28,6 +30,7 @@ use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{Refusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::origin::Origin;
+use rlaunch_sys::spawn::SpawnPort;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -38,6 +41,9 @@ use std::time::Duration;
 
 /// How long ends of ranks may wait for us while others are being started.
 const REST: Duration = Duration::from_millis(2);
+
+/// How long the launcher may take to accept the last words of an agent without a runtime.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What carries the stream to the launcher.
 #[derive(Debug)]
@@ -141,12 +147,23 @@ impl Edges {
         !matches!(&self.link, Link::Early(link) if link.has_frame()) && ground::finish(self)
     }
 
-    /// Writes what `perform` queued, before there is a runtime.
+    /// Writes what `perform` queued, before there is a runtime. Nothing waits for it: no signal reaches us now, and the
+    /// guardian's end is not looked at. What is not taken goes out while we read, or under the runtime.
     pub(crate) fn flush_early(&mut self) {
         if let Link::Early(link) = &mut self.link
             && link.flush().is_err()
         {
             self.lose_link();
+        }
+    }
+
+    /// The same for the last words of an agent that never gets a runtime: who does not take them goes without.
+    pub(crate) fn flush_last(&mut self) {
+        let Link::Early(link) = &mut self.link else { return };
+        match link.flush_within(LAST_WORDS) {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("the launcher does not take our last words"),
+            Err(error) => tracing::debug!(%error, "the edge to the launcher cannot be written"),
         }
     }
 
@@ -167,7 +184,7 @@ impl Edges {
     pub(crate) fn give_up(&mut self, error: &io::Error) {
         let step = OsBytes::from("build its event loop");
         self.send(&ToRoot::Refused(Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step }));
-        self.flush_early();
+        self.flush_last();
     }
 
     /// What has happened next; `None`: nothing more for now.
@@ -286,6 +303,10 @@ impl Edges {
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
+            NodeAction::Withhold => {
+                tracing::debug!("nothing more is started");
+                self.ground.port().into_iter().for_each(SpawnPort::withhold);
+            }
             NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
             NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),
             NodeAction::Reap { proc } => self.reap(proc),
@@ -340,7 +361,11 @@ impl Ranks {
         let Some(rank) = self.get(proc) else { return };
         let number = i32::from(sig.get());
         // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
-        let _gone = rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
+        let sent = rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
             .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number));
+        match sent {
+            Ok(()) => tracing::debug!("{sig} to the group of proc {proc}, pid {}", rank.pid),
+            Err(error) => tracing::debug!(%error, "{sig} for proc {proc}, pid {}, was not sent", rank.pid),
+        }
     }
 }

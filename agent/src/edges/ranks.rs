@@ -166,14 +166,24 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
 /// Takes in what the spawn thread has done.
 pub(super) fn drain_outcomes(edges: &mut Edges) {
     let outcomes: Vec<Outcome> = edges.ground.port().map(|port| port.outcomes().collect()).unwrap_or_default();
+    let withheld = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Withheld { .. })).count();
+    if withheld > 0 {
+        tracing::debug!("{withheld} that were asked for are not started");
+    }
     for outcome in outcomes {
         match outcome {
             Outcome::Launched(launched) => started(edges, *launched),
             Outcome::Failed { proc, failure } => {
                 let proc = ProcId::new(proc);
                 let exec = edges.ranks.asked.remove(&proc);
+                tracing::debug!("proc {proc} was not started: {failure:?}");
                 let error = convert::failure(*failure, exec.as_ref());
                 edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
+            }
+            Outcome::Withheld { proc } => {
+                let proc = ProcId::new(proc);
+                edges.ranks.asked.remove(&proc);
+                edges.events.push_back(NodeEvent::Withheld { proc });
             }
             // `ground` waits for the answer to the only request of this kind.
             Outcome::Namespace(_) => {}
@@ -192,6 +202,7 @@ fn started(edges: &mut Edges, launched: Launched) {
         edges.stdin.open(stdin);
     }
     let started = Mono::from_nanos(at);
+    tracing::debug!("proc {proc} runs: pid {number}");
     let ExecSpec { base, error_file, .. } = exec;
     let rank = Rank { pid: number, pidfd, streams, reaped: false, swept: None, started, base, error_file };
     edges.ranks.live.insert(proc, Box::new(rank));

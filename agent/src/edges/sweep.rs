@@ -42,9 +42,13 @@ fn kill_everything(edges: &mut Edges) {
         // Everything is in its namespace and goes with it.
         Some(init) if !edges.watch.init_expected => {
             edges.watch.init_expected = true;
+            tracing::debug!("sweep: SIGKILL to init {}", init.pid);
             let _gone = pidfd::signal(&init.pidfd, rlaunch_sys::signals::KILL);
         }
-        Some(_) | None => children::kill_all(),
+        Some(_) | None => {
+            tracing::debug!("sweep: SIGKILL to all that descends from us");
+            children::kill_all();
+        }
     }
 }
 
@@ -100,6 +104,7 @@ fn reap_all(edges: &mut Edges) -> bool {
 }
 
 fn answer(edges: &mut Edges, count: u32) {
+    tracing::debug!("sweep: {count} left");
     edges.sweep.until = None;
     edges.events.push_back(NodeEvent::Left { count, named: Vec::new() });
 }
@@ -107,6 +112,7 @@ fn answer(edges: &mut Edges, count: u32) {
 fn answer_with_survey(edges: &mut Edges) {
     let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
     let (n, count) = children::kill_and_survey(&mut named);
+    tracing::debug!("sweep: {count} left");
     edges.sweep.until = None;
     let named = named.iter().take(n).map(convert::leftover).collect();
     // A zombie between two looks is no process left, but not gone either.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+/// What was asked for cannot be written. No job ends like this by itself.
+pub const UNWRITTEN: u8 = 1;
 /// Bad option or value; nothing was started.
 pub const USAGE: u8 = 2;
 /// `--timeout` ran out.

@@ -7,6 +7,7 @@ use crate::halves::Halves;
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::wire::beat::Beat;
@@ -19,6 +20,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 /// Read at once; several frames of 64 KiB fit.
@@ -101,7 +103,8 @@ pub struct Connection<M> {
     peer: PhantomData<fn() -> M>,
 }
 
-/// The same before a runtime exists: blocking, on one thread.
+/// The same before a runtime exists, on one thread. Only reading waits: all signals are blocked then, and the other side may
+/// read nothing.
 #[derive(Debug)]
 pub struct Early<M> {
     io: Halves,
@@ -128,7 +131,7 @@ impl<M: WireMessage> Early<M> {
         Self { io, inbox: BytesMut::new(), outbox: Outbox::default(), peer: PhantomData }
     }
 
-    /// The next frame; waits for it.
+    /// The next frame; waits for it, and writes meanwhile what was queued and not taken.
     ///
     /// # Errors
     /// The edge has ended or carries something else.
@@ -142,8 +145,30 @@ impl<M: WireMessage> Early<M> {
                 Ok(0) => return ended(&mut self.inbox),
                 Ok(n) => self.inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.wait(PollFlags::POLLIN, PollTimeout::NONE)?;
+                    self.flush()?;
+                }
                 Err(e) => return Err(e.into()),
             }
+        }
+    }
+
+    /// Waits for this of the half that is read, and for room in the other if something is queued.
+    fn wait(&self, input: PollFlags, time: PollTimeout) -> io::Result<()> {
+        let output = if self.outbox.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+        let mut fds = [PollFd::new(self.io.output().as_fd(), output), PollFd::new(self.io.input().as_fd(), input)];
+        // A half that is waited for nothing has hung up or not: that must not end the wait again and again.
+        let wanted = if input.is_empty() {
+            &mut fds[..1]
+        } else if output.is_empty() {
+            &mut fds[1..]
+        } else {
+            &mut fds[..]
+        };
+        match poll(wanted, time) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -181,21 +206,45 @@ impl<M: WireMessage> Early<M> {
         self.outbox.control(Lane::Beat, node, &beat.to_bytes())
     }
 
-    /// Writes everything queued; waits until the other side has taken it.
+    /// Writes what the kernel takes without waiting; whether that was all. The rest stays queued, for `recv` and for the
+    /// connection under a runtime.
     ///
     /// # Errors
     /// The edge has ended.
-    pub fn flush(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> io::Result<bool> {
+        if self.outbox.is_empty() {
+            return Ok(true);
+        }
+        self.io.set_nonblocking()?;
         while !self.outbox.is_empty() {
             let mut slices = [IoSlice::new(&[]); 3];
             let n = self.outbox.slices(&mut slices);
             match self.io.output().write_vectored(slices.get(..n).unwrap_or_default()) {
                 Ok(written) => self.outbox.advance(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(e) => return Err(e),
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// The same for last words: waits for a while until the other side has taken all.
+    ///
+    /// # Errors
+    /// The edge has ended.
+    pub fn flush_within(&mut self, time: Duration) -> io::Result<bool> {
+        let until = Instant::now() + time;
+        while !self.flush()? {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            // Rounded up, or the last millisecond would be spent in asking.
+            let left = left.saturating_add(Duration::from_micros(999));
+            self.wait(PollFlags::empty(), PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX))?;
+        }
+        Ok(true)
     }
 
     /// Goes on under a runtime, which must be entered.
@@ -204,17 +253,13 @@ impl<M: WireMessage> Early<M> {
     /// No descriptor is left, or the runtime refuses it. The edge comes back with that, so that the peer can be told.
     pub fn into_connection(self) -> Result<Connection<M>, (Box<Self>, io::Error)> {
         let duplicate = || {
-            self.io.set_nonblocking(true)?;
+            self.io.set_nonblocking()?;
             let spare = OwnedFd::from(self.io.output().try_clone()?);
             Ok((Receiver::from_owned_fd_unchecked(self.io.input().try_clone()?.into())?, Some(spare)))
         };
         let (reading, spare) = match duplicate() {
             Ok(both) => both,
-            Err(error) => {
-                // It was blocking, so it can be.
-                let _blocking = self.io.set_nonblocking(false);
-                return Err((Box::new(self), error));
-            }
+            Err(error) => return Err((Box::new(self), error)),
         };
         let Self { io, inbox, outbox, peer } = self;
         Ok(Connection { io, reading, full: None, spare, inbox, outbox, pipe: None, peer })

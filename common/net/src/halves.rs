@@ -30,12 +30,14 @@ impl Halves {
         self.output.as_ref().unwrap_or(&self.input)
     }
 
-    /// For both, or for neither.
-    pub(crate) fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+    /// Both of them, for good.
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         for half in [Some(&self.input), self.output.as_ref()].into_iter().flatten() {
             let mut flags = OFlag::from_bits_retain(fcntl(half, FcntlArg::F_GETFL)?);
-            flags.set(OFlag::O_NONBLOCK, on);
-            fcntl(half, FcntlArg::F_SETFL(flags))?;
+            if !flags.contains(OFlag::O_NONBLOCK) {
+                flags.insert(OFlag::O_NONBLOCK);
+                fcntl(half, FcntlArg::F_SETFL(flags))?;
+            }
         }
         Ok(())
     }

@@ -28,5 +28,11 @@ pub fn is_shortage(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// No such file or directory, errno(3).
-pub const ENOENT: i32 = libc::ENOENT;
+/// What an error of the system says, in words that fit behind a colon: "no such file or directory".
+#[must_use]
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let number = error.raw_os_error().map(|errno| format!(" (os error {errno})")).unwrap_or_default();
+    let mut chars = text.strip_suffix(&number).unwrap_or(&text).chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}

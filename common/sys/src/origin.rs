@@ -24,6 +24,12 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// The soft limit on descriptors: the caller's, which ranks get back, and ours now.
+    #[must_use]
+    pub fn nofile_limits(&self) -> (u64, u64) {
+        (self.nofile.rlim_cur, nofile().rlim_cur)
+    }
+
     /// The signals that rlaunch listens to: those that were not ignored (nohup's HUP, a background job's INT).
     #[must_use]
     pub fn watched(&self) -> Vec<i32> {

@@ -1,7 +1,7 @@
 //! The words behind `rlaunch doctor`.
 
 use super::errors::CliError;
-use super::{reach, values};
+use super::{reach, table, values};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist;
 use rlaunch_core::os_bytes::OsBytes;
@@ -34,25 +34,26 @@ pub(crate) fn doctor(words: Vec<OsString>) -> Result<Doctor, CliError> {
         let name = OsBytes::from(name);
         let dashed: Vec<u8> = name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
         let attached = attached.strip_prefix(b"=").map(OsBytes::from);
-        let mut value = |what| attached.clone().or_else(|| words.next()).ok_or_else(|| CliError::missing(&name, what));
+        let mut value =
+            |what| attached.clone().or_else(|| words.next()).ok_or_else(|| CliError::missing(&name, what, &table::JOB));
         match dashed.as_slice() {
             b"-H" | b"--host" | b"--hosts" => add_hosts(&mut doctor.hosts, &name, &value("HOST,...")?)?,
             b"--ssh-prompt" => doctor.prompt = true,
             b"--ssh-fast" => doctor.fast = true,
             b"--agent-path" => doctor.agent_path = Some(value("PATH")?),
             b"--connect-timeout" => doctor.limit = values::span(&name, &value("TIME")?)?,
-            _ => return Err(CliError::unknown(&name)),
+            _ => return Err(CliError::unknown(&name, &table::JOB)),
         }
     }
     if doctor.hosts.is_empty() {
-        return Err(CliError::missing(&OsBytes::from("doctor"), "-H HOST,..."));
+        return Err(CliError::missing(&OsBytes::from("doctor"), "-H HOST,...", &table::JOB));
     }
     Ok(doctor)
 }
 
 fn add_hosts(hosts: &mut Vec<Target>, option: &OsBytes, list: &OsBytes) -> Result<(), CliError> {
     let spelled = option.to_string();
-    let mut read = |path: &str| std::fs::read(path).map_err(|error| error.to_string());
+    let mut read = |path: &str| std::fs::read(path).map_err(|error| rlaunch_sys::reason(&error));
     let entries = hostlist::lists([(spelled.as_str(), list.as_slice())], &mut read).map_err(CliError::hostlist)?;
     for entry in entries {
         let target = Target::of(&entry.host)

@@ -1,7 +1,8 @@
 //! What is wrong with a command line: the option, the value, why, and a way out.
 
+use super::later;
 use super::nearest::nearest;
-use super::{later, table};
+use super::table::Table;
 use rlaunch_core::bootstrap::TargetError;
 use rlaunch_core::env::ExportError;
 use rlaunch_core::error::Hint;
@@ -26,17 +27,17 @@ pub(crate) enum CliError {
     #[error("no program given: '{}' is the value of {option}", Shown(word))]
     Swallowed { option: OsBytes, what: &'static str, word: OsBytes },
     /// A value that the option does not take; also for a variable that stands for it.
-    #[error("{option} takes {takes}, got '{}'", Shown(got))]
+    #[error("{} takes {takes}, got '{}'", Named(option), Shown(got))]
     Value { option: OsBytes, takes: Cow<'static, str>, got: OsBytes, hint: Option<Cow<'static, str>> },
     /// An option at the end of the command line that needs a value.
-    #[error("{option} needs a value: {what}")]
-    Missing { option: OsBytes, what: &'static str },
+    #[error("{} needs a value: {what}", Named(option))]
+    Missing { option: OsBytes, what: &'static str, help: &'static str },
     /// `--label=yes`.
-    #[error("{option} takes no value, got '{}'", Shown(got))]
+    #[error("{} takes no value, got '{}'", Named(option), Shown(got))]
     Unwanted { option: OsBytes, got: OsBytes },
     /// No such option.
     #[error("unknown option '{}'", Shown(option))]
-    Unknown { option: OsBytes, nearest: Option<String> },
+    Unknown { option: OsBytes, nearest: Option<String>, help: &'static str },
     /// Known elsewhere or planned.
     #[error("{what} is not supported by this version")]
     NotYet { what: String, hint: Option<Cow<'static, str>> },
@@ -50,7 +51,7 @@ pub(crate) enum CliError {
     #[error("no program given after ':'")]
     NoNextProgram,
     /// `a : --timeout 5 b`
-    #[error("{option} is for the whole job, not for one of its programs")]
+    #[error("{} is for the whole job, not for one of its programs", Named(option))]
     WholeJob { option: OsBytes },
     /// `--json` for a job that runs.
     #[error("--json belongs to rlaunch map or --dry-run")]
@@ -59,43 +60,44 @@ pub(crate) enum CliError {
     #[error("{source}")]
     Hostlist { source: Box<HostlistError> },
     /// Ranks that do not fit.
-    #[error("{source}")]
-    Place { source: PlaceError },
+    #[error("{}", said_so(source, variables))]
+    Place { source: PlaceError, variables: Vec<(String, OsBytes)> },
     /// A hostfile that cannot be read; `option` may be the variable that names it.
     #[error("cannot read the hostfile {path}{}: {why}", from_variable(option))]
     Hostfile { option: OsBytes, path: OsBytes, why: String },
     /// `-H FILE`
-    #[error("{option} takes names of hosts, but {} is a file here", Shown(path))]
+    #[error("{} takes names of hosts, but {} is a file here", Named(option), Shown(path))]
     IsFile { option: OsBytes, path: OsBytes },
     /// `-H` beside a hostfile chooses from it.
-    #[error("{option} names {host}, which is not in the hostfile {path}")]
+    #[error("{} names {host}, which is not in the hostfile {path}", Named(option))]
     NotInHostfile { option: OsBytes, host: String, path: OsBytes },
     /// `--nproc-per-node gpu`
-    #[error("{option} gpu: this machine has no GPU")]
+    #[error("{} gpu: this machine has no GPU", Named(option))]
     NoGpu { option: OsBytes },
     /// `--nproc-per-node gpu` for other hosts.
-    #[error("{option} counts this machine only, and {host} is another")]
+    #[error("{} counts this machine only, and {host} is another", Named(option))]
     CountedElsewhere { option: OsBytes, host: String },
     /// `-x`.
-    #[error("{option} {source}")]
+    #[error("{} {source}", Named(option))]
     Export { option: OsBytes, source: ExportError },
     /// `-H`.
-    #[error("{option}: {source}")]
+    #[error("{}: {source}", Named(option))]
     Host { option: OsBytes, source: Box<TargetError> },
     /// `--prefix`.
-    #[error("{option} {source}")]
+    #[error("{} {source}", Named(option))]
     Prefix { option: OsBytes, source: PrefixError },
 }
 
 impl CliError {
-    pub(super) fn unknown(option: &OsBytes) -> Self {
+    pub(super) fn unknown(option: &OsBytes, table: &'static Table) -> Self {
         let typed: Vec<u8> = option.iter().skip_while(|b| **b == b'-').copied().collect();
         let typed: Vec<u8> = typed.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
         let dashes: Vec<u8> = typed.iter().map(|b| if *b == b'_' { b'-' } else { b.to_ascii_lowercase() }).collect();
-        let names = || table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
+        let names = || table.rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
         let same = names().find(|name| name.as_bytes() == dashes);
-        let meant = same.or_else(|| later::meant(&dashes)).or_else(|| nearest(&dashes, names()));
-        Self::Unknown { option: option.clone(), nearest: meant.map(|name| format!("--{name}")) }
+        let meant =
+            same.or_else(|| later::meant(&dashes).filter(|_| table.is_jobs())).or_else(|| nearest(&dashes, names()));
+        Self::Unknown { option: option.clone(), nearest: meant.map(|name| format!("--{name}")), help: table.help }
     }
 
     /// A dash as word processors make it of `-`.
@@ -103,11 +105,12 @@ impl CliError {
         Self::Unknown {
             option: word.clone(),
             nearest: Some(format!("-{rest}   (the dash that was typed is another character)")),
+            help: "",
         }
     }
 
-    pub(super) fn missing(option: &OsBytes, what: &'static str) -> Self {
-        Self::Missing { option: option.clone(), what }
+    pub(super) fn missing(option: &OsBytes, what: &'static str, table: &Table) -> Self {
+        Self::Missing { option: option.clone(), what, help: table.help }
     }
 
     pub(super) fn hostlist(source: HostlistError) -> Self {
@@ -136,10 +139,10 @@ impl Hint for CliError {
                 Some(format!("rlaunch {option} {what} {}   if that is the program", Shown(word)).into())
             }
             Self::Value { hint, .. } => hint.clone(),
-            Self::Missing { .. } => Some("rlaunch --help".into()),
+            Self::Missing { help, .. } => Some((*help).into()),
             Self::Unwanted { option, .. } => Some(format!("{option}").into()),
             Self::Unknown { nearest: Some(nearest), .. } => Some(nearest.clone().into()),
-            Self::Unknown { nearest: None, .. } => Some("rlaunch --help lists all options".into()),
+            Self::Unknown { nearest: None, help, .. } => Some(format!("{help} lists all options").into()),
             Self::NotYet { hint, .. } => hint.clone(),
             Self::Command { name } => Some(format!("./{name}   or   rlaunch run {name}, if it is your program").into()),
             Self::AmbiguousN { value } => {
@@ -158,7 +161,7 @@ impl Hint for CliError {
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
             Self::Json => Some("rlaunch map --json ...".into()),
             Self::Hostlist { source } => source.hint(),
-            Self::Place { source } => source.hint(),
+            Self::Place { source, .. } => source.hint(),
             Self::Hostfile { .. } => None,
             Self::IsFile { path, .. } => {
                 let path = Shown(path);
@@ -186,6 +189,20 @@ pub(crate) fn render(error: &(impl Display + Hint)) -> String {
     text
 }
 
+/// An option as it was typed, or the variable that stands for it, which nobody typed here.
+struct Named<'a>(&'a OsBytes);
+
+impl Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.0, if is_variable(self.0) { " (environment)" } else { "" })
+    }
+}
+
+/// Options and commands are small or begin with a dash.
+fn is_variable(option: &OsBytes) -> bool {
+    option.first().is_some_and(u8::is_ascii_uppercase)
+}
+
 /// A word of the user in a message: cut where it is too long to be read.
 struct Shown<'a>(&'a OsBytes);
 
@@ -199,9 +216,16 @@ impl Display for Shown<'_> {
     }
 }
 
+/// What is said of options, said of the variables that stood for them.
+fn said_so(error: &PlaceError, variables: &[(String, OsBytes)]) -> String {
+    variables.iter().fold(error.to_string(), |text, (option, name)| {
+        text.replacen(&format!("{option} "), &format!("{} ", Named(name)), 1)
+    })
+}
+
 /// A path that nobody typed here.
 fn from_variable(option: &OsBytes) -> String {
-    if option.starts_with(b"-") { String::new() } else { format!(" of {option}") }
+    if is_variable(option) { format!(" of {}", Named(option)) } else { String::new() }
 }
 
 /// A first word that only a later version understands.

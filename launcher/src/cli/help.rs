@@ -144,7 +144,7 @@ pub(super) fn version() -> String {
     concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n").to_owned()
 }
 
-fn line(text: &mut String, row: &Row) {
+pub(super) fn line(text: &mut String, row: &Row) {
     let (short, dash) = match row.short {
         Some(letter) => (format!("-{}, ", char::from(letter)), "--"),
         None if matches!(row.takes, Takes::Pair(_)) => ("    ".to_owned(), "-"),

@@ -1,32 +1,66 @@
-//! `rlaunch hosts`: folds, expands and counts lists of hosts, with the manners of ClusterShell's nodeset.
+//! `rlaunch hosts`: folds, expands and counts lists of hosts, with the manners of ClusterShell's nodeset. Its options are a
+//! table of their own, read as those of a job are.
 
 use super::errors::CliError;
-use super::nearest::nearest;
 use super::place::Said;
+use super::scan::{self, Given};
 use super::site::Site;
+use super::table::{HOSTS, Id, Row, Takes};
+use super::{Command, help};
 use rlaunch_core::hostlist::{self, Entry};
 use rlaunch_core::os_bytes::OsBytes;
 use std::collections::BTreeSet;
 use std::io;
 
-const HELP: &str = "\
+const USAGE: &str = "\
 Usage: rlaunch hosts [-f|-e|-c] [OPTIONS] [LIST...]
 
 Folds, expands or counts hosts. LIST is what -H takes: node[01-08], a:4, ^FILE.
 Without a LIST, or where it is -, hosts are read from stdin like a hostfile.
 
-  -f, --fold           the short form, sorted: node[01-03,07] (default)
-  -e, --expand         all names, in their order
-  -c, --count          how many there are
-  -S, --separator SEP  between expanded names (default: a blank; \\n: a line)
-  -x, --exclude LIST   without these
-      --hostfile FILE  hosts of a file too
 ";
 
-const NAMES: [&str; 7] = ["count", "exclude", "expand", "fold", "help", "hostfile", "separator"];
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Form(Form),
+    Separator,
+    Exclude,
+    Hosts,
+    Hostfile,
+    Help,
+}
+
+const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
+    Row { id: Id::Hosts(opt), short, names, takes, brief, more: &[] }
+}
+
+/// Its options; those that name hosts are spelled as for a job.
+pub(super) const ROWS: &[Row] = &[
+    row(
+        Opt::Form(Form::Fold),
+        Some(b'f'),
+        &["fold"],
+        Takes::Nothing,
+        "the short form, sorted: node[01-03,07] (default)",
+    ),
+    row(Opt::Form(Form::Expand), Some(b'e'), &["expand"], Takes::Nothing, "all names, in their order"),
+    row(Opt::Form(Form::Count), Some(b'c'), &["count"], Takes::Nothing, "how many there are"),
+    row(Opt::Separator, Some(b'S'), &["separator"], Takes::One("SEP"), "between names (default: a blank; \\n: a line)"),
+    row(Opt::Exclude, Some(b'x'), &["exclude"], Takes::One("LIST"), "without these"),
+    row(Opt::Hosts, Some(b'H'), &["hosts", "host", "nodelist"], Takes::One("LIST"), "these too, as a LIST alone"),
+    row(Opt::Hosts, Some(b'w'), &[], Takes::One("LIST"), ""),
+    row(
+        Opt::Hostfile,
+        None,
+        &["hostfile", "machinefile", "default-hostfile"],
+        Takes::One("FILE"),
+        "hosts of a file too",
+    ),
+    row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Form {
+pub(super) enum Form {
     #[default]
     Fold,
     Expand,
@@ -42,11 +76,11 @@ pub(crate) struct Query {
     files: Vec<Said>,
     without: Vec<Said>,
     stdin: bool,
-    help: bool,
 }
 
 /// Reads the words after `hosts`.
-pub(super) fn parse(words: impl IntoIterator<Item = OsBytes>) -> Result<Query, CliError> {
+pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
+    let words = scan::mixed(words.into_iter(), &HOSTS)?;
     let mut query = Query {
         form: Form::Fold,
         separator: " ".into(),
@@ -54,108 +88,43 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsBytes>) -> Result<Query, C
         files: Vec::new(),
         without: Vec::new(),
         stdin: false,
-        help: false,
     };
-    let mut rest = words.into_iter();
-    let mut options = true;
-    while let Some(word) = rest.next() {
-        match word.as_slice() {
-            b"--" if options => options = false,
+    for Given { row, spelled: option, value, .. } in words.given {
+        let Id::Hosts(opt) = row.id else { continue };
+        match opt {
+            Opt::Form(form) => query.form = form,
+            Opt::Separator => query.separator = unescaped(&value),
+            Opt::Exclude => query.without.push(Said { option, value }),
+            Opt::Hosts => query.lists.push(Said { option, value }),
+            Opt::Hostfile => query.files.push(Said { option, value }),
+            Opt::Help => return Ok(Command::Help(full())),
+        }
+    }
+    for value in words.argv {
+        match value.as_slice() {
             b"-" => query.stdin = true,
-            [b'-', b'-', long @ ..] if options => query.named(&word, long, &mut rest)?,
-            [b'-', letters @ ..] if options => query.letters(&word, letters, &mut rest)?,
-            _ => query.lists.push(Said { option: "hosts".into(), value: word }),
+            _ => query.lists.push(Said { option: "hosts".into(), value }),
         }
     }
     query.stdin |= query.lists.is_empty() && query.files.is_empty();
-    Ok(query)
+    Ok(Command::Hosts(Box::new(query)))
+}
+
+/// `--help`.
+fn full() -> String {
+    let mut text = String::from(USAGE);
+    for row in ROWS.iter().filter(|row| !row.names.is_empty()) {
+        help::line(&mut text, row);
+    }
+    text
 }
 
 impl Query {
-    fn named(&mut self, word: &OsBytes, long: &[u8], rest: &mut impl Iterator<Item = OsBytes>) -> Result<(), CliError> {
-        let until = long.iter().position(|b| *b == b'=').unwrap_or(long.len());
-        let (name, value) = long.split_at(until);
-        let attached = value.strip_prefix(b"=");
-        let spelled = OsBytes::from(word.get(..name.len() + 2).unwrap_or_default());
-        let letter = match name {
-            b"fold" => b'f',
-            b"expand" => b'e',
-            b"count" => b'c',
-            b"separator" => b'S',
-            b"exclude" => b'x',
-            b"hostfile" => b'F',
-            b"help" => b'h',
-            _ => {
-                let nearest = nearest(name, NAMES.into_iter()).map(|name| format!("--{name}"));
-                return Err(CliError::Unknown { option: spelled, nearest });
-            }
-        };
-        match (self.flag(letter), attached) {
-            (true, None) => Ok(()),
-            (true, Some(got)) => Err(CliError::Unwanted { option: spelled, got: got.into() }),
-            (false, attached) => self.value(letter, spelled, attached, rest),
-        }
-    }
-
-    fn letters(
-        &mut self,
-        word: &OsBytes,
-        letters: &[u8],
-        rest: &mut impl Iterator<Item = OsBytes>,
-    ) -> Result<(), CliError> {
-        let mut letters = letters;
-        while let Some((letter, more)) = letters.split_first() {
-            if !self.flag(*letter) {
-                if !matches!(letter, b'S' | b'x') {
-                    return Err(CliError::Unknown { option: word.clone(), nearest: None });
-                }
-                let attached = (!more.is_empty()).then_some(more);
-                return self.value(*letter, OsBytes::new(vec![b'-', *letter]), attached, rest);
-            }
-            letters = more;
-        }
-        Ok(())
-    }
-
-    /// An option without a value; `false`: it has one.
-    fn flag(&mut self, letter: u8) -> bool {
-        match letter {
-            b'f' => self.form = Form::Fold,
-            b'e' => self.form = Form::Expand,
-            b'c' => self.form = Form::Count,
-            b'h' => self.help = true,
-            _ => return false,
-        }
-        true
-    }
-
-    fn value(
-        &mut self,
-        letter: u8,
-        option: OsBytes,
-        attached: Option<&[u8]>,
-        rest: &mut impl Iterator<Item = OsBytes>,
-    ) -> Result<(), CliError> {
-        let value = attached.map(OsBytes::from).or_else(|| rest.next());
-        match (letter, value) {
-            (b'S', Some(value)) => self.separator = unescaped(&value),
-            (b'S', None) => return Err(CliError::missing(&option, "SEP")),
-            (b'F', Some(value)) => self.files.push(Said { option, value }),
-            (b'F', None) => return Err(CliError::missing(&option, "FILE")),
-            (_, Some(value)) => self.without.push(Said { option, value }),
-            (_, None) => return Err(CliError::missing(&option, "LIST")),
-        }
-        Ok(())
-    }
-
     /// The answer, with its newline.
     ///
     /// # Errors
     /// A list or a file cannot be understood.
     pub(crate) fn answer(&self, site: &Site<'_>, stdin: &dyn Fn() -> io::Result<Vec<u8>>) -> Result<Vec<u8>, CliError> {
-        if self.help {
-            return Ok(HELP.into());
-        }
         let mut hosts: Vec<Entry> = Vec::new();
         if !self.files.is_empty() {
             hosts.extend(site.files(&self.files)?);
@@ -220,7 +189,11 @@ mod tests {
             is_file: &|path| path.as_slice() == b"file",
         };
         let words = line.split_whitespace().map(OsBytes::from);
-        let query = parse(words).map_err(|error| error.render())?;
+        let query = match parse(words.collect()).map_err(|error| error.render())? {
+            Command::Hosts(query) => query,
+            Command::Help(text) => return Ok(text),
+            other => panic!("{other:?}"),
+        };
         let text = query.answer(&site, &|| Ok(stdin.into())).map_err(|error| error.render())?;
         Ok(String::from_utf8(text).unwrap())
     }
@@ -238,6 +211,9 @@ mod tests {
             ("-x n2 n[1-3]", "n[1,3]\n"),
             ("--exclude=n[1-3] -c n[1-3]", "0\n"),
             ("--hostfile file -e a", "f1 f2 a\n"),
+            ("--machinefile=file -e -H a", "f1 f2 a\n"),
+            ("-expand -w n[1-2] n3", "n1 n2 n3\n"),
+            ("--default_hostfile file -ec", "2\n"),
             ("^file", "f[1-2]\n"),
             ("-e a:4,bob@b", "a b\n"),
             ("-c -- n1", "1\n"),
@@ -246,17 +222,26 @@ mod tests {
         ] {
             assert_eq!(answer(line, "s1\ns2 # two\n").as_deref(), Ok(expected), "{line}");
         }
-        assert!(answer("-h", "").is_ok_and(|text| text == HELP));
-        assert!(HELP.lines().all(|line| line.len() <= 80));
+        for words in ["-h", "--help", "n1 --help -e"] {
+            assert_eq!(answer(words, ""), Ok(full()), "{words}");
+        }
+        assert!(full().lines().all(|line| line.len() <= 80), "{}", full());
     }
 
     #[test]
     fn what_is_no_question() {
         for (line, expected) in [
             ("--cuont", "error: unknown option '--cuont'\n  try     --count\n"),
-            ("-Z", "error: unknown option '-Z'\n  try     rlaunch --help lists all options\n"),
-            ("-x", "error: -x needs a value: LIST\n  try     rlaunch --help\n"),
+            ("-Z", "error: unknown option '-Z'\n  try     rlaunch hosts --help lists all options\n"),
+            ("-x", "error: -x needs a value: LIST\n  try     rlaunch hosts --help\n"),
             ("--fold=x a", "error: --fold takes no value, got 'x'\n  try     --fold\n"),
+            ("--Count=x", "error: unknown option '--Count'\n  try     --count\n"),
+            ("-N 4", "error: unknown option '-N'\n  try     rlaunch hosts --help lists all options\n"),
+            ("-efx", "error: -x needs a value: LIST\n  try     rlaunch hosts --help\n"),
+            (
+                "\u{2013}e n1",
+                "error: unknown option '\u{2013}e'\n  try     -e   (the dash that was typed is another character)\n",
+            ),
             ("--hostfile gone", "error: cannot read the hostfile gone: no such file or directory\n"),
             ("a,", "error: hosts, column 3: a host name is missing here\n     | a,\n     |   ^\n"),
         ] {

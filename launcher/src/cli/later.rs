@@ -7,31 +7,85 @@ pub(super) struct Later {
     names: &'static [&'static str],
     /// What does the same now.
     pub(super) hint: Option<&'static str>,
+    /// When it asks for nothing but what happens anyway: then it is taken.
+    pub(super) same: Option<Same>,
+}
+
+/// With which value an option changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Same {
+    /// It has none.
+    Flag,
+    /// With any.
+    Any,
+    /// With one of these.
+    Only(&'static [&'static str]),
+    /// Without one, or with `=` and one of these.
+    Attached(&'static [&'static str]),
+}
+
+impl Same {
+    /// Whether this value is one of them.
+    pub(super) fn allows(self, value: &[u8]) -> bool {
+        match self {
+            Self::Flag => false,
+            Self::Any => true,
+            Self::Only(words) | Self::Attached(words) => {
+                words.iter().any(|word| word.as_bytes().eq_ignore_ascii_case(value))
+            }
+        }
+    }
 }
 
 const fn later(short: Option<u8>, names: &'static [&'static str], hint: Option<&'static str>) -> Later {
-    Later { short, names, hint }
+    Later { short, names, hint, same: None }
+}
+
+/// One that is taken where it changes nothing; else the hint is given.
+const fn same(names: &'static [&'static str], same: Same, hint: Option<&'static str>) -> Later {
+    Later { short: None, names, hint, same: Some(same) }
 }
 
 const DEFAULT: Option<&str> = Some("leave it out: ranks run wherever the kernel puts them");
 const TRAVELS: Option<&str> = Some("leave it out: the whole environment travels; -x VAR=VALUE changes it");
+const SHOWN: Option<&str> = Some("rlaunch map ... shows where ranks run");
+const LABELS: Option<&str> = Some("-l   or   --prefix FMT");
+const GOES_ON: Option<&str> = Some("--on-failure continue");
 
 static OPTIONS: &[Later] = &[
-    later(None, &["node-rank"], Some("leave it out: one rlaunch starts the ranks of all hosts")),
-    later(None, &["rankmap", "distribution"], Some("--map-by slot|node   or   --rank-by slot|node")),
-    later(None, &["bind-to", "cpu-bind", "gpu-bind", "nic-bind", "numa-binding", "report-bindings"], DEFAULT),
-    later(None, &["oversubscribe", "allow-run-as-root", "standalone"], Some("leave it out: it is not needed")),
-    later(
-        None,
-        &["rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf"],
-        Some("leave it out: ranks of one job find each other"),
+    same(&["oversubscribe", "allow-run-as-root", "standalone", "no-python"], Same::Flag, None),
+    same(&["unbuffered", "enable-auto-cleanup", "genvall", "envall"], Same::Flag, None),
+    // Ranks of one job find each other, and no rank is started twice.
+    same(&["rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "monitor-interval"], Same::Any, None),
+    same(
+        &["bind-to", "cpu-bind", "mem-bind", "gpu-bind", "nic-bind", "numa-binding"],
+        Same::Only(&["none", "no"]),
+        DEFAULT,
     ),
+    same(&["node-rank"], Same::Only(&["0"]), Some("leave it out: one rlaunch starts the ranks of all hosts")),
+    same(&["max-restarts"], Same::Only(&["0"]), None),
+    same(&["mpi"], Same::Only(&["none"]), Some("--mpi none, or leave it out")),
+    same(&["launcher", "bootstrap"], Same::Only(&["ssh"]), Some("leave it out: other hosts are reached by ssh")),
+    same(&["distribution"], Same::Only(&["block"]), Some("--map-by slot|node   or   --rank-by slot|node")),
+    same(&["kill-on-bad-exit"], Same::Attached(&["1"]), GOES_ON),
+    later(None, &["rankmap"], Some("--map-by slot|node   or   --rank-by slot|node")),
+    later(None, &["nooversubscribe", "no-oversubscribe"], Some("--strict")),
+    later(None, &["report-bindings", "display-map", "display-allocation", "print-rank-map"], SHOWN),
+    later(None, &["display"], SHOWN),
+    later(None, &["do-not-launch", "test-only", "dryrun"], Some("--dry-run")),
+    later(None, &["pernode"], Some("--ppn 1")),
+    later(Some(b'c'), &["cpus-per-task", "cpus-per-proc"], DEFAULT),
+    later(None, &["prepend-rank", "prepend-pattern"], LABELS),
+    later(None, &["output"], LABELS),
+    later(None, &["enable-recovery", "disable-auto-cleanup", "no-kill"], GOES_ON),
+    later(None, &["role"], Some("--name NAME")),
+    later(Some(b'm'), &["module"], Some("rlaunch ... python3 -m MODULE")),
     later(None, &["master-addr", "master-port"], Some("-x MASTER_PORT=PORT")),
-    later(None, &["genvall", "genvnone", "genvlist", "envall", "envnone", "envlist", "unset-env"], TRAVELS),
+    later(None, &["genvnone", "genvlist", "envnone", "envlist", "unset-env"], TRAVELS),
     later(None, &["mca", "gmca", "pmixmca", "prtemca"], Some("-x OMPI_MCA_name=value")),
-    later(None, &["log-dir", "output", "outfile-pattern", "errfile-pattern", "redirects", "tee"], None),
-    later(None, &["fold", "max-restarts", "monitor-interval", "exit-code", "show-config", "as"], None),
-    later(None, &["multi-prog", "app", "configfile", "suspend-limit", "enable-recovery", "launcher", "tier"], None),
+    later(None, &["log-dir", "outfile-pattern", "errfile-pattern", "redirects", "tee"], None),
+    later(None, &["fold", "exit-code", "show-config", "as"], None),
+    later(None, &["multi-prog", "app", "configfile", "suspend-limit", "tier"], None),
 ];
 
 /// Words that somebody may try, and our own for them.

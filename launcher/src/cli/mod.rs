@@ -66,6 +66,8 @@ pub(crate) struct Run {
     pub(crate) programs: Vec<Program>,
     /// Where ranks run, as far as it is the same for all programs.
     whole: place::Whole,
+    /// Options that variables stood for, and which.
+    variables: Vec<(String, OsBytes)>,
     /// `-l` or `--prefix`: the format of the prefix.
     pub(crate) label: Option<OsBytes>,
     /// `--stdin`.
@@ -110,6 +112,8 @@ pub(crate) struct Presentation {
     pub(crate) verbosity: Verbosity,
     /// `--events`.
     pub(crate) events: Option<Events>,
+    /// Other launchers' options that ask for what happens anyway.
+    pub(crate) same: Vec<OsBytes>,
 }
 
 /// What a first word asks for that is neither a job nor its help; decided before anything else is read.
@@ -136,9 +140,20 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     apart(args).is_none()
         && first.is_some_and(|word| {
-            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"map" | b"hosts")
+            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"version" | b"map" | b"hosts")
                 && !later::is_command(word)
         })
+}
+
+/// The help, where the words behind a command ask for it.
+pub(crate) fn help_for(args: &[OsString]) -> Option<String> {
+    let asked = args.iter().skip(1).any(|word| matches!(word.as_encoded_bytes(), b"-h" | b"--help"));
+    asked.then(help::full)
+}
+
+/// The command of ours that this word was probably meant as.
+pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
+    nearest::nearest(word, ["run", "map", "hosts", "doctor", "help", "version"].into_iter())
 }
 
 /// Reads a command line, without the command's own name.
@@ -151,7 +166,11 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
     match first.as_slice() {
         b"help" => return Ok(Command::Help(help::full())),
-        b"hosts" => return hosts::parse(words.into_iter().skip(1)).map(|query| Command::Hosts(Box::new(query))),
+        b"hosts" => {
+            words.remove(0);
+            return hosts::parse(words);
+        }
+        b"version" => return Ok(Command::Version(help::version())),
         b"run" | b"map" => {
             words.remove(0);
         }
@@ -160,7 +179,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let parts = programs(words, long_form)?;
     let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
         Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
-        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Reach(_) => None,
+        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Hosts(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -247,7 +266,7 @@ const fn is_own(id: Id) -> bool {
     match id {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Help(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Help(_) | Id::Hosts(_) => false,
     }
 }
 
@@ -255,6 +274,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     let names_hosts = |given: &scan::Given| matches!(given.row.id, Id::Place(opt) if opt.names_hosts());
     let named = parts.iter().flat_map(|part| &part.given).any(names_hosts);
     let mut programs: Vec<Program> = Vec::new();
+    let (mut variables_used, mut same) = (Vec::new(), Vec::new());
     let mut whole = place::Whole::default();
     let mut shared: Vec<Export> = Vec::new();
     let mut output = output::Args::default();
@@ -263,6 +283,8 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     for part in parts {
         let first = programs.is_empty();
         let variables_given = from_variables(&part, first, first && !named, env);
+        variables_used.extend(variables_given.iter().map(|given| (given.row.typed(), given.spelled.clone())));
+        same.extend(part.same);
         let mut what = run::Args::default();
         let mut variables = env::Args::default();
         let mut own = place::Own::default();
@@ -278,7 +300,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 Id::Output(opt) => output.take(opt, given)?,
                 Id::Faults(opt) => faults.take(opt, given)?,
                 Id::Reach(opt) => reach.take(opt, given)?,
-                Id::Help(_) => {}
+                Id::Help(_) | Id::Hosts(_) => {}
             }
         }
         if first && !named {
@@ -294,6 +316,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     Ok(Run {
         programs,
         whole,
+        variables: variables_used,
         label: output.label(),
         stdin: output.stdin(),
         contain: faults.contain(),
@@ -302,6 +325,6 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         timeout: faults.timeout(),
         lease: reach.lease(),
         reach: reach.reach(),
-        presentation: Presentation { verbosity: output.verbosity, events: output.events },
+        presentation: Presentation { verbosity: output.verbosity, events: output.events, same },
     })
 }

@@ -210,7 +210,7 @@ impl Whole {
         let Given { spelled, value, .. } = given;
         match opt {
             Opt::Nodes => self.nnodes = Some(nodes(spelled, value)?),
-            Opt::MapBy => self.map_by = values::choice(spelled, value, &BY)?,
+            Opt::MapBy => self.map_by = values::choice(spelled, &without_modifier(value), &BY)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &BY)?),
             Opt::Strict => self.strict = true,
             Opt::DryRun => self.dry_run = true,
@@ -218,6 +218,16 @@ impl Whole {
             Opt::Hosts | Opt::Hostfile | Opt::PerNode => {}
         }
         Ok(())
+    }
+}
+
+/// Open MPI's `slot:OVERSUBSCRIBE`: what happens anyway.
+fn without_modifier(value: &OsBytes) -> OsBytes {
+    const MODIFIER: &[u8] = b":oversubscribe";
+    let at = value.len().saturating_sub(MODIFIER.len());
+    match value.split_at_checked(at) {
+        Some((by, modifier)) if !by.is_empty() && modifier.eq_ignore_ascii_case(MODIFIER) => by.into(),
+        Some(_) | None => value.clone(),
     }
 }
 

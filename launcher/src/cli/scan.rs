@@ -1,8 +1,8 @@
 //! From words to options: where rlaunch's own end and the program's begin, and which word is whose value.
 
 use super::errors::CliError;
-use super::later;
-use super::table::{self, Row, Takes};
+use super::later::{self, Later, Same};
+use super::table::{JOB, Row, Table, Takes};
 use rlaunch_core::os_bytes::OsBytes;
 use std::vec::IntoIter;
 
@@ -19,18 +19,22 @@ pub(super) struct Given {
 }
 
 /// A command line, split.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Words {
+    /// Which options there are.
+    table: &'static Table,
     pub(super) given: Vec<Given>,
     /// The program and its arguments, byte for byte.
     pub(super) argv: Vec<OsBytes>,
+    /// Other launchers' options that ask for what happens anyway, with their values.
+    pub(super) same: Vec<OsBytes>,
     /// The program came after `--`.
     pub(super) after_dashes: bool,
 }
 
 /// Splits a command line. The first word that is no option, nor an option's value, is the program.
 pub(super) fn split(args: IntoIter<OsBytes>) -> Result<Words, CliError> {
-    let mut words = Words::default();
+    let mut words = Words::of(&JOB);
     let mut rest = args;
     while let Some(word) = rest.next() {
         match word.as_slice() {
@@ -54,6 +58,29 @@ pub(super) fn split(args: IntoIter<OsBytes>) -> Result<Words, CliError> {
     Ok(words)
 }
 
+/// Splits a command line that names no program: options may stand anywhere, and a dash alone is a word. Behind `--` there are
+/// words only.
+pub(super) fn mixed(args: IntoIter<OsBytes>, table: &'static Table) -> Result<Words, CliError> {
+    let mut words = Words::of(table);
+    let mut rest = args;
+    while let Some(word) = rest.next() {
+        match word.as_slice() {
+            b"--" => {
+                words.after_dashes = true;
+                break;
+            }
+            [b'-', b'-', long @ ..] => words.named(&word, long, &mut rest)?,
+            [b'-', first, more @ ..] => words.dashed(&word, *first, more, &mut rest)?,
+            text => match after_odd_dash(text) {
+                Some(rest) => return Err(CliError::no_dash(&word, rest)),
+                None => words.argv.push(word),
+            },
+        }
+    }
+    words.argv.extend(rest);
+    Ok(words)
+}
+
 /// What stands behind an en dash, em dash or minus sign, as documents show `-`.
 fn after_odd_dash(word: &[u8]) -> Option<&str> {
     std::str::from_utf8(word)
@@ -62,11 +89,24 @@ fn after_odd_dash(word: &[u8]) -> Option<&str> {
 }
 
 impl Words {
+    const fn of(table: &'static Table) -> Self {
+        Self { table, given: Vec::new(), argv: Vec::new(), same: Vec::new(), after_dashes: false }
+    }
+
+    /// What to say of an option that is not in the table.
+    fn refuse(&self, spelled: &OsBytes, typed: &OsBytes, later: Option<&'static Later>) -> CliError {
+        match later.filter(|_| self.table.is_jobs()) {
+            Some(later) => CliError::NotYet { what: format!("{spelled}"), hint: later.hint.map(Into::into) },
+            None => CliError::unknown(typed, self.table),
+        }
+    }
+
     /// `-word`, as other launchers spell their long options, or letters together.
     fn dashed(&mut self, word: &OsBytes, first: u8, more: &[u8], rest: &mut IntoIter<OsBytes>) -> Result<(), CliError> {
         let name = word.get(1..).unwrap_or_default();
         let until = name.iter().position(|b| *b == b'=').unwrap_or(name.len());
-        let known = |name| table::by_name(name).is_some() || later::by_name(name).is_some();
+        let known =
+            |name| self.table.by_name(name).is_some() || (self.table.is_jobs() && later::by_name(name).is_some());
         if until > 1 && name.get(..until).is_some_and(known) {
             return self.named(word, name, rest);
         }
@@ -74,15 +114,12 @@ impl Words {
         let mut more = more;
         loop {
             let spelled = OsBytes::new(vec![b'-', letter]);
-            if letter == b'N' {
+            if letter == b'N' && self.table.is_jobs() {
                 let value = if more.is_empty() { rest.next().unwrap_or_default() } else { more.into() };
                 return Err(CliError::AmbiguousN { value });
             }
-            let Some(row) = table::by_letter(letter) else {
-                return Err(later::by_letter(letter).map_or_else(
-                    || CliError::unknown(word),
-                    |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint.map(Into::into) },
-                ));
+            let Some(row) = self.table.by_letter(letter) else {
+                return Err(self.refuse(&spelled, word, later::by_letter(letter)));
             };
             if row.takes != Takes::Nothing {
                 let attached = (!more.is_empty()).then(|| more.strip_prefix(b"=").unwrap_or(more));
@@ -103,14 +140,45 @@ impl Words {
         let (name, value) = text.split_at(until);
         let spelled = OsBytes::from(word.get(..word.len() - value.len()).unwrap_or_default());
         // Hydra's -env takes two words; our --env, as elsewhere, takes one.
-        let hydras = word.as_slice() == b"-env";
-        let Some(row) = table::by_name(if hydras { b"genv" } else { name }) else {
-            return Err(later::by_name(name).map_or_else(
-                || CliError::unknown(&spelled),
-                |later| CliError::NotYet { what: format!("{spelled}"), hint: later.hint.map(Into::into) },
-            ));
+        let hydras = word.as_slice() == b"-env" && self.table.is_jobs();
+        let Some(row) = self.table.by_name(if hydras { b"genv" } else { name }) else {
+            return match later::by_name(name).filter(|_| self.table.is_jobs()) {
+                Some(later) => self.theirs(later, &spelled, value.strip_prefix(b"="), rest),
+                None => Err(self.refuse(&spelled, &spelled, None)),
+            };
         };
         self.push(row, spelled, value.strip_prefix(b"="), rest)
+    }
+
+    /// Another launcher's option: taken if it asks for what happens anyway.
+    fn theirs(
+        &mut self,
+        later: &Later,
+        spelled: &OsBytes,
+        attached: Option<&[u8]>,
+        rest: &mut IntoIter<OsBytes>,
+    ) -> Result<(), CliError> {
+        let refused = |what: String| CliError::NotYet { what, hint: later.hint.map(Into::into) };
+        let Some(same) = later.same else { return Err(refused(format!("{spelled}"))) };
+        let value = match (same, attached) {
+            (Same::Flag, Some(got)) => {
+                return Err(CliError::Unwanted { option: spelled.clone(), got: got.into() });
+            }
+            (Same::Flag | Same::Attached(_), None) => {
+                self.same.push(spelled.clone());
+                return Ok(());
+            }
+            (Same::Any | Same::Only(_) | Same::Attached(_), Some(value)) => OsBytes::from(value),
+            (Same::Any | Same::Only(_), None) => {
+                rest.next().ok_or_else(|| CliError::missing(spelled, "VALUE", self.table))?
+            }
+        };
+        let whole = format!("{spelled} {value}");
+        if !same.allows(&value) {
+            return Err(refused(whole));
+        }
+        self.same.push(whole.into());
+        Ok(())
     }
 
     fn push(
@@ -124,12 +192,12 @@ impl Words {
             (Takes::Nothing, None) => OsBytes::default(),
             (Takes::Nothing, Some(got)) => return Err(CliError::Unwanted { option: spelled, got: got.into() }),
             (Takes::One(_), Some(value)) => value.into(),
-            (Takes::One(what), None) => rest.next().ok_or_else(|| CliError::missing(&spelled, what))?,
+            (Takes::One(what), None) => rest.next().ok_or_else(|| CliError::missing(&spelled, what, self.table))?,
             (Takes::Pair(what), attached) => {
                 let name = attached.map(OsBytes::from).or_else(|| rest.next());
                 match (name, rest.next()) {
                     (Some(name), Some(value)) => OsBytes::new([name.as_slice(), b"=", value.as_slice()].concat()),
-                    _ => return Err(CliError::missing(&spelled, what)),
+                    _ => return Err(CliError::missing(&spelled, what, self.table)),
                 }
             }
         };

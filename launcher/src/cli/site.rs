@@ -123,7 +123,7 @@ impl Run {
             nnodes: self.whole.nnodes,
             strict: self.whole.strict,
         };
-        place::place(&request).map_err(|source| CliError::Place { source })
+        place::place(&request).map_err(|source| CliError::Place { source, variables: self.variables.clone() })
     }
 }
 

@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{env, faults, help, output, place, reach, run};
+use super::{env, faults, help, hosts, output, place, reach, run};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,8 @@ pub(super) enum Id {
     Faults(faults::Opt),
     Reach(reach::Opt),
     Help(help::Opt),
+    /// Of `rlaunch hosts`.
+    Hosts(hosts::Opt),
 }
 
 /// How many words follow an option, and what the help calls them.
@@ -73,24 +75,53 @@ impl Row {
         Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))
     }
 
+    /// It as it is typed.
+    pub(super) fn typed(&self) -> String {
+        self.short.map_or_else(|| format!("--{}", self.shown()), |letter| format!("-{}", char::from(letter)))
+    }
+
     /// Its word as the help shows it.
     pub(super) fn shown(&self) -> &'static str {
         self.names.iter().copied().find(|name| name.len() > 1).unwrap_or_default()
     }
 }
 
-/// The option with this word.
-pub(super) fn by_name(name: &[u8]) -> Option<&'static Row> {
-    rows().find(|row| row.names.iter().any(|own| same(own, name)))
+/// The options of one command.
+#[derive(Debug)]
+pub(super) struct Table {
+    rows: &'static [&'static [Row]],
+    /// What lists them.
+    pub(super) help: &'static str,
 }
 
-/// The option with this letter.
-pub(super) fn by_letter(letter: u8) -> Option<&'static Row> {
-    rows().find(|row| row.short == Some(letter))
+/// Those of a job, and of `rlaunch map`.
+pub(super) static JOB: Table = Table { rows: &ROWS, help: "rlaunch --help" };
+/// Those of `rlaunch hosts`.
+pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], help: "rlaunch hosts --help" };
+
+impl Table {
+    /// The option with this word.
+    pub(super) fn by_name(&self, name: &[u8]) -> Option<&'static Row> {
+        self.rows().find(|row| row.names.iter().any(|own| same(own, name)))
+    }
+
+    /// The option with this letter.
+    pub(super) fn by_letter(&self, letter: u8) -> Option<&'static Row> {
+        self.rows().find(|row| row.short == Some(letter))
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> + use<> {
+        self.rows.iter().copied().flatten()
+    }
+
+    /// Whether it starts a job: only there do the options of other launchers mean something.
+    pub(super) fn is_jobs(&self) -> bool {
+        std::ptr::eq(self, &raw const JOB)
+    }
 }
 
 pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().copied().flatten()
+    JOB.rows()
 }
 
 /// Whether `typed` spells `name`; underscores are dashes.

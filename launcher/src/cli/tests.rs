@@ -1,5 +1,7 @@
 //! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
 
+mod theirs;
+
 use super::{Command, Events, Program, Run, Site, Verbosity, is_job, later, parse, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
@@ -115,6 +117,7 @@ fn help_and_version() {
     assert_eq!(text("run -help"), full);
     assert_eq!(text("-V"), concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n"));
     assert_eq!(text("--version"), text("-V"));
+    assert_eq!(text("version"), text("-V"));
     assert_eq!(error(""), brief, "rlaunch alone shows the short help");
 }
 
@@ -181,6 +184,22 @@ const REFUSED: &[&str] = &[
     "--name a/b ./train",
     "--node-rank 1 ./train",
     "--mca btl self ./train",
+    "--bind-to core ./train",
+    "--cpu-bind=cores ./train",
+    "--max-restarts 3 ./train",
+    "--mpi=pmix ./train",
+    "-launcher slurm ./train",
+    "--kill-on-bad-exit=0 ./train",
+    "--oversubscribe=yes ./train",
+    "--nooversubscribe ./train",
+    "--display map ./train",
+    "--do-not-launch ./train",
+    "--enable-recovery ./train",
+    "--pernode ./train",
+    "-m train",
+    "--map-by core:OVERSUBSCRIBE ./train",
+    "-H !x ./train",
+    "--rdzv-id",
     "top",
     "./a :",
     ": ./b",
@@ -233,6 +252,8 @@ fn every_error_has_its_text() {
         ("RLAUNCH_HOSTS", "a["),
         ("RLAUNCH_PPN", "x"),
         ("RLAUNCH_NNODES", "0"),
+        ("RLAUNCH_NNODES", "abc"),
+        ("RLAUNCH_NNODES", "3"),
         ("RLAUNCH_MAP_BY", "core"),
     ] {
         let error = refused("./train", &[(name, value)]).unwrap();
@@ -479,6 +500,7 @@ fn programs_have_their_own() {
         .iter()
         .map(|app| {
             let AppBase { argv, env, wdir, role, .. } = &app.base;
+            let argv: Vec<_> = argv.iter().map(String::from_utf8_lossy).collect();
             let own: Vec<_> =
                 env.iter().map(|e| String::from_utf8_lossy(e).into_owned()).filter(|e| e.len() == 3).collect();
             format!("{}: {argv:?} {own:?} {wdir:?} {} {} {}", app.procs, role.name, role.first, role.apps)
@@ -568,6 +590,11 @@ fn a_map_is_no_job() {
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(["map a", "map --json a", "--dry-run a", "--json --dry_run a"].map(map), [false, true, false, true]);
+    // It has the options of a job, and those of other launchers, as a job has them.
+    assert!(!map("map --ntasks-per-node 2 -w a,b --machinefile=hosts a"));
+    assert!(error("map --nnode 2 a").contains("--nnodes"), "{}", error("map --nnode 2 a"));
+    assert!(error("map -N 2 a").contains("--ppn 2"));
+    assert!(matches!(with("map --help", &[]), Ok(Command::Help(_))));
     assert_eq!(run("--strict --nnodes 1:2 a").whole.nnodes, Some(Nodes { min: 1, max: 2 }));
     assert_eq!((run("a").whole.map_by, run("--map-by NODE a").whole.map_by), (By::Slot, By::Node));
 }

@@ -1,10 +1,8 @@
 //! The guardian: what it says on the lifeline, its end, and what we ask of it.
 
+use rlaunch_agent::leftover;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{GuardianEnd, JobEvent};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::to_root::Leftover;
-use rlaunch_sys::children::Named;
 use rlaunch_sys::guardian::{Lifeline, Record, Word};
 use rlaunch_sys::{pidfd, signals};
 use std::collections::VecDeque;
@@ -80,8 +78,5 @@ impl Guardian {
 }
 
 fn told(record: &Record) -> GuardianEnd {
-    let text = |bytes: &[u8]| OsBytes::from(bytes.split(|b| *b == 0).next().unwrap_or_default());
-    let leftover =
-        |named: &Named| Leftover { pid: named.pid.cast_unsigned(), comm: text(&named.comm), wchan: text(&named.wchan) };
     GuardianEnd::Record { left: record.left, named: record.named.iter().map(leftover).collect() }
 }

@@ -5,7 +5,7 @@
 //! bash's `fg` of a running job sends no signal. All signals are blocked, SIGTTIN too, so a read that comes too late
 //! fails with EIO instead of stopping us.
 
-use super::EIO;
+use rlaunch_core::errno::EIO;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::stream::window::Window;
 use rlaunch_core::wire::frame::{Flags, MAX_DATA};

@@ -3,18 +3,20 @@
 mod guardian;
 mod input;
 mod ledger;
+mod log;
 mod nodes;
 mod output;
 mod remote;
 mod sink;
+mod trace;
 
 use crate::bootstrap::{HostPlan, Setting};
-use crate::cli::{Events, Plan, Verbosity};
+use crate::cli::{Plan, Verbosity};
 use crate::view::Tone;
 use crate::view::say::say;
 use anyhow::Context as _;
 use input::Input;
-use ledger::Ledger;
+use log::Log;
 use nodes::Nodes;
 use output::Output;
 use remote::Remote;
@@ -22,6 +24,7 @@ use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
 use rlaunch_core::machine::earliest;
+use rlaunch_core::place::{Node, Placement};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, Span};
@@ -31,19 +34,12 @@ use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::guardian::Lifeline;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
-use sink::Sink;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
-
-/// EPIPE, errno(3).
-const EPIPE: i32 = 32;
-/// EIO, errno(3).
-const EIO: i32 = 5;
 
 /// A job that runs for longer than this is worth giving memory back for.
 const SETTLED: Span = Span::from_millis(100);
@@ -71,10 +67,11 @@ pub(crate) struct Edges {
     live_bell: Option<AsyncFd<Doorbell>>,
     output: Output,
     input: Input,
-    log: Option<Sink>,
-    log_told: bool,
+    log: Option<Log>,
     tone: Tone,
     terminal: bool,
+    /// This host's name and, by node, those of all hosts, for diagnostics.
+    names: (String, Vec<String>),
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
@@ -92,14 +89,8 @@ impl Edges {
     pub(crate) fn new(setup: Setup<'_>) -> anyhow::Result<Self> {
         let Plan { job, presentation, .. } = setup.plan;
         let bell = Doorbell::new().context("cannot make an eventfd")?;
-        let log = match &presentation.events {
-            Some(target) => {
-                // A FIFO waits for its reader.
-                let log = setup.origin.interruptibly(|| open_log(target))?;
-                Some(Sink::new("events", log, Ledger::new(bell.clone(), 0)))
-            }
-            None => None,
-        };
+        let open = |target| setup.origin.interruptibly(|| Log::open(target, &bell));
+        let log = presentation.events.as_ref().map(open).transpose()?;
         let mut output = Output::new(job, &bell);
         let local = job.placement.nodes.iter().position(|node| node.local);
         let local = local.and_then(|n| u32::try_from(n).ok()).map(NodeId::new);
@@ -116,9 +107,9 @@ impl Edges {
             live_bell: None,
             output,
             log,
-            log_told: false,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
+            names: names(&job.placement),
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
@@ -126,7 +117,8 @@ impl Edges {
         })
     }
 
-    /// Writes the first messages, before there is a runtime.
+    /// Writes the first messages, before there is a runtime. An agent that does not take all of them is not waited for: no
+    /// signal reaches us now. The rest goes out under the runtime.
     pub(crate) fn flush_early(&mut self) {
         self.nodes.flush_early();
     }
@@ -149,7 +141,7 @@ impl Edges {
     pub(crate) fn finished(&mut self) -> Option<Ending> {
         self.settle_log();
         let (ending, until) = self.finish?;
-        let written = self.output.is_idle() && self.log.as_ref().is_none_or(Sink::is_idle);
+        let written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
         (written || now() >= until).then_some(ending)
     }
 
@@ -244,12 +236,9 @@ impl Edges {
         }
     }
 
-    /// Tells once that the event log cannot be written. A reader of it that left has what it wanted.
+    /// Tells once that the event log cannot be written.
     fn settle_log(&mut self) {
-        if let Some(errno) = self.log.as_ref().and_then(Sink::failed)
-            && !std::mem::replace(&mut self.log_told, true)
-            && errno != EPIPE
-        {
+        if let Some(errno) = self.log.as_mut().and_then(Log::failure) {
             self.output.say(crate::view::say::log_failed(errno));
         }
     }
@@ -289,8 +278,9 @@ impl Edges {
                 self.output.cut_off(node);
             }
             JobAction::Emit(record) => {
+                trace::record(&record, &self.names.0, &self.names.1);
                 if let Some(log) = &mut self.log {
-                    log.say(rlaunch_core::events::line(&record).into());
+                    log.push(&record);
                 }
             }
             JobAction::Say(sentence) => {
@@ -303,6 +293,14 @@ impl Edges {
             JobAction::Finish(ending) => self.finish = Some((ending, now() + self.output.patience())),
         }
     }
+}
+
+/// This host's name, and those of a job's hosts.
+fn names(placement: &Placement) -> (String, Vec<String>) {
+    let own = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
+    let name = |node: &Node| if node.local { own.clone() } else { node.host.name.clone() };
+    let all = placement.nodes.iter().map(name).collect();
+    (own, all)
 }
 
 fn why(error: &Closed) -> CloseReason {
@@ -321,19 +319,5 @@ pub(crate) const fn tone(verbosity: Verbosity) -> Tone {
         Verbosity::Quiet => Tone::Quiet,
         Verbosity::Normal => Tone::Normal,
         Verbosity::Verbose | Verbosity::Debug => Tone::Verbose,
-    }
-}
-
-fn open_log(target: &Events) -> anyhow::Result<OwnedFd> {
-    match target {
-        Events::File(path) => {
-            let name = std::ffi::OsStr::from_bytes(path);
-            let file = std::fs::File::create(name).with_context(|| format!("cannot write the event log {path}"))?;
-            Ok(file.into())
-        }
-        Events::Fd(number) => i32::try_from(*number)
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
-            .and_then(rlaunch_sys::fd::inherited)
-            .with_context(|| format!("cannot write the event log to descriptor {number}")),
     }
 }

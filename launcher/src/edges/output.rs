@@ -1,9 +1,10 @@
 //! What the ranks write, on its way to our stdout and stderr, and the credit for it.
 
 use super::ledger::Ledger;
+use super::now;
 use super::sink::{Sink, Target};
-use super::{EIO, EPIPE, now};
 use bytes::Bytes;
+use rlaunch_core::errno::{EIO, EPIPE};
 use rlaunch_core::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, Std, StreamId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::machine::earliest;

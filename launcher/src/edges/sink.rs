@@ -2,7 +2,7 @@
 //!
 //! What the kernel takes without waiting is written at once, without the thread: pipes, sockets and /dev/null can say so
 //! (`RWF_NOWAIT`), files and terminals cannot. The thread starts with the first byte that is left for it. What waits here is
-//! bounded by the credit that was granted for it.
+//! bounded by the credit that was granted for it, and of the event log by what is pushed (`log`).
 
 use super::ledger::{Ledger, Tally};
 use bytes::{Buf as _, Bytes};
@@ -78,6 +78,8 @@ struct State {
     resumed: bool,
     /// Something was written since `pace` was asked last.
     moved: bool,
+    /// Bytes in the queue and in the thread's hand.
+    waiting: usize,
 }
 
 /// Bytes, whose they are, and what they took from the node's window: 0 for our own words.
@@ -134,12 +136,14 @@ impl Sink {
         let first = state.is_idle();
         drop(state);
         let moved = first && self.direct && self.write_now();
+        let bytes = self.collected.bytes;
         let rest = self.collected.take();
         if rest.is_empty() {
             return;
         }
         let mut state = self.shared.lock();
         state.moved |= moved;
+        state.waiting += bytes;
         state.queue.extend(rest);
         drop(state);
         if !std::mem::replace(&mut self.started, true) {
@@ -196,6 +200,11 @@ impl Sink {
         idle && self.collected.pieces.is_empty()
     }
 
+    /// Bytes that were pushed and are not written yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.shared.lock().waiting + self.collected.bytes
+    }
+
     /// What it does, for those who wait for their turn: a sink that drops everything holds up nobody. If it is not idle, the
     /// bell will tell when it is.
     pub(super) fn pace(&self) -> Pace {
@@ -220,6 +229,7 @@ impl Sink {
     /// either: its cost may be the whole window, without which the node cannot even say that it is done.
     pub(super) fn abandon(&mut self) {
         let mut state = self.shared.lock();
+        state.waiting += self.collected.bytes;
         state.queue.extend(self.collected.take());
         state.abandoned = true;
         state.tell_in_hand(&self.shared.ledger);
@@ -244,6 +254,7 @@ impl Shared {
         state.lost += std::mem::take(&mut state.in_hand);
         state.tell_in_hand(&self.ledger);
         state.drop_queue(&self.ledger);
+        state.waiting = 0;
     }
 }
 
@@ -265,6 +276,7 @@ impl State {
 
     fn drop_queue(&mut self, ledger: &Ledger) {
         for piece in std::mem::take(&mut self.queue) {
+            self.waiting = self.waiting.saturating_sub(piece.bytes.len());
             self.drop_piece(&piece, ledger);
         }
     }
@@ -348,6 +360,7 @@ fn write_batch(shared: &Shared, target: &Target, batch: &mut Batch) {
                 let mut state = shared.lock();
                 state.moved = true;
                 state.in_hand = state.in_hand.saturating_sub(of_ranks);
+                state.waiting = state.waiting.saturating_sub(n);
                 // Unless that was told before, by `abandon`.
                 let told: Vec<_> =
                     done.iter().map(|(node, cost)| (node, state.in_hand_cost.spend(node, cost))).collect();

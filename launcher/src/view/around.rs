@@ -22,6 +22,8 @@ pub(crate) struct Around {
     pub(crate) found: Found,
     /// A program that is nearly called like that.
     pub(crate) near: Option<String>,
+    /// What named a working directory that cannot be entered.
+    pub(crate) wdir: &'static str,
 }
 
 /// What a path is.
@@ -43,6 +45,11 @@ pub(crate) fn look(report: &Report) -> Around {
     match report.end.as_ref().map(|end| &end.cause) {
         Some(Cause::Spawn { rank, error: error @ SpawnError { step: SpawnStep::Exec, .. } }) => {
             look_for(&start_dir(report, *rank), error)
+        }
+        Some(Cause::Spawn { error: SpawnError { step: SpawnStep::ChangeDir, path, .. }, .. }) => {
+            // The option goes first: if both name the same directory, either is right.
+            let named = std::env::var_os("RLAUNCH_WDIR").is_some_and(|dir| dir.as_bytes() == path.as_slice());
+            Around { wdir: if named { "RLAUNCH_WDIR (environment)" } else { "--wdir" }, ..Around::default() }
         }
         Some(_) | None => Around::default(),
     }
@@ -66,7 +73,7 @@ fn look_for(dir: &Path, error: &SpawnError) -> Around {
         (Found::Nothing, false) => nearest(dir, name),
         (Found::Nothing | Found::Dir | Found::Empty | Found::File, _) => None,
     };
-    Around { dir: dir.display().to_string(), found, near }
+    Around { dir: dir.display().to_string(), found, near, ..Around::default() }
 }
 
 fn find(path: &Path) -> Found {

@@ -3,6 +3,7 @@
 use super::around::{Around, Found};
 use super::report::{Block, host, host_of};
 use super::words;
+use rlaunch_core::errno::{E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC};
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::os_bytes::Visible;
@@ -10,12 +11,6 @@ use rlaunch_core::report::{Became, Report};
 use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
 use std::borrow::Cow;
 use std::fmt::Write;
-
-const ENOENT: i32 = 2;
-const E2BIG: i32 = 7;
-const ENOEXEC: i32 = 8;
-const EAGAIN: i32 = 11;
-const EACCES: i32 = 13;
 
 /// Longest single string that execve(2) takes: MAX_ARG_STRLEN.
 const STRING: u64 = 128 << 10;
@@ -37,7 +32,7 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
     let said = match error.step {
         SpawnStep::Exec => exec(report, rank, error, around),
         SpawnStep::ChangeDir => Said {
-            what: format!("--wdir {} on {}: {}", error.path, host_of(report, rank), words::errno(error.errno)),
+            what: format!("{} {} on {}: {}", around.wdir, error.path, host_of(report, rank), words::errno(error.errno)),
             hint: None,
         },
         SpawnStep::Clone if error.errno == EAGAIN => Said {
@@ -130,6 +125,14 @@ fn misread(program: &[u8]) -> Option<String> {
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
+    if program.ends_with(b".py") {
+        return Some(format!("python3 {shown}"));
+    }
+    if !program.contains(&b'/')
+        && let Some(command) = crate::cli::command_like(program)
+    {
+        return Some(format!("rlaunch {command}, if a command of rlaunch was meant"));
+    }
     program.contains(&b' ').then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
 }
 
@@ -146,10 +149,9 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
             (format!("no such file ({})", searched(error, report, rank, around)), hint.map(Cow::Owned))
         }
         (EACCES, Found::Dir) => ("is a directory".into(), None),
-        (EACCES, Found::File | Found::Empty) => (
-            "may not be executed (permission denied)".into(),
-            try_it(format!("chmod +x {}", words::quoted(&error.path))),
-        ),
+        (EACCES, Found::File | Found::Empty) => {
+            ("may not be executed (permission denied)".into(), try_it(executable(&error.path)))
+        }
         (ENOEXEC, Found::Empty) => ("is empty".into(), None),
         (ENOEXEC, Found::Nothing | Found::Dir | Found::File) => {
             ("no program for this machine, nor a script that begins with #!".into(), None)
@@ -158,6 +160,13 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
         (errno, _) => (words::errno(errno), None),
     };
     Said { what: format!("{path}: {why}"), hint }
+}
+
+/// How a file becomes a program.
+fn executable(path: &[u8]) -> String {
+    let shown = words::quoted(path);
+    let python = if path.ends_with(b".py") { format!("python3 {shown}   or   ") } else { String::new() };
+    format!("{python}chmod +x {shown}")
 }
 
 /// Where a program was looked for.

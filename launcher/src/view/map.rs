@@ -1,6 +1,6 @@
 //! Where ranks would run: `rlaunch map`, for people and for programs.
 
-use super::{Tone, words};
+use super::words;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Note, Placement};
@@ -64,15 +64,6 @@ pub(crate) fn json(placement: &Placement) -> String {
 
 fn name(placement: &Placement, node: NodeId) -> &str {
     placement.nodes.get(node.index()).map_or("", |node| node.host.name.as_str())
-}
-
-/// Whether a note is worth a line. That ranks share processors where nobody named hosts is, at a terminal: elsewhere it would
-/// stand among the words of every test on a laptop.
-pub(crate) fn is_shown(note: &Note, tone: Tone, terminal: bool) -> bool {
-    match note {
-        Note::Oversubscribed { processors: true, .. } => tone == Tone::Verbose || (tone == Tone::Normal && terminal),
-        Note::Oversubscribed { processors: false, .. } | Note::OneRank(_) => tone > Tone::Quiet,
-    }
 }
 
 /// A note, as a line.
@@ -145,12 +136,6 @@ mod tests {
         assert_eq!(said(&[(3, "a:2")]), "rlaunch: 3 ranks share 2 slots of a\n");
         assert_eq!(said(&[(6, "a,b")]), "rlaunch: 3 ranks share 1 slot of a, and 1 other host too\n");
         assert_eq!(note(&Note::OneRank(AppIndex::new(0)), 1), "rlaunch: no -n given: starting 1 rank\n");
-        let over = placed(&[(3, "")]).notes[0].clone();
-        let shown = |note: &Note| {
-            [Tone::Quiet, Tone::Normal, Tone::Verbose].map(|tone| [true, false].map(|at| is_shown(note, tone, at)))
-        };
-        assert_eq!(shown(&over), [[false, false], [true, false], [true, true]]);
-        assert_eq!(shown(&placed(&[(3, "a")]).notes[0]), [[false, false], [true, true], [true, true]]);
         let second = note(&Note::OneRank(AppIndex::new(1)), 2);
         assert_eq!(second, "rlaunch: no -n given for program 2: starting 1 rank of it\n");
     }

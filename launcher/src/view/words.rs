@@ -1,5 +1,6 @@
 //! Small phrases that sentences and reports share.
 
+use rlaunch_core::errno::EMFILE;
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::spec::Tier;
@@ -71,15 +72,11 @@ pub(crate) fn quoted(arg: &[u8]) -> String {
 
 /// What an errno says, in the words that fit behind a colon.
 pub(crate) fn errno(errno: i32) -> String {
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    let text = text.strip_suffix(&format!(" (os error {errno})")).unwrap_or(&text);
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    rlaunch_sys::reason(&std::io::Error::from_raw_os_error(errno))
 }
 
 /// What helps against a limit that was met.
 pub(crate) fn way_out(errno: i32) -> Option<&'static str> {
-    const EMFILE: i32 = 24;
     (errno == EMFILE).then_some("a higher limit: ulimit -n")
 }
 

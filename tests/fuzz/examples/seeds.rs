@@ -47,7 +47,7 @@ fn down() -> Vec<Vec<u8>> {
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
-    let part = OsBytes::new(encode(&app()));
+    let part = encode(&app()).as_slice().into();
     [
         ToNode::Start(start),
         ToNode::App { app: AppIndex::new(0), last: true, part },
@@ -63,7 +63,7 @@ fn down() -> Vec<Vec<u8>> {
 
 fn up() -> Vec<Vec<u8>> {
     let (note, at) = (OsBytes::default(), HostTime(9));
-    let hello = Hello { tier: Tier::T1, note, master_port: 10_000, port_reserved: true, agent: 2, init: Some(3) };
+    let hello = Hello { tier: Tier::T1, note, usual: false, master_port: 10_000, port_reserved: true, agent: 2, init: Some(3) };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
     let exited =

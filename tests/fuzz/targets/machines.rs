@@ -79,6 +79,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Ground(_) => NodeEvent::Grounded(Ground {
             tier: Tier::T1,
             note: OsBytes::default(),
+            usual: false,
             master_port: 10_000,
             port_reserved: true,
             agent: 3,
@@ -94,7 +95,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Examine { proc, .. } => NodeEvent::Examined { proc, facts: Facts::default() },
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
-        NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
+        NodeAction::Withhold | NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
     })
 }
 

@@ -42,6 +42,9 @@ pub(crate) struct Agent {
     last_wake: u64,
     spawn_free: u64,
     in_flight: u32,
+    swept_at: Option<u64>,
+    /// The spawn thread starts nothing more.
+    withhold: bool,
     spawned: BTreeSet<ProcId>,
     reaped: BTreeSet<ProcId>,
     examined: BTreeSet<ProcId>,
@@ -101,6 +104,11 @@ impl Agent {
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
         if self.is_over() || self.stands_still() { None } else { self.node.poll_timeout() }
+    }
+
+    /// Its spawn thread is so much later.
+    pub(crate) fn postpone(&mut self, by: u64) {
+        self.spawn_free += by;
     }
 
     pub(crate) fn stands_still(&self) -> bool {
@@ -232,6 +240,7 @@ impl World {
             | NodeEvent::Checked { .. }
             | NodeEvent::Grounded(_)
             | NodeEvent::Refused(_)
+            | NodeEvent::Withheld { .. }
             | NodeEvent::StreamEnd { .. }
             | NodeEvent::Left { .. } => {}
         }
@@ -287,6 +296,7 @@ impl World {
                 self.agent.spawn_free = self.now.max(self.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.agent.spawn_free, Ev::Starts(proc));
             }
+            NodeAction::Withhold => self.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
                 let unreaped = self.kernel.is_unreaped(proc);
                 self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
@@ -312,6 +322,7 @@ impl World {
             }
             NodeAction::CloseStreams { proc } => self.soon(Ev::Closes(proc)),
             NodeAction::Sweep => {
+                self.check_linger();
                 let one = !std::mem::replace(&mut self.agent.sweeping, true);
                 self.check(one, || "a second sweep at once".to_owned());
                 self.soon(Ev::Sweeps);
@@ -320,6 +331,17 @@ impl World {
             NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(_) => self.fail(format!("{action:?}")),
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
+        }
+    }
+
+    /// After a success whoever holds a stream has 2 s, of time in which it could do something.
+    fn check_linger(&mut self) {
+        let waits = !self.agent.ending && !self.agent.sweeping && !self.agent.streams.is_empty();
+        let success = self.kernel.failed_before(self.now).is_empty();
+        if waits && success && self.agent.swept_at.replace(self.now).is_none() {
+            let held = self.still.host_awake(self.now) + 250 * MS * self.still.gaps();
+            let enough = self.kernel.last_rank.is_some_and(|at| held >= at + 2000 * MS);
+            self.check(enough, || "those who hold a stream are ended too soon".to_owned());
         }
     }
 
@@ -332,6 +354,7 @@ impl World {
                 NodeEvent::Grounded(Ground {
                     tier: self.plan.tier,
                     note: OsBytes::default(),
+                    usual: false,
                     master_port: 20000,
                     port_reserved: true,
                     agent: 1,
@@ -369,6 +392,10 @@ impl World {
         if self.agent.is_over() {
             return;
         }
+        self.agent.in_flight -= 1;
+        if self.agent.withhold {
+            return self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Withheld { proc })));
+        }
         let failed = match self.plan.no_start {
             Some((rank, step)) if rank == proc.get() => Some((step, 2)),
             _ if self.kernel.init == Init::Dead => Some((SpawnStep::Clone, 12)),
@@ -376,6 +403,8 @@ impl World {
         };
         let event = match failed {
             Some((step, errno)) => {
+                // As the thread does it: nothing that was asked for before is started after.
+                self.agent.withhold = true;
                 let error = SpawnError { step, errno, path: "rank".into() };
                 NodeEvent::SpawnFailed { proc, error }
             }
@@ -388,7 +417,6 @@ impl World {
                 NodeEvent::Spawned { proc, pid, at: self.mono() }
             }
         };
-        self.agent.in_flight -= 1;
         self.soon(Ev::Arrives(Arrival::Event(event)));
     }
 

@@ -1,8 +1,8 @@
 //! What a job must have said at its end, told from what was done to it: an account of the rules that is not the machine's.
 
-use crate::plan::{MS, Sight};
+use crate::plan::{Fault, MS, Script, Sight};
 use crate::world::World;
-use rlaunch_core::events::Cause;
+use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::job::{GuardianEnd, JobEvent};
@@ -12,6 +12,10 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::{HostTime, Mono, Span};
 use rlaunch_core::wire::to_root::{Exited, ToRoot};
 use std::collections::BTreeSet;
+
+fn later(at: Span, ms: u64) -> Span {
+    Span::from_nanos(at.nanos() + ms * MS)
+}
 
 /// What the launcher heard, as far as it decides how rlaunch ends.
 pub(crate) struct Oracle {
@@ -23,11 +27,15 @@ pub(crate) struct Oracle {
     /// What began the ending, and when.
     first: Option<(Expected, Mono)>,
     counted: bool,
-    /// The guardian has ended, and the agent has not told why; from then on it is lost.
-    unguarded: Option<Mono>,
+    /// The guardian has ended, and the agent has not told why; from then on it is lost, by the clock that stands still with
+    /// the launcher.
+    unguarded: Option<Span>,
     /// Ranks are killed because a part of ours was lost.
     bereft: bool,
     signals: u32,
+    all_over: bool,
+    /// When somebody wanted the end, by the launcher's own clock.
+    told: Option<Span>,
     /// Passed on while the job went on.
     forwarded: BTreeSet<Signal>,
     /// Ranks that wrote down why they failed.
@@ -55,6 +63,8 @@ impl Oracle {
             unguarded: None,
             bereft: false,
             signals: 0,
+            all_over: false,
+            told: None,
             forwarded: BTreeSet::new(),
             explained: BTreeSet::new(),
             grace: spec.grace,
@@ -62,11 +72,13 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn time_passes(&mut self, now: Mono) {
+    /// `awake`: what a clock shows that stands still with the launcher.
+    pub(crate) fn time_passes(&mut self, now: Mono, awake: Span) {
         if self.timeout.is_some_and(|at| at <= now) {
+            self.told.get_or_insert(awake);
             self.begins(now, Expected::Ending(Ending::Code(exit::TIMEOUT)));
         }
-        if !self.counted && self.unguarded.is_some_and(|at| at <= now) {
+        if !self.counted && self.unguarded.is_some_and(|at| at <= awake) {
             self.begins(now, Expected::Ending(Ending::Code(exit::LAUNCH)));
         }
     }
@@ -75,23 +87,44 @@ impl Oracle {
         self.first.get_or_insert((why, now));
     }
 
-    pub(crate) fn hears(&mut self, now: Mono, event: &JobEvent) {
+    /// Whether a guardian may be given up now: a gap in the launcher's time counts as a quarter of a second of it at most.
+    fn gives_up_guardian(&mut self, now: Mono, awake: Span, gaps: u64) -> bool {
+        let may = self.bereft || self.unguarded.is_some_and(|at| at <= later(awake, 250 * gaps + 1));
+        self.begins(now, Expected::Ending(Ending::Code(exit::LAUNCH)));
+        may
+    }
+
+    /// Ranks that were over before the limit was looked at were over in time; then it is for whoever reads the output.
+    fn in_time(&mut self, now: Mono, told: bool) {
+        if (told || self.over.len() == self.world_size) && !std::mem::replace(&mut self.all_over, true) {
+            self.timeout = self.timeout.map(|at| if at <= now { now + Span::from_secs(2) } else { at });
+        }
+    }
+
+    pub(crate) fn hears(&mut self, now: Mono, awake: Span, event: &JobEvent) {
         let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
         match event {
-            JobEvent::Message { msg, .. } => self.hears_message(now, msg),
+            JobEvent::Message { msg, .. } => {
+                self.hears_message(now, msg);
+                self.in_time(now, matches!(msg, ToRoot::Draining | ToRoot::Done { .. }));
+            }
             JobEvent::EdgeClosed { .. } if !self.counted => self.begins(now, lost),
             JobEvent::GuardianEnded { end: GuardianEnd::Record { .. }, .. } if !self.counted => {
                 self.counted = true;
                 self.begins(now, lost);
             }
             JobEvent::GuardianEnded { end: GuardianEnd::Silent, .. } => {
-                self.unguarded.get_or_insert(now + Span::from_secs(1));
+                self.unguarded.get_or_insert(later(awake, 1000));
             }
             JobEvent::Signal(sig) if ![Signal::USR1, Signal::USR2].contains(sig) => {
                 self.signals += 1;
+                self.told.get_or_insert(awake);
                 self.begins(now, Expected::Ending(Ending::Signal(*sig)));
             }
-            JobEvent::ReaderClosed(_) => self.begins(now, Expected::Ending(Ending::Signal(Signal::PIPE))),
+            JobEvent::ReaderClosed(_) => {
+                self.told.get_or_insert(awake);
+                self.begins(now, Expected::Ending(Ending::Signal(Signal::PIPE)));
+            }
             JobEvent::Signal(sig) => {
                 self.forwarded.insert(*sig);
             }
@@ -180,6 +213,9 @@ impl World {
             (Expected::Rank, _) => self.fail(format!("a rank failed first, but the report says {cause:?}")),
         }
         let alive = self.kernel.alive_count();
+        let stuck = |rank: &Script| rank.stuck.is_some() || rank.kids.iter().any(|kid| kid.stuck);
+        let may = left.unwrap_or(0) == 0 || self.plan.ranks.iter().any(stuck);
+        self.check(may, || format!("{left:?} are left, and nothing could not be killed"));
         match left {
             Some(left) => {
                 let left = usize::try_from(left).unwrap_or(0);
@@ -214,16 +250,46 @@ impl World {
         }
     }
 
+    /// Nothing is given up for time in which nobody could do anything.
+    pub(crate) fn check_lost(&mut self, lost: Lost) {
+        let (now, awake, gaps) = (self.mono(), self.still.awake(self.mono()), self.still.gaps());
+        match lost {
+            Lost::Guardian if gaps > 0 => {
+                let may = self.launcher.oracle.gives_up_guardian(now, awake, gaps);
+                self.check(may, || "the guardian is given up too soon".to_owned());
+            }
+            Lost::AgentMute => {
+                let why = |fault| matches!(fault, Fault::AgentStopped | Fault::AgentFrozen | Fault::AgentAsked);
+                let stood = self.plan.faults.iter().any(|(_, fault)| why(*fault));
+                self.check(stood, || "an agent that never stood still is given up".to_owned());
+            }
+            Lost::Unheard => self.check(false, || "this host has no lease".to_owned()),
+            Lost::Guardian | Lost::Init | Lost::AgentEarly | Lost::Agent(_) => {}
+        }
+    }
+
+    /// Output is given up when a reader has had 2 s, or the user does not want to wait.
+    pub(crate) fn check_abandoned(&mut self) {
+        let (awake, gaps) = (self.still.awake(self.mono()), self.still.gaps());
+        let oracle = &self.launcher.oracle;
+        let waited = oracle.told.is_some_and(|at| later(at, 2000) <= later(awake, 250 * gaps));
+        self.check(waited || oracle.signals > 1, || "output is given up too soon".to_owned());
+    }
+
     pub(crate) fn check_finish(&mut self, ending: Ending) {
         let oracle = &self.launcher.oracle;
         let said = oracle.ending;
         let late = match oracle.first {
             // Whoever was told to end does not wait for a reader that reads nothing.
             Some((Expected::Ending(Ending::Signal(_) | Ending::Code(exit::TIMEOUT)), began)) => {
-                self.now > (began + oracle.grace).nanos() + 12_000 * MS
+                self.now > (began + oracle.grace).nanos() + 12_000 * MS + self.still.host_stood()
             }
             Some(_) | None => false,
         };
+        // Without a guardian an agent that stands still is given up; one that is awake needs 2 s for what cannot be killed.
+        let unguarded = oracle.unguarded.filter(|_| !self.plan.blocks());
+        let kept = unguarded.is_some_and(|lost| self.now > lost.nanos() + 10_000 * MS + self.still.planned());
+        self.check(!kept, || "without a guardian it waits for ever".to_owned());
         self.check(said == Some(ending), || format!("rlaunch ends by {ending:?} but reports {said:?}"));
         self.check(!late, || "told to end, it takes for ever".to_owned());
     }

@@ -30,6 +30,13 @@ impl Guardian {
         matches!(self.state, State::Over)
     }
 
+    /// Its patience is counted in time in which it could work.
+    pub(crate) fn postpone(&mut self, by: u64) {
+        if let State::Working(until) = &mut self.state {
+            *until += by;
+        }
+    }
+
     pub(crate) fn was_killed(&self) -> bool {
         self.killed
     }

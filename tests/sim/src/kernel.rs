@@ -36,6 +36,8 @@ pub(crate) struct Kernel {
     /// When which ranks failed.
     died: Vec<(u64, ProcId)>,
     last_pid: u32,
+    /// When the last rank ended, by a clock that stands still with the host.
+    pub(crate) last_rank: Option<u64>,
 }
 
 /// The first process of the PID namespace.
@@ -220,6 +222,7 @@ impl World {
         let is = if is_rank { "rank" } else { "child of rank" };
         self.note("process", || format!("{pid}, {is} {owner}, ends: {status}"));
         if is_rank {
+            self.kernel.last_rank = Some(self.still.host_awake(self.now));
             if !status.is_success() {
                 self.kernel.died.push((self.now, owner));
             }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub(crate) struct Launcher {
     job: Job,
     over: bool,
+    pub(crate) stands: bool,
     pub(crate) sinks: Sinks,
     pub(crate) oracle: Oracle,
 }
@@ -55,6 +56,7 @@ impl Launcher {
         Self {
             job: Job::new(Mono::from_nanos(0), WallNs(0), &Arc::new(plan.spec.clone()), &setting),
             over: false,
+            stands: false,
             sinks: Sinks::default(),
             oracle: Oracle::new(&plan.spec),
         }
@@ -65,7 +67,7 @@ impl Launcher {
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        if self.over { None } else { self.job.poll_timeout() }
+        if self.over || self.stands { None } else { self.job.poll_timeout() }
     }
 }
 
@@ -148,14 +150,16 @@ impl World {
             self.check(idle, || "the job acts on a time-out that is not due".to_owned());
         }
         self.note("> job", || format!("{event:?}"));
-        self.launcher.oracle.hears(self.mono(), &event);
+        let (now, awake) = (self.mono(), self.still.awake(self.mono()));
+        self.launcher.oracle.hears(now, awake, &event);
         self.launcher.job.handle(self.mono(), event);
         self.drain_job();
     }
 
     pub(crate) fn job_timeout(&mut self) {
         self.note("> job", || "time-out".to_owned());
-        self.launcher.oracle.time_passes(self.mono());
+        let (now, awake) = (self.mono(), self.still.awake(self.mono()));
+        self.launcher.oracle.time_passes(now, awake);
         self.launcher.job.handle_timeout(self.mono());
         self.drain_job();
     }
@@ -185,6 +189,10 @@ impl World {
                 | JobAction::Beat { .. }
                 | JobAction::CloseEdge { .. } => self.fail(format!("{action:?}")),
                 JobAction::Emit(record) => {
+                    if let What::HostLost { lost, .. } = record.what {
+                        self.note("< job", || format!("lost: {lost:?}"));
+                        self.check_lost(lost);
+                    }
                     if let What::JobEnd { cause, exit, left, .. } = record.what {
                         self.note("< job", || format!("ends: {cause:?}, {exit:?}, left: {left:?}"));
                         self.check_end(&cause, exit, left);
@@ -198,6 +206,7 @@ impl World {
                 JobAction::AbandonOutput => {
                     self.note("< job", || "AbandonOutput".to_owned());
                     self.launcher.sinks.abandoned = true;
+                    self.check_abandoned();
                     self.soon(Ev::Sink);
                 }
                 JobAction::Finish(ending) => {

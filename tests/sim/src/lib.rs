@@ -13,6 +13,7 @@ mod launcher;
 mod link;
 mod plan;
 mod rng;
+mod still;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,8 +24,21 @@ use world::World;
 /// # Errors
 /// What was broken, with the log of everything that happened up to it.
 pub fn run(seed: u64) -> Result<(), String> {
+    attempt(seed, false)
+}
+
+/// Runs the same job with the same faults, on a host that stands still now and then, or under a launcher that does: nothing
+/// may be ended, given up or lost because of that alone.
+///
+/// # Errors
+/// What was broken, with the log of everything that happened up to it.
+pub fn run_standing(seed: u64) -> Result<(), String> {
+    attempt(seed, true)
+}
+
+fn attempt(seed: u64, standing: bool) -> Result<(), String> {
     let attempt = |logged: bool| {
-        let mut world = World::new(seed, logged);
+        let mut world = World::new(seed, standing, logged);
         let ran = catch_unwind(AssertUnwindSafe(|| world.run()));
         let broken = ran.unwrap_or_else(|_| Some("a panic".to_owned()));
         broken.map(|what| (what, world.log()))
@@ -33,7 +47,8 @@ pub fn run(seed: u64) -> Result<(), String> {
         return Ok(());
     }
     let (what, log) = attempt(true).unwrap_or_default();
-    Err(format!("seed {seed}: {what}\n{}\nseed {seed}: {what}", log.join("\n")))
+    let seed = if standing { format!("seed {seed}, standing still") } else { format!("seed {seed}") };
+    Err(format!("{seed}: {what}\n{}\n{seed}: {what}", log.join("\n")))
 }
 
 /// A seed from any text: the first of those that stand for it.

@@ -32,6 +32,14 @@ pub(crate) fn credit(up_to: u64) -> Vec<u8> {
     frame(Lane::Credit, Flags::NONE, 0, &up_to.to_le_bytes())
 }
 
+impl Link {
+    /// What is under way arrives so much later.
+    pub(crate) fn postpone(&mut self, by: u64) {
+        self.to_agent += by;
+        self.to_launcher += by;
+    }
+}
+
 impl World {
     pub(crate) fn send_to_agent(&mut self, frame: Vec<u8>) {
         let (low, high) = self.plan.wire;

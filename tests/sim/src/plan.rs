@@ -137,6 +137,13 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Whether a sink takes nothing for a while.
+    pub(crate) fn blocks(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| *fault == Fault::SinkBlocks)
+    }
+}
+
 fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let base = AppBase {
         argv: ["rank"].iter().collect(),
@@ -242,6 +249,10 @@ fn stands(rng: &mut Rng, sig: Fault) -> Vec<(u64, Fault)> {
     let mut faults = vec![(from, fault), (until, Fault::AgentGoesOn)];
     for _ in 0..rng.below(3) {
         faults.push((from + rng.micros(1, 3_000_000), sig));
+    }
+    // Where nobody asks for the end, nobody but us is left to notice that the guardian is gone too.
+    if fault == Fault::AgentFrozen && until == FAULTS_END && faults.len() == 2 {
+        faults.push((from + from % (500 * MS), Fault::GuardianKilled));
     }
     faults
 }

@@ -1,10 +1,16 @@
-//! 500 jobs: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
+//! 500 jobs, each of them twice: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
 
-use rlaunch_sim::{run, seed_of};
+use rlaunch_sim::{run, run_standing, seed_of};
 
-fn all(seeds: impl IntoIterator<Item = u64>) {
+fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), String>) {
     let broken = seeds.into_iter().find_map(|seed| run(seed).err());
     assert!(broken.is_none(), "{}", broken.unwrap_or_default());
+}
+
+/// Each as it is, and with a launcher or a host that stands still meanwhile.
+fn all(seeds: impl IntoIterator<Item = u64> + Clone) {
+    none_breaks(seeds.clone(), run);
+    none_breaks(seeds, run_standing);
 }
 
 #[test]
@@ -23,5 +29,11 @@ fn fresh_seeds() {
 /// Each was broken once.
 #[test]
 fn seeds_to_remember() {
-    all([104_832]);
+    none_breaks([1_343, 104_832], run);
+}
+
+/// So was each of these, while something stood still: output was given up (91), an agent whose grace was not over (745).
+#[test]
+fn seeds_to_remember_standing_still() {
+    none_breaks([91, 745], run_standing);
 }

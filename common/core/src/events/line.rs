@@ -2,6 +2,7 @@
 
 use super::json::{Object, push_bytes};
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
+use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::id::Std;
 use crate::job::CloseReason;
@@ -66,7 +67,11 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("lost", *lost);
             o.number("broken", *broken);
         }
-        What::JobEnd { cause, exit, left, launch } => {
+        What::LogLost { records } => {
+            o.text("ev", "log.lost");
+            o.number("records", *records);
+        }
+        What::JobEnd { cause, exit, left, launch, never_started } => {
             o.text("ev", "job.end");
             o.object("cause", |o| self::cause(o, cause));
             o.number("exit", exit.shell_code().into());
@@ -76,11 +81,10 @@ fn what(o: &mut Object<'_>, what: &What) {
             }
             o.maybe("left", left.map(u64::from));
             o.maybe("launch", launch.map(Span::nanos));
+            o.maybe("never_started", never_started.map(u64::from));
         }
     }
 }
-
-const EPIPE: i32 = 32;
 
 fn job_start(o: &mut Object<'_>, start: &JobStart) {
     o.text("ev", "job.start");

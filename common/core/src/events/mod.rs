@@ -159,6 +159,12 @@ pub enum What {
         /// Lines broken because another rank waited.
         broken: u64,
     },
+    /// Records are missing here: whoever reads the log took none, and what waited for it reached its bound. Made where the
+    /// log is written, so no report is folded from it.
+    LogLost {
+        /// How many.
+        records: u64,
+    },
     /// The last record.
     JobEnd {
         /// The first cause of the job's end.
@@ -169,6 +175,8 @@ pub enum What {
         left: Option<u32>,
         /// From the job's start to that of its last rank; `None`: not all of them were started.
         launch: Option<Span>,
+        /// Ranks that nobody tried to start any more; `None`: the agent that would know is gone.
+        never_started: Option<u32>,
     },
 }
 

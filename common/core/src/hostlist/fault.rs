@@ -202,6 +202,9 @@ pub enum Fault {
         /// Why.
         why: String,
     },
+    /// A file that names itself, or one that names it.
+    #[error("{0} is being read already: a hostfile cannot name itself")]
+    Itself(String),
     /// Files that name files that name files.
     #[error("files name each other too deep")]
     Deep,
@@ -210,6 +213,9 @@ pub enum Fault {
 impl Hint for HostlistError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match &self.fault {
+            Fault::Nothing if self.spot.source.starts_with(['-', 'R']) => {
+                "HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05".into()
+            }
             Fault::Nothing => "one host on each line, for example: node01 slots=4".into(),
             Fault::Character('/') => "--hostfile FILE, for hosts that are listed in a file".into(),
             Fault::Padding(range) => {
@@ -236,6 +242,7 @@ impl Hint for HostlistError {
             | Fault::AboveMax { .. }
             | Fault::Excluded
             | Fault::File { .. }
+            | Fault::Itself(_)
             | Fault::Deep => return None,
         })
     }

@@ -32,6 +32,7 @@ impl Reader<'_> {
     /// A whole file.
     pub(super) fn read_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), HostlistError> {
         let source: Arc<str> = name.into();
+        self.inside.push(name.into());
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         for (line, number) in bytes.split(|b| *b == b'\n').zip(1u32..) {
             let line = list::utf8(&source, line, number)?;
@@ -40,6 +41,7 @@ impl Reader<'_> {
                 self.read_line(&Spot::line(&source, line, number), code)?;
             }
         }
+        self.inside.pop();
         Ok(())
     }
 

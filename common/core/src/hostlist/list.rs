@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 /// Files in files in files.
-const DEEPEST: u32 = 8;
+const DEEPEST: usize = 8;
 
 /// The text of a line, and where each of its bytes is.
 pub(super) struct Text<'a> {
@@ -122,14 +122,14 @@ impl Reader<'_> {
         if path.is_empty() {
             return Err(term.fault(1, Fault::MissingName));
         }
-        if self.depth == DEEPEST {
+        if self.inside.iter().any(|file| file == path) {
+            return Err(term.fault(0, Fault::Itself(path.to_string())));
+        }
+        if self.inside.len() > DEEPEST {
             return Err(term.fault(0, Fault::Deep));
         }
         let bytes = (self.load)(path).map_err(|why| term.fault(0, Fault::File { path: path.to_string(), why }))?;
-        self.depth += 1;
-        self.read_file(path, &bytes)?;
-        self.depth -= 1;
-        Ok(())
+        self.read_file(path, &bytes)
     }
 }
 

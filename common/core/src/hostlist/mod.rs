@@ -167,8 +167,8 @@ struct Item {
 /// A list that is being read.
 struct Reader<'a> {
     load: Load<'a>,
-    /// Files inside files.
-    depth: u32,
+    /// The files that are being read, each named by the one before.
+    inside: Vec<String>,
     /// Lines read so far.
     line: u32,
     items: Vec<Item>,
@@ -176,7 +176,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(load: Load<'a>) -> Self {
-        Self { load, depth: 0, line: 0, items: Vec::new() }
+        Self { load, inside: Vec::new(), line: 0, items: Vec::new() }
     }
 
     /// Takes hosts of these names out of all that was read so far.

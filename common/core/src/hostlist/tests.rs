@@ -125,7 +125,10 @@ fn faults_of_lists() {
         ("a,", "-H, column 3: a host name is missing here"),
         ("a!", "-H, column 3: a host name is missing here"),
         ("a!!b", "-H, column 3: a host name is missing here"),
-        ("!a", "-H: there is no host in it (one host on each line, for example: node01 slots=4)"),
+        (
+            "!a",
+            "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
+        ),
         ("a,b[1-2", "-H, column 4: this bracket is not closed"),
         ("b[1-[2]]", "-H, column 2: this bracket is not closed"),
         ("a,b1]", "-H, column 5: this bracket was not opened"),
@@ -166,7 +169,7 @@ fn faults_of_lists() {
         ("a,!a:2", "-H, column 4: a host that is taken out has no slots"),
         ("a,^gone", "-H, column 3: cannot read gone: no such file"),
         ("^", "-H, column 2: a host name is missing here"),
-        ("^loop", "loop:1:1: files name each other too deep"),
+        ("^loop", "loop:1:1: loop is being read already: a hostfile cannot name itself"),
     ] {
         let error = of_list(text).map(|e| shown(&e)).expect_err(text);
         assert_eq!(fault(&error), expected, "{text}");

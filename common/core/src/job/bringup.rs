@@ -92,7 +92,7 @@ impl Bringup {
         if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
             cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
         }
-        if !hello.note.is_empty() {
+        if !hello.note.is_empty() && !hello.usual {
             cx.act(JobAction::Say(Sentence::Tier { tier: hello.tier, note: hello.note.clone() }));
         }
         cx.tell(Notice::Log(What::HostReady { node, hello }));

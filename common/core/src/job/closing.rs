@@ -7,6 +7,7 @@
 use super::notice::{Began, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Cause, What};
+use crate::patience::Patience;
 use crate::report::Sentence;
 use crate::time::{Mono, Span};
 
@@ -36,8 +37,8 @@ pub(super) struct Closing {
     told: bool,
     /// It ends because nobody reads its output: that some was not written is no news.
     unread: bool,
-    /// When output is given up.
-    give_up: Option<Mono>,
+    /// How long output is waited for.
+    give_up: Option<Patience>,
     abandoned: bool,
 }
 
@@ -71,8 +72,8 @@ impl Closing {
     }
 
     pub(super) fn impatient(&mut self, cx: &mut Cx<'_>, patience: Span) {
-        let at = cx.now + patience;
-        self.give_up = Some(self.give_up.map_or(at, |give_up| give_up.min(at)));
+        let patience = Patience::new(cx.now, patience);
+        self.give_up = Some(self.give_up.map_or(patience, |give_up| give_up.min(patience)));
         self.timeout(cx);
     }
 
@@ -115,7 +116,7 @@ impl Closing {
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
-        if self.give_up.is_some_and(|at| at <= cx.now) && !self.abandoned {
+        if self.give_up.as_mut().is_some_and(|patience| patience.is_out(cx.now)) && !self.abandoned {
             self.abandoned = true;
             cx.act(JobAction::AbandonOutput);
             cx.tell(Notice::Abandoned);
@@ -123,12 +124,12 @@ impl Closing {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.give_up.filter(|_| !self.abandoned)
+        self.give_up.filter(|_| !self.abandoned).map(|patience| patience.deadline())
     }
 
     fn arm(&mut self, cx: &Cx<'_>) {
         if self.told && self.all_over && self.give_up.is_none() {
-            self.give_up = Some(cx.now + PATIENCE);
+            self.give_up = Some(Patience::new(cx.now, PATIENCE));
         }
     }
 

@@ -52,7 +52,8 @@ impl Log {
     pub(super) fn close(&mut self, cx: &mut Cx<'_>, cause: Cause, left: Option<u32>) {
         let exit = cause.exit();
         let launch = self.report.launch();
-        self.write(cx, What::JobEnd { cause, exit, left, launch });
+        let never_started = self.report.never_started(&cause);
+        self.write(cx, What::JobEnd { cause, exit, left, launch, never_started });
         cx.act(JobAction::Say(Sentence::Report(Box::new(core::mem::take(&mut self.report)))));
         cx.act(JobAction::Finish(exit));
     }

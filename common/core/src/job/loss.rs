@@ -3,10 +3,10 @@
 use super::deadlines::Deadlines;
 use super::mute::ANSWER;
 use super::notice::Notice;
-use super::patience::Patience;
 use super::{CloseReason, Cx, GuardianEnd, JobAction};
 use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
+use crate::patience::Patience;
 use crate::place::Placement;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::Leftover;
@@ -83,6 +83,7 @@ impl Loss {
         if !core::mem::replace(&mut known.unguarded, true) {
             cx.tell(Notice::Bereft(node));
             part(cx, node, Lost::Guardian);
+            cx.tell(Notice::Unguarded(node));
         }
         match self.state(node) {
             State::Unguarded { .. } => self.set(node, State::Unguarded { until: None }),

@@ -16,7 +16,6 @@ mod mute;
 mod notice;
 mod orders;
 mod output;
-mod patience;
 mod procs;
 mod signals;
 #[cfg(test)]
@@ -192,7 +191,7 @@ impl Parts<'_> {
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
             // Hearing it is all that it is for.
-            ToRoot::Killing => {}
+            ToRoot::Killing => self.mute.killing(cx, node),
             ToRoot::Draining => self.procs.node_over(cx, node),
             ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
         }
@@ -229,7 +228,7 @@ impl Parts<'_> {
             Notice::AllOver => {
                 self.signals.all_over();
                 self.ending.all_over(cx);
-                self.mute.all_over();
+                self.mute.all_over(cx);
                 self.closing.all_over(cx);
             }
             Notice::Mute(node) => self.loss.mute(cx, node),
@@ -240,7 +239,8 @@ impl Parts<'_> {
                 self.mute.node_over(node);
                 self.procs.node_over(cx, node);
             }
-            Notice::RanksOver(node) => self.mute.ranks_over(node),
+            Notice::RanksOver(node) => self.mute.ranks_over(cx, node),
+            Notice::Unguarded(node) => self.mute.unguarded(cx, node),
             Notice::Absent(node) => {
                 self.mute.node_over(node);
                 self.procs.absent(cx, node);

@@ -2,14 +2,18 @@
 //!
 //! An agent may be stopped, frozen, or stuck in the kernel. While a job runs that is nobody's business: it may be woken
 //! again. But once SIGKILL is due it has to answer, because a user who asked for that must not wait for ever.
+//!
+//! Without a guardian nobody else can end the node, nor count it. Then the agent has to be awake to the end: also when its
+//! ranks are gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
 
-use super::Cx;
 use super::deadlines::Deadlines;
 use super::notice::{Began, Notice};
-use super::patience::Patience;
+use super::{Cx, JobAction};
 use crate::id::NodeId;
+use crate::patience::Patience;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
+use crate::wire::to_node::ToNode;
 use alloc::vec::Vec;
 
 /// How long an agent of this host may take to say that SIGKILL is on its way.
@@ -20,44 +24,31 @@ const SILENCE: Span = Span::from_secs(4);
 /// after which the node ends by itself.
 const TRIP: Span = Span::from_secs(10);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    /// The agent does not exist yet.
-    Absent,
-    /// The agent owes nothing.
-    Free,
-    /// It will owe a word from here on: what it said before is no answer.
-    Due(Mono),
-    /// It owes a word, for as long as this lasts.
-    Owes(Patience),
-    /// It was given up, or has told everything.
-    Over,
-}
-
 /// The agents' silence.
 #[derive(Debug)]
 pub(super) struct Mute {
     nodes: Vec<Node>,
     due: Deadlines,
-    /// The ending has begun; SIGKILL is due then, or was sent.
-    began: Option<Option<Mono>>,
+    /// The ending has begun.
+    began: bool,
 }
 
 impl Mute {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let trip = Span::from_nanos(spec.lease.nanos() / 2).min(TRIP);
         let nodes: Vec<Node> = spec.placement.nodes.iter().map(|node| Node::new(node.local, trip)).collect();
-        Self { due: Deadlines::new(nodes.len()), nodes, began: None }
+        Self { due: Deadlines::new(nodes.len()), nodes, began: false }
     }
 
+    /// An agent that comes when the job is ending is told at once to end.
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
-        let began = self.began;
-        self.change(node, |node| node.edge_up(cx.now, began));
+        let late = self.began;
+        self.change(node, |node| node.edge_up(cx.now, late));
     }
 
     /// The end of the ranks is due at the end of the grace.
     pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
-        self.began = Some(began.kill_at);
+        self.began = true;
         self.change_all(|node| node.began(cx.now, began.kill_at));
     }
 
@@ -76,17 +67,27 @@ impl Mute {
         self.change_all(|node| node.abandoned(cx.now));
     }
 
+    /// A guardian was lost, and SIGKILL was asked for because of it.
+    pub(super) fn unguarded(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(node, |node| node.unguarded(cx.now));
+    }
+
     pub(super) fn heard(&mut self, cx: &Cx<'_>, node: NodeId) {
         self.change(node, |node| node.heard(cx.now));
     }
 
-    /// From here on a node may be waiting for our own reader, however long that takes.
-    pub(super) fn ranks_over(&mut self, node: NodeId) {
-        self.change(node, Node::ranks_over);
+    /// It says that SIGKILL is on its way: by its clock the grace is over, which went on if we alone stood still.
+    pub(super) fn killing(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(node, |node| node.killing(cx.now));
     }
 
-    pub(super) fn all_over(&mut self) {
-        self.change_all(Node::ranks_over);
+    /// From here on a node may be waiting for our own reader, however long that takes.
+    pub(super) fn ranks_over(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(node, |node| node.ranks_over(cx.now));
+    }
+
+    pub(super) fn all_over(&mut self, cx: &Cx<'_>) {
+        self.change_all(|node| node.ranks_over(cx.now));
     }
 
     pub(super) fn node_over(&mut self, node: NodeId) {
@@ -95,10 +96,15 @@ impl Mute {
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         while let Some(id) = self.due.pop(cx.now) {
-            let mut mute = false;
-            self.change(id, |node| mute = node.timeout(cx.now));
-            if mute {
-                cx.tell(Notice::Mute(id));
+            let mut what = None;
+            self.change(id, |node| what = node.timeout(cx.now));
+            match what {
+                Some(Due::Asked) => {
+                    cx.act(JobAction::Rouse { node: id });
+                    cx.act(JobAction::Send { node: id, msg: ToNode::Kill });
+                }
+                Some(Due::Mute) => cx.tell(Notice::Mute(id)),
+                None => {}
             }
         }
     }
@@ -121,11 +127,38 @@ impl Mute {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// The agent does not exist yet.
+    Absent,
+    /// The agent owes nothing.
+    Free,
+    /// It will owe a word when this is over: what it says before is no answer, but that it kills. The agent's grace began when
+    /// it heard of it, which is later than we think if the host stood still just then.
+    Due(Patience),
+    /// It owes a word, for as long as this lasts.
+    Owes(Patience),
+    /// It has answered, and is asked again then.
+    Rests(Mono),
+    /// It was given up, or has told everything.
+    Over,
+}
+
+/// What time has brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Due {
+    /// It has to be asked again.
+    Asked,
+    /// Nothing is expected of it any more.
+    Mute,
+}
+
 /// One agent's silence.
 #[derive(Debug)]
 struct Node {
     state: State,
     ranks_over: bool,
+    unguarded: bool,
     /// What the network may take.
     trip: Span,
 }
@@ -133,16 +166,15 @@ struct Node {
 impl Node {
     const fn new(local: bool, trip: Span) -> Self {
         let (state, trip) = if local { (State::Free, Span::ZERO) } else { (State::Absent, trip) };
-        Self { state, ranks_over: false, trip }
+        Self { state, ranks_over: false, unguarded: false, trip }
     }
 
-    /// An agent that comes too late is told at once to end.
-    fn edge_up(&mut self, now: Mono, began: Option<Option<Mono>>) {
+    fn edge_up(&mut self, now: Mono, late: bool) {
         match self.state {
             State::Absent => self.state = State::Free,
-            State::Free | State::Due(_) | State::Owes(_) | State::Over => {}
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over => {}
         }
-        if began.is_some() {
+        if late {
             self.began(now, None);
         }
     }
@@ -150,9 +182,9 @@ impl Node {
     fn began(&mut self, now: Mono, kill_at: Option<Mono>) {
         if !self.ranks_over {
             match (kill_at, self.state) {
-                (Some(due), State::Free) => self.state = State::Due(due),
+                (Some(due), State::Free) => self.state = State::Due(Patience::new(now, due.since(now) + self.trip)),
                 (None, State::Free) => self.owes(now, ANSWER),
-                (_, State::Absent | State::Due(_) | State::Owes(_) | State::Over) => {}
+                (_, State::Absent | State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over) => {}
             }
         }
     }
@@ -160,53 +192,92 @@ impl Node {
     fn abandoned(&mut self, now: Mono) {
         match self.state {
             State::Free => self.owes(now, SILENCE),
-            State::Absent | State::Due(_) | State::Owes(_) | State::Over => {}
+            State::Absent | State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over => {}
+        }
+    }
+
+    fn unguarded(&mut self, now: Mono) {
+        self.unguarded = true;
+        if self.ranks_over {
+            self.owes(now, ANSWER);
         }
     }
 
     fn heard(&mut self, now: Mono) {
-        match self.state {
-            State::Due(since) if since > now => {}
-            State::Due(_) | State::Owes(_) => self.state = State::Owes(Patience::new(now, SILENCE + self.trip)),
-            State::Absent | State::Free | State::Over => {}
+        match &mut self.state {
+            State::Due(grace) => {
+                if grace.is_out(now) {
+                    self.answered(now);
+                }
+            }
+            State::Owes(_) => self.answered(now),
+            State::Absent | State::Free | State::Rests(_) | State::Over => {}
         }
     }
 
-    fn ranks_over(&mut self) {
+    fn killing(&mut self, now: Mono) {
+        match self.state {
+            State::Due(_) | State::Owes(_) => self.answered(now),
+            State::Absent | State::Free | State::Rests(_) | State::Over => {}
+        }
+    }
+
+    fn answered(&mut self, now: Mono) {
+        if self.unguarded && self.ranks_over {
+            self.rests(now);
+        } else {
+            self.state = State::Owes(Patience::new(now, SILENCE + self.trip));
+        }
+    }
+
+    fn ranks_over(&mut self, now: Mono) {
         self.ranks_over = true;
         match self.state {
-            State::Free | State::Due(_) | State::Owes(_) => self.state = State::Free,
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.unguarded => self.rests(now),
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) => self.state = State::Free,
             State::Absent | State::Over => {}
         }
     }
 
-    /// Whether nothing is expected of it any more.
-    fn timeout(&mut self, now: Mono) -> bool {
+    fn timeout(&mut self, now: Mono) -> Option<Due> {
         match &mut self.state {
-            State::Due(since) if *since <= now => self.owes(now, ANSWER),
-            State::Owes(patience) => {
-                if patience.is_out(now) {
-                    self.state = State::Over;
-                    return true;
+            State::Due(grace) => {
+                if grace.is_out(now) {
+                    self.owes(now, ANSWER);
                 }
+                None
             }
-            State::Absent | State::Free | State::Due(_) | State::Over => {}
+            State::Owes(patience) => {
+                let out = patience.is_out(now);
+                if out {
+                    self.state = State::Over;
+                }
+                out.then_some(Due::Mute)
+            }
+            State::Rests(until) if *until <= now => {
+                self.owes(now, ANSWER);
+                Some(Due::Asked)
+            }
+            State::Absent | State::Free | State::Rests(_) | State::Over => None,
         }
-        false
     }
 
     fn deadline(&self) -> Option<Mono> {
         match self.state {
-            State::Due(since) => Some(since),
-            State::Owes(patience) => Some(patience.deadline()),
+            State::Rests(until) => Some(until),
+            State::Due(patience) | State::Owes(patience) => Some(patience.deadline()),
             State::Absent | State::Free | State::Over => None,
         }
+    }
+
+    fn rests(&mut self, now: Mono) {
+        self.state = State::Rests(now + SILENCE);
     }
 
     fn owes(&mut self, now: Mono, how_long: Span) {
         let patience = Patience::new(now, how_long + self.trip);
         match self.state {
-            State::Free | State::Due(_) => self.state = State::Owes(patience),
+            State::Free | State::Due(_) | State::Rests(_) => self.state = State::Owes(patience),
             State::Owes(earlier) => self.state = State::Owes(patience.min(earlier)),
             State::Absent | State::Over => {}
         }

@@ -51,6 +51,8 @@ pub(super) enum Notice {
     Abandoned,
     /// Init or guardian of a node was lost: its ranks whose ends are told from here on were taken along or killed for it.
     Bereft(NodeId),
+    /// The guardian of a node was lost: the agent alone can end what is there.
+    Unguarded(NodeId),
     /// A node has no rank that is waited for.
     RanksOver(NodeId),
     /// A node never had an agent, and nothing of its ranks was started.

@@ -106,7 +106,7 @@ fn send_app(cx: &mut Cx<'_>, node: NodeId, app: AppIndex, base: &AppBase) {
     let bytes = codec::encode(base);
     let mut parts = bytes.chunks(APP_PART).peekable();
     while let Some(part) = parts.next() {
-        let msg = ToNode::App { app, last: parts.peek().is_none(), part: OsBytes::from(part) };
+        let msg = ToNode::App { app, last: parts.peek().is_none(), part: part.into() };
         cx.act(JobAction::Send { node, msg });
     }
 }

@@ -3,12 +3,10 @@
 use super::notice::Notice;
 use super::procs::rank_of;
 use super::{Cx, JobAction};
+use crate::errno::EIO;
 use crate::events::{Cause, What};
 use crate::id::{Std, StreamId};
 use crate::report::Sentence;
-
-/// What writes to a terminal that hung up fail with, errno(3).
-const EIO: i32 = 5;
 
 /// The output.
 #[derive(Debug)]

@@ -53,6 +53,11 @@ pub enum NodeEvent {
         /// Why.
         error: SpawnError,
     },
+    /// A rank was not started any more, because of a [`NodeAction::Withhold`] or because another could not be started.
+    Withheld {
+        /// Which.
+        proc: ProcId,
+    },
     /// A rank has ended; it is not reaped, so that its group can still be signalled.
     Exited {
         /// Which.
@@ -112,13 +117,15 @@ pub enum NodeAction {
     Beat(Beat),
     /// This node may live until then: the guardian has to know.
     Lease(Mono),
-    /// Start a rank; answered by `Spawned` or `SpawnFailed`.
+    /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
     Spawn {
         /// Which.
         proc: ProcId,
         /// How.
         exec: Box<ExecSpec>,
     },
+    /// Start nothing of what was asked for and is not under way.
+    Withhold,
     /// Send a signal to a rank's process group. Where it has gone meanwhile, that is no error.
     Signal {
         /// Whose.
@@ -179,8 +186,10 @@ pub struct GroundPlan {
 pub struct Ground {
     /// The guarantee.
     pub tier: Tier,
-    /// Why it is not the strongest; empty if it is what was asked for.
+    /// Why it is not the strongest; empty if it is, or is what was asked for.
     pub note: OsBytes,
+    /// Nothing else was to be expected for this user: the note belongs to the log, not to the terminal.
+    pub usual: bool,
     /// The port chosen; 0 where none was asked for.
     pub master_port: u16,
     /// It is reserved against other rlaunch jobs of this host.

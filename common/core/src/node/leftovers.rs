@@ -2,6 +2,7 @@
 
 use super::{Census, Cx, NodeAction, Notice};
 use crate::machine::earliest;
+use crate::patience::Patience;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
 use crate::wire::to_node::Start;
@@ -38,7 +39,7 @@ enum State {
     #[default]
     Idle,
     /// All ranks succeeded, but their descendants still write.
-    Lingering(Mono),
+    Lingering(Patience),
     /// What remains is killed and counted until nothing is.
     Sweeping(Sweep),
     /// The count is known; what is in the streams is still passed on.
@@ -147,7 +148,7 @@ impl Leftovers {
     pub(super) fn deadline(&self) -> Option<Mono> {
         match &self.state {
             State::Idle => self.limit,
-            State::Lingering(until) => Some(*until),
+            State::Lingering(patience) => Some(patience.deadline()),
             State::Sweeping(sweep) => match sweep.waits {
                 Waits::Answer => None,
                 Waits::Until(next) => earliest(Some(next), self.limit),
@@ -171,13 +172,13 @@ impl Leftovers {
                     return;
                 }
                 if self.census.open && !self.census.failed && !self.ending {
-                    self.state = State::Lingering(cx.now + self.linger);
+                    self.state = State::Lingering(Patience::new(cx.now, self.linger));
                 } else {
                     self.sweep(cx);
                 }
             }
-            State::Lingering(until) => {
-                if *until <= cx.now || self.ending || !self.census.open {
+            State::Lingering(patience) => {
+                if patience.is_out(cx.now) || self.ending || !self.census.open {
                     self.sweep(cx);
                 }
             }

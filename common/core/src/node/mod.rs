@@ -133,6 +133,7 @@ impl Node {
             NodeEvent::GuardianLost => self.lost.on_guardian(cx),
             NodeEvent::InitLost => self.lost.on_init(cx),
             NodeEvent::Spawned { proc, pid, at } => self.procs.on_spawned(cx, proc, pid, at),
+            NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
             NodeEvent::SpawnFailed { proc, error } => self.procs.on_spawn_failed(cx, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());

@@ -145,9 +145,20 @@ impl Procs {
         proc.state = State::Failed;
         self.in_flight -= 1;
         self.failed = true;
-        self.stop_spawning();
+        self.stop_spawning(cx);
         cx.act(NodeAction::ToRoot(ToRoot::SpawnFailed { proc: id, error }));
         self.report(cx);
+    }
+
+    pub(super) fn on_withheld(&mut self, cx: &mut Cx<'_>, id: ProcId) {
+        let Some(proc) = self.table.get_mut(&id) else { return };
+        if matches!(proc.state, State::Spawning(_)) {
+            proc.state = State::Failed;
+            self.in_flight -= 1;
+            // It may be told before the failure that was its reason: nothing must take its place.
+            self.stop_spawning(cx);
+            self.report(cx);
+        }
     }
 
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, exited: Exited) {
@@ -200,7 +211,7 @@ impl Procs {
 
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         self.ending = Some(sig);
-        self.stop_spawning();
+        self.stop_spawning(cx);
         self.forward(cx, sig);
         self.report(cx);
     }
@@ -221,9 +232,12 @@ impl Procs {
         Capped::chunks(self.started.drain(..count)).pop()
     }
 
-    fn stop_spawning(&mut self) {
+    /// What was handed over and not begun is not started either: a launch that is over must not go on for a whole queue.
+    fn stop_spawning(&mut self, cx: &mut Cx<'_>) {
         self.queue.clear();
-        self.stopped = true;
+        if !core::mem::replace(&mut self.stopped, true) && self.in_flight > 0 {
+            cx.act(NodeAction::Withhold);
+        }
     }
 
     fn report(&mut self, cx: &mut Cx<'_>) {

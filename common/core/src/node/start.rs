@@ -5,7 +5,6 @@
 
 use super::{Cx, Ground, GroundPlan, NodeAction, Notice};
 use crate::id::AppIndex;
-use crate::os_bytes::OsBytes;
 use crate::spec::AppBase;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Meeting, Start};
@@ -63,7 +62,7 @@ impl BringUp {
         }
     }
 
-    pub(super) fn on_part(&mut self, cx: &mut Cx<'_>, app: AppIndex, last: bool, part: &OsBytes) {
+    pub(super) fn on_part(&mut self, cx: &mut Cx<'_>, app: AppIndex, last: bool, part: &[u8]) {
         self.received = self.received.saturating_add(part.len());
         let known = self.apps.entry(app).or_insert_with(|| Some(Vec::new()));
         let fits = part.len() <= APP_PART && self.received <= MAX_APPS;
@@ -133,6 +132,7 @@ impl BringUp {
                 cx.act(NodeAction::ToRoot(ToRoot::Hello(Hello {
                     tier: ground.tier,
                     note: ground.note.clone(),
+                    usual: ground.usual,
                     master_port: ground.master_port,
                     port_reserved: ground.port_reserved,
                     agent: ground.agent,

@@ -125,6 +125,11 @@ pub enum Became {
     Unheard,
 }
 
+/// Whether nobody can say any more what an agent has started.
+const fn loses_agent(cause: &Cause) -> bool {
+    matches!(cause, Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute, .. })
+}
+
 /// The report of a whole log.
 #[must_use]
 pub fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> Report {
@@ -173,7 +178,7 @@ impl Report {
                 self.lost = *lost;
                 self.broken = *broken;
             }
-            What::JobEnd { cause, exit, left, launch } => {
+            What::JobEnd { cause, exit, left, launch, never_started: _ } => {
                 self.left = *left;
                 self.end = Some(End { cause: cause.clone(), exit: *exit, took: record.t, launch: *launch });
             }
@@ -184,7 +189,8 @@ impl Report {
             | What::HostLost { .. }
             | What::Signal { .. }
             | What::StreamEnd { .. }
-            | What::SinkLost { .. } => {}
+            | What::SinkLost { .. }
+            | What::LogLost { .. } => {}
         }
     }
 
@@ -192,6 +198,13 @@ impl Report {
     #[must_use]
     pub fn launch(&self) -> Option<Span> {
         self.ranks.iter().try_fold(Span::ZERO, |last, line| line.started.map(|(_, at)| last.max(at)))
+    }
+
+    /// Ranks that nobody tried to start, in a job that ends for this cause; `None`: an agent that is gone may have.
+    #[must_use]
+    pub fn never_started(&self, cause: &Cause) -> Option<u32> {
+        let pending = self.ranks.iter().filter(|line| line.fate == Fate::Pending).count();
+        u32::try_from(pending).ok().filter(|pending| *pending == 0 || !loses_agent(cause))
     }
 
     /// The program of a rank.
@@ -278,7 +291,7 @@ impl Report {
     }
 
     fn agent_lost(&self) -> bool {
-        matches!(self.end, Some(End { cause: Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute, .. }, .. }))
+        self.end.as_ref().is_some_and(|end| loses_agent(&end.cause))
     }
 
     fn failed_by_itself(&self, rank: Rank) -> bool {

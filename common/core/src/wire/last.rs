@@ -3,7 +3,6 @@
 //! The guardian allocates nothing, so the body has a fixed layout and length. It travels on the control lane under a stream
 //! number that no stream has.
 
-use crate::os_bytes::OsBytes;
 use crate::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
 use crate::wire::to_root::{Leftover, NAMED};
 use alloc::vec::Vec;
@@ -38,11 +37,10 @@ impl Last {
             return None;
         }
         let count = usize::try_from(word(count)?).ok()?.min(NAMED);
-        let text = |bytes: &[u8]| OsBytes::from(bytes.split(|b| *b == 0).next().unwrap_or_default());
         let entry = |entry: &[u8; ENTRY]| {
             let (pid, names) = entry.split_at(4);
             let (comm, wchan) = names.split_at(16);
-            Leftover { pid: word(pid).unwrap_or(0), comm: text(comm), wchan: text(wchan) }
+            Leftover::padded(word(pid).unwrap_or(0), comm, wchan)
         };
         Some(Self { left: word(left)?, named: entries.as_chunks().0.iter().take(count).map(entry).collect() })
     }

@@ -79,7 +79,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
         (any::<u32>(), any::<bool>(), bytes()).prop_map(|(app, last, part)| ToNode::App {
             app: AppIndex::new(app),
             last,
-            part
+            part: part.as_slice().into(),
         }),
         (vec(delta(), 1..50), any::<bool>())
             .prop_map(|(procs, last)| ToNode::Spawn { procs: Capped::chunks(procs).remove(0), last }),

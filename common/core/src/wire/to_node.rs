@@ -7,6 +7,7 @@ use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::time::Span;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Longest part of an [`ToNode::App`], so that it never keeps other control traffic waiting.
@@ -26,7 +27,7 @@ pub enum ToNode {
         /// Whether it is complete with this part.
         last: bool,
         /// At most [`APP_PART`] bytes.
-        part: OsBytes,
+        part: Part,
     },
     /// Where the ranks find each other, where `Start` did not say; before the first `Spawn`.
     Meet(Meeting),
@@ -56,6 +57,30 @@ pub enum ToNode {
 }
 
 impl WireMessage for ToNode {}
+
+/// Bytes of a program's encoded `AppBase`: its environment is among them, so diagnostics show how many they are.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part(pub OsBytes);
+
+impl From<&[u8]> for Part {
+    fn from(bytes: &[u8]) -> Self {
+        Self(OsBytes::from(bytes))
+    }
+}
+
+impl core::ops::Deref for Part {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} bytes]", self.0.len())
+    }
+}
+
 // Not a message by itself: the parts of `ToNode::App`, put together.
 impl WireMessage for AppBase {}
 

@@ -2,11 +2,13 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::{AppIndex, ProcId};
 use crate::os_bytes::OsBytes;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::HostTime;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Most last words of a rank that travel, in bytes.
@@ -72,8 +74,10 @@ impl WireMessage for ToRoot {}
 pub struct Hello {
     /// The guarantee that holds here.
     pub tier: Tier,
-    /// Why it is not the strongest; empty if it is what was asked for.
+    /// Why it is not the strongest; empty if it is, or is what was asked for.
     pub note: OsBytes,
+    /// Nothing else was to be expected for this user: the note belongs to the log, not to the terminal.
+    pub usual: bool,
     /// The port that the ranks are told; 0 where another node chose it.
     pub master_port: u16,
     /// The port is reserved against other rlaunch jobs of this host.
@@ -172,8 +176,6 @@ impl SpawnError {
     /// The exit code it gives the job.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
-        const ENOENT: i32 = 2;
-        const ENOTDIR: i32 = 20;
         match self.step {
             SpawnStep::Exec if self.errno == ENOENT || self.errno == ENOTDIR => crate::exit::NOT_FOUND,
             SpawnStep::Exec => crate::exit::NOT_EXECUTABLE,
@@ -215,7 +217,7 @@ pub struct Usage {
 }
 
 /// What is known about a failed rank besides its status.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// The last bytes of its stderr, at most [`TAIL`].
     pub tail: OsBytes,
@@ -229,6 +231,19 @@ pub struct Facts {
     pub late: bool,
 }
 
+/// Diagnostics show how much a rank has said, and not what: that is the user's.
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Facts")
+            .field("tail", &self.tail.len())
+            .field("core", &self.core)
+            .field("oom_limit", &self.oom_limit)
+            .field("error_file", &self.error_file.as_ref().map(|text| text.len()))
+            .field("late", &self.late)
+            .finish()
+    }
+}
+
 /// A process that could not be ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Leftover {
@@ -238,4 +253,13 @@ pub struct Leftover {
     pub comm: OsBytes,
     /// Where in the kernel it waits.
     pub wchan: OsBytes,
+}
+
+impl Leftover {
+    /// From names as the guardian keeps and writes them: in fields of one length, filled up with NUL.
+    #[must_use]
+    pub fn padded(pid: u32, comm: &[u8], wchan: &[u8]) -> Self {
+        let text = |field: &[u8]| OsBytes::from(field.split(|b| *b == 0).next().unwrap_or_default());
+        Self { pid, comm: text(comm), wchan: text(wchan) }
+    }
 }

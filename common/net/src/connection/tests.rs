@@ -1,9 +1,11 @@
 //! Edges between two ends in one process.
+#![allow(clippy::disallowed_methods, reason = "the peer of a test is a thread of its own")]
 
 use super::*;
-use rlaunch_core::id::{ProcId, Std};
+use rlaunch_core::id::{AppIndex, ProcId, Std};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_node::{Part, ToNode};
 use std::future::poll_fn;
 
 fn pair() -> (StdStream, StdStream) {
@@ -31,6 +33,57 @@ fn early_frames_are_not_lost_by_the_change_to_the_runtime() {
         drop(a);
         assert!(matches!(poll_fn(|cx| b.poll_recv(cx)).await, Err(Closed::Eof)));
     });
+}
+
+/// All signals are blocked while there is no runtime: whoever waits for a peer that reads nothing waits for ever.
+#[test]
+fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
+    let (here, there) = pair();
+    let (input, output) = std::io::pipe().unwrap();
+    let (back, answers) = std::io::pipe().unwrap();
+    let halves =
+        || (Early::<ToNode>::from_halves(back.into(), output.into()), Early::from_halves(input.into(), answers.into()));
+    for (mut a, mut b) in [(Early::<ToNode>::new(here), Early::<ToNode>::new(there)), halves()] {
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let part = ToNode::App { app: AppIndex::new(0), last: false, part: Part(OsBytes::new(vec![7; 256 << 10])) };
+        let writer = std::thread::spawn(move || {
+            (0..16).for_each(|_| a.send(NodeId::new(0), &part).unwrap());
+            let began = Instant::now();
+            let taken = (a.flush().unwrap(), a.flush_within(Duration::from_millis(50)).unwrap());
+            tell.send((taken, began.elapsed())).unwrap();
+            // The answer comes only once the rest was written.
+            assert!(matches!(a.recv().unwrap().body, Body::Message(ToNode::Kill)));
+            assert!(a.flush().unwrap());
+        });
+        let (taken, took) = told.recv_timeout(Duration::from_secs(20)).expect("it waits for us");
+        assert_eq!(taken, (false, false));
+        assert!(took >= Duration::from_millis(50), "{took:?}");
+        for _ in 0..16 {
+            assert!(matches!(b.recv().unwrap().body, Body::Message(ToNode::App { .. })));
+        }
+        b.send(NodeId::new(0), &ToNode::Kill).unwrap();
+        assert!(b.flush_within(Duration::from_secs(20)).unwrap());
+        writer.join().unwrap();
+    }
+}
+
+#[test]
+fn what_was_not_taken_goes_on_under_the_runtime() {
+    let (a, b) = pair();
+    let mut a = Early::<ToNode>::new(a);
+    let part = ToNode::App { app: AppIndex::new(0), last: false, part: Part(OsBytes::new(vec![7; 256 << 10])) };
+    (0..16).for_each(|_| a.send(NodeId::new(0), &part).unwrap());
+    assert!(!a.flush().unwrap());
+    let reader = std::thread::spawn(move || {
+        let mut b = Early::<ToNode>::new(b);
+        (0..16).for_each(|_| assert!(matches!(b.recv().unwrap().body, Body::Message(ToNode::App { .. }))));
+    });
+    runtime().block_on(async {
+        let mut a = a.into_connection().unwrap();
+        poll_fn(|cx| a.poll_flush(cx)).await.unwrap();
+        assert!(a.is_flushed());
+    });
+    reader.join().unwrap();
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd as _, RawFd};
 
 /// How long the guardian tries before it names what the kernel cannot end (state D).
 const PATIENCE_MS: u64 = 3_000;
+/// More than any round of killing and reaping takes, if it is not held up.
+const STEP_NS: u64 = 250_000_000;
 
 /// How often the guardian looks for the agent's end while no descriptor can be had that would tell it.
 const BLIND_MS: i32 = 100;
@@ -115,14 +117,14 @@ fn reap_all() -> bool {
 /// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children, and SIGKILL
 /// ends it also where it was stopped: when it dies, its own become ours, because we are a subreaper.
 fn end_everything(report: Report, lifeline: RawFd) -> ! {
-    let start = crate::clock::boottime();
+    let mut patience = Patience::new(crate::clock::boottime());
     let mut wait_ns = 200_000;
     loop {
         children::kill_all();
         if reap_all() {
             leave(report, lifeline, 0, &[]);
         }
-        if crate::clock::boottime().saturating_sub(start) > PATIENCE_MS * 1_000_000 {
+        if patience.is_out(crate::clock::boottime()) {
             let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
             let (n, count) = children::kill_and_survey(&mut named);
             // Somebody is there, also where /proc cannot tell who.
@@ -131,6 +133,26 @@ fn end_everything(report: Report, lifeline: RawFd) -> ! {
         wait_for_child(wait_ns);
         // A child that forks faster than it is found gets the whole CPU's attention at first, less later.
         wait_ns = (wait_ns * 2).min(20_000_000);
+    }
+}
+
+/// What is left of the time after which what still exists is named. A gap is time in which we, or the whole host, stood still,
+/// and those whom we kill too: it costs one step, however long it was.
+struct Patience {
+    left: u64,
+    looked: u64,
+}
+
+impl Patience {
+    const fn new(now: u64) -> Self {
+        Self { left: PATIENCE_MS * 1_000_000, looked: now }
+    }
+
+    fn is_out(&mut self, now: u64) -> bool {
+        let ran = now.saturating_sub(self.looked).min(STEP_NS);
+        self.left = self.left.saturating_sub(ran);
+        self.looked = now;
+        self.left == 0
     }
 }
 
@@ -180,6 +202,16 @@ fn append(fd: RawFd, frame: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_in_which_nobody_ran_is_not_counted() {
+        let mut patience = Patience::new(0);
+        let (hour, round) = (3_600_000_000_000, 20_000_000);
+        assert!(!patience.is_out(hour), "those that were killed have had no time to die");
+        let rounds = (1..).take_while(|n| !patience.is_out(hour + n * round)).count();
+        assert_eq!(rounds, 137, "2.75 s in steps of 20 ms");
+    }
+
     use crate::fd::socket_pair;
     use std::os::fd::OwnedFd;
 

@@ -50,6 +50,11 @@ pub enum Outcome {
         /// Why.
         failure: Box<Failure>,
     },
+    /// It was not started any more: another could not be, or nobody wants it now.
+    Withheld {
+        /// Which.
+        proc: u32,
+    },
     /// The PID namespace that was asked for.
     Namespace(Box<Result<Init, NsError>>),
 }
@@ -65,6 +70,7 @@ pub struct SpawnPort {
     requests: SyncSender<Request>,
     outcomes: Receiver<Outcome>,
     bell: Doorbell,
+    withhold: Arc<AtomicBool>,
     destroying: Arc<AtomicBool>,
 }
 
@@ -93,6 +99,7 @@ impl SpawnPort {
         let (outbox, outcomes) = sync_channel(2 * ROOM);
         let bell = Doorbell::new()?;
         let slots = Slots::new()?;
+        let withhold = Arc::new(AtomicBool::new(false));
         let destroying = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             origin,
@@ -101,11 +108,12 @@ impl SpawnPort {
             slots,
             outbox,
             bell: bell.clone(),
+            withhold: Arc::clone(&withhold),
             destroying: Arc::clone(&destroying),
             mount_proc: false,
         };
         crate::thread::permanent("spawn", move || worker.run(&inbox))?;
-        Ok(Self { requests, outcomes, bell, destroying })
+        Ok(Self { requests, outcomes, bell, withhold, destroying })
     }
 
     /// Asks for a PID namespace for all later ranks.
@@ -124,9 +132,15 @@ impl SpawnPort {
         self.requests.try_send(Request::Exec { proc, exec }).map_err(|_| Full)
     }
 
+    /// Starts nothing of what it was asked for and has not begun: that is answered by [`Outcome::Withheld`].
+    pub fn withhold(&self) {
+        self.withhold.store(true, Ordering::SeqCst);
+    }
+
     /// Everything is about to be killed: who is killed before the exec was never started.
     pub fn destroying(&self) {
         self.destroying.store(true, Ordering::SeqCst);
+        self.withhold();
     }
 
     /// What has become of requests, without waiting.
@@ -159,6 +173,7 @@ struct Worker {
     slots: Slots,
     outbox: SyncSender<Outcome>,
     bell: Doorbell,
+    withhold: Arc<AtomicBool>,
     destroying: Arc<AtomicBool>,
     mount_proc: bool,
 }
@@ -173,9 +188,16 @@ impl Worker {
                     self.mount_proc = init.is_ok();
                     (Outcome::Namespace(Box::new(init)), true)
                 }
+                Request::Exec { proc, .. } if self.withhold.load(Ordering::SeqCst) => {
+                    (Outcome::Withheld { proc }, false)
+                }
                 Request::Exec { proc, exec } => match self.launch(&mut workspace, proc, &exec) {
                     Ok(()) => continue,
-                    Err(failure) => (Outcome::Failed { proc, failure: Box::new(failure) }, true),
+                    Err(failure) => {
+                        // The job is over with this: what is asked for already, up to a whole queue, would only be ended.
+                        self.withhold.store(true, Ordering::SeqCst);
+                        (Outcome::Failed { proc, failure: Box::new(failure) }, true)
+                    }
                 },
             };
             if self.outbox.send(outcome).is_err() {

@@ -60,7 +60,7 @@ impl Log {
     fn ends(&mut self, ms: u64, cause: Cause, left: Option<u32>) -> Report {
         let exit = cause.exit();
         let launch = fold(&self.0).launch();
-        self.at(ms, What::JobEnd { cause, exit, left, launch });
+        self.at(ms, What::JobEnd { cause, exit, left, launch, never_started: Some(0) });
         for record in &self.0 {
             let line: serde_json::Value = serde_json::from_str(&rlaunch_core::events::line(record)).unwrap();
             assert_eq!(line["v"], 1);

@@ -49,6 +49,7 @@ fn starts() -> Vec<What> {
     let hello = |tier, init| Hello {
         tier,
         note: bytes(""),
+        usual: false,
         master_port: 20_000,
         port_reserved: true,
         agent: 50,
@@ -138,6 +139,7 @@ fn rest() -> Vec<What> {
         What::SinkLost { std: Std::Out, errno: None },
         What::SinkLost { std: Std::Out, errno: Some(28) },
         What::OutputEnd { lost: 1, broken: 2 },
+        What::LogLost { records: 3 },
     ]
 }
 
@@ -159,9 +161,10 @@ fn hosts() -> Vec<What> {
 fn version_1_is_frozen() {
     let ends = causes().into_iter().map(|cause| {
         let exit = cause.exit();
-        What::JobEnd { cause, exit, left: Some(0), launch: Some(Span::from_millis(6)) }
+        What::JobEnd { cause, exit, left: Some(0), launch: Some(Span::from_millis(6)), never_started: Some(0) }
     });
-    let unknown = What::JobEnd { cause: Cause::Success, exit: Ending::Code(0), left: None, launch: None };
+    let unknown =
+        What::JobEnd { cause: Cause::Success, exit: Ending::Code(0), left: None, launch: None, never_started: None };
     let all = starts().into_iter().chain(ranks()).chain(rest()).chain(ends).chain([unknown]).chain(hosts());
     let text: String = all.map(|what| line(&Record { t: Span::from_millis(6), wall: WallNs(7), what })).collect();
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");

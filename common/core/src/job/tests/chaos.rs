@@ -50,6 +50,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
         14 => s.hears(ToRoot::Hello(Hello {
             tier: Tier::T3,
             note: OsBytes::default(),
+            usual: false,
             master_port: 1,
             port_reserved: true,
             agent: 2,

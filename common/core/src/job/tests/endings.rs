@@ -110,6 +110,18 @@ fn ranks_that_were_over_in_time_are_no_timeout() {
     assert_eq!(s.finished, Some(Ending::Code(124)));
 }
 
+/// A reader that stood still with us has not been slow.
+#[test]
+fn output_is_not_given_up_for_time_in_which_we_stood_still() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).exits(0, exit(0), (0, 0)).done().wait(1_000);
+    s.now = 3_600_000;
+    s.wait(749);
+    assert!(!s.abandoned);
+    s.wait(1);
+    assert!(s.abandoned);
+}
+
 #[test]
 fn nothing_after_the_beginning_of_the_ending_changes_it() {
     let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(3) });

@@ -143,6 +143,7 @@ impl Script {
         self.hears(ToRoot::Hello(Hello {
             tier: Tier::T1,
             note: OsBytes::default(),
+            usual: false,
             master_port: 20_000,
             port_reserved: true,
             agent: 50,
@@ -193,6 +194,11 @@ impl Script {
         }
         self.now = end;
         self
+    }
+
+    /// When the machine wants to be called next.
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.job.poll_timeout()
     }
 
     fn collect(&mut self) {

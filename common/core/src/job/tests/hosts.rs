@@ -25,7 +25,16 @@ fn two(local: bool) -> JobSpec {
 fn hello(at: &str, from: &str, port: u16) -> ToRoot {
     let reached = Some(Reached { from: from.into(), at: at.into() }).filter(|_| !at.is_empty());
     let note = OsBytes::default();
-    ToRoot::Hello(Hello { tier: Tier::T3, note, master_port: port, port_reserved: true, agent: 5, init: None, reached })
+    ToRoot::Hello(Hello {
+        tier: Tier::T3,
+        note,
+        usual: false,
+        master_port: port,
+        port_reserved: true,
+        agent: 5,
+        init: None,
+        reached,
+    })
 }
 
 fn starts(s: &Script) -> Vec<(NodeId, Start)> {

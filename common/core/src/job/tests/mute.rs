@@ -29,6 +29,9 @@ fn whoever_asks_for_the_end_wakes_it() {
     let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
     s.wait(10_000);
     assert_eq!(s.roused, 1);
+    let mut s = Script::running(&spec(1));
+    s.event(JobEvent::ReaderClosed(Std::Out));
+    assert_eq!(s.roused, 1);
     let mut s = Script::running(&spec(2));
     s.exits(0, exit(3), (0, 0));
     assert_eq!(s.roused, 0, "it has just spoken");
@@ -74,6 +77,35 @@ fn an_agent_that_answered_has_longer_than_it_needs_to_name_what_cannot_be_killed
     assert_eq!(s.severed, 0);
     s.wait(1);
     assert_eq!(s.severed, 1);
+}
+
+#[test]
+fn each_word_gives_it_as_long_again() {
+    let mut s = Script::running(&spec(3));
+    s.signal(Signal::INT).wait(100).signal(Signal::INT).hears(ToRoot::Killing).wait(3_000);
+    s.exits(0, killed(Signal::KILL), (100, 3_100)).wait(3_000);
+    let stream = StreamId::of(ProcId::new(1), Std::Out);
+    s.event(JobEvent::StreamEnd { stream, total: 0 }).wait(3_999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!(s.severed, 1);
+}
+
+#[test]
+fn who_asks_again_and_again_waits_no_longer() {
+    let mut s = Script::running(&spec(1));
+    // The guardian is gone, and with its second the grace.
+    ended(&mut s, GuardianEnd::Silent).wait(1_800).signal(Signal::INT).wait(100).signal(Signal::INT).wait(99);
+    assert_eq!(s.drains, 0);
+    s.wait(1);
+    assert_eq!((s.drains, lost(&s)), (1, vec![GUARDIAN, Lost::AgentMute]));
+}
+
+#[test]
+fn an_agent_that_has_counted_owes_nothing() {
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::GuardianLost).done();
+    assert_eq!(s.due(), None, "a reader may be slow, and then nobody is to be woken for that");
 }
 
 #[test]
@@ -129,7 +161,7 @@ fn the_guardians_end_wakes_it() {
     let mut s = Script::running(&spec(1));
     ended(&mut s, GuardianEnd::Silent);
     assert_eq!((s.roused, s.sent.len()), (1, 0));
-    s.wait(10).hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 10)).wait(60_000).report();
+    s.wait(10).hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
     assert_eq!((s.finished, s.cause()), (Some(Ending::Code(125)), Cause::Lost { node: NODE, lost: GUARDIAN }));
     assert_eq!(lost(&s), [GUARDIAN]);
 }
@@ -138,8 +170,28 @@ fn the_guardians_end_wakes_it() {
 fn it_may_know_first() {
     let mut s = Script::running(&spec(1));
     s.hears(ToRoot::GuardianLost);
-    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(60_000).report();
+    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
     assert_eq!(lost(&s), [GUARDIAN]);
+}
+
+#[test]
+fn or_say_what_we_have_concluded() {
+    let mut s = Script::running(&spec(1));
+    ended(&mut s, GuardianEnd::Silent).wait(1_000).hears(ToRoot::GuardianLost);
+    assert_eq!((s.sent.as_slice(), lost(&s)), ([ToNode::Kill].as_slice(), vec![GUARDIAN]));
+}
+
+#[test]
+fn a_guardian_lost_while_our_reader_is_slow_gives_nobody_up() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(3), (0, 0)).hears(ToRoot::GuardianLost);
+    // It is awake: it answers whenever it is asked.
+    for _ in 0..900 {
+        s.hears(ToRoot::Killing).wait(4_000);
+    }
+    assert_eq!((lost(&s), s.severed, s.drains), (vec![GUARDIAN], 0, 0));
+    s.report();
+    assert_eq!(s.finished, Some(Ending::Code(3)));
 }
 
 #[test]
@@ -186,6 +238,48 @@ fn a_guardian_lost_during_the_grace_ends_the_grace() {
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(3)), vec![GUARDIAN]));
 }
 
+/// Nobody is left who could end the node: whether its ranks are gone makes no difference.
+#[test]
+fn without_a_guardian_it_may_not_stand_still_behind_its_ranks_either() {
+    // The ranks were over before the guardian was lost, well or not.
+    for (code, ending) in [(0, Ending::Code(125)), (3, Ending::Code(3))] {
+        let mut s = Script::running(&spec(1));
+        s.exits(0, exit(code), (0, 0)).wait(3_600_000);
+        s.sent.clear();
+        ended(&mut s, GuardianEnd::Silent).wait(1_000);
+        assert_eq!((s.sent.as_slice(), s.drains, s.roused), ([ToNode::Kill].as_slice(), 0, 1));
+        s.wait(999);
+        assert_eq!(s.drains, 0);
+        s.wait(1).drained();
+        assert_eq!((s.finished, s.last_report().left, s.severed), (Some(ending), None, 0));
+        assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
+    }
+
+    // They were over after that.
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::GuardianLost).hears(ToRoot::Killing);
+    ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 0)).wait(4_999);
+    assert_eq!((s.drains, s.roused), (0, 2), "it is asked once more");
+    s.wait(1).drained();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
+    assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
+}
+
+#[test]
+fn without_a_guardian_it_may_wait_for_a_slow_reader_as_long_as_it_says_so() {
+    let mut s = Script::running(&spec(1));
+    s.exits(0, exit(3), (0, 0)).hears(ToRoot::Draining).hears(ToRoot::GuardianLost);
+    ended(&mut s, GuardianEnd::Silent).hears(ToRoot::Killing);
+    for _ in 0..100 {
+        s.sent.clear();
+        s.wait(4_500);
+        assert_eq!(s.sent, [ToNode::Kill]);
+        s.hears(ToRoot::Killing);
+    }
+    s.report();
+    assert_eq!((s.finished, s.last_report().left, lost(&s)), (Some(Ending::Code(3)), Some(0), vec![GUARDIAN]));
+}
+
 /// The host was suspended, or rlaunch was stopped: the clock goes on meanwhile.
 #[test]
 fn time_in_which_we_stood_still_is_not_counted() {
@@ -193,8 +287,8 @@ fn time_in_which_we_stood_still_is_not_counted() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(4_000);
     s.now = 3_600_000;
-    s.wait(999);
-    assert_eq!(s.severed, 0, "it has just come back as well");
+    s.wait(1_749);
+    assert_eq!(s.severed, 0, "it may have heard of the end only now, and its grace is not over");
     s.wait(1);
     assert_eq!(s.severed, 1);
 
@@ -215,4 +309,17 @@ fn time_in_which_we_stood_still_is_not_counted() {
     assert_eq!(s.drains, 0);
     record(&mut s, 0).drained();
     assert_eq!(s.last_report().left, Some(0));
+}
+
+/// We alone were stopped: by the agent's clock the grace was over long before.
+#[test]
+fn that_it_kills_is_an_answer_also_before_we_expect_it() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(1_000);
+    s.now = 10_000;
+    // It names what cannot be killed, which takes it a while.
+    s.hears(ToRoot::Killing).wait(3_999);
+    assert_eq!(s.severed, 0);
+    s.wait(1);
+    assert_eq!(s.severed, 1);
 }

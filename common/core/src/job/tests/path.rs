@@ -83,6 +83,7 @@ fn notes_of_the_node_are_said() {
     let hello = crate::wire::to_root::Hello {
         tier: crate::spec::Tier::T3,
         note: note.clone(),
+        usual: false,
         master_port: 40_000,
         port_reserved: false,
         agent: 1,
@@ -92,6 +93,24 @@ fn notes_of_the_node_are_said() {
     s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello));
     let tier = Sentence::Tier { tier: crate::spec::Tier::T3, note };
     assert_eq!(s.said, [Sentence::PortUnreserved { port: 40_000 }, tier]);
+}
+
+#[test]
+fn what_an_ordinary_user_gets_anyway_is_only_logged() {
+    let mut s = Script::new(&spec(1));
+    let note = OsBytes::from("not permitted");
+    s.hears(ToRoot::Hello(crate::wire::to_root::Hello {
+        tier: crate::spec::Tier::T3,
+        note: note.clone(),
+        usual: true,
+        master_port: 20_000,
+        port_reserved: true,
+        agent: 1,
+        init: None,
+        reached: None,
+    }));
+    assert_eq!(s.said, []);
+    assert!(matches!(s.log.last(), Some(What::HostReady { hello, .. }) if hello.note == note), "{:?}", s.log);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How long an agent or a guardian may take, counted in time in which we ran ourselves.
+//! How long an agent, a guardian or a reader may take, counted in time in which we ran ourselves.
 //!
 //! The machines' clock goes on while the host is suspended, or while we are stopped or frozen. Whoever is waited for mostly
 //! stood still too, or has answered and was not read: such time must not count against it.
@@ -10,18 +10,18 @@ const STEP: Span = Span::from_millis(250);
 
 /// What is left of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     left: Span,
     stepped: Mono,
 }
 
 impl Patience {
-    pub(super) const fn new(now: Mono, left: Span) -> Self {
+    pub(crate) const fn new(now: Mono, left: Span) -> Self {
         Self { left, stepped: now }
     }
 
     /// Counts the time since the last step; whether nothing is left.
-    pub(super) fn is_out(&mut self, now: Mono) -> bool {
+    pub(crate) fn is_out(&mut self, now: Mono) -> bool {
         let ran = now.since(self.stepped).min(STEP);
         self.left = Span::from_nanos(self.left.nanos().saturating_sub(ran.nanos()));
         self.stepped = self.stepped.max(now);
@@ -29,12 +29,12 @@ impl Patience {
     }
 
     /// When to take the next step.
-    pub(super) fn deadline(&self) -> Mono {
+    pub(crate) fn deadline(&self) -> Mono {
         self.stepped + self.left.min(STEP)
     }
 
     /// The one that ends first.
-    pub(super) fn min(self, other: Self) -> Self {
+    pub(crate) fn min(self, other: Self) -> Self {
         if self.stepped + self.left <= other.stepped + other.left { self } else { other }
     }
 }

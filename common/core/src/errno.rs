@@ -1,0 +1,23 @@
+//! The errnos that decide something here, in one place: core has no libc, and launcher and agent ask the same questions.
+//!
+//! errno(3). All are below 35, where every architecture of Linux has the same numbers
+//! (include/uapi/asm-generic/errno-base.h).
+
+/// No such file or directory.
+pub const ENOENT: i32 = 2;
+/// A disk fails, or a terminal hung up.
+pub const EIO: i32 = 5;
+/// Argument list too long.
+pub const E2BIG: i32 = 7;
+/// Not a format that can be executed.
+pub const ENOEXEC: i32 = 8;
+/// No room right now.
+pub const EAGAIN: i32 = 11;
+/// Permission denied.
+pub const EACCES: i32 = 13;
+/// A part of a path that should be a directory is none.
+pub const ENOTDIR: i32 = 20;
+/// No descriptor is left.
+pub const EMFILE: i32 = 24;
+/// Nobody reads it any more.
+pub const EPIPE: i32 = 32;

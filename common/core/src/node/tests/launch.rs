@@ -1,0 +1,61 @@
+//! A launch that ends before it is complete.
+
+use super::*;
+
+#[test]
+fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..300, false));
+    rig.spawned(0);
+    let actions = rig.spawn_failed(1);
+    let [NodeAction::Withhold, NodeAction::ToRoot(ToRoot::SpawnFailed { .. })] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(rig.root(spawn(300..301, true)), [], "nothing else is started");
+    for n in 2..257 {
+        assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(n) }), [], "and nobody is told of each of them");
+    }
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [group(0, TERM)]);
+    rig.exited(0, by(TERM));
+    assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, SWEEP]);
+    assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
+    assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
+}
+
+#[test]
+fn an_ending_starts_nothing_that_was_only_asked_for() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..300, true));
+    rig.spawned(0);
+    let end = ToNode::End { sig: TERM, grace: Span::from_secs(5) };
+    assert_eq!(rig.root(end.clone()), [NodeAction::Withhold, group(0, TERM)]);
+    assert_eq!(rig.root(end), [group(0, TERM)], "asked for once");
+    rig.exited(0, by(TERM));
+    rig.examined(0, Facts::default());
+    rig.streams_end(0);
+    for n in 1..256 {
+        assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(n) }), []);
+    }
+    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [SWEEP], "all are known not to run");
+    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [], "said twice");
+    assert_eq!(rig.left(0), [done(0), Finish(0)]);
+}
+
+#[test]
+fn who_starts_after_the_end_began_hears_of_it() {
+    for (message, sig) in [(ToNode::End { sig: HUP, grace: Span::from_secs(5) }, HUP), (ToNode::Kill, KILL)] {
+        let mut rig = Rig::new();
+        rig.root(ToNode::Start(start()));
+        rig.hear(NodeEvent::Grounded(ground()));
+        rig.root(app_of(0, &base()));
+        rig.root(spawn(0..1, true));
+        rig.root(message);
+        assert_eq!(rig.spawned(0)[0], group(0, sig));
+    }
+}

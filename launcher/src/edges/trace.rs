@@ -1,0 +1,63 @@
+//! The steps of a job as diagnostics, for somebody who watches a launch (`-vv`): what goes into the event log, in words.
+
+use crate::view::words;
+use rlaunch_core::events::{Record, What};
+use rlaunch_core::id::NodeId;
+use rlaunch_core::time::Span;
+use tracing::debug;
+
+/// Says what a record is about. Arguments and environments are only counted: diagnostics end up in tickets.
+pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let host = |node: &NodeId| hosts.get(node.index()).map_or("a host", String::as_str);
+    match &record.what {
+        What::JobStart(start) => {
+            let (ranks, apps) = (start.world_size, start.apps.len());
+            let (contain, pid) = (start.contain, std::process::id());
+            debug!(
+                "{own}: launcher {pid} starts job {}: {ranks} ranks of {apps} programs, --contain {contain:?}",
+                start.job
+            );
+        }
+        What::HostReady { node, hello } => {
+            let host = host(node);
+            let init = hello.init.map_or_else(String::new, |init| format!(", init {init}"));
+            let port = match (hello.master_port, hello.port_reserved) {
+                (0, _) => "MASTER_PORT is yours".to_owned(),
+                (port, true) => format!("MASTER_PORT {port}, reserved"),
+                (port, false) => format!("MASTER_PORT {port}, not reserved"),
+            };
+            debug!("{host} is ready: agent {}{init}, containment {}, {port}", hello.agent, words::tier(hello.tier));
+        }
+        What::HostFailed { node, why } => debug!("{} cannot be reached: {why:?}", host(node)),
+        What::HostRefused { node, why } => debug!("{} refuses: {why:?}", host(node)),
+        What::HostLost { node, lost } => debug!("{}: lost: {lost:?}", host(node)),
+        What::HostDone { node, left, .. } => debug!("{} is done: {}", host(node), crate::view::report::left(*left)),
+        What::RankStarted { rank, node, pid, at, .. } => {
+            let host = host(node);
+            debug!("rank {rank} runs on {host}: pid {pid}, {at} after the start")
+        }
+        What::RankFailed { rank, node, error } => debug!("rank {rank} was not started on {}: {error:?}", host(node)),
+        What::RankExited { rank, status, at, .. } => debug!("rank {rank} has ended: {status}, at {at}"),
+        What::RankFacts { rank, facts } => debug!("rank {rank} left behind: {facts:?}"),
+        What::Signal { sig, answer } => debug!("got {sig}: {answer:?}"),
+        What::Ending { cause, sent, grace } => {
+            let sent = sent.map_or_else(|| "SIGKILL".to_owned(), |sig| sig.to_string());
+            debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", words::wait(*grace));
+        }
+        What::StreamEnd { rank, std, total } => {
+            debug!("rank {rank}: {} has ended after {total} bytes", words::std(*std))
+        }
+        What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", words::std(*std)),
+        // It is made where the log is written, and never comes here.
+        What::LogLost { records } => debug!("{records} records are missing in the event log"),
+        What::OutputEnd { lost, .. } => debug!("all output is written, {lost} bytes are lost"),
+        What::JobEnd { exit, launch, never_started, .. } => {
+            let launch = launch.map_or_else(|| "incomplete".to_owned(), |at: Span| at.to_string());
+            let never = never_started.map_or_else(|| "an unknown number".to_owned(), |n| n.to_string());
+            debug!("the job ends with {exit:?}: launch {launch}, {never} of the ranks never started");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Time in which the launcher, or the whole host, ran nothing although the clock went on: SIGSTOP, a freezer, a suspended host.
+//!
+//! It is drawn from a stream of its own, and only for runs that ask for it: a seed's job and its other faults are the same
+//! with and without.
+
+use crate::plan::MS;
+use crate::rng::Rng;
+use crate::world::{Ev, World};
+use rlaunch_core::time::{Mono, Span};
+
+/// Told apart from the stream of the job itself.
+const STREAM: u64 = 0x7374_696c_6c00_0000;
+
+/// Something stands still for a while.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    who: Who,
+    long: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Who {
+    /// All of its threads; everybody else goes on.
+    Launcher,
+    /// Everything, ranks and wires too.
+    Host,
+}
+
+/// What stands still when, and what it has cost.
+#[derive(Default, Debug)]
+pub(crate) struct Still {
+    pauses: Vec<(u64, Pause)>,
+    /// In which order the launcher reads its sources when it goes on.
+    order: u64,
+    /// What came while the launcher stood.
+    held: Vec<Ev>,
+    since: u64,
+    host: u64,
+    launcher: u64,
+    gaps: u64,
+}
+
+impl Still {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ STREAM);
+        let pauses = (0..rng.between(1, 3)).map(|_| {
+            let who = if rng.chance(50) { Who::Launcher } else { Who::Host };
+            let long = if rng.chance(20) { rng.between(1, 3600) * 1000 * MS } else { rng.micros(1, 8_000_000) };
+            (rng.micros(1, 8_000_000), Pause { who, long })
+        });
+        Self { pauses: pauses.collect(), order: rng.below(6), ..Self::default() }
+    }
+
+    pub(crate) fn pauses(&self) -> Vec<(u64, Pause)> {
+        self.pauses.clone()
+    }
+
+    /// How long everything stood still.
+    pub(crate) const fn host_stood(&self) -> u64 {
+        self.host + self.launcher
+    }
+
+    /// How long all of them may take.
+    pub(crate) fn planned(&self) -> u64 {
+        self.pauses.iter().map(|(_, pause)| pause.long).sum()
+    }
+
+    /// How often the launcher's time has had a gap by now, at most.
+    pub(crate) const fn gaps(&self) -> u64 {
+        self.gaps
+    }
+
+    /// What a clock shows that stands still with the host.
+    pub(crate) const fn host_awake(&self, now: u64) -> u64 {
+        now - self.host
+    }
+
+    /// What the launcher's own clock would show if it stood still with it.
+    pub(crate) fn awake(&self, now: Mono) -> Span {
+        now.since(Mono::from_nanos(self.host_stood()))
+    }
+}
+
+/// Where the launcher hears of it: each source keeps its own order.
+const fn source(ev: &Ev) -> u64 {
+    match ev {
+        Ev::Fault(_) => 0,
+        Ev::AtLauncher(..) | Ev::LauncherEdgeEnds => 1,
+        _ => 2,
+    }
+}
+
+impl World {
+    pub(crate) fn pause(&mut self, pause: Pause) {
+        self.note("fault", || format!("{pause:?}"));
+        match pause.who {
+            Who::Launcher => self.launcher_stands(pause.long),
+            Who::Host => {
+                self.still.host += pause.long;
+                self.still.gaps += 1;
+                // A launcher that stands anyway does not stand twice.
+                self.still.since += pause.long;
+                self.postpone(pause.long);
+                self.link.postpone(pause.long);
+                self.guardian.postpone(pause.long);
+                self.agent.postpone(pause.long);
+                // Now it is so much later, and nothing has happened but that.
+                self.now += pause.long;
+            }
+        }
+    }
+
+    fn launcher_stands(&mut self, long: u64) {
+        if !self.launcher.is_over() && !self.launcher.stands {
+            self.launcher.stands = true;
+            self.still.since = self.now;
+            self.at(self.now + long, Ev::Resume);
+        }
+    }
+
+    /// Keeps what the launcher would do or hear of now, if it stands still.
+    pub(crate) fn launcher_holds(&mut self, ev: Ev) -> Option<Ev> {
+        if !self.launcher.stands || !ev.is_launchers() {
+            return Some(ev);
+        }
+        // The kernel keeps one signal of each number.
+        let known = |held: &Ev| matches!((held, &ev), (Ev::Fault(a), Ev::Fault(b)) if a == b);
+        if !self.still.held.iter().any(known) {
+            self.still.held.push(ev);
+        }
+        None
+    }
+
+    /// What has arrived comes first, all of it, and then what is due.
+    pub(crate) fn launcher_resumes(&mut self) {
+        if self.launcher.is_over() {
+            return;
+        }
+        self.note("launcher", || "goes on".to_owned());
+        self.launcher.stands = false;
+        self.still.launcher += self.now - self.still.since;
+        self.still.gaps += 1;
+        let mut held = std::mem::take(&mut self.still.held);
+        let order = self.still.order;
+        held.sort_by_key(|ev| match order {
+            0 => 0,
+            order => (source(ev) * (1 + order % 2) + order / 2) % 3,
+        });
+        for ev in held {
+            self.happen(ev);
+        }
+        if self.launcher.deadline().is_some_and(|at| at <= self.mono()) {
+            self.job_timeout();
+        }
+    }
+}
