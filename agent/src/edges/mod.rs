@@ -231,7 +231,7 @@ impl Edges {
         sweep::poll(self, now());
         if self.examine.poll(now()) {
             self.events.shrink_to_fit();
-            rlaunch_sys::origin::trim_memory();
+            rlaunch_sys::memory::give_back();
         }
         self.poll_flush(cx);
         self.stirred = !self.events.is_empty();

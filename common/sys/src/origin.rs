@@ -180,12 +180,6 @@ impl Origin {
     }
 }
 
-/// Gives memory that the launch has used and freed back to the kernel. For a job that is going to run for a while.
-pub fn trim_memory() {
-    // SAFETY: malloc_trim takes an integer and works on the allocator's own state, under its lock.
-    unsafe { libc::malloc_trim(0) };
-}
-
 /// Ends the process at once with this code: no destructor, no exit handler, nothing flushed.
 pub fn exit_now(code: u8) -> ! {
     // SAFETY: _exit takes an integer and does not return.

@@ -41,7 +41,7 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// A job that runs for longer than this is worth giving memory back for.
+/// A job of which nothing was heard for so long has started: memory is given back.
 const SETTLED: Span = Span::from_millis(100);
 
 /// `CLOCK_BOOTTIME`, the machines' clock.
@@ -165,7 +165,7 @@ impl Edges {
         }
         if self.trim_at.is_some_and(|at| at <= now()) {
             self.trim_at = None;
-            rlaunch_sys::origin::trim_memory();
+            rlaunch_sys::memory::give_back();
         }
         let finish = earliest(self.finish.map(|(_, until)| until), self.trim_at);
         let deadline = earliest(earliest(deadline, finish), earliest(self.output.deadline(), self.nodes.deadline()));
@@ -204,7 +204,11 @@ impl Edges {
 
     fn received(&mut self, node: NodeId, body: Body<ToRoot>) {
         match body {
-            Body::Message(msg) => self.events.push_back(JobEvent::Message { node, msg }),
+            Body::Message(msg) => {
+                // What it needs is needed again: the launch is not over.
+                self.trim_at = self.trim_at.map(|_| now() + SETTLED);
+                self.events.push_back(JobEvent::Message { node, msg });
+            }
             Body::Data { stream, flags, bytes } => self.output.arrived(node, stream, flags, bytes, &mut self.events),
             Body::Credit(up_to) => self.input.grant(up_to),
             Body::Beat(beat) => self.events.push_back(JobEvent::Beat { node, beat }),
