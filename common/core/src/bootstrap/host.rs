@@ -328,20 +328,13 @@ impl Dial {
 
     fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
         match self.words.trouble() {
-            Trouble::Throttled => self.pause(now),
-            Trouble::MasterFull if !self.plan.options.no_master => {
+            Some(Trouble::Throttled) => self.pause(now),
+            Some(Trouble::MasterFull) if !self.plan.options.no_master => {
                 self.plan.options.no_master = true;
                 self.call();
             }
-            Trouble::MasterFull => self.fail(Why::MasterFull),
-            Trouble::Denied => self.fail(Why::Denied),
-            Trouble::KeyChanged => self.fail(Why::KeyChanged),
-            Trouble::KeyUnknown => self.fail(Why::KeyUnknown),
-            Trouble::Unresolved => self.fail(Why::Unresolved),
-            Trouble::Refused => self.fail(Why::Refused),
-            Trouble::Unreachable => self.fail(Why::Unreachable),
-            Trouble::Config => self.fail(Why::Config),
-            Trouble::Other => self.fail(Why::Ssh(end)),
+            Some(trouble) => self.fail(Why::Login(trouble)),
+            None => self.fail(Why::Ssh(end)),
         }
     }
 
@@ -352,7 +345,7 @@ impl Dial {
         // From half of it to all of it.
         let until = now + Span::from_nanos(whole / 2 + self.random() % (whole / 2));
         if self.cut_off >= MOST_ATTEMPTS || self.deadline.is_some_and(|deadline| until >= deadline) {
-            return self.fail(Why::Throttled);
+            return self.fail(Why::Login(Trouble::Throttled));
         }
         self.state = State::Pausing { until };
         self.actions.push_back(DialAction::Stage(Stage::Pausing));
@@ -417,7 +410,7 @@ impl Machine for Dial {
                 let why = Why::Late { stage: *stage, limit: self.plan.limit };
                 self.close(now, Some(why));
             }
-            State::Pausing { .. } if late => self.fail(Why::Throttled),
+            State::Pausing { .. } if late => self.fail(Why::Login(Trouble::Throttled)),
             State::Pausing { until } if *until <= now => self.call(),
             State::Closing { hard_at, .. } if hard_at.is_some_and(|at| at <= now) => {
                 *hard_at = None;

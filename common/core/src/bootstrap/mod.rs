@@ -22,3 +22,4 @@ pub use hash::Hash;
 pub use host::{Dial, DialAction, DialEvent, DialPlan, SshEnd, Stage, Up};
 pub use line::{LineError, LinePlan, line};
 pub use preamble::{PREAMBLE, Preamble, Secret, WIRE};
+pub use words::Trouble;
