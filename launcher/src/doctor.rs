@@ -1,6 +1,6 @@
 //! `rlaunch doctor -H HOSTS`: reaches every host as a job would, starts the agent there, and lets it go again.
 
-use crate::bootstrap::{Bootstrap, HostPlan, Setting, Step};
+use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::cli::Doctor;
 use crate::edges::now;
 use anyhow::Context as _;
@@ -83,7 +83,7 @@ fn examine(doctor: &Doctor, origin: Origin) -> anyhow::Result<Outcome> {
     let mut findings = BTreeMap::new();
     for (n, target) in (0..).zip(&doctor.hosts) {
         let jitter = u64::from_ne_bytes(rlaunch_sys::random::bytes().context("cannot get random bytes")?);
-        bootstrap.connect(NodeId::new(n), HostPlan { target: target.clone(), jump: None }, jitter);
+        bootstrap.connect(NodeId::new(n), target.clone(), jitter);
         findings.insert(NodeId::new(n), Finding::Open);
     }
     let mut alarm = Alarm::default();

@@ -3,10 +3,11 @@
 
 pub(crate) mod source;
 mod ssh;
+mod way;
 
 use rlaunch_core::bootstrap::{
-    Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, LinePlan, Preamble, Secret, SshEnd, SshOptions,
-    Stage, Target, Up,
+    Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble, Secret, SshEnd, SshOptions,
+    Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::{Machine as _, earliest};
@@ -22,6 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
+use way::Asking;
 
 /// What holds for all hosts of a job.
 #[derive(Debug)]
@@ -36,14 +38,6 @@ pub(crate) struct Setting {
     pub(crate) agent_path: Option<OsBytes>,
     /// How long one host may take.
     pub(crate) limit: Span,
-}
-
-/// One host.
-#[derive(Clone, Debug)]
-pub(crate) struct HostPlan {
-    pub(crate) target: Target,
-    /// What all hosts behind one jump host have in common.
-    pub(crate) jump: Option<OsBytes>,
 }
 
 /// What has become of a host.
@@ -76,6 +70,7 @@ pub(crate) struct Bootstrap {
     source: Source,
     origin: Origin,
     fanout: Fanout,
+    asking: Vec<Asking>,
     hosts: BTreeMap<NodeId, Host>,
     steps: VecDeque<Step>,
 }
@@ -96,14 +91,15 @@ impl Bootstrap {
             setting,
             origin,
             fanout,
+            asking: Vec::new(),
             hosts: BTreeMap::new(),
             steps: VecDeque::new(),
         })
     }
 
     /// Reaches a host, when it is its turn. `jitter` is any number.
-    pub(crate) fn connect(&mut self, node: NodeId, plan: HostPlan, jitter: u64) {
-        let HostPlan { target, jump } = plan;
+    pub(crate) fn connect(&mut self, node: NodeId, target: Target, jitter: u64) {
+        let kind = Kind::of(&target);
         let Setting { job, secret, lease, options, agent_path, limit } = &self.setting;
         let (hash, len) = (self.source.hash, self.source.len);
         let line = LinePlan {
@@ -120,7 +116,7 @@ impl Bootstrap {
         let preamble = Preamble { job: *job, node, secret: *secret, lease: *lease, len, hash };
         let dial = Dial::new(DialPlan { target, options: options.clone(), line, preamble, limit: *limit, jitter });
         self.hosts.insert(node, Host { dial, ssh: None, up: false });
-        self.fanout.push(node, jump);
+        self.fanout.push(node, kind);
     }
 
     /// Gives a host up; nothing more is said about it.
@@ -131,12 +127,13 @@ impl Bootstrap {
 
     /// When `poll` wants to be called next, at the latest.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.hosts.values().filter(|host| !host.up).fold(None, |at, host| earliest(at, host.dial.poll_timeout()))
+        let asking = self.asking.iter().fold(None, |at, asking| earliest(at, asking.deadline()));
+        self.hosts.values().filter(|host| !host.up).fold(asking, |at, host| earliest(at, host.dial.poll_timeout()))
     }
 
     /// Whether some ssh still runs, or will.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.fanout.is_idle() || self.hosts.values().any(|host| host.ssh.is_some())
+        !self.fanout.is_idle() || !self.asking.is_empty() || self.hosts.values().any(|host| host.ssh.is_some())
     }
 
     /// What has become of the hosts. Cancel-safe: all state is here.
@@ -155,12 +152,33 @@ impl Bootstrap {
     }
 
     fn start_some(&mut self, now: Mono) {
-        while let Some(node) = self.fanout.pop() {
-            self.tell(now, node, DialEvent::Start);
+        while let Some(turn) = self.fanout.pop() {
+            match turn {
+                Turn::Start(node) => self.tell(now, node, DialEvent::Start),
+                Turn::Ask(node) => self.ask(now, node),
+            }
         }
     }
 
+    fn ask(&mut self, now: Mono, node: NodeId) {
+        let words = self.hosts.get(&node).map(|host| question(host.dial.target()));
+        match words.map(|words| Asking::start(node, &words, &self.origin, &self.set, now)) {
+            Some(Ok(asking)) => self.asking.push(asking),
+            // Whoever is started will say what is wrong.
+            Some(Err(_)) | None => self.fanout.told(node, Way::Direct),
+        }
+    }
+
+    fn told(&mut self, now: Mono, node: NodeId) {
+        let Some(at) = self.asking.iter().position(|asking| asking.node() == node) else { return };
+        let way = self.asking.swap_remove(at).answer(&self.set);
+        tracing::debug!(%node, ?way, "the way there, and to hosts of like names");
+        self.fanout.told(node, way);
+        self.start_some(now);
+    }
+
     fn pass_time(&mut self, now: Mono) {
+        self.asking.iter_mut().for_each(|asking| asking.pass(now));
         let due = |host: &Host| host.dial.poll_timeout().is_some_and(|at| at <= now);
         let due: Vec<NodeId> = self.hosts.iter().filter(|(_, host)| due(host)).map(|(node, _)| *node).collect();
         for node in due {
@@ -187,9 +205,13 @@ impl Bootstrap {
     }
 
     fn serve(&mut self, now: Mono, node: NodeId, part: Part) {
+        if part == Part::Told {
+            return self.told(now, node);
+        }
         let Some(ssh) = self.hosts.get_mut(&node).and_then(|host| host.ssh.as_mut()) else { return };
         match part {
             Part::Out | Part::Err => self.take_in(now, node, part),
+            Part::Told => {}
             Part::Room => ssh.flush(&self.source, &self.set),
             Part::End => {
                 // All that it had said is there to be read, though others may still hold the other ends.

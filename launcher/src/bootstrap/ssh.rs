@@ -24,22 +24,25 @@ pub(super) enum Part {
     Err,
     Room,
     End,
+    /// The end of the ssh that was asked about the way there.
+    Told,
 }
 
 /// A token: the node, and a part of its ssh.
 pub(super) fn token(node: NodeId, part: Part) -> u64 {
-    u64::from(node.get()) << 2 | part as u64
+    u64::from(node.get()) << 3 | part as u64
 }
 
 /// The way back.
 pub(super) fn of_token(token: u64) -> (NodeId, Part) {
-    let part = match token & 3 {
+    let part = match token & 7 {
         0 => Part::Out,
         1 => Part::Err,
         2 => Part::Room,
-        _ => Part::End,
+        3 => Part::End,
+        _ => Part::Told,
     };
-    (NodeId::new(u32::try_from(token >> 2).unwrap_or(u32::MAX)), part)
+    (NodeId::new(u32::try_from(token >> 3).unwrap_or(u32::MAX)), part)
 }
 
 /// What is being written.
