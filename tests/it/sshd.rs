@@ -154,3 +154,12 @@ fn a_launcher_that_is_killed_leaves_nobody_behind_a_proxy() {
     let Some(plan) = with_sshd(script) else { return };
     plan.start().code(0);
 }
+
+#[test]
+fn a_proxy_that_hangs_ends_with_the_launcher() {
+    // It reads nothing, so that nobody's end of a stream tells it anything.
+    let script = "printf 'Host *\n  ProxyCommand sh -c \"touch %s/proxy; exec sleep 999\"\n' \"$DIR\" | configure\n\
+                  \"$OURS\" doctor -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
+    let Some(plan) = with_sshd(script) else { return };
+    plan.start().code(0);
+}

@@ -5,6 +5,7 @@ use crate::ns::errno;
 use crate::origin::Origin;
 use crate::pidfd::How;
 use crate::spawn::Strings;
+use crate::warden::{Ward, Warden};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -31,6 +32,7 @@ pub struct Child {
     /// Readable when it has ended.
     pub pidfd: OwnedFd,
     own_session: bool,
+    ward: Option<Ward>,
 }
 
 struct Plan {
@@ -43,15 +45,15 @@ struct Plan {
     errno: i32,
 }
 
-/// Starts a program that is looked for in PATH, with our environment. With `own_session` it is out of reach of the
-/// terminal: neither asks it anything there, nor does Ctrl-C end it.
+/// Starts a program that is looked for in PATH, with our environment. With a warden it gets a session of its own and is out
+/// of reach of the terminal: neither asks it anything there, nor does Ctrl-C end it.
 ///
-/// When the launcher ends, however it does, the kernel sends the program SIGTERM. That follows the thread, so this must be
-/// called by the main one.
+/// When the launcher ends, however it does, the kernel sends the program SIGTERM, and the warden sends it to what the program
+/// has started. The kernel's follows the thread, so this must be called by the main one.
 ///
 /// # Errors
 /// The program cannot be executed, no process or descriptor can be had, or another thread calls.
-pub fn start(words: &Strings, own_session: bool, origin: &Origin) -> io::Result<Started> {
+pub fn start(words: &Strings, warden: Option<&Warden>, origin: &Origin) -> io::Result<Started> {
     // SAFETY: gettid takes nothing.
     let (thread, parent) = (unsafe { libc::gettid() }, own_pid());
     if thread != parent {
@@ -66,7 +68,7 @@ pub fn start(words: &Strings, own_session: bool, origin: &Origin) -> io::Result<
         argv: argv.as_ptr(),
         streams: [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()],
         parent,
-        own_session,
+        own_session: warden.is_some(),
         mask: origin.mask,
         ignore_chld: origin.ignores_chld,
         errno: 0,
@@ -77,7 +79,8 @@ pub fn start(words: &Strings, own_session: bool, origin: &Origin) -> io::Result<
         let _reaped = crate::pidfd::ended(&pidfd, true);
         return Err(io::Error::from_raw_os_error(plan.errno));
     }
-    Ok(Started { child: Child { pid, pidfd, own_session }, stream, stderr })
+    let ward = warden.and_then(|warden| warden.take(pid));
+    Ok(Started { child: Child { pid, pidfd, own_session: warden.is_some(), ward }, stream, stderr })
 }
 
 impl Child {
@@ -95,7 +98,7 @@ impl Child {
     /// How it ended, if it has; it is reaped then, and what it had started in its group is asked to end: a proxy command
     /// may not notice by itself.
     #[must_use]
-    pub fn ended(&self) -> Option<How> {
+    pub fn ended(&mut self) -> Option<How> {
         let over = crate::pidfd::ended(&self.pidfd, false).map_or(true, |ended| ended.is_some());
         if !over {
             return None;
@@ -103,6 +106,7 @@ impl Child {
         if self.own_session {
             self.end(false);
         }
+        self.ward = None;
         Some(crate::pidfd::ended(&self.pidfd, true).ok().flatten().map_or(How::Code(255), |ended| ended.how))
     }
 }

@@ -15,6 +15,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::origin::Origin;
+use rlaunch_sys::warden::Warden;
 use source::Source;
 use ssh::{Part, Ssh};
 use std::collections::{BTreeMap, VecDeque};
@@ -69,6 +70,7 @@ pub(crate) struct Bootstrap {
     setting: Setting,
     source: Source,
     origin: Origin,
+    warden: Warden,
     fanout: Fanout,
     asking: Vec<Asking>,
     hosts: BTreeMap<NodeId, Host>,
@@ -90,6 +92,7 @@ impl Bootstrap {
             source: Source::new()?,
             setting,
             origin,
+            warden: Warden::start()?,
             fanout,
             asking: Vec::new(),
             hosts: BTreeMap::new(),
@@ -162,7 +165,7 @@ impl Bootstrap {
 
     fn ask(&mut self, now: Mono, node: NodeId) {
         let words = self.hosts.get(&node).map(|host| question(host.dial.target()));
-        match words.map(|words| Asking::start(node, &words, &self.origin, &self.set, now)) {
+        match words.map(|words| Asking::start(node, &words, &self.warden, &self.origin, &self.set, now)) {
             Some(Ok(asking)) => self.asking.push(asking),
             // Whoever is started will say what is wrong.
             Some(Err(_)) | None => self.fanout.told(node, Way::Direct),
@@ -218,7 +221,7 @@ impl Bootstrap {
                 self.take_in(now, node, Part::Err);
                 self.take_in(now, node, Part::Out);
                 let Some(host) = self.hosts.get_mut(&node) else { return };
-                let Some(end) = host.ssh.as_ref().and_then(Ssh::ended) else { return };
+                let Some(end) = host.ssh.as_mut().and_then(Ssh::ended) else { return };
                 if let Some(ssh) = host.ssh.take() {
                     ssh.forget(&self.set);
                 }
@@ -260,7 +263,9 @@ impl Bootstrap {
         let Some(host) = self.hosts.get_mut(&node) else { return };
         match action {
             DialAction::Start(words) => {
-                match Ssh::start(node, &words, self.setting.options.prompt, &self.origin, &self.set) {
+                // Whoever is asked for a password is so on the terminal: then ssh stays in our session.
+                let warden = (!self.setting.options.prompt).then_some(&self.warden);
+                match Ssh::start(node, &words, warden, &self.origin, &self.set) {
                     Ok(ssh) => host.ssh = Some(ssh),
                     Err(error) => host.dial.handle(now, DialEvent::NoStart(error.raw_os_error().unwrap_or(0))),
                 }

@@ -10,6 +10,7 @@ use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::pidfd::How;
 use rlaunch_sys::spawn::Strings;
+use rlaunch_sys::warden::Warden;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -70,12 +71,12 @@ impl Ssh {
     pub(super) fn start(
         node: NodeId,
         words: &[OsBytes],
-        prompt: bool,
+        warden: Option<&Warden>,
         origin: &Origin,
         set: &ReadySet,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let Started { child, stream, stderr } = child::start(&words, !prompt, origin)?;
+        let Started { child, stream, stderr } = child::start(&words, warden, origin)?;
         let ssh =
             Self { node, child, stream: Some(stream), stderr: Some(stderr), outgoing: Outgoing::Nothing, room: None };
         match ssh.watch(set) {
@@ -186,7 +187,7 @@ impl Ssh {
     }
 
     /// How it ended, if it has.
-    pub(super) fn ended(&self) -> Option<SshEnd> {
+    pub(super) fn ended(&mut self) -> Option<SshEnd> {
         self.child.ended().map(|how| match how {
             How::Code(code) => SshEnd::Code(code),
             How::Signal { number, .. } => SshEnd::Signal(number),

@@ -10,6 +10,7 @@ use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::spawn::Strings;
+use rlaunch_sys::warden::Warden;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
@@ -31,13 +32,15 @@ impl Asking {
     pub(super) fn start(
         node: NodeId,
         words: &[OsBytes],
+        warden: &Warden,
         origin: &Origin,
         set: &ReadySet,
         now: Mono,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let ssh = child::start(&words, true, origin)?;
-        let watched = fd::set_nonblocking(&ssh.stream).and_then(|()| set.add(&ssh.child.pidfd, token(node, Part::Told)));
+        let ssh = child::start(&words, Some(warden), origin)?;
+        let watched =
+            fd::set_nonblocking(&ssh.stream).and_then(|()| set.add(&ssh.child.pidfd, token(node, Part::Told)));
         if let Err(error) = watched {
             ssh.child.end(true);
             return Err(error);
@@ -64,7 +67,7 @@ impl Asking {
     }
 
     /// The answer, once it has ended. Without one nobody is held back: ssh itself will say what is wrong.
-    pub(super) fn answer(self, set: &ReadySet) -> Way {
+    pub(super) fn answer(mut self, set: &ReadySet) -> Way {
         set.remove(&self.ssh.child.pidfd);
         let _how = self.ssh.child.ended();
         let mut said = Vec::new();
