@@ -1,8 +1,9 @@
 //! Hosts behind a real sshd, private to the case: its own configuration, keys and port on loopback.
 
-use crate::case::Done;
+use crate::case::{Case, Done};
 use crate::place;
 use crate::plan::Plan;
+use std::io::Write as _;
 
 /// Starts sshd as `$SSHD` and makes `ssh` use `$DIR/config`. `$OURS` is rlaunch under a path that no remote line can name.
 /// sshd takes any free port: the kernel gives one, and whoever is faster is met by trying again.
@@ -162,4 +163,46 @@ fn a_proxy_that_hangs_ends_with_the_launcher() {
                   \"$OURS\" doctor -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
     let Some(plan) = with_sshd(script) else { return };
     plan.start().code(0);
+}
+
+/// At a terminal, with a key that has the passphrase `secret`; what the test writes to stdin is typed.
+fn asked(command: &str) -> Option<Case> {
+    if !place::has("script") {
+        return None;
+    }
+    let script = format!("ssh-keygen -q -p -N secret -f \"$DIR/user\"; OURS=$OURS script -qec '{command}' /dev/null");
+    Some(with_sshd(&script)?.stdin_pipe().start())
+}
+
+#[test]
+fn with_prompts_each_host_asks_in_turn() {
+    let Some(mut case) = asked("\"$OURS\" doctor -H a,b --ssh-prompt") else { return };
+    let mut typed = case.take_stdin();
+    case.says_on_stdout("Enter passphrase", 1);
+    // Ctrl-Z would stop ssh alone: it asks again.
+    typed.write_all(b"\x1a").unwrap();
+    case.says_on_stdout("Enter passphrase", 2);
+    typed.write_all(b"secret\n").unwrap();
+    case.says_on_stdout("Enter passphrase", 3);
+    typed.write_all(b"wrong\n").unwrap();
+    case.says_on_stdout("Enter passphrase", 4);
+    typed.write_all(b"secret\n").unwrap();
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    let done = case.code(0);
+    says(&done, &["a: ready in", "b: ready in"]);
+    assert!(!done.out().contains("secret"), "{}", done.out());
+}
+
+#[test]
+fn an_interrupt_at_a_prompt_is_meant_for_all() {
+    let Some(mut case) = asked("\"$OURS\" doctor -H a,b --ssh-prompt; echo code $?") else { return };
+    let mut typed = case.take_stdin();
+    case.says_on_stdout("Enter passphrase", 1);
+    typed.write_all(b"\x03").unwrap();
+    case.says_on_stdout("code 130", 1);
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    let done = case.code(0);
+    assert_eq!(done.out().matches("Enter passphrase").count(), 1, "{}", done.out());
 }

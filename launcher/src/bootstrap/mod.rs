@@ -223,6 +223,7 @@ impl Bootstrap {
                 let Some(host) = self.hosts.get_mut(&node) else { return };
                 let Some(end) = host.ssh.as_mut().and_then(Ssh::ended) else { return };
                 if let Some(ssh) = host.ssh.take() {
+                    pass_on(&ssh, end);
                     ssh.forget(&self.set);
                 }
                 self.tell(now, node, DialEvent::Ended(end));
@@ -239,6 +240,10 @@ impl Bootstrap {
         }
         if part == Part::Out {
             return self.tell(now, node, DialEvent::Out(bytes));
+        }
+        if !host.up && self.setting.options.prompt {
+            // "Permission denied, please try again": belongs to what is being asked on the terminal.
+            let _nobody_reads = rlaunch_sys::fd::write(2, &bytes);
         }
         if host.up {
             self.steps.push_back(Step::Said { node, bytes: bytes.clone() });
@@ -263,9 +268,8 @@ impl Bootstrap {
         let Some(host) = self.hosts.get_mut(&node) else { return };
         match action {
             DialAction::Start(words) => {
-                // Whoever is asked for a password is so on the terminal: then ssh stays in our session.
-                let warden = (!self.setting.options.prompt).then_some(&self.warden);
-                match Ssh::start(node, &words, warden, &self.origin, &self.set) {
+                let prompt = self.setting.options.prompt;
+                match Ssh::start(node, &words, prompt, &self.warden, &self.origin, &self.set) {
                     Ok(ssh) => host.ssh = Some(ssh),
                     Err(error) => host.dial.handle(now, DialEvent::NoStart(error.raw_os_error().unwrap_or(0))),
                 }
@@ -285,7 +289,12 @@ impl Bootstrap {
                     ssh.end(hard);
                 }
             }
-            DialAction::Stage(stage) => self.steps.push_back(Step::Progress { node, stage }),
+            DialAction::Stage(stage) => {
+                if let Some(ssh) = host.ssh.as_mut().filter(|_| stage != Stage::Connecting) {
+                    ssh.take_terminal();
+                }
+                self.steps.push_back(Step::Progress { node, stage });
+            }
             DialAction::Up(up) => {
                 self.fanout.done(node);
                 host.up = true;
@@ -301,5 +310,14 @@ impl Bootstrap {
             }
             DialAction::Ended(end, words) => self.steps.push_back(Step::Ended { node, end, words }),
         }
+    }
+}
+
+/// The user has answered a question of ssh's with Ctrl-C: that was meant for all of us.
+fn pass_on(ssh: &Ssh, end: SshEnd) {
+    if let SshEnd::Signal(number @ (2 | 3)) = end
+        && ssh.has_terminal()
+    {
+        rlaunch_sys::signals::send_to_self(number);
     }
 }

@@ -4,12 +4,13 @@ use super::source::Source;
 use rlaunch_core::bootstrap::SshEnd;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_sys::child::{self, Child, Started};
+use rlaunch_sys::child::{self, Child, Stand, Started};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::pidfd::How;
 use rlaunch_sys::spawn::Strings;
+use rlaunch_sys::tty::Lent;
 use rlaunch_sys::warden::Warden;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -65,20 +66,32 @@ pub(super) struct Ssh {
     outgoing: Outgoing,
     /// Watched for room while something waits to be written.
     room: Option<OwnedFd>,
+    /// While it may ask the user something.
+    terminal: Option<Lent>,
 }
 
 impl Ssh {
     pub(super) fn start(
         node: NodeId,
         words: &[OsBytes],
-        warden: Option<&Warden>,
+        prompt: bool,
+        warden: &Warden,
         origin: &Origin,
         set: &ReadySet,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let Started { child, stream, stderr } = child::start(&words, warden, origin)?;
-        let ssh =
-            Self { node, child, stream: Some(stream), stderr: Some(stderr), outgoing: Outgoing::Nothing, room: None };
+        let mut terminal = if prompt { Lent::new() } else { None };
+        let stand = if prompt { Stand::Before(&mut terminal) } else { Stand::Apart };
+        let Started { child, stream, stderr } = child::start(&words, stand, warden, origin)?;
+        let ssh = Self {
+            node,
+            child,
+            stream: Some(stream),
+            stderr: Some(stderr),
+            outgoing: Outgoing::Nothing,
+            room: None,
+            terminal,
+        };
         match ssh.watch(set) {
             Ok(()) => Ok(ssh),
             Err(error) => {
@@ -192,6 +205,16 @@ impl Ssh {
             How::Code(code) => SshEnd::Code(code),
             How::Signal { number, .. } => SshEnd::Signal(number),
         })
+    }
+
+    /// It has authenticated, and asks nothing more: the terminal is ours again.
+    pub(super) fn take_terminal(&mut self) {
+        self.terminal = None;
+    }
+
+    /// Whether Ctrl-C at the terminal reaches it, and not us.
+    pub(super) const fn has_terminal(&self) -> bool {
+        self.terminal.is_some()
     }
 
     pub(super) fn end(&self, hard: bool) {

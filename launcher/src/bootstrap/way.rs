@@ -5,7 +5,7 @@ use rlaunch_core::bootstrap::Way;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_sys::child::{self, Started};
+use rlaunch_sys::child::{self, Stand, Started};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
@@ -38,7 +38,7 @@ impl Asking {
         now: Mono,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let ssh = child::start(&words, Some(warden), origin)?;
+        let ssh = child::start(&words, Stand::Apart, warden, origin)?;
         let watched =
             fd::set_nonblocking(&ssh.stream).and_then(|()| set.add(&ssh.child.pidfd, token(node, Part::Told)));
         if let Err(error) = watched {
