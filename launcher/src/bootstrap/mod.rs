@@ -71,6 +71,7 @@ pub(crate) struct Bootstrap {
     source: Source,
     origin: Origin,
     warden: Warden,
+    examine: bool,
     fanout: Fanout,
     asking: Vec<Asking>,
     hosts: BTreeMap<NodeId, Host>,
@@ -93,11 +94,22 @@ impl Bootstrap {
             setting,
             origin,
             warden: Warden::start()?,
+            examine: false,
             fanout,
             asking: Vec::new(),
             hosts: BTreeMap::new(),
             steps: VecDeque::new(),
         })
+    }
+
+    /// Hosts that are reached from now on say what they find there.
+    pub(crate) fn examine(&mut self) {
+        self.examine = true;
+    }
+
+    /// What a host has said about itself.
+    pub(crate) fn facts(&self, node: NodeId) -> Option<&OsBytes> {
+        self.hosts.get(&node).and_then(|host| host.dial.facts())
     }
 
     /// Reaches a host, when it is its turn. `jitter` is any number.
@@ -113,6 +125,7 @@ impl Bootstrap {
             arch: std::env::consts::ARCH,
             same: self.source.path.clone(),
             named: agent_path.clone(),
+            examine: self.examine,
         };
         // Another build may have another length and hash; its version of the wire must agree.
         let (len, hash) = if agent_path.is_some() { (0, Hash([0; 32])) } else { (len, hash) };

@@ -169,6 +169,7 @@ pub struct Dial {
     attempts: u32,
     cut_off: u32,
     cold: bool,
+    facts: Option<OsBytes>,
     asked: Mono,
     deadline: Option<Mono>,
     actions: VecDeque<DialAction>,
@@ -187,6 +188,7 @@ impl Dial {
             attempts: 0,
             cut_off: 0,
             cold: false,
+            facts: None,
             asked: Mono::default(),
             deadline: None,
             actions: VecDeque::new(),
@@ -197,6 +199,12 @@ impl Dial {
     #[must_use]
     pub const fn target(&self) -> &Target {
         &self.plan.target
+    }
+
+    /// What the host has said about itself, if it was asked to.
+    #[must_use]
+    pub const fn facts(&self) -> Option<&OsBytes> {
+        self.facts.as_ref()
     }
 
     /// How far it is.
@@ -277,6 +285,7 @@ impl Dial {
             (Stage::Connecting, Answer::Unusable(why)) => self.close(now, Some(Why::Unusable(why))),
             (Stage::Sending(_), Answer::Spoiled(place)) => self.close(now, Some(Why::Spoiled(place))),
             (Stage::Starting(_), Answer::Refused(why)) => self.close(now, Some(Why::Declined(why))),
+            (Stage::Starting(_), Answer::Facts(facts)) if self.plan.line.examine => self.facts = Some(facts),
             (Stage::Starting(place), Answer::Up { proof, pid, wall }) => {
                 if proof.as_slice() != self.plan.preamble.proof().as_bytes() {
                     return self.close(now, Some(Why::Impostor));
@@ -298,6 +307,7 @@ impl Dial {
                 | Answer::Nowhere(_)
                 | Answer::Unusable(_)
                 | Answer::Spoiled(_)
+                | Answer::Facts(_)
                 | Answer::Up { .. }
                 | Answer::Refused(_)),
             ) => self.close(now, misplaced(&answer)),

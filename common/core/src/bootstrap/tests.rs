@@ -35,6 +35,7 @@ fn plan() -> DialPlan {
             arch: "x86_64",
             same: Some("/bin/rlaunch".into()),
             named: None,
+            examine: false,
         },
         preamble,
         limit: Span::from_secs(20),
@@ -213,6 +214,26 @@ fn a_place_that_does_not_execute_is_left_out() {
     bench.end("", 126);
     bench.say(&Answer::Ready(Place::Shm));
     assert_eq!(failure(&bench.end("", 126)), Why::Agent(SshEnd::Code(126)), "it has an end");
+}
+
+#[test]
+fn a_host_tells_what_it_was_asked_for_and_nothing_else() {
+    let facts = Answer::Facts("cpus=2".into());
+    for examine in [true, false] {
+        let mut asked = plan();
+        asked.line.examine = examine;
+        let mut bench = Bench { dial: Dial::new(asked), now: AT };
+        bench.tell(DialEvent::Start);
+        bench.say(&Answer::Ready(Place::Cache));
+        let done = bench.say(&facts);
+        if examine {
+            assert!(done.is_empty(), "{done:?}");
+            assert_eq!(bench.dial.facts(), Some(&"cpus=2".into()));
+            assert!(matches!(&bench.up()[..], [DialAction::Up(_)]));
+        } else {
+            assert_eq!(bench.closed(&done), Why::Garbled("FACTS cpus=2".into()));
+        }
+    }
 }
 
 #[test]
