@@ -1,8 +1,10 @@
 //! Hosts behind a real sshd, private to the case: its own configuration, keys and port on loopback.
 
 use crate::case::{Case, Done};
+use crate::census::Mercy;
 use crate::place;
 use crate::plan::Plan;
+use crate::watch::Exit;
 use std::io::Write as _;
 
 /// Starts sshd as `$SSHD` and makes `ssh` use `$DIR/config`. `$OURS` is rlaunch under a path that no remote line can name.
@@ -157,7 +159,7 @@ fn a_launcher_that_is_killed_leaves_nobody_behind_a_proxy() {
     let script = "printf 'Host *\\n  ProxyCommand sh -c \"touch %s/proxy; exec cat\"\\n' \"$DIR\" | configure\n\
                   \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
     let Some(plan) = with_sshd(script) else { return };
-    plan.start().code(0);
+    assert!(plan.start().end_with(Mercy::All).exit == Exit::Code(0));
 }
 
 #[test]
@@ -166,7 +168,7 @@ fn a_proxy_that_hangs_ends_with_the_launcher() {
     let script = "printf 'Host *\n  ProxyCommand sh -c \"touch %s/proxy; exec sleep 999\"\n' \"$DIR\" | configure\n\
                   \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
     let Some(plan) = with_sshd(script) else { return };
-    plan.start().code(0);
+    assert!(plan.start().end_with(Mercy::All).exit == Exit::Code(0));
 }
 
 /// At a terminal, with a key that has the passphrase `secret`; what the test writes to stdin is typed.
