@@ -1,7 +1,6 @@
 //! Hosts of a testbed, reached over ssh: through another host, and while cables are cut.
 
 use crate::bed::Bed;
-use crate::case::Case;
 use crate::census::Mercy;
 use crate::watch::Exit;
 use nix::sys::signal::Signal;
@@ -13,20 +12,27 @@ fn configure(bed: &Bed, user: &str, config: &str) {
     bed.run(["exec", "--user", user, "--cwd", "/", "login", "sh", "-c", script, "sh", config]);
 }
 
-/// Another sshd on a host, on port 2222: as patient with logins as `startups` says.
-fn gate(bed: &Bed, host: &str, startups: &str) -> Case {
-    let words = ["/usr/sbin/sshd", "-D", "-e", "-p", "2222", "-o", startups, "-o", "PidFile=none"];
-    let gate = bed.plan("root", host, words).start();
-    gate.says_on_stderr("Server listening");
-    gate
-}
-
 #[test]
 fn hosts_behind_a_jump_host_that_cuts_logins_off() {
     let Some(bed) = Bed::up(13) else { return };
-    let gate = gate(&bed, "node0", "MaxStartups=2");
+    let gate = "sed 's/^MaxStartups.*/MaxStartups 2/' /etc/ssh/sshd_config >/run/gate; \
+                exec /usr/sbin/sshd -D -e -f /run/gate -p 2222 -o LogLevel=VERBOSE -o PidFile=none";
+    let gate = bed.plan("root", "node0", ["sh", "-c", gate]).start();
+    gate.says_on_stderr("Server listening");
+    // Two that say nothing: nobody else may log in.
+    let idle = "exec 3<>/dev/tcp/node0/2222 4<>/dev/tcp/node0/2222; read go";
+    let mut idle = bed.plan("root", "login", ["bash", "-c", idle]).stdin_pipe().start();
+    let go = idle.take_stdin();
+    let logged = |what: &'static str, times: usize| {
+        gate.until(what, |seen| (String::from_utf8_lossy(&seen.err).matches(what).count() >= times).then_some(()));
+    };
+    logged("Connection from", 2);
     configure(&bed, "tester", "Host gate\n HostName node0\n Port 2222\nHost node*\n ProxyJump gate\n");
-    let done = bed.plan("tester", "login", ["rlaunch", "doctor", "--ssh-fast", "-H", "node[1-12]"]).start().code(0);
+    let case = bed.plan("tester", "login", ["rlaunch", "doctor", "--ssh-fast", "-H", "node[1-12]"]).start();
+    logged("drop connection", 1);
+    drop(go);
+    idle.end();
+    let done = case.code(0);
     assert_eq!(done.out().matches(": ready in").count(), 12, "{}", done.out());
     gate.signal(Signal::SIGTERM);
     gate.end();
