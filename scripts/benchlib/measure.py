@@ -18,11 +18,15 @@ class Clock:
     def __init__(self, programs):
         self.timed = programs["timed"]
 
+    def line(self, words):
+        """The command that runs the clock, and its environment (None: ours)."""
+        return words, None
+
     def run(self, command, seconds=10.0, stdin=None, stdout=None):
         """Wall time in seconds, or the failure: a time-out, an exit code that is not 0, a process left behind."""
         files = (["-i", stdin] if stdin else []) + (["-o", stdout] if stdout else [])
-        line = [self.timed, str(seconds), *files, "--", *command]
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=seconds + 60)
+        line, environ = self.line([self.timed, str(seconds), *files, "--", *map(str, command)])
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=seconds + 60, env=environ)
         wall_ns, _cpu_us, code, left, timed_out = map(int, done.stdout.split())
         if timed_out:
             return Sample(failure=f"no end within {seconds:g} s")

@@ -200,6 +200,11 @@ impl Bed {
         Plan::tool(python(), scratch).args(all).env("TESTBED_NAME", &self.name).env("RL", self.share.path("rlaunch"))
     }
 
+    /// Where the binary under test lies on all hosts.
+    pub(crate) fn rlaunch(&self) -> String {
+        self.share.path("rlaunch").to_str().unwrap().to_owned()
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -53,7 +53,7 @@ impl Proc {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
     fn is_of_rlaunch(&self) -> bool {
-        ["rlaunch", "rlaunch-guard", "rlaunch-agent"].contains(&self.comm.as_str())
+        ["rlaunch", "rlaunch-guard", "rlaunch-agent", "rlaunch-ssh"].contains(&self.comm.as_str())
     }
     fn show(&self) -> String {
         let words = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();

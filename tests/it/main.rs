@@ -26,6 +26,7 @@ mod launch;
 mod leftovers;
 mod output;
 mod placement;
+mod reach;
 mod remote;
 mod signals;
 mod ssh;

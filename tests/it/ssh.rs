@@ -40,7 +40,7 @@ fn says_all(done: &Done, what: &[&str]) {
 }
 
 /// rlaunch's doctor on one host, twice: the binary is sent, and is there.
-const TWICE: &str = "\"$OURS\" doctor -H h && \"$OURS\" doctor -H h";
+const TWICE: &str = "\"$OURS\" doctor --ssh-fast -H h && \"$OURS\" doctor --ssh-fast -H h";
 
 #[test]
 fn every_login_shell_runs_the_line_whatever_it_prints() {
@@ -64,15 +64,16 @@ fn a_host_without_a_tool_for_the_hash_lets_the_binary_check_itself() {
     // And it notices.
     let spoil = "for f in \"$DIR\"/home/.cache/rlaunch/agent-*; do printf X | \
                  dd of=\"$f\" bs=1 seek=$(($(stat -c %s \"$f\") - 1)) conv=notrunc 2>/dev/null; done";
-    let done = script(&format!("{tools}\"$OURS\" doctor -H h >/dev/null && {spoil}\n{TWICE}")).start().code(0);
+    let done =
+        script(&format!("{tools}\"$OURS\" doctor --ssh-fast -H h >/dev/null && {spoil}\n{TWICE}")).start().code(0);
     says_all(&done, &["(was sent)", "(was there)"]);
 }
 
 #[test]
 fn what_was_planted_in_the_cache_is_never_run() {
-    let plant = "\"$OURS\" doctor -H h >/dev/null || exit 9\n\
+    let plant = "\"$OURS\" doctor --ssh-fast -H h >/dev/null || exit 9\n\
                  for f in \"$DIR\"/home/.cache/rlaunch/agent-*; do s=$(stat -c %s \"$f\"); \
-                 printf '#!/bin/sh\\ntouch \"$DIR/pwned\"\\n' >\"$f\"; truncate -s $s \"$f\"; done\n\"$OURS\" doctor -H h\n";
+                 printf '#!/bin/sh\\ntouch \"$DIR/pwned\"\\n' >\"$f\"; truncate -s $s \"$f\"; done\n\"$OURS\" doctor --ssh-fast -H h\n";
     let done = script(&format!("{plant}[ ! -e \"$DIR/pwned\" ]")).start().code(0);
     says_all(&done, &["(was sent)"]);
 }
@@ -81,7 +82,7 @@ fn what_was_planted_in_the_cache_is_never_run() {
 fn a_transfer_that_is_cut_off_leaves_nothing() {
     // The shell there cleans up while rlaunch ends: a moment later, if not before.
     let cut = "behave <<'EOF'\nexport HOME=\"$DIR/home\"; head -c 100000 | sh -c \"$line\"; exit 255\nEOF\n\
-               \"$OURS\" doctor -H h; cd \"$DIR/home/.cache/rlaunch\" || exit 9\n\
+               \"$OURS\" doctor --ssh-fast -H h; cd \"$DIR/home/.cache/rlaunch\" || exit 9\n\
                until [ -z \"$(ls -A)\" ]; do :; done; exit 7";
     let done = script(cut).start().code(7);
     assert!(done.out().starts_with("h: "), "{}", done.out());
@@ -96,7 +97,7 @@ fn every_place_that_cannot_be_used_is_named_with_its_reason() {
         "mkdir -p home/.cache \"$DIR/home/.cache\" \"$DIR/else\"; chmod 700 \"$DIR/else\"\n\
          ln -s \"$DIR/else\" \"$DIR/home/.cache/rlaunch\"\n\
          mount -o remount,noexec /tmp; mount -o remount,size=1m /dev/shm\n\
-         \"$OURS\" doctor -H h; ls -A \"$DIR/else\" /tmp/rlaunch-0 /dev/shm/rlaunch-0",
+         \"$OURS\" doctor --ssh-fast -H h; ls -A \"$DIR/else\" /tmp/rlaunch-0 /dev/shm/rlaunch-0",
     )
     .start()
     .end();
@@ -130,18 +131,20 @@ fn the_next_place_is_taken() {
 #[test]
 fn another_architecture_is_named() {
     let other = "printf '#!/bin/sh\\necho riscv64\\n' >\"$DIR/bin/uname\"; chmod 755 \"$DIR/bin/uname\"\n";
-    let done = script(&format!("{other}\"$OURS\" doctor -H h")).start().code(125);
+    let done = script(&format!("{other}\"$OURS\" doctor --ssh-fast -H h")).start().code(125);
     says_all(&done, &["its architecture is riscv64", "--agent-path PATH"]);
 }
 
 #[test]
 fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
-    let done = script("cp \"$RL\" \"$DIR/mine\"; \"$OURS\" doctor -H h --agent-path \"$DIR/mine\"").start().code(0);
-    says_all(&done, &["agent in named"]);
     let done =
-        script("cp \"$RL\" \"$DIR/mine\"; chmod 777 \"$DIR/mine\"; \"$OURS\" doctor -H h --agent-path \"$DIR/mine\"");
+        script("cp \"$RL\" \"$DIR/mine\"; \"$OURS\" doctor --ssh-fast -H h --agent-path \"$DIR/mine\"").start().code(0);
+    says_all(&done, &["agent in named"]);
+    let done = script(
+        "cp \"$RL\" \"$DIR/mine\"; chmod 777 \"$DIR/mine\"; \"$OURS\" doctor --ssh-fast -H h --agent-path \"$DIR/mine\"",
+    );
     says_all(&done.start().code(125), &["others may write to it"]);
-    let done = script("\"$OURS\" doctor -H h --agent-path /no/where").start().code(125);
+    let done = script("\"$OURS\" doctor --ssh-fast -H h --agent-path /no/where").start().code(125);
     says_all(&done, &["it is not there"]);
 }
 
@@ -155,7 +158,8 @@ fn ssh_in_its_own_words() {
         ("what a day", 255, ["ssh failed (exit code 255)", "ssh h true"]),
         ("This account is currently not available.", 1, ["the login shell there ended at once", "ssh h true"]),
     ] {
-        let done = script(&format!("behave <<'EOF'\necho '{words}' >&2; exit {code}\nEOF\n\"$OURS\" doctor -H h"));
+        let done =
+            script(&format!("behave <<'EOF'\necho '{words}' >&2; exit {code}\nEOF\n\"$OURS\" doctor --ssh-fast -H h"));
         let done = done.start().code(125);
         says_all(&done, &says);
         says_all(&done, &[words]);
@@ -164,13 +168,13 @@ fn ssh_in_its_own_words() {
 
 #[test]
 fn noise_and_silence_have_an_end() {
-    let done = script("behave <<'EOF'\nexec yes\nEOF\n\"$OURS\" doctor -H h").start().code(125);
+    let done = script("behave <<'EOF'\nexec yes\nEOF\n\"$OURS\" doctor --ssh-fast -H h").start().code(125);
     says_all(&done, &["prints more than 64 KiB"]);
-    let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor -H h --connect-timeout 200ms");
+    let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 200ms");
     says_all(&done.start().code(125), &["ssh has not got through", "a longer --connect-timeout"]);
     // It does not listen to requests to end, nor does what it has started.
     let deaf = "behave <<'EOF'\ntrap '' TERM HUP; sleep 999 & wait; wait\nEOF\n";
-    let done = script(&format!("{deaf}\"$OURS\" doctor -H h --connect-timeout 100ms")).start().code(125);
+    let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 100ms")).start().code(125);
     says_all(&done, &["ssh has not got through"]);
 }
 
@@ -178,7 +182,7 @@ fn noise_and_silence_have_an_end() {
 fn a_host_that_cuts_connections_off_is_tried_again() {
     let busy = "behave <<'EOF'\nif [ $(wc -l <\"$DIR/calls\") -lt 3 ]; then \
                 echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255; fi\nEOF\n";
-    let done = script(&format!("{busy}\"$OURS\" doctor -H h; wc -l <\"$DIR/calls\"")).start().code(0);
+    let done = script(&format!("{busy}\"$OURS\" doctor --ssh-fast -H h; wc -l <\"$DIR/calls\"")).start().code(0);
     says_all(&done, &["ready in", "\n3"]);
 }
 
@@ -187,13 +191,14 @@ fn an_open_connection_that_is_full_is_gone_round() {
     let full = "behave <<'EOF'\ncase \"$*\" in *ControlPath=none*) ;; *) \
                 echo 'mux_client_request_session: session request failed: Session open refused by peer' >&2; exit 255;; \
                 esac\nEOF\n";
-    let done = script(&format!("{full}\"$OURS\" doctor -H h; wc -l <\"$DIR/calls\"")).start().code(0);
+    let done = script(&format!("{full}\"$OURS\" doctor --ssh-fast -H h; wc -l <\"$DIR/calls\"")).start().code(0);
     says_all(&done, &["ready in", "\n2"]);
 }
 
 #[test]
 fn without_ssh_it_is_said() {
-    let done = script("rm \"$DIR/bin/ssh\"; PATH=$DIR/bin; export PATH; \"$OURS\" doctor -H h").start().code(125);
+    let done =
+        script("rm \"$DIR/bin/ssh\"; PATH=$DIR/bin; export PATH; \"$OURS\" doctor --ssh-fast -H h").start().code(125);
     says_all(&done, &["the command ssh cannot be started", "OpenSSH client"]);
 }
 
@@ -201,7 +206,7 @@ fn without_ssh_it_is_said() {
 fn many_hosts_of_which_one_is_there() {
     let hosts: Vec<String> = (0..300).map(|n| format!("h{n}")).collect();
     let one = "behave <<'EOF'\ncase \"$*\" in *' h77 '*) ;; *) echo 'Connection refused' >&2; exit 255;; esac\nEOF\n";
-    let done = script(&format!("{one}\"$OURS\" doctor -H {}", hosts.join(","))).start().code(125);
+    let done = script(&format!("{one}\"$OURS\" doctor --ssh-fast -H {}", hosts.join(","))).start().code(125);
     assert_eq!(done.out().matches("nothing listens on its ssh port").count(), 299);
     says_all(&done, &["h77: ready in"]);
 }
@@ -210,7 +215,7 @@ fn many_hosts_of_which_one_is_there() {
 fn a_doctor_that_is_killed_takes_ssh_along() {
     let case = script(
         "behave <<'EOF'\necho here >&2; touch \"$DIR/ssh-runs\"; exec sleep 999\nEOF\n\
-                       \"$OURS\" doctor -H h & until [ -e \"$DIR/ssh-runs\" ]; do :; done; kill -KILL $!; wait $!",
+                       \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/ssh-runs\" ]; do :; done; kill -KILL $!; wait $!",
     )
     .start();
     case.code(137);

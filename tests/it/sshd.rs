@@ -1,8 +1,11 @@
 //! Hosts behind a real sshd, private to the case: its own configuration, keys and port on loopback.
 
-use crate::case::Done;
+use crate::case::{Case, Done};
+use crate::census::Mercy;
 use crate::place;
 use crate::plan::Plan;
+use crate::watch::Exit;
+use std::io::Write as _;
 
 /// Starts sshd as `$SSHD` and makes `ssh` use `$DIR/config`. `$OURS` is rlaunch under a path that no remote line can name.
 /// sshd takes any free port: the kernel gives one, and whoever is faster is met by trying again.
@@ -25,12 +28,12 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PidFile none
-LogLevel ERROR
+LogLevel INFO
 SetEnv XDG_CACHE_HOME=$DIR/cache
 $1
 EOF
     /usr/sbin/sshd -D -e -f "$DIR/sshd_config" 2>"$DIR/sshd.log" & SSHD=$!
-    until ssh-keyscan -p $PORT 127.0.0.1 >/dev/null 2>&1; do kill -0 $SSHD 2>/dev/null || continue 2; done
+    until grep -q "Server listening" "$DIR/sshd.log"; do kill -0 $SSHD 2>/dev/null || continue 2; done
     return
   done
   cat "$DIR/sshd.log"; exit 97
@@ -57,7 +60,7 @@ PATH="$DIR/bin:$PATH"; export PATH DIR
 "#;
 
 fn with_sshd(script: &str) -> Option<Plan> {
-    let tools = ["ssh", "ssh-keygen", "ssh-keyscan", "python3"].iter().all(|tool| place::has(tool));
+    let tools = ["ssh", "ssh-keygen", "python3"].iter().all(|tool| place::has(tool));
     if !tools || !std::path::Path::new("/usr/sbin/sshd").is_file() {
         place::absent("a real sshd", "OpenSSH or python3 is not installed");
         return None;
@@ -74,7 +77,11 @@ fn says(done: &Done, what: &[&str]) {
 fn cold_and_warm() {
     let Some(plan) = with_sshd("\"$OURS\" doctor -H h && \"$OURS\" doctor -H a,b,c,d --ssh-fast") else { return };
     let done = plan.start().code(0);
-    says(&done, &["h: ready in", "agent in cache (was sent)"]);
+    says(
+        &done,
+        &["h: ready in", "agent in cache (was sent)", "; clock ", "  has     ", ", tier T", "  limits  nofile "],
+    );
+    says(&done, &["--ssh-fast, tried on h, saves "]);
     assert_eq!(done.out().matches("agent in cache (was there)").count(), 4, "{}", done.out());
 }
 
@@ -92,7 +99,7 @@ fn each_forced_option_holds_against_its_opposite() {
     ];
     for option in opposite {
         let script = format!(
-            "configure <<EOF\nHost *\n  {option}\nEOF\n\"$OURS\" doctor -H h --connect-timeout 20s || exit\n\
+            "configure <<EOF\nHost *\n  {option}\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 20s || exit\n\
              [ ! -e \"$DIR/master\" ] || exit 5"
         );
         let Some(plan) = with_sshd(&script) else { return };
@@ -104,18 +111,18 @@ fn each_forced_option_holds_against_its_opposite() {
 fn nobody_is_asked_for_anything() {
     // BatchMode: without it ssh would ask for the passphrase, or whether to accept the key.
     let script = "ssh-keygen -q -p -N secret -f \"$DIR/user\"; printf 'Host *\\n  BatchMode no\\n' | configure\n\
-                  \"$OURS\" doctor -H h";
+                  \"$OURS\" doctor --ssh-fast -H h";
     let Some(plan) = with_sshd(script) else { return };
     says(&plan.start().code(125), &["h: ssh was denied access", "ssh-copy-id h", "Permission denied"]);
 }
 
 #[test]
 fn a_wrong_key_is_denied_once_and_a_changed_host_key_never_overridden() {
-    let script = "cp \"$DIR/other.pub\" \"$DIR/keys\"; \"$OURS\" doctor -H h; echo \"code $?\"\n\
+    let script = "cp \"$DIR/other.pub\" \"$DIR/keys\"; \"$OURS\" doctor --ssh-fast -H h; echo \"code $?\"\n\
                   cp \"$DIR/user.pub\" \"$DIR/keys\"\n\
                   echo \"[127.0.0.1]:$PORT $(cat \"$DIR/other.pub\")\" >\"$DIR/known\"; cp \"$DIR/known\" \"$DIR/before\"\n\
-                  \"$OURS\" doctor -H h; echo \"code $?\"; cmp \"$DIR/known\" \"$DIR/before\" || exit 5\n\
-                  : >\"$DIR/known\"; \"$OURS\" doctor -H h";
+                  \"$OURS\" doctor --ssh-fast -H h; echo \"code $?\"; cmp \"$DIR/known\" \"$DIR/before\" || exit 5\n\
+                  : >\"$DIR/known\"; \"$OURS\" doctor --ssh-fast -H h";
     let Some(plan) = with_sshd(script) else { return };
     let done = plan.start().code(125);
     says(&done, &["h: ssh was denied access\n", "the host's key is not the one that ssh knows", "ssh-keygen -R h"]);
@@ -135,14 +142,14 @@ fn names_and_ports_that_lead_nowhere() {
 fn an_open_connection_is_used_and_one_that_is_full_gone_round() {
     let script = "printf 'Host *\\n  ControlPath %s/master\\n' \"$DIR\" | configure\n\
                   ssh -M -N h & MASTER=$!; until ssh -O check h 2>/dev/null; do kill -0 $MASTER || exit 96; done\n\
-                  cp \"$DIR/other.pub\" \"$DIR/keys\"; \"$OURS\" doctor -H h || exit 5; echo shared\n\
+                  cp \"$DIR/other.pub\" \"$DIR/keys\"; \"$OURS\" doctor --ssh-fast -H h || exit 5; echo shared\n\
                   ssh -O exit h 2>/dev/null; wait $MASTER; true";
     let Some(plan) = with_sshd(script) else { return };
     says(&plan.start().code(0), &["h: ready in", "shared"]);
     let script = "printf 'Host *\\n  ControlPath %s/master\\n' \"$DIR\" | configure\n\
                   mkfifo \"$DIR/hold\"; ssh -M h \"echo on >'$DIR/on'; exec cat '$DIR/hold'\" & MASTER=$!\n\
                   until [ -s \"$DIR/on\" ]; do kill -0 $MASTER || exit 96; done\n\
-                  \"$OURS\" doctor -H h; code=$?; : >\"$DIR/hold\"; wait $MASTER; exit $code";
+                  \"$OURS\" doctor --ssh-fast -H h; code=$?; : >\"$DIR/hold\"; wait $MASTER; exit $code";
     let Some(plan) = with_sshd(script) else { return };
     says(&plan.env("SSHD_MORE", "MaxSessions 1").start().code(0), &["h: ready in"]);
 }
@@ -150,7 +157,84 @@ fn an_open_connection_is_used_and_one_that_is_full_gone_round() {
 #[test]
 fn a_launcher_that_is_killed_leaves_nobody_behind_a_proxy() {
     let script = "printf 'Host *\\n  ProxyCommand sh -c \"touch %s/proxy; exec cat\"\\n' \"$DIR\" | configure\n\
-                  \"$OURS\" doctor -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
+                  \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
     let Some(plan) = with_sshd(script) else { return };
-    plan.start().code(0);
+    assert!(plan.start().end_with(Mercy::All).exit == Exit::Code(0));
+}
+
+#[test]
+fn a_proxy_that_hangs_ends_with_the_launcher() {
+    // It reads nothing, so that nobody's end of a stream tells it anything.
+    let script = "printf 'Host *\n  ProxyCommand sh -c \"touch %s/proxy; exec sleep 999\"\n' \"$DIR\" | configure\n\
+                  \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
+    let Some(plan) = with_sshd(script) else { return };
+    assert!(plan.start().end_with(Mercy::All).exit == Exit::Code(0));
+}
+
+/// At a terminal, with a key that has the passphrase `secret`; what the test writes to stdin is typed.
+fn asked(command: &str) -> Option<Case> {
+    if !place::has("script") {
+        return None;
+    }
+    let script = format!("ssh-keygen -q -p -N secret -f \"$DIR/user\"; OURS=$OURS script -qec '{command}' /dev/null");
+    Some(with_sshd(&script)?.stdin_pipe().start())
+}
+
+#[test]
+fn with_prompts_each_host_asks_in_turn() {
+    let Some(mut case) = asked("\"$OURS\" doctor -H a,b --ssh-prompt") else { return };
+    let mut typed = case.take_stdin();
+    case.says_on_stdout("Enter passphrase", 1);
+    // Ctrl-Z would stop ssh alone: it asks again.
+    typed.write_all(b"\x1a").unwrap();
+    case.says_on_stdout("Enter passphrase", 2);
+    typed.write_all(b"secret\n").unwrap();
+    case.says_on_stdout("Enter passphrase", 3);
+    typed.write_all(b"wrong\n").unwrap();
+    case.says_on_stdout("Enter passphrase", 4);
+    typed.write_all(b"secret\n").unwrap();
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    let done = case.code(0);
+    says(&done, &["a: ready in", "b: ready in"]);
+    assert!(!done.out().contains("secret"), "{}", done.out());
+}
+
+#[test]
+fn an_interrupt_at_a_prompt_is_meant_for_all() {
+    let Some(mut case) = asked("\"$OURS\" doctor -H a,b --ssh-prompt; echo code $?") else { return };
+    let mut typed = case.take_stdin();
+    case.says_on_stdout("Enter passphrase", 1);
+    typed.write_all(b"\x03").unwrap();
+    case.says_on_stdout("code 130", 1);
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+    let done = case.code(0);
+    assert_eq!(done.out().matches("Enter passphrase").count(), 1, "{}", done.out());
+}
+
+#[test]
+fn a_host_that_takes_two_logins_at_a_time_gets_all_of_them() {
+    // The six begin together, and sshd cuts off whoever comes third.
+    let Some(plan) = with_sshd("\"$OURS\" doctor --ssh-fast -H a,b,c,d,e,f") else { return };
+    let done = plan.env("SSHD_MORE", "MaxStartups 2").start().code(0);
+    assert_eq!(done.out().matches(": ready in").count(), 6, "{}", done.out());
+}
+
+#[test]
+fn eight_at_a_time_behind_a_proxy_that_is_an_ssh() {
+    // Each says when it comes and when it has been refused; 8 come before the first of them is.
+    let script = "mkdir \"$DIR/live\"; cat >\"$DIR/bin/ssh\" <<'EOF'\n#!/bin/sh\n\
+                  case $1 in -G) echo asked >>\"$DIR/log\"; echo 'proxycommand ssh -W %h:%p gate'; exit;; esac\n\
+                  : >\"$DIR/live/$$\"; until [ -e \"$DIR/full\" ] || [ $(ls \"$DIR/live\" | wc -l) -ge 8 ]; do :; done\n\
+                  : >\"$DIR/full\"; ls \"$DIR/live\" | wc -l >>\"$DIR/log\"; rm \"$DIR/live/$$\"\n\
+                  echo 'Connection refused' >&2; exit 255\nEOF\n\
+                  \"$OURS\" doctor -H n[1-30]; cat \"$DIR/log\" >&2";
+    let Some(plan) = with_sshd(script) else { return };
+    let done = plan.start().code(0);
+    let log = done.err();
+    let most = log.lines().filter_map(|line| line.trim().parse::<u32>().ok()).max();
+    assert!(most.is_some_and(|most| most <= 8), "{log}");
+    assert_eq!(log.matches("asked").count(), 1, "{log}");
+    assert_eq!(done.out().matches("nothing listens").count(), 30, "{}", done.out());
 }

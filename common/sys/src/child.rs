@@ -5,6 +5,8 @@ use crate::ns::errno;
 use crate::origin::Origin;
 use crate::pidfd::How;
 use crate::spawn::Strings;
+use crate::tty::Lent;
+use crate::warden::{Ward, Warden};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -26,11 +28,20 @@ pub struct Started {
 /// A program that runs.
 #[derive(Debug)]
 pub struct Child {
-    /// Its process id, and its process group if it has a session of its own.
+    /// Its process id, and that of its process group.
     pid: i32,
     /// Readable when it has ended.
     pub pidfd: OwnedFd,
-    own_session: bool,
+    ward: Option<Ward>,
+}
+
+/// Where a program stands towards the user's terminal.
+#[derive(Debug)]
+pub enum Stand<'a> {
+    /// In a session of its own and out of reach: neither asks it anything there, nor does Ctrl-C end it.
+    Apart,
+    /// In a process group of its own, which is the terminal's foreground group if there is one to lend.
+    Before(&'a mut Option<Lent>),
 }
 
 struct Plan {
@@ -38,20 +49,20 @@ struct Plan {
     streams: [RawFd; 3],
     parent: i32,
     own_session: bool,
+    terminal: Option<RawFd>,
     mask: libc::sigset_t,
     ignore_chld: bool,
     errno: i32,
 }
 
-/// Starts a program that is looked for in PATH, with our environment. With `own_session` it is out of reach of the
-/// terminal: neither asks it anything there, nor does Ctrl-C end it.
+/// Starts a program that is looked for in PATH, with our environment.
 ///
-/// When the launcher ends, however it does, the kernel sends the program SIGTERM. That follows the thread, so this must be
-/// called by the main one.
+/// When the launcher ends, however it does, the kernel sends the program SIGTERM, and the warden sends it to what the program
+/// has started. The kernel's follows the thread, so this must be called by the main one.
 ///
 /// # Errors
 /// The program cannot be executed, no process or descriptor can be had, or another thread calls.
-pub fn start(words: &Strings, own_session: bool, origin: &Origin) -> io::Result<Started> {
+pub fn start(words: &Strings, stand: Stand<'_>, warden: &Warden, origin: &Origin) -> io::Result<Started> {
     // SAFETY: gettid takes nothing.
     let (thread, parent) = (unsafe { libc::gettid() }, own_pid());
     if thread != parent {
@@ -66,7 +77,11 @@ pub fn start(words: &Strings, own_session: bool, origin: &Origin) -> io::Result<
         argv: argv.as_ptr(),
         streams: [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()],
         parent,
-        own_session,
+        own_session: matches!(stand, Stand::Apart),
+        terminal: match &stand {
+            Stand::Apart => None,
+            Stand::Before(lent) => lent.as_ref().map(Lent::number),
+        },
         mask: origin.mask,
         ignore_chld: origin.ignores_chld,
         errno: 0,
@@ -77,7 +92,10 @@ pub fn start(words: &Strings, own_session: bool, origin: &Origin) -> io::Result<
         let _reaped = crate::pidfd::ended(&pidfd, true);
         return Err(io::Error::from_raw_os_error(plan.errno));
     }
-    Ok(Started { child: Child { pid, pidfd, own_session }, stream, stderr })
+    if let Stand::Before(Some(lent)) = stand {
+        lent.to = pid;
+    }
+    Ok(Started { child: Child { pid, pidfd, ward: warden.take(pid) }, stream, stderr })
 }
 
 impl Child {
@@ -85,24 +103,19 @@ impl Child {
     pub fn end(&self, hard: bool) {
         let number = if hard { libc::SIGKILL } else { libc::SIGTERM };
         // Whoever has ended meanwhile is no error.
-        let _gone = if self.own_session {
-            crate::pidfd::signal_group(self.pid, number)
-        } else {
-            crate::pidfd::signal(&self.pidfd, number)
-        };
+        let _gone = crate::pidfd::signal_group(self.pid, number);
     }
 
     /// How it ended, if it has; it is reaped then, and what it had started in its group is asked to end: a proxy command
     /// may not notice by itself.
     #[must_use]
-    pub fn ended(&self) -> Option<How> {
+    pub fn ended(&mut self) -> Option<How> {
         let over = crate::pidfd::ended(&self.pidfd, false).map_or(true, |ended| ended.is_some());
         if !over {
             return None;
         }
-        if self.own_session {
-            self.end(false);
-        }
+        self.end(false);
+        self.ward = None;
         Some(crate::pidfd::ended(&self.pidfd, true).ok().flatten().map_or(How::Code(255), |ended| ended.how))
     }
 }
@@ -153,8 +166,7 @@ fn prepare(plan: &Plan) -> bool {
     if unsafe { libc::getppid() } != plan.parent {
         crate::origin::exit_now(127);
     }
-    // SAFETY: setsid takes nothing.
-    if plan.own_session && unsafe { libc::setsid() } < 0 {
+    if !stand(plan) {
         return false;
     }
     for (to, from) in (0..).zip(plan.streams) {
@@ -172,5 +184,23 @@ fn prepare(plan: &Plan) -> bool {
     }
     // SAFETY: `mask` is a valid set.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const plan.mask, ptr::null_mut()) };
+    true
+}
+
+fn stand(plan: &Plan) -> bool {
+    if plan.own_session {
+        // SAFETY: setsid takes nothing.
+        return unsafe { libc::setsid() } >= 0;
+    }
+    // SAFETY: setpgid takes two integers.
+    if unsafe { libc::setpgid(0, 0) } < 0 {
+        return false;
+    }
+    let Some(terminal) = plan.terminal else { return true };
+    // SAFETY: tcsetpgrp reads no memory of ours. SIGTTOU is still blocked here.
+    unsafe { libc::tcsetpgrp(terminal, own_pid()) };
+    // Ctrl-Z would stop it alone, and no shell would take notice.
+    // SAFETY: no handler; dispositions are not shared without CLONE_SIGHAND.
+    unsafe { libc::signal(libc::SIGTSTP, libc::SIG_IGN) };
     true
 }

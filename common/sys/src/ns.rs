@@ -52,6 +52,23 @@ pub fn gpu_present() -> bool {
     })
 }
 
+/// Whether the kernel would give us a PID namespace: tried in a child, which is gone again. Only without other threads.
+#[must_use]
+pub fn is_possible() -> bool {
+    let child = match crate::guardian::fork() {
+        Ok(crate::guardian::Fork::Parent(pid)) => pid,
+        Ok(crate::guardian::Fork::Child) => {
+            // SAFETY: unshare takes flags only.
+            let refused = unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0;
+            crate::origin::exit_now(u8::from(refused));
+        }
+        Err(_) => return false,
+    };
+    let mut status = 0;
+    // SAFETY: `status` is valid for writing.
+    unsafe { libc::waitpid(child, &raw mut status, 0) == child && status == 0 }
+}
+
 /// Gives an ordinary user the right to make a PID namespace, by a user namespace that maps only the user. Needs a process
 /// with a single thread.
 ///

@@ -80,3 +80,11 @@ pub fn die_of(signal: u8) {
     // It returns only if the kernel refuses; the caller then exits with 128 + the number.
     let _refused = signal_hook::low_level::emulate_default_handler(i32::from(signal));
 }
+
+/// Sends a signal to this process: it is read where all signals are.
+pub fn send_to_self(signal: u8) {
+    // SAFETY: getpid cannot fail.
+    let own = unsafe { libc::getpid() };
+    // SAFETY: kill takes two integers.
+    unsafe { libc::kill(own, i32::from(signal)) };
+}

@@ -1,6 +1,7 @@
-//! Whether a terminal would let us read.
+//! Whether a terminal would let us read, and who else may ask the user something there.
 
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, RawFd};
 
 /// Whether the descriptor is a terminal.
 #[must_use]
@@ -27,4 +28,37 @@ pub fn in_foreground(fd: RawFd) -> bool {
     let foreground = unsafe { libc::tcgetpgrp(fd) };
     // SAFETY: getpgrp cannot fail.
     foreground == unsafe { libc::getpgrp() }
+}
+
+/// The user's terminal, while a child that asks for a password is its foreground group. Ours again when this is dropped.
+#[derive(Debug)]
+pub struct Lent {
+    terminal: File,
+    pub(crate) to: i32,
+}
+
+impl Lent {
+    /// The terminal, if there is one and it is ours to lend: not that of a job in the background.
+    #[must_use]
+    pub fn new() -> Option<Self> {
+        let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        in_foreground(terminal.as_raw_fd()).then_some(Self { terminal, to: 0 })
+    }
+
+    pub(crate) fn number(&self) -> RawFd {
+        self.terminal.as_raw_fd()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: tcgetpgrp reads no memory of ours.
+        if unsafe { libc::tcgetpgrp(self.number()) } != self.to {
+            return;
+        }
+        // SAFETY: getpgrp cannot fail.
+        let ours = unsafe { libc::getpgrp() };
+        // SAFETY: tcsetpgrp reads no memory of ours. SIGTTOU, which it sends to who is in the background, is blocked.
+        unsafe { libc::tcsetpgrp(self.number(), ours) };
+    }
 }

@@ -3,10 +3,11 @@
 
 pub(crate) mod source;
 mod ssh;
+mod way;
 
 use rlaunch_core::bootstrap::{
-    Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, LinePlan, Preamble, Secret, SshEnd, SshOptions,
-    Stage, Target, Up,
+    Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble, Secret, SshEnd, SshOptions,
+    Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::{Machine as _, earliest};
@@ -14,6 +15,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::origin::Origin;
+use rlaunch_sys::warden::Warden;
 use source::Source;
 use ssh::{Part, Ssh};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
+use way::Asking;
 
 /// What holds for all hosts of a job.
 #[derive(Debug)]
@@ -36,14 +39,6 @@ pub(crate) struct Setting {
     pub(crate) agent_path: Option<OsBytes>,
     /// How long one host may take.
     pub(crate) limit: Span,
-}
-
-/// One host.
-#[derive(Clone, Debug)]
-pub(crate) struct HostPlan {
-    pub(crate) target: Target,
-    /// What all hosts behind one jump host have in common.
-    pub(crate) jump: Option<OsBytes>,
 }
 
 /// What has become of a host.
@@ -75,7 +70,10 @@ pub(crate) struct Bootstrap {
     setting: Setting,
     source: Source,
     origin: Origin,
+    warden: Warden,
+    examine: bool,
     fanout: Fanout,
+    asking: Vec<Asking>,
     hosts: BTreeMap<NodeId, Host>,
     steps: VecDeque<Step>,
 }
@@ -95,15 +93,28 @@ impl Bootstrap {
             source: Source::new()?,
             setting,
             origin,
+            warden: Warden::start()?,
+            examine: false,
             fanout,
+            asking: Vec::new(),
             hosts: BTreeMap::new(),
             steps: VecDeque::new(),
         })
     }
 
+    /// Hosts that are reached from now on say what they find there.
+    pub(crate) fn examine(&mut self) {
+        self.examine = true;
+    }
+
+    /// What a host has said about itself.
+    pub(crate) fn facts(&self, node: NodeId) -> Option<&OsBytes> {
+        self.hosts.get(&node).and_then(|host| host.dial.facts())
+    }
+
     /// Reaches a host, when it is its turn. `jitter` is any number.
-    pub(crate) fn connect(&mut self, node: NodeId, plan: HostPlan, jitter: u64) {
-        let HostPlan { target, jump } = plan;
+    pub(crate) fn connect(&mut self, node: NodeId, target: Target, jitter: u64) {
+        let kind = Kind::of(&target);
         let Setting { job, secret, lease, options, agent_path, limit } = &self.setting;
         let (hash, len) = (self.source.hash, self.source.len);
         let line = LinePlan {
@@ -114,13 +125,14 @@ impl Bootstrap {
             arch: std::env::consts::ARCH,
             same: self.source.path.clone(),
             named: agent_path.clone(),
+            examine: self.examine,
         };
         // Another build may have another length and hash; its version of the wire must agree.
         let (len, hash) = if agent_path.is_some() { (0, Hash([0; 32])) } else { (len, hash) };
         let preamble = Preamble { job: *job, node, secret: *secret, lease: *lease, len, hash };
         let dial = Dial::new(DialPlan { target, options: options.clone(), line, preamble, limit: *limit, jitter });
         self.hosts.insert(node, Host { dial, ssh: None, up: false });
-        self.fanout.push(node, jump);
+        self.fanout.push(node, kind);
     }
 
     /// Gives a host up; nothing more is said about it.
@@ -131,12 +143,13 @@ impl Bootstrap {
 
     /// When `poll` wants to be called next, at the latest.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.hosts.values().filter(|host| !host.up).fold(None, |at, host| earliest(at, host.dial.poll_timeout()))
+        let asking = self.asking.iter().fold(None, |at, asking| earliest(at, asking.deadline()));
+        self.hosts.values().filter(|host| !host.up).fold(asking, |at, host| earliest(at, host.dial.poll_timeout()))
     }
 
     /// Whether some ssh still runs, or will.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.fanout.is_idle() || self.hosts.values().any(|host| host.ssh.is_some())
+        !self.fanout.is_idle() || !self.asking.is_empty() || self.hosts.values().any(|host| host.ssh.is_some())
     }
 
     /// What has become of the hosts. Cancel-safe: all state is here.
@@ -155,12 +168,33 @@ impl Bootstrap {
     }
 
     fn start_some(&mut self, now: Mono) {
-        while let Some(node) = self.fanout.pop() {
-            self.tell(now, node, DialEvent::Start);
+        while let Some(turn) = self.fanout.pop() {
+            match turn {
+                Turn::Start(node) => self.tell(now, node, DialEvent::Start),
+                Turn::Ask(node) => self.ask(now, node),
+            }
         }
     }
 
+    fn ask(&mut self, now: Mono, node: NodeId) {
+        let words = self.hosts.get(&node).map(|host| question(host.dial.target()));
+        match words.map(|words| Asking::start(node, &words, &self.warden, &self.origin, &self.set, now)) {
+            Some(Ok(asking)) => self.asking.push(asking),
+            // Whoever is started will say what is wrong.
+            Some(Err(_)) | None => self.fanout.told(node, Way::Direct),
+        }
+    }
+
+    fn told(&mut self, now: Mono, node: NodeId) {
+        let Some(at) = self.asking.iter().position(|asking| asking.node() == node) else { return };
+        let way = self.asking.swap_remove(at).answer(&self.set);
+        tracing::debug!(%node, ?way, "the way there, and to hosts of like names");
+        self.fanout.told(node, way);
+        self.start_some(now);
+    }
+
     fn pass_time(&mut self, now: Mono) {
+        self.asking.iter_mut().for_each(|asking| asking.pass(now));
         let due = |host: &Host| host.dial.poll_timeout().is_some_and(|at| at <= now);
         let due: Vec<NodeId> = self.hosts.iter().filter(|(_, host)| due(host)).map(|(node, _)| *node).collect();
         for node in due {
@@ -187,17 +221,22 @@ impl Bootstrap {
     }
 
     fn serve(&mut self, now: Mono, node: NodeId, part: Part) {
+        if part == Part::Told {
+            return self.told(now, node);
+        }
         let Some(ssh) = self.hosts.get_mut(&node).and_then(|host| host.ssh.as_mut()) else { return };
         match part {
             Part::Out | Part::Err => self.take_in(now, node, part),
+            Part::Told => {}
             Part::Room => ssh.flush(&self.source, &self.set),
             Part::End => {
                 // All that it had said is there to be read, though others may still hold the other ends.
                 self.take_in(now, node, Part::Err);
                 self.take_in(now, node, Part::Out);
                 let Some(host) = self.hosts.get_mut(&node) else { return };
-                let Some(end) = host.ssh.as_ref().and_then(Ssh::ended) else { return };
+                let Some(end) = host.ssh.as_mut().and_then(Ssh::ended) else { return };
                 if let Some(ssh) = host.ssh.take() {
+                    pass_on(&ssh, end);
                     ssh.forget(&self.set);
                 }
                 self.tell(now, node, DialEvent::Ended(end));
@@ -214,6 +253,10 @@ impl Bootstrap {
         }
         if part == Part::Out {
             return self.tell(now, node, DialEvent::Out(bytes));
+        }
+        if !host.up && self.setting.options.prompt {
+            // "Permission denied, please try again": belongs to what is being asked on the terminal.
+            let _nobody_reads = rlaunch_sys::fd::write(2, &bytes);
         }
         if host.up {
             self.steps.push_back(Step::Said { node, bytes: bytes.clone() });
@@ -238,7 +281,8 @@ impl Bootstrap {
         let Some(host) = self.hosts.get_mut(&node) else { return };
         match action {
             DialAction::Start(words) => {
-                match Ssh::start(node, &words, self.setting.options.prompt, &self.origin, &self.set) {
+                let prompt = self.setting.options.prompt;
+                match Ssh::start(node, &words, prompt, &self.warden, &self.origin, &self.set) {
                     Ok(ssh) => host.ssh = Some(ssh),
                     Err(error) => host.dial.handle(now, DialEvent::NoStart(error.raw_os_error().unwrap_or(0))),
                 }
@@ -258,7 +302,12 @@ impl Bootstrap {
                     ssh.end(hard);
                 }
             }
-            DialAction::Stage(stage) => self.steps.push_back(Step::Progress { node, stage }),
+            DialAction::Stage(stage) => {
+                if let Some(ssh) = host.ssh.as_mut().filter(|_| stage != Stage::Connecting) {
+                    ssh.take_terminal();
+                }
+                self.steps.push_back(Step::Progress { node, stage });
+            }
             DialAction::Up(up) => {
                 self.fanout.done(node);
                 host.up = true;
@@ -274,5 +323,14 @@ impl Bootstrap {
             }
             DialAction::Ended(end, words) => self.steps.push_back(Step::Ended { node, end, words }),
         }
+    }
+}
+
+/// The user has answered a question of ssh's with Ctrl-C: that was meant for all of us.
+fn pass_on(ssh: &Ssh, end: SshEnd) {
+    if let SshEnd::Signal(number @ (2 | 3)) = end
+        && ssh.has_terminal()
+    {
+        rlaunch_sys::signals::send_to_self(number);
     }
 }

@@ -4,12 +4,14 @@ use super::source::Source;
 use rlaunch_core::bootstrap::SshEnd;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_sys::child::{self, Child, Started};
+use rlaunch_sys::child::{self, Child, Stand, Started};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::pidfd::How;
 use rlaunch_sys::spawn::Strings;
+use rlaunch_sys::tty::Lent;
+use rlaunch_sys::warden::Warden;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -24,22 +26,25 @@ pub(super) enum Part {
     Err,
     Room,
     End,
+    /// The end of the ssh that was asked about the way there.
+    Told,
 }
 
 /// A token: the node, and a part of its ssh.
 pub(super) fn token(node: NodeId, part: Part) -> u64 {
-    u64::from(node.get()) << 2 | part as u64
+    u64::from(node.get()) << 3 | part as u64
 }
 
 /// The way back.
 pub(super) fn of_token(token: u64) -> (NodeId, Part) {
-    let part = match token & 3 {
+    let part = match token & 7 {
         0 => Part::Out,
         1 => Part::Err,
         2 => Part::Room,
-        _ => Part::End,
+        3 => Part::End,
+        _ => Part::Told,
     };
-    (NodeId::new(u32::try_from(token >> 2).unwrap_or(u32::MAX)), part)
+    (NodeId::new(u32::try_from(token >> 3).unwrap_or(u32::MAX)), part)
 }
 
 /// What is being written.
@@ -61,6 +66,8 @@ pub(super) struct Ssh {
     outgoing: Outgoing,
     /// Watched for room while something waits to be written.
     room: Option<OwnedFd>,
+    /// While it may ask the user something.
+    terminal: Option<Lent>,
 }
 
 impl Ssh {
@@ -68,13 +75,23 @@ impl Ssh {
         node: NodeId,
         words: &[OsBytes],
         prompt: bool,
+        warden: &Warden,
         origin: &Origin,
         set: &ReadySet,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let Started { child, stream, stderr } = child::start(&words, !prompt, origin)?;
-        let ssh =
-            Self { node, child, stream: Some(stream), stderr: Some(stderr), outgoing: Outgoing::Nothing, room: None };
+        let mut terminal = if prompt { Lent::new() } else { None };
+        let stand = if prompt { Stand::Before(&mut terminal) } else { Stand::Apart };
+        let Started { child, stream, stderr } = child::start(&words, stand, warden, origin)?;
+        let ssh = Self {
+            node,
+            child,
+            stream: Some(stream),
+            stderr: Some(stderr),
+            outgoing: Outgoing::Nothing,
+            room: None,
+            terminal,
+        };
         match ssh.watch(set) {
             Ok(()) => Ok(ssh),
             Err(error) => {
@@ -183,11 +200,21 @@ impl Ssh {
     }
 
     /// How it ended, if it has.
-    pub(super) fn ended(&self) -> Option<SshEnd> {
+    pub(super) fn ended(&mut self) -> Option<SshEnd> {
         self.child.ended().map(|how| match how {
             How::Code(code) => SshEnd::Code(code),
             How::Signal { number, .. } => SshEnd::Signal(number),
         })
+    }
+
+    /// It has authenticated, and asks nothing more: the terminal is ours again.
+    pub(super) fn take_terminal(&mut self) {
+        self.terminal = None;
+    }
+
+    /// Whether Ctrl-C at the terminal reaches it, and not us.
+    pub(super) const fn has_terminal(&self) -> bool {
+        self.terminal.is_some()
     }
 
     pub(super) fn end(&self, hard: bool) {

@@ -1,6 +1,6 @@
 """The rows of the benchmark: a name, and the function that makes its cases. A new row is a new file and a line here."""
 
-from . import failure, hangs, launch, memory, stdin, stdout, strangers
+from . import failure, hangs, launch, memory, ssh, stdin, stdout, strangers
 
 ROWS = {
     "launch": launch.cases,
@@ -11,4 +11,5 @@ ROWS = {
     "fail": failure.cases,
     "hangs": hangs.cases,
     "strangers": strangers.cases,
+    "ssh": ssh.cases,
 }

@@ -72,6 +72,8 @@ pub enum Answer {
     Unusable(OsBytes),
     /// The bytes that arrived are not those that were sent.
     Spoiled(Place),
+    /// What there is to know about the host, if that was asked for.
+    Facts(OsBytes),
     /// The guardian runs, and proves that it knows the secret.
     Up {
         /// The proof.
@@ -96,6 +98,7 @@ impl Answer {
             Self::Nowhere(why) => format!("NOWHERE {why}"),
             Self::Unusable(why) => format!("UNUSABLE {why}"),
             Self::Spoiled(place) => format!("SPOILED {place}"),
+            Self::Facts(facts) => format!("FACTS {facts}"),
             Self::Up { proof, pid, wall } => format!("UP {proof} {pid} {wall}"),
             Self::Refused(why) => format!("REFUSED {why}"),
         }
@@ -112,6 +115,7 @@ impl Answer {
             b"NOWHERE" => Some(Self::Nowhere(rest.into())),
             b"UNUSABLE" => Some(Self::Unusable(rest.into())),
             b"SPOILED" => Place::parse(rest).map(Self::Spoiled),
+            b"FACTS" => Some(Self::Facts(rest.into())),
             b"UP" => {
                 let mut words = rest.split(|b| *b == b' ');
                 let proof = words.next()?.into();
@@ -235,6 +239,7 @@ mod tests {
             words.prop_map(|w| Answer::Nowhere(w.into())),
             words.prop_map(|w| Answer::Unusable(w.into())),
             words.prop_map(|w| Answer::Refused(w.into())),
+            words.prop_map(|w| Answer::Facts(w.into())),
             ("[0-9a-f]{32}", any::<u32>(), any::<u64>()).prop_map(|(p, pid, wall)| Answer::Up {
                 proof: p.into(),
                 pid,

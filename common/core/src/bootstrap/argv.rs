@@ -92,6 +92,19 @@ impl Target {
     pub const fn host(&self) -> &OsBytes {
         &self.host
     }
+
+    /// The words that name it in the ssh command: port, user, `--`, host.
+    pub(super) fn words(&self) -> Vec<OsBytes> {
+        let mut words = Vec::new();
+        if let Some(port) = self.port {
+            words.extend([OsBytes::from("-p"), OsBytes::from(format!("{port}"))]);
+        }
+        if let Some(user) = &self.user {
+            words.extend([OsBytes::from("-l"), user.clone()]);
+        }
+        words.extend([OsBytes::from("--"), self.host.clone()]);
+        words
+    }
 }
 
 /// How ssh is called.
@@ -120,13 +133,16 @@ pub fn argv(target: &Target, options: &SshOptions, line: &[u8]) -> Vec<OsBytes> 
     if options.fast {
         option(FAST);
     }
-    if let Some(port) = target.port {
-        words.extend([OsBytes::from("-p"), OsBytes::from(format!("{port}"))]);
-    }
-    if let Some(user) = &target.user {
-        words.extend([OsBytes::from("-l"), user.clone()]);
-    }
-    words.extend([OsBytes::from("--"), target.host.clone(), OsBytes::from(line)]);
+    words.extend(target.words());
+    words.push(OsBytes::from(line));
+    words
+}
+
+/// The command that says how ssh would reach a host, and connects nowhere.
+#[must_use]
+pub fn question(target: &Target) -> Vec<OsBytes> {
+    let mut words: Vec<OsBytes> = ["ssh", "-G", "-T", "-o", "IgnoreUnknown=*"].map(OsBytes::from).into();
+    words.extend(target.words());
     words
 }
 

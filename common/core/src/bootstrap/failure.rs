@@ -2,6 +2,7 @@
 
 use super::answer::Place;
 use super::host::{SshEnd, Stage};
+use super::words::Trouble;
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::time::Span;
@@ -27,24 +28,8 @@ pub struct Failure {
 pub enum Why {
     /// The ssh command cannot be started: errno.
     NoSsh(i32),
-    /// No key was accepted.
-    Denied,
-    /// The host's key has changed.
-    KeyChanged,
-    /// The host's key is not known.
-    KeyUnknown,
-    /// The name means nothing.
-    Unresolved,
-    /// Nobody listens on the port.
-    Refused,
-    /// No way leads there, or nobody answers.
-    Unreachable,
-    /// Too many log in at a time, to the last try.
-    Throttled,
-    /// The user's ssh configuration has a mistake.
-    Config,
-    /// An open connection takes no session, and a new one did not help.
-    MasterFull,
+    /// ssh says why.
+    Login(Trouble),
     /// ssh failed in another way.
     Ssh(SshEnd),
     /// The login shell ended without running our line.
@@ -121,15 +106,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSsh(errno) => write!(f, "the command ssh cannot be started (errno {errno})"),
-            Self::Denied => f.write_str("ssh was denied access"),
-            Self::KeyChanged => f.write_str("the host's key is not the one that ssh knows"),
-            Self::KeyUnknown => f.write_str("ssh does not know the host's key"),
-            Self::Unresolved => f.write_str("the name does not resolve"),
-            Self::Refused => f.write_str("nothing listens on its ssh port"),
-            Self::Unreachable => f.write_str("it cannot be reached"),
-            Self::Throttled => f.write_str("it cut every connection off: too many log in at a time"),
-            Self::Config => f.write_str("ssh refuses its configuration"),
-            Self::MasterFull => f.write_str("the open ssh connection takes no further session"),
+            Self::Login(trouble) => trouble.fmt(f),
             Self::Ssh(end) => write!(f, "ssh failed ({end})"),
             Self::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
             Self::Noise => f.write_str("the login shell there prints more than 64 KiB before it runs a command"),
@@ -162,17 +139,21 @@ impl Hint for Failure {
         let by_hand = || Cow::Owned(format!("ssh {host} true, to see what ssh says"));
         Some(match &self.why {
             Why::NoSsh(_) => "install the OpenSSH client, or put it into PATH".into(),
-            Why::Denied => format!("ssh-copy-id {host}, once; or --ssh-prompt to type a password").into(),
-            Why::KeyChanged => {
+            Why::Login(Trouble::Denied) => {
+                format!("ssh-copy-id {host}, once; or --ssh-prompt to type a password").into()
+            }
+            Why::Login(Trouble::KeyChanged) => {
                 format!("ask who runs it; if the host was installed anew: ssh-keygen -R {host}, then ssh {host}").into()
             }
-            Why::KeyUnknown => format!("ssh {host}, once, to accept its key").into(),
-            Why::Unresolved => "fix the name, or give its address".into(),
-            Why::Refused => "start sshd there, or name its port".into(),
-            Why::Unreachable => "see whether it is up, and whether a ProxyJump leads to it".into(),
-            Why::Throttled => "raise MaxStartups in its sshd_config, or on the host that it is reached through".into(),
-            Why::Config => "mend ~/.ssh/config".into(),
-            Why::MasterFull => "raise MaxSessions in its sshd_config".into(),
+            Why::Login(Trouble::KeyUnknown) => format!("ssh {host}, once, to accept its key").into(),
+            Why::Login(Trouble::Unresolved) => "fix the name, or give its address".into(),
+            Why::Login(Trouble::Refused) => "start sshd there, or name its port".into(),
+            Why::Login(Trouble::Unreachable) => "see whether it is up, and whether a ProxyJump leads to it".into(),
+            Why::Login(Trouble::Throttled) => {
+                "raise MaxStartups in its sshd_config, or on the host that it is reached through".into()
+            }
+            Why::Login(Trouble::Config) => "mend ~/.ssh/config".into(),
+            Why::Login(Trouble::MasterFull) => "raise MaxSessions in its sshd_config".into(),
             Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::Impostor => by_hand(),
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
             Why::Arch { .. } => "--agent-path PATH, of an rlaunch of this version for that architecture there".into(),

@@ -169,6 +169,7 @@ pub struct Dial {
     attempts: u32,
     cut_off: u32,
     cold: bool,
+    facts: Option<OsBytes>,
     asked: Mono,
     deadline: Option<Mono>,
     actions: VecDeque<DialAction>,
@@ -187,6 +188,7 @@ impl Dial {
             attempts: 0,
             cut_off: 0,
             cold: false,
+            facts: None,
             asked: Mono::default(),
             deadline: None,
             actions: VecDeque::new(),
@@ -197,6 +199,12 @@ impl Dial {
     #[must_use]
     pub const fn target(&self) -> &Target {
         &self.plan.target
+    }
+
+    /// What the host has said about itself, if it was asked to.
+    #[must_use]
+    pub const fn facts(&self) -> Option<&OsBytes> {
+        self.facts.as_ref()
     }
 
     /// How far it is.
@@ -277,6 +285,7 @@ impl Dial {
             (Stage::Connecting, Answer::Unusable(why)) => self.close(now, Some(Why::Unusable(why))),
             (Stage::Sending(_), Answer::Spoiled(place)) => self.close(now, Some(Why::Spoiled(place))),
             (Stage::Starting(_), Answer::Refused(why)) => self.close(now, Some(Why::Declined(why))),
+            (Stage::Starting(_), Answer::Facts(facts)) if self.plan.line.examine => self.facts = Some(facts),
             (Stage::Starting(place), Answer::Up { proof, pid, wall }) => {
                 if proof.as_slice() != self.plan.preamble.proof().as_bytes() {
                     return self.close(now, Some(Why::Impostor));
@@ -298,6 +307,7 @@ impl Dial {
                 | Answer::Nowhere(_)
                 | Answer::Unusable(_)
                 | Answer::Spoiled(_)
+                | Answer::Facts(_)
                 | Answer::Up { .. }
                 | Answer::Refused(_)),
             ) => self.close(now, misplaced(&answer)),
@@ -328,20 +338,13 @@ impl Dial {
 
     fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
         match self.words.trouble() {
-            Trouble::Throttled => self.pause(now),
-            Trouble::MasterFull if !self.plan.options.no_master => {
+            Some(Trouble::Throttled) => self.pause(now),
+            Some(Trouble::MasterFull) if !self.plan.options.no_master => {
                 self.plan.options.no_master = true;
                 self.call();
             }
-            Trouble::MasterFull => self.fail(Why::MasterFull),
-            Trouble::Denied => self.fail(Why::Denied),
-            Trouble::KeyChanged => self.fail(Why::KeyChanged),
-            Trouble::KeyUnknown => self.fail(Why::KeyUnknown),
-            Trouble::Unresolved => self.fail(Why::Unresolved),
-            Trouble::Refused => self.fail(Why::Refused),
-            Trouble::Unreachable => self.fail(Why::Unreachable),
-            Trouble::Config => self.fail(Why::Config),
-            Trouble::Other => self.fail(Why::Ssh(end)),
+            Some(trouble) => self.fail(Why::Login(trouble)),
+            None => self.fail(Why::Ssh(end)),
         }
     }
 
@@ -352,7 +355,7 @@ impl Dial {
         // From half of it to all of it.
         let until = now + Span::from_nanos(whole / 2 + self.random() % (whole / 2));
         if self.cut_off >= MOST_ATTEMPTS || self.deadline.is_some_and(|deadline| until >= deadline) {
-            return self.fail(Why::Throttled);
+            return self.fail(Why::Login(Trouble::Throttled));
         }
         self.state = State::Pausing { until };
         self.actions.push_back(DialAction::Stage(Stage::Pausing));
@@ -417,7 +420,7 @@ impl Machine for Dial {
                 let why = Why::Late { stage: *stage, limit: self.plan.limit };
                 self.close(now, Some(why));
             }
-            State::Pausing { .. } if late => self.fail(Why::Throttled),
+            State::Pausing { .. } if late => self.fail(Why::Login(Trouble::Throttled)),
             State::Pausing { until } if *until <= now => self.call(),
             State::Closing { hard_at, .. } if hard_at.is_some_and(|at| at <= now) => {
                 *hard_at = None;

@@ -30,6 +30,8 @@ pub struct LinePlan {
     pub same: Option<OsBytes>,
     /// `--agent-path`: this and nothing else.
     pub named: Option<OsBytes>,
+    /// The agent shall say what it finds there.
+    pub examine: bool,
 }
 
 /// A path that cannot be put into the line.
@@ -59,7 +61,7 @@ const CHECKS: &str = concat!(
     "r=owner; [ -O \"$1\" ] || return 1; f=$1; set -- $(q \"$1\"); ",
     "r=mode; case $1 in -rwx------*) ;; *) return 1;; esac; r=length; [ \"$5\" = $S ] || return 1; ",
     "r=noexec; [ -x \"$f\" ] || return 1; r=hash; h \"$f\"; }; ",
-    "g() { echo \"${M}READY $k\"; exec \"$1\" agent \"$W\"; }; ",
+    "g() { echo \"${M}READY $k\"; exec \"$1\" agent $F \"$W\"; }; ",
     "d() { case $k in cache) d=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/rlaunch;; ",
     "tmp) d=/tmp/rlaunch-$(id -u);; shm) d=/dev/shm/rlaunch-$(id -u);; esac; }; ",
 );
@@ -79,7 +81,7 @@ const FIND: &str = concat!(
 /// The binary arrives. Whoever is cut off leaves no file behind.
 const RECEIVE: &str = concat!(
     "if p; then trap z 0; trap \"exit 1\" 1 2 13 15; echo \"${M}NEED $k\"; head -c $S >$T; chmod 700 $T; ",
-    "if h ./$T && mv -f $T $N; then trap - 0 1 2 13 15; g ./$N; else echo \"${M}SPOILED $k\"; fi; exit 0; fi; ",
+    "if h ./$T && mv -f $T $N; then trap - 0 1 2 13 15; F=\"$F fresh\"; g ./$N; else echo \"${M}SPOILED $k\"; fi; exit 0; fi; ",
     "E=\"$E $k:$r\"; ",
 );
 
@@ -95,10 +97,11 @@ fn quotable(path: &[u8]) -> Option<&str> {
 /// # Errors
 /// `--agent-path` names what no shell could be told.
 pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
-    let LinePlan { job, node, hash, len, arch, same, named } = plan;
+    let LinePlan { job, node, hash, len, arch, same, named, examine } = plan;
+    let flag = if *examine { "examine" } else { "" };
     let mut script = format!(
         // In two parts, so that a shell that prints what it is told prints no marker.
-        "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; E=; "
+        "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; F={flag}; E=; "
     );
     script.push_str(CHECKS);
     let is_open = |place: Place| !skip.contains(&place);
@@ -122,7 +125,7 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
     }
     let places = [Place::Cache, Place::Tmp, Place::Shm];
     for place in places.into_iter().filter(|place| is_open(*place)) {
-        script.push_str(&format!("k={place}; d; if o && c ./$N; then g ./$N; fi; "));
+        script.push_str(&format!("k={place}; d; if o && c ./$N; then F=\"$F kept\"; g ./$N; fi; "));
     }
     script.push_str(FIND);
     for place in places.into_iter().filter(|place| is_open(*place)) {
@@ -152,6 +155,7 @@ mod tests {
             arch: "x86_64",
             same: Some("/opt/r launch/bin/rlaunch".into()),
             named: None,
+            examine: false,
         }
     }
 

@@ -9,16 +9,19 @@ pub mod hash;
 pub mod host;
 pub mod line;
 pub mod preamble;
+pub mod way;
 pub mod words;
 
 #[cfg(test)]
 mod tests;
 
 pub use answer::{Answer, Heard, Place, Scanner};
-pub use argv::{SshOptions, Target, TargetError, argv};
+pub use argv::{SshOptions, Target, TargetError, argv, question};
 pub use failure::{Failure, Why};
-pub use fanout::Fanout;
+pub use fanout::{Fanout, Turn};
 pub use hash::Hash;
 pub use host::{Dial, DialAction, DialEvent, DialPlan, SshEnd, Stage, Up};
 pub use line::{LineError, LinePlan, line};
 pub use preamble::{PREAMBLE, Preamble, Secret, WIRE};
+pub use way::{Kind, Way};
+pub use words::Trouble;

@@ -35,6 +35,7 @@ fn plan() -> DialPlan {
             arch: "x86_64",
             same: Some("/bin/rlaunch".into()),
             named: None,
+            examine: false,
         },
         preamble,
         limit: Span::from_secs(20),
@@ -125,14 +126,14 @@ fn cold() {
 #[test]
 fn what_cannot_be_helped_is_named_at_once() {
     for (words, why) in [
-        ("u@node7: Permission denied (publickey).", Why::Denied),
-        ("Too many authentication failures\nConnection closed by node7", Why::Denied),
-        ("REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.", Why::KeyChanged),
-        ("Host key verification failed.", Why::KeyUnknown),
-        ("ssh: Could not resolve hostname node7: Name or service not known", Why::Unresolved),
-        ("ssh: connect to host node7 port 22: Connection refused", Why::Refused),
-        ("ssh: connect to host node7 port 22: No route to host", Why::Unreachable),
-        ("/c line 1: Bad configuration option: x", Why::Config),
+        ("u@node7: Permission denied (publickey).", Why::Login(Trouble::Denied)),
+        ("Too many authentication failures\nConnection closed by node7", Why::Login(Trouble::Denied)),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.", Why::Login(Trouble::KeyChanged)),
+        ("Host key verification failed.", Why::Login(Trouble::KeyUnknown)),
+        ("ssh: Could not resolve hostname node7: Name or service not known", Why::Login(Trouble::Unresolved)),
+        ("ssh: connect to host node7 port 22: Connection refused", Why::Login(Trouble::Refused)),
+        ("ssh: connect to host node7 port 22: No route to host", Why::Login(Trouble::Unreachable)),
+        ("/c line 1: Bad configuration option: x", Why::Login(Trouble::Config)),
         ("", Why::Ssh(SshEnd::Code(255))),
     ] {
         let done = Bench::started().end(words, 255);
@@ -169,7 +170,7 @@ fn a_connection_that_is_cut_off_is_tried_again_with_growing_pauses() {
         let done = bench.pass(Span::ZERO);
         assert!(matches!(done[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]), "{done:?}");
     };
-    assert_eq!(failure(&last), Why::Throttled);
+    assert_eq!(failure(&last), Why::Login(Trouble::Throttled));
     assert!(pauses.len() >= 5, "{pauses:?}");
     for (at, pause) in pauses.iter().enumerate() {
         let whole = (250u64 << at).min(4_000);
@@ -198,7 +199,7 @@ fn an_open_connection_that_is_full_is_gone_round_once() {
     let done = bench.end(full, 255);
     let [DialAction::Start(words), _] = &done[..] else { panic!("{done:?}") };
     assert!(words.contains(&OsBytes::from("ControlPath=none")));
-    assert_eq!(failure(&bench.end(full, 255)), Why::MasterFull);
+    assert_eq!(failure(&bench.end(full, 255)), Why::Login(Trouble::MasterFull));
 }
 
 #[test]
@@ -213,6 +214,26 @@ fn a_place_that_does_not_execute_is_left_out() {
     bench.end("", 126);
     bench.say(&Answer::Ready(Place::Shm));
     assert_eq!(failure(&bench.end("", 126)), Why::Agent(SshEnd::Code(126)), "it has an end");
+}
+
+#[test]
+fn a_host_tells_what_it_was_asked_for_and_nothing_else() {
+    let facts = Answer::Facts("cpus=2".into());
+    for examine in [true, false] {
+        let mut asked = plan();
+        asked.line.examine = examine;
+        let mut bench = Bench { dial: Dial::new(asked), now: AT };
+        bench.tell(DialEvent::Start);
+        bench.say(&Answer::Ready(Place::Cache));
+        let done = bench.say(&facts);
+        if examine {
+            assert!(done.is_empty(), "{done:?}");
+            assert_eq!(bench.dial.facts(), Some(&"cpus=2".into()));
+            assert!(matches!(&bench.up()[..], [DialAction::Up(_)]));
+        } else {
+            assert_eq!(bench.closed(&done), Why::Garbled("FACTS cpus=2".into()));
+        }
+    }
 }
 
 #[test]

@@ -3,13 +3,14 @@
 
 use crate::os_bytes::OsBytes;
 use alloc::vec::Vec;
+use core::fmt;
 
 /// Most of ssh's stderr that is kept.
 pub const KEPT: usize = 4 << 10;
 /// Most lines that are shown.
 const SHOWN: usize = 3;
 
-/// Why ssh did not get through.
+/// Why ssh did not get through, as far as its words tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// Too many log in at a time: worth another try.
@@ -30,8 +31,22 @@ pub enum Trouble {
     Unreachable,
     /// The user's own configuration.
     Config,
-    /// Something else.
-    Other,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Throttled => "it cut every connection off: too many log in at a time",
+            Self::MasterFull => "the open ssh connection takes no further session",
+            Self::Denied => "ssh was denied access",
+            Self::KeyChanged => "the host's key is not the one that ssh knows",
+            Self::KeyUnknown => "ssh does not know the host's key",
+            Self::Unresolved => "the name does not resolve",
+            Self::Refused => "nothing listens on its ssh port",
+            Self::Unreachable => "it cannot be reached",
+            Self::Config => "ssh refuses its configuration",
+        })
+    }
 }
 
 /// Words and what they mean. The first row that is found counts: what ends the matter stands before what may be its
@@ -84,11 +99,11 @@ impl Words {
         self.0.clear();
     }
 
-    /// What they mean.
+    /// What they mean, if that is known.
     #[must_use]
-    pub fn trouble(&self) -> Trouble {
+    pub fn trouble(&self) -> Option<Trouble> {
         let says = |text: &&str| memchr::memmem::find(&self.0, text.as_bytes()).is_some();
-        TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map_or(Trouble::Other, |(trouble, _)| *trouble)
+        TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map(|(trouble, _)| *trouble)
     }
 
     /// The lines that matter: the first that says what the trouble is, or the last ones.
@@ -98,7 +113,7 @@ impl Words {
         let trouble = self.trouble();
         let tells = |line: &&&[u8]| {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
-            TABLE.iter().any(|(kind, texts)| *kind == trouble && texts.iter().any(&says))
+            TABLE.iter().any(|(kind, texts)| Some(*kind) == trouble && texts.iter().any(&says))
         };
         match lines.iter().find(tells) {
             Some(line) => OsBytes::from(*line),
@@ -141,24 +156,25 @@ mod tests {
                  kex_exchange_identification: Connection closed by remote host\n",
                 Trouble::Refused,
             ),
-            ("Killed\n", Trouble::Other),
-            ("", Trouble::Other),
         ] {
-            assert_eq!(words(text).trouble(), trouble, "{text}");
+            assert_eq!(words(text).trouble(), Some(trouble), "{text}");
+        }
+        for text in ["Killed\n", ""] {
+            assert_eq!(words(text).trouble(), None, "{text}");
         }
     }
 
     #[test]
     fn a_denied_login_that_the_server_cuts_off_is_denied() {
         let text = "Received disconnect from h: Too many authentication failures\nConnection closed by h port 22\n";
-        assert_eq!(words(text).trouble(), Trouble::Denied);
+        assert_eq!(words(text).trouble(), Some(Trouble::Denied));
     }
 
     #[test]
     fn a_changed_key_is_not_an_unknown_one() {
         let text = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending ED25519 key in /k:1\n\
                     Host key verification failed.\n";
-        assert_eq!(words(text).trouble(), Trouble::KeyChanged);
+        assert_eq!(words(text).trouble(), Some(Trouble::KeyChanged));
     }
 
     #[test]
@@ -175,6 +191,6 @@ mod tests {
             words.push(b"noise noise noise\n");
         }
         words.push(b"Permission denied\n");
-        assert_eq!((words.0.len(), words.trouble()), (KEPT, Trouble::Denied));
+        assert_eq!((words.0.len(), words.trouble()), (KEPT, Some(Trouble::Denied)));
     }
 }

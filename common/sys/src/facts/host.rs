@@ -57,6 +57,23 @@ fn amd(nodes: &Path) -> u32 {
     u32::try_from(gpus.count()).unwrap_or(u32::MAX)
 }
 
+/// Bytes of memory that programs could still have, and of all there is; `None` where the kernel does not say.
+#[must_use]
+pub fn memory() -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |name: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib.saturating_mul(1024))
+    };
+    Some((bytes("MemAvailable:")?, bytes("MemTotal:")?))
+}
+
+/// Whether programs in this directory cannot be executed because of how it is mounted.
+#[must_use]
+pub fn is_noexec(dir: &Path) -> bool {
+    nix::sys::statvfs::statvfs(dir).is_ok_and(|fs| fs.flags().contains(nix::sys::statvfs::FsFlags::ST_NOEXEC))
+}
+
 /// The user and group that we, and so the ranks, run as.
 #[must_use]
 pub fn user() -> (u32, u32) {
@@ -87,6 +104,20 @@ mod tests {
         assert_eq!((nvidia(&dir), amd(&dir)), (2, 2));
         std::fs::remove_dir_all(&dir).unwrap();
         assert_eq!((nvidia(&dir), amd(&dir)), (0, 0));
+    }
+
+    #[test]
+    fn memory_is_some_of_it() {
+        let (free, all) = memory().unwrap();
+        assert!(free > 0 && free < all, "{free} of {all}");
+    }
+
+    #[test]
+    fn proc_is_mounted_without_programs() {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let proc = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/proc")).unwrap();
+        assert_eq!(is_noexec(Path::new("/proc")), proc.contains("noexec"));
+        assert!(!is_noexec(Path::new("/no/where")));
     }
 
     #[test]

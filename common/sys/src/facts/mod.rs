@@ -5,6 +5,7 @@ pub mod error_file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod host;
+pub mod limits;
 pub mod oom;
 
 mod memory;

@@ -68,7 +68,7 @@ fn stand_apart() {
 }
 
 /// Closes every descriptor above 2 but these: what rlaunch inherited is no business of ours or of the ranks.
-fn close_others(keep: [RawFd; 2]) {
+pub(crate) fn close_others(keep: [RawFd; 2]) {
     let mut keep = keep.map(RawFd::cast_unsigned);
     keep.sort_unstable();
     let mut from = 3;
@@ -130,13 +130,14 @@ enum Report {
     Frame { fd: RawFd, node: u32 },
 }
 
-enum Fork {
+pub(crate) enum Fork {
     Parent(i32),
     Child,
 }
 
-fn fork() -> io::Result<Fork> {
-    // SAFETY: the process has a single thread (glibc's fork, not the raw call, so that its cached tid stays true).
+pub(crate) fn fork() -> io::Result<Fork> {
+    // SAFETY: the process has a single thread, or the child calls nothing but the kernel (glibc's fork, not the raw call, so
+    // that its cached tid stays true).
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),

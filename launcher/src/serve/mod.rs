@@ -1,6 +1,9 @@
 //! `rlaunch agent`, on a host that was reached over ssh: the process becomes the guardian there, and its fork the agent.
 //! Not for people: the remote line of `core::bootstrap` calls it.
 
+mod cache;
+mod facts;
+
 use crate::bootstrap::source;
 use rlaunch_agent::{Edge, LeaseLine, Seat};
 use rlaunch_core::bootstrap::answer::marker;
@@ -16,11 +19,12 @@ use std::time::Duration;
 /// How long the launcher may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Everything behind `rlaunch agent`: `verify HASH`, or the directory that the login began in.
+/// Everything behind `rlaunch agent`: `verify HASH`; or how it came to be started, and the directory that the login began in.
 pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
     match words {
         [verify, hash] if verify == "verify" => verify_own(hash.as_bytes()),
-        _ => serve(words.first(), origin),
+        [flags @ .., dir] => serve(flags, Some(dir), origin),
+        [] => serve(&[], None, origin),
     }
 }
 
@@ -30,9 +34,19 @@ fn verify_own(hash: &[u8]) -> u8 {
     u8::from(own.ok().is_none_or(|own| Hash::parse(hash) != Some(own)))
 }
 
-fn serve(dir: Option<&OsString>, origin: Origin) -> u8 {
+fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
+    let is = |flag| flags.iter().any(|word| word == flag);
+    // The shell is in the directory of the binary. The launcher needs a moment to hear of us and to answer.
+    if is("fresh") {
+        cache::prune(std::path::Path::new("."));
+    }
+    if is("kept")
+        && let Ok(own) = source::open()
+    {
+        cache::refresh(&own);
+    }
     if let Some(dir) = dir {
-        // The shell left it for the directory of the binary. Where it is gone each program's own directory is still to come.
+        // Where it is gone each program's own directory is still to come.
         let _gone = std::env::set_current_dir(dir);
     }
     let mut bytes = [0; PREAMBLE];
@@ -46,6 +60,10 @@ fn serve(dir: Option<&OsString>, origin: Origin) -> u8 {
     let ours = source::open().and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
     if preamble.len != 0 && preamble.len != ours {
         return refuse(&preamble, &format!("this binary has {ours} bytes, and one of {} was meant", preamble.len));
+    }
+    if is("examine") {
+        // Whoever does not read it hears nothing of us.
+        let _unread = fd::write(1, spoken(&preamble, &Answer::Facts(facts::line())).as_bytes());
     }
     let wall = rlaunch_sys::clock::wall();
     let up = Answer::Up { proof: preamble.proof().into(), pid: std::process::id(), wall };

@@ -1,0 +1,104 @@
+//! A process beside the launcher that ends what ssh has started, if the launcher is gone.
+//!
+//! The kernel ends ssh itself then, by its parent-death signal. But a signal is all that ssh gets: it does not pass it on to
+//! its ProxyCommand or the ssh of a ProxyJump, which may be waiting for a host that never answers. They are in ssh's process
+//! group, and the groups are in memory that the warden shares: nothing wakes it before the launcher's end of a pipe closes.
+//!
+//! After its fork it calls nothing but the kernel, because the launcher may have threads.
+
+use crate::guardian::{Fork, close_others, fork};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// How many groups there is room for. Those beyond are left to the parent-death signal.
+const ROOM: usize = 16 << 10;
+/// How long groups may take to end when they are asked to.
+const PATIENCE_MS: u32 = 1_000;
+/// How often they are looked after.
+const LOOK_MS: u32 = 5;
+
+/// The launcher's side. The warden ends when this is dropped; with the launcher, at the latest.
+#[derive(Debug)]
+pub struct Warden {
+    groups: &'static [AtomicI32],
+    _lifeline: OwnedFd,
+}
+
+/// A group that is the warden's as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Ward(&'static AtomicI32);
+
+impl Drop for Ward {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl Warden {
+    /// Forks it.
+    ///
+    /// # Errors
+    /// No process, descriptor or memory can be had.
+    pub fn start() -> io::Result<Self> {
+        let groups = shared()?;
+        let (theirs, lifeline) = crate::fd::pipe()?;
+        match fork()? {
+            Fork::Parent(_) => Ok(Self { groups, _lifeline: lifeline }),
+            Fork::Child => watch(theirs.as_raw_fd(), groups),
+        }
+    }
+
+    /// Gives it a process group whose leader is an unreaped child of ours. It must be let go before that is reaped: the
+    /// number may be another's then.
+    pub(crate) fn take(&self, group: i32) -> Option<Ward> {
+        let free = |slot: &&AtomicI32| slot.compare_exchange(0, group, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.groups.iter().find(free).map(Ward)
+    }
+}
+
+/// Zeros that stay shared after a fork; pages that nobody touches cost nothing.
+fn shared() -> io::Result<&'static [AtomicI32]> {
+    let (bytes, protection) = (ROOM * size_of::<AtomicI32>(), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new mapping, wherever the kernel likes.
+    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `bytes` zeroed and page-aligned bytes that are never unmapped; zero is a valid AtomicI32.
+    Ok(unsafe { std::slice::from_raw_parts(at.cast::<AtomicI32>(), ROOM) })
+}
+
+/// The warden's whole life.
+fn watch(lifeline: RawFd, groups: &[AtomicI32]) -> ! {
+    // SAFETY: the name is a C string of at most 15 characters.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-ssh".as_ptr()) };
+    // SAFETY: setsid takes nothing. Whoever signals the launcher's group does not mean us.
+    unsafe { libc::setsid() };
+    close_others([lifeline, lifeline]);
+    // SAFETY: nobody here reads or writes 0-2; whoever waits for their end must not wait for ours.
+    unsafe { libc::close_range(0, 2, 0) };
+    // Nobody writes to it: it ends.
+    while crate::fd::read(lifeline, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+    signal_all(groups, libc::SIGTERM);
+    for _ in 0..PATIENCE_MS / LOOK_MS {
+        if !signal_all(groups, 0) {
+            crate::origin::exit_now(0);
+        }
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_MS) * 1_000_000 };
+        // SAFETY: `pause` is a valid time; what is left of it is not asked for.
+        unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) };
+    }
+    signal_all(groups, libc::SIGKILL);
+    crate::origin::exit_now(0)
+}
+
+/// Signals all groups; whether anybody is in one of them.
+fn signal_all(groups: &[AtomicI32], number: i32) -> bool {
+    let mut any = false;
+    for group in groups.iter().map(|slot| slot.load(Ordering::Acquire)).filter(|group| *group > 1) {
+        any |= crate::pidfd::signal_group(group, number).is_ok();
+    }
+    any
+}

@@ -1,0 +1,216 @@
+//! `rlaunch doctor -H HOSTS`: reaches every host as a job would, starts the agent there, and lets it go again.
+
+mod show;
+
+use crate::bootstrap::{Bootstrap, Setting, Step};
+use crate::cli::Doctor;
+use crate::edges::now;
+use anyhow::Context as _;
+use rlaunch_core::bootstrap::{Failure, Secret, SshEnd, SshOptions, Target, Up};
+use rlaunch_core::exit;
+use rlaunch_core::id::{JobId, NodeId};
+use rlaunch_core::machine::earliest;
+use rlaunch_core::os_bytes::{OsBytes, Visible};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_net::Alarm;
+use rlaunch_sys::origin::Origin;
+use rlaunch_sys::signals::SignalFd;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::Poll;
+use tokio::io::unix::AsyncFd;
+
+/// How long an agent that was let go may take to end.
+const GOODBYE: Span = Span::from_secs(5);
+
+/// What is found out about one host.
+#[derive(Debug)]
+enum Finding {
+    Open,
+    Up {
+        up: Up,
+        at: Mono,
+        facts: OsBytes,
+    },
+    Good {
+        up: Up,
+        at: Mono,
+        facts: OsBytes,
+    },
+    Failed(Box<Failure>),
+    /// It was up, and its agent did not end as it should.
+    Ended {
+        end: Option<SshEnd>,
+        words: OsBytes,
+    },
+}
+
+/// Everything, to the exit code.
+pub(crate) fn run(doctor: &Doctor, origin: Origin) -> u8 {
+    match examine(doctor, origin) {
+        Ok(Outcome::Report(text, code)) => {
+            let written = crate::start::answer(text.as_bytes());
+            // A host that cannot be had is worth more than a report that was lost.
+            if code == 0 { written } else { code }
+        }
+        Ok(Outcome::Interrupted(sig)) => {
+            rlaunch_sys::signals::die_of(sig.get());
+            sig.exit_code()
+        }
+        Err(error) => crate::start::fail(&format!("{error:#}")),
+    }
+}
+
+enum Outcome {
+    Report(String, u8),
+    Interrupted(Signal),
+}
+
+/// What all rounds of one call have in common.
+struct Rounds<'a> {
+    doctor: &'a Doctor,
+    origin: Origin,
+    runtime: tokio::runtime::Runtime,
+    signals: AsyncFd<SignalFd>,
+}
+
+/// What became of the hosts of one round, and when it began.
+struct Round {
+    findings: BTreeMap<NodeId, Finding>,
+    began: Mono,
+}
+
+fn examine(doctor: &Doctor, origin: Origin) -> anyhow::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.context("cannot build an event loop")?;
+    let entered = runtime.enter();
+    let signals = SignalFd::new(&origin.watched()).context("cannot listen to signals")?;
+    let signals = rlaunch_net::ready::readable(signals).context("cannot listen to signals")?;
+    drop(entered);
+    let mut rounds = Rounds { doctor, origin, runtime, signals };
+    let round = match rounds.run(&doctor.hosts, doctor.fast, true)? {
+        Ok(round) => round,
+        Err(sig) => return Ok(Outcome::Interrupted(sig)),
+    };
+    let failed = round.findings.values().any(|finding| !matches!(finding, Finding::Good { .. }));
+    let hosts = doctor.hosts.iter().zip(round.findings.values());
+    let mut text: String = hosts.map(|(target, finding)| show::host(target.host(), finding, round.began)).collect();
+    // Whoever is asked for a password for each login does not want to be asked four times more.
+    let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));
+    if let Some(target) = first.and_then(|at| doctor.hosts.get(at)).filter(|_| !doctor.fast && !doctor.prompt) {
+        match rounds.compare(target)? {
+            Ok(line) => text.push_str(&line),
+            Err(sig) => return Ok(Outcome::Interrupted(sig)),
+        }
+    }
+    Ok(Outcome::Report(text, if failed { exit::LAUNCH } else { 0 }))
+}
+
+impl Rounds<'_> {
+    /// Reaches hosts, and lets them go again.
+    fn run(&mut self, hosts: &[Target], fast: bool, examine: bool) -> anyhow::Result<Result<Round, Signal>> {
+        let _entered = self.runtime.enter();
+        let doctor = self.doctor;
+        let setting = Setting {
+            job: JobId(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
+            secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
+            lease: Span::ZERO,
+            options: SshOptions { prompt: doctor.prompt, fast, no_master: false },
+            agent_path: doctor.agent_path.clone(),
+            limit: doctor.limit,
+        };
+        let mut bootstrap = Bootstrap::new(setting, self.origin).context("cannot get ready to start agents")?;
+        if examine {
+            bootstrap.examine();
+        }
+        let began = now();
+        let mut findings = BTreeMap::new();
+        for (n, target) in (0..).zip(hosts) {
+            let jitter = u64::from_ne_bytes(rlaunch_sys::random::bytes().context("cannot get random bytes")?);
+            bootstrap.connect(NodeId::new(n), target.clone(), jitter);
+            findings.insert(NodeId::new(n), Finding::Open);
+        }
+        let (mut alarm, signals) = (Alarm::default(), &self.signals);
+        let interrupted = self.runtime.block_on(poll_fn(|cx| {
+            while let Poll::Ready(Ok(mut guard)) = signals.poll_read_ready(cx) {
+                match guard.get_inner().next().and_then(Signal::new) {
+                    Some(sig) => return Poll::Ready(Some(sig)),
+                    None => guard.clear_ready(),
+                }
+            }
+            while let Poll::Ready(step) = bootstrap.poll(cx, now()) {
+                note(&mut findings, &bootstrap, step);
+            }
+            let goodbye = part(&mut bootstrap, &mut findings);
+            if findings.values().all(Finding::is_settled) && !bootstrap.is_busy() {
+                return Poll::Ready(None);
+            }
+            let at = earliest(bootstrap.deadline(), goodbye);
+            // A deadline that has passed is dealt with in the next round.
+            let wait = |at: Mono| alarm.poll(cx, at.since(now())).map(|()| cx.waker().wake_by_ref());
+            at.map_or(Poll::Pending, wait).map(|()| None)
+        }));
+        Ok(interrupted.map_or(Ok(Round { findings, began }), Err))
+    }
+
+    /// What --ssh-fast would save: a host by itself with and without it, twice each, the better of the two.
+    fn compare(&mut self, target: &Target) -> anyhow::Result<Result<String, Signal>> {
+        let mut best = [None, None];
+        for fast in [false, true, false, true] {
+            let round = match self.run(std::slice::from_ref(target), fast, false)? {
+                Ok(round) => round,
+                Err(sig) => return Ok(Err(sig)),
+            };
+            let Some(Finding::Good { at, .. }) = round.findings.values().next() else { return Ok(Ok(String::new())) };
+            let took = at.since(round.began);
+            let [without, with] = &mut best;
+            let slot = if fast { with } else { without };
+            *slot = Some(slot.map_or(took, |before: Span| before.min(took)));
+        }
+        let [Some(without), Some(with)] = best else { return Ok(Ok(String::new())) };
+        Ok(Ok(show::saving(target.host(), without, with)))
+    }
+}
+
+impl Finding {
+    const fn is_settled(&self) -> bool {
+        !matches!(self, Self::Open | Self::Up { .. })
+    }
+}
+
+fn note(findings: &mut BTreeMap<NodeId, Finding>, bootstrap: &Bootstrap, step: Step) {
+    match step {
+        Step::Progress { node, stage } => tracing::debug!(%node, %stage, "progress"),
+        Step::Said { node, bytes } => tracing::debug!(%node, said = %Visible(&bytes), "stderr"),
+        // The edge ends with this, and so does the agent.
+        Step::Up { node, edge, up } => {
+            drop(edge);
+            let facts = bootstrap.facts(node).cloned().unwrap_or_default();
+            findings.insert(node, Finding::Up { up, at: now(), facts });
+        }
+        Step::Failed { node, failure } => drop(findings.insert(node, Finding::Failed(failure))),
+        Step::Ended { node, end, words } => {
+            let finding = match findings.remove(&node) {
+                Some(Finding::Up { up, at, facts }) if end == SshEnd::Code(0) => Finding::Good { up, at, facts },
+                _ => Finding::Ended { end: Some(end), words },
+            };
+            findings.insert(node, finding);
+        }
+    }
+}
+
+/// Gives up agents that do not end; when the next one is due.
+fn part(bootstrap: &mut Bootstrap, findings: &mut BTreeMap<NodeId, Finding>) -> Option<Mono> {
+    let mut next = None;
+    for (node, finding) in findings {
+        let Finding::Up { at, .. } = finding else { continue };
+        if *at + GOODBYE > now() {
+            next = earliest(next, Some(*at + GOODBYE));
+            continue;
+        }
+        bootstrap.cancel(now(), *node);
+        *finding = Finding::Ended { end: None, words: OsBytes::default() };
+    }
+    next
+}

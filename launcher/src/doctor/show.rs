@@ -1,0 +1,166 @@
+//! What is said about a host.
+
+use super::Finding;
+use crate::edges::now;
+use rlaunch_core::bootstrap::{Failure, Place, Up};
+use rlaunch_core::error::Hint as _;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::time::{Mono, Span};
+use std::fmt::Write as _;
+
+/// A saving below a tenth is none.
+const WORTH: u64 = 10;
+
+/// All about one host, in lines.
+pub(super) fn host(host: &OsBytes, finding: &Finding, began: Mono) -> String {
+    let mut text = String::new();
+    match finding {
+        Finding::Good { up, at, facts } => good(&mut text, host, up, at.since(began), facts),
+        Finding::Failed(failure) => failed(&mut text, failure),
+        Finding::Ended { end, words } => {
+            let how = end.map_or("it did not end when it was let go".to_owned(), |end| end.to_string());
+            text.push_str(&format!("{host}: the agent started, and ended badly: {how}\n"));
+            line(&mut text, "ssh", &words.to_string());
+        }
+        Finding::Open | Finding::Up { .. } => {}
+    }
+    text
+}
+
+/// What --ssh-fast would save.
+pub(super) fn saving(host: &OsBytes, without: Span, with: Span) -> String {
+    let saved = without.nanos().saturating_sub(with.nanos());
+    let what = if saved < without.nanos() / WORTH {
+        "saves nothing there".to_owned()
+    } else {
+        format!("saves {} of {without} for a host by itself", Span::from_nanos(saved))
+    };
+    format!("--ssh-fast, tried on {host}, {what}\n")
+}
+
+fn line(text: &mut String, key: &str, value: &str) {
+    if !value.is_empty() {
+        // Writing to a String cannot fail.
+        writeln!(text, "  {key:<7} {value}").unwrap_or_default();
+    }
+}
+
+fn failed(text: &mut String, failure: &Failure) {
+    text.push_str(&format!("{failure}\n"));
+    line(text, "ssh", &failure.words.to_string());
+    line(text, "try", &failure.hint().unwrap_or_default());
+}
+
+fn good(text: &mut String, host: &OsBytes, up: &Up, took: Span, facts: &OsBytes) {
+    let how = if up.cold { "was sent" } else { "was there" };
+    // Only a binary that the user named can be for another machine than ours.
+    let arch = if up.place == Place::Named { "" } else { architecture() };
+    let (offset, error) = offset(up);
+    text.push_str(&format!(
+        "{host}: ready in {took}; agent in {} ({how}){arch}; clock {offset:+.1} ms (\u{b1} {error:.1})\n",
+        up.place
+    ));
+    let facts = facts.to_string();
+    let facts = Facts(&facts);
+    line(text, "has", &facts.has());
+    line(text, "limits", &facts.limits());
+    line(text, "noexec", facts.value("noexec").unwrap_or_default());
+}
+
+const fn architecture() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "; aarch64" } else { "; x86_64" }
+}
+
+/// How far the host's clock is ahead of ours, by the middle of question and answer, and how wrong that may be: milliseconds.
+fn offset(up: &Up) -> (f64, f64) {
+    let trip = up.answered.since(up.asked).nanos();
+    let answered = rlaunch_sys::clock::wall().saturating_sub(now().since(up.answered).nanos());
+    let ahead = i128::from(up.wall) - i128::from(answered.saturating_sub(trip / 2));
+    (tenths(ahead), tenths(i128::from(trip / 2)))
+}
+
+/// Nanoseconds as milliseconds with one decimal, without a negative zero.
+fn tenths(nanos: i128) -> f64 {
+    f64::from(i32::try_from(nanos / 100_000).unwrap_or(if nanos < 0 { i32::MIN } else { i32::MAX })) / 10.0
+}
+
+/// `name=value` words, as the agent says them.
+struct Facts<'a>(&'a str);
+
+impl<'a> Facts<'a> {
+    fn value(&self, name: &str) -> Option<&'a str> {
+        self.0.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    fn has(&self) -> String {
+        let number = |name| self.value(name).and_then(|value| value.parse::<u64>().ok());
+        let many = |n: u64, what: &str| match n {
+            0 => format!("no {what}"),
+            1 => format!("1 {what}"),
+            n => format!("{n} {what}s"),
+        };
+        let mut words = Vec::new();
+        words.extend(number("cpus").map(|n| many(n, "CPU")));
+        words.extend(number("gpus").map(|n| many(n, "GPU")));
+        let memory = self.value("memory").and_then(|value| value.split_once('/'));
+        words.extend(memory.map(|(free, all)| format!("{} of {} of memory free", size(free), size(all))));
+        words.extend(self.value("tier").map(|tier| format!("tier {tier}")));
+        words.join(", ")
+    }
+
+    fn limits(&self) -> String {
+        let shown = ["nofile", "nproc", "memlock", "stack", "core"].into_iter().filter_map(|name| {
+            let (soft, hard) = self.value(name)?.split_once('/')?;
+            let show = |value: &str| match (value, name) {
+                ("-", _) => "unlimited".to_owned(),
+                (_, "nofile" | "nproc") => value.to_owned(),
+                _ => size(value),
+            };
+            let more = if soft == hard { String::new() } else { format!(" (up to {})", show(hard)) };
+            Some(format!("{name} {}{more}", show(soft)))
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Bytes, to be read by people.
+fn size(bytes: &str) -> String {
+    let Ok(bytes) = bytes.parse::<u64>() else { return bytes.to_owned() };
+    for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if let tenths @ 10.. = bytes.saturating_mul(10) >> shift {
+            return if tenths % 10 == 0 {
+                format!("{} {unit}", tenths / 10)
+            } else {
+                format!("{}.{} {unit}", tenths / 10, tenths % 10)
+            };
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_for_people() {
+        let facts = Facts(
+            "cpus=2 gpus=1 memory=3221225472/4026531840 tier=T1 nofile=1024/1048576 nproc=-/- memlock=8388608/8388608 \
+             core=0/- noexec=/tmp,/dev/shm",
+        );
+        assert_eq!(facts.has(), "2 CPUs, 1 GPU, 3 GiB of 3.7 GiB of memory free, tier T1");
+        let limits = "nofile 1024 (up to 1048576), nproc unlimited, memlock 8 MiB, core 0 (up to unlimited)";
+        assert_eq!(facts.limits(), limits);
+        assert_eq!(facts.value("noexec"), Some("/tmp,/dev/shm"));
+        assert_eq!((Facts("").has(), Facts("").limits()), (String::new(), String::new()), "an agent of another build");
+    }
+
+    #[test]
+    fn a_small_saving_is_none() {
+        let of = |without, with| saving(&"h".into(), Span::from_millis(without), Span::from_millis(with));
+        assert_eq!(of(200, 140), "--ssh-fast, tried on h, saves 60 ms of 0.2s for a host by itself\n");
+        for with in [190, 250] {
+            assert_eq!(of(200, with), "--ssh-fast, tried on h, saves nothing there\n");
+        }
+    }
+}

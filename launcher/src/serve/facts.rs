@@ -1,0 +1,31 @@
+//! What there is to know about this host before a job runs on it, in one line: `rlaunch doctor` shows it.
+
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_sys::facts::{host, limits};
+use rlaunch_sys::ns;
+use std::path::{Path, PathBuf};
+
+/// `name=value` words. Numbers of bytes; of limits `soft/hard`, `-` for none.
+pub(super) fn line() -> OsBytes {
+    let mut words = vec![format!("cpus={}", host::cpus()), format!("gpus={}", host::gpus())];
+    if let Some((free, all)) = host::memory() {
+        words.push(format!("memory={free}/{all}"));
+    }
+    // As `--contain auto` will choose; only while we have no threads.
+    let contained = ns::is_root() && !ns::gpu_present() && ns::is_possible();
+    words.push(format!("tier={}", if contained { "T1" } else { "T3" }));
+    let value = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+    words.extend(limits::limits().iter().map(|l| format!("{}={}/{}", l.name, value(l.soft), value(l.hard))));
+    let noexec: Vec<&str> =
+        places().into_iter().filter(|(_, path)| host::is_noexec(path)).map(|(name, _)| name).collect();
+    words.push(format!("noexec={}", noexec.join(",")));
+    OsBytes::from(words.join(" "))
+}
+
+/// Where the agent's binary may be kept: the first directory on the way there that exists.
+fn places() -> [(&'static str, PathBuf); 3] {
+    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();
+    let there = cache.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned();
+    [("~/.cache", there), ("/tmp", "/tmp".into()), ("/dev/shm", "/dev/shm".into())]
+}
