@@ -1,7 +1,7 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
-use crate::bootstrap::{self, HostPlan};
+use crate::bootstrap;
 use crate::cli::{self, Apart, Command, Plan, Reach, Site, Verbosity};
 use crate::edges::{Edges, Setup};
 use crate::view::{map, words};
@@ -165,7 +165,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
     let remote = match plan.job.placement.remote() {
-        Some(_) => Some((host_plans(&plan.job.placement)?, reach(&plan)?)),
+        Some(_) => Some((targets(&plan.job.placement)?, reach(&plan)?)),
         None => None,
     };
     let setup = Setup { edge, lifeline, plan: &plan, origin, remote };
@@ -173,12 +173,9 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
 }
 
 /// How each host is called.
-fn host_plans(placement: &Placement) -> anyhow::Result<Vec<Option<HostPlan>>> {
-    let plan = |node: &Node| {
-        let target = (!node.local).then(|| Target::of(&node.host)).transpose()?;
-        Ok(target.map(|target| HostPlan { target, jump: None }))
-    };
-    placement.nodes.iter().map(plan).collect()
+fn targets(placement: &Placement) -> anyhow::Result<Vec<Option<Target>>> {
+    let target = |node: &Node| Ok((!node.local).then(|| Target::of(&node.host)).transpose()?);
+    placement.nodes.iter().map(target).collect()
 }
 
 /// How the other hosts are reached. The secret is made only where there are any.

@@ -10,7 +10,7 @@ mod remote;
 mod sink;
 mod trace;
 
-use crate::bootstrap::{HostPlan, Setting};
+use crate::bootstrap::Setting;
 use crate::cli::{Plan, Verbosity};
 use crate::view::Tone;
 use crate::view::say::say;
@@ -20,6 +20,7 @@ use log::Log;
 use nodes::Nodes;
 use output::Output;
 use remote::Remote;
+use rlaunch_core::bootstrap::Target;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
@@ -41,7 +42,7 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// A job of which nothing was heard for so long has started: memory is given back.
+/// After so long without news of ranks memory is given back: what comes next may come in hours.
 const SETTLED: Span = Span::from_millis(100);
 
 /// `CLOCK_BOOTTIME`, the machines' clock.
@@ -56,7 +57,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) origin: &'a Origin,
     /// Where there are hosts besides this one: how each of them is reached.
-    pub(crate) remote: Option<(Vec<Option<HostPlan>>, Setting)>,
+    pub(crate) remote: Option<(Vec<Option<Target>>, Setting)>,
 }
 
 /// All that the launcher holds of the kernel.
@@ -75,7 +76,7 @@ pub(crate) struct Edges {
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
-    /// When the memory that the launch has used is given back.
+    /// When the memory that the last news needed is given back.
     trim_at: Option<Mono>,
 }
 
@@ -113,7 +114,7 @@ impl Edges {
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
-            trim_at: Some(now() + SETTLED),
+            trim_at: None,
         })
     }
 
@@ -205,8 +206,8 @@ impl Edges {
     fn received(&mut self, node: NodeId, body: Body<ToRoot>) {
         match body {
             Body::Message(msg) => {
-                // What it needs is needed again: the launch is not over.
-                self.trim_at = self.trim_at.map(|_| now() + SETTLED);
+                // Ranks start, or end: more will follow, or nothing for long.
+                self.trim_at = Some(now() + SETTLED);
                 self.events.push_back(JobEvent::Message { node, msg });
             }
             Body::Data { stream, flags, bytes } => self.output.arrived(node, stream, flags, bytes, &mut self.events),

@@ -1,8 +1,8 @@
 //! Agents on other hosts: which of them the machine wants, and what the bootstrap says of them.
 
 use super::now;
-use crate::bootstrap::{Bootstrap, HostPlan, Setting, Step};
-use rlaunch_core::bootstrap::Failure;
+use crate::bootstrap::{Bootstrap, Setting, Step};
+use rlaunch_core::bootstrap::{Failure, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 /// Hosts to be reached.
 pub(super) struct Remote {
     /// By node; `None`: the launcher's own host.
-    plans: Vec<Option<HostPlan>>,
+    plans: Vec<Option<Target>>,
     state: State,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum News {
 }
 
 impl Remote {
-    pub(super) fn new(plans: Vec<Option<HostPlan>>, setting: Setting, origin: Origin) -> Self {
+    pub(super) fn new(plans: Vec<Option<Target>>, setting: Setting, origin: Origin) -> Self {
         Self { plans, state: State::Early(Box::new(Early { setting, origin, wanted: Vec::new() })) }
     }
 
