@@ -216,7 +216,7 @@ fn launch_errors() {
     launch("directory", SpawnStep::Exec, 13, "./data", &is(Found::Dir));
     launch("empty", SpawnStep::Exec, 8, "./empty", &is(Found::Empty));
     launch("too_long", SpawnStep::Exec, 7, "./train", &is(Found::File));
-    launch("no_wdir", SpawnStep::ChangeDir, 2, "/no/dir", &Around::default());
+    launch("no_wdir", SpawnStep::ChangeDir, 2, "/no/dir", &Around { wdir: "--wdir", ..Around::default() });
     launch("no_descriptors", SpawnStep::Pipes, 24, "./train", &Around::default());
 }
 
