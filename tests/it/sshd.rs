@@ -1,7 +1,7 @@
 //! Hosts behind a real sshd, private to the case: its own configuration, keys and port on loopback.
 
 use crate::case::{Case, Done};
-use crate::census::Mercy;
+use crate::census::{self, Mercy};
 use crate::place;
 use crate::plan::Plan;
 use crate::watch::Exit;
@@ -32,7 +32,8 @@ LogLevel INFO
 SetEnv XDG_CACHE_HOME=$DIR/cache
 $1
 EOF
-    /usr/sbin/sshd -D -e -f "$DIR/sshd_config" 2>"$DIR/sshd.log" & SSHD=$!
+    # What sshd overwrites of its environment names no case: it must not outlive this one.
+    setpriv --pdeathsig TERM /usr/sbin/sshd -D -e -f "$DIR/sshd_config" 2>"$DIR/sshd.log" & SSHD=$!
     until grep -q "Server listening" "$DIR/sshd.log"; do kill -0 $SSHD 2>/dev/null || continue 2; done
     return
   done
@@ -185,7 +186,10 @@ fn with_prompts_each_host_asks_in_turn() {
     let Some(mut case) = asked("\"$OURS\" doctor -H a,b --ssh-prompt") else { return };
     let mut typed = case.take_stdin();
     case.says_on_stdout("Enter passphrase", 1);
-    // Ctrl-Z would stop ssh alone: it asks again.
+    // Ctrl-Z would stop ssh alone: it asks again. A signal between its question and its read would be seen only after a key.
+    let reads = format!("{} ", nix::libc::SYS_read);
+    let call = |pid| std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    census::wait_until("ssh reads", || case.ours("ssh").is_some_and(|pid| call(pid).starts_with(&reads)));
     typed.write_all(b"\x1a").unwrap();
     case.says_on_stdout("Enter passphrase", 2);
     typed.write_all(b"secret\n").unwrap();

@@ -6,6 +6,7 @@ mod ledger;
 mod log;
 mod nodes;
 mod output;
+mod ready;
 mod remote;
 mod sink;
 mod trace;
@@ -152,15 +153,14 @@ impl Edges {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
-        // First, because input waits for room: room that is made after it was asked wakes nobody.
-        self.nodes.poll_flush(cx);
+        let ready = self.nodes.begin(cx);
         self.poll_signals(cx);
         self.poll_bell(cx);
-        self.poll_recv(cx);
+        ready.into_iter().for_each(|node| self.poll_recv(node));
         self.nodes.poll_keepers(cx, &mut self.events);
         self.poll_input(cx);
         self.settle_output();
-        self.nodes.poll_flush(cx);
+        self.nodes.finish();
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
@@ -192,13 +192,11 @@ impl Edges {
         }
     }
 
-    fn poll_recv(&mut self, cx: &mut Context<'_>) {
-        for node in self.nodes.ids() {
-            while let Some(received) = self.nodes.poll_recv(node, cx) {
-                match received {
-                    Ok(body) => self.received(node, body),
-                    Err(why) => self.lose(node, why),
-                }
+    fn poll_recv(&mut self, node: NodeId) {
+        while let Some(received) = self.nodes.poll_recv(node) {
+            match received {
+                Ok(body) => self.received(node, body),
+                Err(why) => self.lose(node, why),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The edges to the agents of all nodes, and what keeps each of them: the guardian of this host, an ssh to another.
 
 use super::guardian::Guardian;
+use super::ready::Ready;
 use super::remote::{News, Remote};
 use super::why;
 use rlaunch_core::id::NodeId;
@@ -39,6 +40,9 @@ struct Node {
 /// All nodes.
 pub(super) struct Nodes {
     list: Vec<Node>,
+    ready: Ready,
+    /// Something may wait to be written to them.
+    dirty: Vec<NodeId>,
     /// Of the launcher's own host. Elsewhere the edge is the lifeline.
     guardian: Option<(NodeId, Guardian)>,
     remote: Remote,
@@ -64,12 +68,7 @@ impl Nodes {
             node.link = Link::Early(link);
             guardian = Some((id, Guardian::new(lifeline)));
         }
-        Ok(Self { list, guardian, remote })
-    }
-
-    /// All of them.
-    pub(super) fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..).map(NodeId::new).take(self.list.len())
+        Ok(Self { ready: Ready::new(list.len()), list, dirty: Vec::new(), guardian, remote })
     }
 
     /// Writes what waits, before there is a runtime.
@@ -86,7 +85,8 @@ impl Nodes {
 
     /// Hands everything to the runtime that was entered.
     pub(super) fn go_live(&mut self, events: &mut VecDeque<JobEvent>) -> io::Result<()> {
-        for node in &mut self.list {
+        for (node, id) in self.list.iter_mut().zip((0..).map(NodeId::new)) {
+            self.ready.mark(id);
             match std::mem::replace(&mut node.link, Link::Gone) {
                 Link::Early(link) => node.link = Link::Live(link.into_connection().map_err(|(_, error)| error)?),
                 other @ (Link::Absent | Link::Live(_) | Link::Gone) => node.link = other,
@@ -99,11 +99,19 @@ impl Nodes {
         Ok(())
     }
 
+    /// Nodes whose edges have to be looked at, and are: what can be written now is. First, because input waits for room: room
+    /// that is made after it was asked wakes nobody.
+    pub(super) fn begin(&mut self, cx: &Context<'_>) -> Vec<NodeId> {
+        let ready = self.ready.take(cx);
+        ready.iter().for_each(|id| self.poll_flush(*id));
+        ready
+    }
+
     /// The next frame of a node, or the end of its edge; `None`: nothing more for now.
-    pub(super) fn poll_recv(&mut self, id: NodeId, cx: &mut Context<'_>) -> Option<Result<Body<ToRoot>, CloseReason>> {
+    pub(super) fn poll_recv(&mut self, id: NodeId) -> Option<Result<Body<ToRoot>, CloseReason>> {
         let node = self.list.get_mut(id.index())?;
         let Link::Live(link) = &mut node.link else { return None };
-        match link.poll_recv(cx) {
+        match link.poll_recv(&mut self.ready.context(id)?) {
             Poll::Ready(Ok(frame)) => Some(Ok(frame.body)),
             Poll::Ready(Err(error)) => Some(Err(why(&error))),
             // Somebody else may still hold ssh's end of the stream.
@@ -112,14 +120,18 @@ impl Nodes {
         }
     }
 
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) {
-        for node in &mut self.list {
-            if let Link::Live(link) = &mut node.link
-                && let Poll::Ready(Err(error)) = link.poll_flush(cx)
-            {
-                // What the agent said before it ended is still to be read: its end is told by reading.
-                tracing::debug!(%error, "the edge to the agent cannot be written");
-            }
+    /// Writes what was queued in this round.
+    pub(super) fn finish(&mut self) {
+        std::mem::take(&mut self.dirty).into_iter().for_each(|id| self.poll_flush(id));
+    }
+
+    fn poll_flush(&mut self, id: NodeId) {
+        if let Some(Link::Live(link)) = self.list.get_mut(id.index()).map(|node| &mut node.link)
+            && let Some(mut cx) = self.ready.context(id)
+            && let Poll::Ready(Err(error)) = link.poll_flush(&mut cx)
+        {
+            // What the agent said before it ended is still to be read: its end is told by reading.
+            tracing::debug!(%error, "the edge to the agent cannot be written");
         }
     }
 
@@ -136,7 +148,7 @@ impl Nodes {
                     if let Some(node) = self.list.get_mut(id.index()) {
                         node.ended = true;
                         // The edge has to be looked at once more.
-                        cx.waker().wake_by_ref();
+                        self.ready.mark(id);
                     }
                 }
             }
@@ -148,8 +160,9 @@ impl Nodes {
         self.remote.deadline()
     }
 
-    /// The edge to a node, if it is there.
+    /// The edge to a node, if it is there; what is queued is written by `finish`.
     pub(super) fn live(&mut self, id: NodeId) -> Option<&mut Connection<ToRoot>> {
+        self.dirty.push(id);
         match &mut self.list.get_mut(id.index())?.link {
             Link::Live(link) => Some(link),
             Link::Absent | Link::Early(_) | Link::Gone => None,
@@ -176,6 +189,7 @@ impl Nodes {
         match link.into_connection() {
             Ok(link) => {
                 node.link = Link::Live(link);
+                self.ready.mark(id);
                 events.push_back(JobEvent::EdgeUp { node: id });
             }
             Err((_, error)) => {
@@ -241,6 +255,7 @@ impl Nodes {
         live: impl FnOnce(&mut Connection<ToRoot>) -> Result<(), Overflow>,
     ) -> bool {
         let Some(node) = self.list.get_mut(id.index()) else { return true };
+        self.dirty.push(id);
         let queued = match &mut node.link {
             Link::Early(link) => early(link),
             Link::Live(link) => live(link),
