@@ -1,13 +1,19 @@
 //! Any words as a command line, with any environment behind them: a job, a text, or an error that fits a terminal.
 #![no_main]
-#![allow(dead_code, reason = "the launcher's own modules, of which not all is used here")]
+#![allow(dead_code, unused_imports, reason = "the launcher's own modules, of which not all is used here")]
 
 #[path = "../../../launcher/src/cli/mod.rs"]
 mod cli;
+#[path = "../../../launcher/src/view/words.rs"]
+mod words;
+mod view {
+    pub(crate) use crate::words;
+}
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::JobId;
+use rlaunch_core::place::Here;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -25,9 +31,18 @@ fuzz_target!(|data: &[u8]| {
     match cli::parse(words, &lookup) {
         Ok(cli::Command::Run(run)) => {
             let caller = variables.iter().filter_map(|word| word.as_encoded_bytes().get(1..));
-            let plan = run.into_plan(JobId([1; 16]), caller);
-            assert!(plan.job.world_size() > 0 && plan.job.apps.iter().all(|app| !app.base.argv.is_empty()));
+            let site = cli::Site {
+                here: Here { name: "here".to_owned(), cpus: 2 },
+                gpus: &|| 0,
+                read: &|_| Ok(b"node[01-02] slots=2\n".to_vec()),
+                is_file: &|_| false,
+            };
+            if let Ok(plan) = run.into_plan(JobId([1; 16]), caller, &site) {
+                assert!(plan.job.world_size() > 0 && plan.job.apps.iter().all(|app| !app.base.argv.is_empty()));
+                assert_eq!(plan.job.placement.seats.len(), plan.job.world_size() as usize);
+            }
         }
+        Ok(cli::Command::Map { .. } | cli::Command::Hosts(_)) => {}
         Ok(cli::Command::Help(text) | cli::Command::Version(text)) => assert!(text.ends_with('\n')),
         Err(error) => {
             let text = format!("{error}{}", error.hint().unwrap_or_default());

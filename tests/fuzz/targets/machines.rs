@@ -11,11 +11,13 @@ use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::report::fold;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
+use rlaunch_core::place::Placement;
+use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span, WallNs};
 use rlaunch_core::wire::codec::decode;
 use rlaunch_core::wire::to_root::{Facts, Usage};
+use std::sync::Arc;
 
 /// More than a machine may ask for after one event of a job of this size.
 const MOST: usize = 20_000;
@@ -25,8 +27,11 @@ fn strings(words: &[&str]) -> OsStrings {
 }
 
 fn spec(ranks: u32) -> JobSpec {
-    let base = AppBase { argv: strings(&["./train"]), env: strings(&[]), pinned: strings(&[]), wdir: None };
+    let (argv, role) = (strings(&["./train"]), Role::sole(ranks));
+    let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role };
     JobSpec {
+        lease: Span::from_secs(30),
+        placement: Placement::here("here", [ranks]),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],
         contain: Contain::Auto,
@@ -84,6 +89,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             port_reserved: true,
             agent: 3,
             init: Some(4),
+            reached: None,
             cpus: 2,
             error_dir: OsBytes::from("/tmp"),
         }),
@@ -95,13 +101,15 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Examine { proc, .. } => NodeEvent::Examined { proc, facts: Facts::default() },
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
+        NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
+        NodeAction::Beat(_) | NodeAction::Lease(_) => return None,
         NodeAction::Withhold | NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
     })
 }
 
 fn launcher(data: &[u8]) {
     let id = NodeId::new(0);
-    let mut job = Job::new(Mono::default(), WallNs(5), &spec(3), &Setting::default());
+    let mut job = Job::new(Mono::default(), WallNs(5), &Arc::new(spec(3)), &Setting::default());
     let mut records = Vec::new();
     for (n, part) in (1u64..).zip(parts(data)) {
         let now = Mono::from_nanos(n * 50_000_000);

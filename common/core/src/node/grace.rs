@@ -49,9 +49,13 @@ impl Grace {
         self.deadline = None;
     }
 
-    /// Once no rank is left there is nobody to be patient with.
-    pub(super) fn on_census(&mut self, census: Census) {
+    /// Once no rank is left there is nobody to be patient with: what remains is killed from here on. The launcher is told,
+    /// which may not know of ranks that were never started, and would wait for an answer.
+    pub(super) fn on_census(&mut self, cx: &mut Cx<'_>, census: Census) {
         self.gone = census.gone;
+        if self.gone && self.deadline.take().is_some() {
+            cx.act(NodeAction::ToRoot(ToRoot::Killing));
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {

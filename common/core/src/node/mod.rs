@@ -188,7 +188,7 @@ impl Node {
             Notice::Ended(proc, status) => self.postmortem.on_ended(cx, proc, status),
             Notice::Reap(proc) => self.procs.reap(cx, proc),
             Notice::Census(census) => {
-                self.grace.on_census(census);
+                self.grace.on_census(cx, census);
                 self.leftovers.on_census(cx, census);
             }
             Notice::Sweeping => self.lost.on_sweeping(),

@@ -346,7 +346,8 @@ fn an_end_before_anything_runs_starts_nothing() {
     rig.root(ToNode::Start(start()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..1, false));
-    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [], "init may be about to exist");
+    let said = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
+    assert_eq!(said, [says(ToRoot::Killing)], "there is nobody to be patient with, but init may be about to exist");
     let actions = rig.hear(NodeEvent::Grounded(ground()));
     assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Hello(_)), SWEEP]), "{actions:?}");
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
@@ -430,7 +431,7 @@ fn after_anything_else_they_are_killed_at_once() {
 
     let mut rig = Rig::running(1);
     rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
-    assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }, SWEEP]);
+    assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }, says(ToRoot::Killing), SWEEP]);
 }
 
 #[test]

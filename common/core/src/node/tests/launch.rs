@@ -20,7 +20,8 @@ fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
     }
     assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [group(0, TERM)]);
     rig.exited(0, by(TERM));
-    assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, SWEEP]);
+    let killing = says(ToRoot::Killing);
+    assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }, killing, SWEEP], "the launcher cannot know");
     assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
 }
@@ -42,7 +43,8 @@ fn an_ending_starts_nothing_that_was_only_asked_for() {
     for n in 1..256 {
         assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(n) }), []);
     }
-    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [SWEEP], "all are known not to run");
+    let killing = says(ToRoot::Killing);
+    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [killing, SWEEP], "all are known not to run");
     assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [], "said twice");
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }
