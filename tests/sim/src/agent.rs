@@ -369,9 +369,8 @@ impl World {
     }
 
     fn say(&mut self, message: &ToRoot) {
-        // After its last message the machine takes in nothing any more.
-        let last = matches!(message, ToRoot::Done { .. });
-        let (mute, done) = (if last { self.agent.was_mute } else { self.agent.mute }, self.agent.done);
+        // What came before the loss of the edge in the same burst may have been answered.
+        let (mute, done) = (self.agent.was_mute, self.agent.done);
         self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
         let true_loss = match message {
             ToRoot::InitLost => self.kernel.init_was_killed,
