@@ -181,15 +181,20 @@ fn asked(command: &str) -> Option<Case> {
     Some(with_sshd(&script)?.stdin_pipe().start())
 }
 
+/// Until ssh waits for an answer: a signal between its question and its read is seen only after a key (readpassphrase(3)).
+fn wait_for_the_read(case: &Case) {
+    let reads = format!("{} ", nix::libc::SYS_read);
+    let call = |pid| std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    census::wait_until("ssh reads", || case.ours("ssh").is_some_and(|pid| call(pid).starts_with(&reads)));
+}
+
 #[test]
 fn with_prompts_each_host_asks_in_turn() {
     let Some(mut case) = asked("\"$OURS\" doctor -H a,b --ssh-prompt") else { return };
     let mut typed = case.take_stdin();
     case.says_on_stdout("Enter passphrase", 1);
-    // Ctrl-Z would stop ssh alone: it asks again. A signal between its question and its read would be seen only after a key.
-    let reads = format!("{} ", nix::libc::SYS_read);
-    let call = |pid| std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
-    census::wait_until("ssh reads", || case.ours("ssh").is_some_and(|pid| call(pid).starts_with(&reads)));
+    // Ctrl-Z would stop ssh alone: it asks again.
+    wait_for_the_read(&case);
     typed.write_all(b"\x1a").unwrap();
     case.says_on_stdout("Enter passphrase", 2);
     typed.write_all(b"secret\n").unwrap();
@@ -209,6 +214,7 @@ fn an_interrupt_at_a_prompt_is_meant_for_all() {
     let Some(mut case) = asked("\"$OURS\" doctor -H a,b --ssh-prompt; echo code $?") else { return };
     let mut typed = case.take_stdin();
     case.says_on_stdout("Enter passphrase", 1);
+    wait_for_the_read(&case);
     typed.write_all(b"\x03").unwrap();
     case.says_on_stdout("code 130", 1);
     case.until("the end", |seen| seen.exit);
