@@ -114,6 +114,11 @@ impl Nodes {
         match link.poll_recv(&mut self.ready.context(id)?) {
             Poll::Ready(Ok(frame)) => Some(Ok(frame.body)),
             Poll::Ready(Err(error)) => Some(Err(why(&error))),
+            // The runtime may not have heard of ssh's last bytes, or of the stream's end: then it will before the next round.
+            Poll::Pending if node.ended && rlaunch_sys::fd::readable_now(&*link) => {
+                self.ready.mark(id);
+                None
+            }
             // Somebody else may still hold ssh's end of the stream.
             Poll::Pending if node.ended => Some(Err(CloseReason::Eof)),
             Poll::Pending => None,
