@@ -67,6 +67,8 @@ fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
         }
         Ok(Body::Beat(beat)) => Some(NodeEvent::Beat(beat)),
         Ok(Body::Last(_)) => None,
+        // sshd closes our input when the guardian is gone. Nothing runs yet, and the launcher shall know which of us it was.
+        Err(_) if edges.is_unguarded() => Some(NodeEvent::GuardianLost),
         Err(_) => Some(NodeEvent::EdgeLost),
     })
 }

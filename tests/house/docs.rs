@@ -4,6 +4,28 @@ use crate::root;
 use std::fs;
 
 #[test]
+fn the_table_of_faults_names_tests_that_exist() {
+    let text = fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    let rows: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("| ") && line.matches('|').count() == 6).collect();
+    let mut named = 0;
+    for row in &rows {
+        for test in row.split('`').filter(|word| word.matches("::").count() == 1 && !word.contains(' ')) {
+            let (file, name) = test.split_once("::").unwrap();
+            let source = fs::read_to_string(root().join(format!("tests/it/{file}.rs"))).unwrap_or_default();
+            assert!(
+                source.contains(&format!("#[test]\nfn {name}() {{")),
+                "docs/faults.md names {test}, which is no test"
+            );
+            named += 1;
+        }
+    }
+    let numbers = rows.iter().filter_map(|row| row[2..].split(' ').next()?.parse::<u32>().ok());
+    let wanted = [1u32..=10, 13..=19, 21..=21, 23..=25, 33..=33, 35..=36].into_iter().flatten();
+    assert!(numbers.eq(wanted) && named > 24, "rows are missing, or {named} tests are few");
+}
+
+#[test]
 fn environment_is_documented() {
     let path = root().join("docs/environment.md");
     let generated = rlaunch_core::env::document();

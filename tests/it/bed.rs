@@ -2,7 +2,7 @@
 //!
 //! It is held by a process whose stdin is ours: however the test ends, the testbed ends with it.
 
-use crate::census;
+use crate::census::{self, Mercy, Proc};
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
 use crate::watch;
@@ -33,6 +33,8 @@ pub(crate) struct Bed {
     /// Seen by the hosts at the same path; all users may write here.
     share: Scratch,
     spaces: Rc<RefCell<Spaces>>,
+    /// The hosts by the name of their UTS namespace.
+    names: RefCell<BTreeMap<String, String>>,
 }
 
 /// The namespaces of a testbed's hosts, also of those that are gone. While we hold one its number is nobody else's: the
@@ -125,7 +127,8 @@ impl Bed {
         open_to_all(share.dir());
         // Where the tests lie an ordinary user of the hosts may not come.
         fs::copy(place::rlaunch(), share.path("rlaunch")).unwrap();
-        let mut bed = Self { name: format!("it-{}", place::unique()), holder: None, share, spaces: Rc::default() };
+        let name = format!("it-{}", place::unique());
+        let mut bed = Self { name, holder: None, share, spaces: Rc::default(), names: RefCell::default() };
         let count = count.to_string();
         let mut up = bed.command(["up", &count, "--hold", "--share"]);
         up.arg(bed.share.dir()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -154,6 +157,8 @@ impl Bed {
             let words = ["exec", "--cwd", "/", &host, "readlink"];
             let out = self.run(words.into_iter().chain(links.iter().map(String::as_str)));
             self.spaces.borrow_mut().hold(out.lines().map(str::to_owned));
+            let uts = out.lines().find(|name| name.starts_with("uts:")).expect("a UTS namespace");
+            self.names.borrow_mut().insert(uts.to_owned(), host.clone());
         }
     }
 
@@ -197,7 +202,32 @@ impl Bed {
             all.push(self.share.path("rlaunch").into());
         }
         all.extend(words.map(|word| word.as_ref().to_owned()));
-        Plan::tool(python(), scratch).args(all).env("TESTBED_NAME", &self.name).env("RL", self.share.path("rlaunch"))
+        let plan = Plan::tool(python(), scratch).args(all).mercy(Mercy::Hosts);
+        plan.env("TESTBED_NAME", &self.name).env("RL", self.share.path("rlaunch"))
+    }
+
+    /// The processes of the hosts, with the names of these, as this machine numbers them.
+    pub(crate) fn processes(&self) -> Vec<(String, Proc)> {
+        let names = self.names.borrow();
+        let host = |p: &Proc| names.get(&name_of(Path::new(&format!("/proc/{}/ns/uts", p.pid)))?).cloned();
+        census::all().into_iter().filter_map(|p| Some((host(&p)?, p))).collect()
+    }
+
+    /// Power again for a host that was killed.
+    pub(crate) fn start_host(&self, host: &str) {
+        self.run(["start-host", host]);
+        self.hold_spaces();
+    }
+
+    /// Waits until nothing that is called so lives on a host.
+    pub(crate) fn until_gone(&self, comm: &str) {
+        census::wait_until(comm, || !self.processes().iter().any(|(_, p)| p.comm == comm));
+    }
+
+    /// Waits until nothing of a job lives on the hosts; the network may need so many seconds for that.
+    pub(crate) fn clean(&self, seconds: u32) {
+        let output = self.call(["strays", "--within", &seconds.to_string()]);
+        assert!(output.status.success(), "left on the hosts:\n{}", String::from_utf8_lossy(&output.stdout));
     }
 
     /// Where the binary under test lies on all hosts.

@@ -25,6 +25,7 @@ pub(crate) struct Case {
     scratch: Scratch,
     words: String,
     has_events: bool,
+    mercy: Mercy,
     finished: bool,
     /// Those that were sent.
     signals: RefCell<Vec<Signal>>,
@@ -80,9 +81,9 @@ impl Case {
         tag: String,
         scratch: Scratch,
         words: String,
-        has_events: bool,
+        (has_events, mercy): (bool, Mercy),
     ) -> Self {
-        Self { child, watch, tag, scratch, words, has_events, finished: false, signals: RefCell::default() }
+        Self { child, watch, tag, scratch, words, has_events, mercy, finished: false, signals: RefCell::default() }
     }
 
     /// rlaunch with these words and nothing on stdin.
@@ -207,7 +208,8 @@ impl Case {
 
     /// The end, whichever. Nothing may be left.
     pub(crate) fn end(self) -> Done {
-        self.end_with(Mercy::Ours)
+        let mercy = self.mercy;
+        self.end_with(mercy)
     }
 
     pub(crate) fn end_with(mut self, mercy: Mercy) -> Done {

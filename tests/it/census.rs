@@ -17,6 +17,8 @@ pub(crate) const TAG: &str = "RLAUNCH_TEST_CASE";
 const OURS: Duration = Duration::from_millis(50);
 /// A process that is dying but gets no processor is waited for.
 const STARVED: Duration = Duration::from_secs(2);
+/// On other hosts all of a job ends so long after its launcher was killed, at the latest.
+const FAR: Duration = Duration::from_secs(5);
 /// Whatever takes so long never comes.
 const STUCK: Duration = Duration::from_secs(20);
 /// /proc is not read in one moment: what holds in so many looks in a row holds.
@@ -231,6 +233,10 @@ pub(crate) enum Mercy {
     Ours,
     /// The launcher was killed: all have 50 ms.
     All,
+    /// A job on other hosts: ours have the time that the end of a connection takes, ssh too. Everything else was gone before.
+    Hosts,
+    /// Such a job whose launcher was killed: all have five seconds.
+    LostHosts,
 }
 
 /// Processes of a case that outlive it, ended now. Those that may take a moment are given it.
@@ -244,8 +250,17 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
         if tagged.is_empty() && strays.is_empty() {
             return Vec::new();
         }
-        let spared = |p: &&Proc| p.is_of_rlaunch() || mercy == Mercy::All;
-        let limit = if starved { STARVED } else { OURS };
+        let spared = |p: &&Proc| match mercy {
+            Mercy::Ours => p.is_of_rlaunch(),
+            Mercy::Hosts => p.is_of_rlaunch() || p.comm == "ssh",
+            Mercy::All | Mercy::LostHosts => true,
+        };
+        let limit = match mercy {
+            Mercy::LostHosts => FAR,
+            Mercy::Hosts => STARVED,
+            Mercy::Ours | Mercy::All if starved => STARVED,
+            Mercy::Ours | Mercy::All => OURS,
+        };
         let late_strays = strays.iter().filter(|p| {
             let since = seen.entry((p.pid, p.start)).or_insert_with(Instant::now);
             since.elapsed() > limit

@@ -1,14 +1,15 @@
 //! How a case is started: which words, which environment, which descriptors.
 
 use crate::case::Case;
+use crate::census::Mercy;
 use crate::place::{self, Scratch};
 use crate::watch::{Fifo, Into, Watch};
 use crate::{case, census};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -21,6 +22,7 @@ pub(crate) struct Plan {
     tag: String,
     scratch: Scratch,
     events: bool,
+    mercy: Mercy,
     readers: Vec<(Box<dyn Read + Send>, Into)>,
 }
 
@@ -36,7 +38,7 @@ impl Plan {
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.env(census::TAG, &tag).env("RL", place::rlaunch()).env("DIR", scratch.dir());
-        Self { command, tag, scratch, events: false, readers: Vec::new() }
+        Self { command, tag, scratch, events: false, mercy: Mercy::Ours, readers: Vec::new() }
     }
 
     /// rlaunch itself, with these words.
@@ -66,7 +68,15 @@ impl Plan {
     pub(crate) fn with_events(mut self) -> Self {
         self.events = true;
         let events = self.scratch.fifo("events");
+        // It may run as another user.
+        fs::set_permissions(&events, fs::Permissions::from_mode(0o666)).unwrap();
         self.env("RLAUNCH_EVENTS", events)
+    }
+
+    /// Whom the end of the case has to wait for.
+    pub(crate) fn mercy(mut self, mercy: Mercy) -> Self {
+        self.mercy = mercy;
+        self
     }
 
     pub(crate) fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, words: I) -> Self {
@@ -140,6 +150,6 @@ impl Plan {
         let words = format!("{:?}", self.command);
         // Closes the caller's descriptors, or their readers would never see an end.
         drop(self.command);
-        case::Case::new(child, watch, self.tag, self.scratch, words, self.events)
+        case::Case::new(child, watch, self.tag, self.scratch, words, (self.events, self.mercy))
     }
 }

@@ -153,10 +153,12 @@ impl Remote {
     }
 
     /// The end, of which the guardian tells: it has counted, and nothing is left.
-    fn ends_with_last_words(self) {
+    /// Returns whether it was because the lease was over.
+    fn ends_with_last_words(self) -> bool {
         let (said, code) = self.end();
         let Some(Said::Last(last)) = said.last() else { panic!("no last words") };
         assert_eq!((last.left, last.named.len(), code), (0, 0, Some(0)));
+        last.expired
     }
 }
 
@@ -179,7 +181,7 @@ fn an_agent_that_is_killed_is_told_by_its_guardian() {
     for contain in tiers() {
         let remote = Remote::running(contain, Span::ZERO);
         kill(Pid::from_raw(remote.agent), Signal::SIGKILL).unwrap();
-        remote.ends_with_last_words();
+        assert!(!remote.ends_with_last_words());
     }
 }
 
@@ -189,7 +191,7 @@ fn a_stopped_agent_keeps_nothing_alive() {
         let mut remote = Remote::running(contain, Span::ZERO);
         kill(Pid::from_raw(remote.agent), Signal::SIGSTOP).unwrap();
         drop(remote.input.take());
-        remote.ends_with_last_words();
+        assert!(!remote.ends_with_last_words());
     }
 }
 
@@ -200,7 +202,7 @@ fn a_lease_that_nobody_renews_ends_the_job() {
         let remote = Remote::running(contain, Span::from_secs(1));
         // Stopped or not: the timer is the guardian's.
         kill(Pid::from_raw(remote.agent), Signal::SIGSTOP).unwrap();
-        remote.ends_with_last_words();
+        assert!(remote.ends_with_last_words(), "it says why");
         assert!(began.elapsed().as_millis() >= 1_000, "before its time: {:?}", began.elapsed());
     }
 }
@@ -235,9 +237,9 @@ fn only_a_launcher_of_this_version_is_served() {
 #[test]
 fn a_record_is_read_as_it_is_written() {
     let named = rlaunch_sys::children::Named { pid: 7, comm: *b"stuck\0\0\0\0\0\0\0\0\0\0\0", wchan: [b'w'; 40] };
-    let frame = rlaunch_sys::guardian::example_frame(NODE.get(), 2, &[named]);
+    let frame = rlaunch_sys::guardian::example_frame(NODE.get(), 2, true, &[named]);
     let last = Last::at_the_end_of(&[b"cut off", &frame[..]].concat()).expect("a frame");
-    assert_eq!((last.left, last.named[0].pid, last.named[0].wchan.len()), (2, 7, 40));
+    assert_eq!((last.left, last.expired, last.named[0].pid, last.named[0].wchan.len()), (2, true, 7, 40));
     let header = parse_header(frame.first_chunk().unwrap()).unwrap();
     assert!(header.is_last_words() && header.node == NODE);
 }

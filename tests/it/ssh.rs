@@ -225,6 +225,45 @@ fn a_doctor_that_is_killed_takes_ssh_along() {
     case.code(137);
 }
 
+/// On no command line, in no environment, and in nothing that is shown: as bytes, as hex, or as numbers.
+#[test]
+fn a_jobs_secret_is_nowhere_to_be_seen() {
+    use rlaunch_core::bootstrap::{PREAMBLE, Preamble};
+    let behave = "behave <<'EOF'\ntee \"$DIR/stdin\" | sh -c \"$line\"; exit\nEOF\n";
+    let job = "RLAUNCH_LOG=trace \"$RL\" --events \"$DIR/log\" -H h -n 2 sh -c 'echo up; exec sleep 999'";
+    let case = script(&format!("{behave}{job}")).start();
+    case.says_on_stdout("up", 2);
+    let dir = std::fs::read(format!("/proc/{}/environ", case.pid())).unwrap();
+    let dir = dir.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(b"DIR=")).unwrap();
+    let dir = std::path::PathBuf::from(String::from_utf8_lossy(dir).into_owned());
+    let sent = std::fs::read(dir.join("stdin")).unwrap();
+    let secret = Preamble::parse(sent[..PREAMBLE].try_into().unwrap()).expect("a preamble").secret.0;
+    let hex: String = secret.iter().map(|b| format!("{b:02x}")).collect();
+    let decimal = format!("{secret:?}");
+    let shows = |bytes: &[u8]| {
+        let has = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+        has(&secret) || has(hex.as_bytes()) || has(hex.to_uppercase().as_bytes()) || has(decimal.as_bytes())
+    };
+    assert!(shows(&sent), "what is looked for can be found");
+    let all = case.all_of_it();
+    assert!(all.iter().any(|p| p.comm == "rlaunch-agent") && all.iter().any(|p| p.comm == "sleep"), "{all:?}");
+    for p in &all {
+        for file in ["cmdline", "environ"] {
+            // Of a process that is not dumpable nobody can read it.
+            let seen = std::fs::read(format!("/proc/{}/{file}", p.pid)).unwrap_or_default();
+            assert!(!shows(&seen), "{file} of {p:?}");
+        }
+    }
+    assert!(!shows(&std::fs::read(dir.join("log")).unwrap()) && !shows(&std::fs::read(dir.join("calls")).unwrap()));
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(case.ours("rlaunch").expect("the launcher")),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    let done = case.end_with(Mercy::LostHosts);
+    assert!(done.err().contains("TRACE") && !shows(done.err().as_bytes()) && !shows(&done.out));
+}
+
 #[test]
 fn bad_words_are_usage_errors() {
     for (words, says) in [

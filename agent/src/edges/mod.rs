@@ -23,7 +23,7 @@ use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::stream::turn::Broken;
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
@@ -44,6 +44,9 @@ const REST: Duration = Duration::from_millis(2);
 
 /// How long the launcher may take to accept the last words of an agent without a runtime.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long what we have to say at our end may take to go out, if we hear nothing from there.
+const OUTLIVED: Span = Span::from_secs(2);
 
 /// What carries the stream to the launcher.
 #[derive(Debug)]
@@ -95,7 +98,10 @@ pub(crate) struct Edges {
     alarm: Alarm,
     /// Something has happened since the last wait.
     stirred: bool,
-    finish: Option<u8>,
+    /// Nothing more comes from the launcher, but it may still hear us.
+    deaf: bool,
+    /// The exit code, and when it was asked for.
+    finish: Option<(u8, Mono)>,
 }
 
 impl Edges {
@@ -118,6 +124,7 @@ impl Edges {
             events: VecDeque::new(),
             alarm: Alarm::default(),
             stirred: false,
+            deaf: false,
             finish: None,
         })
     }
@@ -139,6 +146,11 @@ impl Edges {
             Link::Early(link) => link.recv().map(|frame| frame.body),
             Link::Live(_) | Link::Gone => Err(Closed::Eof),
         }
+    }
+
+    /// Whether the guardian is gone.
+    pub(crate) fn is_unguarded(&self) -> bool {
+        self.watch.is_unguarded()
     }
 
     /// Finishes the ground that is being laid, unless there is something of the launcher's to be read meanwhile; whether
@@ -194,13 +206,14 @@ impl Edges {
 
     /// The exit code, once the last action was asked for and the last message was written.
     pub(crate) fn finished(&self) -> Option<u8> {
+        let (code, asked) = self.finish?;
         let written = match &self.link {
-            Link::Live(link) => link.is_flushed(),
+            Link::Live(link) => link.is_flushed() || (self.deaf && asked + OUTLIVED <= now()),
             Link::Early(_) | Link::Gone => true,
         };
         // A file that is to be removed is waited for, but not for long.
         let removed = self.files.quiet_at().is_none_or(|at| at <= now());
-        self.finish.filter(|_| written && removed)
+        (written && removed).then_some(code)
     }
 
     /// Waits until something has happened, or until `deadline`. Cancel-safe: all state is in `self`.
@@ -241,12 +254,13 @@ impl Edges {
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
         let ours = earliest(ours, self.files.deadline());
         let ours = earliest(ours, self.files.quiet_at().filter(|_| self.finish.is_some()));
-        let deadline = earliest(deadline, ours);
+        let unheard = self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED);
+        let deadline = earliest(deadline, earliest(ours, unheard));
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) {
-        while let Link::Live(link) = &mut self.link {
+        while let (Link::Live(link), false) = (&mut self.link, self.deaf) {
             match link.poll_recv(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(frame)) => match frame.body {
@@ -257,6 +271,12 @@ impl Edges {
                     Body::Beat(beat) => self.events.push_back(NodeEvent::Beat(beat)),
                     Body::Last(_) => {}
                 },
+                // sshd lets go of our input when the guardian is gone, which it has started; our output it takes to the end.
+                Poll::Ready(Err(_)) if self.watch.is_unguarded() => {
+                    self.deaf = true;
+                    // Nor does it grant anything more: what the ranks have said until now goes out as it is.
+                    self.pump.window.grant(u64::MAX);
+                }
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "the edge to the launcher has ended");
                     self.lose_link();
@@ -313,7 +333,7 @@ impl Edges {
             NodeAction::CloseStreams { proc } => pump::close_streams(self, proc),
             NodeAction::Sweep => sweep::begin(self),
             NodeAction::ToRoot(message) => self.send(&message),
-            NodeAction::Finish(code) => self.finish = Some(code),
+            NodeAction::Finish(code) => self.finish = Some((code, now())),
         }
     }
 

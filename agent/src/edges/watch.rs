@@ -65,6 +65,11 @@ impl Watch {
         })
     }
 
+    /// Whether the guardian is gone.
+    pub(super) fn is_unguarded(&self) -> bool {
+        rlaunch_sys::fd::readable_now(&self.guardian)
+    }
+
     pub(super) fn go_live(&mut self) -> io::Result<()> {
         self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
         Ok(())

@@ -292,6 +292,27 @@ impl<M: WireMessage> Connection<M> {
         }
     }
 
+    /// The next frame of what has come by now; `None`: no more. The kernel is asked, because the runtime may not have asked it
+    /// since: for an edge whose other side is known to have ended.
+    ///
+    /// # Errors
+    /// The edge has ended or carries something else. It must not be polled again then.
+    pub fn recv_now(&mut self) -> Result<Option<Frame<M>>, Closed> {
+        loop {
+            if let Some(frame) = take_frame(&mut self.inbox)? {
+                return Ok(Some(frame));
+            }
+            let mut chunk = [0u8; 16 << 10];
+            match self.io.input().read(&mut chunk) {
+                Ok(0) => return ended(&mut self.inbox).map(Some),
+                Ok(n) => self.inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
     /// One read. One that comes back with less than was asked for has taken all: then the runtime is told to wait for more,
     /// as a read that finds nothing would, without that read.
     fn read_once(&mut self) -> io::Result<usize> {

@@ -157,7 +157,7 @@ impl Edges {
         self.poll_signals(cx);
         self.poll_bell(cx);
         ready.into_iter().for_each(|node| self.poll_recv(node));
-        self.nodes.poll_keepers(cx, &mut self.events);
+        self.poll_keepers(cx);
         self.poll_input(cx);
         self.settle_output();
         self.nodes.finish();
@@ -193,11 +193,25 @@ impl Edges {
     }
 
     fn poll_recv(&mut self, node: NodeId) {
-        while let Some(received) = self.nodes.poll_recv(node) {
-            match received {
-                Ok(body) => self.received(node, body),
-                Err(why) => self.lose(node, why),
+        while let Some(body) = self.nodes.poll_recv(node) {
+            self.received(node, body);
+        }
+    }
+
+    /// After what was received: what an agent said before its edge ended comes first.
+    fn poll_keepers(&mut self, cx: &mut Context<'_>) {
+        self.lose_closed();
+        self.nodes.poll_keepers(cx, &mut self.events);
+        self.lose_closed();
+    }
+
+    fn lose_closed(&mut self) {
+        while let Some((node, why, words)) = self.nodes.take_closed() {
+            if !words.is_empty() {
+                let host = self.names.1.get(node.index()).map_or("", String::as_str);
+                self.output.say(crate::view::say::ssh_said(host, &words));
             }
+            self.lose(node, why);
         }
     }
 
@@ -308,10 +322,10 @@ fn names(placement: &Placement) -> (String, Vec<String>) {
 
 fn why(error: &Closed) -> CloseReason {
     match error {
-        Closed::Eof => CloseReason::Eof,
+        Closed::Eof | Closed::Truncated => CloseReason::Eof,
         // It ended without having read all that we sent.
         Closed::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseReason::Eof,
-        Closed::Truncated | Closed::Frame(_) | Closed::Message => CloseReason::Malformed,
+        Closed::Frame(_) | Closed::Message => CloseReason::Malformed,
         Closed::Io(error) => CloseReason::Failed(error.raw_os_error().unwrap_or(0)),
     }
 }

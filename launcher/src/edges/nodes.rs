@@ -3,12 +3,16 @@
 use super::guardian::Guardian;
 use super::ready::Ready;
 use super::remote::{News, Remote};
-use super::why;
+use super::{now, why};
+use rlaunch_core::bootstrap::SshEnd;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
+use rlaunch_core::machine::earliest;
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::stream::turn::Broken;
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::beat::Beat;
+use rlaunch_core::wire::last::Last;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::{Body, Connection, Early, Overflow};
@@ -18,6 +22,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
+
+/// How much later than its streams ssh itself may end.
+const SSH_END: Span = Span::from_secs(1);
 
 /// One edge.
 enum Link {
@@ -33,8 +40,20 @@ struct Node {
     link: Link,
     /// What it may send before anything of it is written.
     credit: u64,
-    /// Its ssh has ended: what has come is all that will.
-    ended: bool,
+    /// How its ssh has ended, and its last words: what has come is all that will.
+    ended: Option<(SshEnd, OsBytes)>,
+}
+
+/// An edge that has ended for this reason. Until then its ssh may end too, and say more.
+struct Closing {
+    id: NodeId,
+    why: CloseReason,
+    until: Mono,
+}
+
+/// Whether an edge ended because its ssh did. One that ends in peace says nothing about it.
+const fn is_abnormal(why: CloseReason, ssh: SshEnd) -> bool {
+    matches!((why, ssh), (CloseReason::Eof | CloseReason::Failed(_), SshEnd::Signal(_) | SshEnd::Code(255)))
 }
 
 /// All nodes.
@@ -43,6 +62,7 @@ pub(super) struct Nodes {
     ready: Ready,
     /// Something may wait to be written to them.
     dirty: Vec<NodeId>,
+    closing: Vec<Closing>,
     /// Of the launcher's own host. Elsewhere the edge is the lifeline.
     guardian: Option<(NodeId, Guardian)>,
     remote: Remote,
@@ -58,7 +78,7 @@ impl Nodes {
         remote: Remote,
     ) -> Result<Self, Overflow> {
         let mut list: Vec<Node> =
-            credit.iter().map(|credit| Node { link: Link::Absent, credit: *credit, ended: false }).collect();
+            credit.iter().map(|credit| Node { link: Link::Absent, credit: *credit, ended: None }).collect();
         let mut guardian = None;
         if let Some((id, edge, lifeline)) = local
             && let Some(node) = list.get_mut(id.index())
@@ -68,7 +88,7 @@ impl Nodes {
             node.link = Link::Early(link);
             guardian = Some((id, Guardian::new(lifeline)));
         }
-        Ok(Self { ready: Ready::new(list.len()), list, dirty: Vec::new(), guardian, remote })
+        Ok(Self { ready: Ready::new(list.len()), list, dirty: Vec::new(), closing: Vec::new(), guardian, remote })
     }
 
     /// Writes what waits, before there is a runtime.
@@ -107,22 +127,38 @@ impl Nodes {
         ready
     }
 
-    /// The next frame of a node, or the end of its edge; `None`: nothing more for now.
-    pub(super) fn poll_recv(&mut self, id: NodeId) -> Option<Result<Body<ToRoot>, CloseReason>> {
+    /// The next frame of a node; `None`: nothing more for now.
+    pub(super) fn poll_recv(&mut self, id: NodeId) -> Option<Body<ToRoot>> {
         let node = self.list.get_mut(id.index())?;
         let Link::Live(link) = &mut node.link else { return None };
-        match link.poll_recv(&mut self.ready.context(id)?) {
-            Poll::Ready(Ok(frame)) => Some(Ok(frame.body)),
-            Poll::Ready(Err(error)) => Some(Err(why(&error))),
-            // The runtime may not have heard of ssh's last bytes, or of the stream's end: then it will before the next round.
-            Poll::Pending if node.ended && rlaunch_sys::fd::readable_now(&*link) => {
-                self.ready.mark(id);
-                None
-            }
-            // Somebody else may still hold ssh's end of the stream.
-            Poll::Pending if node.ended => Some(Err(CloseReason::Eof)),
-            Poll::Pending => None,
-        }
+        let next = match link.poll_recv(&mut self.ready.context(id)?) {
+            Poll::Ready(next) => next.map(Some),
+            // What ssh has written is all there, though the runtime may not have seen it.
+            Poll::Pending if node.ended.is_some() => link.recv_now(),
+            Poll::Pending => return None,
+        };
+        let why = match next {
+            Ok(Some(frame)) => return Some(frame.body),
+            // Somebody else still holds ssh's end of the stream.
+            Ok(None) => CloseReason::Eof,
+            Err(error) => why(&error),
+        };
+        node.link = Link::Gone;
+        let local = self.guardian.as_ref().is_some_and(|(own, _)| *own == id);
+        self.closing.push(Closing { id, why, until: now() + if local { Span::ZERO } else { SSH_END } });
+        None
+    }
+
+    /// A node whose edge has ended, and why, as far as is known by now; with what ssh has to say of it.
+    pub(super) fn take_closed(&mut self) -> Option<(NodeId, CloseReason, OsBytes)> {
+        let ended = |id: NodeId| self.list.get(id.index()).and_then(|node| node.ended.clone());
+        let is_over = |closing: &Closing| closing.until <= now() || ended(closing.id).is_some();
+        let at = self.closing.iter().position(is_over)?;
+        let Closing { id, why, .. } = self.closing.swap_remove(at);
+        Some(match ended(id) {
+            Some((end, words)) if is_abnormal(why, end) => (id, CloseReason::Ssh(end), words),
+            Some(_) | None => (id, why, OsBytes::default()),
+        })
     }
 
     /// Writes what was queued in this round.
@@ -149,9 +185,9 @@ impl Nodes {
             match news {
                 News::Up(id, edge) => self.adopt(id, edge, events),
                 News::Event(event) => events.push_back(event),
-                News::Ended(id) => {
+                News::Ended(id, end, words) => {
                     if let Some(node) = self.list.get_mut(id.index()) {
-                        node.ended = true;
+                        node.ended = Some((end, words));
                         // The edge has to be looked at once more.
                         self.ready.mark(id);
                     }
@@ -160,9 +196,10 @@ impl Nodes {
         }
     }
 
-    /// When a host that is being reached has to be looked at.
+    /// When a host that is being reached, or an edge that has ended, has to be looked at.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.remote.deadline()
+        let closing = self.closing.iter().map(|closing| closing.until).min();
+        earliest(self.remote.deadline(), closing)
     }
 
     /// The edge to a node, if it is there; what is queued is written by `finish`.
@@ -271,6 +308,8 @@ impl Nodes {
 }
 
 /// A guardian's last words, as the machine knows them.
-pub(super) fn last_words(id: NodeId, last: rlaunch_core::wire::last::Last) -> JobEvent {
-    JobEvent::GuardianEnded { node: id, end: GuardianEnd::Record { left: last.left, named: last.named } }
+pub(super) fn last_words(id: NodeId, last: Last) -> JobEvent {
+    let Last { left, expired, named } = last;
+    let end = if expired { GuardianEnd::Expired { left, named } } else { GuardianEnd::Record { left, named } };
+    JobEvent::GuardianEnded { node: id, end }
 }

@@ -2,7 +2,7 @@
 
 use super::now;
 use crate::bootstrap::{Bootstrap, Setting, Step};
-use rlaunch_core::bootstrap::{Failure, Target};
+use rlaunch_core::bootstrap::{Failure, SshEnd, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
@@ -39,8 +39,8 @@ struct Early {
 pub(super) enum News {
     /// Its edge.
     Up(NodeId, UnixStream),
-    /// Its ssh has ended: nothing more will come on the edge.
-    Ended(NodeId),
+    /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
+    Ended(NodeId, SshEnd, OsBytes),
     /// For the machine.
     Event(JobEvent),
 }
@@ -117,7 +117,7 @@ impl Remote {
                 }
                 Step::Ended { node, end, words } => {
                     tracing::debug!(%node, %end, %words, "its ssh has ended");
-                    return Poll::Ready(News::Ended(node));
+                    return Poll::Ready(News::Ended(node, end, words));
                 }
             }
         }

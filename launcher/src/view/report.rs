@@ -2,11 +2,13 @@
 
 use super::around::Around;
 use super::{Tone, launch, words};
+use rlaunch_core::bootstrap::SshEnd;
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::job::CloseReason;
 use rlaunch_core::report::{Became, End, Fate, Group, Report};
+use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{Facts, TAIL};
@@ -48,7 +50,10 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::Signal(sig) => format!("ended by {sig} after {took}"),
         Cause::Timeout(limit) => format!("--timeout {} ran out; the job was ended", words::wait(*limit)),
         Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
-        Cause::Lost { node, lost } => format!("{} after {took}; the job was ended", self::lost(report, *node, *lost)),
+        Cause::Lost { node, lost } => {
+            let after = report.began.map_or(took, |began| began.at);
+            format!("{} after {after}; the job was ended", self::lost(report, *node, *lost))
+        }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
     block.fates("job", report);
@@ -132,20 +137,34 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
 fn lost(report: &Report, node: NodeId, lost: Lost) -> String {
     let host = host(report, node);
     match lost {
-        Lost::Agent(why) => {
-            let why = match why {
-                CloseReason::Eof => "it was killed or crashed".into(),
-                CloseReason::Malformed => "it sent something that is no message".into(),
-                CloseReason::Slow => "it stopped reading its messages".into(),
-                CloseReason::Failed(errno) => words::errno(errno),
-            };
-            format!("the agent on {host} was lost ({why})")
-        }
+        Lost::Agent(why) => closed(&host, why),
         Lost::AgentEarly => format!("the agent on {host} ended before its ranks"),
         Lost::AgentMute => format!("the agent on {host} does not answer"),
         Lost::Unheard => format!("{host} is not heard of any more; its lease has ended its ranks"),
+        Lost::Expired => {
+            format!("{host} heard nothing from here, or its agent stood still; its lease has ended its ranks")
+        }
         Lost::Guardian => format!("the guardian on {host} was lost (it was killed or crashed)"),
         Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
+    }
+}
+
+/// An edge ended before the job did.
+fn closed(host: &str, why: CloseReason) -> String {
+    let agent = |why: &str| format!("the agent on {host} was lost ({why})");
+    match why {
+        CloseReason::Eof => agent("it was killed or crashed"),
+        CloseReason::Malformed => agent("it sent something that is no message"),
+        CloseReason::Slow => agent("it stopped reading its messages"),
+        CloseReason::Failed(errno) => agent(&words::errno(errno)),
+        CloseReason::Ssh(SshEnd::Signal(number)) => match Signal::new(number) {
+            Some(sig) => format!("ssh to {host} was killed by {sig}"),
+            None => format!("ssh to {host} was killed"),
+        },
+        // ssh's own code for a lost connection, and for a command that died of a signal.
+        CloseReason::Ssh(SshEnd::Code(code)) => {
+            format!("the connection to {host}, or the guardian there, was lost (ssh exited with {code})")
+        }
     }
 }
 

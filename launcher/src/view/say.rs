@@ -3,6 +3,7 @@
 use super::words;
 use super::{Tone, around, report};
 use rlaunch_core::events::Cause;
+use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::Sentence;
 use rlaunch_core::signal::Signal;
 
@@ -24,6 +25,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Waiting { .. }
         | Sentence::Ending { .. }
         | Sentence::Unwritten { .. }
+        | Sentence::Awaited { .. }
         | Sentence::Killing { .. }
         | Sentence::Leaving { .. }
         | Sentence::ReaderClosed(_)
@@ -33,6 +35,12 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::OutputLost(_)
         | Sentence::Report(_) => false,
     }
+}
+
+/// The last words of an ssh that ended before the job did.
+pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
+    let lines = words.split(|b| *b == b'\n');
+    lines.map(|line| format!("rlaunch: ssh to {host}: {}\n", Visible(line))).collect()
 }
 
 /// The event log cannot be written.
@@ -66,6 +74,10 @@ fn line(sentence: &Sentence) -> String {
         Sentence::Unwritten { sig, patience } => {
             let wait = words::wait(*patience);
             format!("{}all ranks have ended; output that nobody takes within {wait} is dropped", key(*sig))
+        }
+        Sentence::Awaited { host, within } => {
+            let within = words::wait(*within);
+            format!("{host} cannot be asked any more: its lease ends its ranks, within {within} at the latest")
         }
         Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(*sig), verb(*sig)),
         Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(*sig)),
@@ -135,6 +147,7 @@ mod tests {
             Sentence::Sent { sig: Signal::TERM, kill_in: Span::from_millis(1500) },
             Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_millis(3900)) },
             Sentence::Killing { sig: Signal::INT },
+            Sentence::Awaited { host: "node2".into(), within: Span::from_secs(36) },
             Sentence::Waiting { cause: Cause::Timeout(Span::from_secs(60)), kill_in: Span::from_secs(4) },
             Sentence::Waiting {
                 cause: Cause::Rank { rank: Rank::new(2), status: Status::Exited(3) },
@@ -160,6 +173,7 @@ mod tests {
              rlaunch: got SIGTERM: sent SIGTERM, SIGKILL in 1.5s; send it again to kill now\n\
              rlaunch: Ctrl-C: the job is ending already, SIGKILL in 3.9s; press again to kill now\n\
              rlaunch: Ctrl-C: sent SIGKILL; press again to leave at once\n\
+             rlaunch: node2 cannot be asked any more: its lease ends its ranks, within 36s at the latest\n\
              rlaunch: --timeout 60s ran out, waiting for ranks to end; sent SIGTERM, SIGKILL in 4s\n\
              rlaunch: rank 2 failed (exit 3), waiting for the others to end; sent SIGTERM, SIGKILL in 4s\n\
              rlaunch: Ctrl-C: leaving now; the guardian ends what is left\n\

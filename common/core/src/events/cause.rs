@@ -69,6 +69,8 @@ pub enum Lost {
     AgentMute,
     /// The host is not heard of any more; by now it has ended its ranks.
     Unheard,
+    /// The host has ended its ranks, because its lease was not renewed in time.
+    Expired,
     /// The guardian.
     Guardian,
     /// The first process of the PID namespace.

@@ -2,10 +2,12 @@
 
 use super::json::{Object, push_bytes};
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
+use crate::bootstrap::SshEnd;
 use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::id::Std;
 use crate::job::CloseReason;
+use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
@@ -276,6 +278,16 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
                     o.text("why", "failed");
                     o.signed("errno", errno);
                 }
+                CloseReason::Ssh(end) => {
+                    o.text("why", "ssh");
+                    match end {
+                        SshEnd::Code(code) => o.number("code", code.into()),
+                        SshEnd::Signal(number) => match Signal::new(number) {
+                            Some(sig) => o.text("signal", &format!("{sig}")),
+                            None => o.text("signal", ""),
+                        },
+                    }
+                }
             }
         }
         Lost::AgentEarly => {
@@ -287,6 +299,7 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
             o.text("why", "mute");
         }
         Lost::Unheard => o.text("lost", "unheard"),
+        Lost::Expired => o.text("lost", "expired"),
         Lost::Guardian => o.text("lost", "guardian"),
         Lost::Init => o.text("lost", "init"),
     }

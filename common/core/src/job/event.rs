@@ -1,5 +1,6 @@
 //! What the job machine hears and asks for: the contract with the launcher's driver and with the simulator.
 
+use crate::bootstrap::SshEnd;
 use crate::events::Record;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std, StreamId};
@@ -110,6 +111,8 @@ pub enum CloseReason {
     Slow,
     /// The kernel refused to read or write, with this errno.
     Failed(i32),
+    /// The ssh that carries it ended first: it was killed, or the connection or what runs there was lost.
+    Ssh(SshEnd),
 }
 
 /// What a guardian leaves behind.
@@ -117,6 +120,13 @@ pub enum CloseReason {
 pub enum GuardianEnd {
     /// Its record: what still existed after it had ended the containment.
     Record {
+        /// Processes left.
+        left: u32,
+        /// The first of them.
+        named: Vec<Leftover>,
+    },
+    /// The same of another host whose lease was not renewed in time.
+    Expired {
         /// Processes left.
         left: u32,
         /// The first of them.

@@ -9,6 +9,9 @@ use super::deadlines::Deadlines;
 use super::notice::Notice;
 use super::{Cx, JobAction};
 use crate::id::NodeId;
+use crate::os_bytes::OsBytes;
+use crate::place::Node;
+use crate::report::Sentence;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
@@ -36,7 +39,8 @@ pub(super) struct Lease {
     patience: Span,
     nodes: Vec<(Heard, Option<Offset>)>,
     due: Deadlines,
-    local: Vec<bool>,
+    /// By node, those that have a lease.
+    hosts: Vec<Option<OsBytes>>,
 }
 
 impl Lease {
@@ -44,12 +48,13 @@ impl Lease {
         let lease = spec.lease.nanos();
         let margin = MARGIN.nanos().max(lease / 5);
         let patience = Span::from_nanos(lease.saturating_add(lease / DRIFT).saturating_add(margin));
-        let local: Vec<bool> = spec.placement.nodes.iter().map(|node| node.local).collect();
-        Self { patience, nodes: vec![(Heard::Nothing, None); local.len()], due: Deadlines::new(local.len()), local }
+        let host = |node: &Node| (!node.local).then(|| OsBytes::from(node.host.name.as_str()));
+        let hosts: Vec<Option<OsBytes>> = spec.placement.nodes.iter().map(host).collect();
+        Self { patience, nodes: vec![(Heard::Nothing, None); hosts.len()], due: Deadlines::new(hosts.len()), hosts }
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
-        if !self.local.get(node.index()).copied().unwrap_or(true) {
+        if self.host(node).is_some() {
             self.heard(node, Heard::Until(cx.now + self.patience));
         }
     }
@@ -69,6 +74,17 @@ impl Lease {
         }
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
         self.heard(node, Heard::Until(cx.now + self.patience));
+    }
+
+    /// Nobody can end a node from here any more: the user is told until when it does so by itself.
+    pub(super) fn severed(&self, cx: &mut Cx<'_>, node: NodeId) {
+        if let (Some((Heard::Until(at), _)), Some(host)) = (self.nodes.get(node.index()), self.host(node)) {
+            cx.act(JobAction::Say(Sentence::Awaited { host: host.clone(), within: at.since(cx.now) }));
+        }
+    }
+
+    fn host(&self, node: NodeId) -> Option<&OsBytes> {
+        self.hosts.get(node.index()).and_then(Option::as_ref)
     }
 
     /// A node that has told what is left, or will not, is not waited for.

@@ -131,7 +131,13 @@ impl Loss {
                 self.known(cx, node, Some(left), named);
             }
             (State::Up, GuardianEnd::Silent) => self.left_alone(cx, node),
-            (State::Waiting { .. }, GuardianEnd::Record { left, named }) => self.known(cx, node, Some(left), named),
+            (State::Up, GuardianEnd::Expired { left, named }) => {
+                part(cx, node, Lost::Expired);
+                self.known(cx, node, Some(left), named);
+            }
+            (State::Waiting { .. }, GuardianEnd::Record { left, named } | GuardianEnd::Expired { left, named }) => {
+                self.known(cx, node, Some(left), named);
+            }
             (State::Waiting { until, agent: true, .. }, GuardianEnd::Silent) => {
                 self.set(node, State::Waiting { until, guardian: false, agent: true });
             }
@@ -216,6 +222,7 @@ impl Loss {
         cx.act(JobAction::Sever { node });
         let local = self.nodes.get(node.index()).is_some_and(|known| known.local);
         let until = local.then(|| Patience::new(cx.now, RECORD));
+        cx.tell(Notice::Severed(node));
         self.set(node, State::Waiting { until, guardian: true, agent });
     }
 

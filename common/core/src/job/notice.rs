@@ -40,6 +40,8 @@ pub(super) enum Notice {
     Doomed(NodeId),
     /// Nothing was heard of a node for so long that it has ended its ranks.
     Unheard(NodeId),
+    /// loss: a node was told to end without its agent, or cannot be told; if it does not say how that went, its lease ends it.
+    Severed(NodeId),
     /// How a node's clock differs from ours.
     Offset(NodeId, Offset),
     /// The user asks to end while only output is waited for: after this it is given up.

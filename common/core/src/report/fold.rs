@@ -127,7 +127,7 @@ pub enum Became {
 
 /// Whether nobody can say any more what an agent has started.
 const fn loses_agent(cause: &Cause) -> bool {
-    matches!(cause, Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute, .. })
+    matches!(cause, Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute | Lost::Expired, .. })
 }
 
 /// The report of a whole log.

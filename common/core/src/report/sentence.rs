@@ -60,6 +60,13 @@ pub enum Sentence {
         /// After this, what is not written is dropped.
         patience: Span,
     },
+    /// A host cannot be told to end, or does not answer: it does so by itself, at the latest then.
+    Awaited {
+        /// Its name.
+        host: OsBytes,
+        /// Until its lease has surely ended its ranks.
+        within: Span,
+    },
     /// The second signal: SIGKILL for everything.
     Killing {
         /// The signal.

@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 /// The stream number in the header of such a frame.
 pub const LAST_STREAM: u32 = u32::MAX;
 /// Length of its body.
-pub const LAST: usize = 12 + NAMED * ENTRY;
+pub const LAST: usize = HEAD + NAMED * ENTRY;
 
 const MAGIC: u32 = 0x6e6c_7267;
+const HEAD: usize = 16;
 const ENTRY: usize = 4 + 16 + 40;
 
 /// What a guardian counted.
@@ -20,29 +21,31 @@ const ENTRY: usize = 4 + 16 + 40;
 pub struct Last {
     /// How many processes still exist.
     pub left: u32,
+    /// It ended them because the lease was not renewed in time.
+    pub expired: bool,
     /// The first of them.
     pub named: Vec<Leftover>,
 }
 
 impl Last {
-    /// From the body of a frame: magic u32, left u32, count u32, then 16 entries of pid u32, name 16 and wait channel 40
-    /// bytes, NUL-padded.
+    /// From the body of a frame: magic u32, left u32, count u32, expired u32, then 16 entries of pid u32, name 16 and wait
+    /// channel 40 bytes, NUL-padded.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Self> {
         let word = |at: &[u8]| Some(u32::from_le_bytes(*at.first_chunk::<4>()?));
-        let (head, entries) = body.split_at_checked(12)?;
-        let (magic, rest) = head.split_at_checked(4)?;
-        let (left, count) = rest.split_at_checked(4)?;
-        if body.len() != LAST || word(magic)? != MAGIC {
+        let (head, entries) = body.split_at_checked(HEAD)?;
+        let [magic, left, count, expired] = head.as_chunks::<4>().0 else { return None };
+        if body.len() != LAST || u32::from_le_bytes(*magic) != MAGIC {
             return None;
         }
-        let count = usize::try_from(word(count)?).ok()?.min(NAMED);
+        let count = usize::try_from(u32::from_le_bytes(*count)).ok()?.min(NAMED);
         let entry = |entry: &[u8; ENTRY]| {
             let (pid, names) = entry.split_at(4);
             let (comm, wchan) = names.split_at(16);
             Leftover::padded(word(pid).unwrap_or(0), comm, wchan)
         };
-        Some(Self { left: word(left)?, named: entries.as_chunks().0.iter().take(count).map(entry).collect() })
+        let named = entries.as_chunks().0.iter().take(count).map(entry).collect();
+        Some(Self { left: u32::from_le_bytes(*left), expired: u32::from_le_bytes(*expired) != 0, named })
     }
 
     /// The last words at the very end of a stream that was cut off inside another frame, because the agent was killed while
@@ -73,14 +76,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn body() -> Vec<u8> {
-        let mut body = [MAGIC, 3, 1, 4711].iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let mut body = [MAGIC, 3, 1, 1, 4711].iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
         body.extend_from_slice(b"stuck\0\0\0\0\0\0\0\0\0\0\0io_schedule");
         body.resize(LAST, 0);
         body
     }
 
     fn last() -> Last {
-        Last { left: 3, named: vec![Leftover { pid: 4711, comm: "stuck".into(), wchan: "io_schedule".into() }] }
+        Last {
+            left: 3,
+            expired: true,
+            named: vec![Leftover { pid: 4711, comm: "stuck".into(), wchan: "io_schedule".into() }],
+        }
     }
 
     #[test]

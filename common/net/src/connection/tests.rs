@@ -263,7 +263,7 @@ fn last_words() -> Vec<u8> {
     let stream = rlaunch_core::wire::last::LAST_STREAM;
     let head = Header { len, lane: Lane::Control, flags: Flags::NONE, node: NodeId::new(1), stream };
     let mut frame = head.to_bytes().to_vec();
-    [0x6e6c_7267u32, 2, 0].iter().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
+    [0x6e6c_7267u32, 2, 0, 0].iter().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
     frame.resize(HEADER + rlaunch_core::wire::last::LAST, 0);
     frame
 }
@@ -319,4 +319,26 @@ fn two_halves_are_as_good_as_one_socket() {
             assert!(matches!(poll_fn(|cx| launcher.poll_recv(cx)).await, Err(Closed::Eof)));
         });
     }
+}
+
+/// Whoever knows that the other side has ended must not take the runtime's word for what is there.
+#[test]
+fn what_came_since_the_runtime_looked_is_not_lost() {
+    let (a, b) = pair();
+    let mut a = Early::<ToNode>::new(a);
+    runtime().block_on(async {
+        let mut b = Early::<ToNode>::new(b).into_connection().unwrap();
+        poll_fn(|cx| {
+            assert!(b.poll_recv(cx).is_pending());
+            a.send(NodeId::new(0), &ToNode::Kill).unwrap();
+            a.flush().unwrap();
+            assert!(b.poll_recv(cx).is_pending(), "the runtime has not looked");
+            assert!(matches!(b.recv_now().unwrap().unwrap().body, Body::Message(ToNode::Kill)));
+            assert!(b.recv_now().unwrap().is_none());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        drop(a);
+        assert!(matches!(b.recv_now(), Err(Closed::Eof)));
+    });
 }

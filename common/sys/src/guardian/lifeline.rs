@@ -144,10 +144,15 @@ impl Lifeline {
 mod tests {
     use super::*;
     use crate::fd::{readable_now, socket_pair};
+    use crate::guardian::record::Words;
 
     fn pair() -> (Lifeline, OwnedFd) {
         let (ours, guardians) = socket_pair().unwrap();
         (Lifeline::new(ours), guardians)
+    }
+
+    fn record(bytes: &mut [u8; RECORD], left: u32) {
+        crate::guardian::record::write(Words { left, expired: false, named: &[] }, bytes);
     }
 
     fn send(to: &OwnedFd, bytes: &[u8]) {
@@ -162,7 +167,7 @@ mod tests {
         hand_over(guardian.as_raw_fd(), write.as_raw_fd());
         drop(write);
         let mut bytes = [0; RECORD];
-        crate::guardian::record::write(3, &[], &mut bytes);
+        record(&mut bytes, 3);
         // In parts, and behind the descriptor at once.
         send(&guardian, &bytes[..5]);
         let Word::Agent(agent) = lifeline.hear().unwrap() else { panic!("no descriptor") };
@@ -183,7 +188,7 @@ mod tests {
         lifeline.shut();
         assert!(readable_now(&guardian), "the guardian sees it");
         let mut bytes = [0; RECORD];
-        crate::guardian::record::write(0, &[], &mut bytes);
+        record(&mut bytes, 0);
         send(&guardian, &bytes);
         assert!(matches!(lifeline.hear().unwrap(), Word::Record(Record { left: 0, .. })));
     }

@@ -4,11 +4,12 @@ use crate::children::Named;
 
 /// Most processes that a record names.
 const NAMES: usize = 16;
+const HEAD: usize = 16;
 const ENTRY: usize = 4 + 16 + 40;
 const MAGIC: u32 = 0x6e6c_7267;
 
 /// Length of a record in bytes.
-pub(super) const RECORD: usize = 12 + NAMES * ENTRY;
+pub(super) const RECORD: usize = HEAD + NAMES * ENTRY;
 
 /// What still existed after the guardian had ended the containment.
 #[derive(Clone, Debug)]
@@ -17,6 +18,17 @@ pub struct Record {
     pub left: u32,
     /// The first of them.
     pub named: Vec<Named>,
+}
+
+/// What a guardian has to say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<'a> {
+    /// How many processes still exist.
+    pub(super) left: u32,
+    /// It ended them because the lease was not renewed.
+    pub(super) expired: bool,
+    /// The first of them.
+    pub(super) named: &'a [Named],
 }
 
 /// Length of the frame that carries a record: a header of 16 bytes goes before it.
@@ -36,14 +48,15 @@ pub(super) fn frame(node: u32, record: &[u8; RECORD]) -> [u8; FRAME] {
 
 /// A record that is written as a remote guardian writes it, for whoever reads it.
 #[must_use]
-pub fn example_frame(node: u32, left: u32, named: &[Named]) -> Vec<u8> {
+pub fn example_frame(node: u32, left: u32, expired: bool, named: &[Named]) -> Vec<u8> {
     let mut record = [0; RECORD];
-    write(left, named, &mut record);
+    write(Words { left, expired, named }, &mut record);
     frame(node, &record).to_vec()
 }
 
 /// The bytes of a record, in a buffer of the caller's.
-pub(super) fn write(left: u32, named: &[Named], out: &mut [u8; RECORD]) {
+pub(super) fn write(words: Words<'_>, out: &mut [u8; RECORD]) {
+    let Words { left, expired, named } = words;
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -52,6 +65,7 @@ pub(super) fn write(left: u32, named: &[Named], out: &mut [u8; RECORD]) {
     put(&MAGIC.to_le_bytes());
     put(&left.to_le_bytes());
     put(&u32::try_from(named.len().min(NAMES)).unwrap_or(0).to_le_bytes());
+    put(&u32::from(expired).to_le_bytes());
     for name in named.iter().take(NAMES) {
         put(&name.pid.to_le_bytes());
         put(&name.comm);
@@ -68,7 +82,7 @@ impl Record {
         }
         let count = usize::try_from(word(8)?).ok()?.min(NAMES);
         let named = (0..count).filter_map(|i| {
-            let entry = bytes.get(12 + i * ENTRY..12 + (i + 1) * ENTRY)?;
+            let entry = bytes.get(HEAD + i * ENTRY..HEAD + (i + 1) * ENTRY)?;
             Some(Named {
                 pid: i32::from_le_bytes(*entry.first_chunk::<4>()?),
                 comm: *entry.get(4..)?.first_chunk::<16>()?,
@@ -87,7 +101,7 @@ mod tests {
     fn round_trip() {
         let named = [Named { pid: 7, comm: *b"stuck\0\0\0\0\0\0\0\0\0\0\0", wchan: [b'w'; 40] }];
         let mut bytes = [0; RECORD];
-        write(3, &named, &mut bytes);
+        write(Words { left: 3, expired: false, named: &named }, &mut bytes);
         let record = Record::parse(&bytes).unwrap();
         assert_eq!((record.left, record.named[0].pid, record.named[0].comm), (3, 7, named[0].comm));
         assert!(Record::parse(&[0; RECORD]).is_none());

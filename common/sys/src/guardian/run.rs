@@ -1,6 +1,6 @@
 //! The guardian's only loop: wait until the launcher or the agent is gone, then end everything and count.
 
-use super::record::{self, RECORD};
+use super::record::{self, RECORD, Words};
 use super::{Post, Report};
 use crate::children::{self, Named};
 use crate::ns::errno;
@@ -21,11 +21,11 @@ pub(super) fn run(agent: i32, post: &Post) -> ! {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-guard".as_ptr()) };
     // SAFETY: prctl with PR_SET_DUMPABLE takes integers only.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-    wait_for_an_end(agent, post);
+    let expired = wait_for_an_end(agent, post);
     if ended_clean(agent) {
         crate::origin::exit_now(0);
     }
-    end_everything(post.report, post.lifeline)
+    end_everything(post, expired)
 }
 
 /// Whoever reads the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as
@@ -39,8 +39,8 @@ pub(super) fn let_go_of_stdio() {
 
 /// Returns when the agent has ended, the lease is over, or the launcher is gone or has shut the lifeline: it wants an end
 /// without the agent. Of the lifeline nothing is read. Hands the agent's descriptor to the launcher, as soon as there is
-/// one.
-fn wait_for_an_end(agent: i32, post: &Post) {
+/// one. True if it is the lease alone that is over.
+fn wait_for_an_end(agent: i32, post: &Post) -> bool {
     let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
     let (mut line, timer) = post.lease.as_ref().map_or((-1, -1), super::lease::Watch::numbers);
     let mut agent_fd = None;
@@ -66,7 +66,7 @@ fn wait_for_an_end(agent: i32, post: &Post) {
         // SAFETY: `fds` are at least `count` valid pollfds. All signals are blocked, so it is not interrupted.
         let n = unsafe { libc::poll(fds.as_mut_ptr(), count, time) };
         if (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
-            return;
+            return false;
         }
         let [agent, lifeline, timer, renewal] = fds;
         if n > 0 && renewal.revents != 0 {
@@ -78,7 +78,7 @@ fn wait_for_an_end(agent: i32, post: &Post) {
             line = -1;
         }
         if n > 0 && (agent.revents != 0 || lifeline.revents != 0 || timer.revents != 0) {
-            return;
+            return agent.revents == 0 && lifeline.revents == 0;
         }
     }
 }
@@ -116,19 +116,19 @@ fn reap_all() -> bool {
 
 /// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children, and SIGKILL
 /// ends it also where it was stopped: when it dies, its own become ours, because we are a subreaper.
-fn end_everything(report: Report, lifeline: RawFd) -> ! {
+fn end_everything(post: &Post, expired: bool) -> ! {
     let mut patience = Patience::new(crate::clock::boottime());
     let mut wait_ns = 200_000;
     loop {
         children::kill_all();
         if reap_all() {
-            leave(report, lifeline, 0, &[]);
+            leave(post, Words { left: 0, expired, named: &[] });
         }
         if patience.is_out(crate::clock::boottime()) {
             let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
             let (n, count) = children::kill_and_survey(&mut named);
             // Somebody is there, also where /proc cannot tell who.
-            leave(report, lifeline, count.max(1), &named[..n]);
+            leave(post, Words { left: count.max(1), expired, named: &named[..n] });
         }
         wait_for_child(wait_ns);
         // A child that forks faster than it is found gets the whole CPU's attention at first, less later.
@@ -166,17 +166,17 @@ fn wait_for_child(ns: i64) {
     unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) };
 }
 
-fn leave(report: Report, lifeline: RawFd, count: u32, named: &[Named]) -> ! {
+fn leave(post: &Post, words: Words<'_>) -> ! {
     let mut bytes = [0u8; RECORD];
-    record::write(count, named, &mut bytes);
-    match report {
+    record::write(words, &mut bytes);
+    match post.report {
         // SAFETY: `bytes` is readable for its length. Nobody may be there to read it any more: SIGPIPE is blocked.
         Report::Lifeline => unsafe {
-            libc::send(lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL);
+            libc::send(post.lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL);
         },
         Report::Frame { fd, node } => append(fd, &record::frame(node, &bytes)),
     }
-    crate::origin::exit_now(if count == 0 { 0 } else { 1 });
+    crate::origin::exit_now(if words.left == 0 { 0 } else { 1 });
 }
 
 /// Writes a frame behind the agent's, which is dead. A partition must not hold us: what is not taken in time is lost.

@@ -1,10 +1,10 @@
 //! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks somebody's reader.
 
 use super::*;
+use crate::bootstrap::SshEnd;
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
 use crate::os_bytes::OsBytes;
-use crate::signal::Signal;
 use crate::time::WallNs;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -153,6 +153,9 @@ fn hosts() -> Vec<What> {
         What::HostFailed { node: NODE, why: failure },
         What::HostRefused { node: NODE, why: program },
         What::HostLost { node: NODE, lost: Lost::Unheard },
+        What::HostLost { node: NODE, lost: Lost::Expired },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))) },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Signal(9))) },
         What::Ending { cause: unreachable, sent: None, grace: Span::ZERO },
     ]
 }

@@ -1,6 +1,7 @@
 //! Jobs of several hosts.
 
 use super::*;
+use crate::bootstrap::SshEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Seat};
@@ -255,4 +256,38 @@ fn failures_of_different_hosts_are_compared_within_what_is_known_of_their_clocks
     assert_eq!(rank(script(0)), 0, "nobody can tell: the crash explains more");
     assert_eq!(rank(script(9)), 0, "10 ms either way");
     assert_eq!(rank(script(11)), 2, "it was surely earlier");
+}
+
+#[test]
+fn a_host_whose_lease_ran_out_has_counted_and_says_so() {
+    let mut s = running();
+    s.event(JobEvent::GuardianEnded { node: OTHER, end: GuardianEnd::Expired { left: 0, named: vec![] } });
+    s.event(JobEvent::EdgeClosed { node: OTHER, why: CloseReason::Eof });
+    let grace = two(false).grace;
+    assert_eq!(told(&s, &ToNode::End { sig: Signal::TERM, grace }), [0, 1]);
+    for rank in [0, 1] {
+        exits(&mut s, rank, killed(Signal::TERM), 6);
+    }
+    done(&mut s, NODE, 0);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired });
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), Some(0)));
+}
+
+#[test]
+fn a_host_whose_ssh_was_killed_is_waited_for_until_its_lease_is_over() {
+    let mut s = running();
+    let why = CloseReason::Ssh(SshEnd::Signal(9));
+    s.wait(1_000).event(JobEvent::EdgeClosed { node: OTHER, why });
+    let awaited = Sentence::Awaited { host: "two".into(), within: Span::from_millis(35_300) };
+    assert!(s.said.contains(&awaited), "the user knows how long: {:?}", s.said);
+    for rank in [0, 1] {
+        exits(&mut s, rank, killed(Signal::TERM), 6);
+    }
+    done(&mut s, NODE, 0);
+    s.wait(35_299);
+    assert_eq!(s.drains, 0, "its ranks may live");
+    s.wait(1).drained();
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Agent(why) });
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
 }

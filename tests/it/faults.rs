@@ -1,0 +1,320 @@
+//! Hosts that fail under a job: without power, cut off, slow, frozen, or with a part of ours that stands still. What the user
+//! sees, when, and that the ranks of a host were dead before it was called lost. docs/faults.md has the table.
+
+use crate::bed::Bed;
+use crate::case::{Case, Done};
+use crate::census::Proc;
+use crate::place;
+use crate::several::job;
+use crate::watch::Exit;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Every rank, and somebody who has left its session, until they are killed.
+const LONG: &str = "setsid sleep 999 & exec sleep 999";
+/// With `--lease 2s` a host is lost that was not heard of for 2 s, 1 % and 2 s; it is heard of twice a second, and the machine
+/// that plays all of the hosts may be slow.
+const PROMISED: Duration = Duration::from_secs(7);
+const UNHEARD: &str = "node2 is not heard of any more; its lease has ended its ranks";
+const EXPIRED: &str = "node2 heard nothing from here, or its agent stood still; its lease has ended its ranks";
+
+fn nanos(at: SystemTime) -> u128 {
+    at.duration_since(UNIX_EPOCH).unwrap().as_nanos()
+}
+
+/// Notes when processes end, in nanoseconds since 1970.
+fn watch(all: Vec<Proc>) -> Vec<JoinHandle<u128>> {
+    let ends = |p: Proc| {
+        let pidfd = rlaunch_sys::pidfd::open(p.pid).unwrap();
+        std::thread::spawn(move || {
+            let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+            let ready = poll(&mut fds, PollTimeout::from(60_000u16)).unwrap();
+            assert!(ready > 0, "{p:?} lives on");
+            nanos(SystemTime::now())
+        })
+    };
+    all.into_iter().map(ends).collect()
+}
+
+/// A job under a fault.
+struct Struck {
+    case: Case,
+    deaths: Vec<JoinHandle<u128>>,
+    at: Instant,
+}
+
+/// What a host's ranks and their descendants are.
+fn sleepers(bed: &Bed, host: &str) -> Vec<Proc> {
+    let all: Vec<Proc> =
+        bed.processes().into_iter().filter(|(on, p)| on == host && p.comm == "sleep").map(|(_, p)| p).collect();
+    assert_eq!(all.len(), 4, "{all:?}");
+    all
+}
+
+/// The only process of ours with this name on a host.
+fn part(bed: &Bed, host: &str, comm: &str) -> i32 {
+    let found: Vec<i32> =
+        bed.processes().into_iter().filter(|(on, p)| on == host && p.comm == comm).map(|(_, p)| p.pid).collect();
+    assert_eq!(found.len(), 1, "{comm} on {host}: {found:?}");
+    found[0]
+}
+
+fn launcher(case: &Case) -> i32 {
+    case.ours("rlaunch").expect("a launcher")
+}
+
+/// A job that runs everywhere.
+fn running(bed: &Bed, user: &str, lease: &str) -> Case {
+    let case = job(bed, user, &["--lease", lease, "sh", "-c", LONG]).start();
+    case.events("rank.started", 8);
+    // The shells have become what they shall be.
+    crate::census::wait_until("all sleepers", || {
+        bed.processes().iter().filter(|(_, p)| p.comm == "sleep").count() == 16
+    });
+    case
+}
+
+/// The same, and this happens to node2.
+fn struck(bed: &Bed, user: &str, fault: &[&str]) -> Struck {
+    let case = running(bed, user, "2s");
+    let deaths = watch(sleepers(bed, "node2"));
+    bed.run(fault);
+    Struck { case, deaths, at: Instant::now() }
+}
+
+impl Struck {
+    /// The job ends for this reason within the time promised, and the ranks were dead before rlaunch said so.
+    fn is_lost(self, says: &str) -> Done {
+        let Self { case, deaths, at } = self;
+        case.until("its end", |seen| seen.exit);
+        let took = at.elapsed();
+        assert!(took < PROMISED, "the loss was noticed after {took:?}");
+        let done = case.code(125);
+        done.says(says).says("the job was ended").says("ranks 0-3,6,7 stopped by rlaunch");
+        // What the guardian has counted is gone; of that the news may come before we have heard of the last end.
+        let counted = record(&done, "host.done")["left"].is_number();
+        let said = u128::from(record(&done, "host.done")["wall"].as_u64().unwrap());
+        for death in deaths {
+            let death = death.join().unwrap();
+            let late = death.saturating_sub(said) / 1_000;
+            assert!(death < said || counted, "a process of node2 ended {late} us after it was given up");
+        }
+        done
+    }
+}
+
+/// The record of this name that is about node2.
+fn record<'a>(done: &'a Done, ev: &str) -> &'a Value {
+    let record = done.named(ev).find(|e| e["node"] == 2);
+    record.unwrap_or_else(|| panic!("no {ev}: {:#?}", done.events))
+}
+
+#[test]
+fn a_host_without_power_is_lost_when_its_lease_is_over() {
+    let Some(bed) = Bed::up(4) else { return };
+    struck(&bed, "root", &["kill-host", "node2"]).is_lost(UNHEARD).says("what is left could not be counted");
+    bed.start_host("node2");
+    bed.clean(10);
+    // Where a switch or a router tells of it ssh ends at once. That the host has ended its ranks is only known later.
+    let case = struck(&bed, "tester", &["kill-host", "--fin", "node2"]);
+    case.case.says_on_stderr("node2 cannot be asked any more: its lease ends its ranks, within ");
+    case.is_lost("the connection to node2, or the guardian there, was lost (ssh exited with 255)");
+    bed.start_host("node2");
+    bed.clean(10);
+    bed.down();
+}
+
+#[test]
+fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
+    let Some(bed) = Bed::up(4) else { return };
+    for (user, fault) in [
+        ("root", &["partition", "node2"][..]),
+        ("tester", &["partition", "node2"]),
+        ("root", &["partition", "--out", "node2"]),
+        // What the host says from now on waits behind what nobody acknowledges.
+        ("tester", &["partition", "--in", "node2"]),
+    ] {
+        let done = struck(&bed, user, fault).is_lost(UNHEARD);
+        assert_eq!(record(&done, "host.lost")["lost"], "unheard", "{fault:?}");
+        bed.run(["heal"]);
+        // sshd hears of the end of the connection.
+        bed.clean(30);
+    }
+    bed.down();
+}
+
+#[test]
+fn a_slow_and_lossy_cable_costs_no_job() {
+    let Some(bed) = Bed::up(2) else { return };
+    let seconds = if place::full() { "90" } else { "12" };
+    let words = ["rlaunch", "--ssh-fast", "-n", "4", "-H", "node[0-1]:2", "sh", "-c", "sleep $0; echo lived", seconds];
+    let case = bed.plan("tester", "login", words).with_events().start();
+    case.events("rank.started", 4);
+    bed.run(["delay", "node1", "2000", "20%"]);
+    // Those of the other host end in time; then the cable is good again, or the end alone would take long.
+    case.until("the ends of node0's ranks", |seen| {
+        (seen.named("rank.exited").filter(|e| e["rank"].as_u64() < Some(2)).count() == 2).then_some(())
+    });
+    bed.run(["delay", "node1", "0"]);
+    let done = case.code(0);
+    assert_eq!(done.sorted(), ["lived"; 4], "{}", done.err());
+    bed.clean(10);
+    bed.down();
+}
+
+#[test]
+fn a_frozen_host_is_lost_and_ends_its_ranks_when_it_goes_on() {
+    let Some(bed) = Bed::up(4) else { return };
+    let case = running(&bed, "tester", "2s");
+    let at = Instant::now();
+    bed.run(["freeze", "node2"]);
+    case.until("its end", |seen| seen.exit);
+    assert!(at.elapsed() < PROMISED, "{:?}", at.elapsed());
+    bed.run(["thaw", "node2"]);
+    bed.clean(10);
+    case.code(125).says(UNHEARD);
+    bed.down();
+}
+
+#[test]
+fn an_agent_that_stands_still_for_longer_than_the_lease_loses_its_host() {
+    let Some(bed) = Bed::up(4) else { return };
+    for user in ["root", "tester"] {
+        let case = running(&bed, user, "2s");
+        let deaths = watch(sleepers(&bed, "node2"));
+        kill(Pid::from_raw(part(&bed, "node2", "rlaunch-agent")), Signal::SIGSTOP).unwrap();
+        Struck { case, deaths, at: Instant::now() }.is_lost(EXPIRED).says("0 left running");
+        bed.clean(5);
+    }
+    bed.down();
+}
+
+#[test]
+fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_more_the_job() {
+    let Some(bed) = Bed::up(4) else { return };
+    let case = job(&bed, "tester", &["--lease", "5s", "sleep", "4"]).start();
+    case.events("rank.started", 8);
+    let stopped = Pid::from_raw(launcher(&case));
+    kill(stopped, Signal::SIGSTOP).unwrap();
+    // The pause is the fault.
+    std::thread::sleep(Duration::from_secs(2));
+    kill(stopped, Signal::SIGCONT).unwrap();
+    case.code(0);
+    let case = running(&bed, "tester", "2s");
+    let deaths = watch(sleepers(&bed, "node2"));
+    let stopped = Pid::from_raw(launcher(&case));
+    kill(stopped, Signal::SIGSTOP).unwrap();
+    let last = deaths.into_iter().map(|death| death.join().unwrap()).max();
+    assert!(last.is_some());
+    bed.until_gone("sleep");
+    kill(stopped, Signal::SIGCONT).unwrap();
+    let done = case.code(125);
+    done.says("heard nothing from here, or its agent stood still; its lease has ended its ranks")
+        .says("0 left running");
+    bed.clean(5);
+    bed.down();
+}
+
+#[test]
+fn whoever_does_not_answer_does_not_hold_up_an_interrupt() {
+    let Some(bed) = Bed::up(4) else { return };
+    for times in [2, 3] {
+        let case = running(&bed, "tester", "2s");
+        bed.run(["partition", "node2"]);
+        case.signal(Signal::SIGINT);
+        (1..times).for_each(|_| case.signal_again(Signal::SIGINT));
+        let at = Instant::now();
+        case.until("its end", |seen| seen.exit);
+        let (took, limit) = (at.elapsed(), if times == 2 { PROMISED } else { Duration::from_secs(1) });
+        assert!(took < limit, "{times} interrupts took {took:?}");
+        bed.run(["heal"]);
+        bed.clean(30);
+        case.finish(Exit::Code(130)).says("ended by SIGINT").says("what is left could not be counted");
+    }
+    bed.down();
+}
+
+#[test]
+fn the_host_of_rank_0_may_be_lost_while_it_reads() {
+    let Some(bed) = Bed::up(4) else { return };
+    let mut case = job(&bed, "tester", &["--lease", "2s", "-l", "cat"]).stdin_pipe().start();
+    let mut stdin = case.take_stdin();
+    case.events("rank.started", 8);
+    stdin.write_all(b"before\n").unwrap();
+    case.says_on_stdout("0: before", 1);
+    bed.run(["partition", "node0"]);
+    stdin.write_all(b"after\n").unwrap();
+    case.until("its end", |seen| seen.exit);
+    drop(stdin);
+    let done = case.code(125);
+    done.says("node0 is not heard of any more; its lease has ended its ranks");
+    assert_eq!(done.out(), "0: before\n");
+    bed.run(["heal"]);
+    bed.clean(30);
+    bed.down();
+}
+
+#[test]
+fn a_host_that_is_off_is_named_before_anything_starts() {
+    let Some(bed) = Bed::up(4) else { return };
+    bed.run(["kill-host", "node2"]);
+    let done = job(&bed, "tester", &["--connect-timeout", "2s", "echo", "never"]).start().code(125);
+    assert_eq!(done.out(), "");
+    done.says("error: 1 of 4 hosts cannot be reached; nothing was started\n  node2 ");
+    bed.start_host("node2");
+    bed.clean(5);
+    bed.down();
+}
+
+#[test]
+fn ssh_that_is_killed_by_hand_is_named() {
+    let Some(bed) = Bed::up(4) else { return };
+    let case = running(&bed, "tester", "2s");
+    let deaths = watch(sleepers(&bed, "node2"));
+    let words = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_it = |p: &Proc| p.comm == "ssh" && words(p.pid).windows(7).any(|w| w == b"\0node2\0");
+    let ssh: Vec<i32> = bed.processes().into_iter().filter(|(_, p)| is_it(p)).map(|(_, p)| p.pid).collect();
+    assert_eq!(ssh.len(), 1);
+    kill(Pid::from_raw(ssh[0]), Signal::SIGKILL).unwrap();
+    Struck { case, deaths, at: Instant::now() }.is_lost("ssh to node2 was killed by SIGKILL");
+    bed.clean(5);
+    bed.down();
+}
+
+/// A host that booted long before the others, by its own clock.
+#[test]
+fn a_host_whose_clock_is_far_off_is_one_like_any_other() {
+    let Some(bed) = Bed::up(2) else { return };
+    // The children of whoever has unshared its time have another.
+    let sshd = "/usr/sbin/sshd -D -e -p 2222 -o PidFile=none & trap \"kill $!\" TERM; wait";
+    let offset = format!("exec unshare --time --boottime 500000 --monotonic 500000 sh -c '{sshd}'");
+    let other = bed.plan("root", "node1", ["sh", "-c", &offset]).start();
+    let said = |text: &str| {
+        other.until("sshd", |seen| {
+            let ready = String::from_utf8_lossy(&seen.err).contains(text);
+            (ready || seen.exit.is_some()).then_some(ready)
+        })
+    };
+    if !said("Server listening") {
+        place::absent("clocks that are far off", &other.end().err());
+        return bed.down();
+    }
+    let words = ["rlaunch", "--ssh-fast", "--lease", "3s", "-n", "4", "--hostfile", "hosts", "sh", "-c"];
+    for (script, code) in [("sleep 4", 0), ("[ $RANK != 2 ] || exit 3; sleep 0.3; exit 4", 3)] {
+        let plan = bed.plan("root", "login", words.iter().chain(&[script])).with_events();
+        std::fs::write(plan.scratch().path("hosts"), "node0 slots=2\nnode1 slots=2 port=2222\n").unwrap();
+        let done = plan.start().code(code);
+        let at = |n: u64| done.named("rank.started").find(|e| e["rank"] == n).unwrap()["at"].as_u64().unwrap();
+        assert!(at(0).abs_diff(at(3)) < 5_000_000_000, "times are on our clock: {} and {}", at(0), at(3));
+    }
+    other.signal(Signal::SIGTERM);
+    other.end();
+    bed.clean(5);
+    bed.down();
+}

@@ -1,0 +1,163 @@
+//! Jobs on several hosts: four of a testbed with two ranks each, started from a fifth. What one host does, all of them do.
+
+use crate::bed::Bed;
+use crate::case::Done;
+use crate::place;
+use crate::plan::Plan;
+use crate::watch::Exit;
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::io::Write as _;
+
+/// The users that a case is run as: one has PID namespaces, the other subreapers.
+const USERS: [&str; 2] = ["root", "tester"];
+pub(crate) const HOSTS: [&str; 4] = ["node0", "node1", "node2", "node3"];
+
+/// A job of eight ranks.
+pub(crate) fn job(bed: &Bed, user: &str, words: &[&str]) -> Plan {
+    let all = ["rlaunch", "--ssh-fast", "-H", "node[0-3]:2"];
+    bed.plan(user, "login", all.iter().chain(words)).with_events()
+}
+
+/// Its end, with nothing left on any host.
+fn ends(bed: &Bed, plan: Plan, code: i32) -> Done {
+    let done = plan.start().code(code);
+    bed.clean(2);
+    done
+}
+
+#[test]
+fn ranks_know_their_place_and_their_output_comes_home() {
+    let Some(bed) = Bed::up(4) else { return };
+    for user in USERS {
+        let script = "echo $RANK $LOCAL_RANK $(hostname) $WORLD_SIZE $MASTER_ADDR $(id -un)";
+        let done = ends(&bed, job(&bed, user, &["sh", "-c", script]), 0);
+        let expected: Vec<String> = (0..8).map(|n| format!("{n} {} node{} 8 10.77.1.1 {user}", n % 2, n / 2)).collect();
+        assert_eq!(done.sorted(), expected, "{}", done.err());
+        let done = ends(&bed, job(&bed, user, &["-l", "sh", "-c", "echo out; echo err >&2"]), 0);
+        assert_eq!(done.sorted(), (0..8).map(|n| format!("{n}: out")).collect::<Vec<_>>());
+        let mut complaints: Vec<String> = done.err().lines().map(str::to_owned).collect();
+        complaints.sort();
+        assert_eq!(complaints, (0..8).map(|n| format!("{n}: err")).collect::<Vec<_>>());
+    }
+    bed.down();
+}
+
+#[test]
+fn input_is_exact_whichever_host_has_rank_0() {
+    let Some(bed) = Bed::up(4) else { return };
+    let mut random = place::Random::new(77);
+    let bytes: Vec<u8> = (0..3 << 20).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+    let plan = job(&bed, "tester", &["cat"]);
+    let path = plan.scratch().path("input");
+    File::create(&path).unwrap().write_all(&bytes).unwrap();
+    let done = ends(&bed, plan.stdin(File::open(&path).unwrap()), 0);
+    assert!(done.out == bytes, "{} bytes of {}", done.out.len(), bytes.len());
+    // Closed, or open and silent: nobody waits for it.
+    let closed = "exec \"$RL\" --ssh-fast -H 'node[0-3]:2' sh -c 'cat; echo $RANK' <&-";
+    let done = ends(&bed, bed.plan("tester", "login", ["sh", "-c", closed]), 0);
+    assert_eq!(done.sorted().len(), 8, "{}", done.err());
+    let mut case = job(&bed, "tester", &["true"]).stdin_pipe().start();
+    let held = case.take_stdin();
+    case.code(0);
+    drop(held);
+    bed.down();
+}
+
+#[test]
+fn exit_codes_are_those_of_one_host() {
+    let Some(bed) = Bed::up(4) else { return };
+    let one = |code: &str| format!("[ $RANK != 5 ] || {code}; setsid sleep 999 & exec sleep 999");
+    for (user, script, code, says) in [
+        ("root", one("exit 3"), 3, "rank 5 failed first: exit 3"),
+        ("tester", one("exit 3"), 3, "  where    node2, local rank 1, pid "),
+        ("tester", one("kill -SEGV $$"), 139, "rank 5 failed first: SIGSEGV"),
+    ] {
+        let done = ends(&bed, job(&bed, user, &["sh", "-c", &script]), code);
+        done.says(says).says("0 left running");
+    }
+    let done = ends(&bed, job(&bed, "tester", &["/no/such/program"]), 127);
+    done.says("error: /no/such/program on node0: no such file or directory");
+    let done = ends(&bed, job(&bed, "tester", &["--timeout", "1", "sleep", "999"]), 124);
+    done.says("--timeout 1s ran out").says("0 left running");
+    bed.down();
+}
+
+#[test]
+fn interrupts_and_readers_that_leave_end_all_hosts() {
+    let Some(bed) = Bed::up(4) else { return };
+    let stubborn = "trap '' INT; setsid sleep 999 & while :; do sleep 1; done";
+    for (script, times) in [("setsid sleep 999 & exec sleep 999", 1), (stubborn, 2)] {
+        let case = job(&bed, "tester", &["sh", "-c", script]).start();
+        case.events("rank.started", 8);
+        case.signal(Signal::SIGINT);
+        (1..times).for_each(|_| case.signal_again(Signal::SIGINT));
+        case.finish(Exit::Code(130)).says("ended by SIGINT").says("0 left running");
+        bed.clean(2);
+    }
+    let piped = "\"$RL\" --ssh-fast -H 'node[0-3]:2' -l yes | head -1; exit ${PIPESTATUS[0]}";
+    let done = ends(&bed, bed.plan("tester", "login", ["bash", "-c", piped]), 141);
+    assert_eq!(done.out().lines().count(), 1, "{}", done.out());
+    bed.down();
+}
+
+#[test]
+fn nothing_of_a_job_listens_on_any_host() {
+    let Some(bed) = Bed::up(4) else { return };
+    for user in USERS {
+        let mut case = job(&bed, user, &["-l", "cat"]).stdin_pipe().start();
+        let stdin = case.take_stdin();
+        case.events("rank.started", 8);
+        let ours = bed.processes().into_iter().filter(|(_, p)| p.comm == "rlaunch-agent").count();
+        assert_eq!(ours, 4, "the hosts have their agents now");
+        for host in ["login"].into_iter().chain(HOSTS) {
+            let shown = bed.run(["exec", "--cwd", "/", host, "ss", "-Htulnp"]);
+            let strangers: Vec<&str> = shown.lines().filter(|line| !line.contains("\"sshd\"")).collect();
+            assert!(strangers.is_empty() && shown.contains(":22"), "{host}: {shown}");
+            let unix = bed.run(["exec", "--cwd", "/", host, "cat", "/proc/net/unix"]);
+            // __SO_ACCEPTCON: it listens.
+            let listens = |line: &&str| line.split_whitespace().nth(3) == Some("00010000");
+            assert_eq!(unix.lines().filter(listens).collect::<Vec<_>>(), Vec::<&str>::new(), "{host}");
+        }
+        drop(stdin);
+        case.code(0);
+    }
+    bed.down();
+}
+
+/// The accuracy in the last line of a training.
+fn accuracy(out: &str) -> f64 {
+    let last = out.lines().last().unwrap_or_default();
+    let percent = last.strip_prefix("final held-out accuracy ").and_then(|rest| rest.split(' ').next());
+    percent.unwrap_or_else(|| panic!("no accuracy in {out:?}")).parse().unwrap()
+}
+
+#[test]
+fn the_examples_train_on_four_hosts() {
+    let train = place::beside("train");
+    if !train.is_file() {
+        assert!(std::env::var_os("CI").is_none(), "{} was not built", train.display());
+        return place::absent("examples/train on several hosts", "not built; cargo build --workspace builds it");
+    }
+    let Some(bed) = Bed::up(4) else { return };
+    let plan = job(&bed, "tester", &[]);
+    let here = plan.scratch().path("train");
+    std::fs::copy(&train, &here).unwrap();
+    let done = ends(&bed, plan.args([&here]), 0);
+    assert!(accuracy(&done.out()) >= 95.0, "{}", done.out());
+    let torch = bed.call(["exec", "--cwd", "/", "node0", "/usr/bin/python3", "-c", "import torch.distributed as d"]);
+    if !place::full() || !torch.status.success() {
+        place::absent("torch_ddp.py on several hosts", "it takes long (RLAUNCH_TEST_FULL=1), or there is no torch");
+        return bed.down();
+    }
+    let plan = job(&bed, "tester", &["/usr/bin/python3"]);
+    let examples = place::root().join("examples");
+    std::fs::create_dir_all(plan.scratch().path("train/data")).unwrap();
+    for file in ["torch_ddp.py", "train/data/digits.csv"] {
+        std::fs::copy(examples.join(file), plan.scratch().path(file)).unwrap();
+    }
+    let script = plan.scratch().path("torch_ddp.py");
+    let done = ends(&bed, plan.args([script]), 0);
+    assert!(accuracy(&done.out()) >= 95.0, "{}", done.out());
+    bed.down();
+}
