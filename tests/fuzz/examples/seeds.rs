@@ -67,7 +67,7 @@ fn up() -> Vec<Vec<u8>> {
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
     let exited =
-        |n, status| ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, usage: Usage::default() });
+        |n, status| ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, asked: false, usage: Usage::default() });
     let facts = Facts {
         tail: "a\nb\n".into(),
         core: Some("core".into()),

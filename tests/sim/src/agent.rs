@@ -4,17 +4,18 @@ use crate::kernel::Init;
 use crate::link;
 use crate::plan::{MS, Sight};
 use crate::world::{Ev, World};
-use rlaunch_core::id::{ProcId, StreamId};
+use rlaunch_core::id::{AppIndex, ProcId, StreamId};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Lane;
 use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::{Facts, SpawnError, SpawnStep, ToRoot, Usage};
+use rlaunch_core::wire::to_root::{Facts, Reached, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the agent learns of.
@@ -66,6 +67,8 @@ pub(crate) struct Agent {
     mute: bool,
     /// … and did before this burst.
     was_mute: bool,
+    /// It said that it could start its ranks.
+    pub(crate) ready: bool,
     /// What it said was left.
     done: Option<u32>,
     granted: u64,
@@ -106,6 +109,11 @@ impl Agent {
         if self.is_over() || self.stands_still() { None } else { self.node.poll_timeout() }
     }
 
+    /// Its host is gone.
+    pub(crate) fn vanish(&mut self) {
+        self.over = Some(None);
+    }
+
     /// Its spawn thread is so much later.
     pub(crate) fn postpone(&mut self, by: u64) {
         self.spawn_free += by;
@@ -119,30 +127,30 @@ impl Agent {
 impl World {
     /// The agent does nothing until it goes on.
     pub(crate) fn agent_stands(&mut self, frozen: bool) {
-        if !self.agent.is_over() {
-            self.agent.stands = if frozen { Stands::Frozen } else { Stands::Stopped };
+        if !self.host.agent.is_over() {
+            self.host.agent.stands = if frozen { Stands::Frozen } else { Stands::Stopped };
         }
     }
 
     /// Keeps what the agent would do now, if it stands still.
     pub(crate) fn agent_holds(&mut self, ev: Ev) -> Option<Ev> {
-        if self.agent.is_over() || !self.agent.stands_still() {
+        if self.host.agent.is_over() || !self.host.agent.stands_still() {
             return Some(ev);
         }
-        self.agent.held.push(ev);
+        self.host.agent.held.push(ev);
         None
     }
 
     /// SIGCONT from the launcher: soon, or at once.
     pub(crate) fn agent_roused(&mut self) {
-        if self.agent.stands == Stands::Stopped {
+        if self.host.agent.stands == Stands::Stopped {
             self.agent_goes_on();
         }
     }
 
     pub(crate) fn agent_goes_on(&mut self) {
-        self.agent.stands = Stands::No;
-        for ev in std::mem::take(&mut self.agent.held) {
+        self.host.agent.stands = Stands::No;
+        for ev in std::mem::take(&mut self.host.agent.held) {
             self.at(self.now, ev);
         }
         self.pump(None);
@@ -158,26 +166,30 @@ impl World {
             }
             Lane::Credit => {
                 let up_to = body.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                self.agent.granted = self.agent.granted.max(up_to);
+                self.host.agent.granted = self.host.agent.granted.max(up_to);
                 self.pump(None);
             }
+            Lane::Beat if self.host.remote => match Beat::parse(body) {
+                Some(beat) => self.arrive(Arrival::Event(NodeEvent::Beat(beat))),
+                None => self.fail("a beat is refused".to_owned()),
+            },
             Lane::Store | Lane::Data | Lane::Beat => self.fail(format!("a {:?} frame to the agent", header.lane)),
         }
     }
 
     pub(crate) fn agent_edge_ends(&mut self) {
-        self.agent.edge_lost = true;
+        self.host.agent.edge_lost = true;
         self.arrive(Arrival::Event(NodeEvent::EdgeLost));
         self.pump(None);
     }
 
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
-        if self.agent.is_over() {
+        if self.host.agent.is_over() {
             return;
         }
-        self.agent.inbox.push(arrival);
-        if !self.agent.wakes {
-            self.agent.wakes = true;
+        self.host.agent.inbox.push(arrival);
+        if !self.host.agent.wakes {
+            self.host.agent.wakes = true;
             if self.plan.sight == Sight::Exact {
                 self.at(self.now, Ev::Wake);
             } else {
@@ -188,32 +200,33 @@ impl World {
 
     /// A burst: everything that was learned since the last time.
     pub(crate) fn wake(&mut self) {
-        self.agent.wakes = false;
-        let inbox = std::mem::take(&mut self.agent.inbox);
-        if self.agent.is_over() {
+        self.host.agent.wakes = false;
+        let inbox = std::mem::take(&mut self.host.agent.inbox);
+        if self.host.agent.is_over() {
             return;
         }
-        let early = self.agent.deadline().is_none_or(|at| at > self.mono());
+        let here = self.here();
+        let early = self.host.agent.deadline().is_none_or(|at| at > here);
         if early && self.rng.chance(10) {
-            self.agent.node.handle_timeout(self.mono());
-            let idle = self.agent.node.poll_action().is_none();
+            self.host.agent.node.handle_timeout(here);
+            let idle = self.host.agent.node.poll_action().is_none();
             self.check(idle, || "the node acts on a time-out that is not due".to_owned());
         }
-        self.agent.was_ending = self.agent.ending;
-        self.agent.was_mute = self.agent.mute;
+        self.host.agent.was_ending = self.host.agent.ending;
+        self.host.agent.was_mute = self.host.agent.mute;
         for arrival in inbox {
             let event = self.event_of(arrival);
             self.note("> node", || format!("{event:?}"));
             self.learns(&event);
-            self.agent.node.handle(Mono::from_nanos(self.now), event);
+            self.host.agent.node.handle(here, event);
         }
-        self.agent.last_wake = self.now;
+        self.host.agent.last_wake = self.now;
         self.drain_node();
     }
 
     /// What the machine is about to know.
     fn learns(&mut self, event: &NodeEvent) {
-        let agent = &mut self.agent;
+        let agent = &mut self.host.agent;
         match event {
             NodeEvent::FromRoot(ToNode::End { .. } | ToNode::Kill) | NodeEvent::InitLost | NodeEvent::GuardianLost => {
                 (agent.ending, agent.must_ask) = (true, true)
@@ -250,13 +263,13 @@ impl World {
         match arrival {
             Arrival::Event(event) => event,
             Arrival::Ended { proc, status, died } => {
-                let started = self.agent.running.get(&proc).map_or(0, |at| at.nanos());
+                let started = self.host.agent.running.get(&proc).copied().unwrap_or_default();
+                let clock = self.host.clock;
                 let (at, alive_at) = match self.plan.sight {
-                    Sight::Exact => (died, died),
-                    Sight::Bursts => (self.now, self.agent.last_wake),
-                    Sight::Poor => (self.now, started),
+                    Sight::Exact => (clock.reads(died), clock.reads(died)),
+                    Sight::Bursts => (self.here(), clock.reads(self.host.agent.last_wake)),
+                    Sight::Poor => (self.here(), started),
                 };
-                let (at, alive_at) = (Mono::from_nanos(at), Mono::from_nanos(alive_at));
                 NodeEvent::Exited { proc, status, at, alive_at, usage: Usage::default() }
             }
         }
@@ -264,19 +277,19 @@ impl World {
 
     pub(crate) fn node_timeout(&mut self) {
         self.note("> node", || "time-out".to_owned());
-        self.agent.node.handle_timeout(self.mono());
+        self.host.agent.node.handle_timeout(self.here());
         self.drain_node();
     }
 
     fn drain_node(&mut self) {
-        while let Some(action) = self.agent.node.poll_action() {
+        while let Some(action) = self.host.agent.node.poll_action() {
             self.note("< node", || brief(&action));
-            let over = self.agent.is_over();
+            let over = self.host.agent.is_over();
             self.check(!over, || format!("after Finish: {action:?}"));
             self.perform(action);
         }
-        let unasked = self.agent.running.keys().find(|proc| !self.agent.asked.contains(proc)).copied();
-        if let Some(proc) = unasked.filter(|_| self.agent.must_ask) {
+        let unasked = self.host.agent.running.keys().find(|proc| !self.host.agent.asked.contains(proc)).copied();
+        if let Some(proc) = unasked.filter(|_| self.host.agent.must_ask) {
             self.fail(format!("{proc} runs on and was not asked to end"));
         }
     }
@@ -285,62 +298,79 @@ impl World {
         match action {
             NodeAction::Ground(_) => self.ground(),
             NodeAction::Spawn { proc, exec } => {
-                let new = self.agent.spawned.insert(proc) && exec.delta.proc == proc;
+                self.check_ready();
+                let new = self.host.agent.spawned.insert(proc) && exec.delta.proc == proc;
                 self.check(new, || format!("{proc} is started twice"));
-                let late = self.agent.was_ending;
+                let late = self.host.agent.was_ending;
                 self.check(!late, || format!("{proc} is started after the end began"));
-                self.agent.in_flight += 1;
-                let bounded = self.agent.in_flight <= 256;
+                self.host.agent.in_flight += 1;
+                let bounded = self.host.agent.in_flight <= 256;
                 self.check(bounded, || "the spawn port overflows".to_owned());
                 let (low, high) = self.plan.local;
-                self.agent.spawn_free = self.now.max(self.agent.spawn_free) + self.rng.micros(low, high);
-                self.at(self.agent.spawn_free, Ev::Starts(proc));
+                self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
+                self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
-            NodeAction::Withhold => self.agent.withhold = true,
+            NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
-                let unreaped = self.kernel.is_unreaped(proc);
+                let unreaped = self.host.kernel.is_unreaped(proc);
                 self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
                 if sig != Signal::USR1 && sig != Signal::USR2 {
-                    self.kernel.ended_by_us.get_or_insert(self.now);
-                    self.agent.asked.insert(proc);
+                    self.host.kernel.ended_by_us.get_or_insert(self.now);
+                    self.host.agent.asked.insert(proc);
                 }
                 self.signal_group(proc, sig);
             }
             NodeAction::Examine { proc, status, depth: _ } => {
-                let zombie = self.kernel.is_zombie(proc) && self.agent.examined.insert(proc);
-                self.agent.looking.insert(proc);
+                let zombie = self.host.kernel.is_zombie(proc) && self.host.agent.examined.insert(proc);
+                self.host.agent.looking.insert(proc);
                 self.check(zombie && !status.is_success(), || format!("{proc} cannot be examined"));
                 let error_file = self.plan.ranks[proc.index()].error_file.then(|| OsBytes::from("{}"));
                 let facts = Facts { error_file, ..Facts::default() };
                 self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Examined { proc, facts })));
             }
             NodeAction::Reap { proc } => {
-                let looked = !self.agent.looking.contains(&proc);
-                let once = looked && self.kernel.is_zombie(proc) && self.agent.reaped.insert(proc);
+                let looked = !self.host.agent.looking.contains(&proc);
+                let once = looked && self.host.kernel.is_zombie(proc) && self.host.agent.reaped.insert(proc);
                 self.check(once, || format!("{proc} cannot be reaped"));
-                self.kernel.reap(proc);
+                self.host.kernel.reap(proc);
             }
             NodeAction::CloseStreams { proc } => self.soon(Ev::Closes(proc)),
             NodeAction::Sweep => {
                 self.check_linger();
-                let one = !std::mem::replace(&mut self.agent.sweeping, true);
+                let one = !std::mem::replace(&mut self.host.agent.sweeping, true);
                 self.check(one, || "a second sweep at once".to_owned());
                 self.soon(Ev::Sweeps);
             }
-            // The only host is the launcher's own.
+            NodeAction::Check { app, .. } if self.several() => self.looks_for(app),
+            NodeAction::Beat(beat) if self.host.remote => {
+                if !self.host.agent.edge_lost {
+                    self.send_to_launcher(link::beat(beat));
+                }
+            }
+            NodeAction::Lease(until) if self.host.remote => self.guardian_leased(until),
             NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(_) => self.fail(format!("{action:?}")),
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }
     }
 
+    /// Whether a program is there.
+    fn looks_for(&mut self, app: AppIndex) {
+        let bare = self.site().is_some_and(|site| site.bare);
+        let error = bare.then(|| SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into() });
+        self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Checked { app, error })));
+    }
+
     /// After a success whoever holds a stream has 2 s, of time in which it could do something.
     fn check_linger(&mut self) {
-        let waits = !self.agent.ending && !self.agent.sweeping && !self.agent.streams.is_empty();
-        let success = self.kernel.failed_before(self.now).is_empty();
-        if waits && success && self.agent.swept_at.replace(self.now).is_none() {
+        let waits = !self.several()
+            && !self.host.agent.ending
+            && !self.host.agent.sweeping
+            && !self.host.agent.streams.is_empty();
+        let success = self.host.kernel.failed_before(self.now).is_empty();
+        if waits && success && self.host.agent.swept_at.replace(self.now).is_none() {
             let held = self.still.host_awake(self.now) + 250 * MS * self.still.gaps();
-            let enough = self.kernel.last_rank.is_some_and(|at| held >= at + 2000 * MS);
+            let enough = self.host.kernel.last_rank.is_some_and(|at| held >= at + 2000 * MS);
             self.check(enough, || "those who hold a stream are ended too soon".to_owned());
         }
     }
@@ -350,7 +380,7 @@ impl World {
             Some(refusal) => NodeEvent::Refused(refusal),
             None => {
                 let t1 = self.plan.tier == Tier::T1;
-                self.kernel.init = if t1 { Init::Alive } else { Init::Absent };
+                self.host.kernel.init = if t1 { Init::Alive } else { Init::Absent };
                 NodeEvent::Grounded(Ground {
                     tier: self.plan.tier,
                     note: OsBytes::default(),
@@ -359,7 +389,7 @@ impl World {
                     port_reserved: true,
                     agent: 1,
                     init: t1.then_some(2),
-                    reached: None,
+                    reached: self.host.remote.then(|| Reached { from: "10.0.0.9".into(), at: "10.0.0.1".into() }),
                     cpus: 4,
                     error_dir: "/tmp".into(),
                 })
@@ -370,40 +400,41 @@ impl World {
 
     fn say(&mut self, message: &ToRoot) {
         // What came before the loss of the edge in the same burst may have been answered.
-        let (mute, done) = (self.agent.was_mute, self.agent.done);
+        let (mute, done) = (self.host.agent.was_mute, self.host.agent.done);
         self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
         let true_loss = match message {
-            ToRoot::InitLost => self.kernel.init_was_killed,
-            ToRoot::GuardianLost => self.guardian.was_killed(),
+            ToRoot::InitLost => self.host.kernel.init_was_killed,
+            ToRoot::GuardianLost => self.host.guardian.was_killed(),
             _ => true,
         };
         self.check(true_loss, || format!("{message:?}, but it is not"));
         if let ToRoot::Done { left, .. } = message {
-            self.agent.done = Some(*left);
+            self.host.agent.done = Some(*left);
         }
-        if !self.agent.edge_lost {
+        self.host.agent.ready |= matches!(message, ToRoot::Ready);
+        if !self.host.agent.edge_lost {
             self.send_to_launcher(link::message(message));
         }
     }
 
     /// The spawn thread's turn.
     pub(crate) fn starts(&mut self, proc: ProcId) {
-        if self.agent.is_over() {
+        if self.host.agent.is_over() {
             return;
         }
-        self.agent.in_flight -= 1;
-        if self.agent.withhold {
+        self.host.agent.in_flight -= 1;
+        if self.host.agent.withhold {
             return self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Withheld { proc })));
         }
         let failed = match self.plan.no_start {
             Some((rank, step)) if rank == proc.get() => Some((step, 2)),
-            _ if self.kernel.init == Init::Dead => Some((SpawnStep::Clone, 12)),
+            _ if self.host.kernel.init == Init::Dead => Some((SpawnStep::Clone, 12)),
             _ => None,
         };
         let event = match failed {
             Some((step, errno)) => {
                 // As the thread does it: nothing that was asked for before is started after.
-                self.agent.withhold = true;
+                self.host.agent.withhold = true;
                 let error = SpawnError { step, errno, path: "rank".into() };
                 NodeEvent::SpawnFailed { proc, error }
             }
@@ -411,16 +442,16 @@ impl World {
                 let pid = self.fork_rank(proc);
                 self.note("process", || format!("{pid} is rank {proc}"));
                 for which in [0, 1] {
-                    self.agent.streams.insert((proc, which), Stream::default());
+                    self.host.agent.streams.insert((proc, which), Stream::default());
                 }
-                NodeEvent::Spawned { proc, pid, at: self.mono() }
+                NodeEvent::Spawned { proc, pid, at: self.here() }
             }
         };
         self.soon(Ev::Arrives(Arrival::Event(event)));
     }
 
     pub(crate) fn sweeps(&mut self) {
-        if !self.agent.is_over() {
+        if !self.host.agent.is_over() {
             self.init_dies();
             self.kill_everything();
             self.soon(Ev::Counts);
@@ -428,15 +459,15 @@ impl World {
     }
 
     pub(crate) fn counts(&mut self) {
-        self.agent.sweeping = false;
-        let count = u32::try_from(self.kernel.alive_count()).unwrap_or(u32::MAX);
-        let named = self.kernel.named();
+        self.host.agent.sweeping = false;
+        let count = u32::try_from(self.host.kernel.alive_count()).unwrap_or(u32::MAX);
+        let named = self.host.kernel.named();
         self.arrive(Arrival::Event(NodeEvent::Left { count, named }));
     }
 
     pub(crate) fn closes(&mut self, proc: ProcId) {
         for which in [0, 1] {
-            if let Some(stream) = self.agent.streams.get_mut(&(proc, which)) {
+            if let Some(stream) = self.host.agent.streams.get_mut(&(proc, which)) {
                 stream.closing = true;
             }
         }
@@ -444,7 +475,7 @@ impl World {
     }
 
     pub(crate) fn written(&mut self, owner: ProcId, bytes: u64) {
-        if let Some(stream) = self.agent.streams.get_mut(&(owner, 0)) {
+        if let Some(stream) = self.host.agent.streams.get_mut(&(owner, 0)) {
             stream.buffered += bytes;
             self.pump(Some(owner));
         }
@@ -452,35 +483,35 @@ impl World {
 
     /// Moves bytes as far as the credit goes, and sees which streams have ended.
     pub(crate) fn pump(&mut self, whose: Option<ProcId>) {
-        if self.agent.is_over() || self.agent.stands_still() {
+        if self.host.agent.is_over() || self.host.agent.stands_still() {
             return;
         }
         let from = whose.unwrap_or(ProcId::new(0));
         let to = whose.unwrap_or(ProcId::new(u32::MAX));
-        let streams = self.agent.streams.range((from, 0)..=(to, 1)).map(|(id, _)| *id);
+        let streams = self.host.agent.streams.range((from, 0)..=(to, 1)).map(|(id, _)| *id);
         for (proc, which) in streams.collect::<Vec<_>>() {
-            let held = self.kernel.held(proc, which);
+            let held = self.host.kernel.held(proc, which);
             let id = StreamId::of(proc, Self::std(which)).get();
             let mut frames = vec![];
-            let Some(stream) = self.agent.streams.get_mut(&(proc, which)) else { continue };
-            if self.agent.edge_lost {
+            let Some(stream) = self.host.agent.streams.get_mut(&(proc, which)) else { continue };
+            if self.host.agent.edge_lost {
                 stream.buffered = 0;
             }
-            while stream.buffered > 0 && self.agent.used < self.agent.granted {
-                let bytes = stream.buffered.min(self.agent.granted - self.agent.used).min(8192);
+            while stream.buffered > 0 && self.host.agent.used < self.host.agent.granted {
+                let bytes = stream.buffered.min(self.host.agent.granted - self.host.agent.used).min(8192);
                 stream.buffered -= bytes;
                 stream.total += bytes;
-                self.agent.used += bytes;
+                self.host.agent.used += bytes;
                 frames.push(link::bytes(id, usize::try_from(bytes).unwrap_or(0), false));
             }
             let (total, std) = (stream.total, Self::std(which));
             let ends = stream.buffered == 0 && (stream.closing || !held);
-            if ends && !self.agent.edge_lost {
+            if ends && !self.host.agent.edge_lost {
                 frames.push(link::bytes(id, 0, true));
             }
             frames.into_iter().for_each(|frame| self.send_to_launcher(frame));
             if ends {
-                self.agent.streams.remove(&(proc, which));
+                self.host.agent.streams.remove(&(proc, which));
                 self.arrive(Arrival::Event(NodeEvent::StreamEnd { proc, which: std, total }));
             }
         }
@@ -488,32 +519,38 @@ impl World {
 
     fn agent_finishes(&mut self, code: u8) {
         if code == 0 {
-            let clean = self.agent.done == Some(0) && self.kernel.alive_count() == 0 && self.kernel.unreaped() == 0;
+            let clean = self.host.agent.done == Some(0)
+                && self.host.kernel.alive_count() == 0
+                && self.host.kernel.unreaped() == 0;
             self.check(clean, || "a clean end that is not clean".to_owned());
-            let ended = self.agent.streams.is_empty();
+            let ended = self.host.agent.streams.is_empty();
             self.check(ended, || "a stream is still open".to_owned());
         }
-        let answered = self.agent.examined.is_subset(&self.agent.reaped) || code != 0;
+        let answered = self.host.agent.examined.is_subset(&self.host.agent.reaped) || code != 0;
         self.check(answered, || "an examination was for nothing".to_owned());
         self.agent_is_gone(Some(code));
     }
 
     fn agent_is_gone(&mut self, code: Option<u8>) {
-        self.agent.over = Some(code);
-        self.close_to_launcher();
+        self.host.agent.over = Some(code);
+        // Elsewhere the guardian holds the edge open, for its last words.
+        if !self.host.remote || self.host.guardian.is_over() {
+            self.close_to_launcher();
+        }
         self.parent_of_init_is_gone();
         self.soon(Ev::GuardianWakes);
         // Nothing may come of what it hears later.
-        self.agent.node.handle(self.mono(), NodeEvent::EdgeLost);
-        self.agent.node.handle_timeout(Mono::from_nanos(self.now + 100_000 * MS));
+        let here = self.here();
+        self.host.agent.node.handle(here, NodeEvent::EdgeLost);
+        self.host.agent.node.handle_timeout(here + Span::from_secs(100));
         if code.is_some() {
-            let silent = self.agent.node.poll_action().is_none() && self.agent.node.poll_timeout().is_none();
+            let silent = self.host.agent.node.poll_action().is_none() && self.host.agent.node.poll_timeout().is_none();
             self.check(silent, || "the node goes on after Finish".to_owned());
         }
     }
 
     pub(crate) fn agent_killed(&mut self) {
-        if !self.agent.is_over() {
+        if !self.host.agent.is_over() {
             if self.rng.chance(50) {
                 // What it had not written yet is lost.
                 let from = self.now.saturating_sub(MS / 10);

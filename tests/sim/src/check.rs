@@ -200,6 +200,9 @@ impl Oracle {
 impl World {
     /// The last record of the event log.
     pub(crate) fn check_end(&mut self, cause: &Cause, exit: Ending, left: Option<u32>) {
+        if self.several() {
+            return;
+        }
         let expected = self.launcher.oracle.expected();
         let once = self.launcher.oracle.ending.replace(exit).is_none();
         self.check(once, || "a second end".to_owned());
@@ -212,7 +215,7 @@ impl World {
             }
             (Expected::Rank, _) => self.fail(format!("a rank failed first, but the report says {cause:?}")),
         }
-        let alive = self.kernel.alive_count();
+        let alive = self.host.kernel.alive_count();
         let stuck = |rank: &Script| rank.stuck.is_some() || rank.kids.iter().any(|kid| kid.stuck);
         let may = left.unwrap_or(0) == 0 || self.plan.ranks.iter().any(stuck);
         self.check(may, || format!("{left:?} are left, and nothing could not be killed"));
@@ -222,7 +225,7 @@ impl World {
                 self.check(alive <= left, || format!("{left} are said to be left, but there are {alive}"));
             }
             None => {
-                let may = self.launcher.oracle.signals > 2 || self.guardian.was_killed();
+                let may = self.launcher.oracle.signals > 2 || self.host.guardian.was_killed();
                 self.check(may, || "nobody counted what is left".to_owned());
             }
         }
@@ -238,11 +241,11 @@ impl World {
         let right = named.is_some_and(|named| named.status == status && Some(oracle.weight(named)) == best);
         let code = Ending::Code(status.exit_code());
         self.check(right && code == exit, || format!("rank {rank} ({status}) is not the first cause"));
-        let limit = self.kernel.ended_by_us.unwrap_or(u64::MAX);
-        let died = self.kernel.failed_before(u64::MAX).into_iter().find(|(_, proc)| proc.get() == rank.get());
+        let limit = self.host.kernel.ended_by_us.unwrap_or(u64::MAX);
+        let died = self.host.kernel.failed_before(u64::MAX).into_iter().find(|(_, proc)| proc.get() == rank.get());
         let time = died.map_or(u64::MAX, |(time, _)| time);
         self.check(time <= limit, || format!("rank {rank} ({status}) did not fail by itself"));
-        let truth = self.kernel.failed_before(limit).into_iter().min();
+        let truth = self.host.kernel.failed_before(limit).into_iter().min();
         if self.plan.sight == Sight::Exact
             && let Some((earliest, proc)) = truth
         {
@@ -252,6 +255,9 @@ impl World {
 
     /// Nothing is given up for time in which nobody could do anything.
     pub(crate) fn check_lost(&mut self, lost: Lost) {
+        if self.several() {
+            return self.check_host_lost(lost);
+        }
         let (now, awake, gaps) = (self.mono(), self.still.awake(self.mono()), self.still.gaps());
         match lost {
             Lost::Guardian if gaps > 0 => {
@@ -263,13 +269,16 @@ impl World {
                 let stood = self.plan.faults.iter().any(|(_, fault)| why(*fault));
                 self.check(stood, || "an agent that never stood still is given up".to_owned());
             }
-            Lost::Unheard => self.check(false, || "this host has no lease".to_owned()),
+            Lost::Unheard | Lost::Expired => self.check(false, || "this host has no lease".to_owned()),
             Lost::Guardian | Lost::Init | Lost::AgentEarly | Lost::Agent(_) => {}
         }
     }
 
     /// Output is given up when a reader has had 2 s, or the user does not want to wait.
     pub(crate) fn check_abandoned(&mut self) {
+        if self.several() {
+            return;
+        }
         let (awake, gaps) = (self.still.awake(self.mono()), self.still.gaps());
         let oracle = &self.launcher.oracle;
         let waited = oracle.told.is_some_and(|at| later(at, 2000) <= later(awake, 250 * gaps));
@@ -277,6 +286,9 @@ impl World {
     }
 
     pub(crate) fn check_finish(&mut self, ending: Ending) {
+        if self.several() {
+            return self.check_hosts_finish(ending);
+        }
         let oracle = &self.launcher.oracle;
         let said = oracle.ending;
         let late = match oracle.first {

@@ -3,10 +3,10 @@
 use crate::agent::Arrival;
 use crate::plan::MS;
 use crate::world::{Ev, World};
-use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::spec::Tier;
+use rlaunch_core::time::Mono;
 
 #[derive(Default)]
 pub(crate) struct Guardian {
@@ -14,6 +14,9 @@ pub(crate) struct Guardian {
     killed: bool,
     /// The launcher has shut the lifeline.
     severed: bool,
+    /// On another host: until when it lets the job live.
+    until: Option<Mono>,
+    expired: bool,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -37,6 +40,15 @@ impl Guardian {
         }
     }
 
+    /// Its host is gone.
+    pub(crate) fn vanish(&mut self) {
+        self.state = State::Over;
+    }
+
+    pub(crate) fn has_expired(&self) -> bool {
+        self.expired
+    }
+
     pub(crate) fn was_killed(&self) -> bool {
         self.killed
     }
@@ -44,31 +56,45 @@ impl Guardian {
 
 impl World {
     pub(crate) fn guardian_wakes(&mut self) {
-        if !matches!(self.guardian.state, State::Watching) {
+        if !matches!(self.host.guardian.state, State::Watching) {
             return;
         }
-        if self.agent.exit_code() == Some(0) {
-            self.guardian.state = State::Over;
-            self.guardian_ends(GuardianEnd::Silent);
-        } else if self.agent.is_over() || self.launcher.is_over() || self.guardian.severed {
+        if self.host.agent.exit_code() == Some(0) {
+            self.host.guardian.state = State::Over;
+            if self.host.remote {
+                self.close_to_launcher();
+            } else {
+                self.guardian_ends(GuardianEnd::Silent);
+            }
+            return;
+        }
+        let alone = !self.host.remote && self.launcher.is_over();
+        let guardian = &self.host.guardian;
+        if self.host.agent.is_over() || alone || guardian.severed || guardian.expired {
             self.note("guardian", || "ends what is there".to_owned());
-            self.guardian.state = State::Working(self.now + 2000 * MS);
+            self.host.guardian.state = State::Working(self.now + 2000 * MS);
             self.soon(Ev::GuardianWorks);
         }
     }
 
     pub(crate) fn guardian_works(&mut self) {
-        let State::Working(until) = self.guardian.state else { return };
+        let State::Working(until) = self.host.guardian.state else { return };
         self.agent_killed();
         self.kill_everything();
-        let left = self.kernel.alive_count();
+        let left = self.host.kernel.alive_count();
         if left == 0 || until <= self.now {
             self.note("guardian", || format!("counts {left}"));
-            self.guardian.state = State::Over;
-            let mut named = self.kernel.named();
+            self.host.guardian.state = State::Over;
+            let mut named = self.host.kernel.named();
             named.truncate(16);
             let left = u32::try_from(left).unwrap_or(u32::MAX);
-            self.guardian_ends(GuardianEnd::Record { left, named });
+            if self.host.remote {
+                let pids: Vec<u32> = named.iter().map(|leftover| leftover.pid).collect();
+                self.send_to_launcher(crate::link::last_words(left, self.host.guardian.expired, &pids));
+                self.close_to_launcher();
+            } else {
+                self.guardian_ends(GuardianEnd::Record { left, named });
+            }
         } else {
             self.at(self.now + MS, Ev::GuardianWorks);
         }
@@ -76,22 +102,45 @@ impl World {
 
     /// The launcher hears of it, maybe before all that the agent has said.
     fn guardian_ends(&mut self, end: GuardianEnd) {
-        self.soon(Ev::ToJob(JobEvent::GuardianEnded { node: NodeId::new(0), end }));
+        self.soon(Ev::ToJob(JobEvent::GuardianEnded { node: self.id(), end }));
+    }
+
+    /// The agent passes on a grant: the last word counts.
+    pub(crate) fn guardian_leased(&mut self, until: Mono) {
+        let slack = self.site().map_or(0, |site| site.slack);
+        self.host.guardian.until = Some(until);
+        self.at(self.host.clock.when(until).saturating_add(slack), Ev::LeaseRuns);
+    }
+
+    /// Its timer; a renewal that came meanwhile counts, also if it is late to look.
+    pub(crate) fn lease_runs(&mut self) {
+        if self.host.guardian.until.is_some_and(|until| until <= self.here()) {
+            self.host.guardian.expired = true;
+            self.guardian_wakes();
+        }
     }
 
     pub(crate) fn guardian_severs(&mut self) {
-        self.guardian.severed = true;
+        self.host.guardian.severed = true;
         self.soon(Ev::GuardianWakes);
     }
 
     pub(crate) fn guardian_killed(&mut self) {
         // One that is at work has killed the agent: without a namespace nobody promises what becomes of the rest then.
-        let last = matches!(self.guardian.state, State::Working(_)) && self.plan.tier == Tier::T3;
-        if !self.guardian.is_over() && !last {
-            self.guardian.state = State::Over;
-            self.guardian.killed = true;
+        let last = matches!(self.host.guardian.state, State::Working(_)) && self.plan.tier == Tier::T3;
+        if !self.host.guardian.is_over() && !last {
+            self.host.guardian.state = State::Over;
+            self.host.guardian.killed = true;
             self.soon(Ev::Arrives(Arrival::Event(NodeEvent::GuardianLost)));
-            self.guardian_ends(GuardianEnd::Silent);
+            if self.host.remote {
+                // sshd's child is gone: it closes the agent's input, and the agent holds the output alone.
+                self.soon(Ev::AgentEdgeEnds);
+                if self.host.agent.is_over() {
+                    self.close_to_launcher();
+                }
+            } else {
+                self.guardian_ends(GuardianEnd::Silent);
+            }
         }
     }
 }

@@ -90,6 +90,22 @@ impl Kernel {
         self.alive().filter(|(_, p)| !p.stuck).map(|(pid, _)| pid).collect()
     }
 
+    /// Ranks that run.
+    pub(crate) fn running(&self) -> usize {
+        self.alive().filter(|(_, p)| p.is_rank).count()
+    }
+
+    /// Ranks that were ever started.
+    pub(crate) fn started(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// The host is gone, and everything on it.
+    pub(crate) fn vanish(&mut self) {
+        self.processes.values_mut().for_each(|process| process.state = State::Gone);
+        self.holders.clear();
+    }
+
     fn rank(&self, proc: ProcId) -> Option<&Process> {
         self.ranks.get(&proc).and_then(|pid| self.processes.get(pid))
     }
@@ -150,12 +166,12 @@ impl World {
     /// Starts a rank.
     pub(crate) fn fork_rank(&mut self, proc: ProcId) -> u32 {
         let script = self.plan.ranks[proc.index()].clone();
-        let pid = self.kernel.create(proc, None, script.asked);
-        self.kernel.ranks.insert(proc, pid);
-        if let Some(process) = self.kernel.processes.get_mut(&pid) {
+        let pid = self.host.kernel.create(proc, None, script.asked);
+        self.host.kernel.ranks.insert(proc, pid);
+        if let Some(process) = self.host.kernel.processes.get_mut(&pid) {
             process.is_rank = true;
         }
-        self.kernel.hold(pid, [true; 2]);
+        self.host.kernel.hold(pid, [true; 2]);
         for (after, bytes) in script.writes {
             self.at(self.now + after, Ev::Process(pid, Life::Writes(bytes)));
         }
@@ -170,7 +186,7 @@ impl World {
     }
 
     pub(crate) fn lives(&mut self, pid: u32, life: Life) {
-        let Some(process) = self.kernel.processes.get_mut(&pid) else { return };
+        let Some(process) = self.host.kernel.processes.get_mut(&pid) else { return };
         if process.state != State::Alive {
             return;
         }
@@ -197,16 +213,16 @@ impl World {
     }
 
     fn forks(&mut self, owner: ProcId, group: u32, kid: Kid) {
-        if self.kernel.init == Init::Dead {
+        if self.host.kernel.init == Init::Dead {
             return;
         }
         let group = if kid.escaped { None } else { Some(group) };
-        let pid = self.kernel.create(owner, group, Reaction::Dies);
-        if let Some(process) = self.kernel.processes.get_mut(&pid) {
+        let pid = self.host.kernel.create(owner, group, Reaction::Dies);
+        if let Some(process) = self.host.kernel.processes.get_mut(&pid) {
             process.hops = kid.hops;
             process.stuck = kid.stuck;
         }
-        self.kernel.hold(pid, [kid.holds, false]);
+        self.host.kernel.hold(pid, [kid.holds, false]);
         self.note("process", || format!("{pid} is a child of rank {owner}: {kid:?}"));
         if kid.holds && kid.lives > 0 && kid.lives < EVER {
             self.at(self.now + kid.lives - 1, Ev::Process(pid, Life::Writes(100)));
@@ -215,19 +231,19 @@ impl World {
     }
 
     fn dies(&mut self, pid: u32, status: Status) {
-        let Some(process) = self.kernel.processes.get_mut(&pid) else { return };
+        let Some(process) = self.host.kernel.processes.get_mut(&pid) else { return };
         let (owner, is_rank) = (process.owner, process.is_rank);
         process.state = if is_rank { State::Zombie } else { State::Gone };
-        self.kernel.hold(pid, [false; 2]);
+        self.host.kernel.hold(pid, [false; 2]);
         let is = if is_rank { "rank" } else { "child of rank" };
         self.note("process", || format!("{pid}, {is} {owner}, ends: {status}"));
         if is_rank {
-            self.kernel.last_rank = Some(self.still.host_awake(self.now));
+            self.host.kernel.last_rank = Some(self.still.host_awake(self.now));
             if !status.is_success() {
-                self.kernel.died.push((self.now, owner));
+                self.host.kernel.died.push((self.now, owner));
             }
-            if self.agent.is_over() {
-                self.kernel.reap(owner);
+            if self.host.agent.is_over() {
+                self.host.kernel.reap(owner);
             } else {
                 self.arrive(Arrival::Ended { proc: owner, status, died: self.now });
             }
@@ -237,14 +253,16 @@ impl World {
 
     /// A signal to a group.
     pub(crate) fn signal_group(&mut self, proc: ProcId, sig: Signal) {
-        let Some(group) = self.kernel.ranks.get(&proc).copied() else { return };
-        for pid in self.kernel.groups.get(&group).cloned().unwrap_or_default() {
+        let Some(group) = self.host.kernel.ranks.get(&proc).copied() else { return };
+        for pid in self.host.kernel.groups.get(&group).cloned().unwrap_or_default() {
             self.signal(pid, sig);
         }
     }
 
     fn signal(&mut self, pid: u32, sig: Signal) {
-        let Some(process) = self.kernel.processes.get_mut(&pid).filter(|p| p.state == State::Alive) else { return };
+        let Some(process) = self.host.kernel.processes.get_mut(&pid).filter(|p| p.state == State::Alive) else {
+            return;
+        };
         let user = sig == Signal::USR1 || sig == Signal::USR2;
         if sig != Signal::KILL && user && !self.plan.usr_kills {
             return;
@@ -254,7 +272,7 @@ impl World {
         match process.asked {
             _ if sig == Signal::KILL => {
                 // It forks away from under the signal, unless the kernel ends its namespace.
-                if hops > 0 && self.kernel.init != Init::Dead {
+                if hops > 0 && self.host.kernel.init != Init::Dead {
                     process.hops = 0;
                     let (escaped, stuck, after) = (false, false, 0);
                     let kid = Kid { after, lives: EVER, escaped, holds: holds[0], hops: hops - 1, stuck };
@@ -272,8 +290,8 @@ impl World {
 
     /// SIGKILL for all that is there.
     pub(crate) fn kill_everything(&mut self) {
-        self.kernel.ended_by_us.get_or_insert(self.now);
-        let all: Vec<u32> = self.kernel.alive().map(|(pid, _)| pid).collect();
+        self.host.kernel.ended_by_us.get_or_insert(self.now);
+        let all: Vec<u32> = self.host.kernel.alive().map(|(pid, _)| pid).collect();
         for pid in all {
             self.signal(pid, Signal::KILL);
         }
@@ -281,16 +299,16 @@ impl World {
 
     /// The kernel ends the namespace with its init. The agent sees that first.
     pub(crate) fn init_dies(&mut self) {
-        if self.kernel.init == Init::Alive {
+        if self.host.kernel.init == Init::Alive {
             self.note("init", || "dies".to_owned());
-            self.kernel.init = Init::Dead;
+            self.host.kernel.init = Init::Dead;
             self.arrive(Arrival::Event(NodeEvent::InitLost));
             self.kill_everything();
         }
     }
 
     pub(crate) fn init_killed(&mut self) {
-        self.kernel.init_was_killed |= self.kernel.init == Init::Alive;
+        self.host.kernel.init_was_killed |= self.host.kernel.init == Init::Alive;
         self.init_dies();
     }
 
@@ -299,9 +317,9 @@ impl World {
         if self.plan.tier == Tier::T1 {
             self.soon(Ev::InitDies);
         }
-        for proc in self.kernel.ranks.keys().copied().collect::<Vec<_>>() {
-            if self.kernel.is_zombie(proc) {
-                self.kernel.reap(proc);
+        for proc in self.host.kernel.ranks.keys().copied().collect::<Vec<_>>() {
+            if self.host.kernel.is_zombie(proc) {
+                self.host.kernel.reap(proc);
             }
         }
     }

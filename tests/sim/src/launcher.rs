@@ -5,11 +5,14 @@ use crate::link;
 use crate::plan::Plan;
 use crate::world::{Ev, World};
 use rlaunch_core::events::What;
-use rlaunch_core::id::{NodeId, Std, StreamId};
-use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
+use rlaunch_core::id::{Std, StreamId};
+use rlaunch_core::job::{CloseReason, GuardianEnd, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
+use rlaunch_core::report::Sentence;
 use rlaunch_core::time::{Mono, WallNs};
+use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::{Flags, Lane};
+use rlaunch_core::wire::last::Last;
 use rlaunch_core::wire::to_root::ToRoot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +28,7 @@ pub(crate) struct Launcher {
 /// Our own stdout and stderr.
 #[derive(Default)]
 pub(crate) struct Sinks {
-    received: u64,
+    received: BTreeMap<usize, u64>,
     totals: BTreeMap<u32, u64>,
     queued: [u64; 2],
     lost: u64,
@@ -73,22 +76,43 @@ impl Launcher {
 
 impl World {
     pub(crate) fn frame_at_launcher(&mut self, frame: &[u8]) {
+        if self.host.remote && self.host.link.is_gone() {
+            return;
+        }
+        let node = self.id();
         let Some((header, body)) = self.open(frame) else { return };
         match header.lane {
+            Lane::Control if header.is_last_words() => self.last_words(body),
             Lane::Control => {
                 if let Some(msg) = self.decode::<ToRoot>(body) {
-                    self.tell_job(JobEvent::Message { node: NodeId::new(0), msg });
+                    self.tell_job(JobEvent::Message { node, msg });
                 }
             }
             Lane::Data => self.output(header.stream, header.flags.has(Flags::END), header.len),
+            Lane::Beat if self.host.remote => match Beat::parse(body) {
+                Some(beat) => self.tell_job(JobEvent::Beat { node, beat }),
+                None => self.fail("a beat is refused".to_owned()),
+            },
             Lane::Store | Lane::Credit | Lane::Beat => self.fail(format!("a {:?} frame to the launcher", header.lane)),
+        }
+    }
+
+    fn last_words(&mut self, body: &[u8]) {
+        match Last::parse(body) {
+            Some(Last { left, expired: true, named }) => {
+                self.tell_job(JobEvent::GuardianEnded { node: self.id(), end: GuardianEnd::Expired { left, named } });
+            }
+            Some(Last { left, expired: false, named }) => {
+                self.tell_job(JobEvent::GuardianEnded { node: self.id(), end: GuardianEnd::Record { left, named } });
+            }
+            None => self.fail("last words are refused".to_owned()),
         }
     }
 
     fn output(&mut self, stream: u32, last: bool, bytes: u32) {
         let Some(id) = StreamId::from_raw(stream) else { return self.fail(format!("stream {stream}")) };
         let sinks = &mut self.launcher.sinks;
-        sinks.received += u64::from(bytes);
+        *sinks.received.entry(self.node).or_default() += u64::from(bytes);
         let total = sinks.totals.entry(stream).or_default();
         *total += u64::from(bytes);
         let total = *total;
@@ -119,8 +143,11 @@ impl World {
         }
         // What nobody writes needs no window.
         let window = if sinks.abandoned { 1 << 40 } else { self.plan.window };
-        let up_to = sinks.received + window;
-        self.send_to_agent(link::credit(up_to));
+        for node in 0..self.count() {
+            self.go(node);
+            let received = self.launcher.sinks.received.get(&node).copied().unwrap_or(0);
+            self.send_to_agent(link::credit(received + window));
+        }
         if let Some(event) = event {
             self.tell_job(event);
         }
@@ -136,7 +163,13 @@ impl World {
     }
 
     pub(crate) fn launcher_edge_ends(&mut self) {
-        self.tell_job(JobEvent::EdgeClosed { node: NodeId::new(0), why: CloseReason::Eof });
+        if self.host.remote {
+            if !self.host.link.let_go() {
+                return;
+            }
+            self.close_to_agent();
+        }
+        self.tell_job(JobEvent::EdgeClosed { node: self.id(), why: CloseReason::Eof });
     }
 
     pub(crate) fn tell_job(&mut self, event: JobEvent) {
@@ -151,7 +184,11 @@ impl World {
         }
         self.note("> job", || format!("{event:?}"));
         let (now, awake) = (self.mono(), self.still.awake(self.mono()));
-        self.launcher.oracle.hears(now, awake, &event);
+        if self.several() {
+            self.truth.hears(&event);
+        } else {
+            self.launcher.oracle.hears(now, awake, &event);
+        }
         self.launcher.job.handle(self.mono(), event);
         self.drain_job();
     }
@@ -165,39 +202,43 @@ impl World {
     }
 
     pub(crate) fn drain_job(&mut self) {
-        if self.now == 0 {
-            self.send_to_agent(link::credit(self.plan.window));
+        for node in 0..if self.now == 0 { self.count() } else { 0 } {
+            self.go(node);
+            if !self.host.remote {
+                self.send_to_agent(link::credit(self.plan.window));
+            }
         }
         while let Some(action) = self.launcher.job.poll_action() {
             let over = self.launcher.over;
             self.check(!over, || format!("after Finish: {action:?}"));
             match action {
-                JobAction::Send { node: _, msg } => {
-                    self.note("< job", || message_in_brief(&format!("{msg:?}")));
-                    self.send_to_agent(link::message(&msg));
-                }
-                JobAction::Rouse { .. } => {
-                    self.note("< job", || "Rouse".to_owned());
-                    self.agent_roused();
-                }
-                JobAction::Sever { .. } => {
-                    self.note("< job", || "Sever".to_owned());
-                    self.guardian_severs();
-                }
-                JobAction::Connect { .. }
-                | JobAction::GiveUp { .. }
-                | JobAction::Beat { .. }
-                | JobAction::CloseEdge { .. } => self.fail(format!("{action:?}")),
-                JobAction::Emit(record) => {
-                    if let What::HostLost { lost, .. } = record.what {
-                        self.note("< job", || format!("lost: {lost:?}"));
-                        self.check_lost(lost);
+                JobAction::Send { node, msg } => self.on(node, |world| {
+                    world.note("< job", || message_in_brief(&format!("{msg:?}")));
+                    world.send_to_agent(link::message(&msg));
+                }),
+                JobAction::Rouse { node } => self.on(node, |world| {
+                    world.note("< job", || "Rouse".to_owned());
+                    // On another host it goes nowhere.
+                    if !world.host.remote {
+                        world.agent_roused();
                     }
-                    if let What::JobEnd { cause, exit, left, .. } = record.what {
-                        self.note("< job", || format!("ends: {cause:?}, {exit:?}, left: {left:?}"));
-                        self.check_end(&cause, exit, left);
+                }),
+                JobAction::Sever { node } => self.on(node, |world| {
+                    world.note("< job", || "Sever".to_owned());
+                    if world.host.remote {
+                        world.close_to_agent();
+                    } else {
+                        world.guardian_severs();
                     }
+                }),
+                JobAction::Connect { node } => self.on(node, |world| world.to_other(&action, World::connects)),
+                JobAction::GiveUp { node } => self.on(node, |world| world.to_other(&action, World::gives_up)),
+                JobAction::CloseEdge { node } => self.on(node, |world| world.to_other(&action, World::edge_closed)),
+                JobAction::Beat { node, beat } => {
+                    self.on(node, |world| world.to_other(&action, |world| world.send_to_agent(link::beat(beat))));
                 }
+                JobAction::Emit(record) => self.logged(record.what),
+                JobAction::Say(Sentence::Report(report)) if self.several() => self.truth.report = Some(report),
                 JobAction::Say(sentence) => self.note("< job", || message_in_brief(&format!("Say {sentence:?}"))),
                 JobAction::DrainOutput => {
                     self.launcher.sinks.draining = true;
@@ -217,10 +258,50 @@ impl World {
         }
     }
 
+    fn logged(&mut self, what: What) {
+        if let What::HostLost { node, lost } = what {
+            self.note("< job", || format!("lost: {lost:?}"));
+            self.on(node, |world| world.check_lost(lost));
+        }
+        self.truth_logged(&what);
+        if let What::JobEnd { cause, exit, left, .. } = what {
+            self.note("< job", || format!("ends: {cause:?}, {exit:?}, left: {left:?}"));
+            self.check_end(&cause, exit, left);
+        }
+    }
+
+    /// Something for an agent that is not on this host.
+    fn to_other(&mut self, action: &JobAction, act: impl FnOnce(&mut Self)) {
+        if self.host.remote {
+            act(self);
+        } else {
+            self.fail(format!("{action:?}"));
+        }
+    }
+
+    /// The launcher lets go of a host's edge.
+    fn edge_closed(&mut self) {
+        self.note("< job", || "CloseEdge".to_owned());
+        self.check_unheard();
+        self.host.link.let_go();
+        self.close_to_agent();
+    }
+
+    /// All edges end.
+    fn edges_end(&mut self) {
+        for node in 0..self.count() {
+            self.go(node);
+            self.host.link.let_go();
+            self.close_to_agent();
+            if !self.host.remote {
+                self.soon(Ev::GuardianWakes);
+            }
+        }
+    }
+
     fn launcher_is_gone(&mut self) {
         self.launcher.over = true;
-        self.close_to_agent();
-        self.soon(Ev::GuardianWakes);
+        self.edges_end();
         self.launcher.job.handle(self.mono(), JobEvent::OutputDrained { lost: 0, broken: 0 });
         self.launcher.job.handle_timeout(Mono::from_nanos(u64::MAX / 2));
     }
@@ -228,8 +309,7 @@ impl World {
     pub(crate) fn launcher_killed(&mut self) {
         if !self.launcher.over {
             self.launcher.over = true;
-            self.close_to_agent();
-            self.soon(Ev::GuardianWakes);
+            self.edges_end();
         }
     }
 }

@@ -8,23 +8,26 @@
 mod agent;
 mod check;
 mod guardian;
+mod host;
 mod kernel;
 mod launcher;
 mod link;
 mod plan;
 mod rng;
+mod site;
 mod still;
+mod truth;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use world::World;
+use world::{Kind, World};
 
 /// Runs one seed.
 ///
 /// # Errors
 /// What was broken, with the log of everything that happened up to it.
 pub fn run(seed: u64) -> Result<(), String> {
-    attempt(seed, false)
+    attempt(seed, Kind::Plain)
 }
 
 /// Runs the same job with the same faults, on a host that stands still now and then, or under a launcher that does: nothing
@@ -33,12 +36,20 @@ pub fn run(seed: u64) -> Result<(), String> {
 /// # Errors
 /// What was broken, with the log of everything that happened up to it.
 pub fn run_standing(seed: u64) -> Result<(), String> {
-    attempt(seed, true)
+    attempt(seed, Kind::Standing)
 }
 
-fn attempt(seed: u64, standing: bool) -> Result<(), String> {
+/// Runs a job on several hosts: some may not be reached, are lost, cut off or stopped, and their clocks run apart.
+///
+/// # Errors
+/// What was broken, with the log of everything that happened up to it.
+pub fn run_hosts(seed: u64) -> Result<(), String> {
+    attempt(seed, Kind::Hosts)
+}
+
+fn attempt(seed: u64, kind: Kind) -> Result<(), String> {
     let attempt = |logged: bool| {
-        let mut world = World::new(seed, standing, logged);
+        let mut world = World::new(seed, kind, logged);
         let ran = catch_unwind(AssertUnwindSafe(|| world.run()));
         let broken = ran.unwrap_or_else(|_| Some("a panic".to_owned()));
         broken.map(|what| (what, world.log()))
@@ -47,7 +58,11 @@ fn attempt(seed: u64, standing: bool) -> Result<(), String> {
         return Ok(());
     }
     let (what, log) = attempt(true).unwrap_or_default();
-    let seed = if standing { format!("seed {seed}, standing still") } else { format!("seed {seed}") };
+    let seed = match kind {
+        Kind::Plain => format!("seed {seed}"),
+        Kind::Standing => format!("seed {seed}, standing still"),
+        Kind::Hosts => format!("seed {seed}, several hosts"),
+    };
     Err(format!("{seed}: {what}\n{}\n{seed}: {what}", log.join("\n")))
 }
 

@@ -4,15 +4,24 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rlaunch-sim [--standing] [--seeds N] [--from S]";
+const USAGE: &str = "usage: rlaunch-sim [--standing|--hosts] [--seeds N] [--from S]";
 
-fn options() -> Result<(u64, u64, bool), &'static str> {
-    let (mut seeds, mut from, mut standing) = (500, 0, false);
+type Run = fn(u64) -> Result<(), String>;
+
+fn options() -> Result<(u64, u64, Run), &'static str> {
+    let (mut seeds, mut from, mut run) = (500, 0, rlaunch_sim::run as Run);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
-        if arg == "--standing" {
-            standing = true;
-            continue;
+        match arg.as_str() {
+            "--standing" => {
+                run = rlaunch_sim::run_standing;
+                continue;
+            }
+            "--hosts" => {
+                run = rlaunch_sim::run_hosts;
+                continue;
+            }
+            _ => {}
         }
         let value = args.next().and_then(|text| text.parse().ok()).ok_or(USAGE)?;
         match arg.as_str() {
@@ -21,18 +30,17 @@ fn options() -> Result<(u64, u64, bool), &'static str> {
             _ => return Err(USAGE),
         }
     }
-    Ok((seeds, from, standing))
+    Ok((seeds, from, run))
 }
 
 fn main() -> ExitCode {
-    let (seeds, from, standing) = match options() {
+    let (seeds, from, run) = match options() {
         Ok(options) => options,
         Err(usage) => {
             eprintln!("{usage}");
             return ExitCode::from(2);
         }
     };
-    let run = if standing { rlaunch_sim::run_standing } else { rlaunch_sim::run };
     for seed in from..from.saturating_add(seeds) {
         if let Err(report) = run(seed) {
             eprintln!("{report}");

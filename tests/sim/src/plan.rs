@@ -1,6 +1,7 @@
 //! What a seed means: a job, what its ranks are going to do, and which faults hit it when.
 
 use crate::rng::Rng;
+use crate::site::Site;
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
@@ -38,6 +39,10 @@ pub(crate) struct Plan {
     pub(crate) no_start: Option<(u32, SpawnStep)>,
     /// SIGUSR1 and 2 kill ranks that do not catch TERM either.
     pub(crate) usr_kills: bool,
+    /// The hosts; none: the launcher's own alone, as it has always been.
+    pub(crate) sites: Vec<Site>,
+    /// When the launcher is stopped, and for how long.
+    pub(crate) stops: Vec<(u64, u64)>,
 }
 
 /// How well the agent sees when ranks end.
@@ -104,6 +109,17 @@ pub(crate) enum Fault {
     SinkFails,
     SinkBlocks,
     SinkUnblocks,
+    /// A host loses its power.
+    HostLost,
+    /// The ssh to a host is killed.
+    EdgeKilled,
+}
+
+impl Fault {
+    /// It goes by, and if it was short nothing comes of it.
+    pub(crate) const fn is_a_stop(self) -> bool {
+        matches!(self, Self::AgentStopped | Self::AgentFrozen | Self::AgentGoesOn)
+    }
 }
 
 impl Plan {
@@ -133,6 +149,8 @@ impl Plan {
             refusal,
             no_start,
             usr_kills: rng.chance(30),
+            sites: vec![],
+            stops: vec![],
         }
     }
 }
@@ -171,7 +189,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     }
 }
 
-fn script(rng: &mut Rng, fails: bool, count: u64) -> Script {
+pub(crate) fn script(rng: &mut Rng, fails: bool, count: u64) -> Script {
     let runs = rng.micros(50, 3_000_000);
     let failing = fails && rng.below(count) < 2;
     let end = match rng.below(3) {

@@ -33,7 +33,7 @@ pub(crate) struct Still {
     /// In which order the launcher reads its sources when it goes on.
     order: u64,
     /// What came while the launcher stood.
-    held: Vec<Ev>,
+    held: Vec<(usize, Ev)>,
     since: u64,
     host: u64,
     launcher: u64,
@@ -49,6 +49,12 @@ impl Still {
             (rng.micros(1, 8_000_000), Pause { who, long })
         });
         Self { pauses: pauses.collect(), order: rng.below(6), ..Self::default() }
+    }
+
+    /// A launcher that is stopped then, for so long.
+    pub(crate) fn of(stops: &[(u64, u64)]) -> Self {
+        let stop = |(at, long): &(u64, u64)| (*at, Pause { who: Who::Launcher, long: *long });
+        Self { pauses: stops.iter().map(stop).collect(), ..Self::default() }
     }
 
     pub(crate) fn pauses(&self) -> Vec<(u64, Pause)> {
@@ -85,7 +91,7 @@ impl Still {
 const fn source(ev: &Ev) -> u64 {
     match ev {
         Ev::Fault(_) => 0,
-        Ev::AtLauncher(..) | Ev::LauncherEdgeEnds => 1,
+        Ev::AtLauncher(..) | Ev::LauncherEdgeEnds | Ev::Up => 1,
         _ => 2,
     }
 }
@@ -101,9 +107,9 @@ impl World {
                 // A launcher that stands anyway does not stand twice.
                 self.still.since += pause.long;
                 self.postpone(pause.long);
-                self.link.postpone(pause.long);
-                self.guardian.postpone(pause.long);
-                self.agent.postpone(pause.long);
+                self.host.link.postpone(pause.long);
+                self.host.guardian.postpone(pause.long);
+                self.host.agent.postpone(pause.long);
                 // Now it is so much later, and nothing has happened but that.
                 self.now += pause.long;
             }
@@ -124,9 +130,9 @@ impl World {
             return Some(ev);
         }
         // The kernel keeps one signal of each number.
-        let known = |held: &Ev| matches!((held, &ev), (Ev::Fault(a), Ev::Fault(b)) if a == b);
+        let known = |held: &(usize, Ev)| matches!((&held.1, &ev), (Ev::Fault(a), Ev::Fault(b)) if a == b);
         if !self.still.held.iter().any(known) {
-            self.still.held.push(ev);
+            self.still.held.push((self.node, ev));
         }
         None
     }
@@ -142,11 +148,12 @@ impl World {
         self.still.gaps += 1;
         let mut held = std::mem::take(&mut self.still.held);
         let order = self.still.order;
-        held.sort_by_key(|ev| match order {
+        held.sort_by_key(|(_, ev)| match order {
             0 => 0,
             order => (source(ev) * (1 + order % 2) + order / 2) % 3,
         });
-        for ev in held {
+        for (node, ev) in held {
+            self.go(node);
             self.happen(ev);
         }
         if self.launcher.deadline().is_some_and(|at| at <= self.mono()) {

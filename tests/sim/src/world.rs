@@ -1,14 +1,15 @@
 //! The virtual clock, and who is told what when.
 
-use crate::agent::{Agent, Arrival};
-use crate::guardian::Guardian;
-use crate::kernel::{Kernel, Life};
+use crate::agent::Arrival;
+use crate::host::Host;
+use crate::kernel::Life;
 use crate::launcher::Launcher;
-use crate::link::Link;
 use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan};
 use crate::rng::Rng;
+use crate::site;
 use crate::still::{Pause, Still};
-use rlaunch_core::id::ProcId;
+use crate::truth::Truth;
+use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Mono;
@@ -18,6 +19,17 @@ use std::collections::BTreeMap;
 const LIMIT: u64 = FAULTS_END + 60_000 * MS;
 /// More steps than any run needs.
 const STEPS: u32 = 400_000;
+
+/// Which jobs a seed stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// One host.
+    Plain,
+    /// The same, and something stands still now and then.
+    Standing,
+    /// Several hosts.
+    Hosts,
+}
 
 /// What can happen.
 #[derive(Debug)]
@@ -59,6 +71,16 @@ pub(crate) enum Ev {
     Pause(Pause),
     /// The launcher goes on.
     Resume,
+    /// A host was reached, and its guardian begins.
+    Begins,
+    /// The launcher hears of that.
+    Up,
+    /// A host was not reached, or not in time.
+    Unreached,
+    /// A guardian reads the end of its lifeline.
+    LifelineEnds,
+    /// A guardian looks whether its lease has ended.
+    LeaseRuns,
 }
 
 impl Ev {
@@ -83,7 +105,12 @@ impl Ev {
             | Self::Sink
             | Self::Fault(_)
             | Self::Pause(_)
-            | Self::Resume => false,
+            | Self::Resume
+            | Self::Begins
+            | Self::Up
+            | Self::Unreached
+            | Self::LifelineEnds
+            | Self::LeaseRuns => false,
         }
     }
 }
@@ -93,7 +120,13 @@ impl Ev {
     pub(crate) const fn is_launchers(&self) -> bool {
         matches!(
             self,
-            Self::AtLauncher(..) | Self::LauncherEdgeEnds | Self::ToJob(_) | Self::Sink | Self::Fault(Fault::Signal(_))
+            Self::AtLauncher(..)
+                | Self::LauncherEdgeEnds
+                | Self::Up
+                | Self::Unreached
+                | Self::ToJob(_)
+                | Self::Sink
+                | Self::Fault(Fault::Signal(_))
         )
     }
 }
@@ -104,33 +137,46 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) plan: Plan,
     pub(crate) launcher: Launcher,
-    pub(crate) agent: Agent,
-    pub(crate) guardian: Guardian,
-    pub(crate) kernel: Kernel,
-    pub(crate) link: Link,
+    /// Where something happens now.
+    pub(crate) host: Host,
+    /// Its number.
+    pub(crate) node: usize,
+    /// The others, by number.
+    pub(crate) away: Vec<Host>,
     pub(crate) still: Still,
-    queue: BTreeMap<(u64, u64), Ev>,
+    pub(crate) truth: Truth,
+    queue: BTreeMap<(u64, u64), (usize, Ev)>,
     tickets: u64,
     log: Option<Vec<String>>,
     broken: Option<String>,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, standing: bool, logged: bool) -> Self {
+    pub(crate) fn new(seed: u64, kind: Kind, logged: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let plan = Plan::new(&mut rng);
+        let plan = match kind {
+            Kind::Plain | Kind::Standing => Plan::new(&mut rng),
+            Kind::Hosts => site::plan(&mut Rng::new(seed ^ site::STREAM)),
+        };
         let launcher = Launcher::new(&plan);
-        let still = if standing { Still::new(seed) } else { Still::default() };
+        let still = match kind {
+            Kind::Plain => Still::default(),
+            Kind::Standing => Still::new(seed),
+            Kind::Hosts => Still::of(&plan.stops),
+        };
+        let mut away: Vec<Host> = plan.sites.iter().map(Host::of).collect();
+        let host = if away.is_empty() { Host::only() } else { std::mem::take(&mut away[0]) };
+        away.resize_with(away.len().max(1), Host::default);
         Self {
             now: 0,
             rng,
             plan,
             launcher,
-            agent: Agent::default(),
-            guardian: Guardian::default(),
-            kernel: Kernel::default(),
-            link: Link::default(),
+            host,
+            node: 0,
+            away,
             still,
+            truth: Truth::default(),
             queue: BTreeMap::new(),
             tickets: 0,
             log: logged.then(Vec::new),
@@ -142,7 +188,8 @@ impl World {
     pub(crate) fn note(&mut self, who: &str, what: impl FnOnce() -> String) {
         if let Some(log) = &mut self.log {
             let (ms, rest) = (self.now / MS, self.now % MS / 1000);
-            log.push(format!("{ms:>6}.{rest:03} ms  {who:<9} {}", what()));
+            let where_to = if self.plan.sites.is_empty() { String::new() } else { format!("{} ", self.node) };
+            log.push(format!("{ms:>6}.{rest:03} ms  {where_to}{who:<9} {}", what()));
         }
     }
 
@@ -165,7 +212,7 @@ impl World {
     pub(crate) fn at(&mut self, time: u64, ev: Ev) {
         if time < EVER {
             self.tickets += 1;
-            self.queue.insert((time.max(self.now), self.tickets), ev);
+            self.queue.insert((time.max(self.now), self.tickets), (self.node, ev));
         }
     }
 
@@ -182,9 +229,10 @@ impl World {
         self.queue = queue.into_iter().map(|((time, ticket), ev)| ((time.saturating_add(by), ticket), ev)).collect();
     }
 
-    /// Takes back what has not happened yet.
+    /// Takes back what has not happened yet of this host.
     pub(crate) fn cancel(&mut self, which: impl Fn(&Ev) -> bool) {
-        self.queue.retain(|_, ev| !which(ev));
+        let here = self.node;
+        self.queue.retain(|_, (node, ev)| *node != here || !which(ev));
     }
 
     /// Runs until nothing is left to happen; what is broken, and the log.
@@ -200,13 +248,18 @@ impl World {
         for (time, pause) in self.still.pauses() {
             self.at(time, Ev::Pause(pause));
         }
+        for (node, site) in (0..).zip(self.plan.sites.clone()) {
+            for (time, fault) in site.faults {
+                self.on(NodeId::new(node), |world| world.at(time, Ev::Fault(fault)));
+            }
+        }
         self.drain_job();
         let mut steps = 0;
         while self.broken.is_none() && self.step() {
             steps += 1;
             self.check(steps < STEPS, || "it never comes to rest".to_owned());
             let now = self.now;
-            let limit = LIMIT + self.still.planned();
+            let limit = LIMIT + self.still.planned() + 4 * self.plan.spec.lease.nanos() * u64::from(self.several());
             self.check(now < limit, || "it still goes on, long after the last fault".to_owned());
         }
         if self.broken.is_none() {
@@ -221,23 +274,27 @@ impl World {
 
     fn step(&mut self) -> bool {
         let event = self.queue.first_key_value().map(|(key, _)| key.0);
-        let job = self.launcher.deadline().map(|at| at.nanos().saturating_add(self.plan.late).max(self.now));
-        let node = self.agent.deadline().map(|at| at.nanos().saturating_add(self.plan.late).max(self.now));
-        let timer = job.into_iter().chain(node).min();
+        let due = |at: u64| at.saturating_add(self.plan.late).max(self.now);
+        let job = self.launcher.deadline().map(|at| due(at.nanos()));
+        let node = (0..self.count()).filter_map(|node| Some((due(self.host(node).deadline()?), node))).min();
+        let timer = job.into_iter().chain(node.map(|(at, _)| at)).min();
         // A due timer goes first.
         match (timer, event) {
             (None, None) => return false,
             (Some(timer), event) if event.is_none_or(|event| timer <= event) => {
                 self.now = timer;
-                if job == Some(timer) {
-                    self.job_timeout();
-                } else {
-                    self.node_timeout();
+                match node {
+                    Some((_, node)) if job != Some(timer) => {
+                        self.go(node);
+                        self.node_timeout();
+                    }
+                    Some(_) | None => self.job_timeout(),
                 }
             }
             (_, _) => {
-                if let Some(((time, _), ev)) = self.queue.pop_first() {
+                if let Some(((time, _), (node, ev))) = self.queue.pop_first() {
                     self.now = time;
+                    self.go(node);
                     self.happen(ev);
                 }
             }
@@ -267,12 +324,28 @@ impl World {
             Ev::Fault(fault) => self.fault(fault),
             Ev::Pause(pause) => self.pause(pause),
             Ev::Resume => self.launcher_resumes(),
+            Ev::Begins => self.begins(),
+            Ev::Up => self.is_up(),
+            Ev::Unreached => self.unreached(),
+            Ev::LifelineEnds => self.guardian_severs(),
+            Ev::LeaseRuns => self.lease_runs(),
         }
     }
 
     fn fault(&mut self, fault: Fault) {
         self.note("fault", || format!("{fault:?}"));
+        let absent = !self.host.begun || self.host.gone;
         match fault {
+            Fault::HostLost => self.host_is_lost(),
+            Fault::EdgeKilled => self.edge_killed(),
+            Fault::AgentKilled
+            | Fault::AgentAsked
+            | Fault::AgentStopped
+            | Fault::AgentFrozen
+            | Fault::AgentGoesOn
+            | Fault::GuardianKilled
+            | Fault::InitKilled
+                if absent => {}
             Fault::Signal(sig) => self.tell_job(JobEvent::Signal(sig)),
             Fault::AgentKilled => self.agent_killed(),
             Fault::AgentAsked => self.agent_asked(),
@@ -296,14 +369,22 @@ impl World {
     fn check_rest(&mut self) {
         let over = self.launcher.is_over();
         self.check(over, || "the job never ends".to_owned());
-        let over = self.agent.is_over();
+        for node in 0..self.count() {
+            self.go(node);
+            self.check_host();
+        }
+    }
+
+    fn check_host(&mut self) {
+        let over = !self.host.begun || self.host.agent.is_over();
         self.check(over, || "the agent never ends".to_owned());
-        let over = self.guardian.is_over();
+        let over = !self.host.begun || self.host.guardian.is_over();
         self.check(over, || "the guardian never ends".to_owned());
-        let hit = |fault| self.plan.faults.iter().any(|(_, hit)| *hit == fault);
+        let faults = self.site().map_or(&self.plan.faults, |site| &site.faults);
+        let hit = |fault| faults.iter().any(|(_, hit)| *hit == fault);
         // Subreapers promise nothing once both are killed, the second before it could act.
         let both = self.plan.tier == Tier::T3 && hit(Fault::AgentKilled) && hit(Fault::GuardianKilled);
-        let left = self.kernel.killable();
+        let left = self.host.kernel.killable();
         self.check(both || left.is_empty(), || format!("these outlive the job: {left:?}"));
     }
 }

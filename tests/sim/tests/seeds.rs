@@ -1,16 +1,17 @@
-//! 500 jobs, each of them twice: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
+//! 500 jobs on one host, each of them twice, and 250 on several: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
 
-use rlaunch_sim::{run, run_standing, seed_of};
+use rlaunch_sim::{run, run_hosts, run_standing, seed_of};
 
 fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), String>) {
     let broken = seeds.into_iter().find_map(|seed| run(seed).err());
     assert!(broken.is_none(), "{}", broken.unwrap_or_default());
 }
 
-/// Each as it is, and with a launcher or a host that stands still meanwhile.
+/// Each as it is, and with a launcher or a host that stands still meanwhile; every other one also as a job of several hosts.
 fn all(seeds: impl IntoIterator<Item = u64> + Clone) {
     none_breaks(seeds.clone(), run);
-    none_breaks(seeds, run_standing);
+    none_breaks(seeds.clone(), run_standing);
+    none_breaks(seeds.into_iter().step_by(2), run_hosts);
 }
 
 #[test]
@@ -36,4 +37,10 @@ fn seeds_to_remember() {
 #[test]
 fn seeds_to_remember_standing_still() {
     none_breaks([91, 745], run_standing);
+}
+
+/// And these, on several hosts: a rank that was killed by somebody else before the guardian was lost (1401).
+#[test]
+fn seeds_to_remember_on_several_hosts() {
+    none_breaks([1_401], run_hosts);
 }

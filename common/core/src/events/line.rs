@@ -188,12 +188,13 @@ fn rank(o: &mut Object<'_>, what: &What) {
         spawn_error(o, error);
         o.number("node", node.get().into());
     }
-    if let What::RankExited { rank, status, at, alive_at, usage } = what {
+    if let What::RankExited { rank, status, at, alive_at, asked, usage } = what {
         o.text("ev", "rank.exited");
         o.number("rank", rank.get().into());
         self::status(o, *status);
         o.number("at", at.nanos());
         o.number("alive_at", alive_at.nanos());
+        o.flag("asked", *asked);
         let Usage { user_us, system_us, max_rss_kib } = *usage;
         o.number("user_us", user_us);
         o.number("system_us", system_us);

@@ -110,6 +110,8 @@ pub enum What {
         at: Span,
         /// When it was last known to run.
         alive_at: Span,
+        /// Its agent had told its ranks to end before. Otherwise it ended by itself.
+        asked: bool,
         /// What it used.
         usage: Usage,
     },

@@ -19,6 +19,15 @@ impl Clock {
     }
 }
 
+/// Two clocks run apart by one part in this many, at most: NTP slews each of them by 500 millionths (adjtimex(2)). Leases
+/// allow for more, because ranks live by them; here that would only blur what is known.
+const APART: u64 = 1000;
+
+/// By how much two clocks may have run apart in so many nanoseconds.
+pub(super) const fn apart(nanos: u64) -> Span {
+    Span::from_nanos(nanos.div_ceil(APART))
+}
+
 /// How a host's clock differs from ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Offset {
@@ -55,10 +64,13 @@ impl Offsets {
         })
     }
 
-    /// A span of time of a host on our clock: it lies surely between these two.
-    pub(super) fn interval(&self, node: NodeId, from: HostTime, to: HostTime) -> (Mono, Mono) {
-        let error = self.0.get(node.index()).map_or(Span::ZERO, |offset| offset.error);
-        (self.ours(node, from) - error, self.ours(node, to) + error)
+    /// A moment of a host on our clock: it lies surely between these two.
+    pub(super) fn between(&self, node: NodeId, at: HostTime) -> (Mono, Mono) {
+        let offset = self.0.get(node.index()).copied().unwrap_or_default();
+        // That of our own host is ours.
+        let apart = if offset == Offset::default() { Span::ZERO } else { apart(offset.theirs.abs_diff(at.0)) };
+        let (ours, error) = (self.ours(node, at), offset.error + apart);
+        (ours - error, ours + error)
     }
 }
 
@@ -73,8 +85,10 @@ mod tests {
         offsets.set(node, Offset { theirs: 50, ours: 1_000, error: Span::from_nanos(7) });
         let ours = |at| offsets.ours(node, HostTime(at)).nanos();
         assert_eq!((ours(50), ours(60), ours(40)), (1_000, 1_010, 990));
-        let (from, to) = offsets.interval(node, HostTime(55), HostTime(65));
-        assert_eq!((from.nanos(), to.nanos()), (998, 1_022));
+        let between = |at| offsets.between(node, HostTime(at));
+        assert_eq!((between(55).0.nanos(), between(65).1.nanos()), (997, 1_023));
+        assert_eq!(between(2_000_050).1.nanos(), 2_001_000 + 7 + 2_000, "the longer ago, the less is known");
+        assert_eq!(offsets.between(NodeId::new(0), HostTime(60)).1.nanos(), 60);
         assert_eq!(offsets.ours(NodeId::new(0), HostTime(60)).nanos(), 60, "the launcher's own host");
     }
 }

@@ -4,7 +4,7 @@
 //! after the node made it, so once the same time, and what its clock may be slower by, has passed for us without another
 //! word, the node has surely ended its ranks: only then it is called lost. Delays of messages do not matter to this.
 
-use super::clock::Offset;
+use super::clock::{Offset, apart};
 use super::deadlines::Deadlines;
 use super::notice::Notice;
 use super::{Cx, JobAction};
@@ -32,12 +32,46 @@ enum Heard {
     Until(Mono),
 }
 
+/// What is known of one node.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    heard: Heard,
+    /// What is known best of its clock.
+    best: Option<Offset>,
+    /// Its last beat.
+    last: Option<Beat>,
+}
+
+impl Known {
+    /// What a beat tells of the node's clock: our own reading, sent there and back. While it waited there it went on by the
+    /// node's clock, at most since the beat before; one that has waited longer is the same as it was then.
+    fn learns(&mut self, now: u64, beat: Beat) -> Option<Offset> {
+        let last = self.last.replace(beat)?;
+        let waited = beat.own.saturating_sub(last.own);
+        let old = last.echo > 0 && beat.echo.saturating_sub(last.echo) == waited;
+        // A reading from the future is somebody's mistake, or that of a clock that is fast.
+        let trip = now.saturating_sub(beat.echo);
+        if beat.echo == 0 || old || now.saturating_add(apart(waited).nanos()) < beat.echo {
+            return None;
+        }
+        let error = Span::from_nanos(trip.div_ceil(2)) + apart(waited);
+        let offset = Offset { theirs: beat.own, ours: now - trip / 2, error };
+        // The shortest trip knows best, until the clocks may have run apart by more than it was exact.
+        let known = |old: &Offset| old.error + apart(now.saturating_sub(old.ours));
+        if self.best.as_ref().is_some_and(|old| offset.error > known(old)) {
+            return None;
+        }
+        self.best = Some(offset);
+        self.best
+    }
+}
+
 /// The leases.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// From a node's last word to its loss.
     patience: Span,
-    nodes: Vec<(Heard, Option<Offset>)>,
+    nodes: Vec<Known>,
     due: Deadlines,
     /// By node, those that have a lease.
     hosts: Vec<Option<OsBytes>>,
@@ -50,7 +84,8 @@ impl Lease {
         let patience = Span::from_nanos(lease.saturating_add(lease / DRIFT).saturating_add(margin));
         let host = |node: &Node| (!node.local).then(|| OsBytes::from(node.host.name.as_str()));
         let hosts: Vec<Option<OsBytes>> = spec.placement.nodes.iter().map(host).collect();
-        Self { patience, nodes: vec![(Heard::Nothing, None); hosts.len()], due: Deadlines::new(hosts.len()), hosts }
+        let nodes = vec![Known { heard: Heard::Nothing, best: None, last: None }; hosts.len()];
+        Self { patience, nodes, due: Deadlines::new(hosts.len()), hosts }
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
@@ -60,17 +95,10 @@ impl Lease {
     }
 
     pub(super) fn beat(&mut self, cx: &mut Cx<'_>, node: NodeId, beat: Beat) {
-        let Some((Heard::Until(_), best)) = self.nodes.get_mut(node.index()) else { return };
+        let Some(known) = self.nodes.get_mut(node.index()).filter(|node| node.heard != Heard::Nothing) else { return };
         let now = cx.now.nanos();
-        // Our own reading, sent there and back. A reading from the future is somebody's mistake.
-        if let Some(trip) = now.checked_sub(beat.echo).filter(|_| beat.echo > 0) {
-            let offset = Offset { theirs: beat.own, ours: now - trip / 2, error: Span::from_nanos(trip.div_ceil(2)) };
-            // The shortest trip knows best, until the clocks may have drifted further than it was exact.
-            let drift = |old: &Offset| Span::from_nanos((now.saturating_sub(old.ours)) / DRIFT + old.error.nanos());
-            if best.as_ref().is_none_or(|old| offset.error <= drift(old)) {
-                *best = Some(offset);
-                cx.tell(Notice::Offset(node, offset));
-            }
+        if let Some(offset) = known.learns(now, beat) {
+            cx.tell(Notice::Offset(node, offset));
         }
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
         self.heard(node, Heard::Until(cx.now + self.patience));
@@ -78,7 +106,7 @@ impl Lease {
 
     /// Nobody can end a node from here any more: the user is told until when it does so by itself.
     pub(super) fn severed(&self, cx: &mut Cx<'_>, node: NodeId) {
-        if let (Some((Heard::Until(at), _)), Some(host)) = (self.nodes.get(node.index()), self.host(node)) {
+        if let (Some(Known { heard: Heard::Until(at), .. }), Some(host)) = (self.nodes.get(node.index()), self.host(node)) {
             cx.act(JobAction::Say(Sentence::Awaited { host: host.clone(), within: at.since(cx.now) }));
         }
     }
@@ -105,8 +133,8 @@ impl Lease {
     }
 
     fn heard(&mut self, node: NodeId, heard: Heard) {
-        let Some((known, _)) = self.nodes.get_mut(node.index()) else { return };
-        *known = heard;
+        let Some(known) = self.nodes.get_mut(node.index()) else { return };
+        known.heard = heard;
         self.due.set(
             node,
             match heard {
@@ -114,5 +142,23 @@ impl Lease {
                 Heard::Until(at) => Some(at),
             },
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_that_only_waited_longer_tells_nothing_new() {
+        let ms = |n: u64| n * 1_000_000;
+        let beat = |own, echo| Beat { own: ms(own), echo: ms(echo) };
+        let mut node = Known { heard: Heard::Nothing, best: None, last: None };
+        assert_eq!(node.learns(ms(10), beat(1_000, 0)), None, "nobody there knows our clock yet");
+        // It may have waited there since the beat before: two clocks run apart by 1 ms in that second.
+        let known = node.learns(ms(1_010), beat(2_000, 1_008));
+        let expected = Offset { theirs: ms(2_000), ours: ms(1_009), error: Span::from_millis(2) };
+        assert_eq!(known, Some(expected));
+        assert_eq!(node.learns(ms(2_030), beat(3_000, 2_008)), None, "nothing of ours came there since");
     }
 }

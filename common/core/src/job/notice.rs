@@ -84,10 +84,14 @@ pub(super) struct Failure {
     pub(super) node: NodeId,
     /// How.
     pub(super) status: Status,
-    /// When it was seen.
+    /// When it was seen, at the latest.
     pub(super) at: Mono,
-    /// When it was last known to run.
+    /// When it was last known to run, at the earliest.
     pub(super) alive_at: Mono,
+    /// When it was seen, at the earliest.
+    pub(super) seen_after: Mono,
+    /// Its node had been told to end its ranks before.
+    pub(super) asked: bool,
 }
 
 /// The beginning of the ending.

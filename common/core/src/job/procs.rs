@@ -85,19 +85,23 @@ impl Procs {
         if !self.is_over_now(node, exited.proc) {
             return;
         }
-        let Exited { proc, status, at, alive_at, usage } = *exited;
+        let Exited { proc, status, at, alive_at, asked, usage } = *exited;
         let rank = rank_of(proc);
         // An agent that says otherwise must not make the interval empty.
-        let (alive_at, at) = self.offsets.interval(node, HostTime(alive_at.0.min(at.0)), at);
+        let alive_at = self.offsets.between(node, HostTime(alive_at.0.min(at.0))).0;
+        let (seen_after, at) = self.offsets.between(node, at);
+        // We heard of it, so it was.
+        let at = at.min(cx.now);
         cx.tell(Notice::Log(What::RankExited {
             rank,
             status,
             at: self.clock.since(at),
             alive_at: self.clock.since(alive_at),
+            asked,
             usage,
         }));
         if !status.is_success() {
-            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at }));
+            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at, seen_after, asked }));
         }
         self.tell_if_over(cx, node);
     }

@@ -40,10 +40,12 @@ impl Verdict {
         }
     }
 
-    /// A rank failed. What was only seen after the ending began may be the work of our own signal and is no evidence; what
-    /// was seen before is, however late the message comes.
+    /// A rank failed. What was surely only seen after the ending began may have come of that end, and what its node saw when
+    /// it had been told to end is our own work: neither is evidence. What may have been seen before is, however late the
+    /// message comes: the clock of another host is known only so well.
     pub(super) fn failed(&mut self, failure: Failure) {
-        let ours = self.began.as_ref().is_some_and(|(_, began)| failure.at >= *began);
+        let began = self.began.as_ref().map(|(_, began)| *began);
+        let ours = failure.asked || began.is_some_and(|began| failure.seen_after >= began);
         if !ours && !self.bereft.contains(&failure.node) {
             self.failures.push(failure);
         }

@@ -137,7 +137,7 @@ impl Node {
             NodeEvent::SpawnFailed { proc, error } => self.procs.on_spawn_failed(cx, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
-                let exited = crate::wire::to_root::Exited { proc, status, at, alive_at, usage };
+                let exited = crate::wire::to_root::Exited { proc, status, at, alive_at, asked: false, usage };
                 self.procs.on_exited(cx, exited);
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),

@@ -131,7 +131,7 @@ impl Procs {
             cx.act(NodeAction::CloseStreams { proc: id });
         }
         if let Some(exited) = early {
-            self.on_exited(cx, *exited);
+            self.ended(cx, *exited);
         }
         self.spawn_more(cx);
         self.report(cx);
@@ -161,7 +161,12 @@ impl Procs {
         }
     }
 
-    pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, exited: Exited) {
+    pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, mut exited: Exited) {
+        exited.asked = self.ending.is_some();
+        self.ended(cx, exited);
+    }
+
+    fn ended(&mut self, cx: &mut Cx<'_>, exited: Exited) {
         let Some(proc) = self.table.get_mut(&exited.proc) else { return };
         match &mut proc.state {
             State::Spawning(early) => *early = Some(Box::new(exited)),

@@ -183,9 +183,15 @@ fn says(message: ToRoot) -> NodeAction {
     NodeAction::ToRoot(message)
 }
 
+/// The same, seen after the end had begun.
+fn asked(action: NodeAction) -> NodeAction {
+    let NodeAction::ToRoot(ToRoot::Exited(exited)) = action else { panic!("{action:?}") };
+    says(ToRoot::Exited(Exited { asked: true, ..exited }))
+}
+
 fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
     let at = rig.now.host_time();
-    says(ToRoot::Exited(Exited { proc: p(n), status, at, alive_at: at, usage: Usage::default() }))
+    says(ToRoot::Exited(Exited { proc: p(n), status, at, alive_at: at, asked: false, usage: Usage::default() }))
 }
 
 const SWEEP: NodeAction = Sweep;
@@ -533,7 +539,7 @@ fn the_loss_of_init_is_told_once_and_not_when_we_ended_it() {
     assert_eq!(rig.hear(NodeEvent::InitLost), [says(ToRoot::InitLost), group(0, KILL), SWEEP]);
     assert_eq!(rig.hear(NodeEvent::InitLost), []);
     let said = says_exit(&rig, 0, by(KILL));
-    assert_eq!(rig.exited(0, by(KILL))[0], said, "told, and known for what it is by what came before");
+    assert_eq!(rig.exited(0, by(KILL))[0], asked(said), "told, and known for what it is by what came before");
 
     let mut rig = Rig::running(1);
     rig.root(ToNode::Kill);

@@ -66,6 +66,8 @@ pub enum Fate {
         status: Status,
         /// When.
         at: Span,
+        /// Its host had been told to end it before this was seen there.
+        asked: bool,
     },
     /// It could not be started.
     NotStarted,
@@ -166,7 +168,9 @@ impl Report {
                 }
                 self.set(*rank, Fate::NotStarted);
             }
-            What::RankExited { rank, status, at, .. } => self.set(*rank, Fate::Ended { status: *status, at: *at }),
+            What::RankExited { rank, status, at, asked, .. } => {
+                self.set(*rank, Fate::Ended { status: *status, at: *at, asked: *asked });
+            }
             What::RankFacts { rank, facts } => {
                 // Of ranks that we ended ourselves the last words explain nothing, and there may be thousands.
                 if self.failed_by_itself(*rank) {
@@ -248,23 +252,22 @@ impl Report {
     }
 
     fn became(&self, line: &RankLine) -> (Became, Span) {
-        let (status, at) = match line.fate {
+        let (status, at, asked) = match line.fate {
             // An agent that is gone may have started it and not said so.
             Fate::Pending if self.agent_lost() => return (Became::Unheard, Span::ZERO),
             Fate::Pending | Fate::NotStarted => return (Became::NeverStarted, Span::ZERO),
             Fate::Running => return (Became::Unheard, Span::ZERO),
-            Fate::Ended { status, at } => (status, at),
+            Fate::Ended { status, at, asked } => (status, at, asked),
         };
         let killed = matches!(status, Status::Signaled { sig: Signal::KILL, .. });
-        if killed && self.init_lost() {
+        match self.lost_on(line.node) {
             // The kernel was faster than the news of it.
-            return (Became::TakenAlong, Span::ZERO);
-        }
-        if killed && self.guardian_lost() {
+            Some(Lost::Init) if killed && asked => return (Became::TakenAlong, Span::ZERO),
             // The agent kills everything before it can say why.
-            return (Became::Killed, Span::ZERO);
+            Some(Lost::Guardian) if killed && asked => return (Became::Killed, Span::ZERO),
+            Some(_) | None => {}
         }
-        let Some(began) = self.began.filter(|began| at > began.at) else {
+        let Some(began) = self.began.filter(|_| asked) else {
             return (if status.is_success() { Became::Finished } else { Became::Failed(status) }, Span::ZERO);
         };
         let after = Span::from_nanos(at.nanos().saturating_sub(began.at.nanos()));
@@ -282,12 +285,12 @@ impl Report {
         (became, after)
     }
 
-    fn init_lost(&self) -> bool {
-        matches!(self.end, Some(End { cause: Cause::Lost { lost: Lost::Init, .. }, .. }))
-    }
-
-    fn guardian_lost(&self) -> bool {
-        matches!(self.end, Some(End { cause: Cause::Lost { lost: Lost::Guardian, .. }, .. }))
+    /// What began the ending by its loss, if it was on this host.
+    fn lost_on(&self, host: NodeId) -> Option<Lost> {
+        match &self.end {
+            Some(End { cause: Cause::Lost { node, lost }, .. }) if *node == host => Some(*lost),
+            Some(_) | None => None,
+        }
     }
 
     fn agent_lost(&self) -> bool {
@@ -296,7 +299,7 @@ impl Report {
 
     fn failed_by_itself(&self, rank: Rank) -> bool {
         match self.ranks.get(rank.index()).map(|line| line.fate) {
-            Some(Fate::Ended { at, .. }) => self.began.is_none_or(|began| at <= began.at),
+            Some(Fate::Ended { asked, .. }) => !asked,
             Some(Fate::Pending | Fate::Running | Fate::NotStarted) | None => false,
         }
     }

@@ -98,7 +98,14 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
         (any::<(u32, u64, u64, bool)>(), signal()).prop_map(|((proc, at, alive_at, core), sig)| {
             let (at, alive_at) = (HostTime(at), HostTime(alive_at));
             let status = Status::Signaled { sig, core };
-            ToRoot::Exited(Exited { proc: ProcId::new(proc), status, at, alive_at, usage: Usage::default() })
+            ToRoot::Exited(Exited {
+                proc: ProcId::new(proc),
+                status,
+                at,
+                alive_at,
+                asked: core,
+                usage: Usage::default(),
+            })
         }),
         (any::<u32>(), bytes(), proptest::option::of(bytes()), any::<Option<u64>>()).prop_map(
             |(proc, tail, core, oom_limit)| ToRoot::Postmortem {

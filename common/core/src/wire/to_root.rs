@@ -201,6 +201,8 @@ pub struct Exited {
     pub at: HostTime,
     /// When the agent last saw that it had not ended: the end lies between the two.
     pub alive_at: HostTime,
+    /// The agent had told its ranks to end before it saw this. Otherwise it was none of our work.
+    pub asked: bool,
     /// What it used.
     pub usage: Usage,
 }

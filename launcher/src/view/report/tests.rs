@@ -49,8 +49,9 @@ impl Log {
     }
 
     fn exits(&mut self, rank: u32, status: Status, ms: u64) {
-        let at = Span::from_millis(ms);
-        self.at(ms, What::RankExited { rank: Rank::new(rank), status, at, alive_at: at, usage: Usage::default() });
+        let (rank, at, usage) = (Rank::new(rank), Span::from_millis(ms), Usage::default());
+        let asked = self.0.iter().any(|record| matches!(record.what, What::Ending { .. }));
+        self.at(ms, What::RankExited { rank, status, at, alive_at: at, asked, usage });
     }
 
     fn begins(&mut self, ms: u64, cause: &Cause, sent: Option<Signal>) {

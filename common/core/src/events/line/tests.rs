@@ -70,6 +70,7 @@ fn ranks() -> Vec<What> {
         status,
         at: Span::from_nanos(9),
         alive_at: Span::from_nanos(8),
+        asked: true,
         usage: Usage { user_us: 1, system_us: 2, max_rss_kib: 3 },
     };
     let facts = Facts {

@@ -67,6 +67,8 @@ pub(super) struct Script {
     pub(super) roused: u32,
     pub(super) severed: u32,
     pub(super) finished: Option<Ending>,
+    /// When the node was told to end.
+    ended: Option<u64>,
 }
 
 impl Script {
@@ -98,6 +100,7 @@ impl Script {
             roused: 0,
             severed: 0,
             finished: None,
+            ended: None,
         };
         script.collect();
         script
@@ -136,6 +139,10 @@ impl Script {
 
     pub(super) fn hears_of(&mut self, node: NodeId, msg: &ToRoot) -> &mut Self {
         let msg = codec::decode(&codec::encode(msg)).unwrap();
+        if matches!(msg, ToRoot::InitLost | ToRoot::GuardianLost) {
+            // The agent kills what is there before it says so.
+            self.ended = Some(0);
+        }
         self.event(JobEvent::Message { node, msg })
     }
 
@@ -160,6 +167,7 @@ impl Script {
             status,
             at: Self::at(at).host_time(),
             alive_at: Self::at(alive_at).host_time(),
+            asked: self.ended.is_some_and(|ended| at >= ended),
             usage: Usage::default(),
         }))
     }
@@ -208,6 +216,9 @@ impl Script {
                 JobAction::Rouse { .. } => self.roused += 1,
                 JobAction::Sever { .. } => self.severed += 1,
                 JobAction::Send { node, msg } => {
+                    if matches!(msg, ToNode::End { .. } | ToNode::Kill) {
+                        self.ended.get_or_insert(self.now);
+                    }
                     self.to.push(node);
                     self.sent.push(codec::decode(&codec::encode(&msg)).unwrap());
                 }

@@ -5,6 +5,7 @@ use crate::bootstrap::SshEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Seat};
+use crate::report::Became;
 use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
@@ -76,7 +77,8 @@ fn running() -> Script {
 
 fn exits(s: &mut Script, rank: u32, status: Status, at: u64) {
     let (proc, at) = (ProcId::new(rank), HostTime(at * MS));
-    let exited = Exited { proc, status, at, alive_at: at, usage: Usage::default() };
+    let asked = status == killed(Signal::TERM);
+    let exited = Exited { proc, status, at, alive_at: at, asked, usage: Usage::default() };
     s.hears_of(NodeId::new(rank / 2), &ToRoot::Exited(exited));
 }
 
@@ -197,6 +199,7 @@ fn a_node_cannot_speak_of_ranks_of_another() {
         status: exit(9),
         at: HostTime(5 * MS),
         alive_at: HostTime(5 * MS),
+        asked: false,
         usage: Usage::default(),
     };
     s.hears_of(OTHER, &ToRoot::Exited(exited(0))).hears_of(
@@ -241,8 +244,9 @@ fn failures_of_different_hosts_are_compared_within_what_is_known_of_their_clocks
         let mut s = running();
         let now = harness::START + 1_000;
         s.wait(1_000);
+        let first = Beat { own: (now + 100_000 - 30) * MS, echo: 0 };
         let beat = Beat { own: (now + 100_000 - 10) * MS, echo: (now - 20) * MS };
-        s.event(JobEvent::Beat { node: OTHER, beat });
+        s.event(JobEvent::Beat { node: OTHER, beat: first }).event(JobEvent::Beat { node: OTHER, beat });
         exits(&mut s, 2, exit(2), now - 30 + 100_000 - earlier);
         exits(&mut s, 0, crash(), now - 30);
         exits(&mut s, 1, killed(Signal::TERM), now + 1);
@@ -290,4 +294,28 @@ fn a_host_whose_ssh_was_killed_is_waited_for_until_its_lease_is_over() {
     s.wait(1).drained();
     assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Agent(why) });
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
+}
+
+/// Its word is long under way, and its clock is known only as well as that: it may have been first.
+#[test]
+fn an_earlier_failure_elsewhere_counts_though_its_time_is_known_badly() {
+    let mut s = running();
+    let now = harness::START + 1_000;
+    s.wait(1_000);
+    // The other host's clock is 100 s ahead; 80 ms there and back are 40 ms either way.
+    let first = Beat { own: (now + 100_000 - 60) * MS, echo: 0 };
+    let beat = Beat { own: (now + 100_000 - 40) * MS, echo: (now - 80) * MS };
+    s.event(JobEvent::Beat { node: OTHER, beat: first }).event(JobEvent::Beat { node: OTHER, beat });
+    exits(&mut s, 0, exit(1), now - 1);
+    s.wait(30);
+    exits(&mut s, 2, crash(), now - 20 + 100_000);
+    exits(&mut s, 1, killed(Signal::TERM), now + 10);
+    exits(&mut s, 3, killed(Signal::TERM), now + 100_010);
+    done(&mut s, NODE, 0);
+    done(&mut s, OTHER, 0);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(2), status: crash() });
+    let others = s.last_report().others();
+    let failed = others.iter().find(|group| group.became == Became::Failed(exit(1))).unwrap();
+    assert_eq!(failed.ranks, [Rank::new(0)], "it failed by itself too");
 }

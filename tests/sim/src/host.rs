@@ -1,0 +1,197 @@
+//! The hosts of a job: each with its agent, its guardian, its processes, its edge and its clock. Something happens on one of
+//! them at a time.
+
+use crate::agent::Agent;
+use crate::guardian::Guardian;
+use crate::kernel::Kernel;
+use crate::link::Link;
+use crate::site::{Reach, Site};
+use crate::world::{Ev, World};
+use rlaunch_core::id::NodeId;
+use rlaunch_core::job::{HostFailure, JobEvent};
+use rlaunch_core::time::Mono;
+
+/// A millionth.
+const MILLION: i128 = 1_000_000;
+
+/// A host's clock: when it began, and by how many millionths it is faster than the launcher's.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Clock {
+    pub(crate) offset: u64,
+    pub(crate) ppm: i64,
+}
+
+impl Clock {
+    /// What it shows at a moment.
+    pub(crate) fn reads(self, time: u64) -> Mono {
+        let passed = i128::from(time) * (MILLION + i128::from(self.ppm)) / MILLION;
+        Mono::from_nanos(self.offset.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX)))
+    }
+
+    /// The first moment at which it shows this or more.
+    pub(crate) fn when(self, at: Mono) -> u64 {
+        let passed = i128::from(at.nanos().saturating_sub(self.offset));
+        let mut time = u64::try_from(passed * MILLION / (MILLION + i128::from(self.ppm))).unwrap_or(u64::MAX / 2);
+        while self.reads(time) < at && time < u64::MAX / 2 {
+            time += 1;
+        }
+        time
+    }
+}
+
+/// A host.
+#[derive(Default)]
+pub(crate) struct Host {
+    pub(crate) agent: Agent,
+    pub(crate) guardian: Guardian,
+    pub(crate) kernel: Kernel,
+    pub(crate) link: Link,
+    pub(crate) clock: Clock,
+    /// Guardian and agent are there, or were.
+    pub(crate) begun: bool,
+    /// It lost its power.
+    pub(crate) gone: bool,
+    /// It is not the launcher's own.
+    pub(crate) remote: bool,
+}
+
+impl Host {
+    /// The launcher's own, and only one.
+    pub(crate) fn only() -> Self {
+        Self { begun: true, ..Self::default() }
+    }
+
+    pub(crate) fn of(site: &Site) -> Self {
+        let Site { local, clock, .. } = *site;
+        Self { clock, begun: local, remote: !local, link: Link::of(site), ..Self::default() }
+    }
+
+    /// When its agent wants to be called.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.agent.deadline().filter(|_| self.begun).map(|at| self.clock.when(at))
+    }
+}
+
+impl World {
+    pub(crate) fn count(&self) -> usize {
+        self.away.len()
+    }
+
+    /// One of the hosts.
+    pub(crate) fn host(&self, node: usize) -> &Host {
+        if node == self.node { &self.host } else { &self.away[node] }
+    }
+
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &Host> {
+        (0..self.count()).map(|node| self.host(node))
+    }
+
+    /// What happens next happens there.
+    pub(crate) fn go(&mut self, node: usize) {
+        if node != self.node {
+            std::mem::swap(&mut self.host, &mut self.away[self.node]);
+            std::mem::swap(&mut self.host, &mut self.away[node]);
+            self.node = node;
+        }
+    }
+
+    /// Does something there, and comes back.
+    pub(crate) fn on<R>(&mut self, node: NodeId, act: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.node;
+        self.go(node.index());
+        let result = act(self);
+        self.go(before);
+        result
+    }
+
+    /// Where we are.
+    pub(crate) fn id(&self) -> NodeId {
+        NodeId::new(u32::try_from(self.node).unwrap_or(u32::MAX))
+    }
+
+    /// What this host's clock shows.
+    pub(crate) fn here(&self) -> Mono {
+        self.host.clock.reads(self.now)
+    }
+
+    /// Whether this is a run of several hosts.
+    pub(crate) fn several(&self) -> bool {
+        !self.plan.sites.is_empty()
+    }
+
+    pub(crate) fn site(&self) -> Option<&Site> {
+        self.plan.sites.get(self.node)
+    }
+
+    /// The launcher has a host reached.
+    pub(crate) fn connects(&mut self) {
+        let Some(Site { reach, deadline, .. }) = self.site().cloned() else { return };
+        let (after, outcome) = match reach {
+            Reach::Fails(after) => (after, Ev::Unreached),
+            Reach::Up(after) => (after, Ev::Begins),
+        };
+        self.at(self.now + after, outcome);
+        self.at(self.now + deadline, Ev::Unreached);
+    }
+
+    /// Its guardian begins, and forks the agent.
+    pub(crate) fn begins(&mut self) {
+        if self.host.gone {
+            return;
+        }
+        self.note("host", || "its guardian begins".to_owned());
+        self.host.begun = true;
+        let until = self.here() + self.plan.spec.lease;
+        self.guardian_leased(until);
+        if self.host.link.is_shut() {
+            self.soon(Ev::AgentEdgeEnds);
+            self.soon(Ev::LifelineEnds);
+        }
+        self.travel_out(Ev::Up);
+    }
+
+    /// The launcher hears of it.
+    pub(crate) fn is_up(&mut self) {
+        if self.host.link.adopt() {
+            self.send_to_agent(crate::link::credit(self.plan.window));
+            self.tell_job(JobEvent::EdgeUp { node: self.id() });
+        }
+    }
+
+    /// It failed, or took too long.
+    pub(crate) fn unreached(&mut self) {
+        if self.host.link.give_up() {
+            self.close_to_agent();
+            self.tell_job(JobEvent::HostFailed { node: self.id(), why: HostFailure::default() });
+        }
+    }
+
+    /// An agent that nobody has heard of yet is none.
+    pub(crate) fn gives_up(&mut self) {
+        if self.host.link.give_up() {
+            self.close_to_agent();
+            self.at(self.now, Ev::ToJob(JobEvent::HostFailed { node: self.id(), why: HostFailure::default() }));
+        }
+    }
+
+    /// The power fails: everything is gone at once, and nothing is heard any more.
+    pub(crate) fn host_is_lost(&mut self) {
+        if self.host.remote {
+            self.host.gone = true;
+            self.host.agent.vanish();
+            self.host.guardian.vanish();
+            self.host.kernel.vanish();
+        }
+    }
+
+    /// Its ssh is killed.
+    pub(crate) fn edge_killed(&mut self) {
+        if self.host.remote && self.host.begun && !self.host.link.is_dead() {
+            // What was under way is lost.
+            self.cancel(|ev| matches!(ev, Ev::AtLauncher(..) | Ev::Up | Ev::LauncherEdgeEnds));
+            self.host.link.die();
+            self.soon(if self.host.link.is_live() { Ev::LauncherEdgeEnds } else { Ev::Unreached });
+            self.close_to_agent();
+        }
+    }
+}

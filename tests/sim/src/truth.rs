@@ -1,0 +1,194 @@
+//! What must hold of a job of several hosts, told from what truly happened there, on the one clock that nobody in it can read.
+
+use crate::plan::{EVER, Fault, MS, Sight};
+use crate::site::{Reach, Site};
+use crate::world::World;
+use rlaunch_core::events::{Cause, Lost, What};
+use rlaunch_core::exit::Ending;
+use rlaunch_core::id::{ProcId, Rank};
+use rlaunch_core::job::JobEvent;
+use rlaunch_core::report::{Became, Report};
+use rlaunch_core::spec::Tier;
+use rlaunch_core::wire::to_root::{Exited, ToRoot};
+
+/// What the launcher heard and said.
+#[derive(Default)]
+pub(crate) struct Truth {
+    /// Failures that it heard of.
+    failures: Vec<Exited>,
+    /// Ranks that exited with 0, as it heard.
+    succeeded: usize,
+    end: Option<(Cause, Ending)>,
+    pub(crate) report: Option<Box<Report>>,
+}
+
+impl Truth {
+    pub(crate) fn hears(&mut self, event: &JobEvent) {
+        if let JobEvent::Message { msg: ToRoot::Exited(exited), .. } = event {
+            if exited.status.is_success() {
+                self.succeeded += 1;
+            } else {
+                self.failures.push(*exited);
+            }
+        }
+    }
+}
+
+/// A rank that failed by itself: the true time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Failed {
+    at: u64,
+    proc: ProcId,
+    node: usize,
+}
+
+impl World {
+    /// No rank starts before all nodes are ready.
+    pub(crate) fn check_ready(&mut self) {
+        if self.several() {
+            let ready = self.hosts().all(|host| host.agent.ready);
+            self.check(ready, || "a rank starts before all hosts are ready".to_owned());
+        }
+    }
+
+    pub(crate) fn truth_logged(&mut self, what: &What) {
+        if !self.several() {
+            return;
+        }
+        match what {
+            What::Ending { cause, .. } => {
+                self.note("< job", || format!("begins to end: {cause:?}"));
+            }
+            What::JobEnd { cause, exit, .. } => {
+                self.truth.end = Some((cause.clone(), *exit));
+            }
+            _ => {}
+        }
+    }
+
+    /// A host is called lost because nothing is heard of it: by now each of its ranks has ended.
+    pub(crate) fn check_unheard(&mut self) {
+        let running = self.host.kernel.running();
+        let agent = self.host.agent.stands_still() || (self.host.agent.is_over() && self.plan.tier == Tier::T3);
+        // Nobody is left there who could end them.
+        let nobody = self.host.guardian.was_killed() && agent;
+        self.check(running == 0 || nobody, || format!("a host is called lost where {running} ranks run"));
+    }
+
+    /// Something of a host's is called lost.
+    pub(crate) fn check_host_lost(&mut self, lost: Lost) {
+        match lost {
+            Lost::Unheard => self.check_unheard(),
+            Lost::Expired => {
+                self.check(self.host.guardian.has_expired(), || "its lease has not run out".to_owned());
+            }
+            Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init => {}
+        }
+        let lease = self.plan.spec.lease.nanos();
+        let well = self.site().is_some_and(|site| match lost {
+            Lost::AgentMute => site.is_well(lease) && site.spells.is_empty() && site.stop() == 0,
+            Lost::Unheard
+            | Lost::Expired
+            | Lost::Agent(_)
+            | Lost::AgentEarly
+            | Lost::Guardian
+            | Lost::Init => site.is_well(lease),
+        });
+        let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
+        self.check(!well || stopped, || format!("{lost:?}, but nothing had happened to that host"));
+    }
+
+    /// The job is over.
+    pub(crate) fn check_hosts_finish(&mut self, ending: Ending) {
+        let Some((cause, exit)) = self.truth.end.clone() else { return self.fail("no end is reported".to_owned()) };
+        self.check(exit == ending && cause.exit() == exit, || format!("{cause:?} gives {exit:?}, and then {ending:?}"));
+        let sites = &self.plan.sites;
+        let user = |wanted: &dyn Fn(Fault) -> bool| self.plan.faults.iter().any(|(_, fault)| wanted(*fault));
+        let planned = match &cause {
+            Cause::Success | Cause::Rank { .. } | Cause::Lost { .. } => true,
+            Cause::Spawn { .. } => self.plan.no_start.is_some() || user(&|fault| fault == Fault::InitKilled),
+            Cause::Refused { .. } => sites.iter().any(|site| site.bare),
+            Cause::Unreachable { .. } => sites.iter().any(Site::may_fail),
+            Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
+            Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
+            Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
+        };
+        self.check(planned, || format!("{cause:?} was not planned"));
+        if cause == Cause::Success {
+            self.check_success();
+        }
+        self.check_causes(&cause);
+    }
+
+    fn check_success(&mut self) {
+        let world = self.plan.ranks.len();
+        let started: usize = self.hosts().map(|host| host.kernel.started()).sum();
+        let failed: usize = self.hosts().map(|host| host.kernel.failed_before(EVER).len()).sum();
+        let all = started == world && failed == 0 && self.truth.succeeded == world;
+        self.check(all, || format!("a success, but {started} of {world} ranks started and {failed} failed"));
+    }
+
+    /// Ranks of which the launcher heard that they failed, and which did so before anybody ended anything there.
+    fn failed_by_themselves(&self) -> Vec<Failed> {
+        let heard = |proc| self.truth.failures.iter().any(|exited| exited.proc == proc);
+        let of_host = |node: usize| {
+            let kernel = &self.host(node).kernel;
+            let died = kernel.failed_before(kernel.ended_by_us.unwrap_or(EVER));
+            died.into_iter().filter(move |(_, proc)| heard(*proc)).map(move |(at, proc)| Failed { at, proc, node })
+        };
+        let mut all: Vec<Failed> = (0..self.count()).flat_map(of_host).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The earliest failure is the one that is named, or nobody could tell; and all that failed by themselves are listed so.
+    fn check_causes(&mut self, cause: &Cause) {
+        let failed = self.failed_by_themselves();
+        let named = if let Cause::Rank { rank, .. } = cause { Some(*rank) } else { None };
+        let listed = self.listed();
+        for failed in &failed {
+            let rank = Rank::new(failed.proc.get());
+            let is = named == Some(rank) || listed.contains(&rank);
+            self.check(is, || format!("rank {rank} failed by itself, and the report does not say so"));
+        }
+        let Some(rank) = named else { return };
+        let Some(named) = failed.iter().find(|failed| failed.proc.get() == rank.get()).copied() else {
+            return self.fail(format!("rank {rank} did not fail by itself"));
+        };
+        let Some(first) = failed.first().copied() else { return };
+        if self.plan.sight == Sight::Exact
+            && let Some(error) = self.error(first.node).zip(self.error(named.node)).map(|(a, b)| a + b)
+        {
+            let late = named.at - first.at;
+            let close = first.node == named.node || late <= error;
+            let same = first.node != named.node || late == 0;
+            self.check(close && same, || format!("rank {} failed {late} ns before rank {rank}", first.proc));
+        }
+    }
+
+    /// By how much a time of this host may be wrong: half of the way there and back, and what clocks run apart in between.
+    fn error(&self, node: usize) -> Option<u64> {
+        let site = self.plan.sites.get(node)?;
+        if site.local {
+            return Some(0);
+        }
+        let steady = site.spells.is_empty() && self.plan.stops.is_empty() && site.stop() == 0;
+        let trip = 2 * (site.wire.1 + self.plan.local.1) * 1000 + 2 * self.plan.late + MS;
+        let drift = site.clock.ppm.unsigned_abs().max(1000) * (4000 * MS + trip) / 1_000_000;
+        steady.then_some(trip + drift)
+    }
+
+    fn listed(&self) -> Vec<Rank> {
+        let Some(report) = &self.truth.report else { return vec![] };
+        let failed = report.others().into_iter().filter(|group| matches!(group.became, Became::Failed(_)));
+        failed.flat_map(|group| group.ranks).collect()
+    }
+}
+
+impl Site {
+    /// It may not be reached in time.
+    fn may_fail(&self) -> bool {
+        let gone = self.faults.iter().any(|(_, fault)| !fault.is_a_stop());
+        gone || !self.spells.is_empty() || matches!(self.reach, Reach::Fails(_))
+    }
+}
