@@ -36,3 +36,4 @@ mod storm;
 mod strangers;
 mod terminal;
 mod tiers;
+mod travel;

@@ -360,6 +360,7 @@ impl World {
                     agent: 1,
                     init: t1.then_some(2),
                     reached: None,
+                    lowered: Default::default(),
                     cpus: 4,
                     error_dir: "/tmp".into(),
                 })

@@ -149,6 +149,7 @@ impl Script {
             agent: 50,
             init: Some(51),
             reached: None,
+            lowered: Capped::default(),
         }))
     }
 
