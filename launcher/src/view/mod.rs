@@ -5,6 +5,7 @@ pub(crate) mod around;
 mod hosts;
 mod launch;
 pub(crate) mod map;
+pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod say;
 pub(crate) mod words;
