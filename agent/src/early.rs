@@ -2,11 +2,14 @@
 
 use crate::Seat;
 use crate::edges::Edges;
+use rlaunch_core::env::of_login;
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::{Node, NodeEvent};
+use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_net::Body;
+use rlaunch_sys::origin::environment;
 use std::io;
 
 /// How the early phase ends.
@@ -19,8 +22,9 @@ pub(crate) enum Outcome {
 
 pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
     rlaunch_sys::fd::release_stdio(&[0, 1])?;
+    let login = if seat.lease.is_some() { of_login(environment()) } else { OsStrings::default() };
     let mut edges = Edges::new(seat)?;
-    let mut node = Node::new();
+    let mut node = Node::of_login(login);
     while !edges.has_work() {
         // While the ground is being laid, what has come with the order for it is unpacked.
         if !edges.lay_ground() {

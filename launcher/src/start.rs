@@ -18,6 +18,8 @@ use rlaunch_core::place::{Here, Node, Note, Placement};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
+use rlaunch_core::travel::{Limit, Resource, Travel};
+use rlaunch_core::wire::capped::Capped;
 use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
 use rlaunch_sys::guardian::{self, Lifeline, Role};
@@ -162,6 +164,8 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         host: OsBytes::new(rlaunch_sys::facts::host::hostname()),
         trace,
         nohup: origin.ignores(rlaunch_sys::signals::HUP),
+        travel: plan.job.placement.remote().map(|_| travel(&plan.reach.limits)).unwrap_or_default(),
+        interface: plan.reach.interface.clone(),
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
     let remote = match plan.job.placement.remote() {
@@ -172,6 +176,16 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
     driver::run(job, Edges::new(setup)?)
 }
 
+/// What ranks of other hosts get of this place.
+fn travel(limits: &[Resource]) -> Travel {
+    let limit = |on: &Resource| Some(Limit { on: *on, soft: rlaunch_sys::facts::limits::soft(on.name())? });
+    Travel {
+        umask: origin::creation_mask(),
+        limits: Capped::chunks(limits.iter().filter_map(limit)).pop().unwrap_or_default(),
+        dir: OsBytes::new(origin::directory()),
+    }
+}
+
 /// How each host is called.
 fn targets(placement: &Placement) -> anyhow::Result<Vec<Option<Target>>> {
     let target = |node: &Node| Ok((!node.local).then(|| Target::of(&node.host)).transpose()?);
@@ -180,7 +194,7 @@ fn targets(placement: &Placement) -> anyhow::Result<Vec<Option<Target>>> {
 
 /// How the other hosts are reached. The secret is made only where there are any.
 fn reach(plan: &Plan) -> anyhow::Result<bootstrap::Setting> {
-    let Reach { prompt, fast, agent_path, limit } = &plan.reach;
+    let Reach { prompt, fast, agent_path, limit, .. } = &plan.reach;
     Ok(bootstrap::Setting {
         job: plan.job.job,
         secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes for the job's secret")?),

@@ -39,3 +39,4 @@ mod storm_hosts;
 mod strangers;
 mod terminal;
 mod tiers;
+mod travel;

@@ -103,6 +103,8 @@ impl Remote {
             label: None,
             meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None }),
             choose_port: true,
+            find: None,
+            travel: None,
             sole: false,
             apps: 1,
             lease: None,

@@ -1,6 +1,7 @@
 //! Whether a program could be started here, found out before anything is started anywhere.
 
 use super::Edges;
+use rlaunch_core::errno::ENOENT;
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
@@ -17,7 +18,11 @@ pub(super) fn perform(edges: &mut Edges, app: AppIndex, base: &AppBase) {
             _ => SpawnStep::Exec,
         },
         errno: failure.errno,
-        path: OsBytes::new(failure.path),
+        // Of a program that was searched for in vain, its name says more than the first place where it was not.
+        path: match (failure.step, failure.errno, base.argv.iter().next()) {
+            (rlaunch_sys::spawn::Step::Exec, ENOENT, Some(program)) => program.into(),
+            _ => OsBytes::new(failure.path),
+        },
     });
     edges.events.push_back(NodeEvent::Checked { app, error });
 }

@@ -1,12 +1,16 @@
 //! What has to be there before the first rank: a spawn thread, a tier of containment, a port.
 
 use super::Edges;
+use rlaunch_core::address::{self, Interface};
 use rlaunch_core::node::{Ground, GroundPlan, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
+use rlaunch_core::travel::{Lowered, Travel};
+use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::to_root::{Reached, Refusal};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, NsError};
+use rlaunch_sys::origin::{Origin, set_creation_mask};
 use rlaunch_sys::port::{self, Port};
 use rlaunch_sys::spawn::{Outcome, SpawnPort};
 use std::io;
@@ -23,6 +27,8 @@ pub(super) struct Held {
     host: Vec<u8>,
     near: bool,
     begun: Option<Begun>,
+    /// Limits of the launcher's host that are lower here.
+    lowered: Vec<Lowered>,
 }
 
 impl Held {
@@ -80,6 +86,10 @@ pub(super) fn finish(edges: &mut Edges) -> bool {
 }
 
 fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, Refusal> {
+    if let Some(travel) = &plan.travel {
+        // Before there are threads, and before the one that starts ranks is told of limits.
+        edges.ground.lowered = carry(&mut edges.origin, travel);
+    }
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     let wanted = match plan.contain {
         // Tried also by those who will hardly get it: what the kernel says is the reason that is told.
@@ -108,6 +118,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     // While the spawn thread makes the namespace, the rest is found out.
     let port = if plan.choose_port { choose_port().map(Some) } else { Ok(None) };
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
+    let reached = reached(plan, edges.lease.is_some());
     let error_dir = OsBytes::new(facts::error_file::dir());
     edges.ground.near = facts::error_file::is_near(&error_dir);
     let entered = enter(edges, *asked);
@@ -122,7 +133,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
         },
     }
     // Not before: init must be known to whoever rolls this back.
-    let port = port?;
+    let (port, reached) = (port?, reached?);
     let note = match entered {
         Ok(()) if *wanted || plan.contain == Contain::T3 => String::new(),
         Ok(()) => GPUS.to_owned(),
@@ -138,8 +149,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
         port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
         agent: std::process::id(),
         init,
-        // The launcher's own host may be one that its user has reached by ssh.
-        reached: edges.lease.as_ref().and_then(|_| reached()),
+        reached,
+        lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
         cpus,
         error_dir,
     };
@@ -147,12 +158,48 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     Ok(ground)
 }
 
-/// sshd's SSH_CONNECTION: the client's address and port, then ours. Where there is none, we are the launcher's own host.
-fn reached() -> Option<Reached> {
+/// The umask and the limits of the launcher's host; returns limits that are lower here.
+fn carry(origin: &mut Origin, travel: &Travel) -> Vec<Lowered> {
+    set_creation_mask(travel.umask);
+    let lowered = travel.limits.iter().filter_map(|limit| {
+        let to = origin.limits.carry(limit.on.name(), limit.soft)?;
+        Some(Lowered { on: limit.on, to })
+    });
+    lowered.collect()
+}
+
+/// By which addresses others reach this host; `remote`: the launcher did so by ssh.
+fn reached(plan: &GroundPlan, remote: bool) -> Result<Option<Reached>, Refusal> {
+    // The launcher's own host may be one that its user has reached by ssh.
+    let ssh = if remote { connection() } else { None };
+    let at = match (&plan.find, &ssh) {
+        (Some(interface), _) => find(interface, ssh.as_ref().map(|(_, at)| at.as_slice()), plan.nodes == 1)?,
+        (None, Some((_, at))) => vec![at.clone()],
+        (None, None) => return Ok(None),
+    };
+    let at = Capped::chunks(at).into_iter().next().unwrap_or_default();
+    Ok(Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at }))
+}
+
+fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> Result<Vec<OsBytes>, Refusal> {
+    let default = facts::net::default_interface();
+    let all: Vec<Interface> = facts::net::addresses()
+        .into_iter()
+        .map(|(name, addr)| Interface { default: default.as_ref() == Some(&name), name: OsBytes::from(name), addr })
+        .collect();
+    if interface.is_empty() {
+        return Ok(address::find(&all, ssh, alone));
+    }
+    address::of_interface(&all, interface)
+        .ok_or_else(|| Refusal::NoInterface { name: interface.clone(), has: address::names(&all) })
+}
+
+/// sshd's SSH_CONNECTION: the client's address and port, then ours.
+fn connection() -> Option<(OsBytes, OsBytes)> {
     let line = std::env::var_os("SSH_CONNECTION")?.into_encoded_bytes();
     let mut words = line.split(|b| *b == b' ');
     let (from, _, at) = (words.next()?, words.next()?, words.next()?);
-    Some(Reached { from: OsBytes::from(from), at: OsBytes::from(at) })
+    Some((OsBytes::from(from), OsBytes::from(at)))
 }
 
 /// Why there is no PID namespace: what was tried, and what the kernel said.

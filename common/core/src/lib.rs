@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod address;
 pub mod bootstrap;
 pub mod duration;
 pub mod env;
@@ -30,4 +31,5 @@ pub mod spec;
 pub mod status;
 pub mod stream;
 pub mod time;
+pub mod travel;
 pub mod wire;

@@ -1,9 +1,14 @@
 //! What rlaunch was started with, read before anything of ours or of std could change it, and the C entry point that
 //! makes this possible: std's own start reopens descriptors 0-2 and ignores SIGPIPE before `main`.
 
+use crate::facts::limits::Carried;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::Pid;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Signals that end a program by default and that rlaunch passes on instead.
 const WATCHED: [i32; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
@@ -18,6 +23,8 @@ pub struct Origin {
     pub ignores_chld: bool,
     /// Limits on open descriptors.
     pub nofile: libc::rlimit,
+    /// Limits of the launcher's host, on another; set last.
+    pub limits: Carried,
     /// The CPUs it may use; `None` where the kernel knows more than a fixed set holds.
     pub cpus: Option<CpuSet>,
     ignored: u64,
@@ -78,7 +85,8 @@ pub fn capture() -> io::Result<Origin> {
         // SAFETY: the default disposition needs no handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
-    Ok(Origin { mask, ignores_chld, nofile: nofile(), cpus: sched_getaffinity(Pid::from_raw(0)).ok(), ignored })
+    let (nofile, cpus) = (nofile(), sched_getaffinity(Pid::from_raw(0)).ok());
+    Ok(Origin { mask, ignores_chld, nofile, limits: Carried::default(), cpus, ignored })
 }
 
 impl std::fmt::Debug for Origin {
@@ -148,6 +156,32 @@ pub fn environment() -> impl Iterator<Item = &'static [u8]> {
         // SAFETY: entries are C strings that live as long as the process.
         Some(unsafe { std::ffi::CStr::from_ptr(entry) }.to_bytes())
     })
+}
+
+/// The directory that we are in, as the shell names it: a way through links that exists on other hosts may end somewhere else
+/// there. `PWD` counts only where it is that directory. Empty where there is no name for it.
+#[must_use]
+pub fn directory() -> Vec<u8> {
+    let same = |path: &Path| {
+        let (named, here) = (std::fs::metadata(path).ok()?, std::fs::metadata(".").ok()?);
+        (path.is_absolute() && (named.dev(), named.ino()) == (here.dev(), here.ino())).then_some(())
+    };
+    let named = std::env::var_os("PWD").map(PathBuf::from).filter(|path| same(path).is_some());
+    let path = named.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    path.into_os_string().into_vec()
+}
+
+/// The file mode creation mask. Only while there is a single thread: it can be read by setting it only.
+#[must_use]
+pub fn creation_mask() -> u32 {
+    let mask = umask(Mode::from_bits_truncate(0o77));
+    umask(mask);
+    mask.bits()
+}
+
+/// Sets it, for us and those that we start.
+pub fn set_creation_mask(mask: u32) {
+    umask(Mode::from_bits_truncate(mask));
 }
 
 /// Raises the soft limit on descriptors to the hard one, for ourselves.

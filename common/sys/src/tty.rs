@@ -10,6 +10,15 @@ pub fn is_terminal(fd: RawFd) -> bool {
     unsafe { libc::isatty(fd) == 1 }
 }
 
+/// How many columns a terminal has; `None`: it is none, or does not say.
+#[must_use]
+pub fn columns(fd: RawFd) -> Option<u16> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: `size` is a valid place for what TIOCGWINSZ writes (ioctl_tty(2)).
+    let known = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &raw mut size) } == 0;
+    Some(size.ws_col).filter(|columns| known && *columns > 0)
+}
+
 /// Whether a descriptor to which writing failed with EIO is a terminal that has hung up: a character device that does not
 /// even answer that it is a terminal.
 #[must_use]

@@ -49,6 +49,8 @@ const RARE: &[Id] = &[
     Id::Reach(reach::Opt::Prompt),
     Id::Reach(reach::Opt::Fast),
     Id::Reach(reach::Opt::AgentPath),
+    Id::Reach(reach::Opt::Interface),
+    Id::Reach(reach::Opt::Limits),
 ];
 
 /// `-h`.

@@ -6,6 +6,7 @@ use super::table::{Group, Id, Row, Takes};
 use super::values;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
+use rlaunch_core::travel::Resource;
 
 /// How long a host may take to be ready, if nothing else is said.
 pub(super) const CONNECT: Span = Span::from_secs(60);
@@ -20,6 +21,8 @@ pub(super) enum Opt {
     Prompt,
     Fast,
     AgentPath,
+    Interface,
+    Limits,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -65,6 +68,22 @@ pub(super) const GROUP: Group = Group {
             brief: "rlaunch on the hosts, where ours cannot run",
             more: &[],
         },
+        Row {
+            id: Id::Reach(Opt::Interface),
+            short: None,
+            names: &["interface"],
+            takes: Takes::One("NAME"),
+            brief: "MASTER_ADDR: this interface of rank 0's host",
+            more: &["The default is where ssh has reached that host."],
+        },
+        Row {
+            id: Id::Reach(Opt::Limits),
+            short: None,
+            names: &["propagate-limits"],
+            takes: Takes::One("LIST"),
+            brief: "limits that travel (default: core,stack)",
+            more: &["all, none, or of as,core,cpu,data,fsize,nofile,", "nproc,rss,stack; never that on locked memory."],
+        },
     ],
 };
 
@@ -79,6 +98,10 @@ pub(crate) struct Reach {
     pub(crate) agent_path: Option<OsBytes>,
     /// `--connect-timeout`.
     pub(crate) limit: Span,
+    /// `--interface`; empty: not given.
+    pub(crate) interface: OsBytes,
+    /// `--propagate-limits`.
+    pub(crate) limits: Vec<Resource>,
 }
 
 #[derive(Debug)]
@@ -89,7 +112,15 @@ pub(super) struct Args {
 
 impl Default for Args {
     fn default() -> Self {
-        Self { lease: LEASE, reach: Reach { prompt: false, fast: false, agent_path: None, limit: CONNECT } }
+        let reach = Reach {
+            prompt: false,
+            fast: false,
+            agent_path: None,
+            limit: CONNECT,
+            interface: OsBytes::default(),
+            limits: Resource::USUAL.to_vec(),
+        };
+        Self { lease: LEASE, reach }
     }
 }
 
@@ -102,6 +133,16 @@ impl Args {
             Opt::Prompt => self.reach.prompt = true,
             Opt::Fast => self.reach.fast = true,
             Opt::AgentPath => self.reach.agent_path = Some(given.value),
+            Opt::Interface if !is_interface(value) => {
+                return Err(CliError::Value {
+                    option: given.spelled,
+                    takes: "the name of a network interface".into(),
+                    got: given.value,
+                    hint: Some("ip -brief address   lists them".into()),
+                });
+            }
+            Opt::Interface => self.reach.interface = given.value,
+            Opt::Limits => self.reach.limits = limits(option, value)?,
         }
         Ok(())
     }
@@ -113,4 +154,38 @@ impl Args {
     pub(super) fn reach(self) -> Reach {
         self.reach
     }
+}
+
+/// As the kernel takes them: 15 bytes at most, without a blank or a slash.
+fn is_interface(name: &OsBytes) -> bool {
+    (1..=15).contains(&name.len()) && name.iter().all(|b| b.is_ascii_graphic() && *b != b'/')
+}
+
+/// `core,stack`, `all`, `none`; also as srun and `ulimit` spell them.
+fn limits(option: &OsBytes, value: &OsBytes) -> Result<Vec<Resource>, CliError> {
+    match value.to_ascii_lowercase().as_slice() {
+        b"all" => return Ok(Resource::ALL.to_vec()),
+        b"none" => return Ok(Vec::new()),
+        _ => {}
+    }
+    let mut limits = Vec::new();
+    for name in value.split(|b| *b == b',') {
+        let Some(resource) = Resource::of_name(name) else {
+            let hint = if name.eq_ignore_ascii_case(b"memlock") {
+                "leave it out: how much memory may be locked is each host's own matter".into()
+            } else {
+                values::spell(option, "core,stack,nofile").into()
+            };
+            return Err(CliError::Value {
+                option: option.clone(),
+                takes: "all, none, or a list of as, core, cpu, data, fsize, nofile, nproc, rss and stack".into(),
+                got: value.clone(),
+                hint: Some(hint),
+            });
+        };
+        if !limits.contains(&resource) {
+            limits.push(resource);
+        }
+    }
+    Ok(limits)
 }

@@ -1,5 +1,6 @@
 //! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
 
+mod reach;
 mod theirs;
 
 use super::{Command, Events, Program, Run, Site, Verbosity, is_job, later, parse, table};
@@ -410,14 +411,13 @@ fn every_option_with_a_value_has_its_variable() {
     // All of them, by one rule; none is a name that ranks are told by.
     let Ok(Command::Help(help)) = with("--help", &[]) else { panic!() };
     let mut names = BTreeSet::new();
-    for row in table::rows() {
-        let Some(name) = row.variable() else { continue };
+    for name in table::rows().filter_map(table::Row::variable) {
         assert!(help.contains(&name), "--help does not name {name}");
         let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 19);
+    assert_eq!(names.len(), 21);
 }
 
 #[test]

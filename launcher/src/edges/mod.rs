@@ -12,8 +12,9 @@ mod sink;
 mod trace;
 
 use crate::bootstrap::Setting;
-use crate::cli::{Plan, Verbosity};
+use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
+use crate::view::progress::{Onto, Progress};
 use crate::view::say::say;
 use anyhow::Context as _;
 use input::Input;
@@ -79,6 +80,8 @@ pub(crate) struct Edges {
     finish: Option<(Ending, Mono)>,
     /// When the memory that the last news needed is given back.
     trim_at: Option<Mono>,
+    /// How far the launch is, where that is shown.
+    progress: Option<Progress>,
 }
 
 enum Signals {
@@ -96,6 +99,7 @@ impl Edges {
         let mut output = Output::new(job, &bell);
         let local = job.placement.nodes.iter().position(|node| node.local);
         let local = local.and_then(|n| u32::try_from(n).ok()).map(NodeId::new);
+        let progress = setup.remote.is_some().then(|| progress(setup.plan)).flatten();
         let remote =
             setup.remote.map_or_else(Remote::none, |(plans, setting)| Remote::new(plans, setting, *setup.origin));
         let credit = output.first_grants();
@@ -116,6 +120,7 @@ impl Edges {
             alarm: Alarm::default(),
             finish: None,
             trim_at: None,
+            progress,
         })
     }
 
@@ -158,6 +163,7 @@ impl Edges {
         self.poll_bell(cx);
         ready.into_iter().for_each(|node| self.poll_recv(node));
         self.poll_keepers(cx);
+        self.settle_progress();
         self.poll_input(cx);
         self.settle_output();
         self.nodes.finish();
@@ -169,7 +175,11 @@ impl Edges {
             rlaunch_sys::memory::give_back();
         }
         let finish = earliest(self.finish.map(|(_, until)| until), self.trim_at);
-        let deadline = earliest(earliest(deadline, finish), earliest(self.output.deadline(), self.nodes.deadline()));
+        let shown = self.progress.as_ref().and_then(Progress::deadline);
+        let deadline = earliest(
+            earliest(earliest(deadline, finish), shown),
+            earliest(self.output.deadline(), self.nodes.deadline()),
+        );
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
 
@@ -238,6 +248,24 @@ impl Edges {
         self.events.extend(failed.map(|errno| JobEvent::InputFailed { errno }));
     }
 
+    /// Shows how far the launch is.
+    fn settle_progress(&mut self) {
+        let stages = self.nodes.take_stages();
+        let Some(progress) = &mut self.progress else { return };
+        stages.into_iter().for_each(|(node, stage)| progress.stage(node, stage));
+        let now = now();
+        let free = progress.deadline().is_some_and(|at| at <= now) && self.output.is_free();
+        if let Some(text) = progress.poll(now, free) {
+            self.output.say(text);
+        }
+    }
+
+    /// A word of our own.
+    fn say(&mut self, text: String) {
+        let wipe = self.progress.as_mut().and_then(Progress::wipe).unwrap_or_default();
+        self.output.say(wipe + &text);
+    }
+
     /// Writes what has come, takes in what the writers have done, and grants credit for it.
     fn settle_output(&mut self) {
         if let Some(log) = &mut self.log {
@@ -256,7 +284,7 @@ impl Edges {
     /// Tells once that the event log cannot be written.
     fn settle_log(&mut self) {
         if let Some(errno) = self.log.as_mut().and_then(Log::failure) {
-            self.output.say(crate::view::say::log_failed(errno));
+            self.say(crate::view::say::log_failed(errno));
         }
     }
 
@@ -296,13 +324,16 @@ impl Edges {
             }
             JobAction::Emit(record) => {
                 trace::record(&record, &self.names.0, &self.names.1);
+                if let Some(progress) = &mut self.progress {
+                    progress.record(&record.what);
+                }
                 if let Some(log) = &mut self.log {
                     log.push(&record);
                 }
             }
             JobAction::Say(sentence) => {
                 if let Some(text) = say(&sentence, self.tone, self.terminal) {
-                    self.output.say(text);
+                    self.say(text);
                 }
             }
             JobAction::DrainOutput => self.output.drain(),
@@ -310,6 +341,20 @@ impl Edges {
             JobAction::Finish(ending) => self.finish = Some((ending, now() + self.output.patience())),
         }
     }
+}
+
+/// Where the progress of a launch on other hosts is shown, if it is: not beside ssh's questions, nor among diagnostics.
+fn progress(plan: &Plan) -> Option<Progress> {
+    let Presentation { verbosity, .. } = &plan.presentation;
+    if *verbosity == Verbosity::Quiet || plan.reach.prompt {
+        return None;
+    }
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    let traced = tracing::enabled!(tracing::Level::ERROR);
+    let columns = rlaunch_sys::tty::columns(2).filter(|_| !dumb && !traced);
+    let onto = columns.map_or(Onto::Lines, |columns| Onto::Terminal(columns.into()));
+    let names = plan.job.placement.nodes.iter().map(|node| node.host.name.clone());
+    Some(Progress::new(names, onto, now()))
 }
 
 /// This host's name, and those of a job's hosts.

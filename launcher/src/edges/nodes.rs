@@ -4,7 +4,7 @@ use super::guardian::Guardian;
 use super::ready::Ready;
 use super::remote::{News, Remote};
 use super::{now, why};
-use rlaunch_core::bootstrap::SshEnd;
+use rlaunch_core::bootstrap::{SshEnd, Stage};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::earliest;
@@ -66,6 +66,8 @@ pub(super) struct Nodes {
     /// Of the launcher's own host. Elsewhere the edge is the lifeline.
     guardian: Option<(NodeId, Guardian)>,
     remote: Remote,
+    /// How far hosts have come that are being reached.
+    stages: Vec<(NodeId, Stage)>,
 }
 
 impl Nodes {
@@ -88,7 +90,15 @@ impl Nodes {
             node.link = Link::Early(link);
             guardian = Some((id, Guardian::new(lifeline)));
         }
-        Ok(Self { ready: Ready::new(list.len()), list, dirty: Vec::new(), closing: Vec::new(), guardian, remote })
+        Ok(Self {
+            ready: Ready::new(list.len()),
+            list,
+            dirty: Vec::new(),
+            closing: Vec::new(),
+            guardian,
+            remote,
+            stages: Vec::new(),
+        })
     }
 
     /// Writes what waits, before there is a runtime.
@@ -183,6 +193,7 @@ impl Nodes {
         }
         while let Poll::Ready(news) = self.remote.poll(cx) {
             match news {
+                News::Stage(id, stage) => self.stages.push((id, stage)),
                 News::Up(id, edge) => self.adopt(id, edge, events),
                 News::Event(event) => events.push_back(event),
                 News::Ended(id, end, words) => {
@@ -194,6 +205,11 @@ impl Nodes {
                 }
             }
         }
+    }
+
+    /// How far hosts have come since this was asked last.
+    pub(super) fn take_stages(&mut self) -> Vec<(NodeId, Stage)> {
+        std::mem::take(&mut self.stages)
     }
 
     /// When a host that is being reached, or an edge that has ended, has to be looked at.

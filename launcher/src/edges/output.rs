@@ -161,6 +161,11 @@ impl Output {
         side.sink.say(Bytes::from(text));
     }
 
+    /// Whether all that we have said was taken.
+    pub(super) fn is_free(&mut self) -> bool {
+        self.side(Std::Err).sink.is_idle()
+    }
+
     /// `OutputDrained` is wanted.
     pub(super) fn drain(&mut self) {
         self.draining = true;

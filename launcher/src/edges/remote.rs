@@ -2,7 +2,7 @@
 
 use super::now;
 use crate::bootstrap::{Bootstrap, Setting, Step};
-use rlaunch_core::bootstrap::{Failure, SshEnd, Target};
+use rlaunch_core::bootstrap::{Failure, SshEnd, Stage, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
@@ -37,6 +37,8 @@ struct Early {
 
 /// What has become of a host.
 pub(super) enum News {
+    /// How far it is.
+    Stage(NodeId, Stage),
     /// Its edge.
     Up(NodeId, UnixStream),
     /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
@@ -106,7 +108,10 @@ impl Remote {
         let State::Live(bootstrap) = &mut self.state else { return Poll::Pending };
         loop {
             match std::task::ready!(bootstrap.poll(cx, now())) {
-                Step::Progress { node, stage } => tracing::debug!(%node, %stage, "progress"),
+                Step::Progress { node, stage } => {
+                    tracing::debug!(%node, %stage, "progress");
+                    return Poll::Ready(News::Stage(node, stage));
+                }
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {
                     tracing::debug!(%node, ?up, "its agent is up");

@@ -1,14 +1,14 @@
 //! A launch that failed, as text: what is missing or refused, and what to try.
 
 use super::around::{Around, Found};
-use super::report::{Block, host, host_of};
+use super::report::{Block, host_of};
 use super::words;
 use rlaunch_core::errno::{E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC};
 use rlaunch_core::error::Hint;
-use rlaunch_core::id::{NodeId, Rank};
+use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::{Became, Report};
-use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
+use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -53,51 +53,6 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         },
     };
     text(&said, report)
-}
-
-/// A host cannot do what was asked for.
-pub(crate) fn refused(report: &Report, node: NodeId, why: &Refusal) -> String {
-    let host = host(report, node);
-    let said = match why {
-        Refusal::Contain { errno, step } => Said {
-            what: format!("no PID namespace can be had on {host} ({step}: {})", words::errno(*errno)),
-            hint: Some("--contain t3, or run as root".into()),
-        },
-        Refusal::Resource { errno, step } => Said {
-            what: format!("the agent on {host} cannot go on ({step}: {})", words::errno(*errno)),
-            hint: words::way_out(*errno).map(Cow::Borrowed),
-        },
-        Refusal::NoPort => Said {
-            what: format!("no port is free for MASTER_PORT on {host}"),
-            hint: Some("-x MASTER_PORT=N with one that is".into()),
-        },
-        Refusal::Program { error, .. } => {
-            let (path, why) = (error.path.to_string(), words::errno(error.errno));
-            Said {
-                what: format!("{path} on {host}: {why}"),
-                hint: Some("--wdir, or a path that all hosts have".into()),
-            }
-        }
-        Refusal::Protocol => {
-            Said { what: format!("the agent on {host} does not understand rlaunch: this is a bug"), hint: None }
-        }
-    };
-    text(&said, report)
-}
-
-/// Hosts cannot be reached: all of them are named, each with what it said.
-pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
-    let mut text =
-        format!("error: {failed} of {} cannot be reached; nothing was started\n", words::count(asked.into(), "host"));
-    for (node, why) in &report.unreached {
-        let host = host(report, *node);
-        let words = if why.words.is_empty() { String::new() } else { format!("  ({})", why.words) };
-        let _infallible = writeln!(text, "  {host:<7} {}{words}", why.why);
-        if !why.hint.is_empty() {
-            let _infallible = writeln!(text, "  try     {}", why.hint);
-        }
-    }
-    text
 }
 
 fn text(said: &Said, report: &Report) -> String {

@@ -2,8 +2,10 @@
 //! surroundings (a file that is nearly called like the missing program) is looked up before, in [`around`].
 
 pub(crate) mod around;
+mod hosts;
 mod launch;
 pub(crate) mod map;
+pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod say;
 pub(crate) mod words;

@@ -1,7 +1,7 @@
 //! The closing report as text: one line after success, a block of named lines after anything else.
 
 use super::around::Around;
-use super::{Tone, launch, words};
+use super::{Tone, hosts, launch, words};
 use rlaunch_core::bootstrap::SshEnd;
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
@@ -44,8 +44,8 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     let head = match &end.cause {
         Cause::Success => return success(report, end),
         Cause::Spawn { rank, error } => return launch::not_started(report, *rank, error, around),
-        Cause::Refused { node, why } => return launch::refused(report, *node, why),
-        Cause::Unreachable { failed, asked, .. } => return launch::unreachable(report, *failed, *asked),
+        Cause::Refused { why, .. } => return hosts::refused(report, why),
+        Cause::Unreachable { failed, asked, .. } => return hosts::unreachable(report, *failed, *asked),
         Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
         Cause::Signal(sig) => format!("ended by {sig} after {took}"),
         Cause::Timeout(limit) => format!("--timeout {} ran out; the job was ended", words::wait(*limit)),

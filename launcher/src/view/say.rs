@@ -6,6 +6,7 @@ use rlaunch_core::events::Cause;
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::Sentence;
 use rlaunch_core::signal::Signal;
+use rlaunch_core::travel::Lowered;
 
 /// The text of a sentence, with its newline; `None`: this tone leaves it out. `terminal`: stderr is one.
 pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool) -> Option<String> {
@@ -19,7 +20,11 @@ pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool) -> Option<Str
 /// Notes explain how a job runs; everything else says that something went wrong, or answers the user.
 const fn is_note(sentence: &Sentence) -> bool {
     match sentence {
-        Sentence::PortUnreserved { .. } | Sentence::Tier { .. } | Sentence::LinesBroken(_) => true,
+        Sentence::PortUnreserved { .. }
+        | Sentence::Tier { .. }
+        | Sentence::Lowered { .. }
+        | Sentence::Unseen { .. }
+        | Sentence::LinesBroken(_) => true,
         Sentence::GoesOn { .. }
         | Sentence::Sent { .. }
         | Sentence::Waiting { .. }
@@ -54,6 +59,15 @@ fn line(sentence: &Sentence) -> String {
             format!("MASTER_PORT {port} is not reserved against other jobs: all names for ports are taken on this host")
         }
         Sentence::Tier { tier, note } => format!("containment {}: {note}", words::tier(*tier)),
+        Sentence::Lowered { lowered: Lowered { on, to }, hosts } => {
+            let most = words::limit(*on, *to);
+            format!("limit {} is {most} on {hosts}: more than here is not allowed there", on.name())
+        }
+        Sentence::Unseen { addr } => {
+            format!(
+                "MASTER_ADDR {addr} is a guess: other hosts see this one behind another address; --interface NAME says which"
+            )
+        }
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }

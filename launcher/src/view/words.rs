@@ -5,6 +5,7 @@ use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Span;
+use rlaunch_core::travel::Resource;
 use std::fmt::Write;
 
 /// Longest command that is shown in full.
@@ -86,6 +87,17 @@ pub(crate) fn bytes(n: u64) -> String {
     let Some((shift, unit)) = UNITS.iter().find(|(shift, _)| n >> shift > 0) else { return format!("{n} bytes") };
     let tenths = (u128::from(n) * 10) >> shift;
     if tenths % 10 == 0 { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
+}
+
+/// A limit in its unit.
+pub(crate) fn limit(on: Resource, value: u64) -> String {
+    match on {
+        Resource::As | Resource::Core | Resource::Data | Resource::Fsize | Resource::Rss | Resource::Stack => {
+            bytes(value)
+        }
+        Resource::Cpu => format!("{value} s"),
+        Resource::Nofile | Resource::Nproc => value.to_string(),
+    }
 }
 
 pub(crate) const fn std(std: Std) -> &'static str {

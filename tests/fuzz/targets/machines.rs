@@ -90,6 +90,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             agent: 3,
             init: Some(4),
             reached: None,
+            lowered: Default::default(),
             cpus: 2,
             error_dir: OsBytes::from("/tmp"),
         }),

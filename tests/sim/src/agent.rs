@@ -390,6 +390,7 @@ impl World {
                     agent: 1,
                     init: t1.then_some(2),
                     reached: self.host.remote.then(|| Reached { from: "10.0.0.9".into(), at: "10.0.0.1".into() }),
+                    lowered: Default::default(),
                     cpus: 4,
                     error_dir: "/tmp".into(),
                 })

@@ -71,6 +71,8 @@ impl World {
         let alone = !self.host.remote && self.launcher.is_over();
         let guardian = &self.host.guardian;
         if self.host.agent.is_over() || alone || guardian.severed || guardian.expired {
+            // It says so where nothing else would have made it end everything.
+            self.host.guardian.expired &= !self.host.agent.is_over() && !self.host.guardian.severed;
             self.note("guardian", || "ends what is there".to_owned());
             self.host.guardian.state = State::Working(self.now + 2000 * MS);
             self.soon(Ev::GuardianWorks);
@@ -114,7 +116,8 @@ impl World {
 
     /// Its timer; a renewal that came meanwhile counts, also if it is late to look.
     pub(crate) fn lease_runs(&mut self) {
-        if self.host.guardian.until.is_some_and(|until| until <= self.here()) {
+        let watches = matches!(self.host.guardian.state, State::Watching);
+        if watches && self.host.guardian.until.is_some_and(|until| until <= self.here()) {
             self.host.guardian.expired = true;
             self.guardian_wakes();
         }

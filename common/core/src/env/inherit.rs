@@ -77,7 +77,7 @@ impl Export {
 pub struct Base {
     /// Entries as `execve` takes them. No name that a contract writes is in it, unless it is in `pinned`.
     pub env: OsStrings,
-    /// Names of contracts that the user decided: none overrides them.
+    /// Names of contracts that the user decided: none overrides them, and no host.
     pub pinned: OsStrings,
     /// What `-x` asked for and the caller does not have; worth a note.
     pub absent: Vec<OsBytes>,
@@ -85,7 +85,20 @@ pub struct Base {
 
 impl Base {
     fn pin(&mut self, name: &[u8], known: Option<&Var>) {
-        if known.is_some_and(|var| var.role.is_written()) && !self.pinned.contains(name) {
+        if known.is_some_and(|var| var.role.is_written()) {
+            self.decide(name);
+        }
+    }
+
+    /// What the user names is decided for other hosts, too.
+    fn pin_named(&mut self, name: &[u8], known: Option<&Var>) {
+        if known.is_some_and(|var| var.role.is_written() || var.role.is_hosts()) {
+            self.decide(name);
+        }
+    }
+
+    fn decide(&mut self, name: &[u8]) {
+        if !self.pinned.contains(name) {
             self.pinned.push(name);
         }
     }
@@ -116,7 +129,10 @@ pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) 
         let known = lookup(name);
         match decide(name, exports, &mut found) {
             Some(Export::Set { .. }) => {}
-            Some(Export::Take(_) | Export::Glob(_)) => base.keep(name, known, entry),
+            Some(Export::Take(_) | Export::Glob(_)) => {
+                base.keep(name, known, entry);
+                base.pin_named(name, known);
+            }
             None if known.is_some_and(|var| var.role.hides_callers()) => {}
             None => base.keep(name, known, entry),
         }
@@ -124,7 +140,7 @@ pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) 
     for (at, export) in exports.iter().enumerate() {
         match export {
             Export::Set { name, value } if last_word(name, exports) == Some(at) => {
-                base.pin(name, lookup(name));
+                base.pin_named(name, lookup(name));
                 base.env.push_pair(name, value);
             }
             Export::Set { .. } => {}
@@ -257,6 +273,15 @@ mod tests {
         assert_eq!(shown(&base.env), ["RANK=7", "PMI_RANK=3", "OMP_NUM_THREADS=6", "MASTER_PORT=9", "FOO=a=b"]);
         assert_eq!(shown(&base.pinned), ["RANK", "OMP_NUM_THREADS", "MASTER_PORT"]);
         assert_eq!(shown(&base.absent), ["GONE", "NO*"]);
+    }
+
+    #[test]
+    fn what_a_host_knows_better_is_pinned_only_if_it_is_named() {
+        let caller: [&[u8]; 3] = [b"TMPDIR=/a", b"HOME=/h", b"SSH_AUTH_SOCK=/s"];
+        let base = inherit(&caller, &[]);
+        assert_eq!((shown(&base.env), base.pinned.is_empty()), (shown(caller), true), "here it is the caller's");
+        let base = inherit(&caller, &["TMPDIR", "SSH_*", "HOSTNAME=x", "EDITOR=vi"]);
+        assert_eq!(shown(&base.pinned), ["TMPDIR", "SSH_AUTH_SOCK", "HOSTNAME"]);
     }
 
     #[test]

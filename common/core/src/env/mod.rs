@@ -4,6 +4,7 @@
 //! two; docs/environment.md is generated from here ([`document`]), and another test fails when it is out of date.
 
 mod block;
+mod host;
 mod inherit;
 mod ompi;
 mod own;
@@ -12,6 +13,7 @@ mod slurm;
 mod torch;
 
 pub use block::{Host, Seat, common, of_rank};
+pub use host::{abroad, of_login};
 pub use inherit::{Base, Export, ExportError, base, glob};
 
 use alloc::string::String;
@@ -29,6 +31,10 @@ pub enum Role {
     Read,
     /// Read by rlaunch and taken out: it means this launch, not one that a rank makes.
     ReadOnce,
+    /// True of one host: on others the value there stands.
+    Host,
+    /// The same where another user logs in there.
+    User,
 }
 
 impl Role {
@@ -42,6 +48,11 @@ impl Role {
         matches!(self, Self::Set | Self::Default)
     }
 
+    /// A host other than the launcher's may know better.
+    const fn is_hosts(self) -> bool {
+        matches!(self, Self::Host | Self::User)
+    }
+
     const fn in_words(self) -> &'static str {
         match self {
             Self::Set => "set",
@@ -49,6 +60,8 @@ impl Role {
             Self::Removed => "removed",
             Self::Read => "read",
             Self::ReadOnce => "read, removed",
+            Self::Host => "the host's",
+            Self::User => "the user's there",
         }
     }
 }
@@ -78,8 +91,8 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 5] =
-    [&own::CONTRACT, &torch::CONTRACT, &ompi::CONTRACT, &pmi::CONTRACT, &slurm::CONTRACT];
+pub const REGISTRY: [&Contract; 6] =
+    [&own::CONTRACT, &torch::CONTRACT, &ompi::CONTRACT, &pmi::CONTRACT, &slurm::CONTRACT, &host::CONTRACT];
 
 /// For each first byte the lengths of the names that begin with it, as bits. Most variables of a caller are nobody's, and
 /// all of them are looked up before the first rank starts: this tells it by one load.
@@ -137,9 +150,10 @@ Ranks inherit the environment in which `rlaunch` was started, byte for byte, exc
 - **set unless you do**: the caller's value goes first.
 - **removed**: the caller's does not reach the ranks: it would tell them who somebody else is.
 - **read**: an option of rlaunch.
+- **the host's**, **the user's there**: see [below](#of-each-host); what of the caller's does not travel to other hosts.
 
 `-x NAME=value` goes before all of this. `-x NAME` and `-x 'NAME*'` keep the caller's value of a name that would be
-removed or set.
+removed or set, or would not travel.
 ";
 
 /// docs/environment.md.
@@ -210,7 +224,7 @@ mod tests {
                 assert!(!var.doc.contains(['|', '\n']), "{}", var.name);
             }
             assert!(contract.vars.iter().all(|v| !v.name.contains('*')));
-            assert!(contract.families.iter().all(|v| v.name.ends_with('*') && v.role == Role::Removed));
+            assert!(contract.families.iter().all(|v| v.name.ends_with('*') && !v.role.is_written()));
         }
     }
 
@@ -219,7 +233,7 @@ mod tests {
         for var in REGISTRY.iter().flat_map(|c| c.vars) {
             assert_eq!(lookup(var.name.as_bytes()).map(|v| v.name), Some(var.name));
         }
-        for nobodys in ["", "RAN", "RANKS", "HOME", "P", "\u{fffd}"] {
+        for nobodys in ["", "RAN", "RANKS", "EDITOR", "P", "\u{fffd}"] {
             assert!(lookup(nobodys.as_bytes()).is_none(), "{nobodys}");
         }
     }

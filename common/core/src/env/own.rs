@@ -29,6 +29,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where no program is given hosts."),
         var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, where no program is given hosts."),
+        var("RLAUNCH_INTERFACE", Role::Read, "As `--interface`."),
         var("RLAUNCH_JOB_ID", Role::Set, "Name of the job: 32 hexadecimal digits."),
         var(
             "RLAUNCH_LABEL",
@@ -48,6 +49,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_ON_FAILURE", Role::Read, "As `--on-failure`."),
         var("RLAUNCH_PPN", Role::ReadOnce, "As `--ppn`."),
         var("RLAUNCH_PREFIX", Role::ReadOnce, "As `--prefix`."),
+        var("RLAUNCH_PROPAGATE_LIMITS", Role::Read, "As `--propagate-limits`."),
         var("RLAUNCH_RANK", Role::Set, "Rank, from 0."),
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),

@@ -7,10 +7,17 @@ const fn gone(name: &'static str) -> Var {
     Var { name, role: Role::Removed, doc: "Belongs to the step or the task in which rlaunch itself runs." }
 }
 
+const fn host(name: &'static str) -> Var {
+    Var { name, role: Role::Host, doc: "Of the host on which rlaunch itself runs." }
+}
+
 pub(super) const CONTRACT: Contract = Contract {
     title: "Slurm",
-    about: "The allocation's names (`SLURM_JOB_ID`, `SLURM_JOB_NODELIST`, `SLURM_NTASKS`, `SLURM_CPUS_ON_NODE`, …) pass.",
+    about: "The allocation's names (`SLURM_JOB_ID`, `SLURM_JOB_NODELIST`, `SLURM_NTASKS`, …) pass; those of one host only there.",
     vars: &[
+        host("SLURMD_NODENAME"),
+        host("SLURM_CPUS_ON_NODE"),
+        host("SLURM_GPUS_ON_NODE"),
         gone("SLURM_GTIDS"),
         gone("SLURM_LAUNCH_NODE_IPADDR"),
         gone("SLURM_LOCALID"),
@@ -22,6 +29,8 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("SLURM_PROCID"),
         gone("SLURM_STEPID"),
         gone("SLURM_TASK_PID"),
+        host("SLURM_TOPOLOGY_ADDR"),
+        host("SLURM_TOPOLOGY_ADDR_PATTERN"),
     ],
     families: &[gone("SLURM_PTY_*"), gone("SLURM_SRUN_COMM_*"), gone("SLURM_STEP_*")],
 };

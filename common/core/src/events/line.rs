@@ -258,6 +258,11 @@ fn refusal(o: &mut Object<'_>, why: &Refusal) {
             o.bytes("step", step);
         }
         Refusal::NoPort => o.text("why", "no_port"),
+        Refusal::NoInterface { name, has } => {
+            o.text("why", "no_interface");
+            o.bytes("name", name);
+            o.bytes("has", has);
+        }
         Refusal::Program { app, error } => {
             o.text("why", "program");
             o.number("app", app.get().into());

@@ -9,11 +9,14 @@ use super::orders::{self, Orders};
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, What};
 use crate::id::{NodeId, Rank};
+use crate::os_bytes::OsBytes;
 use crate::place::Node;
 use crate::report::Sentence;
 use crate::spec::JobSpec;
+use crate::travel::Lowered;
 use crate::wire::to_node::{Meeting, ToNode};
-use crate::wire::to_root::{Hello, Reached, Refusal};
+use crate::wire::to_root::{Hello, Refusal};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -29,7 +32,7 @@ enum State {
     /// It could start its ranks.
     Ready(Hello),
     /// It cannot do what was asked for.
-    Refused,
+    Refused(Refusal),
     /// Its agent could not be started.
     Failed,
 }
@@ -61,7 +64,7 @@ impl Bringup {
         for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             match state {
                 State::Waiting => orders.begin(cx, node),
-                State::Connecting | State::Up(_) | State::Ready(_) | State::Refused | State::Failed => {
+                State::Connecting | State::Up(_) | State::Ready(_) | State::Refused(_) | State::Failed => {
                     cx.act(JobAction::Connect { node });
                 }
             }
@@ -102,21 +105,26 @@ impl Bringup {
         let Some(state) = self.nodes.get_mut(node.index()) else { return };
         match state {
             State::Up(hello) => *state = State::Ready(hello.clone()),
-            State::Connecting | State::Waiting | State::Ready(_) | State::Refused | State::Failed => return,
+            State::Connecting | State::Waiting | State::Ready(_) | State::Refused(_) | State::Failed => return,
         }
         self.settle(cx);
     }
 
-    /// A refusal may come after `Hello` too: the node ran into it later, and rolls back.
+    /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the
+    /// user is told of all that refuse at once.
     pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: Refusal) {
         let Some(state) = self.nodes.get_mut(node.index()) else { return };
         match state {
-            State::Waiting | State::Up(_) | State::Ready(_) => *state = State::Refused,
-            State::Connecting | State::Refused | State::Failed => return,
+            State::Waiting | State::Up(_) | State::Ready(_) => *state = State::Refused(why.clone()),
+            State::Connecting | State::Refused(_) | State::Failed => return,
         }
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
-        self.settled = true;
-        cx.tell(Notice::End(Cause::Refused { node, why }));
+        if self.settled {
+            return cx.tell(Notice::End(Cause::Refused { node, why }));
+        }
+        self.settle(cx);
+        // It counts what is left, and nobody waits for its ranks.
+        cx.tell(Notice::Absent(node));
     }
 
     /// A node's agent could not be started. The others are waited for: the user is told of all that fail at once.
@@ -146,7 +154,7 @@ impl Bringup {
         for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             match state {
                 State::Connecting | State::Failed => {}
-                State::Waiting | State::Up(_) | State::Ready(_) | State::Refused => {
+                State::Waiting | State::Up(_) | State::Ready(_) | State::Refused(_) => {
                     cx.act(JobAction::Send { node, msg: msg.clone() });
                 }
             }
@@ -155,41 +163,84 @@ impl Bringup {
 
     /// Once all are ready, or one cannot be had and the others have said what they can.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        let failed = self.nodes.iter().zip(0..).filter(|(state, _)| matches!(state, State::Failed));
         let waiting = |state: &State| matches!(state, State::Connecting | State::Waiting | State::Up(_));
         if self.settled || self.nodes.iter().any(waiting) {
             return;
         }
-        if let Some((_, first)) = failed.clone().next() {
-            let (failed, asked) = (count(failed), count(self.nodes.iter()));
-            return cx.tell(Notice::End(Cause::Unreachable { node: NodeId::new(first), failed, asked }));
+        if let Some(cause) = self.cause() {
+            self.settled = true;
+            return cx.tell(Notice::End(cause));
         }
         self.settled = true;
         let Some(orders) = self.orders.take() else { return };
-        let meeting = self.meeting(&orders);
+        self.tell_lowered(cx, &orders);
+        let (meeting, seen) = self.meeting(&orders);
+        if !seen {
+            cx.act(JobAction::Say(Sentence::Unseen { addr: meeting.addr.clone() }));
+        }
         for node in (0..).map(NodeId::new).take(self.nodes.len()) {
             cx.act(JobAction::Send { node, msg: ToNode::Meet(meeting.clone()) });
             orders.ranks(cx, node);
         }
     }
 
-    /// Rank 0's host, as the others reach it: by the address by which we do. Where it is ours, by that from which they see
-    /// us come.
-    fn meeting(&self, orders: &Orders) -> Meeting {
-        let first = orders.node_of(Rank::new(0));
-        let reached = |n: usize| match self.nodes.get(n) {
-            Some(State::Ready(hello)) => hello.reached.as_ref(),
-            Some(State::Connecting | State::Waiting | State::Up(_) | State::Refused | State::Failed) | None => None,
-        };
-        let own = reached(first.index()).map(|reached: &Reached| &reached.at);
-        let seen = || (0..self.nodes.len()).find_map(reached).map(|reached| &reached.from);
-        let addr = own.or_else(seen).cloned().unwrap_or_else(|| orders::LOOPBACK.into());
-        let chosen = match self.nodes.get(first.index()) {
-            Some(State::Ready(hello)) => Some(hello.master_port).filter(|port| *port != 0),
-            Some(State::Connecting | State::Waiting | State::Up(_) | State::Refused | State::Failed) | None => None,
-        };
-        Meeting { addr, port: orders.pinned_port().or(chosen) }
+    /// Why the job cannot start, if it cannot.
+    fn cause(&self) -> Option<Cause> {
+        let is_missing = |state: &&State| matches!(state, State::Failed | State::Refused(_));
+        let missing = count(self.nodes.iter().filter(is_missing));
+        let nodes = || self.nodes.iter().zip((0..).map(NodeId::new));
+        let failed = nodes().find(|(state, _)| matches!(state, State::Failed));
+        let refused = nodes().find_map(|(state, node)| match state {
+            State::Refused(why) => Some(Cause::Refused { node, why: why.clone() }),
+            State::Connecting | State::Waiting | State::Up(_) | State::Ready(_) | State::Failed => None,
+        });
+        let unreachable = |(_, node)| Cause::Unreachable { node, failed: missing, asked: count(self.nodes.iter()) };
+        failed.map(unreachable).or(refused)
     }
+
+    /// Rank 0's host, as the others reach it: by the address by which we do. Where it is ours, by one of its own from which
+    /// they see us come. False: none of them has seen it there, because they are behind somebody.
+    fn meeting(&self, orders: &Orders) -> (Meeting, bool) {
+        let first = orders.node_of(Rank::new(0));
+        let hello = self.hello_of(first.index());
+        let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
+        let own: &[OsBytes] = hello.and_then(|hello| hello.reached.as_ref()).map_or(&[], |reached| &*reached.at);
+        let from = |n: usize| Some(&self.hello_of(n)?.reached.as_ref()?.from);
+        let seen = || (0..self.nodes.len()).filter(|n| *n != first.index()).filter_map(from);
+        let is_seen = |addr: &&OsBytes| seen().any(|from| from == *addr);
+        let from_outside = orders.is_local(first) && seen().any(|from| !is_loopback(from));
+        let (addr, known) = match own.iter().find(is_seen) {
+            Some(addr) if from_outside => (Some(addr), true),
+            Some(_) | None => (own.first().or_else(|| seen().next()), !(from_outside && !own.is_empty())),
+        };
+        let addr = addr.cloned().unwrap_or_else(|| orders::LOOPBACK.into());
+        (Meeting { addr, port: orders.pinned_port().or(chosen) }, known || orders.names_interface())
+    }
+
+    fn hello_of(&self, n: usize) -> Option<&Hello> {
+        match self.nodes.get(n) {
+            Some(State::Ready(hello)) => Some(hello),
+            Some(State::Connecting | State::Waiting | State::Up(_) | State::Refused(_) | State::Failed) | None => None,
+        }
+    }
+
+    /// Limits that did not travel whole: once for all hosts where they ended alike.
+    fn tell_lowered(&self, cx: &mut Cx<'_>, orders: &Orders) {
+        let mut all: BTreeMap<Lowered, Vec<NodeId>> = BTreeMap::new();
+        for node in (0..).map(NodeId::new).take(self.nodes.len()) {
+            for lowered in self.hello_of(node.index()).into_iter().flat_map(|hello| &*hello.lowered) {
+                all.entry(*lowered).or_default().push(node);
+            }
+        }
+        for (lowered, nodes) in all {
+            let hosts = orders.folded(&nodes);
+            cx.act(JobAction::Say(Sentence::Lowered { lowered, hosts }));
+        }
+    }
+}
+
+fn is_loopback(addr: &OsBytes) -> bool {
+    addr.starts_with(b"127.") || addr.as_slice() == b"::1"
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> u32 {

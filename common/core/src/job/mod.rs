@@ -29,6 +29,7 @@ use crate::machine::{self, Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::spec::JobSpec;
 use crate::time::{Mono, WallNs};
+use crate::travel::Travel;
 use crate::wire::to_root::ToRoot;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -48,6 +49,10 @@ pub struct Setting {
     pub trace: OsBytes,
     /// SIGHUP is ignored (nohup): the job is to outlive its terminal.
     pub nohup: bool,
+    /// What ranks on other hosts get of this place.
+    pub travel: Travel,
+    /// The interface of rank 0's host at which the others find it; empty: the one that suits best.
+    pub interface: OsBytes,
 }
 
 /// A job, from its first message to its exit code.

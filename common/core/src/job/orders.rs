@@ -1,10 +1,12 @@
 //! What each node is told to do: the job, its programs, its ranks.
 
 use super::{Cx, JobAction, Setting};
+use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
+use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Meeting, SPAWN_BATCH, Start, ToNode};
@@ -21,12 +23,15 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 pub(super) struct Orders {
     spec: Arc<JobSpec>,
     trace: OsBytes,
+    travel: Travel,
+    interface: OsBytes,
     pinned_port: Option<u16>,
 }
 
 impl Orders {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
-        Self { trace: setting.trace.clone(), pinned_port: pinned_port(&spec), spec }
+        let Setting { trace, travel, interface, .. } = setting.clone();
+        Self { trace, travel, interface, pinned_port: pinned_port(&spec), spec }
     }
 
     /// The launcher's own host is the only one.
@@ -46,11 +51,28 @@ impl Orders {
         self.spec.placement.seats.get(rank.index()).map_or(NodeId::new(0), |seat| seat.node)
     }
 
+    /// `--interface` was given.
+    pub(super) fn names_interface(&self) -> bool {
+        !self.interface.is_empty()
+    }
+
+    /// The node is the launcher's own host.
+    pub(super) fn is_local(&self, node: NodeId) -> bool {
+        self.spec.placement.nodes.get(node.index()).is_some_and(|node| node.local)
+    }
+
+    /// Their names, in short.
+    pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
+        let known = nodes.iter().filter_map(|node| self.spec.placement.nodes.get(node.index()));
+        OsBytes::from(fold(known.map(|node| node.host.name.as_str())))
+    }
+
     /// The job, and the programs that have ranks on this node.
     pub(super) fn begin(&self, cx: &mut Cx<'_>, node: NodeId) {
         let JobSpec { placement, apps: programs, .. } = &*self.spec;
         let sole = self.is_sole();
-        let local = placement.nodes.get(node.index()).is_some_and(|node| node.local);
+        let local = self.is_local(node);
+        let meets = !sole && node == self.node_of(Rank::new(0));
         let of_node = placement.seats.iter().filter(|seat| seat.node == node);
         let apps: BTreeSet<AppIndex> = of_node.map(|seat| seat.app).collect();
         let start = Start {
@@ -62,7 +84,9 @@ impl Orders {
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             label: self.spec.label.clone(),
             meeting: sole.then(|| Meeting { addr: LOOPBACK.into(), port: self.pinned_port }),
-            choose_port: self.chooses_port() && node == self.node_of(Rank::new(0)),
+            choose_port: self.chooses_port() && (sole || meets),
+            find: meets.then(|| self.interface.clone()),
+            travel: Some(self.travel.clone()).filter(|_| !local),
             sole,
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
             lease: Some(self.spec.lease).filter(|_| !local),

@@ -7,7 +7,9 @@ use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Tier};
 use crate::status::Status;
 use crate::time::Mono;
+use crate::travel::{Lowered, Travel};
 use crate::wire::beat::Beat;
+use crate::wire::capped::Capped;
 use crate::wire::to_node::{Delta, ToNode};
 use crate::wire::to_root::{Facts, Leftover, Reached, Refusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
@@ -171,7 +173,7 @@ pub enum Depth {
 }
 
 /// What has to be there before the first rank.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroundPlan {
     /// The guarantee asked for.
     pub contain: Contain,
@@ -179,6 +181,10 @@ pub struct GroundPlan {
     pub choose_port: bool,
     /// Between how many nodes the launcher's memory for output is shared.
     pub nodes: u32,
+    /// Other hosts have to find this one, by this interface (empty: the one that suits best).
+    pub find: Option<OsBytes>,
+    /// What ranks get of the launcher's host, where this is another.
+    pub travel: Option<Travel>,
 }
 
 /// What holds on this node.
@@ -198,8 +204,10 @@ pub struct Ground {
     pub agent: u32,
     /// Init's process id on the host, in tier T1.
     pub init: Option<u32>,
-    /// How the launcher reaches this host; `None`: it is its own.
+    /// By which addresses this host is reached; `None`: it is the launcher's own, and nobody asked.
     pub reached: Option<Reached>,
+    /// Limits of which ranks get less than they were to get.
+    pub lowered: Capped<Lowered, 16>,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.

@@ -19,6 +19,7 @@ pub use event::{Depth, ErrorFile, ExecSpec, Ground, GroundPlan, NodeAction, Node
 
 use crate::id::{AppIndex, ProcId};
 use crate::machine::{self, Machine, earliest};
+use crate::os_strings::OsStrings;
 use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
@@ -110,6 +111,14 @@ impl Node {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same on another host than the launcher's: of its own environment, what is true of it only ([`of_login`]).
+    ///
+    /// [`of_login`]: crate::env::of_login
+    #[must_use]
+    pub fn of_login(login: OsStrings) -> Self {
+        Self { start: start::BringUp::of_login(login), ..Self::default() }
     }
 
     fn hear(&mut self, now: Mono, event: NodeEvent) {

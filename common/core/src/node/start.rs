@@ -5,7 +5,9 @@
 
 use super::{Cx, Ground, GroundPlan, NodeAction, Notice};
 use crate::id::AppIndex;
+use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
+use crate::travel::Travel;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Meeting, Start};
 use crate::wire::to_root::{Hello, Refusal, SpawnError, ToRoot};
@@ -28,6 +30,9 @@ pub(super) struct BringUp {
     check: Option<Check>,
     /// The launcher has said, or will not say, where the ranks find each other.
     met: bool,
+    /// What is true of this host only, of the environment of the login by which it was reached.
+    login: OsStrings,
+    travel: Option<Travel>,
 }
 
 #[derive(Clone, Copy)]
@@ -48,11 +53,22 @@ enum Step {
 }
 
 impl BringUp {
+    pub(super) fn of_login(login: OsStrings) -> Self {
+        Self { login, ..Self::default() }
+    }
+
     pub(super) fn on_start(&mut self, cx: &mut Cx<'_>, start: Start) {
         match self.step {
             Step::Idle => {
-                let plan = GroundPlan { contain: start.contain, choose_port: start.choose_port, nodes: start.nodes };
+                let plan = GroundPlan {
+                    contain: start.contain,
+                    choose_port: start.choose_port,
+                    nodes: start.nodes,
+                    find: start.find.clone(),
+                    travel: start.travel.clone(),
+                };
                 self.met = start.meeting.is_some();
+                self.travel = start.travel.clone();
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::Grounding;
                 cx.tell(Notice::Begun(Box::new(start)));
@@ -75,6 +91,10 @@ impl BringUp {
             *known = None;
             match base {
                 Ok(base) => {
+                    let base = match &self.travel {
+                        Some(travel) => travel.settle(base, &self.login),
+                        None => base,
+                    };
                     let base = Arc::new(base);
                     if self.check.is_some() {
                         cx.act(NodeAction::Check { app, base: Arc::clone(&base) });
@@ -138,6 +158,7 @@ impl BringUp {
                     agent: ground.agent,
                     init: ground.init,
                     reached: ground.reached.clone(),
+                    lowered: ground.lowered.clone(),
                 })));
                 cx.tell(Notice::Ready(Box::new(ground)));
                 self.tell_if_ready(cx);

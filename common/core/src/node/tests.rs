@@ -40,6 +40,8 @@ fn start() -> Start {
         label: None,
         meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None }),
         choose_port: true,
+        find: None,
+        travel: None,
         sole: true,
         apps: 1,
         lease: None,
@@ -58,6 +60,7 @@ fn ground() -> Ground {
         agent: 10,
         init: Some(11),
         reached: None,
+        lowered: Capped::default(),
         cpus: 4,
         error_dir: "/run/x".into(),
     }
@@ -199,7 +202,7 @@ const SWEEP: NodeAction = Sweep;
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
-    let plan = GroundPlan { contain: Contain::Auto, choose_port: true, nodes: 1 };
+    let plan = GroundPlan { contain: Contain::Auto, choose_port: true, nodes: 1, find: None, travel: None };
     assert_eq!(rig.root(ToNode::Start(start())), [NodeAction::Ground(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");

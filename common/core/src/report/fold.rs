@@ -8,7 +8,7 @@ use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::to_root::{Facts, Leftover};
+use crate::wire::to_root::{Facts, Leftover, Refusal};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,6 +22,8 @@ pub struct Report {
     pub tier: Option<Tier>,
     /// Hosts that cannot be reached, and why.
     pub unreached: Vec<(NodeId, HostFailure)>,
+    /// Hosts that cannot do what was asked for, and why.
+    pub refused: Vec<(NodeId, Refusal)>,
     /// Its ranks.
     pub ranks: Vec<RankLine>,
     /// When and how its ending began. A job whose ranks all end by themselves has none.
@@ -189,8 +191,8 @@ impl Report {
             What::HostFailed { node, why } => {
                 self.unreached.push((*node, why.clone()));
             }
-            What::HostRefused { .. }
-            | What::HostLost { .. }
+            What::HostRefused { node, why } => self.refused.push((*node, why.clone())),
+            What::HostLost { .. }
             | What::Signal { .. }
             | What::StreamEnd { .. }
             | What::SinkLost { .. }

@@ -8,6 +8,7 @@ use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::Span;
+use crate::travel::Lowered;
 use alloc::boxed::Box;
 
 /// One thing that rlaunch says.
@@ -24,6 +25,18 @@ pub enum Sentence {
         tier: Tier,
         /// Why.
         note: OsBytes,
+    },
+    /// Ranks get less of something than they were to get.
+    Lowered {
+        /// Of what, and how much.
+        lowered: Lowered,
+        /// On these hosts.
+        hosts: OsBytes,
+    },
+    /// Other hosts are told an address of this one at which none of them has seen it.
+    Unseen {
+        /// Which.
+        addr: OsBytes,
     },
     /// A rank failed and, by `--on-failure continue`, the others go on. Said once.
     GoesOn {

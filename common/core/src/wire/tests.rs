@@ -11,6 +11,7 @@ use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Role};
 use crate::status::Status;
 use crate::time::{HostTime, Span};
+use crate::travel::{Limit, Resource, Travel};
 use alloc::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -58,6 +59,8 @@ fn start() -> impl Strategy<Value = ToNode> {
                 label,
                 meeting: Some(meeting).filter(|_| linger % 2 == 0),
                 choose_port,
+                find: Some(OsBytes::from("eth0")).filter(|_| sole),
+                travel: travel(linger),
                 sole,
                 apps: n[4],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
@@ -65,6 +68,12 @@ fn start() -> impl Strategy<Value = ToNode> {
                 trace: OsBytes::default(),
             })
         })
+}
+
+fn travel(n: u64) -> Option<Travel> {
+    let limit = |on| Limit { on, soft: Some(n).filter(|n| n % 2 == 0) };
+    let limits = Capped::chunks(Resource::ALL.map(limit)).remove(0);
+    (n % 3 != 0).then(|| Travel { umask: 0o27, limits, dir: "/work".into() })
 }
 
 fn meeting() -> impl Strategy<Value = Meeting> {

@@ -7,6 +7,7 @@ use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::time::Span;
+use crate::travel::Travel;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +106,10 @@ pub struct Start {
     pub meeting: Option<Meeting>,
     /// Choose a port for MASTER_PORT here, and hold it.
     pub choose_port: bool,
+    /// Rank 0 runs here: say where other hosts find it, by this interface (empty: the one that suits best).
+    pub find: Option<OsBytes>,
+    /// What ranks get of the place in which rlaunch was started; `None`: this is its host, and they inherit it.
+    pub travel: Option<Travel>,
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
     /// whether it is ready.
     pub sole: bool,

@@ -8,6 +8,7 @@ use crate::os_bytes::OsBytes;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::HostTime;
+use crate::travel::Lowered;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub const TAIL: usize = 2 << 10;
 /// Most ranks in one [`ToRoot::Started`].
 pub const STARTED_BATCH: usize = 1024;
+/// Most addresses in one [`Reached`].
+pub const ADDRESSES: usize = 16;
 /// Most leftovers named in one [`ToRoot::Done`].
 pub const NAMED: usize = 16;
 
@@ -86,17 +89,20 @@ pub struct Hello {
     pub agent: u32,
     /// Init's process id on the host, in tier T1.
     pub init: Option<u32>,
-    /// How the launcher reaches this host, as the host sees it; `None` for the launcher's own.
+    /// How this host is reached, as it sees that itself; `None` where nobody asked the launcher's own.
     pub reached: Option<Reached>,
+    /// Limits of which ranks here get less than they were to get.
+    pub lowered: Capped<Lowered, 16>,
 }
 
-/// The two ends of the connection by which a host is reached: numeric addresses (sshd's SSH_CONNECTION).
+/// By which numeric addresses a host is reached.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reached {
-    /// The launcher's, or that of the last host on the way.
+    /// Whence its connection came (sshd's SSH_CONNECTION): the launcher's address, or that of the last host on the way. Empty
+    /// on the launcher's own host.
     pub from: OsBytes,
-    /// The host's own.
-    pub at: OsBytes,
+    /// Its own, the best first.
+    pub at: Capped<OsBytes, ADDRESSES>,
 }
 
 /// Why a node refuses.
@@ -118,6 +124,13 @@ pub enum Refusal {
     },
     /// No port is free for MASTER_PORT.
     NoPort,
+    /// The host has no address on the interface at which rank 0 is to be found.
+    NoInterface {
+        /// Which.
+        name: OsBytes,
+        /// Those that it has, separated by blanks.
+        has: OsBytes,
+    },
     /// A program could not be started here.
     Program {
         /// Which.

@@ -1,4 +1,53 @@
-//! What this process may have, which is what ranks inherit.
+//! What this process may have, which is what ranks inherit; and limits that they get instead.
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+
+/// Those that can be carried from one host to another.
+const NAMED: [(&str, Resource); 9] = [
+    ("as", Resource::RLIMIT_AS),
+    ("core", Resource::RLIMIT_CORE),
+    ("cpu", Resource::RLIMIT_CPU),
+    ("data", Resource::RLIMIT_DATA),
+    ("fsize", Resource::RLIMIT_FSIZE),
+    ("nofile", Resource::RLIMIT_NOFILE),
+    ("nproc", Resource::RLIMIT_NPROC),
+    ("rss", Resource::RLIMIT_RSS),
+    ("stack", Resource::RLIMIT_STACK),
+];
+
+/// The soft limit of this name, if there is one of this name; `Some(None)`: no limit.
+#[must_use]
+pub fn soft(name: &str) -> Option<Option<u64>> {
+    let (_, resource) = NAMED.iter().find(|(own, _)| *own == name)?;
+    let (soft, _) = getrlimit(*resource).ok()?;
+    Some((soft != RLIM_INFINITY).then_some(soft))
+}
+
+/// Soft and hard limits that ranks get in place of ours, as in [`NAMED`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Carried([Option<(u64, u64)>; NAMED.len()]);
+
+impl Carried {
+    /// Ranks get this soft limit (`None`: none), but no more than this host allows; then what they get instead.
+    pub fn carry(&mut self, name: &str, soft: Option<u64>) -> Option<u64> {
+        let at = NAMED.iter().position(|(own, _)| *own == name)?;
+        let (_, resource) = NAMED.get(at)?;
+        let (_, hard) = getrlimit(*resource).ok()?;
+        let wanted = soft.unwrap_or(RLIM_INFINITY);
+        if let Some(place) = self.0.get_mut(at) {
+            *place = Some((wanted.min(hard), hard));
+        }
+        (hard < wanted).then_some(hard)
+    }
+
+    /// In a rank, before its exec; makes only system calls. Returns whether all could be set.
+    pub(crate) fn set(&self) -> bool {
+        NAMED.iter().zip(&self.0).all(|((_, resource), limit)| match limit {
+            Some((soft, hard)) => setrlimit(*resource, *soft, *hard).is_ok(),
+            None => true,
+        })
+    }
+}
 
 /// A limit; `None`: none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +84,20 @@ pub fn limits() -> Vec<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_carried_is_no_more_than_the_host_allows() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let mut carried = Carried::default();
+        assert_eq!(carried.carry("nofile", Some(64)), None);
+        assert_eq!(carried.0[5], Some((64, hard)));
+        assert_eq!(carried.carry("nofile", None), Some(hard), "descriptors always have a limit");
+        assert_eq!(carried.0[5], Some((hard, hard)));
+        assert_eq!(carried.carry("memlock", Some(1)), None, "never");
+        assert_eq!(carried.0.iter().flatten().count(), 1);
+        assert_eq!(soft("memlock"), None);
+        assert!(soft("nofile").is_some_and(|soft| soft.is_some()));
+    }
 
     #[test]
     fn they_are_those_of_proc() {

@@ -6,6 +6,7 @@ pub mod error_file;
 pub mod fuzzing;
 pub mod host;
 pub mod limits;
+pub mod net;
 pub mod oom;
 
 mod memory;

@@ -5,6 +5,7 @@
 //! clone and exec it makes only system calls, on data prepared before.
 
 use super::prepare::PreparedExec;
+use crate::facts::limits::Carried;
 use crate::ns::errno;
 use crate::origin::Origin;
 use std::io;
@@ -64,6 +65,7 @@ struct Plan {
     beyond: u32,
     mask: libc::sigset_t,
     nofile: libc::rlimit,
+    limits: Carried,
     ignore_chld: bool,
     mount_proc: bool,
     failed: Option<Step>,
@@ -103,6 +105,7 @@ impl Workspace {
             beyond: stdio.iter().max().map_or(3, |fd| fd.cast_unsigned() + 1),
             mask: origin.mask,
             nofile: origin.nofile,
+            limits: origin.limits,
             ignore_chld: origin.ignores_chld,
             mount_proc,
             failed: None,
@@ -199,6 +202,9 @@ fn prepare(plan: &Plan) -> Option<Step> {
     }
     // SAFETY: `nofile` is a valid limit. CLONE_VM does not share limits.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const plan.nofile) } != 0 {
+        return Some(Step::Limits);
+    }
+    if !plan.limits.set() {
         return Some(Step::Limits);
     }
     if plan.ignore_chld {

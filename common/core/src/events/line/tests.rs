@@ -55,6 +55,7 @@ fn starts() -> Vec<What> {
         agent: 50,
         init,
         reached: None,
+        lowered: crate::wire::capped::Capped::default(),
     };
     vec![
         What::JobStart(Box::new(start)),

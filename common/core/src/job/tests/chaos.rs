@@ -56,6 +56,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
             agent: 2,
             init: None,
             reached: None,
+            lowered: crate::wire::capped::Capped::default(),
         })),
         15 => {
             let started = Started { proc, pid: 1, at: Mono::default().host_time() };

@@ -156,6 +156,7 @@ impl Script {
             agent: 50,
             init: Some(51),
             reached: None,
+            lowered: Capped::default(),
         }))
     }
 

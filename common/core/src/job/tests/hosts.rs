@@ -25,7 +25,9 @@ fn two(local: bool) -> JobSpec {
 }
 
 fn hello(at: &str, from: &str, port: u16) -> ToRoot {
-    let reached = Some(Reached { from: from.into(), at: at.into() }).filter(|_| !at.is_empty());
+    let own = at.split(' ').filter(|at| !at.is_empty()).map(OsBytes::from);
+    let at = Capped::chunks(own).pop().unwrap_or_default();
+    let reached = Some(Reached { from: from.into(), at }).filter(|reached| !reached.at.is_empty());
     let note = OsBytes::default();
     ToRoot::Hello(Hello {
         tier: Tier::T3,
@@ -36,6 +38,7 @@ fn hello(at: &str, from: &str, port: u16) -> ToRoot {
         agent: 5,
         init: None,
         reached,
+        lowered: Capped::default(),
     })
 }
 
@@ -318,4 +321,86 @@ fn an_earlier_failure_elsewhere_counts_though_its_time_is_known_badly() {
     let others = s.last_report().others();
     let failed = others.iter().find(|group| group.became == Became::Failed(exit(1))).unwrap();
     assert_eq!(failed.ranks, [Rank::new(0)], "it failed by itself too");
+}
+
+#[test]
+fn all_hosts_that_refuse_are_waited_for_and_named() {
+    let refuse = |n| Refusal::Program {
+        app: AppIndex::new(n),
+        error: SpawnError { step: SpawnStep::ChangeDir, errno: 2, path: "/work".into() },
+    };
+    let mut s = Script::new(&two(false));
+    for node in [NODE, OTHER] {
+        s.event(JobEvent::EdgeUp { node });
+    }
+    s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Refused(refuse(0)));
+    done(&mut s, OTHER, 0);
+    assert_eq!((s.finished, told(&s, &ToNode::Kill)), (None, vec![]), "the other may have something to say, too");
+    s.hears_of(NODE, &ToRoot::Refused(refuse(1)));
+    done(&mut s, NODE, 0);
+    s.drained();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    assert_eq!(s.cause(), Cause::Refused { node: NODE, why: refuse(1) });
+    let report = s.last_report();
+    assert_eq!(report.refused, [(OTHER, refuse(0)), (NODE, refuse(1))]);
+    assert_eq!(report.left, Some(0));
+}
+
+#[test]
+fn a_host_that_refuses_and_one_that_is_not_reached_are_both_missing() {
+    let mut s = Script::new(&two(false));
+    s.event(JobEvent::EdgeUp { node: NODE }).hears_of(NODE, &ToRoot::Refused(Refusal::NoPort));
+    done(&mut s, NODE, 0);
+    s.event(JobEvent::HostFailed { node: OTHER, why: HostFailure::default() }).drained();
+    assert_eq!(s.cause(), Cause::Unreachable { node: OTHER, failed: 2, asked: 2 });
+    assert_eq!(s.last_report().left, Some(0));
+}
+
+/// What the nodes are told of a job whose rank 0 runs here, at `own`, and whose other host has seen us at `from`.
+fn met_here(own: &str, from: &str) -> (Option<OsBytes>, usize) {
+    let mut s = Script::new(&two(true));
+    s.hears_of(NODE, &hello(own, "", 20_000)).hears_of(NODE, &ToRoot::Ready).event(JobEvent::EdgeUp { node: OTHER });
+    s.hears_of(OTHER, &hello("10.0.0.2", from, 0)).hears_of(OTHER, &ToRoot::Ready);
+    let meet = |msg: &ToNode| if let ToNode::Meet(meeting) = msg { Some(meeting.addr.clone()) } else { None };
+    (s.sent.iter().find_map(meet), s.said.len())
+}
+
+#[test]
+fn rank_0_here_is_found_at_an_address_of_its_own() {
+    let own = "10.0.0.9 192.168.0.9 172.17.0.1";
+    for (own, from, addr, notes) in [
+        (own, "10.0.0.9", "10.0.0.9", 0),
+        (own, "192.168.0.9", "192.168.0.9", 0),
+        // Seen there, so it is no accident.
+        (own, "172.17.0.1", "172.17.0.1", 0),
+        // The jump host's.
+        (own, "10.9.9.9", "10.0.0.9", 1),
+        (own, "127.0.0.1", "10.0.0.9", 0),
+        ("", "127.0.0.1", "127.0.0.1", 0),
+    ] {
+        assert_eq!(met_here(own, from), (Some(addr.into()), notes), "{from}");
+    }
+}
+
+#[test]
+fn limits_that_are_lower_elsewhere_are_said_once_for_all_hosts() {
+    let mut s = Script::new(&two(false));
+    let lowered = crate::travel::Lowered { on: crate::travel::Resource::Core, to: 0 };
+    for node in [NODE, OTHER] {
+        let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
+        let hello = Hello { lowered: Capped::chunks([lowered]).remove(0), ..hello };
+        s.event(JobEvent::EdgeUp { node }).hears_of(node, &ToRoot::Hello(hello)).hears_of(node, &ToRoot::Ready);
+    }
+    assert_eq!(s.said, [Sentence::Lowered { lowered, hosts: "one,two".into() }]);
+}
+
+#[test]
+fn what_travels_is_told_to_other_hosts_only() {
+    let travel = crate::travel::Travel { umask: 0o27, dir: "/work".into(), ..Default::default() };
+    let setting = Setting { travel: travel.clone(), interface: "ib0".into(), ..Setting::default() };
+    let mut s = Script::with(&two(true), &setting);
+    s.event(JobEvent::EdgeUp { node: OTHER });
+    let told: Vec<_> = starts(&s).into_iter().map(|(_, start)| (start.travel, start.find)).collect();
+    assert_eq!(told, [(None, Some("ib0".into())), (Some(travel), None)]);
+    assert_eq!(starts(&Script::with(&spec(1), &setting))[0].1.find, None, "nobody has to find the only host");
 }

@@ -89,6 +89,7 @@ fn notes_of_the_node_are_said() {
         agent: 1,
         init: None,
         reached: None,
+        lowered: crate::wire::capped::Capped::default(),
     };
     s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello));
     let tier = Sentence::Tier { tier: crate::spec::Tier::T3, note };
@@ -108,6 +109,7 @@ fn what_an_ordinary_user_gets_anyway_is_only_logged() {
         agent: 1,
         init: None,
         reached: None,
+        lowered: crate::wire::capped::Capped::default(),
     }));
     assert_eq!(s.said, []);
     assert!(matches!(s.log.last(), Some(What::HostReady { hello, .. }) if hello.note == note), "{:?}", s.log);

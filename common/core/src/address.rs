@@ -1,0 +1,173 @@
+//! By which address the other hosts of a job find the one of rank 0 (MASTER_ADDR).
+//!
+//! The address at which ssh has reached it goes first: it is known to work from somewhere else. Names are never looked up, so
+//! Debian's `127.0.1.1` cannot come out. What is left is chosen among the host's interfaces, of which some lead to nobody.
+
+use crate::os_bytes::OsBytes;
+use alloc::format;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+
+/// Beginnings of the names of interfaces that containers and virtual machines of this host are behind.
+const INNER: [&str; 16] = [
+    "docker", "br-", "virbr", "veth", "cni", "cbr", "flannel", "cali", "lxc", "lxd", "podman", "kube", "vmnet",
+    "vboxnet", "weave", "dummy",
+];
+
+/// An address of this host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// The interface's name.
+    pub name: OsBytes,
+    /// The address.
+    pub addr: IpAddr,
+    /// The way to hosts that no other interface leads to.
+    pub default: bool,
+}
+
+impl Interface {
+    fn is_inner(&self) -> bool {
+        INNER.iter().any(|start| self.name.starts_with(start.as_bytes()))
+    }
+
+    /// As others write it down. The zone of an address that is valid on one link only is ours, and may have another name on
+    /// another host.
+    fn text(&self) -> OsBytes {
+        match self.addr {
+            IpAddr::V6(v6) if is_of_link(v6) => format!("{v6}%{}", self.name).into(),
+            addr @ (IpAddr::V4(_) | IpAddr::V6(_)) => format!("{addr}").into(),
+        }
+    }
+
+    /// Smaller is better.
+    fn rank(&self, like: Option<IpAddr>) -> (bool, bool, bool, bool) {
+        let other_family = match like {
+            Some(like) => like.is_ipv6() != self.addr.is_ipv6(),
+            None => self.addr.is_ipv6(),
+        };
+        (needs_zone(self.addr), self.is_inner(), other_family, !self.default)
+    }
+}
+
+const fn is_of_link(addr: Ipv6Addr) -> bool {
+    addr.segments()[0] & 0xffc0 == 0xfe80
+}
+
+/// Valid on one link only.
+const fn needs_zone(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => is_of_link(v6),
+    }
+}
+
+/// An address as sshd writes it: an IPv6 one may have a zone.
+fn parse(text: &[u8]) -> Option<IpAddr> {
+    let until = memchr::memchr(b'%', text).unwrap_or(text.len());
+    core::str::from_utf8(text.get(..until)?).ok()?.parse().ok()
+}
+
+/// Where others find this host, the best first. `ssh` is the address at which it was reached, if it was; `alone`: there are no
+/// others, so nothing is wrong with an address of its own.
+#[must_use]
+pub fn find(all: &[Interface], ssh: Option<&[u8]>, alone: bool) -> Vec<OsBytes> {
+    let reached = ssh.and_then(parse);
+    let fits = alone || reached.is_some_and(|addr| !addr.is_loopback() && !needs_zone(addr));
+    let mut own: Vec<&Interface> = all.iter().filter(|one| !one.addr.is_loopback()).collect();
+    own.sort_by_key(|one| one.rank(reached.filter(|_| fits)));
+    let ssh = ssh.map(OsBytes::from);
+    let first = ssh.clone().filter(|_| fits);
+    let mut found: Vec<OsBytes> = Vec::new();
+    // An address that only we can use is better than none.
+    for addr in first.into_iter().chain(own.into_iter().map(Interface::text)).chain(ssh) {
+        if !found.contains(&addr) {
+            found.push(addr);
+        }
+    }
+    found
+}
+
+/// The addresses of one interface; `None`: it has none.
+#[must_use]
+pub fn of_interface(all: &[Interface], name: &[u8]) -> Option<Vec<OsBytes>> {
+    let mut own: Vec<&Interface> = all.iter().filter(|one| one.name.as_slice() == name).collect();
+    own.sort_by_key(|one| one.rank(None));
+    (!own.is_empty()).then(|| own.into_iter().map(Interface::text).collect())
+}
+
+/// The names of the interfaces that have addresses, in one line.
+#[must_use]
+pub fn names(all: &[Interface]) -> OsBytes {
+    let mut names: Vec<&[u8]> = Vec::new();
+    for one in all {
+        if !names.contains(&one.name.as_slice()) {
+            names.push(&one.name);
+        }
+    }
+    OsBytes::new(names.join(&b' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::{String, ToString};
+
+    const HOST: [(&str, &str); 8] = [
+        ("lo", "127.0.0.1"),
+        ("docker0", "172.17.0.1"),
+        ("eth1", "192.168.5.3"),
+        ("eth0", "10.1.0.3"),
+        ("eth0", "2001:db8::3"),
+        ("ib0", "fe80::7"),
+        ("br-12ab", "172.18.0.1"),
+        ("lo", "::1"),
+    ];
+
+    fn interfaces() -> Vec<Interface> {
+        let one = |(name, addr): &(&str, &str)| Interface {
+            name: (*name).into(),
+            addr: addr.parse().unwrap(),
+            default: *name == "eth0",
+        };
+        HOST.iter().map(one).collect()
+    }
+
+    fn first(ssh: Option<&str>, alone: bool) -> String {
+        find(&interfaces(), ssh.map(str::as_bytes), alone)[0].to_string()
+    }
+
+    #[test]
+    fn the_address_that_ssh_has_used_goes_first() {
+        for ssh in ["192.168.5.3", "10.1.0.3", "2001:db8::3", "172.17.0.1", "203.0.113.9"] {
+            assert_eq!(first(Some(ssh), false), ssh);
+        }
+    }
+
+    #[test]
+    fn one_that_nobody_else_can_use_does_not() {
+        for ssh in ["127.0.0.1", "127.0.1.1", "::1", "fe80::7%ib0", "169.254.3.4"] {
+            assert_eq!(first(Some(ssh), false), "10.1.0.3", "{ssh}");
+            assert_eq!(first(Some(ssh), true), ssh, "for a job of one host it does");
+        }
+        let nothing = find(&interfaces()[..1], Some(b"127.0.0.1"), false);
+        assert_eq!(nothing, [OsBytes::from("127.0.0.1")], "there is no other");
+    }
+
+    #[test]
+    fn without_ssh_the_way_to_the_rest_of_the_world_is_taken_and_bridges_are_last() {
+        let all = find(&interfaces(), None, false);
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let expected = ["10.1.0.3", "192.168.5.3", "2001:db8::3", "172.17.0.1", "172.18.0.1", "fe80::7%ib0"];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn an_interface_is_what_its_name_says() {
+        let of = |name: &str| of_interface(&interfaces(), name.as_bytes());
+        assert_eq!(of("eth0"), Some(["10.1.0.3".into(), "2001:db8::3".into()].to_vec()));
+        assert_eq!(of("ib0"), Some(["fe80::7%ib0".into()].to_vec()));
+        assert_eq!(of("lo"), Some(["127.0.0.1".into(), "::1".into()].to_vec()));
+        assert_eq!(of("eth"), None);
+        assert_eq!(names(&interfaces()).to_string(), "lo docker0 eth1 eth0 ib0 br-12ab");
+    }
+}

@@ -1,0 +1,130 @@
+//! What is true of one host only. On another than the launcher's the caller's value stays at home, and that of the login
+//! there stands.
+
+use super::{Contract, Role, Var, lookup};
+use crate::os_strings::OsStrings;
+
+const fn host(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::Host, doc }
+}
+
+const fn user(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::User, doc }
+}
+
+pub(super) const CONTRACT: Contract = Contract {
+    title: "Of each host",
+    about: "On the host on which `rlaunch` was started all of these are the caller's. On others they are those of the login \
+            there, if it has them: the caller's do not travel. `-x NAME` makes one travel nevertheless.",
+    vars: &[
+        host("DISPLAY", "A display."),
+        user("HOME", "Where another user logs in there (`user@HOST`, or by ssh's configuration): theirs."),
+        host("HOST", "Name of the host, as some shells set it."),
+        host("HOSTNAME", "The same."),
+        host("KRB5CCNAME", "Kerberos tickets, mostly in a file of the host."),
+        user("LOGNAME", "As HOME."),
+        user("MAIL", "As HOME."),
+        host("OLDPWD", "Of the shell."),
+        host("PWD", "The directory in which the rank starts."),
+        user("SHELL", "As HOME."),
+        host("SHLVL", "Of the shell."),
+        host("TMPDIR", "A directory that batch systems make on each host."),
+        user("USER", "As HOME."),
+        host("WAYLAND_DISPLAY", "A display."),
+        host("XAUTHORITY", "Of the display."),
+        host("XDG_RUNTIME_DIR", "A directory that a login makes."),
+        host("XDG_SEAT", "Of the login."),
+        host("XDG_VTNR", "Of the login."),
+        host("_", "Of the shell."),
+    ],
+    families: &[
+        host("DBUS_*", "Sockets of the login."),
+        host("SSH_*", "Of the login: who came from where, and the agent's socket."),
+        host("XDG_SESSION_*", "Of the login."),
+    ],
+};
+
+/// The environment of ranks on a host whose login has `login`, made of the caller's, without what the user did not pin and
+/// the host knows better. `wdir` is the directory in which they start.
+#[must_use]
+pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: Option<&[u8]>) -> OsStrings {
+    let who = |vars: &OsStrings| value(vars, b"LOGNAME").or_else(|| value(vars, b"USER")).map(<[u8]>::to_vec);
+    let another = who(caller).zip(who(login)).is_some_and(|(caller, login)| caller != login);
+    let is_theirs = |name: &[u8]| {
+        let role = lookup(name).map(|var| var.role);
+        (role == Some(Role::Host) || (another && role == Some(Role::User))) && !pinned.contains(name)
+    };
+    let mut vars = OsStrings::with_capacity(caller.as_bytes().len());
+    caller.iter().filter(|entry| !name_of(entry).is_some_and(is_theirs)).for_each(|entry| vars.push(entry));
+    let stands = |name: &[u8]| is_theirs(name) && !(name == b"PWD" && wdir.is_some());
+    login.iter().filter(|entry| name_of(entry).is_some_and(stands)).for_each(|entry| vars.push(entry));
+    if let Some(dir) = wdir.filter(|_| is_theirs(b"PWD")) {
+        vars.push_pair(b"PWD", dir);
+    }
+    vars
+}
+
+/// What there is of a host's own environment that its ranks may get.
+#[must_use]
+pub fn of_login<'a>(entries: impl IntoIterator<Item = &'a [u8]>) -> OsStrings {
+    let is_hosts = |entry: &&[u8]| name_of(entry).and_then(lookup).is_some_and(|var| var.role.is_hosts());
+    entries.into_iter().filter(is_hosts).collect()
+}
+
+fn name_of(entry: &[u8]) -> Option<&[u8]> {
+    entry.get(..memchr::memchr(b'=', entry)?).filter(|name| !name.is_empty())
+}
+
+fn value<'a>(vars: &'a OsStrings, name: &[u8]) -> Option<&'a [u8]> {
+    vars.iter().find(|entry| name_of(entry) == Some(name)).and_then(|entry| entry.get(name.len() + 1..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn of(caller: &[&str], pinned: &[&str], login: &[&str], wdir: Option<&[u8]>) -> Vec<alloc::string::String> {
+        let (caller, pinned) = (caller.iter().collect(), pinned.iter().collect());
+        let login = of_login(login.iter().map(|entry| entry.as_bytes()));
+        let vars = abroad(&caller, &pinned, &login, wdir);
+        vars.iter().map(|entry| alloc::string::String::from_utf8(entry.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_host_has_its_own() {
+        let caller =
+            ["PATH=/bin", "HOSTNAME=login", "TMPDIR=/scratch/7", "SSH_CONNECTION=a", "XDG_SESSION_ID=3", "_=x"];
+        let login = ["PATH=/usr/bin", "TMPDIR=/var/tmp", "SSH_CONNECTION=b", "EDITOR=vi", "SLURMD_NODENAME=n1"];
+        assert_eq!(
+            of(&caller, &[], &login, None),
+            ["PATH=/bin", "TMPDIR=/var/tmp", "SSH_CONNECTION=b", "SLURMD_NODENAME=n1"]
+        );
+        assert_eq!(
+            of(&caller, &["TMPDIR", "_"], &login, None),
+            ["PATH=/bin", "TMPDIR=/scratch/7", "_=x", "SSH_CONNECTION=b", "SLURMD_NODENAME=n1"],
+            "what the user asked for travels"
+        );
+    }
+
+    #[test]
+    fn a_rank_knows_where_it_starts() {
+        assert_eq!(of(&["PWD=/a"], &[], &["PWD=/home/u"], Some(b"/work")), ["PWD=/work"]);
+        assert_eq!(of(&["PWD=/a"], &[], &["PWD=/home/u"], None), ["PWD=/home/u"]);
+        assert_eq!(of(&["PWD=/a"], &["PWD"], &["PWD=/home/u"], Some(b"/work")), ["PWD=/a"]);
+    }
+
+    #[test]
+    fn a_home_travels_unless_somebody_else_logs_in() {
+        let caller = ["HOME=/home/u", "LOGNAME=u", "USER=u"];
+        assert_eq!(of(&caller, &[], &["HOME=/root", "LOGNAME=u", "MAIL=/m"], None), caller);
+        assert_eq!(of(&caller, &[], &["HOME=/home/v", "LOGNAME=v"], None), ["HOME=/home/v", "LOGNAME=v"]);
+        assert_eq!(of(&caller, &["HOME"], &["HOME=/home/v", "LOGNAME=v"], None), ["HOME=/home/u", "LOGNAME=v"]);
+        assert_eq!(of(&["HOME=/x"], &[], &["HOME=/home/v", "LOGNAME=v"], None), ["HOME=/x"], "nobody can tell");
+    }
+
+    #[test]
+    fn odd_entries_travel_as_they_are() {
+        assert_eq!(of(&["=x", "nothing", ""], &[], &["=y", "more"], None), ["=x", "nothing", ""]);
+    }
+}

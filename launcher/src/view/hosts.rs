@@ -1,0 +1,236 @@
+//! Hosts that a job does not get, as text: all of them, each with what it said; of a thousand that say the same, once.
+
+use super::report::{Block, host};
+use super::words;
+use rlaunch_core::events::Cause;
+use rlaunch_core::hostlist::fold;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::job::HostFailure;
+use rlaunch_core::report::{Became, Report};
+use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Longest list of hosts that is shown whole.
+const LIST: usize = 300;
+/// Most different reasons.
+const REASONS: usize = 20;
+/// What stands for a host's name in words that several hosts have said alike.
+const ANY: &str = "HOST";
+
+/// Hosts with the same reason.
+struct Group<'a> {
+    why: String,
+    hint: String,
+    words: String,
+    /// All have said the same.
+    alike: bool,
+    hosts: Vec<NodeId>,
+    first: &'a HostFailure,
+}
+
+/// Hosts cannot be reached, or are not ready.
+pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
+    let what = if report.refused.is_empty() { "cannot be reached" } else { "cannot be had" };
+    let mut text = format!("error: {failed} of {} {what}; nothing was started\n", words::count(asked.into(), "host"));
+    text.push_str(&missing(report));
+    text
+}
+
+/// All hosts that a job does not get, a line or two for each reason.
+fn missing(report: &Report) -> String {
+    let mut text = String::new();
+    let groups = groups(report);
+    for group in groups.iter().take(REASONS) {
+        let hosts = list(report, &group.hosts);
+        let sole = group.hosts.len() == 1;
+        let (why, hint) = if sole {
+            (group.first.why.to_string(), group.first.hint.to_string())
+        } else {
+            (group.why.clone(), group.hint.clone())
+        };
+        let said = match (sole, group.alike, group.first.words.to_string()) {
+            (_, _, words) if words.is_empty() => String::new(),
+            (true, _, words) => format!("  ({words})"),
+            (false, true, _) => format!("  ({})", group.words),
+            (false, false, words) => format!("  (the first: {words})"),
+        };
+        let _infallible = writeln!(text, "  {hosts:<7} {why}{said}");
+        if !hint.is_empty() {
+            let _infallible = writeln!(text, "  try     {hint}");
+        }
+    }
+    let rest: usize = groups.iter().skip(REASONS).map(|group| group.hosts.len()).sum();
+    if rest > 0 {
+        let _infallible = writeln!(text, "  and {} for other reasons", words::count(rest as u64, "host"));
+    }
+    let mut refused: Vec<(&Refusal, Vec<NodeId>)> = Vec::new();
+    for (node, why) in &report.refused {
+        match refused.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, nodes)) => nodes.push(*node),
+            None => refused.push((why, vec![*node])),
+        }
+    }
+    for (why, nodes) in refused {
+        let (what, hint) = refusal(report, &list(report, &nodes), why);
+        let _infallible = writeln!(text, "  {what}");
+        if let Some(hint) = hint {
+            let _infallible = writeln!(text, "  try     {hint}");
+        }
+    }
+    text
+}
+
+fn groups(report: &Report) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for (node, first) in &report.unreached {
+        let name = host(report, *node);
+        let [why, hint, words] = [&first.why, &first.hint, &first.words].map(|text| masked(&text.to_string(), &name));
+        match groups.iter_mut().find(|group| group.why == why && group.hint == hint) {
+            Some(group) => {
+                group.hosts.push(*node);
+                group.alike &= group.words == words;
+            }
+            None => groups.push(Group { why, hint, words, alike: true, hosts: vec![*node], first }),
+        }
+    }
+    groups
+}
+
+/// A text without the name of the host that it is about.
+fn masked(text: &str, host: &str) -> String {
+    // `user@name (port 22)`, `[::1] (port 22)`
+    let name = host.split(' ').next().unwrap_or_default();
+    let name = name.rsplit('@').next().unwrap_or_default().trim_matches(['[', ']']);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(name).filter(|_| !name.is_empty()) {
+        let (before, after) = rest.split_at(at);
+        let after = after.get(name.len()..).unwrap_or_default();
+        done.push_str(before);
+        let inside = before.chars().next_back().or_else(|| done.chars().next_back()).is_some_and(is_name);
+        let inside = inside || after.chars().next().is_some_and(is_name);
+        done.push_str(if inside { name } else { ANY });
+        rest = after;
+    }
+    done.push_str(rest);
+    done
+}
+
+/// Hosts by name, in short; of very many only some.
+fn list(report: &Report, nodes: &[NodeId]) -> String {
+    let names: Vec<String> = nodes.iter().map(|node| host(report, *node)).collect();
+    let folded = fold(names.iter().map(String::as_str));
+    if folded.len() <= LIST {
+        return folded;
+    }
+    let shown = folded.get(..LIST).and_then(|start| start.rsplit_once(',')).map_or("", |(start, _)| start);
+    // A bracket that was cut is closed.
+    let close = if shown.rfind('[') > shown.rfind(']') { "]" } else { "" };
+    format!("{shown}{close},... ({})", words::count(nodes.len() as u64, "host"))
+}
+
+/// Hosts cannot do what was asked for; there may have been ranks.
+pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
+    let mut all: Vec<(&Refusal, Vec<NodeId>)> = vec![(why, Vec::new())];
+    for (node, why) in &report.refused {
+        match all.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, nodes)) => nodes.push(*node),
+            None => all.push((why, vec![*node])),
+        }
+    }
+    let mut block = Block::new(String::new());
+    let mut head = "error: ";
+    for (why, nodes) in all {
+        let hosts = if nodes.is_empty() { host(report, first(report)) } else { list(report, &nodes) };
+        let (what, hint) = refusal(report, &hosts, why);
+        let _infallible = writeln!(block.text, "{head}{what}");
+        if let Some(hint) = hint {
+            let _infallible = writeln!(block.text, "  try     {hint}");
+        }
+        head = "  also    ";
+    }
+    let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
+    if started || report.left != Some(0) {
+        block.fates("job", report);
+    }
+    block.text
+}
+
+fn first(report: &Report) -> NodeId {
+    match report.end.as_ref().map(|end| &end.cause) {
+        Some(Cause::Refused { node, .. }) => *node,
+        Some(_) | None => NodeId::new(0),
+    }
+}
+
+type Said = (String, Option<Cow<'static, str>>);
+
+/// What these hosts cannot do, and what to try.
+fn refusal(report: &Report, hosts: &str, why: &Refusal) -> Said {
+    match why {
+        Refusal::Contain { errno, step } => (
+            format!("no PID namespace can be had on {hosts} ({step}: {})", words::errno(*errno)),
+            Some("--contain t3, or run as root".into()),
+        ),
+        Refusal::Resource { errno, step } => (
+            format!("the agent on {hosts} cannot go on ({step}: {})", words::errno(*errno)),
+            words::way_out(*errno).map(Cow::Borrowed),
+        ),
+        Refusal::NoPort => {
+            (format!("no port is free for MASTER_PORT on {hosts}"), Some("-x MASTER_PORT=N with one that is".into()))
+        }
+        Refusal::NoInterface { name, has } => (
+            format!("--interface {name}: there is no such interface with an address on {hosts}, where rank 0 runs"),
+            Some(format!("one of these: {has}").into()),
+        ),
+        Refusal::Program { app, error } => program(report, hosts, app.index(), error),
+        Refusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
+    }
+}
+
+fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said {
+    let (path, why) = (&error.path, words::errno(error.errno));
+    let line = report.start.as_ref().and_then(|start| start.apps.get(app));
+    match error.step {
+        SpawnStep::ChangeDir if line.is_some_and(|line| line.wdir.is_none()) => (
+            format!("ranks cannot start in {path}, where rlaunch was started, on {hosts}: {why}"),
+            Some("--wdir DIR, with one that all hosts have".into()),
+        ),
+        SpawnStep::ChangeDir => {
+            (format!("--wdir {path} on {hosts}: {why}"), Some("a directory that all hosts have".into()))
+        }
+        SpawnStep::Exec if !path.contains(&b'/') => (
+            format!("{path} on {hosts}: {why} (searched in PATH, which is that of this host)"),
+            Some("its path, or -x PATH=...".into()),
+        ),
+        SpawnStep::Pipes
+        | SpawnStep::Clone
+        | SpawnStep::MountProc
+        | SpawnStep::Session
+        | SpawnStep::Streams
+        | SpawnStep::Limits
+        | SpawnStep::Exec => {
+            (format!("{path} on {hosts}: {why}"), Some("--wdir, or a path that all hosts have".into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hosts_name_is_masked_where_it_stands_alone() {
+        for (text, host, masked_text) in [
+            ("ssh: connect to host n1 port 22: no", "n1", "ssh: connect to host HOST port 22: no"),
+            ("n1, n10 and xn1", "n1", "HOST, n10 and xn1"),
+            ("u@n1: denied", "u@n1", "u@HOST: denied"),
+            ("ssh n1 true", "n1 (port 2222)", "ssh HOST true"),
+            ("connect to ::1: no", "[::1] (port 2)", "connect to HOST: no"),
+            ("n1.", "", "n1."),
+        ] {
+            assert_eq!(masked(text, host), masked_text);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! How far a launch on other hosts is: one line that is drawn anew on a terminal, a line every ten seconds elsewhere. Nothing
+//! is said of launches that take no second.
+
+use super::words;
+use rlaunch_core::bootstrap::Stage;
+use rlaunch_core::events::What;
+use rlaunch_core::hostlist::fold;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::time::{Mono, Span};
+use std::collections::BTreeMap;
+
+/// Before this nobody wonders.
+const PATIENCE: Span = Span::from_secs(1);
+/// From one drawing to the next.
+const FRAME: Span = Span::from_millis(200);
+/// From one line to the next.
+const LINES: Span = Span::from_secs(10);
+/// Longest list of hosts.
+const LIST: usize = 60;
+/// Of the bar.
+const WIDTH: usize = 10;
+/// Begins the line of a terminal anew (ECMA-48: carriage return, erase in line).
+const WIPE: &str = "\r\x1b[K";
+
+/// Where it is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Onto {
+    /// A terminal with so many columns.
+    Terminal(usize),
+    /// Anything else.
+    Lines,
+}
+
+/// How far a host is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum At {
+    Ready,
+    Starting,
+    Sending,
+    Retrying,
+    Connecting,
+    Queued,
+    Failed,
+}
+
+impl At {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Starting => "starting agent",
+            Self::Sending => "sending agent",
+            Self::Retrying => "retrying",
+            Self::Connecting => "connecting",
+            Self::Queued => "queued",
+            Self::Failed => "failed",
+        }
+    }
+
+    const fn is_open(self) -> bool {
+        !matches!(self, Self::Ready | Self::Failed)
+    }
+}
+
+/// A launch on several hosts.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    hosts: Vec<(String, At)>,
+    onto: Onto,
+    began: Mono,
+    /// When something is shown next; `None`: never again.
+    next: Option<Mono>,
+    /// A line stands on the terminal.
+    drawn: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(hosts: impl IntoIterator<Item = String>, onto: Onto, now: Mono) -> Self {
+        let first = match onto {
+            Onto::Terminal(_) => PATIENCE,
+            Onto::Lines => LINES,
+        };
+        let hosts = hosts.into_iter().map(|name| (name, At::Queued)).collect();
+        Self { hosts, onto, began: now, next: Some(now + first), drawn: false }
+    }
+
+    /// What the bootstrap says of a host.
+    pub(crate) fn stage(&mut self, node: NodeId, stage: Stage) {
+        let at = match stage {
+            Stage::Pausing => At::Retrying,
+            Stage::Connecting => At::Connecting,
+            Stage::Sending(_) => At::Sending,
+            Stage::Starting(_) => At::Starting,
+        };
+        self.set(node, at);
+    }
+
+    /// What the event log is told.
+    pub(crate) fn record(&mut self, what: &What) {
+        match what {
+            What::HostReady { node, .. } => self.set(*node, At::Ready),
+            What::HostFailed { node, .. } | What::HostRefused { node, .. } => self.set(*node, At::Failed),
+            // Ranks run, or never will.
+            What::RankStarted { .. } | What::Ending { .. } | What::JobEnd { .. } => self.next = None,
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, node: NodeId, at: At) {
+        if let Some((_, own)) = self.hosts.get_mut(node.index()).filter(|(_, own)| own.is_open()) {
+            *own = at;
+        }
+        if !self.hosts.iter().any(|(_, at)| at.is_open()) {
+            self.next = None;
+        }
+    }
+
+    /// When `poll` wants to be called.
+    pub(crate) const fn deadline(&self) -> Option<Mono> {
+        self.next
+    }
+
+    /// What is to be written now. `free`: all that was written before has left us.
+    pub(crate) fn poll(&mut self, now: Mono, free: bool) -> Option<String> {
+        let Some(at) = self.next else { return self.wipe() };
+        if now < at {
+            return None;
+        }
+        let pause = if matches!(self.onto, Onto::Terminal(_)) { FRAME } else { LINES };
+        self.next = Some(now + pause);
+        free.then(|| match self.onto {
+            Onto::Terminal(columns) => {
+                self.drawn = true;
+                format!("{WIPE}{}", self.drawing(now, columns))
+            }
+            Onto::Lines => self.line(now),
+        })
+    }
+
+    /// What has to be written before anything else is.
+    pub(crate) fn wipe(&mut self) -> Option<String> {
+        std::mem::take(&mut self.drawn).then(|| WIPE.to_owned())
+    }
+
+    fn counts(&self) -> BTreeMap<At, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, at) in &self.hosts {
+            *counts.entry(*at).or_insert(0) += 1;
+        }
+        counts
+    }
+
+    /// Those that are so far, in short.
+    fn names(&self, is: impl Fn(At) -> bool) -> String {
+        let folded = fold(self.hosts.iter().filter(|(_, at)| is(*at)).map(|(name, _)| name.as_str()));
+        match folded.get(..LIST) {
+            Some(start) if folded.len() > LIST => format!("{start}..."),
+            Some(_) | None => folded,
+        }
+    }
+
+    fn drawing(&self, now: Mono, columns: usize) -> String {
+        let all = self.hosts.len();
+        let counts = self.counts();
+        let ready = counts.get(&At::Ready).copied().unwrap_or(0);
+        let full = ready * WIDTH / all.max(1);
+        let bar = format!("{}{}", "#".repeat(full), "-".repeat(WIDTH - full));
+        let mut text = format!("launching {}  [{bar}]", words::count(all as u64, "host"));
+        for (at, count) in &counts {
+            text.push_str(&format!("  {count} {}", at.word()));
+            if *at == At::Failed {
+                text.push_str(&format!(": {}", self.names(|at| at == At::Failed)));
+            }
+        }
+        text.push_str(&format!("  {}", now.since(self.began)));
+        // The last column stays free: a terminal may wrap there.
+        text.truncate(text.char_indices().nth(columns.saturating_sub(1)).map_or(text.len(), |(at, _)| at));
+        text
+    }
+
+    fn line(&self, now: Mono) -> String {
+        let counts = self.counts();
+        let ready = counts.get(&At::Ready).copied().unwrap_or(0);
+        let rest: Vec<String> = counts
+            .iter()
+            .filter(|(at, _)| **at != At::Ready)
+            .map(|(at, count)| format!("{count} {}: {}", at.word(), self.names(|own| own == *at)))
+            .collect();
+        let (all, after) = (words::count(self.hosts.len() as u64, "host"), words::wait(now.since(self.began)));
+        format!("rlaunch: {ready} of {all} ready after {after}; {}\n", rest.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::bootstrap::Place;
+    use rlaunch_core::job::HostFailure;
+
+    fn at(ms: u64) -> Mono {
+        Mono::from_nanos(ms * 1_000_000)
+    }
+
+    fn launch(onto: Onto) -> Progress {
+        let mut progress = Progress::new((0..8).map(|n| format!("n{n}")), onto, at(0));
+        progress.stage(NodeId::new(0), Stage::Connecting);
+        progress.stage(NodeId::new(1), Stage::Sending(Place::Cache));
+        for node in [2, 5].map(NodeId::new) {
+            progress.record(&What::HostFailed { node, why: HostFailure::default() });
+        }
+        progress
+    }
+
+    fn fails(progress: &mut Progress, nodes: impl IntoIterator<Item = u32>) {
+        for node in nodes.into_iter().map(NodeId::new) {
+            progress.record(&What::HostFailed { node, why: HostFailure::default() });
+        }
+    }
+
+    #[test]
+    fn a_terminal_has_one_line_that_is_drawn_anew() {
+        let mut progress = launch(Onto::Terminal(200));
+        assert_eq!(progress.poll(at(999), true), None, "nobody wonders yet");
+        let line =
+            "\r\x1b[Klaunching 8 hosts  [----------]  1 sending agent  1 connecting  4 queued  2 failed: n[2,5]  1.0s";
+        assert_eq!(progress.poll(at(1000), true).as_deref(), Some(line));
+        assert_eq!(progress.poll(at(1001), true), None);
+        assert_eq!(progress.deadline(), Some(at(1200)));
+        assert_eq!(progress.poll(at(1200), false), None, "the terminal has not taken the last one");
+        assert!(progress.poll(at(1400), true).is_some());
+        assert_eq!(progress.wipe().as_deref(), Some(WIPE), "somebody else says something");
+        assert_eq!(progress.wipe(), None);
+        assert!(progress.poll(at(1600), true).is_some(), "it comes back");
+        fails(&mut progress, 0..8);
+        assert_eq!(progress.deadline(), None);
+        assert_eq!(progress.poll(at(1601), true).as_deref(), Some(WIPE), "all is known");
+        assert_eq!(progress.poll(at(9000), true), None);
+    }
+
+    #[test]
+    fn a_line_is_no_longer_than_the_terminal() {
+        let mut progress = launch(Onto::Terminal(20));
+        assert_eq!(progress.poll(at(1000), true).as_deref(), Some("\r\x1b[Klaunching 8 hosts  "));
+    }
+
+    #[test]
+    fn elsewhere_a_line_is_written_every_ten_seconds() {
+        let mut progress = launch(Onto::Lines);
+        assert_eq!((progress.poll(at(9_999), true), progress.deadline()), (None, Some(at(10_000))));
+        let line = "rlaunch: 0 of 8 hosts ready after 10s; 1 sending agent: n1; 1 connecting: n0; 4 queued: n[3-4,6-7]; \
+                    2 failed: n[2,5]\n";
+        assert_eq!(progress.poll(at(10_000), true).as_deref(), Some(line));
+        assert_eq!(progress.deadline(), Some(at(20_000)));
+        fails(&mut progress, 0..8);
+        assert_eq!(progress.poll(at(20_000), true), None);
+    }
+
+    #[test]
+    fn a_job_that_begins_or_ends_has_no_progress_any_more() {
+        let what = [
+            What::OutputEnd { lost: 0, broken: 0 },
+            What::RankStarted {
+                rank: rlaunch_core::id::Rank::new(0),
+                node: NodeId::new(0),
+                local_rank: rlaunch_core::id::LocalRank::new(0),
+                pid: 1,
+                at: Span::ZERO,
+            },
+        ];
+        let over = what.map(|what| {
+            let mut progress = launch(Onto::Lines);
+            progress.record(&what);
+            progress.deadline().is_none()
+        });
+        assert_eq!(over, [false, true]);
+    }
+}
