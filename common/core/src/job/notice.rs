@@ -5,7 +5,7 @@ use crate::events::{Cause, What};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::time::{Mono, Span};
+use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;
 
 /// Something that another sub-machine has to know.
@@ -90,6 +90,8 @@ pub(super) struct Failure {
     pub(super) alive_at: Mono,
     /// When it was seen, at the earliest.
     pub(super) seen_after: Mono,
+    /// When it was last known to run and when it was seen, by its own host's clock.
+    pub(super) here: (HostTime, HostTime),
     /// Its node had been told to end its ranks before.
     pub(super) asked: bool,
 }
