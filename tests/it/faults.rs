@@ -213,6 +213,8 @@ fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_mo
     let last = deaths.into_iter().map(|death| death.join().unwrap()).max();
     assert!(last.is_some());
     bed.until_gone("sleep");
+    // So is this one. By now the launcher would have given the hosts up, if it had looked at its clock first.
+    std::thread::sleep(Duration::from_secs(4));
     kill(stopped, Signal::SIGCONT).unwrap();
     let done = case.code(125);
     done.says("heard nothing from here, or its agent stood still; its lease has ended its ranks")
