@@ -174,11 +174,11 @@ fn ssh_in_its_own_words() {
 fn noise_and_silence_have_an_end() {
     let done = script("behave <<'EOF'\nexec yes\nEOF\n\"$OURS\" doctor --ssh-fast -H h").start().code(125);
     says_all(&done, &["prints more than 64 KiB"]);
-    let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 200ms");
+    let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s");
     says_all(&done.start().code(125), &["ssh has not got through", "a longer --connect-timeout"]);
     // It does not listen to requests to end, nor does what it has started.
     let deaf = "behave <<'EOF'\ntrap '' TERM HUP; sleep 999 & wait; wait\nEOF\n";
-    let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 100ms")).start().code(125);
+    let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
     says_all(&done, &["ssh has not got through"]);
 }
 
@@ -213,6 +213,13 @@ fn many_hosts_of_which_one_is_there() {
     let done = script(&format!("{one}\"$OURS\" doctor --ssh-fast -H {}", hosts.join(","))).start().code(125);
     assert_eq!(done.out().matches("nothing listens on its ssh port").count(), 299);
     says_all(&done, &["h77: ready in"]);
+}
+
+#[test]
+fn a_doctor_lets_go_of_an_ssh_that_does_not_end_with_its_agent() {
+    let stays = "behave <<'EOF'\ntrap '' TERM HUP; env HOME=\"$DIR/home\" sh -c \"$line\"; sleep 999 & wait; wait\nEOF\n";
+    let done = script(&format!("{stays}\"$OURS\" doctor --ssh-fast -H h")).start().code(125);
+    says_all(&done, &["h: the agent started, and ended badly: it did not end when it was let go"]);
 }
 
 #[test]
