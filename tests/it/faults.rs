@@ -90,7 +90,7 @@ fn struck(bed: &Bed, user: &str, fault: &[&str]) -> Struck {
 
 impl Struck {
     /// The job ends for this reason within the time promised, and the ranks were dead before rlaunch said so.
-    fn is_lost(self, says: &str) -> Done {
+    fn loses_a_host(self, says: &str) -> Done {
         let Self { case, deaths, at } = self;
         case.until("its end", |seen| seen.exit);
         let took = at.elapsed();
@@ -118,13 +118,13 @@ fn record<'a>(done: &'a Done, ev: &str) -> &'a Value {
 #[test]
 fn a_host_without_power_is_lost_when_its_lease_is_over() {
     let Some(bed) = Bed::up(4) else { return };
-    struck(&bed, "root", &["kill-host", "node2"]).is_lost(UNHEARD).says("what is left could not be counted");
+    struck(&bed, "root", &["kill-host", "node2"]).loses_a_host(UNHEARD).says("what is left could not be counted");
     bed.start_host("node2");
     bed.clean(10);
     // Where a switch or a router tells of it ssh ends at once. That the host has ended its ranks is only known later.
     let case = struck(&bed, "tester", &["kill-host", "--fin", "node2"]);
     case.case.says_on_stderr("node2 cannot be asked any more: its lease ends its ranks, within ");
-    case.is_lost("the connection to node2, or the guardian there, was lost (ssh exited with 255)");
+    case.loses_a_host("the connection to node2, or the guardian there, was lost (ssh exited with 255)");
     bed.start_host("node2");
     bed.clean(10);
     bed.down();
@@ -140,7 +140,7 @@ fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
         // What the host says from now on waits behind what nobody acknowledges.
         ("tester", &["partition", "--in", "node2"]),
     ] {
-        let done = struck(&bed, user, fault).is_lost(UNHEARD);
+        let done = struck(&bed, user, fault).loses_a_host(UNHEARD);
         assert_eq!(record(&done, "host.lost")["lost"], "unheard", "{fault:?}");
         bed.run(["heal"]);
         // sshd hears of the end of the connection.
@@ -189,7 +189,7 @@ fn an_agent_that_stands_still_for_longer_than_the_lease_loses_its_host() {
         let case = running(&bed, user, "2s");
         let deaths = watch(sleepers(&bed, "node2"));
         kill(Pid::from_raw(part(&bed, "node2", "rlaunch-agent")), Signal::SIGSTOP).unwrap();
-        Struck { case, deaths, at: Instant::now() }.is_lost(EXPIRED).says("0 left running");
+        Struck { case, deaths, at: Instant::now() }.loses_a_host(EXPIRED).says("0 left running");
         bed.clean(5);
     }
     bed.down();
@@ -282,7 +282,7 @@ fn ssh_that_is_killed_by_hand_is_named() {
     let ssh: Vec<i32> = bed.processes().into_iter().filter(|(_, p)| is_it(p)).map(|(_, p)| p.pid).collect();
     assert_eq!(ssh.len(), 1);
     kill(Pid::from_raw(ssh[0]), Signal::SIGKILL).unwrap();
-    Struck { case, deaths, at: Instant::now() }.is_lost("ssh to node2 was killed by SIGKILL");
+    Struck { case, deaths, at: Instant::now() }.loses_a_host("ssh to node2 was killed by SIGKILL");
     bed.clean(5);
     bed.down();
 }

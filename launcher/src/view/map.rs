@@ -87,7 +87,9 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
 /// What may come of a lease that is as short as this, with so many hosts.
 pub(crate) fn short_lease(lease: Span, hosts: usize) -> Option<String> {
     (lease < Span::from_secs(5) && hosts > 16).then(|| {
-        format!("rlaunch: --lease {lease} with {hosts} hosts: one that pauses for so long ends the job; from 5s on few do\n")
+        format!(
+            "rlaunch: --lease {lease} with {hosts} hosts: one that pauses for so long ends the job; from 5s on few do\n"
+        )
     })
 }
 

@@ -87,12 +87,9 @@ impl World {
         let lease = self.plan.spec.lease.nanos();
         let well = self.site().is_some_and(|site| match lost {
             Lost::AgentMute => site.is_well(lease) && site.spells.is_empty() && site.stop() == 0,
-            Lost::Unheard
-            | Lost::Expired
-            | Lost::Agent(_)
-            | Lost::AgentEarly
-            | Lost::Guardian
-            | Lost::Init => site.is_well(lease),
+            Lost::Unheard | Lost::Expired | Lost::Agent(_) | Lost::AgentEarly | Lost::Guardian | Lost::Init => {
+                site.is_well(lease)
+            }
         });
         let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
         self.check(!well || stopped, || format!("{lost:?}, but nothing had happened to that host"));
