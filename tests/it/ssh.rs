@@ -217,7 +217,8 @@ fn many_hosts_of_which_one_is_there() {
 
 #[test]
 fn a_doctor_lets_go_of_an_ssh_that_does_not_end_with_its_agent() {
-    let stays = "behave <<'EOF'\ntrap '' TERM HUP; env HOME=\"$DIR/home\" sh -c \"$line\"; sleep 999 & wait; wait\nEOF\n";
+    let stays =
+        "behave <<'EOF'\ntrap '' TERM HUP; env HOME=\"$DIR/home\" sh -c \"$line\"; sleep 999 & wait; wait\nEOF\n";
     let done = script(&format!("{stays}\"$OURS\" doctor --ssh-fast -H h")).start().code(125);
     says_all(&done, &["h: the agent started, and ended badly: it did not end when it was let go"]);
 }

@@ -41,12 +41,18 @@ fn page_size() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{AsRawFd as _, OwnedFd};
+
+    /// What /proc says of our mappings, by as little code as can be: what looks is mapped again before it has looked.
+    fn look(smaps: &OwnedFd, text: &mut Vec<u8>) {
+        text.clear();
+        while crate::fd::read_onto(smaps.as_raw_fd(), text, 64 << 10).is_ok_and(|n| n > 0) {}
+    }
 
     /// The ranges of our code, and how many kilobytes of it are mapped.
-    fn code() -> (Vec<(usize, usize)>, u64) {
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    fn code(smaps: &[u8]) -> (Vec<(usize, usize)>, u64) {
         let (mut ranges, mut ours, mut sum) = (Vec::new(), false, 0);
-        for line in maps.lines() {
+        for line in std::str::from_utf8(smaps).unwrap().lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
                 [range, mode, rest @ ..] if range.contains('-') && !range.contains(':') => {
@@ -66,22 +72,27 @@ mod tests {
     fn read_all(ranges: &[(usize, usize)]) -> u64 {
         let bytes = ranges.iter().flat_map(|(from, to)| (*from..*to).step_by(page_size()));
         // SAFETY: the addresses are of mappings that can be read and that stay as long as the process.
-        bytes.fold(0, |sum: u64, at| sum.rotate_left(5) ^ u64::from(unsafe { std::ptr::read_volatile(at as *const u8) }))
+        bytes
+            .fold(0, |sum: u64, at| sum.rotate_left(5) ^ u64::from(unsafe { std::ptr::read_volatile(at as *const u8) }))
     }
 
     #[test]
     fn code_is_unmapped_and_comes_back() {
-        let (ranges, _) = code();
+        let open = || OwnedFd::from(std::fs::File::open("/proc/self/smaps").unwrap());
+        let (mut before, mut after) = (Vec::with_capacity(1 << 20), Vec::with_capacity(1 << 20));
+        look(&open(), &mut before);
+        let (ranges, _) = code(&before);
         let there = read_all(&ranges);
-        let looks: Vec<_> = (0..20)
-            .map(|_| {
-                read_all(&ranges);
-                let (_, before) = code();
-                give_back();
-                (before, code().1)
-            })
-            .collect();
-        // What the other tests run meanwhile is mapped again before we look, but not most of all code each time.
+        let mut looks = Vec::new();
+        for _ in 0..20 {
+            let smaps = [open(), open()];
+            read_all(&ranges);
+            look(&smaps[0], &mut before);
+            give_back();
+            look(&smaps[1], &mut after);
+            looks.push((code(&before).1, code(&after).1));
+        }
+        // What the other tests run meanwhile is mapped again before we look, but not half of all there is, each time.
         assert!(looks.iter().any(|(before, after)| after * 2 < *before), "KiB of code before and after: {looks:?}");
         assert_eq!(read_all(&ranges), there, "what is used again is the same");
     }

@@ -85,8 +85,7 @@ mod tests {
     use std::ffi::OsString;
 
     fn targets(line: &str, env: &[(&str, &str)]) -> Result<String, String> {
-        let lookup =
-            |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        let lookup = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         let site = Site {
             here: Here { name: "me".into(), cpus: 2 },
             gpus: &|| 0,
@@ -119,18 +118,18 @@ mod tests {
             ("-f file -H f2", "f2"),
             ("-H ^file", "f1,f2"),
         ] {
-            assert_eq!(targets(line, &[]), Ok(format!("{hosts} false false None 60s")), "{line}");
+            assert_eq!(targets(line, &[]), Ok(format!("{hosts} false false None 60.0s")), "{line}");
         }
         let all = "-H n1 --ssh-prompt --ssh_fast --agent-path /a --connect-timeout 2s";
-        assert_eq!(targets(all, &[]).unwrap(), format!("n1 true true {:?} 2s", Some(OsBytes::from("/a"))));
+        assert_eq!(targets(all, &[]).unwrap(), format!("n1 true true {:?} 2.0s", Some(OsBytes::from("/a"))));
     }
 
     #[test]
     fn variables_stand_for_its_options_too() {
         let env = [("RLAUNCH_HOSTS", "n1"), ("RLAUNCH_CONNECT_TIMEOUT", "5s"), ("RLAUNCH_LEASE", "1s")];
-        assert_eq!(targets("", &env).as_deref(), Ok("n1 false false None 5s"));
-        assert_eq!(targets("-H n2", &env).as_deref(), Ok("n2 false false None 5s"));
-        assert_eq!(targets("", &[("HYDRA_HOST_FILE", "file")]).as_deref(), Ok("f1,f2 false false None 60s"));
+        assert_eq!(targets("", &env).as_deref(), Ok("n1 false false None 5.0s"));
+        assert_eq!(targets("-H n2", &env).as_deref(), Ok("n2 false false None 5.0s"));
+        assert_eq!(targets("", &[("HYDRA_HOST_FILE", "file")]).as_deref(), Ok("f1,f2 false false None 60.0s"));
     }
 
     #[test]
@@ -142,13 +141,16 @@ mod tests {
             ("--lease 5s", "error: unknown option '--lease'\n  try     rlaunch doctor --help lists all options\n"),
             ("--ssh-fats -H n1", "error: unknown option '--ssh-fats'\n  try     --ssh-fast\n"),
             ("--ssh-fast=1 -H n1", "error: --ssh-fast takes no value, got '1'\n  try     --ssh-fast\n"),
-            ("-H file", "error: -H takes names of hosts, but file is a file here\n  try     --hostfile file\n          -H file:1, if it is a host\n"),
+            (
+                "-H file",
+                "error: -H takes names of hosts, but file is a file here\n  try     --hostfile file\n          -H file:1, if it is a host\n",
+            ),
             ("-f gone", "error: cannot read the hostfile gone: no such file or directory\n"),
         ] {
             assert_eq!(targets(line, &[]).unwrap_err(), expected, "{line}");
         }
         let least = targets("-H n1 --connect-timeout 10ms", &[]).unwrap_err();
-        assert!(least.contains("at least 1s"), "{least}");
+        assert!(least.contains("at least 1.0s"), "{least}");
     }
 
     #[test]

@@ -119,7 +119,8 @@ impl Rounds<'_> {
             agent_path: self.reach.agent_path.clone(),
             limit: self.reach.limit,
         };
-        let mut bootstrap = Bootstrap::new(setting, self.origin, hosts.len()).context("cannot get ready to start agents")?;
+        let mut bootstrap =
+            Bootstrap::new(setting, self.origin, hosts.len()).context("cannot get ready to start agents")?;
         if examine {
             bootstrap.examine();
         }

@@ -83,8 +83,10 @@ impl Nodes {
         local: Option<(NodeId, OwnedFd, Lifeline)>,
         remote: Remote,
     ) -> Result<Self, Overflow> {
-        let mut list: Vec<Node> =
-            credit.iter().map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false }).collect();
+        let mut list: Vec<Node> = credit
+            .iter()
+            .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false })
+            .collect();
         let mut guardian = None;
         if let Some((id, edge, lifeline)) = local
             && let Some(node) = list.get_mut(id.index())
