@@ -237,7 +237,8 @@ fn a_doctor_that_is_killed_takes_ssh_along() {
 #[test]
 fn a_jobs_secret_is_nowhere_to_be_seen() {
     use rlaunch_core::bootstrap::{PREAMBLE, Preamble};
-    let behave = "behave <<'EOF'\ntee \"$DIR/stdin\" | sh -c \"$line\"; exit\nEOF\n";
+    // The agent makes what it writes to non-blocking: with tee it must not share that.
+    let behave = "behave <<'EOF'\ntee \"$DIR/stdin\" | sh -c \"$line\" | cat; exit\nEOF\n";
     let job = "RLAUNCH_LOG=trace \"$RL\" --events \"$DIR/log\" -H h -n 2 sh -c 'echo up; exec sleep 999'";
     let case = script(&format!("{behave}{job}")).start();
     case.says_on_stdout("up", 2);
