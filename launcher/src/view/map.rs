@@ -87,7 +87,9 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
 /// What may come of a lease that is as short as this, with so many hosts.
 pub(crate) fn short_lease(lease: Span, hosts: usize) -> Option<String> {
     (lease < Span::from_secs(5) && hosts > 16).then(|| {
-        format!("rlaunch: --lease {lease} with {hosts} hosts: one that pauses for so long ends the job; from 5s on few do\n")
+        format!(
+            "rlaunch: --lease {lease} with {hosts} hosts: one that pauses for so long ends the job; from 5s on few do\n"
+        )
     })
 }
 
@@ -111,7 +113,8 @@ mod tests {
         };
         let apps = apps.iter().map(|(n, list)| AppRequest { n: Some(*n), ppn: None, hosts: entries(list) }).collect();
         let here = Here { name: "me".into(), cpus: 2 };
-        place(&Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, strict: false }).unwrap()
+        place(&Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, min_hosts: None, strict: false })
+            .unwrap()
     }
 
     #[test]

@@ -106,7 +106,9 @@ impl Lease {
 
     /// Nobody can end a node from here any more: the user is told until when it does so by itself.
     pub(super) fn severed(&self, cx: &mut Cx<'_>, node: NodeId) {
-        if let (Some(Known { heard: Heard::Until(at), .. }), Some(host)) = (self.nodes.get(node.index()), self.host(node)) {
+        if let (Some(Known { heard: Heard::Until(at), .. }), Some(host)) =
+            (self.nodes.get(node.index()), self.host(node))
+        {
             cx.act(JobAction::Say(Sentence::Awaited { host: host.clone(), within: at.since(cx.now) }));
         }
     }
