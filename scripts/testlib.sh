@@ -248,7 +248,7 @@ release() {
 # The fuzz targets are a workspace of their own, which `cargo test` does not see. Their engine, in C++, is not needed for this.
 fuzz_targets() {
     CUSTOM_LIBFUZZER_PATH=/dev/null CUSTOM_LIBFUZZER_STD_CXX=none RUSTC_BOOTSTRAP=1 RUSTFLAGS='--cfg fuzzing' \
-        cargo check --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz-check
+        cargo check --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz-check --bins --examples
 }
 
 # The other architecture is compiled, not run: init's system calls are written for each.

@@ -9,15 +9,17 @@ use std::mem::ManuallyDrop;
 
 /// Events that are handled before the actions they caused are looked at again.
 const BURST: usize = 256;
+/// What an agent cannot go on without.
+const LOOP: &str = "build its event loop";
 
 pub(crate) fn run(node: Node, edges: Edges) -> io::Result<u8> {
     // Never dropped: the process ends with this, and the kernel gives everything back at once.
     let (mut node, mut edges) = (ManuallyDrop::new(node), ManuallyDrop::new(edges));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    let runtime = runtime.inspect_err(|error| edges.give_up(error))?;
+    let runtime = runtime.inspect_err(|error| edges.give_up(LOOP, error))?;
     ManuallyDrop::new(runtime).block_on(async {
         let live = edges.go_live();
-        live.inspect_err(|error| edges.give_up(error))?;
+        live.inspect_err(|error| edges.give_up(LOOP, error))?;
         loop {
             edges.wait(node.poll_timeout()).await;
             // What has arrived first, all of it: if we stood still, it happened before what is due only now.

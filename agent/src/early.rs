@@ -21,9 +21,9 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
-    rlaunch_sys::fd::release_stdio(&[0, 1])?;
     let login = if seat.lease.is_some() { of_login(environment()) } else { OsStrings::default() };
     let mut edges = Edges::new(seat)?;
+    let_go(&mut edges, &[0, 1])?;
     let mut node = Node::of_login(login);
     while !edges.has_work() {
         // While the ground is being laid, what has come with the order for it is unpacked.
@@ -53,7 +53,7 @@ fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
         Ok(Body::Message(message)) => {
             if let ToNode::Start(start) = &message {
                 edges.settle_down();
-                diagnostics(&start.trace)?;
+                diagnostics(edges, &start.trace)?;
             }
             Some(NodeEvent::FromRoot(message))
         }
@@ -82,10 +82,45 @@ pub(crate) fn now() -> Mono {
 }
 
 /// Without diagnostics the agent lets go of the user's stderr too.
-fn diagnostics(filter: &[u8]) -> io::Result<()> {
+fn diagnostics(edges: &mut Edges, filter: &[u8]) -> io::Result<()> {
     if filter.is_empty() {
-        return rlaunch_sys::fd::release_stdio(&[2]);
+        return let_go(edges, &[2]);
     }
     rlaunch_net::diagnostics::start(filter);
     Ok(())
+}
+
+fn let_go(edges: &mut Edges, streams: &[i32]) -> io::Result<()> {
+    rlaunch_sys::fd::release_stdio(streams).inspect_err(|error| edges.give_up("open /dev/null", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Edge;
+    use rlaunch_core::id::NodeId;
+    use rlaunch_core::wire::to_root::{Refusal, ToRoot};
+    use rlaunch_net::Early;
+    use std::fs::File;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_agent_that_cannot_begin_says_why() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let seat = Seat {
+            node: NodeId::new(0),
+            edge: Edge::Socket(theirs.into()),
+            // A regular file cannot be waited for (epoll_ctl(2)): not permitted.
+            guardian: File::open("/proc/self/exe").unwrap().into(),
+            origin: rlaunch_sys::origin::capture().unwrap(),
+            lease: None,
+        };
+        assert!(run(seat).is_err());
+        let mut launcher = Early::<ToRoot>::new(ours);
+        let Body::Message(ToRoot::Refused(Refusal::Resource { errno, step })) = launcher.recv().unwrap().body else {
+            panic!("no refusal")
+        };
+        assert_eq!((errno, step), (1, "watch what happens".into()));
+        assert!(launcher.recv().is_err(), "and ends");
+    }
 }

@@ -64,14 +64,20 @@ pub(crate) fn run() -> u8 {
     }
 }
 
+/// Hosts are examined: with signals of its own, and without a job.
 fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
-    if let Some(text) = cli::help_for(&args) {
-        return write_all(1, text.as_bytes()).map_or(1, |()| 0);
-    }
-    match cli::doctor(args.into_iter().skip(1).collect()) {
-        Ok(plan) => {
+    let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
+        Ok(Command::Doctor(plan)) => plan,
+        Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
+        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_)) => {
+            return fail("this command line asks for something else than doctor does");
+        }
+        Err(error) => return refuse(&error),
+    };
+    match with_site(&origin, |site| plan.targets(site)) {
+        Ok(hosts) => {
             diagnostics(Verbosity::Normal);
-            doctor::run(&plan, origin)
+            doctor::run(&hosts, &plan.reach, origin)
         }
         Err(error) => refuse(&error),
     }
@@ -86,7 +92,7 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
             Err(error) => refuse(&error),
         },
         Ok(Command::Map { run, json }) => map(&run, json, origin),
-        Ok(Command::Run(_)) => fail("this command line starts a job where none was expected"),
+        Ok(Command::Run(_) | Command::Doctor(_)) => fail("this command line starts a job where none was expected"),
         Err(error) => refuse(&error),
     }
 }
@@ -135,7 +141,9 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
         },
         Ok(Command::Map { run, json }) => return map(&run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Hosts(_)) => return fail("this command line starts no job where one was expected"),
+        Ok(Command::Hosts(_) | Command::Doctor(_)) => {
+            return fail("this command line starts no job where one was expected");
+        }
         Err(error) => Err(error),
     };
     let plan = match plan {
@@ -253,7 +261,7 @@ fn refuse(error: &cli::CliError) -> u8 {
 }
 
 /// Something of rlaunch's own cannot be had.
-fn broken(error: &anyhow::Error) -> u8 {
+pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     let links = error.chain().map(|link| {
         // The system's own words begin like a sentence, and a number says nothing to a user that they do not.
         link.downcast_ref::<io::Error>().map_or_else(|| link.to_string(), rlaunch_sys::reason)

@@ -82,7 +82,7 @@ fn running(bed: &Bed, user: &str, lease: &str) -> Case {
 
 /// The same, and this happens to node2.
 fn struck(bed: &Bed, user: &str, fault: &[&str]) -> Struck {
-    let case = running(bed, user, "2s");
+    let case = running(bed, user, "4s");
     let deaths = watch(sleepers(bed, "node2"));
     bed.run(fault);
     Struck { case, deaths, at: Instant::now() }
@@ -90,7 +90,7 @@ fn struck(bed: &Bed, user: &str, fault: &[&str]) -> Struck {
 
 impl Struck {
     /// The job ends for this reason within the time promised, and the ranks were dead before rlaunch said so.
-    fn is_lost(self, says: &str) -> Done {
+    fn loses_a_host(self, says: &str) -> Done {
         let Self { case, deaths, at } = self;
         case.until("its end", |seen| seen.exit);
         let took = at.elapsed();
@@ -118,13 +118,13 @@ fn record<'a>(done: &'a Done, ev: &str) -> &'a Value {
 #[test]
 fn a_host_without_power_is_lost_when_its_lease_is_over() {
     let Some(bed) = Bed::up(4) else { return };
-    struck(&bed, "root", &["kill-host", "node2"]).is_lost(UNHEARD).says("what is left could not be counted");
+    struck(&bed, "root", &["kill-host", "node2"]).loses_a_host(UNHEARD).says("what is left could not be counted");
     bed.start_host("node2");
     bed.clean(10);
     // Where a switch or a router tells of it ssh ends at once. That the host has ended its ranks is only known later.
     let case = struck(&bed, "tester", &["kill-host", "--fin", "node2"]);
     case.case.says_on_stderr("node2 cannot be asked any more: its lease ends its ranks, within ");
-    case.is_lost("the connection to node2, or the guardian there, was lost (ssh exited with 255)");
+    case.loses_a_host("the connection to node2, or the guardian there, was lost (ssh exited with 255)");
     bed.start_host("node2");
     bed.clean(10);
     bed.down();
@@ -140,7 +140,7 @@ fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
         // What the host says from now on waits behind what nobody acknowledges.
         ("tester", &["partition", "--in", "node2"]),
     ] {
-        let done = struck(&bed, user, fault).is_lost(UNHEARD);
+        let done = struck(&bed, user, fault).loses_a_host(UNHEARD);
         assert_eq!(record(&done, "host.lost")["lost"], "unheard", "{fault:?}");
         bed.run(["heal"]);
         // sshd hears of the end of the connection.
@@ -171,7 +171,7 @@ fn a_slow_and_lossy_cable_costs_no_job() {
 #[test]
 fn a_frozen_host_is_lost_and_ends_its_ranks_when_it_goes_on() {
     let Some(bed) = Bed::up(4) else { return };
-    let case = running(&bed, "tester", "2s");
+    let case = running(&bed, "tester", "4s");
     let at = Instant::now();
     bed.run(["freeze", "node2"]);
     case.until("its end", |seen| seen.exit);
@@ -186,10 +186,10 @@ fn a_frozen_host_is_lost_and_ends_its_ranks_when_it_goes_on() {
 fn an_agent_that_stands_still_for_longer_than_the_lease_loses_its_host() {
     let Some(bed) = Bed::up(4) else { return };
     for user in ["root", "tester"] {
-        let case = running(&bed, user, "2s");
+        let case = running(&bed, user, "4s");
         let deaths = watch(sleepers(&bed, "node2"));
         kill(Pid::from_raw(part(&bed, "node2", "rlaunch-agent")), Signal::SIGSTOP).unwrap();
-        Struck { case, deaths, at: Instant::now() }.is_lost(EXPIRED).says("0 left running");
+        Struck { case, deaths, at: Instant::now() }.loses_a_host(EXPIRED).says("0 left running");
         bed.clean(5);
     }
     bed.down();
@@ -206,13 +206,15 @@ fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_mo
     std::thread::sleep(Duration::from_secs(2));
     kill(stopped, Signal::SIGCONT).unwrap();
     case.code(0);
-    let case = running(&bed, "tester", "2s");
+    let case = running(&bed, "tester", "4s");
     let deaths = watch(sleepers(&bed, "node2"));
     let stopped = Pid::from_raw(launcher(&case));
     kill(stopped, Signal::SIGSTOP).unwrap();
     let last = deaths.into_iter().map(|death| death.join().unwrap()).max();
     assert!(last.is_some());
     bed.until_gone("sleep");
+    // So is this one. By now the launcher would have given the hosts up, if it had looked at its clock first.
+    std::thread::sleep(Duration::from_secs(4));
     kill(stopped, Signal::SIGCONT).unwrap();
     let done = case.code(125);
     done.says("heard nothing from here, or its agent stood still; its lease has ended its ranks")
@@ -225,7 +227,7 @@ fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_mo
 fn whoever_does_not_answer_does_not_hold_up_an_interrupt() {
     let Some(bed) = Bed::up(4) else { return };
     for times in [2, 3] {
-        let case = running(&bed, "tester", "2s");
+        let case = running(&bed, "tester", "4s");
         bed.run(["partition", "node2"]);
         case.signal(Signal::SIGINT);
         (1..times).for_each(|_| case.signal_again(Signal::SIGINT));
@@ -243,7 +245,7 @@ fn whoever_does_not_answer_does_not_hold_up_an_interrupt() {
 #[test]
 fn the_host_of_rank_0_may_be_lost_while_it_reads() {
     let Some(bed) = Bed::up(4) else { return };
-    let mut case = job(&bed, "tester", &["--lease", "2s", "-l", "cat"]).stdin_pipe().start();
+    let mut case = job(&bed, "tester", &["--lease", "4s", "-l", "cat"]).stdin_pipe().start();
     let mut stdin = case.take_stdin();
     case.events("rank.started", 8);
     stdin.write_all(b"before\n").unwrap();
@@ -275,14 +277,14 @@ fn a_host_that_is_off_is_named_before_anything_starts() {
 #[test]
 fn ssh_that_is_killed_by_hand_is_named() {
     let Some(bed) = Bed::up(4) else { return };
-    let case = running(&bed, "tester", "2s");
+    let case = running(&bed, "tester", "4s");
     let deaths = watch(sleepers(&bed, "node2"));
     let words = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let is_it = |p: &Proc| p.comm == "ssh" && words(p.pid).windows(7).any(|w| w == b"\0node2\0");
     let ssh: Vec<i32> = bed.processes().into_iter().filter(|(_, p)| is_it(p)).map(|(_, p)| p.pid).collect();
     assert_eq!(ssh.len(), 1);
     kill(Pid::from_raw(ssh[0]), Signal::SIGKILL).unwrap();
-    Struck { case, deaths, at: Instant::now() }.is_lost("ssh to node2 was killed by SIGKILL");
+    Struck { case, deaths, at: Instant::now() }.loses_a_host("ssh to node2 was killed by SIGKILL");
     bed.clean(5);
     bed.down();
 }

@@ -174,11 +174,11 @@ fn ssh_in_its_own_words() {
 fn noise_and_silence_have_an_end() {
     let done = script("behave <<'EOF'\nexec yes\nEOF\n\"$OURS\" doctor --ssh-fast -H h").start().code(125);
     says_all(&done, &["prints more than 64 KiB"]);
-    let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 200ms");
+    let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s");
     says_all(&done.start().code(125), &["ssh has not got through", "a longer --connect-timeout"]);
     // It does not listen to requests to end, nor does what it has started.
     let deaf = "behave <<'EOF'\ntrap '' TERM HUP; sleep 999 & wait; wait\nEOF\n";
-    let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 100ms")).start().code(125);
+    let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
     says_all(&done, &["ssh has not got through"]);
 }
 
@@ -216,6 +216,14 @@ fn many_hosts_of_which_one_is_there() {
 }
 
 #[test]
+fn a_doctor_lets_go_of_an_ssh_that_does_not_end_with_its_agent() {
+    let stays =
+        "behave <<'EOF'\ntrap '' TERM HUP; env HOME=\"$DIR/home\" sh -c \"$line\"; sleep 999 & wait; wait\nEOF\n";
+    let done = script(&format!("{stays}\"$OURS\" doctor --ssh-fast -H h")).start().code(125);
+    says_all(&done, &["h: the agent started, and ended badly: it did not end when it was let go"]);
+}
+
+#[test]
 fn a_doctor_that_is_killed_takes_ssh_along() {
     let case = script(
         "behave <<'EOF'\necho here >&2; touch \"$DIR/ssh-runs\"; exec sleep 999\nEOF\n\
@@ -229,7 +237,8 @@ fn a_doctor_that_is_killed_takes_ssh_along() {
 #[test]
 fn a_jobs_secret_is_nowhere_to_be_seen() {
     use rlaunch_core::bootstrap::{PREAMBLE, Preamble};
-    let behave = "behave <<'EOF'\ntee \"$DIR/stdin\" | sh -c \"$line\"; exit\nEOF\n";
+    // The agent makes what it writes to non-blocking: with tee it must not share that.
+    let behave = "behave <<'EOF'\ntee \"$DIR/stdin\" | sh -c \"$line\" | cat; exit\nEOF\n";
     let job = "RLAUNCH_LOG=trace \"$RL\" --events \"$DIR/log\" -H h -n 2 sh -c 'echo up; exec sleep 999'";
     let case = script(&format!("{behave}{job}")).start();
     case.says_on_stdout("up", 2);

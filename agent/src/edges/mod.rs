@@ -107,15 +107,17 @@ pub(crate) struct Edges {
 impl Edges {
     pub(crate) fn new(seat: Seat) -> io::Result<Self> {
         rlaunch_sys::origin::raise_nofile(&seat.origin);
-        let watch = watch::Watch::new(&seat.origin, seat.guardian)?;
+        let (node, mut link) = (seat.node, seat.edge.early());
+        let sets = watch::Watch::new(&seat.origin, seat.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
+        let (watch, pump) = sets.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
         Ok(Self {
-            link: Link::Early(seat.edge.early()),
+            link: Link::Early(link),
             origin: seat.origin,
-            node: seat.node,
+            node,
             lease: seat.lease,
             watch,
             ranks: Ranks::default(),
-            pump: pump::Pump::new(seat.node)?,
+            pump,
             stdin: stdin::Stdin::new(seat.node),
             sweep: sweep::Sweep::default(),
             ground: ground::Held::default(),
@@ -171,11 +173,8 @@ impl Edges {
 
     /// The same for the last words of an agent that never gets a runtime: who does not take them goes without.
     pub(crate) fn flush_last(&mut self) {
-        let Link::Early(link) = &mut self.link else { return };
-        match link.flush_within(LAST_WORDS) {
-            Ok(true) => {}
-            Ok(false) => tracing::warn!("the launcher does not take our last words"),
-            Err(error) => tracing::debug!(%error, "the edge to the launcher cannot be written"),
+        if let Link::Early(link) = &mut self.link {
+            flush_last(link);
         }
     }
 
@@ -192,11 +191,11 @@ impl Edges {
         done
     }
 
-    /// The last word of an agent that has no runtime: it would look like a crash otherwise.
-    pub(crate) fn give_up(&mut self, error: &io::Error) {
-        let step = OsBytes::from("build its event loop");
-        self.send(&ToRoot::Refused(Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step }));
-        self.flush_last();
+    /// The last word of an agent that has no runtime.
+    pub(crate) fn give_up(&mut self, step: &str, error: &io::Error) {
+        if let Link::Early(link) = &mut self.link {
+            last_word(self.node, link, step, error);
+        }
     }
 
     /// What has happened next; `None`: nothing more for now.
@@ -373,6 +372,21 @@ impl Edges {
         } else {
             self.files.remove(error_file.to_vec(), |bell| self.watch.watch_files(bell));
         }
+    }
+}
+
+/// Why an agent cannot go on: it would look like a crash otherwise.
+fn last_word(node: NodeId, link: &mut Early<ToNode>, step: &str, error: &io::Error) {
+    let why = Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) };
+    let _overflow = link.send(node, &ToRoot::Refused(why));
+    flush_last(link);
+}
+
+fn flush_last(link: &mut Early<ToNode>) {
+    match link.flush_within(LAST_WORDS) {
+        Ok(true) => {}
+        Ok(false) => tracing::warn!("the launcher does not take our last words"),
+        Err(error) => tracing::debug!(%error, "the edge to the launcher cannot be written"),
     }
 }
 

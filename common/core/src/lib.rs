@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod address;
 pub mod bootstrap;
+pub mod deadlines;
 pub mod duration;
 pub mod env;
 pub mod errno;

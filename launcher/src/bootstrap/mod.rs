@@ -9,6 +9,7 @@ use rlaunch_core::bootstrap::{
     Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble, Secret, SshEnd, SshOptions,
     Stage, Target, Turn, Up, Way, question,
 };
+use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::{Machine as _, earliest};
 use rlaunch_core::os_bytes::OsBytes;
@@ -75,15 +76,16 @@ pub(crate) struct Bootstrap {
     fanout: Fanout,
     asking: Vec<Asking>,
     hosts: BTreeMap<NodeId, Host>,
+    due: Deadlines,
     steps: VecDeque<Step>,
 }
 
 impl Bootstrap {
-    /// Under a runtime that was entered.
+    /// For so many nodes, under a runtime that was entered.
     ///
     /// # Errors
     /// The kernel refuses a descriptor, or our own file.
-    pub(crate) fn new(setting: Setting, origin: Origin) -> io::Result<Self> {
+    pub(crate) fn new(setting: Setting, origin: Origin, nodes: usize) -> io::Result<Self> {
         let set = Arc::new(ReadySet::new()?);
         let fanout = if setting.options.prompt { Fanout::one_by_one() } else { Fanout::default() };
         Ok(Self {
@@ -98,6 +100,7 @@ impl Bootstrap {
             fanout,
             asking: Vec::new(),
             hosts: BTreeMap::new(),
+            due: Deadlines::new(nodes),
             steps: VecDeque::new(),
         })
     }
@@ -143,8 +146,7 @@ impl Bootstrap {
 
     /// When `poll` wants to be called next, at the latest.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        let asking = self.asking.iter().fold(None, |at, asking| earliest(at, asking.deadline()));
-        self.hosts.values().filter(|host| !host.up).fold(asking, |at, host| earliest(at, host.dial.poll_timeout()))
+        self.asking.iter().fold(self.due.next(), |at, asking| earliest(at, asking.deadline()))
     }
 
     /// Whether some ssh still runs, or will.
@@ -195,9 +197,7 @@ impl Bootstrap {
 
     fn pass_time(&mut self, now: Mono) {
         self.asking.iter_mut().for_each(|asking| asking.pass(now));
-        let due = |host: &Host| host.dial.poll_timeout().is_some_and(|at| at <= now);
-        let due: Vec<NodeId> = self.hosts.iter().filter(|(_, host)| due(host)).map(|(node, _)| *node).collect();
-        for node in due {
+        while let Some(node) = self.due.pop(now) {
             if let Some(host) = self.hosts.get_mut(&node) {
                 host.dial.handle_timeout(now);
             }
@@ -275,6 +275,7 @@ impl Bootstrap {
         while let Some(action) = self.hosts.get_mut(&node).and_then(|host| host.dial.poll_action()) {
             self.perform(now, node, action);
         }
+        self.due.set(node, self.hosts.get(&node).and_then(|host| host.dial.poll_timeout()));
     }
 
     fn perform(&mut self, now: Mono, node: NodeId, action: DialAction) {

@@ -1,64 +1,162 @@
-//! The words behind `rlaunch doctor`.
+//! `rlaunch doctor`: which hosts, and how they are reached. Its options are some of a job's, and mean the same.
 
 use super::errors::CliError;
-use super::{reach, table, values};
+use super::scan;
+use super::site::Site;
+use super::table::{DOCTOR, Id};
+use super::values::Lookup;
+use super::{Command, Reach, from_variables, help, place, reach};
 use rlaunch_core::bootstrap::Target;
-use rlaunch_core::hostlist;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Span;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 
-/// Hosts to be examined, and how they are reached.
-#[derive(Clone, PartialEq, Eq, Debug)]
+const USAGE: &str = "\
+Usage: rlaunch doctor -H LIST [OPTIONS]
+
+Reaches every host by ssh as a job would, starts the agent there and lets it go
+again, and says what is there, or what is wrong and what to try.
+
+";
+
+pub(super) const OPTIONS: &[Id] = &[
+    Id::Place(place::Opt::Hosts),
+    Id::Place(place::Opt::Hostfile),
+    Id::Reach(reach::Opt::Connect),
+    Id::Reach(reach::Opt::Prompt),
+    Id::Reach(reach::Opt::Fast),
+    Id::Reach(reach::Opt::AgentPath),
+    Id::Help(help::Opt::Help),
+];
+
+/// What is to be examined.
+#[derive(Debug)]
 pub(crate) struct Doctor {
-    /// `-H`.
-    pub(crate) hosts: Vec<Target>,
-    /// `--ssh-prompt`.
-    pub(crate) prompt: bool,
-    /// `--ssh-fast`.
-    pub(crate) fast: bool,
-    /// `--agent-path`.
-    pub(crate) agent_path: Option<OsBytes>,
-    /// `--connect-timeout`.
-    pub(crate) limit: Span,
+    hosts: place::Own,
+    /// How the hosts are reached.
+    pub(crate) reach: Reach,
 }
 
-/// Reads them.
-pub(crate) fn doctor(words: Vec<OsString>) -> Result<Doctor, CliError> {
-    let mut doctor = Doctor { hosts: Vec::new(), prompt: false, fast: false, agent_path: None, limit: reach::CONNECT };
-    let mut words = words.into_iter().map(|word| OsBytes::new(word.into_vec()));
-    while let Some(word) = words.next() {
-        let until = word.iter().position(|b| *b == b'=').filter(|_| word.starts_with(b"--")).unwrap_or(word.len());
-        let (name, attached) = word.split_at(until);
-        let name = OsBytes::from(name);
-        let dashed: Vec<u8> = name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
-        let attached = attached.strip_prefix(b"=").map(OsBytes::from);
-        let mut value =
-            |what| attached.clone().or_else(|| words.next()).ok_or_else(|| CliError::missing(&name, what, &table::JOB));
-        match dashed.as_slice() {
-            b"-H" | b"--host" | b"--hosts" => add_hosts(&mut doctor.hosts, &name, &value("HOST,...")?)?,
-            b"--ssh-prompt" => doctor.prompt = true,
-            b"--ssh-fast" => doctor.fast = true,
-            b"--agent-path" => doctor.agent_path = Some(value("PATH")?),
-            b"--connect-timeout" => doctor.limit = values::span(&name, &value("TIME")?)?,
-            _ => return Err(CliError::unknown(&name, &table::JOB)),
+/// Reads the words after `doctor`.
+pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
+    let words = scan::mixed(words.into_iter(), &DOCTOR)?;
+    if words.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
+        return Ok(Command::Help(help::of(USAGE, &DOCTOR)));
+    }
+    if let Some(word) = words.argv.first() {
+        return Err(CliError::NoHosts { word: word.clone() });
+    }
+    let named = words.given.iter().any(scan::Given::names_hosts);
+    let variables = from_variables(&words, true, !named, env);
+    let (mut hosts, mut reach) = (place::Own::default(), reach::Args::default());
+    for given in words.given.into_iter().chain(variables) {
+        match given.row.id {
+            Id::Place(opt) => hosts.take(opt, given)?,
+            Id::Reach(opt) => reach.take(opt, given)?,
+            Id::Run(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Help(_) | Id::Hosts(_) => {}
         }
     }
-    if doctor.hosts.is_empty() {
-        return Err(CliError::missing(&OsBytes::from("doctor"), "-H HOST,...", &table::JOB));
+    hosts.fill(env);
+    if hosts.lists.is_empty() && hosts.files.is_empty() {
+        return Err(CliError::missing(&OsBytes::from("doctor"), "-H HOST,...", &DOCTOR));
     }
-    Ok(doctor)
+    Ok(Command::Doctor(Box::new(Doctor { hosts, reach: reach.reach() })))
 }
 
-fn add_hosts(hosts: &mut Vec<Target>, option: &OsBytes, list: &OsBytes) -> Result<(), CliError> {
-    let spelled = option.to_string();
-    let mut read = |path: &str| std::fs::read(path).map_err(|error| rlaunch_sys::reason(&error));
-    let entries = hostlist::lists([(spelled.as_str(), list.as_slice())], &mut read).map_err(CliError::hostlist)?;
-    for entry in entries {
-        let target = Target::of(&entry.host)
-            .map_err(|source| CliError::Host { option: option.clone(), source: Box::new(source) })?;
-        hosts.push(target);
+impl Doctor {
+    /// The hosts, as ssh is told of them.
+    ///
+    /// # Errors
+    /// A list or a file cannot be understood, or names what is no host.
+    pub(crate) fn targets(&self, site: &Site<'_>) -> Result<Vec<Target>, CliError> {
+        let option = self.hosts.lists.iter().chain(&self.hosts.files).next().map(|said| &said.option);
+        let target = |entry: &rlaunch_core::hostlist::Entry| {
+            Target::of(&entry.host).map_err(|source| CliError::Host {
+                option: option.cloned().unwrap_or_default(),
+                source: Box::new(source),
+            })
+        };
+        site.hosts(&self.hosts)?.iter().map(target).collect()
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::place::Here;
+    use std::ffi::OsString;
+
+    fn targets(line: &str, env: &[(&str, &str)]) -> Result<String, String> {
+        let lookup = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        let site = Site {
+            here: Here { name: "me".into(), cpus: 2 },
+            gpus: &|| 0,
+            read: &|path| match path.as_slice() {
+                b"file" => Ok(b"f1 slots=2\nf2\n".to_vec()),
+                _ => Err(std::io::Error::from_raw_os_error(2)),
+            },
+            is_file: &|path| path.as_slice() == b"file",
+        };
+        let words = line.split_whitespace().map(OsBytes::from).collect();
+        let doctor = match parse(words, &lookup).map_err(|error| error.render())? {
+            Command::Doctor(doctor) => doctor,
+            Command::Help(text) => return Ok(text),
+            other => panic!("{other:?}"),
+        };
+        let targets = doctor.targets(&site).map_err(|error| error.render())?;
+        let Reach { prompt, fast, agent_path, limit, .. } = &doctor.reach;
+        let hosts: Vec<String> = targets.iter().map(|target| target.host().to_string()).collect();
+        Ok(format!("{} {prompt} {fast} {agent_path:?} {limit}", hosts.join(",")))
+    }
+
+    #[test]
+    fn hosts_are_named_as_for_a_job() {
+        for (line, hosts) in [
+            ("-H n[1-2],u@n3", "n1,n2,n3"),
+            ("-Hn1 --hosts=n2", "n1,n2"),
+            ("-w n1", "n1"),
+            ("-H n1:4,n1", "n1"),
+            ("--hostfile file", "f1,f2"),
+            ("-f file -H f2", "f2"),
+            ("-H ^file", "f1,f2"),
+        ] {
+            assert_eq!(targets(line, &[]), Ok(format!("{hosts} false false None 60.0s")), "{line}");
+        }
+        let all = "-H n1 --ssh-prompt --ssh_fast --agent-path /a --connect-timeout 2s";
+        assert_eq!(targets(all, &[]).unwrap(), format!("n1 true true {:?} 2.0s", Some(OsBytes::from("/a"))));
+    }
+
+    #[test]
+    fn variables_stand_for_its_options_too() {
+        let env = [("RLAUNCH_HOSTS", "n1"), ("RLAUNCH_CONNECT_TIMEOUT", "5s"), ("RLAUNCH_LEASE", "1s")];
+        assert_eq!(targets("", &env).as_deref(), Ok("n1 false false None 5.0s"));
+        assert_eq!(targets("-H n2", &env).as_deref(), Ok("n2 false false None 5.0s"));
+        assert_eq!(targets("", &[("HYDRA_HOST_FILE", "file")]).as_deref(), Ok("f1,f2 false false None 60.0s"));
+    }
+
+    #[test]
+    fn what_cannot_be_examined() {
+        for (line, expected) in [
+            ("", "error: doctor needs a value: -H HOST,...\n  try     rlaunch doctor --help\n"),
+            ("-H", "error: -H needs a value: LIST\n  try     rlaunch doctor --help\n"),
+            ("n1", "error: 'n1' is no option of rlaunch doctor\n  try     rlaunch doctor -H n1\n"),
+            ("--lease 5s", "error: unknown option '--lease'\n  try     rlaunch doctor --help lists all options\n"),
+            ("--ssh-fats -H n1", "error: unknown option '--ssh-fats'\n  try     --ssh-fast\n"),
+            ("--ssh-fast=1 -H n1", "error: --ssh-fast takes no value, got '1'\n  try     --ssh-fast\n"),
+            (
+                "-H file",
+                "error: -H takes names of hosts, but file is a file here\n  try     --hostfile file\n          -H file:1, if it is a host\n",
+            ),
+            ("-f gone", "error: cannot read the hostfile gone: no such file or directory\n"),
+        ] {
+            assert_eq!(targets(line, &[]).unwrap_err(), expected, "{line}");
+        }
+        let least = targets("-H n1 --connect-timeout 10ms", &[]).unwrap_err();
+        assert!(least.contains("at least 1.0s"), "{least}");
+    }
+
+    #[test]
+    fn its_help_has_its_own_options_only() {
+        let text = targets("-H n1 -h", &[]).unwrap();
+        assert!(text.starts_with(USAGE) && text.contains("--ssh-fast") && !text.contains("--lease"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    }
 }

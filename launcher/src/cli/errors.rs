@@ -56,6 +56,9 @@ pub(crate) enum CliError {
     /// `--json` for a job that runs.
     #[error("--json belongs to rlaunch map or --dry-run")]
     Json,
+    /// `rlaunch doctor node1`
+    #[error("'{}' is no option of rlaunch doctor", Shown(word))]
+    NoHosts { word: OsBytes },
     /// A list of hosts, or a hostfile.
     #[error("{source}")]
     Hostlist { source: Box<HostlistError> },
@@ -160,6 +163,7 @@ impl Hint for CliError {
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
             Self::Json => Some("rlaunch map --json ...".into()),
+            Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", Shown(word)).into()),
             Self::Hostlist { source } => source.hint(),
             Self::Place { source, .. } => source.hint(),
             Self::Hostfile { .. } => None,

@@ -1,6 +1,6 @@
 //! The help, made from the table when it is asked for.
 
-use super::table::{self, GROUPS, Group, Id, Row, Takes};
+use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
 use super::{place, reach, run};
 use std::fmt::Write as _;
 
@@ -77,8 +77,7 @@ pub(super) fn full() -> String {
         "       rlaunch run [OPTIONS] [--] PROGRAM [ARGS...]
        rlaunch map [--json] ...  where the ranks of that command line would run
        rlaunch hosts LIST...     lists of hosts: folded, expanded, counted
-       rlaunch doctor -H HOST,... [--ssh-fast] [--ssh-prompt]
-               [--agent-path PATH] [--connect-timeout TIME]: reach hosts by ssh\n
+       rlaunch doctor -H LIST    what jobs would find on hosts reached by ssh\n
 The first word that is no option is the program; all words after it are its own,
 up to a ':', behind which another program begins, with its own -n, --ppn, -H,
 -f, -x, --wdir and --name. Behind 'rlaunch run --' a ':' is a word like others.
@@ -147,7 +146,14 @@ pub(super) fn version() -> String {
     concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n").to_owned()
 }
 
-pub(super) fn line(text: &mut String, row: &Row) {
+/// `--help` of a command that has a table of its own.
+pub(super) fn of(usage: &str, table: &Table) -> String {
+    let mut text = String::from(usage);
+    table.rows().filter(|row| !row.names.is_empty()).for_each(|row| line(&mut text, row));
+    text
+}
+
+fn line(text: &mut String, row: &Row) {
     let (short, dash) = match row.short {
         Some(letter) => (format!("-{}, ", char::from(letter)), "--"),
         None if matches!(row.takes, Takes::Pair(_)) => ("    ".to_owned(), "-"),

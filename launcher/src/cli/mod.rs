@@ -22,7 +22,7 @@ mod table;
 mod tests;
 mod values;
 
-pub(crate) use doctor::{Doctor, doctor};
+pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
 pub(crate) use output::{Events, Verbosity};
@@ -53,6 +53,8 @@ pub(crate) enum Command {
     },
     /// Something about lists of hosts.
     Hosts(Box<Query>),
+    /// What is to be found on hosts.
+    Doctor(Box<Doctor>),
     /// This text on stdout, and nothing else.
     Help(String),
     /// This text on stdout, and nothing else.
@@ -145,12 +147,6 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
         })
 }
 
-/// The help, where the words behind a command ask for it.
-pub(crate) fn help_for(args: &[OsString]) -> Option<String> {
-    let asked = args.iter().skip(1).any(|word| matches!(word.as_encoded_bytes(), b"-h" | b"--help"));
-    asked.then(help::full)
-}
-
 /// The command of ours that this word was probably meant as.
 pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
     nearest::nearest(word, ["run", "map", "hosts", "doctor", "help", "version"].into_iter())
@@ -169,6 +165,10 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         b"hosts" => {
             words.remove(0);
             return hosts::parse(words);
+        }
+        b"doctor" => {
+            words.remove(0);
+            return doctor::parse(words, env);
         }
         b"version" => return Ok(Command::Version(help::version())),
         b"run" | b"map" => {
@@ -247,7 +247,7 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
 /// The variables that stand for options which a program was not given, as if it had been. Those for the whole job, and those
 /// that name hosts where no program does, are the first one's.
 fn from_variables(part: &scan::Words, first: bool, hosts: bool, env: Lookup<'_>) -> Vec<scan::Given> {
-    let absent = table::rows().filter(|row| part.given.iter().all(|given| given.row.id != row.id));
+    let absent = part.table.rows().filter(|row| part.given.iter().all(|given| given.row.id != row.id));
     let meant = absent.filter(|row| match row.id {
         Id::Place(place::Opt::Hosts | place::Opt::Hostfile) => hosts,
         id => first || is_own(id),
@@ -271,8 +271,7 @@ const fn is_own(id: Id) -> bool {
 }
 
 fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
-    let names_hosts = |given: &scan::Given| matches!(given.row.id, Id::Place(opt) if opt.names_hosts());
-    let named = parts.iter().flat_map(|part| &part.given).any(names_hosts);
+    let named = parts.iter().flat_map(|part| &part.given).any(scan::Given::names_hosts);
     let mut programs: Vec<Program> = Vec::new();
     let (mut variables_used, mut same) = (Vec::new(), Vec::new());
     let mut whole = place::Whole::default();

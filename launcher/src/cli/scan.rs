@@ -2,7 +2,7 @@
 
 use super::errors::CliError;
 use super::later::{self, Later, Same};
-use super::table::{JOB, Row, Table, Takes};
+use super::table::{Id, JOB, Row, Table, Takes};
 use rlaunch_core::os_bytes::OsBytes;
 use std::vec::IntoIter;
 
@@ -18,11 +18,18 @@ pub(super) struct Given {
     pub(super) apart: bool,
 }
 
+impl Given {
+    /// Whether it says which hosts there are.
+    pub(super) fn names_hosts(&self) -> bool {
+        matches!(self.row.id, Id::Place(opt) if opt.names_hosts())
+    }
+}
+
 /// A command line, split.
 #[derive(Debug)]
 pub(super) struct Words {
     /// Which options there are.
-    table: &'static Table,
+    pub(super) table: &'static Table,
     pub(super) given: Vec<Given>,
     /// The program and its arguments, byte for byte.
     pub(super) argv: Vec<OsBytes>,
@@ -34,51 +41,13 @@ pub(super) struct Words {
 
 /// Splits a command line. The first word that is no option, nor an option's value, is the program.
 pub(super) fn split(args: IntoIter<OsBytes>) -> Result<Words, CliError> {
-    let mut words = Words::of(&JOB);
-    let mut rest = args;
-    while let Some(word) = rest.next() {
-        match word.as_slice() {
-            b"--" => {
-                words.after_dashes = true;
-                break;
-            }
-            [b'-', b'-', long @ ..] => words.named(&word, long, &mut rest)?,
-            [b'-', first, more @ ..] => words.dashed(&word, *first, more, &mut rest)?,
-            text => {
-                if let Some(rest) = after_odd_dash(text) {
-                    return Err(CliError::no_dash(&word, rest));
-                }
-                words.argv.reserve(rest.len() + 1);
-                words.argv.push(word);
-                break;
-            }
-        }
-    }
-    words.argv.extend(rest);
-    Ok(words)
+    Words::of(&JOB).read(args, true)
 }
 
 /// Splits a command line that names no program: options may stand anywhere, and a dash alone is a word. Behind `--` there are
 /// words only.
 pub(super) fn mixed(args: IntoIter<OsBytes>, table: &'static Table) -> Result<Words, CliError> {
-    let mut words = Words::of(table);
-    let mut rest = args;
-    while let Some(word) = rest.next() {
-        match word.as_slice() {
-            b"--" => {
-                words.after_dashes = true;
-                break;
-            }
-            [b'-', b'-', long @ ..] => words.named(&word, long, &mut rest)?,
-            [b'-', first, more @ ..] => words.dashed(&word, *first, more, &mut rest)?,
-            text => match after_odd_dash(text) {
-                Some(rest) => return Err(CliError::no_dash(&word, rest)),
-                None => words.argv.push(word),
-            },
-        }
-    }
-    words.argv.extend(rest);
-    Ok(words)
+    Words::of(table).read(args, false)
 }
 
 /// What stands behind an en dash, em dash or minus sign, as documents show `-`.
@@ -91,6 +60,32 @@ fn after_odd_dash(word: &[u8]) -> Option<&str> {
 impl Words {
     const fn of(table: &'static Table) -> Self {
         Self { table, given: Vec::new(), argv: Vec::new(), same: Vec::new(), after_dashes: false }
+    }
+
+    /// `program`: the first word that is none of ours ends them.
+    fn read(mut self, mut rest: IntoIter<OsBytes>, program: bool) -> Result<Self, CliError> {
+        while let Some(word) = rest.next() {
+            match word.as_slice() {
+                b"--" => {
+                    self.after_dashes = true;
+                    break;
+                }
+                [b'-', b'-', long @ ..] => self.named(&word, long, &mut rest)?,
+                [b'-', first, more @ ..] => self.dashed(&word, *first, more, &mut rest)?,
+                text => {
+                    if let Some(rest) = after_odd_dash(text) {
+                        return Err(CliError::no_dash(&word, rest));
+                    }
+                    self.argv.reserve(rest.len() + 1);
+                    self.argv.push(word);
+                    if program {
+                        break;
+                    }
+                }
+            }
+        }
+        self.argv.extend(rest);
+        Ok(self)
     }
 
     /// What to say of an option that is not in the table.

@@ -59,7 +59,7 @@ impl Site<'_> {
     }
 
     /// The hosts of a program; empty: it names none.
-    fn hosts(&self, own: &Own) -> Result<Vec<Entry>, CliError> {
+    pub(super) fn hosts(&self, own: &Own) -> Result<Vec<Entry>, CliError> {
         match (own.files.as_slice(), own.lists.as_slice()) {
             ([], []) => Ok(Vec::new()),
             (files, []) => self.files(files),

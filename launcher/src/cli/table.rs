@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{env, faults, help, hosts, output, place, reach, run};
+use super::{doctor, env, faults, help, hosts, output, place, reach, run};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,14 +90,18 @@ impl Row {
 #[derive(Debug)]
 pub(super) struct Table {
     rows: &'static [&'static [Row]],
+    /// Those of them that count; `None`: all.
+    only: Option<&'static [Id]>,
     /// What lists them.
     pub(super) help: &'static str,
 }
 
 /// Those of a job, and of `rlaunch map`.
-pub(super) static JOB: Table = Table { rows: &ROWS, help: "rlaunch --help" };
+pub(super) static JOB: Table = Table { rows: &ROWS, only: None, help: "rlaunch --help" };
 /// Those of `rlaunch hosts`.
-pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], help: "rlaunch hosts --help" };
+pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], only: None, help: "rlaunch hosts --help" };
+/// Those of `rlaunch doctor`: some of a job's.
+pub(super) static DOCTOR: Table = Table { rows: &ROWS, only: Some(doctor::OPTIONS), help: "rlaunch doctor --help" };
 
 impl Table {
     /// The option with this word.
@@ -111,7 +115,8 @@ impl Table {
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> + use<> {
-        self.rows.iter().copied().flatten()
+        let only = self.only;
+        self.rows.iter().copied().flatten().filter(move |row| only.is_none_or(|only| only.contains(&row.id)))
     }
 
     /// Whether it starts a job: only there do the options of other launchers mean something.

@@ -3,7 +3,7 @@
 mod show;
 
 use crate::bootstrap::{Bootstrap, Setting, Step};
-use crate::cli::Doctor;
+use crate::cli::Reach;
 use crate::edges::now;
 use anyhow::Context as _;
 use rlaunch_core::bootstrap::{Failure, Secret, SshEnd, SshOptions, Target, Up};
@@ -18,7 +18,7 @@ use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::SignalFd;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
 /// How long an agent that was let go may take to end.
@@ -47,8 +47,8 @@ enum Finding {
 }
 
 /// Everything, to the exit code.
-pub(crate) fn run(doctor: &Doctor, origin: Origin) -> u8 {
-    match examine(doctor, origin) {
+pub(crate) fn run(hosts: &[Target], reach: &Reach, origin: Origin) -> u8 {
+    match examine(hosts, reach, origin) {
         Ok(Outcome::Report(text, code)) => {
             let written = crate::start::answer(text.as_bytes());
             // A host that cannot be had is worth more than a report that was lost.
@@ -58,7 +58,7 @@ pub(crate) fn run(doctor: &Doctor, origin: Origin) -> u8 {
             rlaunch_sys::signals::die_of(sig.get());
             sig.exit_code()
         }
-        Err(error) => crate::start::fail(&format!("{error:#}")),
+        Err(error) => crate::start::broken(&error),
     }
 }
 
@@ -69,7 +69,7 @@ enum Outcome {
 
 /// What all rounds of one call have in common.
 struct Rounds<'a> {
-    doctor: &'a Doctor,
+    reach: &'a Reach,
     origin: Origin,
     runtime: tokio::runtime::Runtime,
     signals: AsyncFd<SignalFd>,
@@ -81,24 +81,24 @@ struct Round {
     began: Mono,
 }
 
-fn examine(doctor: &Doctor, origin: Origin) -> anyhow::Result<Outcome> {
+fn examine(hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.context("cannot build an event loop")?;
     let entered = runtime.enter();
     let signals = SignalFd::new(&origin.watched()).context("cannot listen to signals")?;
     let signals = rlaunch_net::ready::readable(signals).context("cannot listen to signals")?;
     drop(entered);
-    let mut rounds = Rounds { doctor, origin, runtime, signals };
-    let round = match rounds.run(&doctor.hosts, doctor.fast, true)? {
+    let mut rounds = Rounds { reach, origin, runtime, signals };
+    let round = match rounds.run(hosts, reach.fast, true)? {
         Ok(round) => round,
         Err(sig) => return Ok(Outcome::Interrupted(sig)),
     };
     let failed = round.findings.values().any(|finding| !matches!(finding, Finding::Good { .. }));
-    let hosts = doctor.hosts.iter().zip(round.findings.values());
-    let mut text: String = hosts.map(|(target, finding)| show::host(target.host(), finding, round.began)).collect();
+    let found = hosts.iter().zip(round.findings.values());
+    let mut text: String = found.map(|(target, finding)| show::host(target.host(), finding, round.began)).collect();
     // Whoever is asked for a password for each login does not want to be asked four times more.
     let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));
-    if let Some(target) = first.and_then(|at| doctor.hosts.get(at)).filter(|_| !doctor.fast && !doctor.prompt) {
+    if let Some(target) = first.and_then(|at| hosts.get(at)).filter(|_| !reach.fast && !reach.prompt) {
         match rounds.compare(target)? {
             Ok(line) => text.push_str(&line),
             Err(sig) => return Ok(Outcome::Interrupted(sig)),
@@ -111,16 +111,16 @@ impl Rounds<'_> {
     /// Reaches hosts, and lets them go again.
     fn run(&mut self, hosts: &[Target], fast: bool, examine: bool) -> anyhow::Result<Result<Round, Signal>> {
         let _entered = self.runtime.enter();
-        let doctor = self.doctor;
         let setting = Setting {
             job: JobId(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
             secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
             lease: Span::ZERO,
-            options: SshOptions { prompt: doctor.prompt, fast, no_master: false },
-            agent_path: doctor.agent_path.clone(),
-            limit: doctor.limit,
+            options: SshOptions { prompt: self.reach.prompt, fast, no_master: false },
+            agent_path: self.reach.agent_path.clone(),
+            limit: self.reach.limit,
         };
-        let mut bootstrap = Bootstrap::new(setting, self.origin).context("cannot get ready to start agents")?;
+        let mut bootstrap =
+            Bootstrap::new(setting, self.origin, hosts.len()).context("cannot get ready to start agents")?;
         if examine {
             bootstrap.examine();
         }
@@ -146,10 +146,8 @@ impl Rounds<'_> {
             if findings.values().all(Finding::is_settled) && !bootstrap.is_busy() {
                 return Poll::Ready(None);
             }
-            let at = earliest(bootstrap.deadline(), goodbye);
-            // A deadline that has passed is dealt with in the next round.
-            let wait = |at: Mono| alarm.poll(cx, at.since(now())).map(|()| cx.waker().wake_by_ref());
-            at.map_or(Poll::Pending, wait).map(|()| None)
+            wait(&mut alarm, cx, earliest(bootstrap.deadline(), goodbye));
+            Poll::Pending
         }));
         Ok(interrupted.map_or(Ok(Round { findings, began }), Err))
     }
@@ -176,6 +174,13 @@ impl Rounds<'_> {
 impl Finding {
     const fn is_settled(&self) -> bool {
         !matches!(self, Self::Open | Self::Up { .. })
+    }
+}
+
+/// Sees to it that there is another round at this time, at once if it has passed meanwhile.
+fn wait(alarm: &mut Alarm, cx: &mut Context<'_>, until: Option<Mono>) {
+    if until.is_some_and(|at| alarm.poll(cx, at.since(now())).is_ready()) {
+        cx.waker().wake_by_ref();
     }
 }
 
@@ -213,4 +218,32 @@ fn part(bootstrap: &mut Bootstrap, findings: &mut BTreeMap<NodeId, Finding>) -> 
         *finding = Finding::Ended { end: None, words: OsBytes::default() };
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Wake, Waker};
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The report came before the hosts had answered.
+    #[test]
+    fn a_deadline_that_passes_between_two_looks_is_looked_at_again() {
+        for (until, expected) in [(None, false), (Some(now()), true)] {
+            let woken = Arc::new(Woken::default());
+            let waker = Waker::from(Arc::clone(&woken));
+            wait(&mut Alarm::default(), &mut Context::from_waker(&waker), until);
+            assert_eq!(woken.0.load(Ordering::Relaxed), expected);
+        }
+    }
 }

@@ -1,11 +1,9 @@
 //! The guardian: what it says on the lifeline, its end, and what we ask of it.
 
 use rlaunch_agent::leftover;
-use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{GuardianEnd, JobEvent};
+use rlaunch_core::job::GuardianEnd;
 use rlaunch_sys::guardian::{Lifeline, Record, Word};
 use rlaunch_sys::{pidfd, signals};
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
@@ -37,9 +35,10 @@ impl Guardian {
         Ok(())
     }
 
-    pub(super) fn poll(&mut self, node: NodeId, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
+    /// Takes in what it says; how it has ended, once.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Option<GuardianEnd> {
         while let State::Watched(lifeline) = &mut self.state {
-            let Poll::Ready(Ok(mut guard)) = lifeline.poll_read_ready_mut(cx) else { return };
+            let Poll::Ready(Ok(mut guard)) = lifeline.poll_read_ready_mut(cx) else { return None };
             let end = match guard.try_io(|lifeline| lifeline.get_mut().hear()) {
                 Err(_would_block) => continue,
                 Ok(Ok(Word::Agent(agent))) => {
@@ -53,8 +52,9 @@ impl Guardian {
                 Ok(Ok(Word::End) | Err(_)) => GuardianEnd::Silent,
             };
             self.state = State::Ended;
-            events.push_back(JobEvent::GuardianEnded { node, end });
+            return Some(end);
         }
+        None
     }
 
     /// Lets an agent that somebody has stopped go on. One that runs does not notice, and one that is gone cannot be mistaken.

@@ -40,8 +40,10 @@ struct Node {
     link: Link,
     /// What it may send before anything of it is written.
     credit: u64,
-    /// How its ssh has ended, and its last words: what has come is all that will.
+    /// How its ssh has ended, and its last words.
     ended: Option<(SshEnd, OsBytes)>,
+    /// Its ssh or its guardian has ended: what was written before is all there, though the runtime may not have seen it.
+    unkept: bool,
 }
 
 /// An edge that has ended for this reason. Until then its ssh may end too, and say more.
@@ -65,6 +67,8 @@ pub(super) struct Nodes {
     closing: Vec<Closing>,
     /// Of the launcher's own host. Elsewhere the edge is the lifeline.
     guardian: Option<(NodeId, Guardian)>,
+    /// How it has ended, to be told behind what the agent said before.
+    parted: Option<GuardianEnd>,
     remote: Remote,
     /// How far hosts have come that are being reached.
     stages: Vec<(NodeId, Stage)>,
@@ -79,8 +83,10 @@ impl Nodes {
         local: Option<(NodeId, OwnedFd, Lifeline)>,
         remote: Remote,
     ) -> Result<Self, Overflow> {
-        let mut list: Vec<Node> =
-            credit.iter().map(|credit| Node { link: Link::Absent, credit: *credit, ended: None }).collect();
+        let mut list: Vec<Node> = credit
+            .iter()
+            .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false })
+            .collect();
         let mut guardian = None;
         if let Some((id, edge, lifeline)) = local
             && let Some(node) = list.get_mut(id.index())
@@ -96,6 +102,7 @@ impl Nodes {
             dirty: Vec::new(),
             closing: Vec::new(),
             guardian,
+            parted: None,
             remote,
             stages: Vec::new(),
         })
@@ -143,8 +150,7 @@ impl Nodes {
         let Link::Live(link) = &mut node.link else { return None };
         let next = match link.poll_recv(&mut self.ready.context(id)?) {
             Poll::Ready(next) => next.map(Some),
-            // What ssh has written is all there, though the runtime may not have seen it.
-            Poll::Pending if node.ended.is_some() => link.recv_now(),
+            Poll::Pending if node.unkept => link.recv_now(),
             Poll::Pending => return None,
         };
         let why = match next {
@@ -186,10 +192,16 @@ impl Nodes {
         }
     }
 
-    /// What keeps the edges. After these: what an agent said before its guardian ended it comes first.
+    /// What keeps the edges. After these: what an agent said before its guardian ended it comes first. The guardian's end may
+    /// be read in the round in which it was written, when the edge had been looked at already: then it is told in the next.
     pub(super) fn poll_keepers(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         if let Some((id, guardian)) = &mut self.guardian {
-            guardian.poll(*id, cx, events);
+            let node = *id;
+            events.extend(self.parted.take().map(|end| JobEvent::GuardianEnded { node, end }));
+            self.parted = guardian.poll(cx);
+            if self.parted.is_some() {
+                self.look_again(node);
+            }
         }
         while let Poll::Ready(news) = self.remote.poll(cx) {
             match news {
@@ -199,11 +211,18 @@ impl Nodes {
                 News::Ended(id, end, words) => {
                     if let Some(node) = self.list.get_mut(id.index()) {
                         node.ended = Some((end, words));
-                        // The edge has to be looked at once more.
-                        self.ready.mark(id);
                     }
+                    self.look_again(id);
                 }
             }
+        }
+    }
+
+    /// What keeps an edge has ended: the edge has to be read once more.
+    fn look_again(&mut self, id: NodeId) {
+        if let Some(node) = self.list.get_mut(id.index()) {
+            node.unkept = true;
+            self.ready.mark(id);
         }
     }
 
@@ -328,4 +347,52 @@ pub(super) fn last_words(id: NodeId, last: Last) -> JobEvent {
     let Last { left, expired, named } = last;
     let end = if expired { GuardianEnd::Expired { left, named } } else { GuardianEnd::Record { left, named } };
     JobEvent::GuardianEnded { node: id, end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::io::Write as _;
+
+    /// An agent that could not build its event loop said so, and its guardian had counted, between two looks of the runtime:
+    /// the job was told that its agent was lost without a word.
+    #[test]
+    fn what_an_agent_said_is_heard_before_its_guardians_end() {
+        let id = NodeId::new(0);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (edge, agent) = UnixStream::pair().unwrap();
+        let (lifeline, mut guardian) = UnixStream::pair().unwrap();
+        let record = rlaunch_sys::guardian::example_frame(0, 0, false, &[]).split_off(16);
+        let said = runtime.block_on(async {
+            let local = (id, edge.into(), Lifeline::new(lifeline.into()));
+            let mut nodes = Nodes::new(&[0], Some(local), Remote::none()).unwrap();
+            let mut events = VecDeque::new();
+            nodes.go_live(&mut events).unwrap();
+            // So the runtime knows that there is something to read, as after the agent's descriptor.
+            guardian.write_all(&record[..1]).unwrap();
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            let mut agent = Early::<ToNode>::new(agent);
+            agent.send(id, &ToRoot::InitLost).unwrap();
+            assert!(agent.flush().unwrap());
+            drop(agent);
+            guardian.write_all(&record[1..]).unwrap();
+            let mut said = Vec::new();
+            for _ in 0..2 {
+                poll_fn(|cx| {
+                    for node in nodes.begin(cx) {
+                        said.extend(std::iter::from_fn(|| nodes.poll_recv(node)).map(|_| "the agent"));
+                    }
+                    said.extend(std::iter::from_fn(|| nodes.take_closed()).map(|_| "the edge"));
+                    nodes.poll_keepers(cx, &mut events);
+                    said.extend(events.drain(..).map(|_| "the guardian"));
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            said
+        });
+        assert_eq!(said, ["the agent", "the edge", "the guardian"]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::now;
 use crate::bootstrap::{Bootstrap, Setting, Step};
+use crate::view::words;
 use rlaunch_core::bootstrap::{Failure, SshEnd, Stage, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::NodeId;
@@ -10,7 +11,6 @@ use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::time::Mono;
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
-use std::io;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 
@@ -61,7 +61,7 @@ impl Remote {
     pub(super) fn go_live(&mut self, events: &mut VecDeque<JobEvent>) {
         if let State::Early(early) = std::mem::replace(&mut self.state, State::Nothing(0)) {
             let Early { setting, origin, wanted } = *early;
-            match Bootstrap::new(setting, origin) {
+            match Bootstrap::new(setting, origin, self.plans.len()) {
                 Ok(bootstrap) => self.state = State::Live(Box::new(bootstrap)),
                 Err(error) => self.state = State::Nothing(error.raw_os_error().unwrap_or(0)),
             }
@@ -78,9 +78,11 @@ impl Remote {
                 bootstrap.connect(node, plan, jitter);
             }
             State::Nothing(errno) => {
-                let error = io::Error::from_raw_os_error(*errno);
-                let why =
-                    HostFailure { why: format!("cannot get ready to reach it: {error}").into(), ..Default::default() };
+                let why = HostFailure {
+                    why: format!("cannot get ready to reach it: {}", words::errno(*errno)).into(),
+                    hint: words::way_out(*errno).unwrap_or_default().into(),
+                    ..Default::default()
+                };
                 events.push_back(JobEvent::HostFailed { node, why });
             }
         }

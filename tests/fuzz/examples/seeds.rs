@@ -3,14 +3,16 @@
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, Contain, Tier};
+use rlaunch_core::spec::{AppBase, Contain, Role, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{HostTime, Span};
+use rlaunch_core::travel::{Limit, Lowered, Resource, Travel};
+use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::{Flags, Header, Lane};
-use rlaunch_core::wire::to_node::{Delta, Start, ToNode};
-use rlaunch_core::wire::to_root::{Exited, Facts, Hello, SpawnError, SpawnStep, Started, ToRoot, Usage};
+use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
+use rlaunch_core::wire::to_root::{Exited, Facts, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage};
 use std::io;
 
 fn app() -> AppBase {
@@ -20,10 +22,13 @@ fn app() -> AppBase {
         env: strings(&["PATH=/bin", "A=b"]),
         pinned: strings(&["A"]),
         wdir: Some("/tmp".into()),
+        role: Role::sole(2),
     }
 }
 
 fn down() -> Vec<Vec<u8>> {
+    let limits = Capped::chunks([Limit { on: Resource::Core, soft: None }]).remove(0);
+    let travel = Travel { umask: 0o22, limits, dir: "/home/eve".into() };
     let start = Start {
         job: JobId([7; 16]),
         contain: Contain::Auto,
@@ -32,9 +37,13 @@ fn down() -> Vec<Vec<u8>> {
         node_index: 0,
         local_size: 2,
         label: Some("[%r] ".into()),
-        master_addr: "127.0.0.1".into(),
-        master_port: None,
-        sole: true,
+        meeting: None,
+        choose_port: true,
+        find: Some(OsBytes::default()),
+        travel: Some(travel),
+        sole: false,
+        apps: 1,
+        lease: Some(Span::from_secs(30)),
         linger: Span::from_secs(2),
         trace: OsBytes::default(),
     };
@@ -51,10 +60,12 @@ fn down() -> Vec<Vec<u8>> {
     [
         ToNode::Start(start),
         ToNode::App { app: AppIndex::new(0), last: true, part },
+        ToNode::Meet(Meeting { addr: "10.0.0.1".into(), port: Some(10_000) }),
         ToNode::Spawn { procs, last: true },
         ToNode::Signal { sig: Signal::USR1 },
         end,
         ToNode::Kill,
+        ToNode::Finish,
     ]
     .iter()
     .map(encode)
@@ -63,7 +74,18 @@ fn down() -> Vec<Vec<u8>> {
 
 fn up() -> Vec<Vec<u8>> {
     let (note, at) = (OsBytes::default(), HostTime(9));
-    let hello = Hello { tier: Tier::T1, note, usual: false, master_port: 10_000, port_reserved: true, agent: 2, init: Some(3) };
+    let at_host = Capped::chunks([OsBytes::from("10.0.0.1")]).remove(0);
+    let hello = Hello {
+        tier: Tier::T1,
+        note,
+        usual: false,
+        master_port: 10_000,
+        port_reserved: true,
+        agent: 2,
+        init: Some(3),
+        reached: Some(Reached { from: "10.0.0.9".into(), at: at_host }),
+        lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
+    };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
     let exited =
@@ -73,14 +95,19 @@ fn up() -> Vec<Vec<u8>> {
         core: Some("core".into()),
         oom_limit: Some(0),
         error_file: Some("{\"message\": \"x\"}".into()),
+        late: false,
     };
     [
         ToRoot::Hello(hello),
+        ToRoot::Ready,
         ToRoot::Started { procs: Capped::chunks((0..2).map(started)).remove(0) },
         ToRoot::SpawnFailed { proc: ProcId::new(2), error },
         exited(0, Status::Exited(3)),
         exited(1, Status::Signaled { sig: Signal::SEGV, core: true }),
         ToRoot::Postmortem { proc: ProcId::new(0), facts },
+        ToRoot::Refused(Refusal::NoInterface { name: "ib0".into(), has: "lo eth0".into() }),
+        ToRoot::InitLost,
+        ToRoot::GuardianLost,
         ToRoot::Killing,
         ToRoot::Draining,
         ToRoot::Done { left: 0, named: Capped::chunks([]).into_iter().next().unwrap_or_default() },
@@ -110,7 +137,7 @@ fn frames(direction: u8, messages: &[Vec<u8>]) -> Vec<u8> {
     messages.iter().for_each(|message| frame(Lane::Control, Flags::NONE, message));
     frame(Lane::Data, Flags::END, b"some output\n");
     frame(Lane::Credit, Flags::NONE, &9u64.to_le_bytes());
-    frame(Lane::Beat, Flags::NONE, b"");
+    frame(Lane::Beat, Flags::NONE, &Beat { own: 7, echo: 9 }.to_bytes());
     out
 }
 

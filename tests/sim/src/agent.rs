@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the agent learns of.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    Event(NodeEvent),
+    Event(Box<NodeEvent>),
     /// The end of a rank, and its true time.
     Ended {
         proc: ProcId,
@@ -167,7 +167,7 @@ impl World {
         match header.lane {
             Lane::Control => {
                 if let Some(message) = self.decode::<ToNode>(body) {
-                    self.arrive(Arrival::Event(NodeEvent::FromRoot(message)));
+                    self.arrive(Arrival::Event(Box::new(NodeEvent::FromRoot(message))));
                 }
             }
             Lane::Credit => {
@@ -176,7 +176,7 @@ impl World {
                 self.pump(None);
             }
             Lane::Beat if self.host.remote => match Beat::parse(body) {
-                Some(beat) => self.arrive(Arrival::Event(NodeEvent::Beat(beat))),
+                Some(beat) => self.arrive(Arrival::Event(Box::new(NodeEvent::Beat(beat)))),
                 None => self.fail("a beat is refused".to_owned()),
             },
             Lane::Store | Lane::Data | Lane::Beat => self.fail(format!("a {:?} frame to the agent", header.lane)),
@@ -185,7 +185,7 @@ impl World {
 
     pub(crate) fn agent_edge_ends(&mut self) {
         self.host.agent.edge_lost = true;
-        self.arrive(Arrival::Event(NodeEvent::EdgeLost));
+        self.arrive(Arrival::Event(Box::new(NodeEvent::EdgeLost)));
         self.pump(None);
     }
 
@@ -267,7 +267,7 @@ impl World {
 
     fn event_of(&self, arrival: Arrival) -> NodeEvent {
         match arrival {
-            Arrival::Event(event) => event,
+            Arrival::Event(event) => *event,
             Arrival::Ended { proc, status, died } => {
                 let started = self.host.agent.running.get(&proc).copied().unwrap_or_default();
                 let clock = self.host.clock;
@@ -333,7 +333,7 @@ impl World {
                 self.check(zombie && !status.is_success(), || format!("{proc} cannot be examined"));
                 let error_file = self.plan.ranks[proc.index()].error_file.then(|| OsBytes::from("{}"));
                 let facts = Facts { error_file, ..Facts::default() };
-                self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Examined { proc, facts })));
+                self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Examined { proc, facts }))));
             }
             NodeAction::Reap { proc } => {
                 let looked = !self.host.agent.looking.contains(&proc);
@@ -365,7 +365,7 @@ impl World {
     fn looks_for(&mut self, app: AppIndex) {
         let bare = self.site().is_some_and(|site| site.bare);
         let error = bare.then(|| SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into() });
-        self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Checked { app, error })));
+        self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Checked { app, error }))));
     }
 
     /// After a success whoever holds a stream has 2 s, of time in which it could do something.
@@ -407,7 +407,7 @@ impl World {
                 })
             }
         };
-        self.soon(Ev::Arrives(Arrival::Event(event)));
+        self.soon(Ev::Arrives(Arrival::Event(Box::new(event))));
     }
 
     fn say(&mut self, message: &ToRoot) {
@@ -436,7 +436,7 @@ impl World {
         }
         self.host.agent.in_flight -= 1;
         if self.host.agent.withhold {
-            return self.soon(Ev::Arrives(Arrival::Event(NodeEvent::Withheld { proc })));
+            return self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Withheld { proc }))));
         }
         let failed = match self.plan.no_start {
             Some((rank, step)) if rank == proc.get() => Some((step, 2)),
@@ -459,7 +459,7 @@ impl World {
                 NodeEvent::Spawned { proc, pid, at: self.here() }
             }
         };
-        self.soon(Ev::Arrives(Arrival::Event(event)));
+        self.soon(Ev::Arrives(Arrival::Event(Box::new(event))));
     }
 
     pub(crate) fn sweeps(&mut self) {
@@ -474,7 +474,7 @@ impl World {
         self.host.agent.sweeping = false;
         let count = u32::try_from(self.host.kernel.alive_count()).unwrap_or(u32::MAX);
         let named = self.host.kernel.named();
-        self.arrive(Arrival::Event(NodeEvent::Left { count, named }));
+        self.arrive(Arrival::Event(Box::new(NodeEvent::Left { count, named })));
     }
 
     pub(crate) fn closes(&mut self, proc: ProcId) {
@@ -524,7 +524,7 @@ impl World {
             frames.into_iter().for_each(|frame| self.send_to_launcher(frame));
             if ends {
                 self.host.agent.streams.remove(&(proc, which));
-                self.arrive(Arrival::Event(NodeEvent::StreamEnd { proc, which: std, total }));
+                self.arrive(Arrival::Event(Box::new(NodeEvent::StreamEnd { proc, which: std, total })));
             }
         }
     }
@@ -573,7 +573,7 @@ impl World {
     }
 
     pub(crate) fn agent_asked(&mut self) {
-        self.arrive(Arrival::Event(NodeEvent::Signal(Signal::TERM)));
+        self.arrive(Arrival::Event(Box::new(NodeEvent::Signal(Signal::TERM))));
     }
 }
 

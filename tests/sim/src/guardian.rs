@@ -134,7 +134,7 @@ impl World {
         if !self.host.guardian.is_over() && !last {
             self.host.guardian.state = State::Over;
             self.host.guardian.killed = true;
-            self.soon(Ev::Arrives(Arrival::Event(NodeEvent::GuardianLost)));
+            self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::GuardianLost))));
             if self.host.remote {
                 // sshd's child is gone: it closes the agent's input, and the agent holds the output alone.
                 self.soon(Ev::AgentEdgeEnds);

@@ -302,7 +302,7 @@ impl World {
         if self.host.kernel.init == Init::Alive {
             self.note("init", || "dies".to_owned());
             self.host.kernel.init = Init::Dead;
-            self.arrive(Arrival::Event(NodeEvent::InitLost));
+            self.arrive(Arrival::Event(Box::new(NodeEvent::InitLost)));
             self.kill_everything();
         }
     }

@@ -231,11 +231,11 @@ impl World {
                         world.guardian_severs();
                     }
                 }),
-                JobAction::Connect { node } => self.on(node, |world| world.to_other(&action, World::connects)),
-                JobAction::GiveUp { node } => self.on(node, |world| world.to_other(&action, World::gives_up)),
-                JobAction::CloseEdge { node } => self.on(node, |world| world.to_other(&action, World::edge_closed)),
+                JobAction::Connect { node } => self.on(node, |world| world.for_other(&action, World::connects)),
+                JobAction::GiveUp { node } => self.on(node, |world| world.for_other(&action, World::gives_up)),
+                JobAction::CloseEdge { node } => self.on(node, |world| world.for_other(&action, World::edge_closed)),
                 JobAction::Beat { node, beat } => {
-                    self.on(node, |world| world.to_other(&action, |world| world.send_to_agent(link::beat(beat))));
+                    self.on(node, |world| world.for_other(&action, |world| world.send_to_agent(link::beat(beat))));
                 }
                 JobAction::Reseat(placement) => self.reseated(&placement),
                 JobAction::Emit(record) => self.logged(record.what),
@@ -272,7 +272,7 @@ impl World {
     }
 
     /// Something for an agent that is not on this host.
-    fn to_other(&mut self, action: &JobAction, act: impl FnOnce(&mut Self)) {
+    fn for_other(&mut self, action: &JobAction, act: impl FnOnce(&mut Self)) {
         if self.host.remote {
             act(self);
         } else {

@@ -157,6 +157,12 @@ impl Plan {
 
 impl Plan {
     /// Whether a sink takes nothing for a while.
+    /// How long all output takes at most, a window at a time.
+    pub(crate) fn drain(&self) -> u64 {
+        let written = self.ranks.iter().flat_map(|rank| &rank.writes).map(|(_, bytes)| bytes).sum::<u64>();
+        (written / self.window + 1) * 2 * self.wire.1 * 1000
+    }
+
     pub(crate) fn blocks(&self) -> bool {
         self.faults.iter().any(|(_, fault)| *fault == Fault::SinkBlocks)
     }

@@ -323,7 +323,7 @@ impl Bringup {
         let from_outside = orders.is_local(first) && seen().any(|from| !is_loopback(from));
         let (addr, known) = match own.iter().find(is_seen) {
             Some(addr) if from_outside => (Some(addr), true),
-            Some(_) | None => (own.first().or_else(|| seen().next()), !(from_outside && !own.is_empty())),
+            Some(_) | None => (own.first().or_else(|| seen().next()), !from_outside || own.is_empty()),
         };
         let addr = addr.cloned().unwrap_or_else(|| orders::LOOPBACK.into());
         (orders.meeting(addr, orders.pinned_port().or(chosen)), known || !orders.interface().is_empty())

@@ -5,9 +5,9 @@
 //! word, the node has surely ended its ranks: only then it is called lost. Delays of messages do not matter to this.
 
 use super::clock::{Offset, apart};
-use super::deadlines::Deadlines;
 use super::notice::Notice;
 use super::{Cx, JobAction};
+use crate::deadlines::Deadlines;
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::place::Node;

@@ -1,9 +1,9 @@
 //! The end of each node: its own count of what is left, or the loss of a part of ours and the guardian's count instead.
 
-use super::deadlines::Deadlines;
 use super::mute::ANSWER;
 use super::notice::Notice;
 use super::{CloseReason, Cx, GuardianEnd, JobAction};
+use crate::deadlines::Deadlines;
 use crate::events::{Lost, What};
 use crate::id::NodeId;
 use crate::patience::Patience;

@@ -6,7 +6,6 @@
 mod bringup;
 mod clock;
 mod closing;
-mod deadlines;
 mod ending;
 mod event;
 mod lease;

@@ -6,9 +6,9 @@
 //! Without a guardian nobody else can end the node, nor count it. Then the agent has to be awake to the end: also when its
 //! ranks are gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
 
-use super::deadlines::Deadlines;
 use super::notice::{Began, Notice};
 use super::{Cx, JobAction};
+use crate::deadlines::Deadlines;
 use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::spec::JobSpec;

@@ -6,7 +6,7 @@ use crate::id::{NodeId, Rank};
 use crate::place::Placement;
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::time::{Mono, Span};
+use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -107,6 +107,8 @@ pub(super) struct Failure {
     pub(super) alive_at: Mono,
     /// When it was seen, at the earliest.
     pub(super) seen_after: Mono,
+    /// When it was last known to run and when it was seen, by its own host's clock.
+    pub(super) here: (HostTime, HostTime),
     /// Its node had been told to end its ranks before.
     pub(super) asked: bool,
 }

@@ -96,7 +96,8 @@ impl Procs {
         let Exited { proc, status, at, alive_at, asked, usage } = *exited;
         let rank = rank_of(proc);
         // An agent that says otherwise must not make the interval empty.
-        let alive_at = self.offsets.between(node, HostTime(alive_at.0.min(at.0))).0;
+        let here = (HostTime(alive_at.0.min(at.0)), at);
+        let alive_at = self.offsets.between(node, here.0).0;
         let (seen_after, at) = self.offsets.between(node, at);
         // We heard of it, so it was.
         let at = at.min(cx.now);
@@ -109,7 +110,7 @@ impl Procs {
             usage,
         }));
         if !status.is_success() {
-            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at, seen_after, asked }));
+            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at, seen_after, here, asked }));
         }
         self.tell_if_over(cx, node);
     }

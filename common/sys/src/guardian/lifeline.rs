@@ -81,7 +81,9 @@ impl AsRawFd for Lifeline {
 }
 
 impl Lifeline {
-    pub(super) const fn new(fd: OwnedFd) -> Self {
+    /// Takes the launcher's end of the stream.
+    #[must_use]
+    pub const fn new(fd: OwnedFd) -> Self {
         Self { fd, record: Vec::new() }
     }
 

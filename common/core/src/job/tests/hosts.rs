@@ -309,6 +309,26 @@ fn a_host_whose_ssh_was_killed_is_waited_for_until_its_lease_is_over() {
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
 }
 
+/// What is not known of a host's clock does not matter between two of its ranks.
+#[test]
+fn of_two_failures_on_one_host_the_earlier_one_is_named_however_far_away_it_is() {
+    let mut s = running();
+    let now = harness::START + 1_000;
+    s.wait(1_000);
+    // 80 ms there and back are 40 ms either way.
+    let first = Beat { own: (now + 100_000 - 60) * MS, echo: 0 };
+    let beat = Beat { own: (now + 100_000 - 40) * MS, echo: (now - 80) * MS };
+    s.event(JobEvent::Beat { node: OTHER, beat: first }).event(JobEvent::Beat { node: OTHER, beat });
+    exits(&mut s, 2, exit(3), now - 30 + 100_000);
+    exits(&mut s, 3, crash(), now - 26 + 100_000);
+    exits(&mut s, 0, killed(Signal::TERM), now + 10);
+    exits(&mut s, 1, killed(Signal::TERM), now + 10);
+    done(&mut s, NODE, 0);
+    done(&mut s, OTHER, 0);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(2), status: exit(3) });
+}
+
 /// Its word is long under way, and its clock is known only as well as that: it may have been first.
 #[test]
 fn an_earlier_failure_elsewhere_counts_though_its_time_is_known_badly() {

@@ -6,21 +6,22 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The deadlines of a job's nodes.
+/// Deadlines of nodes.
 #[derive(Debug)]
-pub(super) struct Deadlines {
+pub struct Deadlines {
     of: Vec<Option<Mono>>,
     due: BTreeSet<(Mono, NodeId)>,
 }
 
 impl Deadlines {
     /// None yet.
-    pub(super) fn new(nodes: usize) -> Self {
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
         Self { of: vec![None; nodes], due: BTreeSet::new() }
     }
 
     /// Sets or removes a node's deadline.
-    pub(super) fn set(&mut self, node: NodeId, at: Option<Mono>) {
+    pub fn set(&mut self, node: NodeId, at: Option<Mono>) {
         let Some(known) = self.of.get_mut(node.index()).filter(|known| **known != at) else { return };
         if let Some(old) = core::mem::replace(known, at) {
             self.due.remove(&(old, node));
@@ -31,12 +32,14 @@ impl Deadlines {
     }
 
     /// The next deadline.
-    pub(super) fn next(&self) -> Option<Mono> {
+    #[must_use]
+    pub fn next(&self) -> Option<Mono> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// A node whose deadline has come; it has none any more.
-    pub(super) fn pop(&mut self, now: Mono) -> Option<NodeId> {
+    #[must_use]
+    pub fn pop(&mut self, now: Mono) -> Option<NodeId> {
         let (_, node) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
         self.set(node, None);
         Some(node)
