@@ -332,6 +332,10 @@ impl Edges {
                 self.nodes.close(node);
                 self.output.cut_off(node);
             }
+            JobAction::Reseat(placement) => {
+                self.input.reseat(placement.seats.first().map_or(NodeId::new(0), |seat| seat.node));
+                self.output.reseat(placement);
+            }
             JobAction::Emit(record) => {
                 trace::record(&record, &self.names.0, &self.names.1);
                 if let Some(progress) = &mut self.progress {

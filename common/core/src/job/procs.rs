@@ -44,6 +44,14 @@ struct Seat {
 
 impl Procs {
     pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
+        let offsets = Offsets::new(placement.nodes.len());
+        let mut procs = Self { clock, offsets, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
+        procs.reseat(placement);
+        procs
+    }
+
+    /// None was started yet, and these are the ranks now.
+    pub(super) fn reseat(&mut self, placement: &Placement) {
         let seat = |place: &Place| Seat { state: State::Pending, node: place.node, local_rank: place.local_rank };
         let ranks: Vec<Seat> = placement.seats.iter().map(seat).collect();
         let mut nodes = vec![(0_usize, false); placement.nodes.len()];
@@ -52,8 +60,8 @@ impl Procs {
                 *open = open.saturating_add(1);
             }
         }
-        let busy = nodes.iter().filter(|(open, _)| *open > 0).count();
-        Self { clock, offsets: Offsets::new(nodes.len()), ranks, nodes, busy }
+        self.busy = nodes.iter().filter(|(open, _)| *open > 0).count();
+        (self.ranks, self.nodes) = (ranks, nodes);
     }
 
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, node: NodeId, procs: &[Started]) {
