@@ -27,12 +27,14 @@ use crate::events::Cause;
 use crate::id::NodeId;
 use crate::machine::{self, Machine, earliest};
 use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::spec::JobSpec;
 use crate::time::{Mono, WallNs};
 use crate::travel::Travel;
 use crate::wire::to_root::ToRoot;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use notice::Notice;
 
 /// What a sub-machine of a job is given.
@@ -202,12 +204,25 @@ impl Parts<'_> {
         }
     }
 
+    /// No agent was ever there.
+    fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.mute.node_over(node);
+        self.procs.absent(cx, node);
+    }
+
     /// The job does without a node: nothing of it is waited for or counted.
     fn forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.lease.node_over(node);
         self.mute.node_over(node);
         self.procs.absent(cx, node);
         self.loss.forget(cx, node);
+    }
+
+    /// The job goes on with fewer hosts.
+    fn leave_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+        nodes.iter().for_each(|node| self.forget(cx, *node));
+        self.procs.reseat(placement);
+        self.log.left_out(cx, nodes, placement);
     }
 
     /// Who has to know what. A line here is the whole price of a new listener.
@@ -246,18 +261,9 @@ impl Parts<'_> {
             }
             Notice::Mute(node) => self.loss.mute(cx, node),
             Notice::Unheard(node) => self.loss.unheard(cx, node),
-            Notice::Lost { node, lost } => {
-                if self.bringup.spares(cx, node) {
-                    self.forget(cx, node);
-                } else {
-                    self.ending.end(cx, Cause::Lost { node, lost });
-                }
-            }
-            Notice::LeftOut { nodes, placement } => {
-                nodes.iter().for_each(|node| self.forget(cx, *node));
-                self.procs.reseat(&placement);
-                self.log.left_out(cx, nodes, &placement);
-            }
+            Notice::Lost { node, .. } if self.bringup.spares(cx, node) => self.forget(cx, node),
+            Notice::Lost { node, lost } => self.ending.end(cx, Cause::Lost { node, lost }),
+            Notice::LeftOut { nodes, placement } => self.leave_out(cx, nodes, &placement),
             Notice::Severed(node) => self.lease.severed(cx, node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
             Notice::NodeOver(node) => {
@@ -267,10 +273,7 @@ impl Parts<'_> {
             }
             Notice::RanksOver(node) => self.mute.ranks_over(cx, node),
             Notice::Unguarded(node) => self.mute.unguarded(cx, node),
-            Notice::Absent(node) => {
-                self.mute.node_over(node);
-                self.procs.absent(cx, node);
-            }
+            Notice::Absent(node) => self.absent(cx, node),
             Notice::Impatient { patience } => self.closing.impatient(cx, patience),
             Notice::Abandoned => self.mute.abandoned(cx),
             Notice::Counted { left } => {
