@@ -47,12 +47,15 @@ impl Proc {
         let state = fields.next()?.chars().next()?;
         let ppid = fields.next()?.parse().ok()?;
         let flags: u64 = fields.nth(4)?.parse().ok()?;
-        let start = fields.nth(12)?.parse().ok()?;
+        let threads: u32 = fields.nth(10)?.parse().ok()?;
+        let start = fields.nth(1)?.parse().ok()?;
         let comm = stat[open + 1..close].into();
-        Some(Self { pid, ppid, state, comm, start, is_exiting: flags & PF_EXITING != 0 })
+        // A leader may be a zombie long before its last thread is: nobody can reap it before (wait(2) waits for all of them).
+        let is_exiting = flags & PF_EXITING != 0 && (state != 'Z' || threads > 1);
+        Some(Self { pid, ppid, state, comm, start, is_exiting })
     }
     fn is_dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
+        matches!(self.state, 'Z' | 'X' | 'x') && !self.is_exiting
     }
     fn is_of_rlaunch(&self) -> bool {
         ["rlaunch", "rlaunch-guard", "rlaunch-agent", "rlaunch-ssh"].contains(&self.comm.as_str())

@@ -325,8 +325,5 @@ fn hosts_that_cannot_be_reached_are_all_named() {
     let hosts = "one.rlaunch.invalid,localhost,two.rlaunch.invalid";
     let done = Plan::rlaunch(["-n", "3", "-H", hosts, "true"]).start().code(125);
     done.says("error: 2 of 3 hosts cannot be reached; nothing was started\n");
-    for name in ["one", "two"] {
-        let name = format!("{name}.rlaunch.invalid");
-        done.says(&format!("  {name} the name does not resolve  (ssh: "));
-    }
+    done.says("  one.rlaunch.invalid,two.rlaunch.invalid the name does not resolve  (ssh: ");
 }

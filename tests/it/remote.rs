@@ -96,12 +96,10 @@ impl Remote {
         self.send(&ToNode::Start(Start {
             job: JobId([0x1f; 16]),
             contain,
-            world_size: 1,
             nodes: 1,
-            node_index: 0,
             local_size: 1,
             label: None,
-            meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None }),
+            meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None, world_size: 1, nodes: 1, node_index: 0 }),
             choose_port: true,
             find: None,
             travel: None,
@@ -115,10 +113,11 @@ impl Remote {
         let argv = ["sh", "-c", "setsid sleep 999 & exec sleep 999"].into_iter().collect();
         let env = [format!("{}={}", census::TAG, self.tag), format!("PATH={}", std::env::var("PATH").unwrap())];
         let base =
-            AppBase { argv, env: env.iter().collect(), pinned: OsStrings::default(), wdir: None, role: Role::sole(1) };
+            AppBase { argv, env: env.iter().collect(), pinned: OsStrings::default(), wdir: None, role: Role::sole() };
         self.send(&ToNode::App { app: AppIndex::new(0), last: true, part: encode(&base).as_slice().into() });
         let (proc, app) = (ProcId::new(0), AppIndex::new(0));
-        let rank = Delta { proc, app, rank: Rank::new(0), local_rank: LocalRank::new(0), stdin: false };
+        let (rank, local_rank) = (Rank::new(0), LocalRank::new(0));
+        let rank = Delta { proc, app, rank, local_rank, app_rank: 0, app_size: 1, stdin: false };
         self.send(&ToNode::Spawn { procs: Capped::chunks([rank]).remove(0), last: true });
     }
 

@@ -77,7 +77,7 @@ fn exit_codes_are_those_of_one_host() {
         done.says(says).says("0 left running");
     }
     let done = ends(&bed, job(&bed, "tester", &["/no/such/program"]), 127);
-    done.says("error: /no/such/program on node0: no such file or directory");
+    done.says("error: /no/such/program on node[0-3]: no such file or directory");
     let done = ends(&bed, job(&bed, "tester", &["--timeout", "1", "sleep", "999"]), 124);
     done.says("--timeout 1s ran out").says("0 left running");
     bed.down();

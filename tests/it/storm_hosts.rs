@@ -75,7 +75,7 @@ fn round(bed: &Bed, user: &str, random: &mut Random) {
     let span = if random.below(2) == 0 { 1_000_000 } else { 8_000_000 };
     let after = Duration::from_micros(random.below(span));
     let story = format!("{user}, {victim:?} after {after:?}");
-    let case = job(bed, user, &["--lease", "2s", "sh", "-c", JOB]).start();
+    let case = job(bed, user, &["--lease", "4s", "sh", "-c", JOB]).start();
     let hit = strike(bed, victim, random, after);
     let killed = hit && victim == Victim::Launcher;
     let done = case.end_with(if killed { Mercy::LostHosts } else { Mercy::Hosts });

@@ -133,7 +133,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
         },
     }
     // Not before: init must be known to whoever rolls this back.
-    let (port, reached) = (port?, reached?);
+    let port = port?;
     let note = match entered {
         Ok(()) if *wanted || plan.contain == Contain::T3 => String::new(),
         Ok(()) => GPUS.to_owned(),
@@ -169,29 +169,33 @@ fn carry(origin: &mut Origin, travel: &Travel) -> Vec<Lowered> {
 }
 
 /// By which addresses others reach this host; `remote`: the launcher did so by ssh.
-fn reached(plan: &GroundPlan, remote: bool) -> Result<Option<Reached>, Refusal> {
+fn reached(plan: &GroundPlan, remote: bool) -> Option<Reached> {
     // The launcher's own host may be one that its user has reached by ssh.
     let ssh = if remote { connection() } else { None };
-    let at = match (&plan.find, &ssh) {
-        (Some(interface), _) => find(interface, ssh.as_ref().map(|(_, at)| at.as_slice()), plan.nodes == 1)?,
-        (None, Some((_, at))) => vec![at.clone()],
-        (None, None) => return Ok(None),
+    let (at, has) = match (&plan.find, &ssh) {
+        (Some(interface), _) => find(interface, ssh.as_ref().map(|(_, at)| at.as_slice()), plan.nodes == 1),
+        (None, Some((_, at))) => (vec![at.clone()], OsBytes::default()),
+        (None, None) => return None,
     };
     let at = Capped::chunks(at).into_iter().next().unwrap_or_default();
-    Ok(Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at }))
+    Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at, has })
 }
 
-fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> Result<Vec<OsBytes>, Refusal> {
+/// Where others find this host. If it lacks the interface that was asked for, nowhere, and those that it has: whether that
+/// matters the launcher knows, when it is known whose rank 0 is.
+fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> (Vec<OsBytes>, OsBytes) {
     let default = facts::net::default_interface();
     let all: Vec<Interface> = facts::net::addresses()
         .into_iter()
         .map(|(name, addr)| Interface { default: default.as_ref() == Some(&name), name: OsBytes::from(name), addr })
         .collect();
     if interface.is_empty() {
-        return Ok(address::find(&all, ssh, alone));
+        return (address::find(&all, ssh, alone), OsBytes::default());
     }
-    address::of_interface(&all, interface)
-        .ok_or_else(|| Refusal::NoInterface { name: interface.clone(), has: address::names(&all) })
+    match address::of_interface(&all, interface) {
+        Some(at) => (at, OsBytes::default()),
+        None => (Vec::new(), address::names(&all)),
+    }
 }
 
 /// sshd's SSH_CONNECTION: the client's address and port, then ours.

@@ -1,6 +1,6 @@
 //! What the user asked for, after the command line was understood: the input of the job machine.
 
-use crate::id::{JobId, Rank};
+use crate::id::JobId;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
@@ -17,6 +17,8 @@ pub struct JobSpec {
     pub apps: Vec<AppSpec>,
     /// Its hosts, and where each rank runs.
     pub placement: Placement,
+    /// So many hosts are enough to start: the ranks of those that cannot be had are dropped. `None`: all have to be ready.
+    pub min_hosts: Option<u32>,
     /// How leftovers are prevented.
     pub contain: Contain,
     /// What a failing rank does to the others.
@@ -65,15 +67,11 @@ pub struct AppBase {
     pub role: Role,
 }
 
-/// A program's part in the job: what its ranks are told of the programs beside theirs.
+/// A program's part in the job, as far as it is known before all hosts are there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Role {
     /// Its name (`--name`), or `default`.
     pub name: OsBytes,
-    /// Its first rank; the others follow.
-    pub first: Rank,
-    /// Its ranks.
-    pub size: u32,
     /// Programs of the job.
     pub apps: u32,
 }
@@ -84,8 +82,8 @@ impl Role {
 
     /// The only program of a job.
     #[must_use]
-    pub fn sole(size: u32) -> Self {
-        Self { name: Self::UNNAMED.into(), first: Rank::new(0), size, apps: 1 }
+    pub fn sole() -> Self {
+        Self { name: Self::UNNAMED.into(), apps: 1 }
     }
 }
 

@@ -125,7 +125,7 @@ mod tests {
             env: ["A=1", "PWD=/home/u", "TMPDIR=/scratch/1"].iter().collect(),
             pinned: OsStrings::default(),
             wdir: wdir.map(OsBytes::from),
-            role: Role::sole(1),
+            role: Role::sole(),
         };
         let login = ["TMPDIR=/tmp/there", "PWD=/home/v", "B=2"].iter().collect();
         Travel { dir: dir.into(), ..Travel::default() }.settle(base, &login)

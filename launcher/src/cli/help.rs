@@ -39,6 +39,7 @@ const COLUMN: usize = 27;
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
     Id::Place(place::Opt::Nodes),
+    Id::Place(place::Opt::MinHosts),
     Id::Place(place::Opt::MapBy),
     Id::Place(place::Opt::RankBy),
     Id::Place(place::Opt::Strict),

@@ -13,6 +13,7 @@ pub(super) enum Opt {
     Hostfile,
     PerNode,
     Nodes,
+    MinHosts,
     MapBy,
     RankBy,
     Strict,
@@ -68,7 +69,18 @@ pub(super) const GROUP: Group = Group {
             names: &["nnodes", "nodes"],
             takes: Takes::One("MIN[:MAX]"),
             brief: "use so many of the hosts, all of them evenly",
-            more: &[],
+            more: &["With MAX, MIN is also what --min-hosts says."],
+        },
+        Row {
+            id: Id::Place(Opt::MinHosts),
+            short: None,
+            names: &["min-hosts"],
+            takes: Takes::One("N"),
+            brief: "start if N hosts are ready (default: all of them)",
+            more: &[
+                "The ranks of hosts that cannot be had are dropped,",
+                "and the others numbered anew. More: docs/hosts.md.",
+            ],
         },
         Row {
             id: Id::Place(Opt::MapBy),
@@ -156,6 +168,8 @@ pub(crate) struct Own {
 pub(crate) struct Whole {
     /// `--nnodes`.
     pub(crate) nnodes: Option<Nodes>,
+    /// `--min-hosts`.
+    pub(crate) min_hosts: Option<u32>,
     /// `--map-by`.
     pub(crate) map_by: By,
     /// `--rank-by`.
@@ -190,7 +204,7 @@ impl Own {
             }
             Opt::Hostfile => self.files.push(said),
             Opt::PerNode => self.ppn = Some(per_node(&said.option, &said.value)?),
-            Opt::Nodes | Opt::MapBy | Opt::RankBy | Opt::Strict | Opt::DryRun | Opt::Json => {}
+            Opt::Nodes | Opt::MinHosts | Opt::MapBy | Opt::RankBy | Opt::Strict | Opt::DryRun | Opt::Json => {}
         }
         Ok(())
     }
@@ -205,11 +219,17 @@ impl Own {
 }
 
 impl Whole {
+    /// So many hosts are enough to start, if fewer than all are.
+    pub(super) fn least(&self) -> Option<u32> {
+        self.min_hosts.or(self.nnodes.filter(|nodes| nodes.min < nodes.max).map(|nodes| nodes.min))
+    }
+
     /// Takes what is for the whole job.
     pub(super) fn take(&mut self, opt: Opt, given: &Given) -> Result<(), CliError> {
         let Given { spelled, value, .. } = given;
         match opt {
             Opt::Nodes => self.nnodes = Some(nodes(spelled, value)?),
+            Opt::MinHosts => self.min_hosts = Some(values::count(spelled, value, MOST_RANKS)?),
             Opt::MapBy => self.map_by = values::choice(spelled, &without_modifier(value), &BY)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &BY)?),
             Opt::Strict => self.strict = true,

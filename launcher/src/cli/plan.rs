@@ -1,10 +1,9 @@
 //! From a command line that was understood to the job that the machine runs.
 
-use super::{CliError, Presentation, Program, Reach, Run, Site};
+use super::{CliError, Presentation, Reach, Run, Site};
 use rlaunch_core::env::{Base, base};
-use rlaunch_core::id::{AppIndex, JobId, Rank};
+use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Placement;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
 use std::sync::Arc;
 
@@ -34,30 +33,28 @@ impl Run {
         site: &Site<'_>,
     ) -> Result<Plan, CliError> {
         let placement = self.place(site)?;
+        let min_hosts = self.whole.least();
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let mut absent: Vec<OsBytes> = Vec::new();
         let mut apps: Vec<AppSpec> = Vec::new();
         let count = u32::try_from(self.programs.len()).unwrap_or(u32::MAX);
-        let mut first = 0;
         for (program, index) in self.programs.into_iter().zip((0..).map(AppIndex::new)) {
-            let role = role(&program, &placement, index, (first, count));
-            first = role.first.get().saturating_add(role.size);
+            let name = program.name.unwrap_or_else(|| Role::UNNAMED.into());
             let Base { env, pinned, absent: gone } = base(caller.iter().copied(), &program.exports);
             for name in gone {
                 if !absent.contains(&name) {
                     absent.push(name);
                 }
             }
-            let procs = role.size;
-            apps.push(AppSpec {
-                procs,
-                base: AppBase { argv: program.argv.iter().collect(), env, pinned, wdir: program.wdir, role },
-            });
+            let role = Role { name, apps: count };
+            let base = AppBase { argv: program.argv.iter().collect(), env, pinned, wdir: program.wdir, role };
+            apps.push(AppSpec { procs: placement.procs(index), base });
         }
         let job = JobSpec {
             job,
             apps,
             placement,
+            min_hosts,
             contain: self.contain,
             on_failure: self.on_failure,
             grace: self.grace,
@@ -68,9 +65,4 @@ impl Run {
         };
         Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent })
     }
-}
-
-fn role(program: &Program, placement: &Placement, index: AppIndex, (first, apps): (u32, u32)) -> Role {
-    let name = program.name.clone().unwrap_or_else(|| Role::UNNAMED.into());
-    Role { name, first: Rank::new(first), size: placement.procs(index), apps }
 }

@@ -121,6 +121,7 @@ impl Run {
             map_by: self.whole.map_by,
             rank_by: self.whole.rank_by,
             nnodes: self.whole.nnodes,
+            min_hosts: self.whole.min_hosts,
             strict: self.whole.strict,
         };
         place::place(&request).map_err(|source| CliError::Place { source, variables: self.variables.clone() })

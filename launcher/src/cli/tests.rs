@@ -1,5 +1,6 @@
 //! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
 
+mod place;
 mod reach;
 mod theirs;
 
@@ -78,14 +79,6 @@ fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> {
         assert_eq!(error.exit_code(), 2);
         error.render()
     })
-}
-
-/// The hosts of all ranks, in their order.
-fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: u32) -> String {
-    let placement =
-        at_site(gpus, |site| run_with(line, variables).place(site)).unwrap_or_else(|e| panic!("{}", e.render()));
-    let name = |node: u32| placement.nodes[node as usize].host.to_string();
-    placement.seats.iter().map(|seat| name(seat.node.get())).collect::<Vec<_>>().join(" ")
 }
 
 /// Compares with tests/golden/cli/NAME.txt; RLAUNCH_BLESS=1 writes it.
@@ -178,6 +171,12 @@ const REFUSED: &[&str] = &[
     "--nnodes 0 ./train",
     "--nnodes 4:2 ./train",
     "--nnodes 3 -H a,b ./train",
+    "--min-hosts 0 ./train",
+    "--min-hosts all -H a,b ./train",
+    "--min-hosts 3 -H a,b ./train",
+    "-n 1 --min-hosts=2 -H a,b ./train",
+    "--min-hosts 2 ./train",
+    "./a : --min-hosts 1 ./b",
     "--map-by core ./train",
     "--strict -n 3 ./train",
     "--strict -n 3 -H a,b ./train",
@@ -255,6 +254,7 @@ fn every_error_has_its_text() {
         ("RLAUNCH_NNODES", "0"),
         ("RLAUNCH_NNODES", "abc"),
         ("RLAUNCH_NNODES", "3"),
+        ("RLAUNCH_MIN_HOSTS", "2"),
         ("RLAUNCH_MAP_BY", "core"),
     ] {
         let error = refused("./train", &[(name, value)]).unwrap();
@@ -417,7 +417,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 21);
+    assert_eq!(names.len(), 22);
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn a_plan_is_the_job_that_was_asked_for() {
     assert_eq!(base.env, [&b"HOME=/h"[..], b"RANK=3", b"odd", b"B=\xff"].iter().collect());
     assert_eq!((&base.pinned, &plan.absent[..]), (&["RANK"].iter().collect(), &["GONE".into()][..]));
     assert_eq!((&base.argv, &base.wdir), (&["a", "b"].iter().collect(), &Some("w".into())));
-    assert_eq!(base.role, Role::sole(3));
+    assert_eq!(base.role, Role::sole());
     assert_eq!(self::plan("a").job.world_size(), 1);
 }
 
@@ -503,15 +503,15 @@ fn programs_have_their_own() {
             let argv: Vec<_> = argv.iter().map(String::from_utf8_lossy).collect();
             let own: Vec<_> =
                 env.iter().map(|e| String::from_utf8_lossy(e).into_owned()).filter(|e| e.len() == 3).collect();
-            format!("{}: {argv:?} {own:?} {wdir:?} {} {} {}", app.procs, role.name, role.first, role.apps)
+            format!("{}: {argv:?} {own:?} {wdir:?} {} {}", app.procs, role.name, role.apps)
         })
         .collect();
     assert_eq!(
         shown,
         [
-            r#"2: ["a", "x"] ["odd", "A=1", "B=1"] Some("w") s 0 3"#,
-            r#"3: ["b"] ["odd", "A=2", "C=1"] None default 2 3"#,
-            r#"1: ["c", "-n", "9", "::"] ["odd", "A=1"] None default 5 3"#,
+            r#"2: ["a", "x"] ["odd", "A=1", "B=1"] Some("w") s 3"#,
+            r#"3: ["b"] ["odd", "A=2", "C=1"] None default 3"#,
+            r#"1: ["c", "-n", "9", "::"] ["odd", "A=1"] None default 3"#,
         ]
     );
     assert_eq!(plan.absent, ["NO".into()]);
@@ -530,57 +530,6 @@ fn a_colon_separates_programs() {
     assert_eq!(words("run -- a : b"), [["a", ":", "b"]]);
     assert_eq!(words("a b:c : d :e"), [["a", "b:c"], ["d", ":e"]]);
     assert_eq!(words("--prefix : a"), [["a"]], "the value of an option is no separator");
-}
-
-#[test]
-fn hosts_in_all_spellings() {
-    for line in [
-        "-H a:2,b:2 x",
-        "-Ha:2,b:2 x",
-        "--host a:2 --hosts=b:2 x",
-        "-w a:2,b:2 x",
-        "-hosts a:2,b:2 x",
-        "-f hosts x",
-        "--hostfile=hosts x",
-        "--machinefile hosts x",
-        "-hostfile hosts x",
-        "-H ^hosts x",
-        "-H a,b -ppn 2 x",
-        "-H a,b --ntasks-per-node=2 x",
-        "-H a,b --nproc_per_node 2 x",
-        "-H a,b -perhost 2 x",
-    ] {
-        assert_eq!(hosts_of(line, &[], 0), "a a b b", "{line}");
-    }
-    assert_eq!(hosts_of("-f hosts -H b x", &[], 0), "b b");
-    assert_eq!(hosts_of("-n 3 -H a,b --map-by node x", &[], 0), "a b a");
-    assert_eq!(hosts_of("-n 4 -f hosts --rank-by node x", &[], 0), "a b a b");
-    assert_eq!(hosts_of("-n 2 -f hosts --nnodes 2 x", &[], 0), "a b");
-    assert_eq!(hosts_of("-f hosts --nodes=1-1 x", &[], 0), "a a");
-    assert_eq!(hosts_of("-H b x : -n 2 -H a y : -n 1 z", &[], 0), "b a a b");
-}
-
-#[test]
-fn ranks_per_node_are_counted_here() {
-    assert_eq!(hosts_of("--nproc-per-node cpu x", &[], 0), "me me");
-    assert_eq!(hosts_of("--nproc-per-node auto x", &[], 0), "me me");
-    assert_eq!(hosts_of("--nproc-per-node auto x", &[], 3), "me me me");
-    assert_eq!(hosts_of("--nproc-per-node gpu -H localhost x", &[], 3), "localhost localhost localhost");
-}
-
-#[test]
-fn a_hostfile_of_the_environment_counts_last() {
-    let ours = ("RLAUNCH_HOSTFILE", "hosts");
-    assert_eq!(hosts_of("x", &[ours], 0), "a a b b");
-    assert_eq!(hosts_of("x", &[("HYDRA_HOST_FILE", "hosts")], 0), "a a b b");
-    assert_eq!(hosts_of("x", &[ours, ("HYDRA_HOST_FILE", "gone")], 0), "a a b b");
-    assert_eq!(hosts_of("-n 1 x : -n 2 y", &[ours], 0), "a a b");
-    assert_eq!(hosts_of("-H c x", &[("RLAUNCH_HOSTFILE", "gone")], 0), "c");
-    assert_eq!(hosts_of("-n 1 x", &[("RLAUNCH_HOSTFILE", "")], 0), "me");
-    assert_eq!(hosts_of("x", &[("RLAUNCH_HOSTS", "b"), ours], 0), "b b", "a choice from the file");
-    assert_eq!(hosts_of("-f hosts x", &[("RLAUNCH_HOSTS", "c")], 0), "a a b b");
-    let others = [("RLAUNCH_PPN", "1"), ("RLAUNCH_MAP_BY", "node"), ("RLAUNCH_NNODES", "2")];
-    assert_eq!(hosts_of("-H a,b,c x : y", &others, 0), "a b a b");
 }
 
 #[test]

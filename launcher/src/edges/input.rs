@@ -79,6 +79,11 @@ impl Input {
         self.node
     }
 
+    /// Rank 0 is to run there.
+    pub(super) fn reseat(&mut self, node: NodeId) {
+        self.node = node;
+    }
+
     /// The rank takes input up to this offset.
     pub(super) fn grant(&mut self, up_to: u64) {
         let before = self.window.room();

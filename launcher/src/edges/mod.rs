@@ -155,6 +155,16 @@ impl Edges {
     /// Waits until something has happened, or until `deadline`. Cancel-safe: all state is in `self`.
     pub(crate) async fn wait(&mut self, deadline: Option<Mono>) {
         poll_fn(|cx| self.poll(cx, deadline)).await;
+        if self.events.is_empty() && self.finish.is_none() {
+            // Something is due. One that was stopped and goes on has not asked the kernel yet what has come meanwhile: SIGCONT
+            // ends epoll_wait(2) with EINTR (signal(7)), and the timers look first.
+            tokio::task::yield_now().await;
+            poll_fn(|cx| {
+                let _nothing_more = self.poll(cx, deadline);
+                Poll::Ready(())
+            })
+            .await;
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
@@ -321,6 +331,10 @@ impl Edges {
             JobAction::CloseEdge { node } => {
                 self.nodes.close(node);
                 self.output.cut_off(node);
+            }
+            JobAction::Reseat(placement) => {
+                self.input.reseat(placement.seats.first().map_or(NodeId::new(0), |seat| seat.node));
+                self.output.reseat(placement);
             }
             JobAction::Emit(record) => {
                 trace::record(&record, &self.names.0, &self.names.1);

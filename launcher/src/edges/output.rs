@@ -17,6 +17,7 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_sys::doorbell::Doorbell;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// How long rlaunch's own last words may take to be written.
 const PATIENCE: Span = Span::from_secs(2);
@@ -34,7 +35,7 @@ pub(super) struct Output {
     grants: Vec<Grants>,
     /// Bytes of streams that have not ended.
     totals: BTreeMap<StreamId, u64>,
-    placement: Placement,
+    placement: Arc<Placement>,
     draining: bool,
     abandoned: bool,
 }
@@ -80,11 +81,16 @@ impl Output {
             ledger,
             label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
             grants: vec![Grants::new(window::size(u32::try_from(nodes).unwrap_or(u32::MAX)), 0); nodes],
-            placement: job.placement.clone(),
+            placement: Arc::new(job.placement.clone()),
             totals: BTreeMap::new(),
             draining: false,
             abandoned: false,
         }
+    }
+
+    /// Ranks run there; none has written anything yet.
+    pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
+        self.placement = placement;
     }
 
     /// What each node may send before anything of it is written.
@@ -204,7 +210,7 @@ impl Output {
     /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
     pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Vec<(NodeId, u64)> {
         for side in &mut self.sides {
-            side.settle(self.label.as_ref().map(|label| (label, &self.placement)), &self.ledger);
+            side.settle(self.label.as_ref().map(|label| (label, &*self.placement)), &self.ledger);
             if let Some(errno) = side.sink.failed().filter(|_| !side.told) {
                 side.told = true;
                 events.push_back(match errno {

@@ -34,6 +34,9 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::HostFailed { node, why } => debug!("{} cannot be reached: {why:?}", host(node)),
         What::HostRefused { node, why } => debug!("{} refuses: {why:?}", host(node)),
         What::HostLost { node, lost } => debug!("{}: lost: {lost:?}", host(node)),
+        What::LeftOut { nodes, world_size, .. } => {
+            debug!("{} hosts are left out, and {world_size} ranks are started", nodes.len());
+        }
         What::HostDone { node, left, .. } => debug!("{} is done: {}", host(node), crate::view::report::left(*left)),
         What::RankStarted { rank, node, pid, at, .. } => {
             let host = host(node);

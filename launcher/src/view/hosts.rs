@@ -1,6 +1,6 @@
 //! Hosts that a job does not get, as text: all of them, each with what it said; of a thousand that say the same, once.
 
-use super::report::{Block, host};
+use super::report::{Block, host, lost};
 use super::words;
 use rlaunch_core::events::Cause;
 use rlaunch_core::hostlist::fold;
@@ -29,12 +29,85 @@ struct Group<'a> {
     first: &'a HostFailure,
 }
 
+impl Group<'_> {
+    fn is_sole(&self) -> bool {
+        self.hosts.len() == 1
+    }
+
+    /// Why, and what was said of it there.
+    fn said(&self, gap: &str) -> String {
+        let why = if self.is_sole() { self.first.why.to_string() } else { self.why.clone() };
+        match (self.is_sole(), self.alike, self.first.words.to_string()) {
+            (_, _, words) if words.is_empty() => why,
+            (true, _, words) => format!("{why}{gap}({words})"),
+            (false, true, _) => format!("{why}{gap}({})", self.words),
+            (false, false, words) => format!("{why}{gap}(the first: {words})"),
+        }
+    }
+}
+
 /// Hosts cannot be reached, or are not ready.
 pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
-    let what = if report.refused.is_empty() { "cannot be reached" } else { "cannot be had" };
-    let mut text = format!("error: {failed} of {} {what}; nothing was started\n", words::count(asked.into(), "host"));
+    let reached = report.refused.is_empty() && report.lost_hosts.is_empty();
+    let what = if reached { "cannot be reached" } else { "cannot be had" };
+    let all = words::count(asked.into(), "host");
+    let mut text = format!("error: {failed} of {all} {what}; nothing was started\n");
+    text.push_str(&too_few(report));
     text.push_str(&missing(report));
+    text.push_str(&way_on(report));
     text
+}
+
+/// Why a job does not go on without its missing hosts, where it might have.
+fn too_few(report: &Report) -> String {
+    let (ready, asked) = (report.ready(), report.asked());
+    match report.start.as_ref().and_then(|start| start.min_hosts).map(|least| least as usize) {
+        None => String::new(),
+        Some(least) if ready < least => {
+            let is = if ready == 1 { "is" } else { "are" };
+            format!("  hosts   {ready} of {asked} {is} ready, at least {least} are asked for\n")
+        }
+        Some(_) => format!("  hosts   {ready} of {asked} are enough, but a program has no ranks there\n"),
+    }
+}
+
+/// With how many hosts the job would go on.
+fn way_on(report: &Report) -> String {
+    let (ready, asked) = (report.ready(), report.asked());
+    let least = report.start.as_ref().and_then(|start| start.min_hosts).map_or(asked, |least| least as usize);
+    if ready == 0 || ready >= least {
+        return String::new();
+    }
+    let them = if asked - ready == 1 { "it" } else { "them" };
+    format!("  try     --min-hosts {ready}, to go on without {them}\n")
+}
+
+/// `2 hosts`, or `2 of 3 hosts` where the job does without the others.
+pub(crate) fn used(report: &Report) -> String {
+    let (asked, used) = (report.asked(), report.asked().saturating_sub(report.left_out.len()));
+    let all = words::count(asked as u64, "host");
+    if used < asked { format!("{used} of {all}") } else { all }
+}
+
+/// The job goes on without hosts.
+pub(crate) fn left_out(report: &Report) -> String {
+    let ranks = words::count(report.start.as_ref().map_or(0, |start| start.world_size.into()), "rank");
+    let mut reasons: Vec<String> = Vec::new();
+    let groups = groups(report);
+    let only = groups.len() == 1 && report.refused.is_empty() && report.lost_hosts.is_empty();
+    for group in &groups {
+        let (hosts, why) = (list(report, &group.hosts), group.said(" "));
+        reasons.push(if only { why } else { format!("{hosts}: {why}") });
+    }
+    reasons.extend(lost_hosts(report));
+    reasons.extend(refusals(report).into_iter().map(|(what, _)| what));
+    let rest = reasons.len().saturating_sub(REASONS);
+    reasons.truncate(REASONS);
+    if rest > 0 {
+        reasons.push(format!("and {} more", words::count(rest as u64, "reason")));
+    }
+    let without = list(report, &report.left_out);
+    format!("going on with {ranks} on {}, without {without}: {}", used(report), reasons.join("; "))
 }
 
 /// All hosts that a job does not get, a line or two for each reason.
@@ -42,20 +115,8 @@ fn missing(report: &Report) -> String {
     let mut text = String::new();
     let groups = groups(report);
     for group in groups.iter().take(REASONS) {
-        let hosts = list(report, &group.hosts);
-        let sole = group.hosts.len() == 1;
-        let (why, hint) = if sole {
-            (group.first.why.to_string(), group.first.hint.to_string())
-        } else {
-            (group.why.clone(), group.hint.clone())
-        };
-        let said = match (sole, group.alike, group.first.words.to_string()) {
-            (_, _, words) if words.is_empty() => String::new(),
-            (true, _, words) => format!("  ({words})"),
-            (false, true, _) => format!("  ({})", group.words),
-            (false, false, words) => format!("  (the first: {words})"),
-        };
-        let _infallible = writeln!(text, "  {hosts:<7} {why}{said}");
+        let _infallible = writeln!(text, "  {:<7} {}", list(report, &group.hosts), group.said("  "));
+        let hint = if group.is_sole() { group.first.hint.to_string() } else { group.hint.clone() };
         if !hint.is_empty() {
             let _infallible = writeln!(text, "  try     {hint}");
         }
@@ -64,6 +125,25 @@ fn missing(report: &Report) -> String {
     if rest > 0 {
         let _infallible = writeln!(text, "  and {} for other reasons", words::count(rest as u64, "host"));
     }
+    for what in lost_hosts(report) {
+        let _infallible = writeln!(text, "  {what}");
+    }
+    for (what, hint) in refusals(report) {
+        let _infallible = writeln!(text, "  {what}");
+        if let Some(hint) = hint {
+            let _infallible = writeln!(text, "  try     {hint}");
+        }
+    }
+    text
+}
+
+/// What was lost on hosts before anything was started.
+fn lost_hosts(report: &Report) -> impl Iterator<Item = String> {
+    report.lost_hosts.iter().map(|(node, what)| lost(report, *node, *what))
+}
+
+/// What hosts cannot do: each reason once.
+fn refusals(report: &Report) -> Vec<Said> {
     let mut refused: Vec<(&Refusal, Vec<NodeId>)> = Vec::new();
     for (node, why) in &report.refused {
         match refused.iter_mut().find(|(other, _)| *other == why) {
@@ -71,14 +151,7 @@ fn missing(report: &Report) -> String {
             None => refused.push((why, vec![*node])),
         }
     }
-    for (why, nodes) in refused {
-        let (what, hint) = refusal(report, &list(report, &nodes), why);
-        let _infallible = writeln!(text, "  {what}");
-        if let Some(hint) = hint {
-            let _infallible = writeln!(text, "  try     {hint}");
-        }
-    }
-    text
+    refused.into_iter().map(|(why, nodes)| refusal(report, &list(report, &nodes), why)).collect()
 }
 
 fn groups(report: &Report) -> Vec<Group<'_>> {
@@ -118,7 +191,7 @@ fn masked(text: &str, host: &str) -> String {
 }
 
 /// Hosts by name, in short; of very many only some.
-fn list(report: &Report, nodes: &[NodeId]) -> String {
+pub(crate) fn list(report: &Report, nodes: &[NodeId]) -> String {
     let names: Vec<String> = nodes.iter().map(|node| host(report, *node)).collect();
     let folded = fold(names.iter().map(String::as_str));
     if folded.len() <= LIST {
@@ -133,7 +206,8 @@ fn list(report: &Report, nodes: &[NodeId]) -> String {
 /// Hosts cannot do what was asked for; there may have been ranks.
 pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
     let mut all: Vec<(&Refusal, Vec<NodeId>)> = vec![(why, Vec::new())];
-    for (node, why) in &report.refused {
+    // Those that the job did without were told of before.
+    for (node, why) in report.refused.iter().filter(|(node, _)| !report.left_out.contains(node)) {
         match all.iter_mut().find(|(other, _)| *other == why) {
             Some((_, nodes)) => nodes.push(*node),
             None => all.push((why, vec![*node])),
@@ -151,6 +225,10 @@ pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
         head = "  also    ";
     }
     let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
+    if !started && report.asked() > 1 {
+        block.text.push_str(&too_few(report));
+        block.text.push_str(&way_on(report));
+    }
     if started || report.left != Some(0) {
         block.fates("job", report);
     }

@@ -113,7 +113,8 @@ mod tests {
         };
         let apps = apps.iter().map(|(n, list)| AppRequest { n: Some(*n), ppn: None, hosts: entries(list) }).collect();
         let here = Here { name: "me".into(), cpus: 2 };
-        place(&Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, strict: false }).unwrap()
+        place(&Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, min_hosts: None, strict: false })
+            .unwrap()
     }
 
     #[test]

@@ -100,7 +100,9 @@ impl Progress {
     pub(crate) fn record(&mut self, what: &What) {
         match what {
             What::HostReady { node, .. } => self.set(*node, At::Ready),
-            What::HostFailed { node, .. } | What::HostRefused { node, .. } => self.set(*node, At::Failed),
+            What::HostFailed { node, .. } | What::HostRefused { node, .. } | What::HostLost { node, .. } => {
+                self.set(*node, At::Failed);
+            }
             // Ranks run, or never will.
             What::RankStarted { .. } | What::Ending { .. } | What::JobEnd { .. } => self.next = None,
             _ => {}

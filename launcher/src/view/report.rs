@@ -56,6 +56,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
+    block.without(report);
     block.fates("job", report);
     block.exit(end.exit);
     block.text
@@ -77,8 +78,7 @@ pub(crate) fn host_of(report: &Report, rank: Rank) -> String {
 
 fn success(report: &Report, end: &End) -> String {
     let ranks = words::count(report.ranks.len() as u64, "rank");
-    let hosts = report.start.as_ref().map_or(1, |start| start.hosts.len().max(1));
-    let hosts = words::count(hosts as u64, "host");
+    let hosts = hosts::used(report);
     let mut text = format!("rlaunch: {ranks} on {hosts} finished in {}", end.took);
     if let Some(launch) = end.launch {
         let _infallible = write!(text, " (launch {launch})");
@@ -126,6 +126,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     if facts.late {
         block.field("files", "core and error file were not looked for: the file system did not answer in time");
     }
+    block.without(report);
     block.fates("others", report);
     if facts.oom_limit.is_some() {
         block.field("try", "fewer ranks on this host, or a higher memory limit");
@@ -134,7 +135,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     block.text
 }
 
-fn lost(report: &Report, node: NodeId, lost: Lost) -> String {
+pub(crate) fn lost(report: &Report, node: NodeId, lost: Lost) -> String {
     let host = host(report, node);
     match lost {
         Lost::Agent(why) => closed(&host, why),
@@ -203,6 +204,13 @@ impl Block {
 
     fn exit(&mut self, exit: Ending) {
         self.field("exit", &exit.shell_code().to_string());
+    }
+
+    /// Hosts that the job did without.
+    fn without(&mut self, report: &Report) {
+        if !report.left_out.is_empty() {
+            self.field("without", &hosts::list(report, &report.left_out));
+        }
     }
 
     /// What became of the ranks besides the first cause, and what is left of the job.

@@ -1,7 +1,7 @@
 //! Sentences that rlaunch says while a job runs. One line each, except the closing report.
 
 use super::words;
-use super::{Tone, around, report};
+use super::{Tone, around, hosts, report};
 use rlaunch_core::events::Cause;
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::Sentence;
@@ -25,7 +25,8 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Lowered { .. }
         | Sentence::Unseen { .. }
         | Sentence::LinesBroken(_) => true,
-        Sentence::GoesOn { .. }
+        Sentence::LeftOut(_)
+        | Sentence::GoesOn { .. }
         | Sentence::Sent { .. }
         | Sentence::Waiting { .. }
         | Sentence::Ending { .. }
@@ -68,6 +69,7 @@ fn line(sentence: &Sentence) -> String {
                 "MASTER_ADDR {addr} is a guess: other hosts see this one behind another address; --interface NAME says which"
             )
         }
+        Sentence::LeftOut(report) => hosts::left_out(report),
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }

@@ -27,11 +27,12 @@ fn strings(words: &[&str]) -> OsStrings {
 }
 
 fn spec(ranks: u32) -> JobSpec {
-    let (argv, role) = (strings(&["./train"]), Role::sole(ranks));
+    let (argv, role) = (strings(&["./train"]), Role::sole());
     let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role };
     JobSpec {
         lease: Span::from_secs(30),
         placement: Placement::here("here", [ranks]),
+        min_hosts: None,
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],
         contain: Contain::Auto,

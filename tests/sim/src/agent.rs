@@ -6,7 +6,7 @@ use crate::plan::{MS, Sight};
 use crate::world::{Ev, World};
 use rlaunch_core::id::{AppIndex, ProcId, StreamId};
 use rlaunch_core::machine::Machine;
-use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
+use rlaunch_core::node::{Ground, GroundPlan, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -95,6 +95,11 @@ struct Stream {
     buffered: u64,
     total: u64,
     closing: bool,
+}
+
+/// What a host chooses as MASTER_PORT.
+pub(crate) fn port_of(node: usize) -> u16 {
+    20_000 + u16::try_from(node).unwrap_or(0)
 }
 
 impl Agent {
@@ -297,9 +302,10 @@ impl World {
 
     fn perform(&mut self, action: NodeAction) {
         match action {
-            NodeAction::Ground(_) => self.ground(),
+            NodeAction::Ground(plan) => self.ground(&plan),
             NodeAction::Spawn { proc, exec } => {
                 self.check_ready();
+                self.check_seat(proc, &exec);
                 let new = self.host.agent.spawned.insert(proc) && exec.delta.proc == proc;
                 self.check(new, || format!("{proc} is started twice"));
                 let late = self.host.agent.was_ending;
@@ -376,7 +382,7 @@ impl World {
         }
     }
 
-    fn ground(&mut self) {
+    fn ground(&mut self, plan: &GroundPlan) {
         let event = match self.plan.refusal.clone() {
             Some(refusal) => NodeEvent::Refused(refusal),
             None => {
@@ -386,13 +392,14 @@ impl World {
                     tier: self.plan.tier,
                     note: OsBytes::default(),
                     usual: false,
-                    master_port: 20000,
+                    master_port: if plan.choose_port { port_of(self.node) } else { 0 },
                     port_reserved: true,
                     agent: 1,
                     init: t1.then_some(2),
                     reached: self.host.remote.then(|| Reached {
                         from: "10.0.0.9".into(),
                         at: Capped::chunks(["10.0.0.1".into()]).remove(0),
+                        has: OsBytes::default(),
                     }),
                     lowered: Default::default(),
                     cpus: 4,

@@ -300,7 +300,8 @@ impl World {
         };
         // Without a guardian an agent that stands still is given up; one that is awake needs 2 s for what cannot be killed.
         let unguarded = oracle.unguarded.filter(|_| !self.plan.blocks());
-        let kept = unguarded.is_some_and(|lost| self.now > lost.nanos() + 10_000 * MS + self.still.planned());
+        let patience = 10_000 * MS + self.plan.drain() + self.still.planned();
+        let kept = unguarded.is_some_and(|lost| self.now > lost.nanos() + patience);
         self.check(!kept, || "without a guardian it waits for ever".to_owned());
         self.check(said == Some(ending), || format!("rlaunch ends by {ending:?} but reports {said:?}"));
         self.check(!late, || "told to end, it takes for ever".to_owned());

@@ -237,6 +237,7 @@ impl World {
                 JobAction::Beat { node, beat } => {
                     self.on(node, |world| world.for_other(&action, |world| world.send_to_agent(link::beat(beat))));
                 }
+                JobAction::Reseat(placement) => self.reseated(&placement),
                 JobAction::Emit(record) => self.logged(record.what),
                 JobAction::Say(Sentence::Report(report)) if self.several() => self.truth.report = Some(report),
                 JobAction::Say(sentence) => self.note("< job", || message_in_brief(&format!("Say {sentence:?}"))),

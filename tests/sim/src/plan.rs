@@ -157,6 +157,12 @@ impl Plan {
 
 impl Plan {
     /// Whether a sink takes nothing for a while.
+    /// How long all output takes at most, a window at a time.
+    pub(crate) fn drain(&self) -> u64 {
+        let written = self.ranks.iter().flat_map(|rank| &rank.writes).map(|(_, bytes)| bytes).sum::<u64>();
+        (written / self.window + 1) * 2 * self.wire.1 * 1000
+    }
+
     pub(crate) fn blocks(&self) -> bool {
         self.faults.iter().any(|(_, fault)| *fault == Fault::SinkBlocks)
     }
@@ -168,7 +174,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         env: ["A=1"].iter().collect(),
         pinned: OsStrings::default(),
         wdir: None,
-        role: Role::sole(count),
+        role: Role::sole(),
     };
     // Now and then a program that needs more than one message.
     let big = AppBase { argv: ["x".repeat(300_000)].iter().collect(), ..base.clone() };
@@ -180,6 +186,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
         placement: Placement::here("here", [first, count - first]),
+        min_hosts: None,
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),

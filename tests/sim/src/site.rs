@@ -102,7 +102,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     let step = rng
         .chance(5)
         .then(|| (u32::try_from(rng.below(world)).unwrap_or(0), rlaunch_core::wire::to_root::SpawnStep::Exec));
-    Plan {
+    let mut plan = Plan {
         spec: spec(rng, &sizes, local, lease),
         tier,
         ranks,
@@ -117,7 +117,10 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         usr_kills: rng.chance(30),
         sites,
         stops: stops(rng, lease.nanos()),
-    }
+    };
+    // Drawn last: the jobs of all seeds stay what they were.
+    plan.spec.min_hosts = rng.chance(50).then(|| u32::try_from(rng.between(1, count)).unwrap_or(1));
+    plan
 }
 
 /// What the kernel cannot kill is the business of the jobs of one host.
@@ -133,7 +136,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         env: ["A=1"].iter().collect(),
         pinned: OsStrings::default(),
         wdir: None,
-        role: Role::sole(world),
+        role: Role::sole(),
     };
     let first = u32::try_from(rng.between(0, u64::from(world))).unwrap_or(0);
     let mut seats = vec![];
@@ -151,6 +154,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
         placement: Placement { nodes, seats, notes: vec![] },
+        min_hosts: None,
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),

@@ -1,5 +1,6 @@
 //! What must hold of a job of several hosts, told from what truly happened there, on the one clock that nobody in it can read.
 
+use crate::agent::port_of;
 use crate::plan::{EVER, Fault, MS, Sight};
 use crate::site::{Reach, Site};
 use crate::world::World;
@@ -7,9 +8,12 @@ use rlaunch_core::events::{Cause, Lost, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::job::JobEvent;
+use rlaunch_core::node::ExecSpec;
+use rlaunch_core::place::Placement;
 use rlaunch_core::report::{Became, Report};
 use rlaunch_core::spec::Tier;
 use rlaunch_core::wire::to_root::{Exited, ToRoot};
+use std::sync::Arc;
 
 /// What the launcher heard and said.
 #[derive(Default)]
@@ -19,6 +23,8 @@ pub(crate) struct Truth {
     /// Ranks that exited with 0, as it heard.
     succeeded: usize,
     end: Option<(Cause, Ending)>,
+    /// Where ranks run, if not where it was planned.
+    seats: Option<Arc<Placement>>,
     pub(crate) report: Option<Box<Report>>,
 }
 
@@ -43,10 +49,58 @@ struct Failed {
 }
 
 impl World {
-    /// No rank starts before all nodes are ready.
+    /// Where ranks run.
+    fn placement(&self) -> &Placement {
+        self.truth.seats.as_deref().unwrap_or(&self.plan.spec.placement)
+    }
+
+    /// The job does without hosts: as few as were allowed are left, and nothing is missing of a host on which all is well.
+    pub(crate) fn reseated(&mut self, placement: &Arc<Placement>) {
+        let once = self.truth.seats.replace(Arc::clone(placement)).is_none();
+        self.check(once, || "hosts are left out twice".to_owned());
+        let (used, least) = (placement.used().count(), self.plan.spec.min_hosts);
+        let enough = least.is_some_and(|least| used >= usize::try_from(least).unwrap_or(usize::MAX));
+        self.check(enough, || format!("{used} hosts are not {least:?}"));
+        let lease = self.plan.spec.lease.nanos();
+        let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
+        for (site, node) in self.plan.sites.clone().iter().zip(&placement.nodes) {
+            let bad = stopped || site.bare || site.may_fail() || !site.is_well(lease);
+            self.check(bad || node.ranks > 0, || format!("{} is left out, and nothing was wrong with it", node.host));
+        }
+    }
+
+    /// A rank is where the placement says, and is told so.
+    pub(crate) fn check_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
+        if !self.several() {
+            return;
+        }
+        let placement = self.placement();
+        let index = placement.used().position(|node| node == self.id());
+        let first = placement.seats.first().map_or(0, |seat| seat.node.index());
+        let seat = placement.seats.get(proc.index()).filter(|seat| seat.node == self.id());
+        let Some((seat, index)) = seat.zip(index) else { return self.fail(format!("{proc} is not of this host")) };
+        let of_app = placement.seats.iter().filter(|other| other.app == seat.app).count();
+        let before = placement.seats.iter().take(proc.index()).filter(|other| other.app == seat.app).count();
+        let expected = [
+            format!("RANK={proc}"),
+            format!("LOCAL_RANK={}", seat.local_rank),
+            format!("WORLD_SIZE={}", placement.seats.len()),
+            format!("GROUP_RANK={index}"),
+            format!("GROUP_WORLD_SIZE={}", placement.used().count()),
+            format!("ROLE_RANK={before}"),
+            format!("ROLE_WORLD_SIZE={of_app}"),
+            format!("MASTER_PORT={}", port_of(first)),
+        ];
+        for var in expected {
+            let has = exec.shared.iter().chain(exec.vars.iter()).any(|entry| entry == var.as_bytes());
+            self.check(has, || format!("{proc} is not told {var}"));
+        }
+    }
+
+    /// No rank starts before all nodes are ready that take part.
     pub(crate) fn check_ready(&mut self) {
         if self.several() {
-            let ready = self.hosts().all(|host| host.agent.ready);
+            let ready = self.placement().used().all(|node| self.host(node.index()).agent.ready);
             self.check(ready, || "a rank starts before all hosts are ready".to_owned());
         }
     }
@@ -105,7 +159,9 @@ impl World {
             Cause::Success | Cause::Rank { .. } | Cause::Lost { .. } => true,
             Cause::Spawn { .. } => self.plan.no_start.is_some() || user(&|fault| fault == Fault::InitKilled),
             Cause::Refused { .. } => sites.iter().any(|site| site.bare),
-            Cause::Unreachable { .. } => sites.iter().any(Site::may_fail),
+            Cause::Unreachable { failed, asked, .. } => {
+                sites.iter().any(Site::may_fail) && self.too_few(*failed, *asked)
+            }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
             Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
             Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
@@ -117,8 +173,14 @@ impl World {
         self.check_causes(&cause);
     }
 
+    /// Whether a job with so many hosts missing cannot go on; with two programs, one may be left without a host.
+    fn too_few(&self, failed: u32, asked: u32) -> bool {
+        let alone = self.plan.spec.apps.iter().filter(|app| app.procs > 0).count() == 1;
+        self.plan.spec.min_hosts.is_none_or(|least| asked - failed < least) || !alone
+    }
+
     fn check_success(&mut self) {
-        let world = self.plan.ranks.len();
+        let world = self.placement().seats.len();
         let started: usize = self.hosts().map(|host| host.kernel.started()).sum();
         let failed: usize = self.hosts().map(|host| host.kernel.failed_before(EVER).len()).sum();
         let all = started == world && failed == 0 && self.truth.succeeded == world;

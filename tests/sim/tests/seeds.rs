@@ -33,14 +33,16 @@ fn seeds_to_remember() {
     none_breaks([1_343, 104_832, 56_130_928], run);
 }
 
-/// So was each of these, while something stood still: output was given up (91), an agent whose grace was not over (745).
+/// So was each of these, while something stood still: output was given up (91), an agent whose grace was not over (745), a lot of
+/// output through a narrow edge (1495780638).
 #[test]
 fn seeds_to_remember_standing_still() {
-    none_breaks([91, 745], run_standing);
+    none_breaks([91, 745, 1_495_780_638], run_standing);
 }
 
-/// And these, on several hosts: a rank that was killed by somebody else before the guardian was lost (1401).
+/// And these, on several hosts: a rank that was killed by somebody else before the guardian was lost (1401), an
+/// earlier failure on the same host (2267).
 #[test]
 fn seeds_to_remember_on_several_hosts() {
-    none_breaks([1_401], run_hosts);
+    none_breaks([1_401, 2_267], run_hosts);
 }

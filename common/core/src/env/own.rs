@@ -41,6 +41,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_LOCAL_SIZE", Role::Set, "Ranks on the host."),
         var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics; more precise than `-vv`."),
         var("RLAUNCH_MAP_BY", Role::ReadOnce, "As `--map-by`."),
+        var("RLAUNCH_MIN_HOSTS", Role::ReadOnce, "As `--min-hosts`."),
         var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
         var("RLAUNCH_NAME", Role::ReadOnce, "As `--name`."),
         var("RLAUNCH_NNODES", Role::ReadOnce, "As `--nnodes`."),

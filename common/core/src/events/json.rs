@@ -119,6 +119,10 @@ pub(super) fn push_bytes(text: &mut String, bytes: &[u8]) {
     text.push('"');
 }
 
+pub(super) fn push_number(text: &mut String, number: u32) {
+    let _infallible = write!(text, "{number}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
 
-use super::json::{Object, push_bytes};
+use super::json::{Object, push_bytes, push_number};
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use crate::bootstrap::SshEnd;
 use crate::errno::EPIPE;
@@ -35,6 +35,12 @@ fn what(o: &mut Object<'_>, what: &What) {
         What::HostReady { node, hello } => host_ready(o, node.get(), hello),
         What::HostRefused { .. } | What::HostFailed { .. } | What::HostLost { .. } | What::HostDone { .. } => {
             host(o, what);
+        }
+        What::LeftOut { nodes, world_size, procs } => {
+            o.text("ev", "hosts.left_out");
+            o.array("nodes", nodes, |text, node| push_number(text, node.get()));
+            o.number("world_size", (*world_size).into());
+            o.array("procs", procs, |text, procs| push_number(text, *procs));
         }
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
@@ -108,6 +114,7 @@ fn job_start(o: &mut Object<'_>, start: &JobStart) {
     o.text("on_failure", on_failure);
     o.number("grace", start.grace.nanos());
     o.maybe("timeout", start.timeout.map(Span::nanos));
+    o.maybe("min_hosts", start.min_hosts.map(u64::from));
     o.array("apps", &start.apps, app);
     o.array("hosts", &start.hosts, |text, host| push_bytes(text, host));
 }

@@ -69,6 +69,15 @@ pub enum What {
         /// What.
         lost: Lost,
     },
+    /// The job goes on without hosts that cannot be had, and the ranks of the others are numbered anew.
+    LeftOut {
+        /// Which.
+        nodes: Vec<NodeId>,
+        /// All ranks now.
+        world_size: u32,
+        /// Those of each program.
+        procs: Vec<u32>,
+    },
     /// Nothing runs on a host any more.
     HostDone {
         /// Which.
@@ -205,6 +214,8 @@ pub struct JobStart {
     pub grace: Span,
     /// The time limit.
     pub timeout: Option<Span>,
+    /// So many hosts are enough; `None`: all are needed.
+    pub min_hosts: Option<u32>,
 }
 
 /// One program of a job.

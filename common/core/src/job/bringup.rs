@@ -2,7 +2,9 @@
 //!
 //! The launcher's own host, where it is the only one, is sent everything at once, without waiting for `Hello`: the answer
 //! would cost a round trip before the first rank, and a node that refuses drops the rest. Of several hosts none starts a
-//! rank before all are ready: a job that is not complete cannot do its work.
+//! rank before all are ready: a job that is not complete cannot do its work. Where the user has said how many are enough
+//! (`--min-hosts`), all are still waited for, until each is ready or cannot be had; then the ranks of those that cannot are
+//! dropped, and nobody has heard of a rank or of the number of ranks before.
 
 use super::notice::Notice;
 use super::orders::{self, Orders};
@@ -35,6 +37,22 @@ enum State {
     Refused(Refusal),
     /// Its agent could not be started.
     Failed,
+    /// Its agent was started, and it or another part of ours was lost; the others may be enough.
+    Lost,
+    /// The job does without it.
+    LeftOut,
+}
+
+impl State {
+    /// It has still to say whether it can be had.
+    const fn is_open(&self) -> bool {
+        matches!(self, Self::Connecting | Self::Waiting | Self::Up(_))
+    }
+
+    /// It cannot be had.
+    const fn is_missing(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Failed | Self::Lost)
+    }
 }
 
 /// The bring-up of all nodes.
@@ -64,13 +82,19 @@ impl Bringup {
         for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             match state {
                 State::Waiting => orders.begin(cx, node),
-                State::Connecting | State::Up(_) | State::Ready(_) | State::Refused(_) | State::Failed => {
+                State::Connecting
+                | State::Up(_)
+                | State::Ready(_)
+                | State::Refused(_)
+                | State::Failed
+                | State::Lost
+                | State::LeftOut => {
                     cx.act(JobAction::Connect { node });
                 }
             }
         }
         if self.sole {
-            orders.ranks(cx, NodeId::new(0));
+            orders.all_ranks(cx);
             self.settled = true;
             self.orders = None;
         }
@@ -92,8 +116,8 @@ impl Bringup {
         // Said twice, or after a refusal: it changes nothing.
         let Some(state @ State::Waiting) = self.nodes.get_mut(node.index()) else { return };
         *state = State::Up(hello.clone());
-        if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
-            cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
+        if self.sole {
+            self.tell_port(cx, &hello);
         }
         if !hello.note.is_empty() && !hello.usual {
             cx.act(JobAction::Say(Sentence::Tier { tier: hello.tier, note: hello.note.clone() }));
@@ -105,7 +129,13 @@ impl Bringup {
         let Some(state) = self.nodes.get_mut(node.index()) else { return };
         match state {
             State::Up(hello) => *state = State::Ready(hello.clone()),
-            State::Connecting | State::Waiting | State::Ready(_) | State::Refused(_) | State::Failed => return,
+            State::Connecting
+            | State::Waiting
+            | State::Ready(_)
+            | State::Refused(_)
+            | State::Failed
+            | State::Lost
+            | State::LeftOut => return,
         }
         self.settle(cx);
     }
@@ -116,7 +146,7 @@ impl Bringup {
         let Some(state) = self.nodes.get_mut(node.index()) else { return };
         match state {
             State::Waiting | State::Up(_) | State::Ready(_) => *state = State::Refused(why.clone()),
-            State::Connecting | State::Refused(_) | State::Failed => return,
+            State::Connecting | State::Refused(_) | State::Failed | State::Lost | State::LeftOut => return,
         }
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
         if self.settled {
@@ -136,6 +166,29 @@ impl Bringup {
         }
     }
 
+    /// A part of ours was lost on a node; true if the job can do without the node. That may be so before the start only, and
+    /// the others are waited for then, as if it had not been reached.
+    pub(super) fn spares(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+        let enough = self.can_spare();
+        let Some(state) = self.nodes.get_mut(node.index()) else { return false };
+        match state {
+            State::LeftOut => true,
+            State::Refused(_) | State::Failed | State::Lost => !self.settled,
+            State::Waiting | State::Up(_) | State::Ready(_) if enough => {
+                *state = State::Lost;
+                self.settle(cx);
+                true
+            }
+            State::Connecting | State::Waiting | State::Up(_) | State::Ready(_) => false,
+        }
+    }
+
+    /// One host more may be missing.
+    fn can_spare(&self) -> bool {
+        let rest = self.nodes.iter().filter(|state| !state.is_missing()).count();
+        !self.settled && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
+    }
+
     /// The ending has begun: no rank will be started.
     pub(super) fn began(&mut self, cx: &mut Cx<'_>) {
         self.settled = true;
@@ -153,49 +206,108 @@ impl Bringup {
         }
         for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             match state {
-                State::Connecting | State::Failed => {}
-                State::Waiting | State::Up(_) | State::Ready(_) | State::Refused(_) => {
+                State::Connecting | State::Failed | State::LeftOut => {}
+                State::Waiting | State::Up(_) | State::Ready(_) | State::Refused(_) | State::Lost => {
                     cx.act(JobAction::Send { node, msg: msg.clone() });
                 }
             }
         }
     }
 
-    /// Once all are ready, or one cannot be had and the others have said what they can.
+    /// Once of each it is known whether it can be had.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        let waiting = |state: &State| matches!(state, State::Connecting | State::Waiting | State::Up(_));
-        if self.settled || self.nodes.iter().any(waiting) {
+        if self.settled || self.nodes.iter().any(State::is_open) {
             return;
         }
-        if let Some(cause) = self.cause() {
-            self.settled = true;
-            return cx.tell(Notice::End(cause));
-        }
         self.settled = true;
-        let Some(orders) = self.orders.take() else { return };
-        self.tell_lowered(cx, &orders);
-        let (meeting, seen) = self.meeting(&orders);
-        if !seen {
-            cx.act(JobAction::Say(Sentence::Unseen { addr: meeting.addr.clone() }));
-        }
-        for node in (0..).map(NodeId::new).take(self.nodes.len()) {
-            cx.act(JobAction::Send { node, msg: ToNode::Meet(meeting.clone()) });
-            orders.ranks(cx, node);
+        let Some(mut orders) = self.orders.take() else { return };
+        match self.gather(cx, &mut orders) {
+            Ok(()) => self.go(cx, &orders),
+            Err(cause) => cx.tell(Notice::End(cause)),
         }
     }
 
-    /// Why the job cannot start, if it cannot.
+    /// Leaves out who is missing, if the others are enough, or tells why the job cannot start.
+    fn gather(&mut self, cx: &mut Cx<'_>, orders: &mut Orders) -> Result<(), Cause> {
+        loop {
+            let missing: Vec<NodeId> = self.which(State::is_missing).collect();
+            let enough = self.nodes.len().saturating_sub(missing.len()) >= orders.least();
+            if !enough || !orders.leave_out(&missing) {
+                return self.cause().map_or(Ok(()), Err);
+            }
+            let first = orders.node_of(Rank::new(0));
+            let Some(why) = self.no_interface(first, orders) else { return Ok(()) };
+            // Rank 0 cannot be found there as asked for: another host may have it.
+            if let Some(state) = self.nodes.get_mut(first.index()) {
+                *state = State::Refused(why.clone());
+            }
+            cx.tell(Notice::Log(What::HostRefused { node: first, why }));
+            cx.tell(Notice::Absent(first));
+        }
+    }
+
+    /// Has all who are there start their ranks.
+    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders) {
+        if let Some(placement) = orders.fewer() {
+            let nodes: Vec<NodeId> = self.which(State::is_missing).collect();
+            for node in &nodes {
+                if let Some(state) = self.nodes.get_mut(node.index()) {
+                    *state = State::LeftOut;
+                }
+                // Whatever is still there has nothing to do any more.
+                cx.act(JobAction::Send { node: *node, msg: ToNode::Kill });
+            }
+            cx.act(JobAction::Reseat(Arc::clone(placement)));
+            cx.tell(Notice::LeftOut { nodes, placement: Arc::clone(placement) });
+        }
+        self.tell_lowered(cx, orders);
+        let (meeting, seen) = self.meeting(orders);
+        if let Some(hello) = self.hello_of(orders.node_of(Rank::new(0)).index()) {
+            self.tell_port(cx, hello);
+        }
+        if !seen {
+            cx.act(JobAction::Say(Sentence::Unseen { addr: meeting.addr.clone() }));
+        }
+        orders.meet(cx, &meeting);
+    }
+
+    fn which(&self, is: impl Fn(&State) -> bool) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().zip((0..).map(NodeId::new)).filter(move |(state, _)| is(state)).map(|(_, node)| node)
+    }
+
+    /// Why the job cannot start.
     fn cause(&self) -> Option<Cause> {
-        let is_missing = |state: &&State| matches!(state, State::Failed | State::Refused(_));
-        let missing = count(self.nodes.iter().filter(is_missing));
-        let nodes = || self.nodes.iter().zip((0..).map(NodeId::new));
-        let failed = nodes().find(|(state, _)| matches!(state, State::Failed));
-        let refused = nodes().find_map(|(state, node)| match state {
-            State::Refused(why) => Some(Cause::Refused { node, why: why.clone() }),
-            State::Connecting | State::Waiting | State::Up(_) | State::Ready(_) | State::Failed => None,
-        });
-        let unreachable = |(_, node)| Cause::Unreachable { node, failed: missing, asked: count(self.nodes.iter()) };
-        failed.map(unreachable).or(refused)
+        let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
+        let (failed, asked) = (count(self.which(State::is_missing).count()), count(self.nodes.len()));
+        let unreachable = |node| Cause::Unreachable { node, failed, asked };
+        let gone = self.which(|state| matches!(state, State::Failed | State::Lost)).next();
+        let refused = || {
+            self.nodes.iter().zip((0..).map(NodeId::new)).find_map(|(state, node)| match state {
+                State::Refused(why) => Some(Cause::Refused { node, why: why.clone() }),
+                State::Connecting
+                | State::Waiting
+                | State::Up(_)
+                | State::Ready(_)
+                | State::Failed
+                | State::Lost
+                | State::LeftOut => None,
+            })
+        };
+        gone.map(unreachable).or_else(refused)
+    }
+
+    /// The host is to be found at an interface that it has not.
+    fn no_interface(&self, node: NodeId, orders: &Orders) -> Option<Refusal> {
+        let reached = self.hello_of(node.index())?.reached.as_ref()?;
+        let lacks = !orders.interface().is_empty() && reached.at.is_empty();
+        lacks.then(|| Refusal::NoInterface { name: orders.interface().clone(), has: reached.has.clone() })
+    }
+
+    /// A port that is not reserved matters where we have chosen it.
+    fn tell_port(&self, cx: &mut Cx<'_>, hello: &Hello) {
+        if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
+            cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
+        }
     }
 
     /// Rank 0's host, as the others reach it: by the address by which we do. Where it is ours, by one of its own from which
@@ -214,13 +326,22 @@ impl Bringup {
             Some(_) | None => (own.first().or_else(|| seen().next()), !from_outside || own.is_empty()),
         };
         let addr = addr.cloned().unwrap_or_else(|| orders::LOOPBACK.into());
-        (Meeting { addr, port: orders.pinned_port().or(chosen) }, known || orders.names_interface())
+        (orders.meeting(addr, orders.pinned_port().or(chosen)), known || !orders.interface().is_empty())
     }
 
     fn hello_of(&self, n: usize) -> Option<&Hello> {
         match self.nodes.get(n) {
             Some(State::Ready(hello)) => Some(hello),
-            Some(State::Connecting | State::Waiting | State::Up(_) | State::Refused(_) | State::Failed) | None => None,
+            Some(
+                State::Connecting
+                | State::Waiting
+                | State::Up(_)
+                | State::Refused(_)
+                | State::Failed
+                | State::Lost
+                | State::LeftOut,
+            )
+            | None => None,
         }
     }
 
@@ -241,8 +362,4 @@ impl Bringup {
 
 fn is_loopback(addr: &OsBytes) -> bool {
     addr.starts_with(b"127.") || addr.as_slice() == b"::1"
-}
-
-fn count<T>(items: impl Iterator<Item = T>) -> u32 {
-    items.fold(0, |sum, _| sum.saturating_add(1))
 }

@@ -5,11 +5,13 @@ use crate::events::Record;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std, StreamId};
 use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::wire::beat::Beat;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::{Leftover, ToRoot};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// What can happen to a job.
@@ -178,6 +180,8 @@ pub enum JobAction {
         /// Which.
         node: NodeId,
     },
+    /// Ranks run there and not where it was planned: hosts are left out. Before the first of them starts.
+    Reseat(Arc<Placement>),
     /// Append a record to the event log.
     Emit(Record),
     /// Say something to the user, on stderr.

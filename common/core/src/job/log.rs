@@ -3,11 +3,14 @@
 use super::clock::Clock;
 use super::{Cx, JobAction, Setting};
 use crate::events::{AppLine, Cause, JobStart, Record, What};
+use crate::id::{AppIndex, NodeId};
 use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::report::{Report, Sentence};
 use crate::spec::{AppBase, AppSpec, JobSpec};
 use crate::time::{Mono, WallNs};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// The log.
 #[derive(Debug)]
@@ -37,8 +40,18 @@ impl Log {
             on_failure: spec.on_failure,
             grace: spec.grace,
             timeout: spec.timeout,
+            min_hosts: spec.min_hosts,
         };
         self.write(cx, What::JobStart(Box::new(start)));
+    }
+
+    /// The job does without these hosts.
+    pub(super) fn left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+        let apps = self.report.start.as_ref().map_or(0, |start| start.apps.len());
+        let procs = (0..).map(AppIndex::new).take(apps).map(|app| placement.procs(app)).collect();
+        let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        self.write(cx, What::LeftOut { nodes, world_size, procs });
+        cx.act(JobAction::Say(Sentence::LeftOut(Box::new(self.report.of_hosts()))));
     }
 
     pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {

@@ -4,7 +4,7 @@ use super::mute::ANSWER;
 use super::notice::Notice;
 use super::{CloseReason, Cx, GuardianEnd, JobAction};
 use crate::deadlines::Deadlines;
-use crate::events::{Cause, Lost, What};
+use crate::events::{Lost, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::place::Placement;
@@ -46,6 +46,8 @@ struct Node {
     local: bool,
     /// The guardian's loss was told.
     unguarded: bool,
+    /// What is left there, once that is known; `None`: nobody can tell.
+    left: Option<u32>,
 }
 
 /// The nodes' ends.
@@ -55,15 +57,13 @@ pub(super) struct Loss {
     due: Deadlines,
     /// Nodes of which nothing is known.
     unknown: usize,
-    /// What is left on the others; `None`: nobody can tell of one.
-    left: Option<u32>,
 }
 
 impl Loss {
     pub(super) fn new(placement: &Placement) -> Self {
-        let node = |local| Node { state: State::Up, local, unguarded: false };
+        let node = |local| Node { state: State::Up, local, unguarded: false, left: None };
         let nodes: Vec<Node> = placement.nodes.iter().map(|at| node(at.local)).collect();
-        Self { due: Deadlines::new(nodes.len()), unknown: nodes.len(), nodes, left: Some(0) }
+        Self { due: Deadlines::new(nodes.len()), unknown: nodes.len(), nodes }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, node: NodeId, left: u32, named: Vec<Leftover>) {
@@ -99,6 +99,18 @@ impl Loss {
                 self.count(cx, node, Some(0));
             }
             State::Known => {}
+        }
+    }
+
+    /// The job does without a node. No rank was asked for there, so none is left, whoever can still count.
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        match self.state(node) {
+            State::Up | State::Unguarded { .. } | State::Waiting { .. } => self.count(cx, node, Some(0)),
+            State::Known => {
+                if let Some(known) = self.nodes.get_mut(node.index()) {
+                    known.left = Some(0);
+                }
+            }
         }
     }
 
@@ -250,15 +262,18 @@ impl Loss {
 
     fn count(&mut self, cx: &mut Cx<'_>, node: NodeId, left: Option<u32>) {
         self.set(node, State::Known);
+        if let Some(known) = self.nodes.get_mut(node.index()) {
+            known.left = left;
+        }
         self.unknown = self.unknown.saturating_sub(1);
-        self.left = self.left.zip(left).map(|(sum, left)| sum.saturating_add(left));
         if self.unknown == 0 {
-            cx.tell(Notice::Counted { left: self.left });
+            let left = self.nodes.iter().try_fold(0_u32, |sum, known| Some(sum.saturating_add(known.left?)));
+            cx.tell(Notice::Counted { left });
         }
     }
 }
 
 fn part(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
     cx.tell(Notice::Log(What::HostLost { node, lost }));
-    cx.tell(Notice::End(Cause::Lost { node, lost }));
+    cx.tell(Notice::Lost { node, lost });
 }

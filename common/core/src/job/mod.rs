@@ -23,6 +23,7 @@ mod verdict;
 
 pub use event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 
+use crate::events::Cause;
 use crate::id::NodeId;
 use crate::machine::{self, Machine, earliest};
 use crate::os_bytes::OsBytes;
@@ -201,6 +202,14 @@ impl Parts<'_> {
         }
     }
 
+    /// The job does without a node: nothing of it is waited for or counted.
+    fn forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.lease.node_over(node);
+        self.mute.node_over(node);
+        self.procs.absent(cx, node);
+        self.loss.forget(cx, node);
+    }
+
     /// Who has to know what. A line here is the whole price of a new listener.
     fn notice(&mut self, cx: &mut Cx<'_>, notice: Notice) {
         match notice {
@@ -237,6 +246,18 @@ impl Parts<'_> {
             }
             Notice::Mute(node) => self.loss.mute(cx, node),
             Notice::Unheard(node) => self.loss.unheard(cx, node),
+            Notice::Lost { node, lost } => {
+                if self.bringup.spares(cx, node) {
+                    self.forget(cx, node);
+                } else {
+                    self.ending.end(cx, Cause::Lost { node, lost });
+                }
+            }
+            Notice::LeftOut { nodes, placement } => {
+                nodes.iter().for_each(|node| self.forget(cx, *node));
+                self.procs.reseat(&placement);
+                self.log.left_out(cx, nodes, &placement);
+            }
             Notice::Severed(node) => self.lease.severed(cx, node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
             Notice::NodeOver(node) => {

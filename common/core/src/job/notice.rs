@@ -1,12 +1,15 @@
 //! What the sub-machines of a job tell each other.
 
 use super::clock::Offset;
-use crate::events::{Cause, What};
+use crate::events::{Cause, Lost, What};
 use crate::id::{NodeId, Rank};
+use crate::place::Placement;
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::time::{Mono, Span};
+use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// Something that another sub-machine has to know.
 #[derive(Debug)]
@@ -40,6 +43,20 @@ pub(super) enum Notice {
     Doomed(NodeId),
     /// Nothing was heard of a node for so long that it has ended its ranks.
     Unheard(NodeId),
+    /// loss: a part of ours was lost on a node. The job ends, unless it can do without the node.
+    Lost {
+        /// Which.
+        node: NodeId,
+        /// What.
+        lost: Lost,
+    },
+    /// bringup: the job does without these nodes, and its other ranks have new numbers.
+    LeftOut {
+        /// Which.
+        nodes: Vec<NodeId>,
+        /// Where the ranks are now.
+        placement: Arc<Placement>,
+    },
     /// loss: a node was told to end without its agent, or cannot be told; if it does not say how that went, its lease ends it.
     Severed(NodeId),
     /// How a node's clock differs from ours.
@@ -90,6 +107,8 @@ pub(super) struct Failure {
     pub(super) alive_at: Mono,
     /// When it was seen, at the earliest.
     pub(super) seen_after: Mono,
+    /// When it was last known to run and when it was seen, by its own host's clock.
+    pub(super) here: (HostTime, HostTime),
     /// Its node had been told to end its ranks before.
     pub(super) asked: bool,
 }

@@ -4,13 +4,14 @@ use super::{Cx, JobAction, Setting};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
+use crate::place::{Placement, Seat, Share};
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
 use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Meeting, SPAWN_BATCH, Start, ToNode};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
 /// How long descendants of a successful job's ranks may go on writing.
@@ -22,6 +23,10 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 #[derive(Debug)]
 pub(super) struct Orders {
     spec: Arc<JobSpec>,
+    /// Without the hosts that cannot be had, if there are any.
+    fewer: Option<Arc<Placement>>,
+    /// Hosts of which one will have rank 0.
+    heads: BTreeSet<NodeId>,
     trace: OsBytes,
     travel: Travel,
     interface: OsBytes,
@@ -31,7 +36,29 @@ pub(super) struct Orders {
 impl Orders {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
         let Setting { trace, travel, interface, .. } = setting.clone();
-        Self { trace, travel, interface, pinned_port: pinned_port(&spec), spec }
+        let asked = spec.placement.nodes.len();
+        let heads = spec.placement.heads(asked.saturating_sub(least(&spec)));
+        Self { trace, travel, interface, pinned_port: pinned_port(&spec), fewer: None, heads, spec }
+    }
+
+    /// So many hosts are enough.
+    pub(super) fn least(&self) -> usize {
+        least(&self.spec)
+    }
+
+    /// Drops the ranks of these hosts; false, and nothing else, if a program would have none left.
+    pub(super) fn leave_out(&mut self, missing: &[NodeId]) -> bool {
+        self.fewer = if missing.is_empty() { None } else { self.spec.placement.without(missing).map(Arc::new) };
+        missing.is_empty() || self.fewer.is_some()
+    }
+
+    /// Where ranks run, if not where it was planned.
+    pub(super) const fn fewer(&self) -> Option<&Arc<Placement>> {
+        self.fewer.as_ref()
+    }
+
+    fn placement(&self) -> &Placement {
+        self.fewer.as_deref().unwrap_or(&self.spec.placement)
     }
 
     /// The launcher's own host is the only one.
@@ -48,12 +75,12 @@ impl Orders {
     }
 
     pub(super) fn node_of(&self, rank: Rank) -> NodeId {
-        self.spec.placement.seats.get(rank.index()).map_or(NodeId::new(0), |seat| seat.node)
+        self.placement().seats.get(rank.index()).map_or(NodeId::new(0), |seat| seat.node)
     }
 
-    /// `--interface` was given.
-    pub(super) fn names_interface(&self) -> bool {
-        !self.interface.is_empty()
+    /// `--interface`; empty: not given.
+    pub(super) const fn interface(&self) -> &OsBytes {
+        &self.interface
     }
 
     /// The node is the launcher's own host.
@@ -72,18 +99,16 @@ impl Orders {
         let JobSpec { placement, apps: programs, .. } = &*self.spec;
         let sole = self.is_sole();
         let local = self.is_local(node);
-        let meets = !sole && node == self.node_of(Rank::new(0));
+        let meets = !sole && self.heads.contains(&node);
         let of_node = placement.seats.iter().filter(|seat| seat.node == node);
         let apps: BTreeSet<AppIndex> = of_node.map(|seat| seat.app).collect();
         let start = Start {
             job: self.spec.job,
             contain: self.spec.contain,
-            world_size: self.spec.world_size(),
             nodes: len(&placement.nodes),
-            node_index: node.get(),
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             label: self.spec.label.clone(),
-            meeting: sole.then(|| Meeting { addr: LOOPBACK.into(), port: self.pinned_port }),
+            meeting: sole.then(|| self.meeting(LOOPBACK.into(), self.pinned_port)),
             choose_port: self.chooses_port() && (sole || meets),
             find: meets.then(|| self.interface.clone()),
             travel: Some(self.travel.clone()).filter(|_| !local),
@@ -101,16 +126,43 @@ impl Orders {
         }
     }
 
+    /// Who takes part, as the first of the hosts is told; they meet there.
+    pub(super) fn meeting(&self, addr: OsBytes, port: Option<u16>) -> Meeting {
+        let placement = self.placement();
+        let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
+        Meeting { addr, port, world_size: len(&placement.seats), nodes, node_index: 0 }
+    }
+
+    /// All who take part: each is told where it stands among them, and its ranks.
+    pub(super) fn meet(&self, cx: &mut Cx<'_>, meeting: &Meeting) {
+        let shares = self.placement().shares();
+        for (node, node_index) in self.placement().used().zip(0..) {
+            cx.act(JobAction::Send { node, msg: ToNode::Meet(Meeting { node_index, ..meeting.clone() }) });
+            self.ranks(cx, node, &shares);
+        }
+    }
+
+    /// The ranks of the only node.
+    pub(super) fn all_ranks(&self, cx: &mut Cx<'_>) {
+        self.ranks(cx, NodeId::new(0), &self.placement().shares());
+    }
+
     /// The ranks of a node. A process gets the number of its first rank.
-    pub(super) fn ranks(&self, cx: &mut Cx<'_>, node: NodeId) {
-        let seats = self.spec.placement.seats.iter().zip(0..).filter(|(seat, _)| seat.node == node);
-        let deltas = seats.map(|(seat, n)| Delta {
-            proc: ProcId::new(n),
-            app: seat.app,
-            rank: Rank::new(n),
-            local_rank: seat.local_rank,
-            stdin: n == 0 && self.spec.stdin == StdinPlan::Rank0,
-        });
+    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, shares: &BTreeMap<AppIndex, Share>) {
+        let placement = self.placement();
+        let delta = |(seat, n): (&Seat, u32)| {
+            let share = shares.get(&seat.app)?;
+            Some(Delta {
+                proc: ProcId::new(n),
+                app: seat.app,
+                rank: Rank::new(n),
+                local_rank: seat.local_rank,
+                app_rank: n.saturating_sub(share.first.get()),
+                app_size: share.size,
+                stdin: n == 0 && self.spec.stdin == StdinPlan::Rank0,
+            })
+        };
+        let deltas = placement.seats.iter().zip(0..).filter(|(seat, _)| seat.node == node).filter_map(delta);
         let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(deltas).into_iter().peekable();
         if batches.peek().is_none() {
             cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs: Capped::default(), last: true } });
@@ -119,6 +171,11 @@ impl Orders {
             cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last: batches.peek().is_none() } });
         }
     }
+}
+
+fn least(spec: &JobSpec) -> usize {
+    let asked = spec.placement.nodes.len();
+    spec.min_hosts.map_or(asked, |least| asked.min(least as usize))
 }
 
 fn len<T>(items: &[T]) -> u32 {

@@ -44,6 +44,14 @@ struct Seat {
 
 impl Procs {
     pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
+        let offsets = Offsets::new(placement.nodes.len());
+        let mut procs = Self { clock, offsets, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
+        procs.reseat(placement);
+        procs
+    }
+
+    /// None was started yet, and these are the ranks now.
+    pub(super) fn reseat(&mut self, placement: &Placement) {
         let seat = |place: &Place| Seat { state: State::Pending, node: place.node, local_rank: place.local_rank };
         let ranks: Vec<Seat> = placement.seats.iter().map(seat).collect();
         let mut nodes = vec![(0_usize, false); placement.nodes.len()];
@@ -52,8 +60,8 @@ impl Procs {
                 *open = open.saturating_add(1);
             }
         }
-        let busy = nodes.iter().filter(|(open, _)| *open > 0).count();
-        Self { clock, offsets: Offsets::new(nodes.len()), ranks, nodes, busy }
+        self.busy = nodes.iter().filter(|(open, _)| *open > 0).count();
+        (self.ranks, self.nodes) = (ranks, nodes);
     }
 
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, node: NodeId, procs: &[Started]) {
@@ -88,7 +96,8 @@ impl Procs {
         let Exited { proc, status, at, alive_at, asked, usage } = *exited;
         let rank = rank_of(proc);
         // An agent that says otherwise must not make the interval empty.
-        let alive_at = self.offsets.between(node, HostTime(alive_at.0.min(at.0))).0;
+        let here = (HostTime(alive_at.0.min(at.0)), at);
+        let alive_at = self.offsets.between(node, here.0).0;
         let (seen_after, at) = self.offsets.between(node, at);
         // We heard of it, so it was.
         let at = at.min(cx.now);
@@ -101,7 +110,7 @@ impl Procs {
             usage,
         }));
         if !status.is_success() {
-            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at, seen_after, asked }));
+            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at, seen_after, here, asked }));
         }
         self.tell_if_over(cx, node);
     }

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod endings;
+mod fewer;
 mod harness;
 mod hosts;
 mod interrupts;

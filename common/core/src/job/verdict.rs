@@ -2,7 +2,7 @@
 //!
 //! Messages arrive in the order in which an agent saw things; what happened first is decided by times. A rank's end lies
 //! between the moment when it was last known to run and the moment when it was seen to have ended. Where such intervals
-//! overlap, nobody can tell which rank was first, and the one that explains most is named: one killed by a signal that we
+//! overlap, nobody can tell which rank was first (of two on one host its own clock tells), and the one that explains most is named: one killed by a signal that we
 //! did not send (a crash makes its peers fail, not the other way round), then one that wrote down why, then any other.
 //!
 //! Ranks that ended only because we ended the job are never the cause.
@@ -13,7 +13,7 @@ use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Mono;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// The evidence.
@@ -90,9 +90,19 @@ impl Verdict {
 
     fn root(&self) -> Option<Failure> {
         let first_seen = self.failures.iter().map(|failure| failure.at).min()?;
+        // Two moments of one host are as far apart as its clock says, however badly that is known.
+        let mut first_here = BTreeMap::new();
+        for Failure { node, here, .. } in &self.failures {
+            let first = first_here.entry(*node).or_insert(here.1);
+            *first = here.1.min(*first);
+        }
         // Whoever still ran when the first one had ended was not the first.
-        let maybe_first = |f: &&Failure| f.alive_at < first_seen || f.at == first_seen;
-        self.failures.iter().filter(maybe_first).min_by_key(|f| (self.weight(f), f.at, f.rank)).copied()
+        let later = |f: &Failure| {
+            let (alive, at) = f.here;
+            let elsewhere = f.alive_at >= first_seen && f.at != first_seen;
+            elsewhere || first_here.get(&f.node).is_some_and(|first| alive >= *first && at != *first)
+        };
+        self.failures.iter().min_by_key(|f| (later(f), self.weight(f), f.at, f.rank)).copied()
     }
 
     /// Smaller explains more.

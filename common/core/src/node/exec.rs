@@ -30,9 +30,9 @@ impl Program {
         });
         let stem = self.error_stem.get_or_insert_with(|| Arc::new(error_stem(start, ground)));
         let error_file = ErrorFile::new(Arc::clone(stem), delta.proc);
-        let app_rank = delta.rank.get().saturating_sub(self.base.role.first.get());
         let path = error_file.path();
-        let seat = Seat { rank: delta.rank, local_rank: delta.local_rank, app_rank, error_file: &path };
+        let Delta { rank, local_rank, app_rank, .. } = delta;
+        let seat = Seat { rank, local_rank, app_rank, error_file: &path };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
@@ -43,13 +43,13 @@ impl Program {
 fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delta, role: &'a Role) -> Host<'a> {
     Host {
         job: start.job,
-        world_size: start.world_size,
+        world_size: meeting.world_size,
         local_size: start.local_size,
-        node_index: start.node_index,
-        nodes: start.nodes,
+        node_index: meeting.node_index,
+        nodes: meeting.nodes,
         app: delta.app,
         app_name: &role.name,
-        app_size: role.size,
+        app_size: delta.app_size,
         apps: role.apps,
         master_addr: &meeting.addr,
         master_port: meeting.port.unwrap_or(ground.master_port),

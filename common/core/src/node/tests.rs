@@ -33,12 +33,10 @@ fn start() -> Start {
     Start {
         job: JobId([0xab; 16]),
         contain: Contain::Auto,
-        world_size: 300,
         nodes: 1,
-        node_index: 0,
         local_size: 300,
         label: None,
-        meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None }),
+        meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None, world_size: 300, nodes: 1, node_index: 0 }),
         choose_port: true,
         find: None,
         travel: None,
@@ -72,7 +70,7 @@ fn base() -> AppBase {
         env: OsStrings::default(),
         pinned: ["RANK"].iter().collect(),
         wdir: None,
-        role: Role::sole(4),
+        role: Role::sole(),
     }
 }
 
@@ -86,6 +84,8 @@ fn spawn(procs: core::ops::Range<u32>, last: bool) -> ToNode {
         app: AppIndex::new(0),
         rank: Rank::new(n),
         local_rank: LocalRank::new(n),
+        app_rank: n,
+        app_size: 4,
         stdin: n == 0,
     };
     ToNode::Spawn { procs: Capped::chunks(procs.map(delta)).pop().unwrap_or_default(), last }

@@ -58,6 +58,14 @@ pub enum PlaceError {
         /// Ranks of the job.
         ranks: u32,
     },
+    /// `--min-hosts 4` for a job on two hosts.
+    #[error("--min-hosts asks for {wanted} host{}, but the job has {used}", plural(*wanted))]
+    TooFewUsed {
+        /// The least.
+        wanted: u32,
+        /// Those that have ranks.
+        used: u32,
+    },
     /// `--strict`.
     #[error("--strict: {ranks} ranks on {slots} {}{} of {host}", if *processors { "processor" } else { "slot" }, plural(*slots))]
     Strict {
@@ -83,6 +91,7 @@ impl Hint for PlaceError {
             Self::PerNode { n, hosts, .. } => format!("--ppn {}, or more hosts", n.div_ceil((*hosts).max(1))).into(),
             Self::Max { room, .. } if *room > 0 => format!("-n {room}, or more hosts").into(),
             Self::Max { .. } => "more hosts".into(),
+            Self::TooFewUsed { used, .. } => format!("--min-hosts {used}, or more hosts").into(),
             Self::TooFewRanks { wanted, .. } => format!("-n {wanted} or more").into(),
             Self::Strict { .. } => "fewer ranks, more slots, or leave --strict out".into(),
             Self::TooMany => return None,

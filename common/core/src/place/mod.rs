@@ -4,12 +4,14 @@
 //! `--ppn`, `--nnodes`, slots); *ranking* numbers them (`--rank-by`). Ranks of one program are always consecutive.
 
 mod fault;
+mod fewer;
 mod hosts;
 mod mapping;
 #[cfg(test)]
 mod tests;
 
 pub use fault::PlaceError;
+pub use fewer::Share;
 
 use crate::hostlist::{Entry, Host};
 use crate::id::{AppIndex, LocalRank, NodeId};
@@ -53,6 +55,8 @@ pub struct Request {
     pub rank_by: Option<By>,
     /// `--nnodes`.
     pub nnodes: Option<Nodes>,
+    /// `--min-hosts`.
+    pub min_hosts: Option<u32>,
     /// `--strict`.
     pub strict: bool,
 }
@@ -206,6 +210,9 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     if let Some(nodes) = request.nnodes.filter(|nodes| used.len() < nodes.min as usize) {
         let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
         return Err(PlaceError::TooFewRanks { wanted: nodes.min, ranks });
+    }
+    if let Some(wanted) = request.min_hosts.filter(|wanted| used.len() < *wanted as usize) {
+        return Err(PlaceError::TooFewUsed { wanted, used: u32::try_from(used.len()).unwrap_or(u32::MAX) });
     }
     notes.extend(hosts.oversubscribed());
     if let (true, Some(Note::Oversubscribed { host, ranks, slots, processors, .. })) = (request.strict, notes.last()) {

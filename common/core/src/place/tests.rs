@@ -22,7 +22,7 @@ fn app(n: u32, text: &str) -> AppRequest {
 
 fn request(apps: Vec<AppRequest>) -> Request {
     let here = Here { name: "me.cluster".into(), cpus: 2 };
-    Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, strict: false }
+    Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, min_hosts: None, strict: false }
 }
 
 /// The ranks of each host: `a 0 1 | b 2`.
@@ -111,6 +111,33 @@ fn so_many_hosts() {
     assert_eq!(with(3, 4, 4, "a;b"), "--nnodes asks for 3 hosts, but there are 2 (a smaller --nnodes, or more hosts)");
     assert_eq!(with(2, 2, 4, ""), "--nnodes asks for 2 hosts, but there is 1 (a smaller --nnodes, or more hosts)");
     assert_eq!(with(3, 3, 2, "a;b;c"), "--nnodes asks for 3 hosts, but there are ranks for 2 only (-n 3 or more)");
+}
+
+#[test]
+fn hosts_that_are_enough() {
+    let with = |least, n, list: &str| shown(&Request { min_hosts: Some(least), ..request(vec![app(n, list)]) });
+    assert_eq!(with(1, 4, "a:2;b:2"), "a 0 1 | b 2 3");
+    assert_eq!(with(2, 4, "a:2;b:2"), "a 0 1 | b 2 3");
+    assert_eq!(with(3, 4, "a:2;b:2"), "--min-hosts asks for 3 hosts, but the job has 2 (--min-hosts 2, or more hosts)");
+    assert_eq!(with(2, 2, "a:2;b:2"), "--min-hosts asks for 2 hosts, but the job has 1 (--min-hosts 1, or more hosts)");
+    assert_eq!(with(1, 3, ""), "me.cluster 0 1 2");
+}
+
+#[test]
+fn without_a_host_the_ranks_of_the_others_move_up() {
+    let whole = place(&Request { map_by: By::Node, ..request(vec![app(3, "a:2;b:2;c:2"), app(3, "")]) }).unwrap();
+    let shown = |placement: &Placement| -> Vec<(u32, u32, u32)> {
+        placement.seats.iter().map(|s| (s.node.get(), s.local_rank.get(), s.app.get())).collect()
+    };
+    assert_eq!(shown(&whole), [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 1), (1, 1, 1), (2, 1, 1)]);
+    let fewer = whole.without(&[NodeId::new(0)]).unwrap();
+    assert_eq!(shown(&fewer), [(1, 0, 0), (2, 0, 0), (1, 1, 1), (2, 1, 1)], "hosts keep their numbers");
+    assert_eq!(fewer.used().collect::<Vec<_>>(), [1, 2].map(NodeId::new));
+    let shares = fewer.shares().into_iter().map(|(app, share)| (app.get(), share.first.get(), share.size));
+    assert_eq!(shares.collect::<Vec<_>>(), [(0, 0, 2), (1, 2, 2)]);
+    let apart = place(&request(vec![app(1, "a"), app(2, "b;c")])).unwrap();
+    assert_eq!(apart.without(&[NodeId::new(0)]), None, "a program would have no rank");
+    assert!(apart.without(&[NodeId::new(2)]).is_some());
 }
 
 #[test]
@@ -252,6 +279,37 @@ proptest! {
                 prop_assert!(node.ranks <= max);
             }
         }
+    }
+
+    #[test]
+    fn fewer_hosts_keep_what_they_have(
+        apps in proptest::collection::vec(any_app(), 1..4),
+        by_node in any::<bool>(),
+        gone in proptest::collection::vec(0u32..5, 0..4),
+    ) {
+        let map_by = if by_node { By::Node } else { By::Slot };
+        let Ok(whole) = place(&Request { map_by, ..request(apps) }) else { return Ok(()) };
+        let gone: Vec<NodeId> = gone.into_iter().map(NodeId::new).collect();
+        let stays = |seat: &&Seat| !gone.contains(&seat.node);
+        let seats: Vec<Seat> = whole.seats.iter().filter(stays).copied().collect();
+        let programs = |seats: &[Seat]| seats.iter().map(|seat| seat.app).collect::<BTreeSet<_>>();
+        let fewer = whole.without(&gone);
+        prop_assert_eq!(fewer.is_some(), programs(&seats) == programs(&whole.seats));
+        let Some(fewer) = fewer else { return Ok(()) };
+        prop_assert_eq!(&fewer.seats, &seats, "in the same order, each where it was");
+        for (id, (node, before)) in (0..).map(NodeId::new).zip(fewer.nodes.iter().zip(&whole.nodes)) {
+            prop_assert_eq!(node.ranks, if gone.contains(&id) { 0 } else { before.ranks });
+            prop_assert_eq!(fewer.used().any(|used| used == id), node.ranks > 0);
+        }
+        // Each rank is one of its program, and all of them are counted.
+        for (app, share) in fewer.shares() {
+            let first = share.first.index();
+            let own = &seats[first..first + share.size as usize];
+            prop_assert!(own.iter().all(|seat| seat.app == app) && fewer.procs(app) == share.size);
+        }
+        let missing = gone.iter().filter(|node| node.index() < whole.nodes.len()).collect::<BTreeSet<_>>().len();
+        prop_assert!(whole.heads(missing).contains(&seats[0].node), "it was asked to choose a port");
+        prop_assert!(whole.heads(missing).len() <= missing + 1);
     }
 
     #[test]

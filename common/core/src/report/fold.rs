@@ -24,6 +24,10 @@ pub struct Report {
     pub unreached: Vec<(NodeId, HostFailure)>,
     /// Hosts that cannot do what was asked for, and why.
     pub refused: Vec<(NodeId, Refusal)>,
+    /// Other hosts on which a part of ours was lost before the ending began; the first part.
+    pub lost_hosts: Vec<(NodeId, Lost)>,
+    /// Hosts that the job did without.
+    pub left_out: Vec<NodeId>,
     /// Its ranks.
     pub ranks: Vec<RankLine>,
     /// When and how its ending began. A job whose ranks all end by themselves has none.
@@ -53,6 +57,12 @@ pub struct RankLine {
     pub started: Option<(u32, Span)>,
     /// What became of it.
     pub fate: Fate,
+}
+
+impl RankLine {
+    const fn pending(n: u32) -> Self {
+        Self { node: NodeId::new(0), local_rank: LocalRank::new(n), started: None, fate: Fate::Pending }
+    }
 }
 
 /// What became of a rank.
@@ -147,13 +157,7 @@ impl Report {
     pub fn add(&mut self, record: &Record) {
         match &record.what {
             What::JobStart(start) => {
-                let pending = |i| RankLine {
-                    node: NodeId::new(0),
-                    local_rank: LocalRank::new(i),
-                    started: None,
-                    fate: Fate::Pending,
-                };
-                self.ranks = (0..start.world_size).map(pending).collect();
+                self.ranks = (0..start.world_size).map(RankLine::pending).collect();
                 self.start = Some(start.clone());
             }
             What::HostReady { hello, .. } => self.tier = Some(hello.tier),
@@ -192,12 +196,56 @@ impl Report {
                 self.unreached.push((*node, why.clone()));
             }
             What::HostRefused { node, why } => self.refused.push((*node, why.clone())),
-            What::HostLost { .. }
-            | What::Signal { .. }
-            | What::StreamEnd { .. }
-            | What::SinkLost { .. }
-            | What::LogLost { .. } => {}
+            What::HostLost { node, lost } => {
+                if self.began.is_none() && !self.is_missing(*node) {
+                    self.lost_hosts.push((*node, *lost));
+                }
+            }
+            What::LeftOut { nodes, world_size, procs } => self.leave_out(nodes, *world_size, procs),
+            What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
         }
+    }
+
+    fn is_missing(&self, node: NodeId) -> bool {
+        self.unreached.iter().any(|(known, _)| *known == node)
+            || self.refused.iter().any(|(known, _)| *known == node)
+            || self.lost_hosts.iter().any(|(known, _)| *known == node)
+    }
+
+    fn leave_out(&mut self, nodes: &[NodeId], world_size: u32, procs: &[u32]) {
+        self.left_out = nodes.to_vec();
+        self.ranks = (0..world_size).map(RankLine::pending).collect();
+        if let Some(start) = &mut self.start {
+            start.world_size = world_size;
+            start.apps.iter_mut().zip(procs).for_each(|(app, procs)| app.procs = *procs);
+        }
+    }
+
+    /// What is known of hosts, without the ranks.
+    #[must_use]
+    pub fn of_hosts(&self) -> Self {
+        let Self { start, unreached, refused, lost_hosts, left_out, .. } = self;
+        Self {
+            start: start.clone(),
+            unreached: unreached.clone(),
+            refused: refused.clone(),
+            lost_hosts: lost_hosts.clone(),
+            left_out: left_out.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Hosts that were asked for.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        self.start.as_ref().map_or(1, |start| start.hosts.len().max(1))
+    }
+
+    /// Hosts that could be had, of a job that ended before its start.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        let missing = self.unreached.len() + self.refused.len() + self.lost_hosts.len();
+        self.asked().saturating_sub(missing)
     }
 
     /// From the start of the job to that of its last rank; `None` while one is missing.

@@ -38,6 +38,8 @@ pub enum Sentence {
         /// Which.
         addr: OsBytes,
     },
+    /// The job goes on without these hosts: what is known of the hosts.
+    LeftOut(Box<Report>),
     /// A rank failed and, by `--on-failure continue`, the others go on. Said once.
     GoesOn {
         /// Which.

@@ -25,44 +25,39 @@ fn signal() -> impl Strategy<Value = Signal> {
 }
 
 fn delta() -> impl Strategy<Value = Delta> {
-    any::<(u32, u32, u32, u32, bool)>().prop_map(|(proc, app, rank, local_rank, stdin)| Delta {
+    any::<([u32; 6], bool)>().prop_map(|([proc, app, rank, local_rank, app_rank, app_size], stdin)| Delta {
         proc: ProcId::new(proc),
         app: AppIndex::new(app),
         rank: Rank::new(rank),
         local_rank: LocalRank::new(local_rank),
+        app_rank,
+        app_size,
         stdin,
     })
 }
 
 fn program() -> impl Strategy<Value = AppBase> {
     let strings = || vec(vec(1u8.., 0..20), 0..20).prop_map(|texts| texts.iter().collect());
-    let role = (bytes(), any::<[u32; 3]>()).prop_map(|(name, [first, size, apps])| Role {
-        name,
-        first: Rank::new(first),
-        size,
-        apps,
-    });
+    let role = (bytes(), any::<u32>()).prop_map(|(name, apps)| Role { name, apps });
     (strings(), strings(), strings(), proptest::option::of(bytes()), role)
         .prop_map(|(argv, env, pinned, wdir, role)| AppBase { argv, env, pinned, wdir, role })
 }
 
 fn start() -> impl Strategy<Value = ToNode> {
-    (any::<[u8; 16]>(), any::<[u32; 5]>(), proptest::option::of(bytes()), meeting(), any::<(bool, bool, u64)>())
+    (any::<[u8; 16]>(), any::<[u32; 3]>(), proptest::option::of(bytes()), meeting(), any::<(bool, bool, u64)>())
         .prop_map(|(job, n, label, meeting, (choose_port, sole, linger))| {
             ToNode::Start(Start {
                 job: JobId(job),
                 contain: Contain::T3,
-                world_size: n[0],
-                nodes: n[1],
-                node_index: n[2],
-                local_size: n[3],
+                nodes: n[0],
+                local_size: n[1],
                 label,
                 meeting: Some(meeting).filter(|_| linger % 2 == 0),
                 choose_port,
                 find: Some(OsBytes::from("eth0")).filter(|_| sole),
                 travel: travel(linger),
                 sole,
-                apps: n[4],
+                apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
                 linger: Span::from_nanos(linger),
                 trace: OsBytes::default(),
@@ -77,7 +72,13 @@ fn travel(n: u64) -> Option<Travel> {
 }
 
 fn meeting() -> impl Strategy<Value = Meeting> {
-    (bytes(), any::<Option<u16>>()).prop_map(|(addr, port)| Meeting { addr, port })
+    (bytes(), any::<(Option<u16>, u32, u32, u32)>()).prop_map(|(addr, (port, world_size, nodes, node_index))| Meeting {
+        addr,
+        port,
+        world_size,
+        nodes,
+        node_index,
+    })
 }
 
 fn to_node() -> impl Strategy<Value = ToNode> {

@@ -30,7 +30,7 @@ pub enum ToNode {
         /// At most [`APP_PART`] bytes.
         part: Part,
     },
-    /// Where the ranks find each other, where `Start` did not say; before the first `Spawn`.
+    /// Who takes part, and where they meet, where `Start` did not say; before the first `Spawn`.
     Meet(Meeting),
     /// Start these ranks.
     Spawn {
@@ -92,21 +92,17 @@ pub struct Start {
     pub job: JobId,
     /// The guarantee asked for.
     pub contain: Contain,
-    /// All ranks of the job.
-    pub world_size: u32,
-    /// Hosts of the job.
+    /// Hosts that were asked for: the launcher's memory for output is shared among them.
     pub nodes: u32,
-    /// This host's index among them.
-    pub node_index: u32,
     /// Ranks on this host.
     pub local_size: u32,
     /// The prefix format of output lines; `None`: raw.
     pub label: Option<OsBytes>,
-    /// Where the ranks find each other; `None`: told later, once all nodes are there.
+    /// Who is there; `None`: told later, once that is known.
     pub meeting: Option<Meeting>,
-    /// Choose a port for MASTER_PORT here, and hold it.
+    /// Choose a port for MASTER_PORT here, and hold it: rank 0 may come to run here.
     pub choose_port: bool,
-    /// Rank 0 runs here: say where other hosts find it, by this interface (empty: the one that suits best).
+    /// The same: say where other hosts find this one, by this interface (empty: the one that suits best).
     pub find: Option<OsBytes>,
     /// What ranks get of the place in which rlaunch was started; `None`: this is its host, and they inherit it.
     pub travel: Option<Travel>,
@@ -123,13 +119,19 @@ pub struct Start {
     pub trace: OsBytes,
 }
 
-/// Where the ranks of a job find each other.
+/// Who takes part in a job, and where its ranks find each other: known once it is known which hosts there are.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Meeting {
     /// What ranks are told as MASTER_ADDR.
     pub addr: OsBytes,
     /// What they are told as MASTER_PORT; `None`: the one that this node chooses.
     pub port: Option<u16>,
+    /// All ranks of the job.
+    pub world_size: u32,
+    /// Hosts that have some.
+    pub nodes: u32,
+    /// This host's index among them.
+    pub node_index: u32,
 }
 
 /// One rank, as a difference to its program.
@@ -143,6 +145,10 @@ pub struct Delta {
     pub rank: Rank,
     /// Its rank among those of this host.
     pub local_rank: LocalRank,
+    /// Its rank among those of its program.
+    pub app_rank: u32,
+    /// How many these are.
+    pub app_size: u32,
     /// It reads rlaunch's standard input; otherwise /dev/null.
     pub stdin: bool,
 }

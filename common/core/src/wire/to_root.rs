@@ -101,8 +101,10 @@ pub struct Reached {
     /// Whence its connection came (sshd's SSH_CONNECTION): the launcher's address, or that of the last host on the way. Empty
     /// on the launcher's own host.
     pub from: OsBytes,
-    /// Its own, the best first.
+    /// Its own, the best first; none where it has not the interface that was asked for.
     pub at: Capped<OsBytes, ADDRESSES>,
+    /// Then those that it has, separated by blanks.
+    pub has: OsBytes,
 }
 
 /// Why a node refuses.

@@ -38,11 +38,13 @@ fn starts() -> Vec<What> {
         on_failure: OnFailure::Kill,
         grace: Span::from_secs(5),
         timeout: None,
+        min_hosts: None,
     };
     let other = JobStart {
         contain: Contain::Strict,
         on_failure: OnFailure::Continue,
         timeout: Some(Span::from_secs(60)),
+        min_hosts: Some(2),
         apps: vec![],
         ..start.clone()
     };
@@ -154,6 +156,7 @@ fn hosts() -> Vec<What> {
     vec![
         What::HostFailed { node: NODE, why: failure },
         What::HostRefused { node: NODE, why: program },
+        What::LeftOut { nodes: [1, 3].map(NodeId::new).to_vec(), world_size: 5, procs: vec![4, 1] },
         What::HostLost { node: NODE, lost: Lost::Unheard },
         What::HostLost { node: NODE, lost: Lost::Expired },
         What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))) },

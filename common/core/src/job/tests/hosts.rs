@@ -17,17 +17,18 @@ const OTHER: NodeId = NodeId::new(1);
 const MS: u64 = 1_000_000;
 
 /// Four ranks, two on each of two hosts; `local`: the first is the launcher's own.
-fn two(local: bool) -> JobSpec {
+pub(super) fn two(local: bool) -> JobSpec {
     let seat = |n: u32| Seat { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |(host, local): (&str, bool)| Node { host: Host::named(host), local, slots: 2, ranks: 2 };
     let nodes = [("one", local), ("two", false)].map(node).to_vec();
     JobSpec { placement: Placement { nodes, seats: (0..4).map(seat).collect(), notes: vec![] }, ..spec(4) }
 }
 
-fn hello(at: &str, from: &str, port: u16) -> ToRoot {
+pub(super) fn hello(at: &str, from: &str, port: u16) -> ToRoot {
     let own = at.split(' ').filter(|at| !at.is_empty()).map(OsBytes::from);
     let at = Capped::chunks(own).pop().unwrap_or_default();
-    let reached = Some(Reached { from: from.into(), at }).filter(|reached| !reached.at.is_empty());
+    let reached =
+        Some(Reached { from: from.into(), at, has: OsBytes::default() }).filter(|reached| !reached.at.is_empty());
     let note = OsBytes::default();
     ToRoot::Hello(Hello {
         tier: Tier::T3,
@@ -42,7 +43,7 @@ fn hello(at: &str, from: &str, port: u16) -> ToRoot {
     })
 }
 
-fn starts(s: &Script) -> Vec<(NodeId, Start)> {
+pub(super) fn starts(s: &Script) -> Vec<(NodeId, Start)> {
     let start = |(node, msg): (&NodeId, &ToNode)| {
         if let ToNode::Start(start) = msg { Some((*node, start.clone())) } else { None }
     };
@@ -50,7 +51,7 @@ fn starts(s: &Script) -> Vec<(NodeId, Start)> {
 }
 
 /// What each node is told to run.
-fn ranks(s: &Script) -> Vec<(u32, u32, u32)> {
+pub(super) fn ranks(s: &Script) -> Vec<(u32, u32, u32)> {
     let spawn = |(node, msg): (&NodeId, &ToNode)| {
         let procs = if let ToNode::Spawn { procs, .. } = msg { procs.clone().into_vec() } else { vec![] };
         procs.into_iter().map(|d| (node.get(), d.rank.get(), d.local_rank.get())).collect::<Vec<_>>()
@@ -58,7 +59,15 @@ fn ranks(s: &Script) -> Vec<(u32, u32, u32)> {
     s.to.iter().zip(&s.sent).flat_map(spawn).collect()
 }
 
-fn told(s: &Script, what: &ToNode) -> Vec<u32> {
+/// What each node is told of who takes part.
+pub(super) fn met(s: &Script) -> Vec<(u32, Meeting)> {
+    let meet = |(node, msg): (&NodeId, &ToNode)| {
+        if let ToNode::Meet(meeting) = msg { Some((node.get(), meeting.clone())) } else { None }
+    };
+    s.to.iter().zip(&s.sent).filter_map(meet).collect()
+}
+
+pub(super) fn told(s: &Script, what: &ToNode) -> Vec<u32> {
     s.to.iter().zip(&s.sent).filter(|(_, msg)| *msg == what).map(|(node, _)| node.get()).collect()
 }
 
@@ -85,7 +94,7 @@ fn exits(s: &mut Script, rank: u32, status: Status, at: u64) {
     s.hears_of(NodeId::new(rank / 2), &ToRoot::Exited(exited));
 }
 
-fn done(s: &mut Script, node: NodeId, left: u32) {
+pub(super) fn done(s: &mut Script, node: NodeId, left: u32) {
     s.hears_of(node, &ToRoot::Done { left, named: Capped::default() });
 }
 
@@ -96,16 +105,16 @@ fn no_rank_starts_before_all_hosts_are_ready() {
     s.event(JobEvent::EdgeUp { node: OTHER }).event(JobEvent::EdgeUp { node: NODE });
     let starts: Vec<_> = starts(&s)
         .into_iter()
-        .map(|(node, s)| (node.get(), s.node_index, s.local_size, s.world_size, s.choose_port, s.sole, s.meeting))
+        .map(|(node, s)| (node.get(), s.local_size, s.nodes, s.choose_port, s.sole, s.meeting))
         .collect();
-    assert_eq!(starts, [(1, 1, 2, 4, false, false, None), (0, 0, 2, 4, true, false, None)]);
+    assert_eq!(starts, [(1, 2, 2, false, false, None), (0, 2, 2, true, false, None)]);
     s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready);
     s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
     assert_eq!(ranks(&s), [], "one has not checked its program");
     s.hears_of(OTHER, &ToRoot::Ready);
     assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)]);
-    let meeting = ToNode::Meet(Meeting { addr: "10.0.0.1".into(), port: Some(20_000) });
-    assert_eq!(told(&s, &meeting), [0, 1]);
+    let at = |node_index| Meeting { addr: "10.0.0.1".into(), port: Some(20_000), world_size: 4, nodes: 2, node_index };
+    assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));
 }
 
@@ -120,7 +129,8 @@ fn ranks_meet_at_the_launchers_host_by_the_address_that_others_see() {
     assert!(starts(&s)[0].1.lease.is_none(), "its edge cannot break unnoticed");
     s.hears_of(NODE, &hello("", "", 20_000)).hears_of(NODE, &ToRoot::Ready).event(JobEvent::EdgeUp { node: OTHER });
     s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
-    assert_eq!(told(&s, &ToNode::Meet(Meeting { addr: "10.0.0.9".into(), port: Some(20_000) })), [0, 1]);
+    let places: Vec<_> = met(&s).into_iter().map(|(node, meeting)| (node, meeting.addr, meeting.port)).collect();
+    assert_eq!(places, [(0, "10.0.0.9".into(), Some(20_000)), (1, "10.0.0.9".into(), Some(20_000))]);
 }
 
 #[test]
@@ -297,6 +307,26 @@ fn a_host_whose_ssh_was_killed_is_waited_for_until_its_lease_is_over() {
     s.wait(1).drained();
     assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Agent(why) });
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
+}
+
+/// What is not known of a host's clock does not matter between two of its ranks.
+#[test]
+fn of_two_failures_on_one_host_the_earlier_one_is_named_however_far_away_it_is() {
+    let mut s = running();
+    let now = harness::START + 1_000;
+    s.wait(1_000);
+    // 80 ms there and back are 40 ms either way.
+    let first = Beat { own: (now + 100_000 - 60) * MS, echo: 0 };
+    let beat = Beat { own: (now + 100_000 - 40) * MS, echo: (now - 80) * MS };
+    s.event(JobEvent::Beat { node: OTHER, beat: first }).event(JobEvent::Beat { node: OTHER, beat });
+    exits(&mut s, 2, exit(3), now - 30 + 100_000);
+    exits(&mut s, 3, crash(), now - 26 + 100_000);
+    exits(&mut s, 0, killed(Signal::TERM), now + 10);
+    exits(&mut s, 1, killed(Signal::TERM), now + 10);
+    done(&mut s, NODE, 0);
+    done(&mut s, OTHER, 0);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(2), status: exit(3) });
 }
 
 /// Its word is long under way, and its clock is known only as well as that: it may have been first.

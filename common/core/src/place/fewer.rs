@@ -1,0 +1,68 @@
+//! A job that has to do without some of its hosts: whose ranks are dropped, and what the others are called then.
+
+use super::{Placement, Seat};
+use crate::id::{AppIndex, NodeId, Rank};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// The ranks of a program: they follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// The first.
+    pub first: Rank,
+    /// How many.
+    pub size: u32,
+}
+
+impl Placement {
+    /// The same without these hosts. The ranks of the others are numbered anew, in the same order. Hosts keep their `NodeId`,
+    /// by which their edges are known; one that is left out has no ranks. `None`: a program would have none either.
+    #[must_use]
+    pub fn without(&self, gone: &[NodeId]) -> Option<Self> {
+        let mut nodes = self.nodes.clone();
+        for node in gone {
+            if let Some(node) = nodes.get_mut(node.index()) {
+                node.ranks = 0;
+            }
+        }
+        let stays = |seat: &&Seat| nodes.get(seat.node.index()).is_some_and(|node| node.ranks > 0);
+        let seats: Vec<Seat> = self.seats.iter().filter(stays).copied().collect();
+        (programs(&seats).count() == programs(&self.seats).count()).then_some(Self { nodes, seats, notes: Vec::new() })
+    }
+
+    /// The hosts that have ranks. Where one stands among them is its `node_index`.
+    pub fn used(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().zip((0..).map(NodeId::new)).filter(|(node, _)| node.ranks > 0).map(|(_, id)| id)
+    }
+
+    /// The ranks of each program that has any.
+    #[must_use]
+    pub fn shares(&self) -> BTreeMap<AppIndex, Share> {
+        let mut first = 0_u32;
+        let share = |seats: &[Seat]| {
+            let size = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+            let share = Share { first: Rank::new(first), size };
+            first = first.saturating_add(size);
+            seats.first().map(|seat| (seat.app, share))
+        };
+        programs(&self.seats).filter_map(share).collect()
+    }
+
+    /// The hosts of which one has rank 0 when at most `missing` of all are left out.
+    #[must_use]
+    pub fn heads(&self, missing: usize) -> BTreeSet<NodeId> {
+        let mut heads = BTreeSet::new();
+        for seat in &self.seats {
+            heads.insert(seat.node);
+            if heads.len() > missing {
+                break;
+            }
+        }
+        heads
+    }
+}
+
+/// The ranks of one program after the other.
+fn programs(seats: &[Seat]) -> impl Iterator<Item = &[Seat]> {
+    seats.chunk_by(|one, next| one.app == next.app)
+}

@@ -1,0 +1,77 @@
+//! Which hosts a command line names, and how many ranks they get.
+
+use super::{at_site, plan, run_with};
+
+/// The hosts of all ranks, in their order.
+fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: u32) -> String {
+    let placement =
+        at_site(gpus, |site| run_with(line, variables).place(site)).unwrap_or_else(|e| panic!("{}", e.render()));
+    let name = |node: u32| placement.nodes[node as usize].host.to_string();
+    placement.seats.iter().map(|seat| name(seat.node.get())).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn hosts_in_all_spellings() {
+    for line in [
+        "-H a:2,b:2 x",
+        "-Ha:2,b:2 x",
+        "--host a:2 --hosts=b:2 x",
+        "-w a:2,b:2 x",
+        "-hosts a:2,b:2 x",
+        "-f hosts x",
+        "--hostfile=hosts x",
+        "--machinefile hosts x",
+        "-hostfile hosts x",
+        "-H ^hosts x",
+        "-H a,b -ppn 2 x",
+        "-H a,b --ntasks-per-node=2 x",
+        "-H a,b --nproc_per_node 2 x",
+        "-H a,b -perhost 2 x",
+    ] {
+        assert_eq!(hosts_of(line, &[], 0), "a a b b", "{line}");
+    }
+    assert_eq!(hosts_of("-f hosts -H b x", &[], 0), "b b");
+    assert_eq!(hosts_of("-n 3 -H a,b --map-by node x", &[], 0), "a b a");
+    assert_eq!(hosts_of("-n 4 -f hosts --rank-by node x", &[], 0), "a b a b");
+    assert_eq!(hosts_of("-n 2 -f hosts --nnodes 2 x", &[], 0), "a b");
+    assert_eq!(hosts_of("-f hosts --nodes=1-1 x", &[], 0), "a a");
+    assert_eq!(hosts_of("-H b x : -n 2 -H a y : -n 1 z", &[], 0), "b a a b");
+}
+
+#[test]
+fn ranks_per_node_are_counted_here() {
+    assert_eq!(hosts_of("--nproc-per-node cpu x", &[], 0), "me me");
+    assert_eq!(hosts_of("--nproc-per-node auto x", &[], 0), "me me");
+    assert_eq!(hosts_of("--nproc-per-node auto x", &[], 3), "me me me");
+    assert_eq!(hosts_of("--nproc-per-node gpu -H localhost x", &[], 3), "localhost localhost localhost");
+}
+
+#[test]
+fn a_hostfile_of_the_environment_counts_last() {
+    let ours = ("RLAUNCH_HOSTFILE", "hosts");
+    assert_eq!(hosts_of("x", &[ours], 0), "a a b b");
+    assert_eq!(hosts_of("x", &[("HYDRA_HOST_FILE", "hosts")], 0), "a a b b");
+    assert_eq!(hosts_of("x", &[ours, ("HYDRA_HOST_FILE", "gone")], 0), "a a b b");
+    assert_eq!(hosts_of("-n 1 x : -n 2 y", &[ours], 0), "a a b");
+    assert_eq!(hosts_of("-H c x", &[("RLAUNCH_HOSTFILE", "gone")], 0), "c");
+    assert_eq!(hosts_of("-n 1 x", &[("RLAUNCH_HOSTFILE", "")], 0), "me");
+    assert_eq!(hosts_of("x", &[("RLAUNCH_HOSTS", "b"), ours], 0), "b b", "a choice from the file");
+    assert_eq!(hosts_of("-f hosts x", &[("RLAUNCH_HOSTS", "c")], 0), "a a b b");
+    let others = [("RLAUNCH_PPN", "1"), ("RLAUNCH_MAP_BY", "node"), ("RLAUNCH_NNODES", "2")];
+    assert_eq!(hosts_of("-H a,b,c x : y", &others, 0), "a b a b");
+}
+
+#[test]
+fn so_many_hosts_are_enough() {
+    let least = |line: &str| plan(line).job.min_hosts;
+    assert_eq!(least("-H a,b,c x"), None, "all are needed");
+    assert_eq!(least("-H a,b,c --min-hosts 2 x"), Some(2));
+    assert_eq!(least("-H a,b,c --min_hosts=3 x"), Some(3));
+    assert_eq!(least("--min-hosts 1 x"), Some(1), "this machine is a host too");
+    // torchrun's range: as many as there are, and no fewer than that.
+    assert_eq!(least("-H a,b,c --nnodes 2:3 x"), Some(2));
+    assert_eq!(least("-H a,b,c --nnodes 2:9 x"), Some(2));
+    assert_eq!(least("-H a,b,c --nnodes 2 x"), None);
+    assert_eq!(least("-H a,b,c --nnodes 2:3 --min-hosts 1 x"), Some(1));
+    assert_eq!(run_with("-H a,b x", &[("RLAUNCH_MIN_HOSTS", "1")]).whole.least(), Some(1));
+}
