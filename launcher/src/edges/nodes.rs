@@ -155,6 +155,8 @@ impl Nodes {
         };
         let why = match next {
             Ok(Some(frame)) => return Some(frame.body),
+            // An agent may live on without its guardian.
+            Ok(None) if node.ended.is_none() => return None,
             // Somebody else still holds ssh's end of the stream.
             Ok(None) => CloseReason::Eof,
             Err(error) => why(&error),
@@ -355,29 +357,27 @@ mod tests {
     use std::future::poll_fn;
     use std::io::Write as _;
 
-    /// An agent that could not build its event loop said so, and its guardian had counted, between two looks of the runtime:
-    /// the job was told that its agent was lost without a word.
-    #[test]
-    fn what_an_agent_said_is_heard_before_its_guardians_end() {
+    /// What is heard, in order, where an agent speaks and its guardian has its last word between two looks of the runtime.
+    fn heard(last_word: &[u8], agent_lives: bool) -> Vec<&'static str> {
         let id = NodeId::new(0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (edge, agent) = UnixStream::pair().unwrap();
         let (lifeline, mut guardian) = UnixStream::pair().unwrap();
-        let record = rlaunch_sys::guardian::example_frame(0, 0, false, &[]).split_off(16);
-        let said = runtime.block_on(async {
+        runtime.block_on(async {
             let local = (id, edge.into(), Lifeline::new(lifeline.into()));
             let mut nodes = Nodes::new(&[0], Some(local), Remote::none()).unwrap();
             let mut events = VecDeque::new();
             nodes.go_live(&mut events).unwrap();
             // So the runtime knows that there is something to read, as after the agent's descriptor.
-            guardian.write_all(&record[..1]).unwrap();
+            guardian.write_all(&last_word[..1]).unwrap();
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
             let mut agent = Early::<ToNode>::new(agent);
             agent.send(id, &ToRoot::InitLost).unwrap();
             assert!(agent.flush().unwrap());
-            drop(agent);
-            guardian.write_all(&record[1..]).unwrap();
+            let _agent = Some(agent).filter(|_| agent_lives);
+            guardian.write_all(&last_word[1..]).unwrap();
+            drop(guardian);
             let mut said = Vec::new();
             for _ in 0..2 {
                 poll_fn(|cx| {
@@ -392,7 +392,15 @@ mod tests {
                 .await;
             }
             said
-        });
-        assert_eq!(said, ["the agent", "the edge", "the guardian"]);
+        })
+    }
+
+    /// An agent that could not build its event loop said so, and its guardian had counted: the job was told that its agent
+    /// was lost without a word.
+    #[test]
+    fn what_an_agent_said_is_heard_before_its_guardians_end() {
+        let record = rlaunch_sys::guardian::example_frame(0, 0, false, &[]).split_off(16);
+        assert_eq!(heard(&record, false), ["the agent", "the edge", "the guardian"]);
+        assert_eq!(heard(&record[..20], true), ["the agent", "the guardian"], "it was killed, and the agent lives on");
     }
 }
