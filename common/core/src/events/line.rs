@@ -5,7 +5,7 @@ use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use crate::bootstrap::SshEnd;
 use crate::errno::EPIPE;
 use crate::exit::Ending;
-use crate::id::Std;
+use crate::id::{NodeId, Std};
 use crate::job::CloseReason;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
@@ -36,12 +36,7 @@ fn what(o: &mut Object<'_>, what: &What) {
         What::HostRefused { .. } | What::HostFailed { .. } | What::HostLost { .. } | What::HostDone { .. } => {
             host(o, what);
         }
-        What::LeftOut { nodes, world_size, procs } => {
-            o.text("ev", "hosts.left_out");
-            o.array("nodes", nodes, |text, node| push_number(text, node.get()));
-            o.number("world_size", (*world_size).into());
-            o.array("procs", procs, |text, procs| push_number(text, *procs));
-        }
+        What::LeftOut { nodes, world_size, procs } => left_out(o, nodes, *world_size, procs),
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
         }
@@ -170,6 +165,13 @@ fn host(o: &mut Object<'_>, what: &What) {
         o.maybe("left", left.map(u64::from));
         o.array("named", named, leftover);
     }
+}
+
+fn left_out(o: &mut Object<'_>, nodes: &[NodeId], world_size: u32, procs: &[u32]) {
+    o.text("ev", "hosts.left_out");
+    o.array("nodes", nodes, |text, node| push_number(text, node.get()));
+    o.number("world_size", world_size.into());
+    o.array("procs", procs, |text, procs| push_number(text, *procs));
 }
 
 fn leftover(text: &mut String, leftover: &Leftover) {

@@ -23,16 +23,18 @@ mod verdict;
 
 pub use event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 
-use crate::events::Cause;
+use crate::events::{Cause, Lost};
 use crate::id::NodeId;
 use crate::machine::{self, Machine, earliest};
 use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::spec::JobSpec;
 use crate::time::{Mono, WallNs};
 use crate::travel::Travel;
 use crate::wire::to_root::ToRoot;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use notice::Notice;
 
 /// What a sub-machine of a job is given.
@@ -202,6 +204,22 @@ impl Parts<'_> {
         }
     }
 
+    /// A part of ours was lost: the job ends, or does without the node.
+    fn lost(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
+        if self.bringup.spares(cx, node) {
+            self.forget(cx, node);
+        } else {
+            self.ending.end(cx, Cause::Lost { node, lost });
+        }
+    }
+
+    /// The job starts without these nodes.
+    fn left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+        nodes.iter().for_each(|node| self.forget(cx, *node));
+        self.procs.reseat(placement);
+        self.log.left_out(cx, nodes, placement);
+    }
+
     /// The job does without a node: nothing of it is waited for or counted.
     fn forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.lease.node_over(node);
@@ -246,18 +264,8 @@ impl Parts<'_> {
             }
             Notice::Mute(node) => self.loss.mute(cx, node),
             Notice::Unheard(node) => self.loss.unheard(cx, node),
-            Notice::Lost { node, lost } => {
-                if self.bringup.spares(cx, node) {
-                    self.forget(cx, node);
-                } else {
-                    self.ending.end(cx, Cause::Lost { node, lost });
-                }
-            }
-            Notice::LeftOut { nodes, placement } => {
-                nodes.iter().for_each(|node| self.forget(cx, *node));
-                self.procs.reseat(&placement);
-                self.log.left_out(cx, nodes, &placement);
-            }
+            Notice::Lost { node, lost } => self.lost(cx, node, lost),
+            Notice::LeftOut { nodes, placement } => self.left_out(cx, nodes, &placement),
             Notice::Severed(node) => self.lease.severed(cx, node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
             Notice::NodeOver(node) => {

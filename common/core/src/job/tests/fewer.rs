@@ -47,12 +47,10 @@ fn refuses(s: &mut Script, node: u32) {
 }
 
 fn left_out(s: &Script) -> Vec<(Vec<u32>, u32)> {
-    let of = |what: &What| match what {
-        What::LeftOut { nodes, world_size, procs } => {
-            assert_eq!(procs.iter().sum::<u32>(), *world_size);
-            Some((nodes.iter().map(|node| node.get()).collect(), *world_size))
-        }
-        _ => None,
+    let of = |what: &What| {
+        let What::LeftOut { nodes, world_size, procs } = what else { return None };
+        assert_eq!(procs.iter().sum::<u32>(), *world_size);
+        Some((nodes.iter().map(|node| node.get()).collect(), *world_size))
     };
     s.log.iter().filter_map(of).collect()
 }
@@ -236,9 +234,9 @@ fn a_program_does_not_lose_all_its_ranks() {
     is_ready(&mut s, 0);
     fails(&mut s, 1);
     is_ready(&mut s, 2);
-    let of_app = |msg: &ToNode| match msg {
-        ToNode::Spawn { procs, .. } => procs.iter().map(|d| (d.app.get(), d.app_rank, d.app_size)).collect(),
-        _ => vec![],
+    let of_app = |msg: &ToNode| -> Vec<(u32, u32, u32)> {
+        let ToNode::Spawn { procs, .. } = msg else { return vec![] };
+        procs.iter().map(|d| (d.app.get(), d.app_rank, d.app_size)).collect()
     };
     let told: Vec<_> = s.sent.iter().flat_map(of_app).collect();
     assert_eq!(told, [(0, 0, 2), (0, 1, 2), (1, 0, 2), (1, 1, 2)]);
