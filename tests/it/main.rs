@@ -20,6 +20,7 @@ mod events;
 mod examples;
 mod exits;
 mod faults;
+mod fewer;
 mod harness;
 mod hosts;
 mod input;

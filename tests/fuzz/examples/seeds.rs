@@ -22,7 +22,7 @@ fn app() -> AppBase {
         env: strings(&["PATH=/bin", "A=b"]),
         pinned: strings(&["A"]),
         wdir: Some("/tmp".into()),
-        role: Role::sole(2),
+        role: Role::sole(),
     }
 }
 
@@ -32,9 +32,7 @@ fn down() -> Vec<Vec<u8>> {
     let start = Start {
         job: JobId([7; 16]),
         contain: Contain::Auto,
-        world_size: 2,
         nodes: 1,
-        node_index: 0,
         local_size: 2,
         label: Some("[%r] ".into()),
         meeting: None,
@@ -52,15 +50,18 @@ fn down() -> Vec<Vec<u8>> {
         app: AppIndex::new(0),
         rank: Rank::new(n),
         local_rank: LocalRank::new(n),
+        app_rank: n,
+        app_size: 2,
         stdin: n == 0,
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
+    let meeting = Meeting { addr: "10.0.0.1".into(), port: Some(10_000), world_size: 2, nodes: 1, node_index: 0 };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
     [
         ToNode::Start(start),
         ToNode::App { app: AppIndex::new(0), last: true, part },
-        ToNode::Meet(Meeting { addr: "10.0.0.1".into(), port: Some(10_000) }),
+        ToNode::Meet(meeting),
         ToNode::Spawn { procs, last: true },
         ToNode::Signal { sig: Signal::USR1 },
         end,
@@ -83,7 +84,7 @@ fn up() -> Vec<Vec<u8>> {
         port_reserved: true,
         agent: 2,
         init: Some(3),
-        reached: Some(Reached { from: "10.0.0.9".into(), at: at_host }),
+        reached: Some(Reached { from: "10.0.0.9".into(), at: at_host, has: OsBytes::default() }),
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
     };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };

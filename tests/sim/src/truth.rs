@@ -61,10 +61,8 @@ impl World {
         let (used, least) = (placement.used().count(), self.plan.spec.min_hosts);
         let enough = least.is_some_and(|least| used >= usize::try_from(least).unwrap_or(usize::MAX));
         self.check(enough, || format!("{used} hosts are not {least:?}"));
-        let lease = self.plan.spec.lease.nanos();
-        let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
         for (site, node) in self.plan.sites.clone().iter().zip(&placement.nodes) {
-            let bad = stopped || site.bare || site.may_fail() || !site.is_well(lease);
+            let bad = site.bare || self.may_be_missing(site);
             self.check(bad || node.ranks > 0, || format!("{} is left out, and nothing was wrong with it", node.host));
         }
     }
@@ -160,7 +158,7 @@ impl World {
             Cause::Spawn { .. } => self.plan.no_start.is_some() || user(&|fault| fault == Fault::InitKilled),
             Cause::Refused { .. } => sites.iter().any(|site| site.bare),
             Cause::Unreachable { failed, asked, .. } => {
-                sites.iter().any(Site::may_fail) && self.too_few(*failed, *asked)
+                sites.iter().any(|site| self.may_be_missing(site)) && self.too_few(*failed, *asked)
             }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
             Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
@@ -171,6 +169,13 @@ impl World {
             self.check_success();
         }
         self.check_causes(&cause);
+    }
+
+    /// A host may not be reached, or be lost before the start.
+    fn may_be_missing(&self, site: &Site) -> bool {
+        let lease = self.plan.spec.lease.nanos();
+        let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
+        stopped || site.may_fail() || !site.is_well(lease)
     }
 
     /// Whether a job with so many hosts missing cannot go on; with two programs, one may be left without a host.
