@@ -233,6 +233,9 @@ fn notes(plan: &Plan) {
             say(&format!("rlaunch: {option}: so it is anyway\n"));
         }
     }
+    if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
+        say(&note);
+    }
     for name in &plan.absent {
         say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));
     }

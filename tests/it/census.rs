@@ -60,7 +60,13 @@ impl Proc {
     fn show(&self) -> String {
         let words = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        format!("pid {} ({}, state {}, parent {}): {words}", self.pid, self.comm, self.state, self.ppid)
+        // What it waits for, and for whom.
+        let call = fs::read_to_string(format!("/proc/{}/syscall", self.pid)).unwrap_or_default();
+        let children: Vec<String> =
+            children(self.pid).iter().map(|p| format!("{} ({}, {})", p.pid, p.comm, p.state)).collect();
+        let (call, children) = (call.trim(), children.join(", "));
+        let Self { pid, comm, state, ppid, .. } = self;
+        format!("pid {pid} ({comm}, state {state}, parent {ppid}, call {call}, children {children}): {words}")
     }
 }
 

@@ -219,7 +219,7 @@ impl Edges {
         while let Some((node, why, words)) = self.nodes.take_closed() {
             if !words.is_empty() {
                 let host = self.names.1.get(node.index()).map_or("", String::as_str);
-                self.output.say(crate::view::say::ssh_said(host, &words));
+                self.say(crate::view::say::ssh_said(host, &words));
             }
             self.lose(node, why);
         }

@@ -4,6 +4,7 @@ use super::words;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Note, Placement};
+use rlaunch_core::time::Span;
 use std::fmt::Write as _;
 
 /// Hosts with their ranks, then the programs where there are several.
@@ -83,6 +84,13 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
     }
 }
 
+/// What may come of a lease that is as short as this, with so many hosts.
+pub(crate) fn short_lease(lease: Span, hosts: usize) -> Option<String> {
+    (lease < Span::from_secs(5) && hosts > 16).then(|| {
+        format!("rlaunch: --lease {lease} with {hosts} hosts: one that pauses for so long ends the job; from 5s on few do\n")
+    })
+}
+
 fn and_others(others: u32) -> String {
     match others {
         0 => String::new(),
@@ -127,6 +135,12 @@ mod tests {
             "{\"ranks\":[{\"rank\":0,\"host\":\"node0\",\"local_rank\":0,\"node_index\":0,\"app\":0},\
              {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}]}\n"
         );
+    }
+
+    #[test]
+    fn a_short_lease_is_worth_a_line_where_there_are_many_hosts() {
+        let said = |ms, hosts| short_lease(Span::from_millis(ms), hosts).is_some();
+        assert_eq!([(4999, 17), (5000, 17), (4999, 16)].map(|(ms, hosts)| said(ms, hosts)), [true, false, false]);
     }
 
     #[test]

@@ -65,6 +65,8 @@ impl At {
 #[derive(Debug)]
 pub(crate) struct Progress {
     hosts: Vec<(String, At)>,
+    /// How many of them are neither ready nor failed.
+    open: usize,
     onto: Onto,
     began: Mono,
     /// When something is shown next; `None`: never again.
@@ -79,8 +81,8 @@ impl Progress {
             Onto::Terminal(_) => PATIENCE,
             Onto::Lines => LINES,
         };
-        let hosts = hosts.into_iter().map(|name| (name, At::Queued)).collect();
-        Self { hosts, onto, began: now, next: Some(now + first), drawn: false }
+        let hosts: Vec<_> = hosts.into_iter().map(|name| (name, At::Queued)).collect();
+        Self { open: hosts.len(), hosts, onto, began: now, next: Some(now + first), drawn: false }
     }
 
     /// What the bootstrap says of a host.
@@ -108,8 +110,9 @@ impl Progress {
     fn set(&mut self, node: NodeId, at: At) {
         if let Some((_, own)) = self.hosts.get_mut(node.index()).filter(|(_, own)| own.is_open()) {
             *own = at;
+            self.open -= usize::from(!at.is_open());
         }
-        if !self.hosts.iter().any(|(_, at)| at.is_open()) {
+        if self.open == 0 {
             self.next = None;
         }
     }

@@ -12,6 +12,7 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Lane;
 use rlaunch_core::wire::to_node::ToNode;
@@ -389,7 +390,10 @@ impl World {
                     port_reserved: true,
                     agent: 1,
                     init: t1.then_some(2),
-                    reached: self.host.remote.then(|| Reached { from: "10.0.0.9".into(), at: "10.0.0.1".into() }),
+                    reached: self.host.remote.then(|| Reached {
+                        from: "10.0.0.9".into(),
+                        at: Capped::chunks(["10.0.0.1".into()]).remove(0),
+                    }),
                     lowered: Default::default(),
                     cpus: 4,
                     error_dir: "/tmp".into(),
