@@ -21,8 +21,9 @@ def _launcher(_ranks, launcher):
     return launcher
 
 
-def event(bench, launcher, how, ranks, make=procs.Job):
-    """One sample: `how` says which signal goes to whom, after what preparations. `make` starts the job."""
+def event(bench, launcher, how, ranks, make=procs.Job, watched=lambda own: own):
+    """One sample: `how` says which signal goes to whom, after what preparations. `make` starts the job; `watched` says whose end
+    is waited for besides that of the launcher and its ranks."""
     sig, target, words, grace = how
     job = start_idle(bench, launcher, ranks, *words, grace=grace, make=make)
     if job is None:
@@ -32,15 +33,18 @@ def event(bench, launcher, how, ranks, make=procs.Job):
         if len(found) != ranks:
             return Sample(failure=f"{len(found)} of {ranks} ranks were found")
         main = job.launcher
-        everybody = [main, *sorted(own - {main}), *sorted(found)]
+        aim = target(found, main)
+        everybody = [main, *sorted(watched(own - {main})), *sorted(found)]
         limit = bench.size(10, 5)
-        watch = [bench.programs["watch"], str(limit), str(int(sig)), str(target(found, main)), *map(str, everybody)]
+        watch = [bench.programs["watch"], str(limit), str(int(sig)), str(aim), *map(str, everybody)]
         done = subprocess.run(watch, stdout=subprocess.PIPE, check=False, timeout=limit + 30)
         if done.returncode:
             return Sample(failure="the job ended before the event")
-        _out_us, all_us, left = map(int, done.stdout.split())
+        out_us, all_us, left = map(int, done.stdout.split())
         if left:
             return Sample(failure=f"{left} processes left after {limit} s")
+        if len(everybody) == ranks + 1 and out_us < all_us and aim != main:
+            return Sample(failure="the launcher had exited, and a rank had not")
         return Sample(all_us / 1e3)
 
 
