@@ -1,6 +1,6 @@
-"""Hosts for the rows whose names begin with ssh: a testbed (scripts/testbed) of which `login` is where launchers are started, and
-node0, node1 … are where ranks run, reached by the machine's own ssh and sshd with default settings. All of them share one home, and
-this machine's processors; so peers and floors, which do too, are what a figure is compared with."""
+"""Hosts for the rows whose names begin with ssh: a testbed (scripts/testbed) of which `login` is where launchers are started,
+and node0, node1 … are where ranks run, reached by the machine's own ssh and sshd with default settings. All of them share one
+home, and this machine's processors; so peers and floors, which do too, are what a figure is compared with."""
 
 import atexit
 import dataclasses
@@ -68,7 +68,8 @@ class Hosts:
 
     def bench(self, count, slots=1):
         """The same benchmark for rows that know nothing of hosts: its clock runs on login, its launchers use the hosts."""
-        return dataclasses.replace(self.own_bench, clock=Inside(self), launchers=self.launchers(count, slots), scratch=str(self.scratch))
+        return dataclasses.replace(self.own_bench, clock=Inside(self), launchers=self.launchers(count, slots),
+                                   scratch=str(self.scratch))
 
     def living(self):
         """What runs on the hosts now, the testbed's own processes, sshd's, and what was started on login not included."""
