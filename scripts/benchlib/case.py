@@ -48,6 +48,8 @@ class Bench:
     full: bool = False
     stdin_bytes: int = 1 << 30
     megabytes_per_rank: int = 25
+    hosts: object = None
+    """The testbed of the rows that need hosts, once one of them is asked for."""
 
     def size(self, usual, quick):
         """A size, smaller when only a quick look is wanted."""

@@ -10,6 +10,7 @@ class Sample:
 
     value: float | None = None
     failure: str | None = None
+    timed_out: bool = False
 
 
 class Clock:
@@ -29,7 +30,7 @@ class Clock:
         done = subprocess.run(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=seconds + 60, env=environ)
         wall_ns, _cpu_us, code, left, timed_out = map(int, done.stdout.split())
         if timed_out:
-            return Sample(failure=f"no end within {seconds:g} s")
+            return Sample(failure=f"no end within {seconds:g} s", timed_out=True)
         if code:
             return Sample(failure=f"exit code {code}")
         if left:

@@ -28,6 +28,19 @@ def _parents():
     return table
 
 
+def children(parent):
+    """The direct children of a process."""
+    return {pid for pid, above in _parents().items() if above == parent}
+
+
+def name(pid):
+    """What the kernel calls a process; empty if it is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def descendants(root):
     """All processes below `root`, itself not included."""
     parents = _parents()
@@ -93,12 +106,13 @@ def end_all():
     """Kills and reaps whatever still descends from this benchmark. All of it is ours: it was started or adopted here."""
     end = time.monotonic() + 10
     while (left := descendants(os.getpid())) and time.monotonic() < end:
-        _kill(left)
+        kill(left)
         time.sleep(0.005)
     return not left
 
 
-def _kill(pids):
+def kill(pids):
+    """SIGKILL for each, and the end of the zombies among them that are ours."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -110,18 +124,27 @@ def _kill(pids):
 class Job:
     """A launcher that keeps running, with ranks that carry `token` in their command line."""
 
-    def __init__(self, command, token, stdout=subprocess.DEVNULL):
+    def __init__(self, command, token, stdout=subprocess.DEVNULL, environ=None):
         self.token = token
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.DEVNULL,
-                                        start_new_session=True)
+                                        start_new_session=True, env=environ)
         self.seen = set()
+
+    @property
+    def launcher(self):
+        """The pid of the launcher itself."""
+        return self.process.pid
+
+    def below(self):
+        """Every process of the job but the one that was started here."""
+        return descendants(self.process.pid)
 
     def split(self):
         """(ranks, the launcher's own processes) at this moment."""
-        below = descendants(self.process.pid)
+        below = self.below()
         ranks = {pid for pid in below if has_token(pid, self.token) and not self.is_launcher(pid)}
         self.seen |= below
-        return ranks, (below - ranks) | {self.process.pid}
+        return ranks, (below - ranks) | {self.launcher}
 
     def is_launcher(self, pid):
         """A proxy or a forked launcher may carry the ranks' words as well: told apart by its executable."""
@@ -137,11 +160,11 @@ class Job:
         """Ends the job whatever state it is in. A pid that somebody else uses by now does not descend from here."""
         end = time.monotonic() + 10
         while time.monotonic() < end:
-            self.seen |= descendants(self.process.pid) | {self.process.pid}
+            self.seen |= self.below() | {self.process.pid}
             alive = self.seen & descendants(os.getpid())
             if not alive:
                 return
             self.process.kill()
-            _kill(alive - {self.process.pid})
+            kill(alive - {self.process.pid})
             self.process.poll()
             time.sleep(0.005)

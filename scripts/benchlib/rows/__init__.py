@@ -1,6 +1,6 @@
 """The rows of the benchmark: a name, and the function that makes its cases. A new row is a new file and a line here."""
 
-from . import failure, hangs, launch, memory, ssh, stdin, stdout, strangers
+from . import failure, hangs, launch, memory, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, strangers
 
 ROWS = {
     "launch": launch.cases,
@@ -12,4 +12,8 @@ ROWS = {
     "hangs": hangs.cases,
     "strangers": strangers.cases,
     "ssh": ssh.cases,
+    "ssh-fail": ssh_failure.cases,
+    "ssh-stdout": ssh_streams.stdout_cases,
+    "ssh-stdin": ssh_streams.stdin_cases,
+    "ssh-rss": ssh_memory.cases,
 }

@@ -18,7 +18,9 @@ def _sample(bench, launcher, launches):
 
 
 def cases(bench):
-    """The cases of the row. Without rlaunch the loop is tried on Hydra, so that the script itself can be tested."""
+    """How many of many short launches fail or never end.
+
+    Without rlaunch the loop is tried on Hydra, so that the script itself can be tested."""
     launches = 10_000 if bench.full else bench.size(500, 50)
     name = "rlaunch" if "rlaunch" in bench.launchers else "hydra"
     launcher = bench.launchers[name]

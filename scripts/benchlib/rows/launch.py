@@ -24,7 +24,7 @@ def _case(bench, ranks, program, goals):
 
 
 def cases(bench):
-    """The cases of the row."""
+    """How long 1, 16, 256 and 1024 programs take that end at once."""
     made = []
     for ranks, (floor, hydra) in LIMITS.items():
         goals = [Goal(floor, "floor"), Goal(hydra, "hydra")]

@@ -14,11 +14,11 @@ SLOW_RATE = 1_000_000
 SLOW_SECONDS = 8.0
 
 
-def start_idle(bench, launcher, ranks, *words, grace=False):
+def start_idle(bench, launcher, ranks, *words, grace=False, make=procs.Job):
     """A job of sleeping ranks, all of them ready; None if they do not come."""
     place = tempfile.mkdtemp(dir=bench.scratch)
     program = [bench.programs["idle_rank"], place, place, *words]
-    job = procs.Job(launcher.command(ranks, program, grace=grace), place)
+    job = make(launcher.command(ranks, program, grace=grace), place)
     end = time.monotonic() + READY_WITHIN
     while len(os.listdir(place)) < ranks:
         if time.monotonic() > end or job.process.poll() is not None:
@@ -52,7 +52,7 @@ def _growth(bench, launcher, few, many):
 
 
 def idle_cases(bench):
-    """The cases of `rss`."""
+    """What the launcher's own processes hold while 256 ranks sleep."""
     many = bench.size(256, 64)
 
     def case(title, unit, sample, goal):
@@ -94,7 +94,7 @@ def _slow(bench, launcher, seconds):
 
 
 def slow_cases(bench):
-    """The case of `slow`."""
+    """What they hold while the output is read slowly."""
     seconds = bench.size(SLOW_SECONDS, 2.0)
     contenders = {name: partial(_slow, bench, launcher, seconds) for name, launcher in bench.launchers.items()}
     title = f"growth under a reader of 1 MB/s, {seconds:g} s"

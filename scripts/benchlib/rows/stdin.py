@@ -51,7 +51,9 @@ class Input:
 
 
 def cases(bench):
-    """The case of the row. The peers are left out: Hydra aborts above 64 KB, prterun never passes the end of file on."""
+    """How fast a large input reaches rank 0, exact to the last byte.
+
+    The peers are left out: Hydra aborts above 64 KB, prterun never passes the end of file on."""
     given = Input(bench)
     contenders = {"cat": partial(given.rate, lambda sink: ["sh", "-c", 'cat | "$@"', "sh", *sink])}
     if "rlaunch" in bench.launchers:

@@ -36,7 +36,9 @@ def _sample(bench, command, aim):
 
 
 def cases(bench):
-    """The cases of the row: none without root, who alone can be somebody else, and none without rlaunch."""
+    """How long a job takes while another user attacks it (root only).
+
+    None without root, who alone can be somebody else, and none without rlaunch."""
     if os.geteuid() != 0 or PYTHON is None or "rlaunch" not in bench.launchers:
         print("strangers: absent: needs root, rlaunch, and the system's python3", file=sys.stderr)
         return []

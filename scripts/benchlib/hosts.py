@@ -1,0 +1,129 @@
+"""Hosts for the rows whose names begin with ssh: a testbed (scripts/testbed) of which `login` is where launchers are started,
+and node0, node1 … are where ranks run, reached by the machine's own ssh and sshd with default settings. All of them share one
+home, and this machine's processors; so peers and floors, which do too, are what a figure is compared with."""
+
+import atexit
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from . import procs
+from .measure import Clock
+
+TESTBED = pathlib.Path(__file__).resolve().parents[1] / "testbed"
+MOST = 16
+
+
+class Hosts:
+    """A testbed that comes up with the first sample, and goes with us."""
+
+    def __init__(self, bench):
+        self.own_bench = bench
+        self.scratch = pathlib.Path(bench.scratch) / "hosts"
+        self.environ = dict(os.environ, TESTBED_NAME=f"bench-{os.getpid()}")
+        self.holder = None
+        # Under a name that no remote line can hold: where it lies here it is not looked for there.
+        self.rlaunch = self.scratch / "o'dd" / "rlaunch"
+        self.timed = self.scratch / "timed"
+        self.rlaunch.parent.mkdir(parents=True)
+        shutil.copy(bench.launchers["rlaunch"].words[0], self.rlaunch)
+        shutil.copy(bench.programs["timed"], self.timed)
+        self.scratch.parent.chmod(0o755)
+
+    def up(self):
+        """Makes it, once; the hosts have the agent's binary then."""
+        if self.holder:
+            return
+        line = [TESTBED, "up", str(self.own_bench.size(MOST, 4)), "--hold", "--share", self.scratch]
+        # pylint: disable-next=consider-using-with
+        self.holder = subprocess.Popen(line, env=self.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self.holder.stdout.readline() != "ready\n":
+            sys.exit("bench: the testbed did not come up")
+        atexit.register(self.holder.kill)
+        self.do(self.rlaunch, "-n", 1, "-H", "node0", "/bin/true")
+
+    def exec(self, *words):
+        """The words that run a command on the login host."""
+        return [sys.executable, str(TESTBED), "exec", "--cwd", "/", "login", *map(str, words)]
+
+    def do(self, *words):
+        """Runs a command on the login host that must succeed."""
+        subprocess.run(self.exec(*words), env=self.environ, check=True, stdin=subprocess.DEVNULL, timeout=60)
+
+    def launchers(self, count, slots=1):
+        """The launchers, told to use so many hosts with so many ranks each."""
+        listed = ",".join(f"node{i}:{slots}" if slots > 1 else f"node{i}" for i in range(count))
+        found = {}
+        for name, launcher in self.own_bench.launchers.items():
+            if name == "rlaunch":
+                launcher = dataclasses.replace(launcher, words=(str(self.rlaunch),))
+            # What peers need on the hosts lies there at the same path as here; PATH does not lead to it.
+            prefix = str(pathlib.Path(launcher.words[0]).parents[1])
+            option = {"rlaunch": ("-H",), "hydra": ("-hosts",), "prterun": ("--prefix", prefix, "--host")}[name]
+            found[name] = launcher.with_words(name, *option, listed)
+        return found
+
+    def bench(self, count, slots=1):
+        """The same benchmark for rows that know nothing of hosts: its clock runs on login, its launchers use the hosts."""
+        return dataclasses.replace(self.own_bench, clock=Inside(self), launchers=self.launchers(count, slots),
+                                   scratch=str(self.scratch))
+
+    def living(self):
+        """What runs on the hosts now, the testbed's own processes, sshd's, and what was started on login not included."""
+        return {pid for pid in procs.descendants(self.holder.pid) if not procs.name(pid).startswith(("tb-", "sshd"))}
+
+    def clear(self):
+        """Ends what a sample that has failed left on the hosts: the next one is another's."""
+        procs.kill(self.living())
+
+    def job(self, command, token):
+        """A launcher on login that keeps running."""
+        self.up()
+        return FarJob(self, command, token)
+
+
+class Inside(Clock):
+    """The clock, on the login host."""
+
+    def __init__(self, hosts):
+        super().__init__({"timed": str(hosts.timed)})
+        self.hosts = hosts
+
+    def line(self, words):
+        self.hosts.up()
+        return self.hosts.exec(*words), self.hosts.environ
+
+    def run(self, *words, **how):
+        sample = super().run(*words, **how)
+        if sample.failure:
+            self.hosts.clear()
+        return sample
+
+
+class FarJob(procs.Job):
+    """A job whose processes are below the hosts' sshd as well as below its launcher."""
+
+    def __init__(self, hosts, command, token):
+        self.hosts = hosts
+        super().__init__(hosts.exec(*command), token, environ=hosts.environ)
+
+    @property
+    def launcher(self):
+        """The launcher is the child of the command that entered the host."""
+        return min(procs.children(self.process.pid), default=self.process.pid)
+
+    def below(self):
+        return super().below() | self.hosts.living()
+
+
+def of(bench, row):
+    """The hosts, one testbed for all rows; None, said why, where there can be none: only root can make a testbed."""
+    if os.geteuid() != 0 or "rlaunch" not in bench.launchers:
+        print(f"{row}: absent: a testbed needs root, and the row rlaunch", file=sys.stderr)
+        return None
+    if bench.hosts is None:
+        bench.hosts = Hosts(bench)
+    return bench.hosts
