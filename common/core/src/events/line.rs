@@ -174,13 +174,6 @@ fn host(o: &mut Object<'_>, what: &What) {
     }
 }
 
-fn left_out(o: &mut Object<'_>, nodes: &[NodeId], world_size: u32, procs: &[u32]) {
-    o.text("ev", "hosts.left_out");
-    o.array("nodes", nodes, |text, node| push_number(text, node.get()));
-    o.number("world_size", world_size.into());
-    o.array("procs", procs, |text, procs| push_number(text, *procs));
-}
-
 fn leftover(text: &mut String, leftover: &Leftover) {
     let mut o = Object::open(text);
     o.number("pid", leftover.pid.into());
