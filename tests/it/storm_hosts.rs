@@ -31,13 +31,15 @@ impl Victim {
     /// Those of a job that exist now.
     fn find(self, bed: &Bed) -> Vec<Proc> {
         let all = bed.processes();
-        let agents: Vec<i32> = all.iter().filter(|(_, p)| p.comm == "rlaunch-agent").map(|(_, p)| p.pid).collect();
+        let named = |name: &str| all.iter().filter(|(_, p)| p.comm == name).map(|(_, p)| p.pid).collect::<Vec<i32>>();
+        let (agents, launchers) = (named("rlaunch-agent"), named("rlaunch"));
         let stray = |p: &Proc| {
             let words = std::fs::read(format!("/proc/{}/cmdline", p.pid)).unwrap_or_default();
             words.is_empty() || words.ends_with(b"999\0")
         };
         let is = |host: &str, p: &Proc| match self {
-            Self::Launcher => host == "login" && p.comm == "rlaunch",
+            // Its children have its name until they are ssh.
+            Self::Launcher => host == "login" && p.comm == "rlaunch" && !launchers.contains(&p.ppid),
             Self::Ssh => host == "login" && p.comm == "ssh",
             Self::Guardian => host != "login" && p.comm == "rlaunch-guard",
             Self::Agent => host != "login" && p.comm == "rlaunch-agent",

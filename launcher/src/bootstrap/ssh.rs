@@ -13,6 +13,7 @@ use rlaunch_sys::spawn::Strings;
 use rlaunch_sys::tty::Lent;
 use rlaunch_sys::warden::Warden;
 use std::io::{self, ErrorKind};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -152,7 +153,12 @@ impl Ssh {
                 Outgoing::Bytes(bytes, at) => bytes.get(*at..).unwrap_or_default(),
                 Outgoing::Binary(at) => {
                     chunk.resize(CHUNK, 0);
-                    let n = source.read_at(&mut chunk, *at).unwrap_or(0);
+                    let n = source.read_at(&mut chunk, *at).unwrap_or_else(|error| {
+                        tracing::error!(%error, "our own binary cannot be read");
+                        // The host finds what came too short, and says so.
+                        let _gone = stream.try_clone().map(|s| UnixStream::from(s).shutdown(Shutdown::Write));
+                        0
+                    });
                     chunk.get(..n).unwrap_or_default()
                 }
             };

@@ -41,8 +41,8 @@ fn seeds_to_remember_standing_still() {
 }
 
 /// And these, on several hosts: a rank that was killed by somebody else before the guardian was lost (1401), an
-/// earlier failure on the same host (2267).
+/// earlier failure on the same host (2267), one that was heard of together with the request to end (21743).
 #[test]
 fn seeds_to_remember_on_several_hosts() {
-    none_breaks([1_401, 2_267], run_hosts);
+    none_breaks([1_401, 2_267, 21_743], run_hosts);
 }

@@ -7,7 +7,8 @@ use super::{Census, Cx, Ground, NodeAction, Notice};
 use crate::id::{AppIndex, ProcId, Std};
 use crate::signal::Signal;
 use crate::spec::AppBase;
-use crate::time::Mono;
+use crate::status::Status;
+use crate::time::{HostTime, Mono};
 use crate::wire::capped::Capped;
 use crate::wire::to_node::{Delta, Meeting, Start};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
@@ -37,8 +38,8 @@ pub(super) struct Procs {
     /// A start has failed, or the end has begun: nothing is started any more.
     stopped: bool,
     failed: bool,
-    /// The end has begun, by this signal: whoever starts now gets it too.
-    ending: Option<Signal>,
+    /// The end has begun, by this signal, then: whoever starts now gets it too.
+    ending: Option<(Signal, HostTime)>,
     /// Streams are no longer waited for.
     closing: bool,
     told: Census,
@@ -124,7 +125,7 @@ impl Procs {
         self.unreaped += 1;
         self.open += u32::from(proc.out_open) + u32::from(proc.err_open);
         self.started.push_back(Started { proc: id, pid, at: at.host_time() });
-        if let Some(sig) = self.ending {
+        if let Some((sig, _)) = self.ending {
             cx.act(NodeAction::Signal { proc: id, sig });
         }
         if self.closing && (proc.out_open || proc.err_open) {
@@ -162,7 +163,13 @@ impl Procs {
     }
 
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, mut exited: Exited) {
-        exited.asked = self.ending.is_some();
+        // What was seen before the end began is heard after it where both came at once: nobody had been signalled then. Of a
+        // SIGKILL that is no evidence, because the loss of init is seen after the deaths that come of it.
+        exited.asked = self.ending.is_some_and(|(sig, began)| {
+            let may_be_ours =
+                sig == Signal::KILL && matches!(exited.status, Status::Signaled { sig: Signal::KILL, .. });
+            exited.at > began || may_be_ours
+        });
         self.ended(cx, exited);
     }
 
@@ -215,7 +222,8 @@ impl Procs {
     }
 
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>, sig: Signal) {
-        self.ending = Some(sig);
+        let began = self.ending.map_or(cx.now.host_time(), |(_, began)| began);
+        self.ending = Some((sig, began));
         self.stop_spawning(cx);
         self.forward(cx, sig);
         self.report(cx);

@@ -112,3 +112,23 @@ fn the_launchers_own_host_has_no_lease() {
     assert_eq!(rig.hear(beat(1, 1)), []);
     assert_eq!(rig.wait(100_000), []);
 }
+
+/// The end is asked for, and what had happened by then is heard after it: both came at once.
+#[test]
+fn whoever_had_failed_when_the_end_was_asked_for_was_not_ended_by_us() {
+    let mut rig = Rig::running(2);
+    let seen = rig.now;
+    rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
+    let told = |at: Mono, n, asked| {
+        let usage = Usage::default();
+        let (at, alive_at) = (at.host_time(), seen.host_time());
+        says(ToRoot::Exited(Exited { proc: p(n), status: exit(18), at, alive_at, asked, usage }))
+    };
+    let mut exits = |at, n| {
+        let usage = Usage::default();
+        rig.hear(NodeEvent::Exited { proc: p(n), status: exit(18), at, alive_at: seen, usage })
+    };
+    assert_eq!(exits(seen, 0)[0], told(seen, 0, false));
+    let later = seen + Span::from_millis(1);
+    assert_eq!(exits(later, 1)[0], told(later, 1, true));
+}
