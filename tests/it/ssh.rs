@@ -230,7 +230,8 @@ fn a_doctor_that_is_killed_takes_ssh_along() {
                        \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/ssh-runs\" ]; do :; done; kill -KILL $!; wait $!",
     )
     .start();
-    case.code(137);
+    // Whom the kernel and the warden end has still to exit.
+    assert_eq!(case.end_with(Mercy::All).exit, Exit::Code(137));
 }
 
 /// On no command line, in no environment, and in nothing that is shown: as bytes, as hex, or as numbers.
