@@ -56,7 +56,8 @@ mod tests {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
                 [range, mode, rest @ ..] if range.contains('-') && !range.contains(':') => {
-                    ours = *mode == "r-xp" && rest.last().is_some_and(|path| path.starts_with('/'));
+                    // After offset, device and inode; a path may hold spaces.
+                    ours = *mode == "r-xp" && rest.get(3).is_some_and(|path| path.starts_with('/'));
                     let ends = range.split_once('-').filter(|_| ours);
                     let number = |text| usize::from_str_radix(text, 16).unwrap();
                     ranges.extend(ends.map(|(from, to)| (number(from), number(to))));
