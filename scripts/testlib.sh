@@ -170,7 +170,7 @@ tests_as_caller() {
     local tiers=${RLAUNCH_REQUIRE_TIERS-}
     [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$(id -u)")}
     RLAUNCH_REQUIRE_TIERS="$tiers" RLAUNCH_TEST_ROOT="$PWD" \
-        timeout --kill-after=30 "$limit" cargo test --workspace --profile "$profile"
+        timeout --kill-after=30 "$limit" cargo test --no-fail-fast --workspace --profile "$profile"
 }
 
 # CI must not lose a containment tier unnoticed; an ordinary user has t1 on request only.

@@ -134,10 +134,10 @@ mod tests {
     #[test]
     fn ranks_start_in_the_launchers_directory() {
         for (wdir, dir, expected) in [
-            (None, "/work/a", "/work/a"),
-            (Some("run"), "/work/a", "/work/a/run"),
+            (None, "/data/a", "/data/a"),
+            (Some("run"), "/data/a", "/data/a/run"),
             (Some("run"), "/", "/run"),
-            (Some("/scratch"), "/work/a", "/scratch"),
+            (Some("/scratch"), "/data/a", "/scratch"),
             (Some("run"), "", "run"),
         ] {
             assert_eq!(settled(wdir, dir).wdir, Some(expected.into()), "{wdir:?} from {dir:?}");
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn the_environment_is_the_callers_but_for_what_the_host_knows_better() {
-        let env: Vec<Vec<u8>> = settled(None, "/work/a").env.iter().map(<[u8]>::to_vec).collect();
-        assert_eq!(env, [&b"A=1"[..], b"TMPDIR=/tmp/there", b"PWD=/work/a"]);
+        let env: Vec<Vec<u8>> = settled(None, "/data/a").env.iter().map(<[u8]>::to_vec).collect();
+        assert_eq!(env, [&b"A=1"[..], b"TMPDIR=/tmp/there", b"PWD=/data/a"]);
     }
 
     #[test]

@@ -168,14 +168,19 @@ impl Plan {
     }
 }
 
-fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
-    let base = AppBase {
+/// What all ranks run.
+pub(crate) fn program() -> AppBase {
+    AppBase {
         argv: ["rank"].iter().collect(),
         env: ["A=1"].iter().collect(),
         pinned: OsStrings::default(),
         wdir: None,
         role: Role::sole(),
-    };
+    }
+}
+
+fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
+    let base = program();
     // Now and then a program that needs more than one message.
     let big = AppBase { argv: ["x".repeat(300_000)].iter().collect(), ..base.clone() };
     let split = rng.between(0, u64::from(count));

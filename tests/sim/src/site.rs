@@ -7,10 +7,9 @@ use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Script, Sight, script};
 use crate::rng::Rng;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::{Node, Placement, Seat};
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
+use rlaunch_core::spec::{AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
 use rlaunch_core::time::Span;
 
 /// Told apart from the stream of the run itself.
@@ -131,13 +130,7 @@ fn calm(mut script: Script) -> Script {
 
 fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
     let world = u32::try_from(sizes.iter().sum::<u64>()).unwrap_or(1);
-    let base = AppBase {
-        argv: ["rank"].iter().collect(),
-        env: ["A=1"].iter().collect(),
-        pinned: OsStrings::default(),
-        wdir: None,
-        role: Role::sole(),
-    };
+    let base = crate::plan::program();
     let first = u32::try_from(rng.between(0, u64::from(world))).unwrap_or(0);
     let mut seats = vec![];
     let mut nodes = vec![];

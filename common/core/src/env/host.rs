@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn a_rank_knows_where_it_starts() {
-        assert_eq!(of(&["PWD=/a"], &[], &["PWD=/home/u"], Some(b"/work")), ["PWD=/work"]);
+        assert_eq!(of(&["PWD=/a"], &[], &["PWD=/home/u"], Some(b"/data")), ["PWD=/data"]);
         assert_eq!(of(&["PWD=/a"], &[], &["PWD=/home/u"], None), ["PWD=/home/u"]);
-        assert_eq!(of(&["PWD=/a"], &["PWD"], &["PWD=/home/u"], Some(b"/work")), ["PWD=/a"]);
+        assert_eq!(of(&["PWD=/a"], &["PWD"], &["PWD=/home/u"], Some(b"/data")), ["PWD=/a"]);
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn start() -> impl Strategy<Value = ToNode> {
 fn travel(n: u64) -> Option<Travel> {
     let limit = |on| Limit { on, soft: Some(n).filter(|n| n % 2 == 0) };
     let limits = Capped::chunks(Resource::ALL.map(limit)).remove(0);
-    (!n.is_multiple_of(3)).then(|| Travel { umask: 0o27, limits, dir: "/work".into() })
+    (!n.is_multiple_of(3)).then(|| Travel { umask: 0o27, limits, dir: "/data".into() })
 }
 
 fn meeting() -> impl Strategy<Value = Meeting> {

@@ -309,16 +309,21 @@ fn a_host_whose_ssh_was_killed_is_waited_for_until_its_lease_is_over() {
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None));
 }
 
-/// What is not known of a host's clock does not matter between two of its ranks.
-#[test]
-fn of_two_failures_on_one_host_the_earlier_one_is_named_however_far_away_it_is() {
+/// A job whose other host's clock is 100 s ahead, 80 ms there and back, which are 40 ms either way; and what time it is, in ms.
+fn far_away() -> (Script, u64) {
     let mut s = running();
     let now = harness::START + 1_000;
     s.wait(1_000);
-    // 80 ms there and back are 40 ms either way.
     let first = Beat { own: (now + 100_000 - 60) * MS, echo: 0 };
     let beat = Beat { own: (now + 100_000 - 40) * MS, echo: (now - 80) * MS };
     s.event(JobEvent::Beat { node: OTHER, beat: first }).event(JobEvent::Beat { node: OTHER, beat });
+    (s, now)
+}
+
+/// What is not known of a host's clock does not matter between two of its ranks.
+#[test]
+fn of_two_failures_on_one_host_the_earlier_one_is_named_however_far_away_it_is() {
+    let (mut s, now) = far_away();
     exits(&mut s, 2, exit(3), now - 30 + 100_000);
     exits(&mut s, 3, crash(), now - 26 + 100_000);
     exits(&mut s, 0, killed(Signal::TERM), now + 10);
@@ -332,13 +337,7 @@ fn of_two_failures_on_one_host_the_earlier_one_is_named_however_far_away_it_is()
 /// Its word is long under way, and its clock is known only as well as that: it may have been first.
 #[test]
 fn an_earlier_failure_elsewhere_counts_though_its_time_is_known_badly() {
-    let mut s = running();
-    let now = harness::START + 1_000;
-    s.wait(1_000);
-    // The other host's clock is 100 s ahead; 80 ms there and back are 40 ms either way.
-    let first = Beat { own: (now + 100_000 - 60) * MS, echo: 0 };
-    let beat = Beat { own: (now + 100_000 - 40) * MS, echo: (now - 80) * MS };
-    s.event(JobEvent::Beat { node: OTHER, beat: first }).event(JobEvent::Beat { node: OTHER, beat });
+    let (mut s, now) = far_away();
     exits(&mut s, 0, exit(1), now - 1);
     s.wait(30);
     exits(&mut s, 2, crash(), now - 20 + 100_000);
@@ -357,7 +356,7 @@ fn an_earlier_failure_elsewhere_counts_though_its_time_is_known_badly() {
 fn all_hosts_that_refuse_are_waited_for_and_named() {
     let refuse = |n| Refusal::Program {
         app: AppIndex::new(n),
-        error: SpawnError { step: SpawnStep::ChangeDir, errno: 2, path: "/work".into() },
+        error: SpawnError { step: SpawnStep::ChangeDir, errno: 2, path: "/data".into() },
     };
     let mut s = Script::new(&two(false));
     for node in [NODE, OTHER] {
@@ -426,7 +425,7 @@ fn limits_that_are_lower_elsewhere_are_said_once_for_all_hosts() {
 
 #[test]
 fn what_travels_is_told_to_other_hosts_only() {
-    let travel = crate::travel::Travel { umask: 0o27, dir: "/work".into(), ..Default::default() };
+    let travel = crate::travel::Travel { umask: 0o27, dir: "/data".into(), ..Default::default() };
     let setting = Setting { travel: travel.clone(), interface: "ib0".into(), ..Setting::default() };
     let mut s = Script::with(&two(true), &setting);
     s.event(JobEvent::EdgeUp { node: OTHER });
