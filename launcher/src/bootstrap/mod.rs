@@ -119,11 +119,12 @@ impl Bootstrap {
     pub(crate) fn connect(&mut self, node: NodeId, target: Target, jitter: u64) {
         let kind = Kind::of(&target);
         let Setting { job, secret, lease, options, agent_path, limit } = &self.setting;
-        let (hash, len) = (self.source.hash, self.source.len);
+        let Source { hash, sum, len, .. } = self.source;
         let line = LinePlan {
             job: *job,
             node,
             hash,
+            sum,
             len,
             arch: std::env::consts::ARCH,
             same: self.source.path.clone(),

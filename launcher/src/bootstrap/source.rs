@@ -1,8 +1,9 @@
 //! Our own bytes: what is sent to hosts that do not have them. Held open from the start, so that an upgrade of the file on
 //! disk changes nothing for a job that runs.
 
-use rlaunch_core::bootstrap::Hash;
 use rlaunch_core::bootstrap::hash::Hasher;
+use rlaunch_core::bootstrap::sum::Summer;
+use rlaunch_core::bootstrap::{Hash, Sum};
 use rlaunch_core::os_bytes::OsBytes;
 use std::fs::File;
 use std::io;
@@ -17,6 +18,8 @@ pub(crate) struct Source {
     pub(crate) len: u64,
     /// Its hash.
     pub(crate) hash: Hash,
+    /// Its checksum.
+    pub(crate) sum: Sum,
     /// Where it lies, if it still does.
     pub(crate) path: Option<OsBytes>,
 }
@@ -26,15 +29,17 @@ pub(crate) fn open() -> io::Result<File> {
     File::open("/proc/self/exe")
 }
 
-/// The hash of a file.
-pub(crate) fn hash(file: &File) -> io::Result<Hash> {
-    let (mut hasher, mut at) = (Hasher::default(), 0);
+/// The hash and the checksum of a file.
+pub(crate) fn read(file: &File) -> io::Result<(Hash, Sum)> {
+    let (mut hasher, mut summer, mut at) = (Hasher::default(), Summer::default(), 0);
     let mut chunk = vec![0; 64 << 10];
     loop {
         match file.read_at(&mut chunk, at)? {
-            0 => return Ok(hasher.finish()),
+            0 => return Ok((hasher.finish(), summer.finish())),
             n => {
-                hasher.update(chunk.get(..n).unwrap_or_default());
+                let read = chunk.get(..n).unwrap_or_default();
+                hasher.update(read);
+                summer.update(read);
                 at += u64::try_from(n).unwrap_or(0);
             }
         }
@@ -51,7 +56,8 @@ impl Source {
         };
         let path = std::fs::read_link("/proc/self/exe").ok().filter(same);
         let path = path.map(|path| OsBytes::from(path.as_os_str().as_bytes()));
-        Ok(Self { len: meta.len(), hash: hash(&file)?, path, file })
+        let (hash, sum) = read(&file)?;
+        Ok(Self { len: meta.len(), hash, sum, path, file })
     }
 
     /// Some of its bytes.

@@ -6,6 +6,7 @@
 
 use super::answer::Place;
 use super::hash::Hash;
+use super::sum::Sum;
 use crate::error::Hint;
 use crate::id::{JobId, NodeId};
 use crate::os_bytes::OsBytes;
@@ -22,6 +23,8 @@ pub struct LinePlan {
     pub node: NodeId,
     /// The binary's hash.
     pub hash: Hash,
+    /// Its checksum.
+    pub sum: Sum,
     /// Its length.
     pub len: u64,
     /// The machine it is for, as `uname -m` says it.
@@ -51,10 +54,12 @@ impl Hint for LineError {
 /// The checks. `o`: is this directory ours? `c`: and is the file in it our binary? Else `r` says why not. `-O` (owned by us),
 /// `-L` (a link) and `ls -ldn` are in every sh and ls there is. Of what ls says only the modes and the size are looked at; each
 /// process costs the host a millisecond or two, so one ls tells of both. It sorts: the directory comes first.
+///
+/// `h`: is it unspoiled? The binary tells itself where there is no cksum.
 const CHECKS: &str = concat!(
     "q() { unset TIME_STYLE; LC_ALL=C; export LC_ALL; exec ls -ldn \"$@\" 2>/dev/null; }; ",
-    "h() { if command -v b2sum >/dev/null 2>&1; then case $(b2sum <\"$1\" 2>/dev/null) in $H*) return 0;; esac; ",
-    "return 1; fi; \"$1\" agent verify $H >/dev/null 2>&1; }; ",
+    "h() { command -v cksum >/dev/null 2>&1 || { \"$1\" agent verify $H >/dev/null 2>&1; return; }; ",
+    "case $(cksum <\"$1\" 2>/dev/null) in \"$C $S\"*) return 0;; esac; return 1; }; ",
     "o() { r=none; if [ -L \"$d\" ]; then r=link; return 1; fi; [ -d \"$d\" ] || return 1; ",
     "r=closed; cd \"$d\" 2>/dev/null || return 1; r=owner; [ -O . ] || return 1; ",
     "r=mode; set -- $(q . ./$N); case $1 in drwx------*) ;; *) return 1;; esac; ",
@@ -98,11 +103,11 @@ fn quotable(path: &[u8]) -> Option<&str> {
 /// # Errors
 /// `--agent-path` names what no shell could be told.
 pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
-    let LinePlan { job, node, hash, len, arch, same, named, examine } = plan;
+    let LinePlan { job, node, hash, sum, len, arch, same, named, examine } = plan;
     let flag = if *examine { "examine" } else { "" };
     let mut script = format!(
         // In two parts, so that a shell that prints what it is told prints no marker.
-        "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; F={flag}; E=; "
+        "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; C={sum}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; F={flag}; E=; "
     );
     script.push_str(CHECKS);
     let is_open = |place: Place| !skip.contains(&place);
@@ -116,7 +121,11 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
         ));
         return Ok(wrap(&script));
     }
-    script.push_str(&format!("case $(uname -m) in {arch}) ;; *) echo \"${{M}}ARCH $(uname -m)\"; exit 0;; esac; "));
+    // Newer kernels say what machine it is without a process (Linux 6.1, kernel/utsname_sysctl.c).
+    script.push_str(&format!(
+        "read -r a 2>/dev/null </proc/sys/kernel/arch || a=$(uname -m); \
+         case $a in {arch}) ;; *) echo \"${{M}}ARCH $a\"; exit 0;; esac; "
+    ));
     // A file of root's or ours that nobody else may write.
     if let Some(path) = same.as_deref().and_then(quotable).filter(|_| is_open(Place::Same)) {
         script.push_str(&format!(
@@ -152,6 +161,7 @@ mod tests {
             job: JobId([0xab; 16]),
             node: NodeId::new(4),
             hash: Hash([0xcd; 32]),
+            sum: Sum::of(b"binary"),
             len: 2_316_608,
             arch: "x86_64",
             same: Some("/opt/r launch/bin/rlaunch".into()),

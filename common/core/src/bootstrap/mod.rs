@@ -9,6 +9,7 @@ pub mod hash;
 pub mod host;
 pub mod line;
 pub mod preamble;
+pub mod sum;
 pub mod way;
 pub mod words;
 
@@ -23,5 +24,6 @@ pub use hash::Hash;
 pub use host::{Dial, DialAction, DialEvent, DialPlan, SshEnd, Stage, Up};
 pub use line::{LineError, LinePlan, line};
 pub use preamble::{PREAMBLE, Preamble, Secret, WIRE};
+pub use sum::Sum;
 pub use way::{Kind, Way};
 pub use words::Trouble;

@@ -31,6 +31,7 @@ fn plan() -> DialPlan {
             job: JOB,
             node: NodeId::new(0),
             hash: Hash([1; 32]),
+            sum: Sum::of(b"binary"),
             len: 9,
             arch: "x86_64",
             same: Some("/bin/rlaunch".into()),
