@@ -305,3 +305,19 @@ fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_that_can_be_asked_for_is_read_and_carried() {
+        for on in Resource::ALL {
+            let name = on.name();
+            assert!(rlaunch_sys::facts::limits::soft(name).is_some(), "{name}");
+            let mut carried = rlaunch_sys::facts::limits::Carried::default();
+            carried.carry(name, Some(0));
+            assert_ne!(carried, rlaunch_sys::facts::limits::Carried::default(), "{name}");
+        }
+    }
+}

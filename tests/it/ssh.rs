@@ -134,6 +134,39 @@ fn the_next_place_is_taken() {
 }
 
 #[test]
+fn every_sh_and_other_peoples_tools_read_the_line() {
+    if !place::is_root() {
+        return place::absent("another /bin/sh", "needs a mount namespace");
+    }
+    let busybox = "b=$(command -v busybox); mkdir \"$DIR/few\"; for t in $($b --list); do ln -s \"$b\" \"$DIR/few/$t\"; done\n\
+                   behave <<'EOF'\nexport PATH=\"$DIR/few\"\nEOF\n";
+    for (sh, tools) in [("bash", ""), ("busybox", busybox)] {
+        if !place::has(sh) {
+            place::absent(&format!("/bin/sh from {sh}"), "it is not installed");
+            continue;
+        }
+        let inner = format!("mount --bind \"$(command -v {sh})\" /bin/sh || exit 99\n{tools}{TWICE}");
+        let done = with_own_places(&inner).start().code(0);
+        says_all(&done, &["agent in cache (was sent)", "agent in cache (was there)"]);
+    }
+}
+
+#[test]
+fn what_others_planted_in_tmp_is_never_used() {
+    if !place::is_root() {
+        return place::absent("planted links", "needs another user and a mount namespace");
+    }
+    // The link leads to a directory that is ours, and right.
+    let planted = "mkdir \"$DIR/ro\" \"$DIR/else\"; chmod 700 \"$DIR/else\"; mount -t tmpfs -o ro none \"$DIR/ro\"\n\
+                   XDG_CACHE_HOME=$DIR/ro; export XDG_CACHE_HOME\n\
+                   setpriv --reuid 12345 --clear-groups ln -s \"$DIR/else\" /tmp/rlaunch-0 || exit 99\n";
+    let done =
+        with_own_places(&format!("{planted}{TWICE}; ls -A \"$DIR/else\"; [ -L /tmp/rlaunch-0 ]")).start().code(0);
+    says_all(&done, &["agent in shm (was sent)", "agent in shm (was there)"]);
+    assert!(!done.out().contains("agent-"), "something was put behind the link: {}", done.out());
+}
+
+#[test]
 fn another_architecture_is_named() {
     if !place::is_root() {
         return place::absent("another architecture", "needs a mount namespace");

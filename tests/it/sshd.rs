@@ -92,16 +92,17 @@ fn each_forced_option_holds_against_its_opposite() {
         "SessionType none",
         "RequestTTY force",
         "RemoteCommand echo no",
-        "LocalForward 127.0.0.1:1 127.0.0.1:1\n  ExitOnForwardFailure yes",
+        // That port is taken.
+        "LocalForward 127.0.0.1:$PORT 127.0.0.1:1\n  ExitOnForwardFailure yes",
         "ForkAfterAuthentication yes",
         "StdinNull yes",
-        "ControlMaster yes\n  ControlPath $DIR/master",
+        "ControlMaster yes\n  ControlPath $DIR/master\n  ControlPersist 60",
         "IgnoreUnknown Moon\n  Moon yes",
     ];
     for option in opposite {
         let script = format!(
             "configure <<EOF\nHost *\n  {option}\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 20s || exit\n\
-             [ ! -e \"$DIR/master\" ] || exit 5"
+             [ ! -e \"$DIR/master\" ] || {{ ssh -O exit h; exit 5; }}"
         );
         let Some(plan) = with_sshd(&script) else { return };
         says(&plan.start().code(0), &["h: ready in"]);
@@ -110,9 +111,11 @@ fn each_forced_option_holds_against_its_opposite() {
 
 #[test]
 fn nobody_is_asked_for_anything() {
-    // BatchMode: without it ssh would ask for the passphrase, or whether to accept the key.
+    // BatchMode: without it ssh would ask for the passphrase, or whether to accept the key; where there is no terminal, this one.
     let script = "ssh-keygen -q -p -N secret -f \"$DIR/user\"; printf 'Host *\\n  BatchMode no\\n' | configure\n\
-                  \"$OURS\" doctor --ssh-fast -H h";
+                  printf '#!/bin/sh\\necho \"$1\" >>\"$DIR/asked\"\\n' >\"$DIR/ask\"; chmod 755 \"$DIR/ask\"\n\
+                  export SSH_ASKPASS=\"$DIR/ask\" SSH_ASKPASS_REQUIRE=force DISPLAY=:9\n\
+                  \"$OURS\" doctor --ssh-fast -H h; code=$?; [ ! -e \"$DIR/asked\" ] || exit 5; exit $code";
     let Some(plan) = with_sshd(script) else { return };
     says(&plan.start().code(125), &["h: ssh was denied access", "ssh-copy-id h", "Permission denied"]);
 }

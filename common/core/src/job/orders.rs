@@ -4,7 +4,7 @@ use super::{Cx, JobAction, Setting};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
-use crate::place::{Placement, Seat, Share};
+use crate::place::{Placement, Share};
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
 use crate::travel::Travel;
@@ -13,6 +13,8 @@ use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Meeting, SPAWN_BATCH, Start, ToNode};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// How long descendants of a successful job's ranks may go on writing.
 const LINGER: Span = Span::from_secs(2);
@@ -27,6 +29,8 @@ pub(super) struct Orders {
     fewer: Option<Arc<Placement>>,
     /// Hosts of which one will have rank 0.
     heads: BTreeSet<NodeId>,
+    /// By node, the programs that have ranks there.
+    apps: Vec<BTreeSet<AppIndex>>,
     trace: OsBytes,
     travel: Travel,
     interface: OsBytes,
@@ -38,7 +42,13 @@ impl Orders {
         let Setting { trace, travel, interface, .. } = setting.clone();
         let asked = spec.placement.nodes.len();
         let heads = spec.placement.heads(asked.saturating_sub(least(&spec)));
-        Self { trace, travel, interface, pinned_port: pinned_port(&spec), fewer: None, heads, spec }
+        let mut apps = vec![BTreeSet::new(); asked];
+        for seat in &spec.placement.seats {
+            if let Some(own) = apps.get_mut(seat.node.index()) {
+                own.insert(seat.app);
+            }
+        }
+        Self { trace, travel, interface, pinned_port: pinned_port(&spec), fewer: None, heads, apps, spec }
     }
 
     /// So many hosts are enough.
@@ -100,8 +110,7 @@ impl Orders {
         let sole = self.is_sole();
         let local = self.is_local(node);
         let meets = !sole && self.heads.contains(&node);
-        let of_node = placement.seats.iter().filter(|seat| seat.node == node);
-        let apps: BTreeSet<AppIndex> = of_node.map(|seat| seat.app).collect();
+        let Some(apps) = self.apps.get(node.index()) else { return };
         let start = Start {
             job: self.spec.job,
             contain: self.spec.contain,
@@ -135,35 +144,36 @@ impl Orders {
 
     /// All who take part: each is told where it stands among them, and its ranks.
     pub(super) fn meet(&self, cx: &mut Cx<'_>, meeting: &Meeting) {
-        let shares = self.placement().shares();
+        let (shares, by_node) = (self.placement().shares(), self.placement().by_node());
         for (node, node_index) in self.placement().used().zip(0..) {
             cx.act(JobAction::Send { node, msg: ToNode::Meet(Meeting { node_index, ..meeting.clone() }) });
-            self.ranks(cx, node, &shares);
+            self.ranks(cx, node, &shares, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }
 
     /// The ranks of the only node.
     pub(super) fn all_ranks(&self, cx: &mut Cx<'_>) {
-        self.ranks(cx, NodeId::new(0), &self.placement().shares());
+        let ranks: Vec<Rank> = self.placement().by_node().into_iter().flatten().collect();
+        self.ranks(cx, NodeId::new(0), &self.placement().shares(), &ranks);
     }
 
     /// The ranks of a node. A process gets the number of its first rank.
-    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, shares: &BTreeMap<AppIndex, Share>) {
+    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, shares: &BTreeMap<AppIndex, Share>, ranks: &[Rank]) {
         let placement = self.placement();
-        let delta = |(seat, n): (&Seat, u32)| {
-            let share = shares.get(&seat.app)?;
+        let delta = |rank: &Rank| {
+            let seat = placement.seats.get(rank.index())?;
+            let (share, n) = (shares.get(&seat.app)?, rank.get());
             Some(Delta {
                 proc: ProcId::new(n),
                 app: seat.app,
-                rank: Rank::new(n),
+                rank: *rank,
                 local_rank: seat.local_rank,
                 app_rank: n.saturating_sub(share.first.get()),
                 app_size: share.size,
                 stdin: n == 0 && self.spec.stdin == StdinPlan::Rank0,
             })
         };
-        let deltas = placement.seats.iter().zip(0..).filter(|(seat, _)| seat.node == node).filter_map(delta);
-        let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(deltas).into_iter().peekable();
+        let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(ranks.iter().filter_map(delta)).into_iter().peekable();
         if batches.peek().is_none() {
             cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs: Capped::default(), last: true } });
         }

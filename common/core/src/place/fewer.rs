@@ -35,6 +35,18 @@ impl Placement {
         self.nodes.iter().zip((0..).map(NodeId::new)).filter(|(node, _)| node.ranks > 0).map(|(_, id)| id)
     }
 
+    /// The ranks of each host, in their order.
+    #[must_use]
+    pub fn by_node(&self) -> Vec<Vec<Rank>> {
+        let mut ranks: Vec<Vec<Rank>> = self.nodes.iter().map(|node| Vec::with_capacity(node.ranks as usize)).collect();
+        for (seat, rank) in self.seats.iter().zip((0..).map(Rank::new)) {
+            if let Some(own) = ranks.get_mut(seat.node.index()) {
+                own.push(rank);
+            }
+        }
+        ranks
+    }
+
     /// The ranks of each program that has any.
     #[must_use]
     pub fn shares(&self) -> BTreeMap<AppIndex, Share> {
