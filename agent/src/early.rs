@@ -29,8 +29,10 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
         // While the ground is being laid, what has come with the order for it is unpacked.
         if !edges.lay_ground() {
             edges.flush_early();
-            let Some(event) = receive(&mut edges)? else { continue };
-            node.handle(now(), event);
+            if !receive(&mut edges, node.poll_timeout())? {
+                // Other hosts may need longer to be reached than a lease lasts: the launcher has to hear of this one.
+                node.handle_timeout(now());
+            }
         }
         loop {
             while let Some(action) = node.poll_action() {
@@ -47,34 +49,27 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
     Ok(Outcome::Live(Box::new((node, edges))))
 }
 
-/// The next event from the launcher; waits for it. `None`: it concerned no machine.
-fn receive(edges: &mut Edges) -> io::Result<Option<NodeEvent>> {
-    Ok(match edges.recv_early() {
-        Ok(Body::Message(message)) => {
+/// Waits for something from the launcher until then; false if nothing came. What has arrived comes first, as in the driver.
+fn receive(edges: &mut Edges, deadline: Option<Mono>) -> io::Result<bool> {
+    match edges.recv_early(deadline) {
+        Ok(None) => return Ok(false),
+        Ok(Some(Body::Message(message))) => {
             if let ToNode::Start(start) = &message {
                 edges.settle_down();
                 diagnostics(edges, &start.trace)?;
             }
-            Some(NodeEvent::FromRoot(message))
+            edges.happened(NodeEvent::FromRoot(message));
         }
-        Ok(Body::Credit(up_to)) => {
-            edges.granted(up_to);
-            None
-        }
-        Ok(Body::Data { bytes, flags, .. }) => {
-            edges.stdin_arrived(bytes, flags);
-            None
-        }
-        Ok(Body::Broken(broken)) => {
-            edges.line_broken(broken);
-            None
-        }
-        Ok(Body::Beat(beat)) => Some(NodeEvent::Beat(beat)),
-        Ok(Body::Last(_)) => None,
+        Ok(Some(Body::Credit(up_to))) => edges.granted(up_to),
+        Ok(Some(Body::Data { bytes, flags, .. })) => edges.stdin_arrived(bytes, flags),
+        Ok(Some(Body::Broken(broken))) => edges.line_broken(broken),
+        Ok(Some(Body::Beat(beat))) => edges.happened(NodeEvent::Beat(beat)),
+        Ok(Some(Body::Last(_))) => {}
         // sshd closes our input when the guardian is gone. Nothing runs yet, and the launcher shall know which of us it was.
-        Err(_) if edges.is_unguarded() => Some(NodeEvent::GuardianLost),
-        Err(_) => Some(NodeEvent::EdgeLost),
-    })
+        Err(_) if edges.is_unguarded() => edges.happened(NodeEvent::GuardianLost),
+        Err(_) => edges.happened(NodeEvent::EdgeLost),
+    }
+    Ok(true)
 }
 
 pub(crate) fn now() -> Mono {

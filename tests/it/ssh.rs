@@ -319,6 +319,16 @@ fn a_jobs_secret_is_nowhere_to_be_seen() {
     assert!(done.err().contains("TRACE") && !shows(done.err().as_bytes()) && !shows(&done.out));
 }
 
+/// The others may take longer than a lease, which is short, or people who type passwords are slow.
+#[test]
+fn a_host_that_is_ready_waits_for_the_others_for_longer_than_its_lease() {
+    // The pause is the fault: longer than the lease, and than what a host that says nothing is waited for.
+    let slow = "behave <<'EOF'\ncase \"$*\" in *' slow '*) sleep 5;; esac\nEOF\n";
+    let job = "\"$RL\" --ssh-fast --lease 2s -H ready,slow sh -c 'echo $RANK'";
+    let done = script(&format!("{slow}{job}")).start().code(0);
+    assert_eq!(done.sorted(), ["0", "1"], "{}", done.err());
+}
+
 #[test]
 fn bad_words_are_usage_errors() {
     for (words, says) in [

@@ -142,12 +142,14 @@ impl Edges {
         !self.ranks.is_empty() || self.sweep.deadline().is_some()
     }
 
-    /// The next frame, before there is a runtime.
-    pub(crate) fn recv_early(&mut self) -> Result<Body<ToNode>, Closed> {
-        match &mut self.link {
-            Link::Early(link) => link.recv().map(|frame| frame.body),
-            Link::Live(_) | Link::Gone => Err(Closed::Eof),
-        }
+    /// The next frame, before there is a runtime. `None`: nothing had come by `deadline`.
+    pub(crate) fn recv_early(&mut self, deadline: Option<Mono>) -> Result<Option<Body<ToNode>>, Closed> {
+        let Link::Early(link) = &mut self.link else { return Err(Closed::Eof) };
+        let frame = match deadline {
+            Some(at) => link.recv_within(Duration::from_nanos(at.since(now()).nanos()))?,
+            None => Some(link.recv()?),
+        };
+        Ok(frame.map(|frame| frame.body))
     }
 
     /// Whether the guardian is gone.
@@ -196,6 +198,11 @@ impl Edges {
         if let Link::Early(link) = &mut self.link {
             last_word(self.node, link, step, error);
         }
+    }
+
+    /// What was read, before there is a runtime. It says more than that something could not be written.
+    pub(crate) fn happened(&mut self, event: NodeEvent) {
+        self.events.push_front(event);
     }
 
     /// What has happened next; `None`: nothing more for now.

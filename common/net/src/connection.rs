@@ -137,20 +137,30 @@ impl<M: WireMessage> Early<M> {
     /// The edge has ended or carries something else.
     pub fn recv(&mut self) -> Result<Frame<M>, Closed> {
         loop {
-            if let Some(frame) = take_frame(&mut self.inbox)? {
+            if let Some(frame) = read_frame(&self.io, &mut self.inbox)? {
                 return Ok(frame);
             }
-            let mut chunk = [0u8; 16 << 10];
-            match self.io.input().read(&mut chunk) {
-                Ok(0) => return ended(&mut self.inbox),
-                Ok(n) => self.inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.wait(PollFlags::POLLIN, PollTimeout::NONE)?;
-                    self.flush()?;
-                }
-                Err(e) => return Err(e.into()),
+            self.wait(PollFlags::POLLIN, PollTimeout::NONE)?;
+            self.flush()?;
+        }
+    }
+
+    /// The same for whoever has something else to do after this time. `None`: nothing had come by then.
+    ///
+    /// # Errors
+    /// The edge has ended or carries something else.
+    pub fn recv_within(&mut self, time: Duration) -> Result<Option<Frame<M>>, Closed> {
+        let until = Instant::now() + time;
+        // Or reading would wait.
+        self.io.set_nonblocking()?;
+        loop {
+            let frame = read_frame(&self.io, &mut self.inbox)?;
+            let left = until.saturating_duration_since(Instant::now());
+            if frame.is_some() || left.is_zero() {
+                return Ok(frame);
             }
+            self.wait(PollFlags::POLLIN, rounded_up(left))?;
+            self.flush()?;
         }
     }
 
@@ -240,9 +250,7 @@ impl<M: WireMessage> Early<M> {
             if left.is_zero() {
                 return Ok(false);
             }
-            // Rounded up, or the last millisecond would be spent in asking.
-            let left = left.saturating_add(Duration::from_micros(999));
-            self.wait(PollFlags::empty(), PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX))?;
+            self.wait(PollFlags::empty(), rounded_up(left))?;
         }
         Ok(true)
     }
@@ -298,19 +306,7 @@ impl<M: WireMessage> Connection<M> {
     /// # Errors
     /// The edge has ended or carries something else. It must not be polled again then.
     pub fn recv_now(&mut self) -> Result<Option<Frame<M>>, Closed> {
-        loop {
-            if let Some(frame) = take_frame(&mut self.inbox)? {
-                return Ok(Some(frame));
-            }
-            let mut chunk = [0u8; 16 << 10];
-            match self.io.input().read(&mut chunk) {
-                Ok(0) => return ended(&mut self.inbox).map(Some),
-                Ok(n) => self.inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(e.into()),
-            }
-        }
+        read_frame(&self.io, &mut self.inbox)
     }
 
     /// One read. One that comes back with less than was asked for has taken all: then the runtime is told to wait for more,
@@ -469,6 +465,11 @@ impl<M: WireMessage> Connection<M> {
     }
 }
 
+/// To whole milliseconds, or the last one would be spent in asking.
+fn rounded_up(left: Duration) -> PollTimeout {
+    PollTimeout::try_from(left.saturating_add(Duration::from_micros(999))).unwrap_or(PollTimeout::MAX)
+}
+
 /// A pipe that holds a frame of 64 KiB and its header; a smaller one where the kernel refuses that, which works too.
 fn roomy_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let pipe = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -489,6 +490,23 @@ fn ended<M>(inbox: &mut BytesMut) -> Result<Frame<M>, Closed> {
     let Some(last) = Last::at_the_end_of(inbox) else { return Err(Closed::Truncated) };
     inbox.clear();
     Ok(Frame { node: NodeId::ROOT, body: Body::Last(last) })
+}
+
+/// The next frame of what there is to read. `None`: no more, and reading would wait.
+fn read_frame<M: WireMessage>(io: &Halves, inbox: &mut BytesMut) -> Result<Option<Frame<M>>, Closed> {
+    loop {
+        if let Some(frame) = take_frame(inbox)? {
+            return Ok(Some(frame));
+        }
+        let mut chunk = [0u8; 16 << 10];
+        match io.input().read(&mut chunk) {
+            Ok(0) => return ended(inbox).map(Some),
+            Ok(n) => inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// Cuts the first frame off `inbox` if it is complete. The header is checked before its body is waited for.

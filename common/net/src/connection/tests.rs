@@ -68,6 +68,22 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
 }
 
 #[test]
+fn whoever_has_something_else_to_do_waits_for_a_frame_only_so_long() {
+    let (here, there) = pair();
+    let (mut a, mut b) = (Early::<ToNode>::new(here), Early::<ToNode>::new(there));
+    let began = Instant::now();
+    assert!(a.recv_within(Duration::from_millis(50)).unwrap().is_none());
+    assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
+    b.send(NodeId::new(0), &ToNode::Kill).unwrap();
+    b.flush().unwrap();
+    // What is there comes first, however late it is.
+    let frame = a.recv_within(Duration::ZERO).unwrap().expect("a frame");
+    assert!(matches!(frame.body, Body::Message(ToNode::Kill)));
+    drop(b);
+    assert!(matches!(a.recv_within(Duration::ZERO), Err(Closed::Eof)));
+}
+
+#[test]
 fn what_was_not_taken_goes_on_under_the_runtime() {
     let (a, b) = pair();
     let mut a = Early::<ToNode>::new(a);
