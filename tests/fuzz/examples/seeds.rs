@@ -107,6 +107,7 @@ fn up() -> Vec<Vec<u8>> {
         exited(1, Status::Signaled { sig: Signal::SEGV, core: true }),
         ToRoot::Postmortem { proc: ProcId::new(0), facts },
         ToRoot::Refused(Refusal::NoInterface { name: "ib0".into(), has: "lo eth0".into() }),
+        ToRoot::InputFailed { errno: 28 },
         ToRoot::InitLost,
         ToRoot::GuardianLost,
         ToRoot::Killing,

@@ -261,6 +261,7 @@ impl World {
             | NodeEvent::Refused(_)
             | NodeEvent::Withheld { .. }
             | NodeEvent::StreamEnd { .. }
+            | NodeEvent::InputFailed { .. }
             | NodeEvent::Left { .. } => {}
         }
     }

@@ -82,6 +82,11 @@ pub enum NodeEvent {
         /// Bytes in all.
         total: u64,
     },
+    /// Standard input cannot be passed on: the rank that reads it sees its end.
+    InputFailed {
+        /// errno of what was tried.
+        errno: i32,
+    },
     /// Answer to [`NodeAction::Examine`].
     Examined {
         /// Which.
