@@ -16,6 +16,7 @@ mod notice;
 mod orders;
 mod output;
 mod procs;
+mod roster;
 mod signals;
 #[cfg(test)]
 mod tests;
