@@ -7,7 +7,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::travel::{Lowered, Travel};
 use rlaunch_core::wire::capped::Capped;
-use rlaunch_core::wire::to_root::{Reached, Refusal};
+use rlaunch_core::wire::to_root::{Hello, Reached, Refusal};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, NsError};
 use rlaunch_sys::origin::{Origin, set_creation_mask};
@@ -140,15 +140,17 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let ground = Ground {
-        tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
-        note: OsBytes::from(note),
-        usual: !ns::is_root(),
-        master_port: port.as_ref().map_or(0, |port| port.number),
-        port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
-        agent: std::process::id(),
-        init,
-        reached,
-        lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
+        hello: Hello {
+            tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
+            note: OsBytes::from(note),
+            usual: !ns::is_root(),
+            master_port: port.as_ref().map_or(0, |port| port.number),
+            port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
+            agent: std::process::id(),
+            init,
+            reached,
+            lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
+        },
         cpus,
         error_dir,
     };
