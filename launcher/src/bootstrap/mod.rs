@@ -105,6 +105,11 @@ impl Bootstrap {
         })
     }
 
+    /// Lets go of all that it was for, when no ssh is left. A launcher that ends with it need not.
+    pub(crate) fn dismiss(self) {
+        self.warden.dismiss();
+    }
+
     /// Hosts that are reached from now on say what they find there.
     pub(crate) fn examine(&mut self) {
         self.examine = true;
