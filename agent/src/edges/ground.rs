@@ -7,7 +7,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::travel::{Lowered, Travel};
 use rlaunch_core::wire::capped::Capped;
-use rlaunch_core::wire::to_root::{Reached, Refusal};
+use rlaunch_core::wire::to_root::{Hello, Reached, Refusal};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, NsError};
 use rlaunch_sys::origin::{Origin, set_creation_mask};
@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 /// Why there is no PID namespace where one could be had.
 const GPUS: &str = "GPU devices are present: subreapers, until PID namespaces are proved there";
+const PERHAPS_GPUS: &str = "/dev cannot be read, so GPU devices may be present: subreapers";
 
 /// What is held until the agent ends.
 #[derive(Default)]
@@ -50,8 +51,8 @@ impl Held {
 /// What was asked for, while the spawn thread makes a namespace.
 struct Begun {
     plan: GroundPlan,
-    /// A tier by namespace is wanted.
-    wanted: bool,
+    /// Why no tier by namespace is wanted; `None`: it is.
+    held_back: Option<&'static str>,
     /// The spawn thread was asked for one.
     asked: bool,
 }
@@ -91,29 +92,26 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, Refusal> {
         edges.ground.lowered = carry(&mut edges.origin, travel);
     }
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
-    let wanted = match plan.contain {
+    let held_back = match plan.contain {
         // Tried also by those who will hardly get it: what the kernel says is the reason that is told.
-        Contain::Auto => !ns::gpu_present(),
-        Contain::T1 | Contain::Strict => true,
-        Contain::T3 => false,
+        Contain::Auto => ns::gpu_present().map_or(Some(PERHAPS_GPUS), |gpu| gpu.then_some(GPUS)),
+        Contain::T1 | Contain::Strict => None,
+        Contain::T3 => Some("t3 was asked for"),
     };
-    if !wanted {
-        tracing::debug!(
-            "containment t1 is not tried: {}",
-            if plan.contain == Contain::T3 { "t3 was asked for" } else { GPUS }
-        );
+    if let Some(why) = held_back {
+        tracing::debug!("containment t1 is not tried: {why}");
     }
     if must && !ns::is_root() {
         // Needs a process with a single thread: before the spawn thread exists.
         ns::unshare_user().map_err(refused)?;
     }
     start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
-    let asked = wanted && edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
-    Ok(Begun { plan, wanted, asked })
+    let asked = held_back.is_none() && edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    Ok(Begun { plan, held_back, asked })
 }
 
 fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
-    let Begun { plan, wanted, asked } = begun;
+    let Begun { plan, held_back, asked } = begun;
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     // While the spawn thread makes the namespace, the rest is found out.
     let port = if plan.choose_port { choose_port().map(Some) } else { Ok(None) };
@@ -135,22 +133,24 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     // Not before: init must be known to whoever rolls this back.
     let port = port?;
     let note = match entered {
-        Ok(()) if *wanted || plan.contain == Contain::T3 => String::new(),
-        Ok(()) => GPUS.to_owned(),
+        Ok(()) if plan.contain == Contain::T3 => String::new(),
+        Ok(()) => held_back.unwrap_or_default().to_owned(),
         Err(error) if must || error.halfway => return Err(refused(error)),
         Err(error) => why_not(&error),
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let ground = Ground {
-        tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
-        note: OsBytes::from(note),
-        usual: !ns::is_root(),
-        master_port: port.as_ref().map_or(0, |port| port.number),
-        port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
-        agent: std::process::id(),
-        init,
-        reached,
-        lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
+        hello: Hello {
+            tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
+            note: OsBytes::from(note),
+            usual: !ns::is_root(),
+            master_port: port.as_ref().map_or(0, |port| port.number),
+            port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
+            agent: std::process::id(),
+            init,
+            reached,
+            lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
+        },
         cpus,
         error_dir,
     };

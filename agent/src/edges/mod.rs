@@ -245,6 +245,7 @@ impl Edges {
         watch::poll(self, cx);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
+        self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
         pump::poll(self, cx);
         examine::settle(self);
         sweep::poll(self, now());

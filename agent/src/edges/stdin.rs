@@ -20,6 +20,8 @@ pub(super) struct Stdin {
     pipe: Pipe,
     grants: Grants,
     granted_first: bool,
+    /// errno of what keeps it from being passed on.
+    failed: Option<i32>,
     node: NodeId,
 }
 
@@ -36,7 +38,13 @@ enum Pipe {
 impl Stdin {
     pub(super) fn new(node: NodeId) -> Self {
         let grants = Grants::new(WINDOW, 0);
-        Self { node, waiting: VecDeque::new(), ended: false, pipe: Pipe::NotYet, grants, granted_first: false }
+        let pipe = Pipe::NotYet;
+        Self { node, waiting: VecDeque::new(), ended: false, pipe, grants, granted_first: false, failed: None }
+    }
+
+    /// Why it cannot be passed on, if it cannot; told once.
+    pub(super) fn take_failure(&mut self) -> Option<i32> {
+        self.failed.take()
     }
 
     /// The rank that reads was started.
@@ -58,7 +66,8 @@ impl Stdin {
         if let Pipe::Fresh(_) = self.pipe {
             self.make_live();
             // Only now is there somebody who may want input.
-            if let Some(up_to) = self.grants.first().filter(|_| !self.granted_first) {
+            let wanted = matches!(self.pipe, Pipe::Live(_)) && !self.granted_first;
+            if let Some(up_to) = self.grants.first().filter(|_| wanted) {
                 self.granted_first = true;
                 let _overflow = link.grant(self.node, up_to);
             }
@@ -92,8 +101,42 @@ impl Stdin {
         if let Pipe::Fresh(fd) = std::mem::replace(&mut self.pipe, Pipe::Closed) {
             match rlaunch_net::ready::writable(fd) {
                 Ok(live) => self.pipe = Pipe::Live(live),
-                Err(error) => tracing::error!(%error, "standard input cannot be passed on"),
+                // The rank sees its end, and must not take that for all there was.
+                Err(error) => self.failed = Some(error.raw_os_error().unwrap_or(0)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::wire::to_node::ToNode;
+    use rlaunch_net::Early;
+    use std::fs::File;
+    use std::future::poll_fn;
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    /// A pipe that the kernel lets nobody wait for (ENOSPC: epoll_ctl(2), fs.epoll.max_user_watches): the rank saw the end of
+    /// its input, and nobody was told.
+    #[test]
+    fn input_that_cannot_be_passed_on_is_told_and_not_asked_for() {
+        let (ours, mut launcher) = UnixStream::pair().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let mut link = Link::Live(Early::<ToNode>::new(ours).into_connection().unwrap_or_else(|_| panic!()));
+            let mut stdin = Stdin::new(NodeId::new(0));
+            // A regular file cannot be waited for either: not permitted.
+            stdin.open(File::open("/proc/self/exe").unwrap().into());
+            poll_fn(|cx| {
+                stdin.poll(cx, &mut link);
+                let Link::Live(link) = &mut link else { return Poll::Ready(()) };
+                link.poll_flush(cx).map(|flushed| flushed.unwrap())
+            })
+            .await;
+            assert_eq!((stdin.take_failure(), stdin.take_failure()), (Some(1), None));
+        });
+        assert_eq!(launcher.read(&mut [0; 64]).unwrap(), 0, "nothing is granted");
     }
 }

@@ -23,18 +23,63 @@ pub struct Named {
     pub wchan: [u8; 40],
 }
 
-/// Calls `each` with every child of the calling process, zombies included.
+/// Above all numbers of processes (proc_sys_kernel(5): pid_max is 2^22 at most).
+const NUMBERS: i32 = 1 << 22;
+
+/// Calls `each` with every child of the calling process, zombies included. One may come twice where not all of /proc can be
+/// read.
 pub fn for_each(mut each: impl FnMut(i32)) {
     // SAFETY: getpid cannot fail.
     let pid = unsafe { libc::getpid() };
-    for_each_of(Buf::new().text(b"/proc/self/task"), pid, &mut each);
+    let mut look = for_each_of(&Buf::new().text(b"/proc/self/task"), pid, &mut each);
+    if look == Look::Unknown {
+        look = for_each_by_parent(pid, &mut each);
+    }
+    if look == Look::Blind {
+        for_each_by_number(&mut each);
+    }
+}
+
+/// What a look into /proc was worth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Whole,
+    /// This kernel does not tell it there (CONFIG_PROC_CHILDREN), or the process is gone.
+    Unknown,
+    /// Something could not be opened: no descriptor or memory can be had, or /proc is not there.
+    Blind,
+}
+
+/// The same for a kernel without CONFIG_PROC_CHILDREN: asks every process for its parent.
+fn for_each_by_parent(pid: i32, each: &mut dyn FnMut(i32)) -> Look {
+    let mut look = Look::Whole;
+    let opened = for_each_entry(&Buf::<64>::new().text(b"/proc"), |candidate| match parent_of(candidate) {
+        Ok(parent) if parent == Some(pid) => each(candidate),
+        Err(errno) if !is_gone(errno) => look = Look::Blind,
+        Ok(_) | Err(_) => {}
+    });
+    if opened.is_ok() { look } else { Look::Blind }
+}
+
+/// The same where no descriptor can be had: asks the kernel of every number whether it is a child's. This takes about a second,
+/// and is the last way that there is.
+fn for_each_by_number(each: &mut dyn FnMut(i32)) {
+    // SAFETY: a zeroed siginfo_t is a valid value of this plain C structure.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    for pid in 1..NUMBERS {
+        // SAFETY: `info` is valid for writing. Nobody is reaped.
+        if unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), &raw mut info, flags) } == 0 {
+            each(pid);
+        }
+    }
 }
 
 /// Calls `each` with every process below `pid`, a parent before its children. Every parent must be about to die, so that it
 /// reaps nobody meanwhile. Allocates nothing.
 fn for_each_below(pid: i32, depth: u32, each: &mut dyn FnMut(i32)) {
     let task = Buf::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task");
-    for_each_of(task, pid, &mut |child| {
+    for_each_of(&task, pid, &mut |child| {
         each(child);
         if depth < DEEPEST {
             for_each_below(child, depth + 1, each);
@@ -43,18 +88,14 @@ fn for_each_below(pid: i32, depth: u32, each: &mut dyn FnMut(i32)) {
 }
 
 /// Calls `each` with every child of the process `pid`, whose threads are in the directory `task`.
-fn for_each_of(task: Buf<64>, pid: i32, each: &mut dyn FnMut(i32)) {
-    let mut known = false;
-    for_each_entry(&task, |tid| known |= for_each_of_thread(pid, tid, each));
-    // SAFETY: getpid cannot fail.
-    if !known && pid == unsafe { libc::getpid() } {
-        // A kernel without CONFIG_PROC_CHILDREN: ask every process for its parent.
-        for_each_entry(&Buf::<64>::new().text(b"/proc"), |candidate| {
-            if parent_of(candidate) == Some(pid) {
-                each(candidate);
-            }
-        });
-    }
+fn for_each_of(task: &Buf<64>, pid: i32, each: &mut dyn FnMut(i32)) -> Look {
+    let mut look = Look::Unknown;
+    let opened = for_each_entry(task, |tid| match for_each_of_thread(pid, tid, each) {
+        Ok(()) if look == Look::Unknown => look = Look::Whole,
+        Err(errno) if !is_gone(errno) => look = Look::Blind,
+        Ok(()) | Err(_) => {}
+    });
+    if opened.is_ok() { look } else { Look::Blind }
 }
 
 /// SIGKILL for every child. Their own children become ours when they die, so this is repeated until there is none.
@@ -103,7 +144,7 @@ fn survey(out: &mut [Named]) -> (usize, u32) {
 /// A process as it is to be named; `None` where it has ended, reaped or not.
 fn living(pid: i32) -> Option<Named> {
     let mut text = [0u8; STAT];
-    let n = slurp(of_thread(pid, pid, b"stat"), &mut text);
+    let n = slurp(of_thread(pid, pid, b"stat"), &mut text).ok()?;
     let (comm, state) = comm_and_state(&text[..n])?;
     // A process whose main thread alone has ended shows as a zombie too, and nobody can reap it before the others end.
     let thread = if !is_over(state) {
@@ -116,16 +157,17 @@ fn living(pid: i32) -> Option<Named> {
     let mut found = Named { pid, comm: [0; 16], wchan: [0; 40] };
     let len = comm.len().min(16);
     found.comm[..len].copy_from_slice(&comm[..len]);
-    slurp(of_thread(pid, thread, b"wchan"), &mut found.wchan);
+    let _nobody_knows = slurp(of_thread(pid, thread, b"wchan"), &mut found.wchan);
     Some(found)
 }
 
 /// A thread that has not ended: one that the kernel holds (state D) if there is one.
 fn busiest_thread(pid: i32) -> i32 {
     let (mut found, mut held) = (pid, false);
-    for_each_entry(&Buf::<64>::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task"), |tid| {
+    let task = Buf::<64>::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task");
+    let _gone = for_each_entry(&task, |tid| {
         let mut text = [0u8; STAT];
-        let n = slurp(of_thread(pid, tid, b"stat"), &mut text);
+        let Ok(n) = slurp(of_thread(pid, tid, b"stat"), &mut text) else { return };
         let Some((_, state)) = comm_and_state(&text[..n]) else { return };
         if !held && !is_over(state) {
             (found, held) = (tid, state == b'D');
@@ -158,14 +200,14 @@ fn field(stat: &[u8], number: usize) -> Option<i32> {
     Some(digits.iter().fold(0i32, |v, b| v.wrapping_mul(10).wrapping_add(i32::from(b.wrapping_sub(b'0')))))
 }
 
-fn parent_of(pid: i32) -> Option<i32> {
+fn parent_of(pid: i32) -> Result<Option<i32>, i32> {
     let mut text = [0u8; STAT];
-    let n = slurp(of_thread(pid, pid, b"stat"), &mut text);
-    field(&text[..n], PARENT)
+    let n = slurp(of_thread(pid, pid, b"stat"), &mut text)?;
+    Ok(field(&text[..n], PARENT))
 }
 
-fn for_each_of_thread(pid: i32, tid: i32, each: &mut dyn FnMut(i32)) -> bool {
-    let Some(fd) = open(&of_thread(pid, tid, b"children")) else { return false };
+fn for_each_of_thread(pid: i32, tid: i32, each: &mut dyn FnMut(i32)) -> Result<(), i32> {
+    let fd = open(&of_thread(pid, tid, b"children"))?;
     let mut buf = [0u8; 4096];
     let mut number = 0i32;
     while let Ok(n @ 1..) = crate::fd::read(fd, &mut buf) {
@@ -179,12 +221,12 @@ fn for_each_of_thread(pid: i32, tid: i32, each: &mut dyn FnMut(i32)) -> bool {
         }
     }
     close(fd);
-    true
+    Ok(())
 }
 
 /// Calls `each` with every numeric name in a directory of /proc.
-fn for_each_entry<const N: usize>(dir: &Buf<N>, mut each: impl FnMut(i32)) {
-    let Some(fd) = open(dir) else { return };
+fn for_each_entry<const N: usize>(dir: &Buf<N>, mut each: impl FnMut(i32)) -> Result<(), i32> {
+    let fd = open(dir)?;
     let mut buf = [0u8; 4096];
     loop {
         // SAFETY: `buf` is writable for its length.
@@ -203,19 +245,27 @@ fn for_each_entry<const N: usize>(dir: &Buf<N>, mut each: impl FnMut(i32)) {
         }
     }
     close(fd);
+    Ok(())
 }
 
-fn slurp<const N: usize>(path: Buf<N>, out: &mut [u8]) -> usize {
-    let Some(fd) = open(&path) else { return 0 };
+fn slurp<const N: usize>(path: Buf<N>, out: &mut [u8]) -> Result<usize, i32> {
+    let fd = open(&path)?;
+    // Whoever is gone by now has nothing to say (ESRCH).
     let n = crate::fd::read(fd, out).unwrap_or(0);
     close(fd);
-    n
+    Ok(n)
 }
 
-fn open<const N: usize>(path: &Buf<N>) -> Option<RawFd> {
+/// The descriptor, or an errno.
+fn open<const N: usize>(path: &Buf<N>) -> Result<RawFd, i32> {
     // SAFETY: the buffer is NUL-terminated.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    (fd >= 0).then_some(fd)
+    if fd >= 0 { Ok(fd) } else { Err(crate::ns::errno()) }
+}
+
+/// Whether a file of /proc cannot be opened because the process is gone, or the kernel knows no such file.
+const fn is_gone(errno: i32) -> bool {
+    matches!(errno, libc::ENOENT | libc::ESRCH)
 }
 
 fn close(fd: RawFd) {
@@ -264,7 +314,7 @@ mod tests {
     fn until_zombie(pid: i32) {
         let mut text = [0u8; STAT];
         loop {
-            let n = slurp(of_thread(pid, pid, b"stat"), &mut text);
+            let n = slurp(of_thread(pid, pid, b"stat"), &mut text).unwrap_or(0);
             if comm_and_state(&text[..n]).is_none_or(|(_, state)| state == b'Z') {
                 return;
             }
@@ -312,6 +362,23 @@ mod tests {
         let found = surveyed(pid);
         end(pid);
         assert!(found.is_none());
+    }
+
+    #[test]
+    fn children_are_found_by_list_by_parent_and_by_number() {
+        let (alive, zombie) = (child(sleeper_beside), child(|| {}));
+        until_zombie(zombie);
+        let (mut list, mut parent, mut number) = (Vec::new(), Vec::new(), Vec::new());
+        for_each(|pid| list.push(pid));
+        // SAFETY: getpid cannot fail.
+        for_each_by_parent(unsafe { libc::getpid() }, &mut |pid| parent.push(pid));
+        for_each_by_number(&mut |pid| number.push(pid));
+        end(alive);
+        end(zombie);
+        // Other tests have children too.
+        for found in [list, parent, number] {
+            assert!(found.contains(&alive) && found.contains(&zombie), "{alive} and {zombie} of {found:?}");
+        }
     }
 
     #[test]

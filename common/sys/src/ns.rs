@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
 /// The namespace's first process.
 #[derive(Debug)]
@@ -41,15 +42,21 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Whether this host has GPUs whose driver must be tried inside a PID namespace first.
+/// Whether this host has GPUs whose driver must be tried inside a PID namespace first; `None`: /dev does not say.
 #[must_use]
-pub fn gpu_present() -> bool {
-    let Ok(devices) = std::fs::read_dir("/dev") else { return false };
-    devices.flatten().any(|device| {
-        let name = device.file_name();
+pub fn gpu_present() -> Option<bool> {
+    gpu_below(Path::new("/dev"))
+}
+
+fn gpu_below(dev: &Path) -> Option<bool> {
+    for device in std::fs::read_dir(dev).ok()? {
+        let name = device.ok()?.file_name();
         let name = name.as_encoded_bytes();
-        name.starts_with(b"nvidia") || name == b"kfd"
-    })
+        if name.starts_with(b"nvidia") || name == b"kfd" {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 /// Whether the kernel would give us a PID namespace: tried in a child, which is gone again. Only without other threads.
@@ -142,4 +149,21 @@ pub(crate) fn errno() -> i32 {
     let place = unsafe { libc::__errno_location() };
     // SAFETY: it points to the calling thread's errno.
     unsafe { *place }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_there_or_not_or_nobody_knows() {
+        let dir = std::env::temp_dir().join(format!("rlaunch-dev-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("null"), "").unwrap();
+        assert_eq!(gpu_below(&dir), Some(false));
+        std::fs::write(dir.join("nvidiactl"), "").unwrap();
+        assert_eq!(gpu_below(&dir), Some(true));
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(gpu_below(&dir), None, "it cannot be read");
+    }
 }

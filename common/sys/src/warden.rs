@@ -23,6 +23,7 @@ const LOOK_MS: u32 = 5;
 #[derive(Debug)]
 pub struct Warden {
     groups: &'static [AtomicI32],
+    pid: i32,
     _lifeline: OwnedFd,
 }
 
@@ -45,8 +46,18 @@ impl Warden {
         let groups = shared()?;
         let (theirs, lifeline) = crate::fd::pipe()?;
         match fork()? {
-            Fork::Parent(_) => Ok(Self { groups, _lifeline: lifeline }),
+            Fork::Parent(pid) => Ok(Self { groups, pid, _lifeline: lifeline }),
             Fork::Child => watch(theirs.as_raw_fd(), groups),
+        }
+    }
+
+    /// Ends it and reaps it, for a launcher that lives on. One that still has somebody to end does so first, and is not waited for.
+    pub fn dismiss(self) {
+        if self.groups.iter().all(|group| group.load(Ordering::Acquire) == 0) {
+            // SAFETY: kill takes two integers; the warden is our own child, which nobody has reaped.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+            // SAFETY: a null status is allowed. All signals are blocked, so it is not interrupted.
+            unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
         }
     }
 
@@ -101,4 +112,19 @@ fn signal_all(groups: &[AtomicI32], number: i32) -> bool {
         any |= crate::pidfd::signal_group(group, number).is_ok();
     }
     any
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Doctor starts one for each of its rounds: they stayed zombies until it ended.
+    #[test]
+    fn whoever_is_dismissed_is_reaped() {
+        let warden = Warden::start().unwrap();
+        let pid = warden.pid;
+        warden.dismiss();
+        // SAFETY: a null status is allowed.
+        assert_eq!(unsafe { libc::waitpid(pid, ptr::null_mut(), libc::WNOHANG) }, -1, "it is no child any more");
+    }
 }

@@ -105,6 +105,11 @@ impl Bootstrap {
         })
     }
 
+    /// Lets go of all that it was for, when no ssh is left. A launcher that ends with it need not.
+    pub(crate) fn dismiss(self) {
+        self.warden.dismiss();
+    }
+
     /// Hosts that are reached from now on say what they find there.
     pub(crate) fn examine(&mut self) {
         self.examine = true;
@@ -312,11 +317,18 @@ impl Bootstrap {
             }
             DialAction::Up(up) => {
                 self.fanout.done(node);
-                host.up = true;
                 match host.ssh.as_mut().and_then(|ssh| ssh.take_edge(&self.set)) {
-                    Some(edge) => self.steps.push_back(Step::Up { node, edge, up }),
-                    // Cannot be: whoever is up has an ssh. It ends, and that is told.
-                    None => host.dial.handle(now, DialEvent::Ended(SshEnd::Code(255))),
+                    Some(edge) => {
+                        host.up = true;
+                        self.steps.push_back(Step::Up { node, edge, up });
+                    }
+                    None => {
+                        host.dial.handle(now, DialEvent::NoEdge);
+                        if host.ssh.is_none() {
+                            // Cannot be: whoever is up has an ssh.
+                            host.dial.handle(now, DialEvent::Ended(SshEnd::Code(255)));
+                        }
+                    }
                 }
             }
             DialAction::Failed(failure) => {

@@ -88,7 +88,7 @@ mod tests {
         let lookup = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         let site = Site {
             here: Here { name: "me".into(), cpus: 2 },
-            gpus: &|| 0,
+            gpus: &|| Some(0),
             read: &|path| match path.as_slice() {
                 b"file" => Ok(b"f1 slots=2\nf2\n".to_vec()),
                 _ => Err(std::io::Error::from_raw_os_error(2)),

@@ -77,6 +77,9 @@ pub(crate) enum CliError {
     /// `--nproc-per-node gpu`
     #[error("{} gpu: this machine has no GPU", Named(option))]
     NoGpu { option: OsBytes },
+    /// The same where /dev cannot be read.
+    #[error("{} gpu: how many GPUs this machine has cannot be found out", Named(option))]
+    UnknownGpus { option: OsBytes },
     /// `--nproc-per-node gpu` for other hosts.
     #[error("{} counts this machine only, and {host} is another", Named(option))]
     CountedElsewhere { option: OsBytes, host: String },
@@ -172,7 +175,9 @@ impl Hint for CliError {
                 Some(format!("--hostfile {path}\n-H {path}:1, if it is a host").into())
             }
             Self::NotInHostfile { .. } => Some("-H without --hostfile, or a line for it there".into()),
-            Self::NoGpu { option } => Some(format!("{option} cpu   or   {option} N").into()),
+            Self::NoGpu { option } | Self::UnknownGpus { option } => {
+                Some(format!("{option} cpu   or   {option} N").into())
+            }
             Self::CountedElsewhere { option, .. } => Some(format!("{option} N").into()),
             Self::Export { source, .. } => source.hint(),
             Self::Host { source, .. } => source.hint(),

@@ -172,7 +172,7 @@ mod tests {
     fn answer(line: &str, stdin: &str) -> Result<String, String> {
         let site = Site {
             here: Here { name: "me".into(), cpus: 2 },
-            gpus: &|| 0,
+            gpus: &|| Some(0),
             read: &|path| match path.as_slice() {
                 b"file" => Ok(b"f1 slots=2\nf2\n".to_vec()),
                 _ => Err(io::Error::from_raw_os_error(2)),

@@ -17,8 +17,8 @@ pub(crate) const LARGEST: u64 = 16 << 20;
 pub(crate) struct Site<'a> {
     /// Its name and processors.
     pub(crate) here: Here,
-    /// Its GPUs.
-    pub(crate) gpus: &'a dyn Fn() -> u32,
+    /// Its GPUs, if that can be told.
+    pub(crate) gpus: &'a dyn Fn() -> Option<u32>,
     /// The content of a file.
     pub(crate) read: &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>,
     /// Whether a path is a file.
@@ -90,10 +90,13 @@ impl Site<'_> {
     }
 
     fn count(&self, option: &OsBytes, counted: Counted) -> Result<u32, CliError> {
-        let gpus = || Some((self.gpus)()).filter(|n| *n > 0);
         match counted {
-            Counted::Gpu => gpus().ok_or_else(|| CliError::NoGpu { option: option.clone() }),
-            Counted::Auto => Ok(gpus().unwrap_or(self.here.cpus.max(1))),
+            Counted::Gpu => match (self.gpus)() {
+                Some(0) => Err(CliError::NoGpu { option: option.clone() }),
+                Some(gpus) => Ok(gpus),
+                None => Err(CliError::UnknownGpus { option: option.clone() }),
+            },
+            Counted::Auto => Ok((self.gpus)().filter(|n| *n > 0).unwrap_or(self.here.cpus.max(1))),
             Counted::Cpu => Ok(self.here.cpus.max(1)),
         }
     }

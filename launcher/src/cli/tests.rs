@@ -58,7 +58,8 @@ const FILES: [(&str, &str); 3] = [
     ("twice", "a slots=2\n\na slots=4\n"),
 ];
 
-fn at_site<T>(gpus: u32, ask: impl FnOnce(&Site<'_>) -> T) -> T {
+fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) -> T {
+    let gpus = gpus.into();
     let found = |path: &OsBytes| FILES.iter().find(|(name, _)| path.as_slice() == name.as_bytes());
     ask(&Site {
         here: Here { name: "me".into(), cpus: 2 },

@@ -149,6 +149,7 @@ impl Rounds<'_> {
             wait(&mut alarm, cx, earliest(bootstrap.deadline(), goodbye));
             Poll::Pending
         }));
+        bootstrap.dismiss();
         Ok(interrupted.map_or(Ok(Round { findings, began }), Err))
     }
 

@@ -2,6 +2,7 @@
 
 use super::Finding;
 use crate::edges::now;
+use crate::serve::facts::UNKNOWN;
 use rlaunch_core::bootstrap::{Failure, Place, Up};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::os_bytes::OsBytes;
@@ -102,6 +103,7 @@ impl<'a> Facts<'a> {
         let mut words = Vec::new();
         words.extend(number("cpus").map(|n| many(n, "CPU")));
         words.extend(number("gpus").map(|n| many(n, "GPU")));
+        words.extend(self.value("gpus").filter(|value| *value == UNKNOWN).map(|_| "unknown GPUs".to_owned()));
         let memory = self.value("memory").and_then(|value| value.split_once('/'));
         words.extend(memory.map(|(free, all)| format!("{} of {} of memory free", size(free), size(all))));
         words.extend(self.value("tier").map(|tier| format!("tier {tier}")));
@@ -149,6 +151,8 @@ mod tests {
              core=0/- noexec=/tmp,/dev/shm",
         );
         assert_eq!(facts.has(), "2 CPUs, 1 GPU, 3 GiB of 3.7 GiB of memory free, tier T1");
+        assert_eq!(Facts("cpus=2 gpus=0 tier=T1").has(), "2 CPUs, no GPU, tier T1");
+        assert_eq!(Facts("cpus=2 gpus=? tier=T3").has(), "2 CPUs, unknown GPUs, tier T3", "/dev cannot be read");
         let limits = "nofile 1024 (up to 1048576), nproc unlimited, memlock 8 MiB, core 0 (up to unlimited)";
         assert_eq!(facts.limits(), limits);
         assert_eq!(facts.value("noexec"), Some("/tmp,/dev/shm"));

@@ -5,14 +5,18 @@ use rlaunch_sys::facts::{host, limits};
 use rlaunch_sys::ns;
 use std::path::{Path, PathBuf};
 
+/// What stands for a number that the host does not tell.
+pub(crate) const UNKNOWN: &str = "?";
+
 /// `name=value` words. Numbers of bytes; of limits `soft/hard`, `-` for none.
 pub(super) fn line() -> OsBytes {
-    let mut words = vec![format!("cpus={}", host::cpus()), format!("gpus={}", host::gpus())];
+    let gpus = host::gpus().map_or(UNKNOWN.to_owned(), |gpus| gpus.to_string());
+    let mut words = vec![format!("cpus={}", host::cpus()), format!("gpus={gpus}")];
     if let Some((free, all)) = host::memory() {
         words.push(format!("memory={free}/{all}"));
     }
     // As `--contain auto` will choose; only while we have no threads.
-    let contained = ns::is_root() && !ns::gpu_present() && ns::is_possible();
+    let contained = ns::is_root() && ns::gpu_present() == Some(false) && ns::is_possible();
     words.push(format!("tier={}", if contained { "T1" } else { "T3" }));
     let value = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     words.extend(limits::limits().iter().map(|l| format!("{}={}/{}", l.name, value(l.soft), value(l.hard))));

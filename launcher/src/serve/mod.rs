@@ -2,7 +2,7 @@
 //! Not for people: the remote line of `core::bootstrap` calls it.
 
 mod cache;
-mod facts;
+pub(crate) mod facts;
 
 use crate::bootstrap::source;
 use rlaunch_agent::{Edge, LeaseLine, Seat};

@@ -37,6 +37,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::ReaderClosed(_)
         | Sentence::HungUp(_)
         | Sentence::InputFailed { .. }
+        | Sentence::InputUndelivered { .. }
         | Sentence::SinkFailed { .. }
         | Sentence::OutputLost(_)
         | Sentence::Report(_) => false,
@@ -101,9 +102,8 @@ fn line(sentence: &Sentence) -> String {
         Sentence::HungUp(std) => {
             format!("the terminal behind {} has hung up; the job goes on without it", words::std(*std))
         }
-        Sentence::InputFailed { errno } => {
-            format!("standard input cannot be read on ({}); rank 0 was told that it ends here", words::errno(*errno))
-        }
+        Sentence::InputFailed { errno } => no_input("read on", *errno),
+        Sentence::InputUndelivered { errno } => no_input("passed on", *errno),
         Sentence::SinkFailed { std, errno } => {
             format!("cannot write to {}: {}; the job goes on without it", words::std(*std), words::errno(*errno))
         }
@@ -113,6 +113,10 @@ fn line(sentence: &Sentence) -> String {
         Sentence::OutputLost(lost) => format!("{} of output could not be written", words::bytes(*lost)),
         Sentence::Report(_) => String::new(),
     }
+}
+
+fn no_input(what: &str, errno: i32) -> String {
+    format!("standard input cannot be {what} ({}); rank 0 was told that it ends here", words::errno(errno))
 }
 
 /// Why ranks are being ended; the closing report tells it all.
@@ -174,6 +178,7 @@ mod tests {
             Sentence::ReaderClosed(Std::Out),
             Sentence::HungUp(Std::Out),
             Sentence::InputFailed { errno: 21 },
+            Sentence::InputUndelivered { errno: 28 },
             Sentence::SinkFailed { std: Std::Out, errno: 28 },
             Sentence::LinesBroken(1),
             Sentence::OutputLost(2048),
@@ -197,6 +202,7 @@ mod tests {
              rlaunch: nobody reads stdout any more; the job ends\n\
              rlaunch: the terminal behind stdout has hung up; the job goes on without it\n\
              rlaunch: standard input cannot be read on (is a directory); rank 0 was told that it ends here\n\
+             rlaunch: standard input cannot be passed on (no space left on device); rank 0 was told that it ends here\n\
              rlaunch: cannot write to stdout: no space left on device; the job goes on without it\n\
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\

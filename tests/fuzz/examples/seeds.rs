@@ -1,5 +1,7 @@
-//! Writes the seeds that are messages, after a change of the wire: `cargo run --example seeds` in this directory.
+//! Writes the seeds that are messages or words, after a change of the wire: `cargo run --example seeds` in this directory.
 
+use rlaunch_core::bootstrap::answer::marker;
+use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
@@ -10,9 +12,10 @@ use rlaunch_core::travel::{Limit, Lowered, Resource, Travel};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, encode};
-use rlaunch_core::wire::frame::{Flags, Header, Lane};
+use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
 use rlaunch_core::wire::to_root::{Exited, Facts, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage};
+use rlaunch_sys::children::Named;
 use std::io;
 
 fn app() -> AppBase {
@@ -107,6 +110,7 @@ fn up() -> Vec<Vec<u8>> {
         exited(1, Status::Signaled { sig: Signal::SEGV, core: true }),
         ToRoot::Postmortem { proc: ProcId::new(0), facts },
         ToRoot::Refused(Refusal::NoInterface { name: "ib0".into(), has: "lo eth0".into() }),
+        ToRoot::InputFailed { errno: 28 },
         ToRoot::InitLost,
         ToRoot::GuardianLost,
         ToRoot::Killing,
@@ -146,6 +150,37 @@ fn one<M: WireMessage>(direction: u8, message: &M) -> Vec<u8> {
     [vec![direction], encode(message)].concat()
 }
 
+/// As the target `remote_words` reads them: a letter, and for a stream the length of its pieces.
+fn words() -> Vec<(&'static str, Vec<u8>)> {
+    let job = JobId([7; 16]);
+    let line = |answer: Answer| format!("{}{}\n", marker(job), answer.to_line());
+    let up = Answer::Up { proof: "00112233".into(), pid: 7, wall: 9 };
+    let answers = ["s\x10Welcome!\n".to_owned(), line(Answer::Need(Place::Tmp)), line(Answer::Ready(Place::Tmp)), line(up)];
+    let others = ["s\x40".to_owned(), line(Answer::Nowhere("cache:noexec".into())), marker(job), "HELLO\n".to_owned()];
+    let preamble = Preamble {
+        job,
+        node: NodeId::new(3),
+        secret: Secret([9; 32]),
+        lease: Span::from_secs(30),
+        len: 2_316_608,
+        hash: Hash([1; 32]),
+    };
+    let named = Named { pid: 4711, comm: *b"stuck\0\0\0\0\0\0\0\0\0\0\0", wchan: [b'w'; 40] };
+    let left = rlaunch_sys::guardian::example_frame(0, 3, true, &[named]);
+    let body = left.get(HEADER..).unwrap_or_default();
+    vec![
+        ("answers", answers.concat().into_bytes()),
+        ("others", others.concat().into_bytes()),
+        ("preamble", [b"p", &preamble.to_bytes()[..]].concat()),
+        ("last", [b"l", body].concat()),
+        ("last-frame", [&b"lhalf a frame"[..], &left].concat()),
+        ("jump", b"wuser eve\nproxyjump me@b:22,c\nport 22\n".to_vec()),
+        ("proxy", b"wproxyjump none\nproxycommand exec \"/usr/bin/ssh\" -W %h:%p b\n".to_vec()),
+        ("denied", b"t\x07eve@node7: Permission denied (publickey).\r\n".to_vec()),
+        ("throttled", b"t\x20kex_exchange_identification: Connection closed by remote host\n".to_vec()),
+    ]
+}
+
 fn main() -> io::Result<()> {
     let (down, up) = (down(), up());
     let write = |target: &str, name: &str, bytes: &[u8]| {
@@ -163,6 +198,9 @@ fn main() -> io::Result<()> {
     }
     for (n, message) in up.iter().enumerate() {
         write("edge", &format!("root-{n}"), &[&[3], message.as_slice()].concat())?;
+    }
+    for (name, bytes) in words() {
+        write("remote_words", name, &bytes)?;
     }
     write("edge", "header", &frames(5, &[]))
 }

@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
             let caller = variables.iter().filter_map(|word| word.as_encoded_bytes().get(1..));
             let site = cli::Site {
                 here: Here { name: "here".to_owned(), cpus: 2 },
-                gpus: &|| 0,
+                gpus: &|| Some(0),
                 read: &|_| Ok(b"node[01-02] slots=2\n".to_vec()),
                 is_file: &|_| false,
             };

@@ -16,7 +16,7 @@ use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, St
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span, WallNs};
 use rlaunch_core::wire::codec::decode;
-use rlaunch_core::wire::to_root::{Facts, Usage};
+use rlaunch_core::wire::to_root::{Facts, Hello, Usage};
 use std::sync::Arc;
 
 /// More than a machine may ask for after one event of a job of this size.
@@ -83,15 +83,17 @@ fn agent(data: &[u8]) {
 fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
     Some(match action {
         NodeAction::Ground(_) => NodeEvent::Grounded(Ground {
-            tier: Tier::T1,
-            note: OsBytes::default(),
-            usual: false,
-            master_port: 10_000,
-            port_reserved: true,
-            agent: 3,
-            init: Some(4),
-            reached: None,
-            lowered: Default::default(),
+            hello: Hello {
+                tier: Tier::T1,
+                note: OsBytes::default(),
+                usual: false,
+                master_port: 10_000,
+                port_reserved: true,
+                agent: 3,
+                init: Some(4),
+                reached: None,
+                lowered: Default::default(),
+            },
             cpus: 2,
             error_dir: OsBytes::from("/tmp"),
         }),

@@ -16,7 +16,7 @@ use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::frame::Lane;
 use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::{Facts, Reached, SpawnError, SpawnStep, ToRoot, Usage};
+use rlaunch_core::wire::to_root::{Facts, Hello, Reached, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the agent learns of.
@@ -261,6 +261,7 @@ impl World {
             | NodeEvent::Refused(_)
             | NodeEvent::Withheld { .. }
             | NodeEvent::StreamEnd { .. }
+            | NodeEvent::InputFailed { .. }
             | NodeEvent::Left { .. } => {}
         }
     }
@@ -389,19 +390,21 @@ impl World {
                 let t1 = self.plan.tier == Tier::T1;
                 self.host.kernel.init = if t1 { Init::Alive } else { Init::Absent };
                 NodeEvent::Grounded(Ground {
-                    tier: self.plan.tier,
-                    note: OsBytes::default(),
-                    usual: false,
-                    master_port: if plan.choose_port { port_of(self.node) } else { 0 },
-                    port_reserved: true,
-                    agent: 1,
-                    init: t1.then_some(2),
-                    reached: self.host.remote.then(|| Reached {
-                        from: "10.0.0.9".into(),
-                        at: Capped::chunks(["10.0.0.1".into()]).remove(0),
-                        has: OsBytes::default(),
-                    }),
-                    lowered: Default::default(),
+                    hello: Hello {
+                        tier: self.plan.tier,
+                        note: OsBytes::default(),
+                        usual: false,
+                        master_port: if plan.choose_port { port_of(self.node) } else { 0 },
+                        port_reserved: true,
+                        agent: 1,
+                        init: t1.then_some(2),
+                        reached: self.host.remote.then(|| Reached {
+                            from: "10.0.0.9".into(),
+                            at: Capped::chunks(["10.0.0.1".into()]).remove(0),
+                            has: OsBytes::default(),
+                        }),
+                        lowered: Default::default(),
+                    },
                     cpus: 4,
                     error_dir: "/tmp".into(),
                 })

@@ -170,7 +170,12 @@ impl Oracle {
                 self.counted = true;
             }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
-            ToRoot::Draining | ToRoot::Hello(_) | ToRoot::Ready | ToRoot::Started { .. } | ToRoot::Killing => {}
+            ToRoot::Draining
+            | ToRoot::Hello(_)
+            | ToRoot::Ready
+            | ToRoot::Started { .. }
+            | ToRoot::InputFailed { .. }
+            | ToRoot::Killing => {}
             ToRoot::Postmortem { proc, facts } => {
                 if facts.error_file.is_some() {
                     self.explained.insert(*proc);

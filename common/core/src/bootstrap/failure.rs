@@ -55,6 +55,8 @@ pub enum Why {
     Agent(SshEnd),
     /// The agent refuses, in its own words.
     Declined(OsBytes),
+    /// The agent is up, and the streams of its ssh cannot be taken over here.
+    NoEdge,
     /// Whoever answered does not know the secret.
     Impostor,
     /// The deadline passed.
@@ -117,6 +119,7 @@ impl fmt::Display for Why {
             Self::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
             Self::Agent(end) => write!(f, "the agent did not start ({end})"),
             Self::Declined(why) => write!(f, "the agent refuses: {why}"),
+            Self::NoEdge => f.write_str("the agent started, and the streams of its ssh cannot be taken over here"),
             Self::Impostor => f.write_str("whoever answered is not the agent that was started"),
             Self::Late { stage, limit } => write!(f, "not ready within {limit}: {stage}"),
         }
@@ -154,7 +157,7 @@ impl Hint for Failure {
             }
             Why::Login(Trouble::Config) => "mend ~/.ssh/config".into(),
             Why::Login(Trouble::MasterFull) => "raise MaxSessions in its sshd_config".into(),
-            Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::Impostor => by_hand(),
+            Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => by_hand(),
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
             Why::Arch { .. } => "--agent-path PATH, of an rlaunch of this version for that architecture there".into(),
             Why::Nowhere(_) => "--agent-path PATH, of an rlaunch of this version there".into(),

@@ -7,7 +7,7 @@
 use super::way::{Kind, Way};
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// At a time, in all.
@@ -26,36 +26,78 @@ pub enum Turn {
     Ask(NodeId),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Known<'a> {
-    Nothing,
+/// Against which limit a host counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Lane {
+    /// Nobody knows: it may be behind any jump host.
+    Unknown,
+    /// Only that of all.
     Direct,
-    Jump(&'a OsBytes),
+    /// That of this jump host.
+    Jump(usize),
 }
 
-/// Who may start now. A place is held from the start until the host has answered or was given up.
+/// The hosts of one lane.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    /// By their number in the order in which all came.
+    waiting: BTreeMap<u64, NodeId>,
+    under_way: usize,
+    /// Its place in [`Fanout::heads`].
+    head: Option<u64>,
+}
+
+/// The hosts of one kind.
+#[derive(Clone, Debug)]
+struct Group {
+    lane: Lane,
+    /// While the lane is unknown: the numbers of those that wait, and of some that do no more.
+    members: VecDeque<u64>,
+    under_way: usize,
+    asked: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    number: u64,
+    group: usize,
+    under_way: bool,
+}
+
+/// Who may start now. A place is held from the start until the host has answered or was given up. What happens to one
+/// of them is not answered by a look at all: it costs the logarithm of their number.
 #[derive(Clone, Debug)]
 pub struct Fanout {
-    waiting: VecDeque<NodeId>,
-    kinds: BTreeMap<NodeId, Kind>,
-    under_way: BTreeMap<NodeId, Kind>,
-    asked: BTreeMap<NodeId, Kind>,
-    ways: BTreeMap<Kind, Way>,
+    hosts: BTreeMap<NodeId, Host>,
+    /// So many have come.
+    came: u64,
+    kinds: BTreeMap<Kind, usize>,
+    groups: Vec<Group>,
+    jumps: BTreeMap<OsBytes, usize>,
+    lanes: BTreeMap<Lane, Queue>,
+    /// Who waits first in each lane that has room.
+    heads: BTreeSet<(u64, Lane)>,
+    under_way: usize,
+    /// Groups of which nothing is known and nothing was asked: none of their hosts that wait has a lower number.
+    unasked: BTreeMap<u64, usize>,
+    asked: BTreeMap<NodeId, usize>,
     most: usize,
-    /// Nothing has happened since nobody could start.
-    stuck: bool,
 }
 
 impl Default for Fanout {
     fn default() -> Self {
         Self {
-            waiting: VecDeque::new(),
+            hosts: BTreeMap::new(),
+            came: 0,
             kinds: BTreeMap::new(),
-            under_way: BTreeMap::new(),
+            groups: Vec::new(),
+            jumps: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            heads: BTreeSet::new(),
+            under_way: 0,
+            unasked: BTreeMap::new(),
             asked: BTreeMap::new(),
-            ways: BTreeMap::new(),
             most: DIRECT,
-            stuck: false,
         }
     }
 }
@@ -69,38 +111,38 @@ impl Fanout {
 
     /// A host that waits for its turn.
     pub fn push(&mut self, node: NodeId, kind: Kind) {
-        self.kinds.insert(node, kind);
-        self.waiting.push_back(node);
-        self.stuck = false;
+        let (number, new) = (self.came, self.groups.len());
+        self.came += 1;
+        let at = *self.kinds.entry(kind).or_insert(new);
+        if at == new {
+            self.groups.push(Group { lane: Lane::Unknown, members: VecDeque::new(), under_way: 0, asked: false });
+        }
+        let Some(group) = self.groups.get_mut(at) else { return };
+        if group.lane == Lane::Unknown {
+            if group.members.is_empty() && !group.asked {
+                self.unasked.insert(number, at);
+            }
+            group.members.push_back(number);
+        }
+        let lane = group.lane;
+        self.hosts.insert(node, Host { number, group: at, under_way: false });
+        self.lanes.entry(lane).or_default().waiting.insert(number, node);
+        self.look_at(lane);
     }
 
     /// Whose turn it is, if anybody's. In the order in which they came, except that nobody waits for a jump host that he
     /// does not need.
     pub fn pop(&mut self) -> Option<Turn> {
-        if self.stuck || self.under_way.len() >= self.most {
+        if self.under_way >= self.most {
             return None;
         }
-        if let Some(node) = self.first_with_room().and_then(|at| self.waiting.remove(at)) {
-            if let Some(kind) = self.kinds.remove(&node) {
-                self.under_way.insert(node, kind);
-            }
-            return Some(Turn::Start(node));
-        }
-        let ask = self.ask();
-        self.stuck = ask.is_none();
-        ask
-    }
-
-    fn first_with_room(&self) -> Option<usize> {
-        let mut full: Vec<&Kind> = Vec::new();
-        self.waiting.iter().position(|node| {
-            let Some(kind) = self.kinds.get(node).filter(|kind| !full.contains(kind)) else { return false };
-            let has_room = self.has_room(kind);
-            if !has_room {
-                full.push(kind);
-            }
-            has_room
-        })
+        let Some((number, lane)) = self.heads.first().copied() else { return self.ask() };
+        let node = self.lanes.get_mut(&lane)?.waiting.remove(&number)?;
+        let host = self.hosts.get_mut(&node)?;
+        host.under_way = true;
+        let at = host.group;
+        self.count(at, |under_way| under_way + 1);
+        Some(Turn::Start(node))
     }
 
     /// All that wait do so for a jump host; or for the news that there is none.
@@ -108,179 +150,102 @@ impl Fanout {
         if self.asked.len() >= ASKED {
             return None;
         }
-        let open = |kind: &Kind| self.known(kind) == Known::Nothing && !self.asked.values().any(|asked| asked == kind);
-        let (node, kind) = self.waiting.iter().find_map(|node| {
-            let kind = self.kinds.get(node).filter(|kind| open(kind))?;
-            Some((*node, kind.clone()))
-        })?;
-        self.asked.insert(node, kind);
-        Some(Turn::Ask(node))
+        let waiting = &self.lanes.get(&Lane::Unknown)?.waiting;
+        while let Some((number, at)) = self.unasked.pop_first() {
+            let group = self.groups.get_mut(at)?;
+            while group.members.front().is_some_and(|member| !waiting.contains_key(member)) {
+                group.members.pop_front();
+            }
+            match group.members.front().and_then(|first| waiting.get_key_value(first)) {
+                Some((first, _)) if *first > number => {
+                    self.unasked.insert(*first, at);
+                }
+                Some((_, node)) => {
+                    group.asked = true;
+                    self.asked.insert(*node, at);
+                    return Some(Turn::Ask(*node));
+                }
+                // It comes back with the next of its kind.
+                None => {}
+            }
+        }
+        None
     }
 
-    fn known(&self, kind: &Kind) -> Known<'_> {
-        match self.ways.get(kind) {
-            None => Known::Nothing,
-            Some(Way::Direct) => Known::Direct,
-            Some(Way::Jump(jump)) => Known::Jump(jump),
+    /// One host more, or fewer, of this group is under way.
+    fn count(&mut self, at: usize, change: fn(usize) -> usize) {
+        let Some(group) = self.groups.get_mut(at) else { return };
+        let lane = group.lane;
+        for under_way in [&mut group.under_way, &mut self.lanes.entry(lane).or_default().under_way, &mut self.under_way]
+        {
+            *under_way = change(*under_way);
+        }
+        self.look_at(lane);
+        self.look_at(Lane::Unknown);
+    }
+
+    /// A host of which nothing is known may be behind any jump host.
+    fn has_room(&self, lane: Lane) -> bool {
+        let under_way = |lane| self.lanes.get(&lane).map_or(0, |queue| queue.under_way);
+        match lane {
+            Lane::Direct => true,
+            Lane::Jump(_) => under_way(lane) < JUMPED,
+            Lane::Unknown => self.under_way - under_way(Lane::Direct) < JUMPED,
         }
     }
 
-    /// A kind of which nothing is known may be behind any jump host.
-    fn has_room(&self, kind: &Kind) -> bool {
-        let known = self.known(kind);
-        let beside = |other: &&Kind| match known {
-            Known::Direct => false,
-            Known::Jump(_) => self.known(other) == known,
-            Known::Nothing => self.known(other) != Known::Direct,
-        };
-        self.under_way.values().filter(beside).count() < JUMPED
+    /// Sees to it that whoever waits first there stands among the heads if, and only if, there is room.
+    fn look_at(&mut self, lane: Lane) {
+        let has_room = self.has_room(lane);
+        let Some(queue) = self.lanes.get_mut(&lane) else { return };
+        let head = queue.waiting.keys().next().copied().filter(|_| has_room);
+        if head == queue.head {
+            return;
+        }
+        if let Some(before) = core::mem::replace(&mut queue.head, head) {
+            self.heads.remove(&(before, lane));
+        }
+        self.heads.extend(head.map(|head| (head, lane)));
     }
 
     /// Which way ssh takes to this host, and to all of its kind. It may have been given up meanwhile.
     pub fn told(&mut self, node: NodeId, way: Way) {
-        if let Some(kind) = self.asked.remove(&node) {
-            self.ways.insert(kind, way);
-            self.stuck = false;
-        }
+        let Some(group) = self.asked.remove(&node).and_then(|at| self.groups.get_mut(at)) else { return };
+        let next = self.jumps.len();
+        group.lane = match way {
+            Way::Direct => Lane::Direct,
+            Way::Jump(jump) => Lane::Jump(*self.jumps.entry(jump).or_insert(next)),
+        };
+        let (lane, under_way, members) = (group.lane, group.under_way, core::mem::take(&mut group.members));
+        let unknown = self.lanes.entry(Lane::Unknown).or_default();
+        unknown.under_way -= under_way;
+        let waiting: Vec<_> = members.iter().filter_map(|number| unknown.waiting.remove_entry(number)).collect();
+        let queue = self.lanes.entry(lane).or_default();
+        queue.under_way += under_way;
+        queue.waiting.extend(waiting);
+        self.look_at(lane);
+        self.look_at(Lane::Unknown);
     }
 
     /// This host has answered, or was given up.
     pub fn done(&mut self, node: NodeId) {
-        self.under_way.remove(&node);
-        self.kinds.remove(&node);
-        self.waiting.retain(|other| *other != node);
-        self.stuck = false;
+        let Some(Host { number, group: at, under_way }) = self.hosts.remove(&node) else { return };
+        if under_way {
+            return self.count(at, |under_way| under_way - 1);
+        }
+        let Some(lane) = self.groups.get(at).map(|group| group.lane) else { return };
+        if let Some(queue) = self.lanes.get_mut(&lane) {
+            queue.waiting.remove(&number);
+        }
+        self.look_at(lane);
     }
 
     /// Nobody waits and nobody is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.under_way.is_empty()
+        self.hosts.is_empty()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::argv::Target;
-    use super::*;
-    use alloc::format;
-    use proptest::prelude::*;
-
-    fn kind(name: &str) -> Kind {
-        Kind::of(&Target::parse(name.as_bytes(), None).unwrap())
-    }
-
-    fn of(hosts: core::ops::Range<u32>, name: &str) -> impl Iterator<Item = (NodeId, Kind)> {
-        hosts.map(move |n| (NodeId::new(n), kind(&format!("{name}{n}"))))
-    }
-
-    fn all(fanout: &mut Fanout) -> Vec<Turn> {
-        core::iter::from_fn(|| fanout.pop()).collect()
-    }
-
-    fn starts(hosts: impl IntoIterator<Item = u32>) -> Vec<Turn> {
-        hosts.into_iter().map(|n| Turn::Start(NodeId::new(n))).collect()
-    }
-
-    #[test]
-    fn a_few_hosts_start_without_a_question() {
-        let mut fanout = Fanout::default();
-        of(0..8, "n").for_each(|(node, kind)| fanout.push(node, kind));
-        assert_eq!(all(&mut fanout), starts(0..8));
-    }
-
-    #[test]
-    fn sixty_four_at_a_time_once_it_is_known_that_nobody_is_between() {
-        let mut fanout = Fanout::default();
-        of(0..100, "n").for_each(|(node, kind)| fanout.push(node, kind));
-        let ask = Turn::Ask(NodeId::new(8));
-        assert_eq!(all(&mut fanout), [starts(0..8), [ask].into()].concat());
-        assert_eq!(fanout.pop(), None, "asked once");
-        fanout.told(NodeId::new(8), Way::Direct);
-        assert_eq!(all(&mut fanout), starts(8..64));
-        fanout.done(NodeId::new(17));
-        assert_eq!(all(&mut fanout), starts(64..65));
-    }
-
-    #[test]
-    fn eight_behind_a_jump_and_nobody_waits_for_them() {
-        let mut fanout = Fanout::default();
-        of(0..20, "n").for_each(|(node, kind)| fanout.push(node, kind));
-        of(20..30, "m").for_each(|(node, kind)| fanout.push(node, kind));
-        let asks = [8, 20].map(|n| Turn::Ask(NodeId::new(n)));
-        assert_eq!(all(&mut fanout), [starts(0..8), asks.into()].concat());
-        fanout.told(NodeId::new(8), Way::Jump("bastion".into()));
-        assert_eq!(fanout.pop(), None, "the others may be behind it, too");
-        fanout.told(NodeId::new(20), Way::Direct);
-        assert_eq!(all(&mut fanout), starts(20..30));
-        fanout.done(NodeId::new(3));
-        assert_eq!(all(&mut fanout), starts(8..9));
-    }
-
-    #[test]
-    fn two_kinds_behind_one_jump_share_its_places() {
-        let mut fanout = Fanout::default();
-        of(0..20, "n").chain(of(20..40, "m")).for_each(|(node, kind)| fanout.push(node, kind));
-        all(&mut fanout);
-        for n in [8, 20] {
-            fanout.told(NodeId::new(n), Way::Jump("bastion".into()));
-        }
-        assert_eq!(fanout.pop(), None);
-        // The host that was asked about was given up: the answer still holds for its kind.
-        fanout.done(NodeId::new(0));
-        assert_eq!(all(&mut fanout), starts(8..9));
-    }
-
-    #[test]
-    fn one_by_one_with_prompts() {
-        let mut fanout = Fanout::one_by_one();
-        of(0..2, "n").for_each(|(node, kind)| fanout.push(node, kind));
-        assert_eq!(all(&mut fanout), starts(0..1));
-        fanout.done(NodeId::new(0));
-        assert_eq!(all(&mut fanout), starts(1..2));
-    }
-
-    proptest! {
-        #[test]
-        fn everybody_gets_a_turn_and_no_limit_is_passed(
-            kinds in proptest::collection::vec(0usize..6, 1..200),
-            order in proptest::collection::vec(any::<u16>(), 400),
-        ) {
-            // Kinds 0 to 2 are behind the same jump host, 3 behind another.
-            let ways = ["a", "a", "a", "b"].map(|jump| Way::Jump(jump.into()));
-            let way = |n: NodeId| ways.get(kinds[n.index()]).cloned().unwrap_or(Way::Direct);
-            let mut fanout = Fanout::default();
-            for (n, at) in (0u32..).zip(&kinds) {
-                fanout.push(NodeId::new(n), kind(["n", "m", "o", "p", "q", "r"][*at]));
-            }
-            let (mut active, mut asked, mut seen): (Vec<NodeId>, Vec<NodeId>, usize) = (Vec::new(), Vec::new(), 0);
-            let mut order = order.into_iter();
-            loop {
-                while let Some(turn) = fanout.pop() {
-                    match turn {
-                        Turn::Start(node) => {
-                            active.push(node);
-                            seen += 1;
-                        }
-                        Turn::Ask(node) => asked.push(node),
-                    }
-                }
-                prop_assert!(active.len() <= DIRECT && asked.len() <= ASKED);
-                // What started before anything was known comes on top.
-                for jump in &ways {
-                    prop_assert!(active.iter().filter(|n| way(**n) == *jump).count() <= 2 * JUMPED);
-                }
-                let next = usize::from(order.next().unwrap_or(0));
-                if next.is_multiple_of(2) && !asked.is_empty() {
-                    let node = asked.swap_remove(next / 2 % asked.len());
-                    fanout.told(node, way(node));
-                } else if !active.is_empty() {
-                    fanout.done(active.swap_remove(next % active.len()));
-                } else if asked.is_empty() {
-                    break;
-                }
-            }
-            prop_assert!(seen == kinds.len() && fanout.is_idle());
-        }
-    }
-}
+mod tests;

@@ -97,6 +97,8 @@ pub enum DialEvent {
     Err(Vec<u8>),
     /// ssh has ended, and all that it had said was delivered.
     Ended(SshEnd),
+    /// Answer to [`DialAction::Up`]: its streams cannot become an edge.
+    NoEdge,
     /// Nobody wants it any more.
     Cancel,
 }
@@ -396,6 +398,7 @@ impl Machine for Dial {
                 self.actions.push_back(DialAction::Ended(end, self.words.shown()));
                 self.state = State::Over;
             }
+            (State::Up, DialEvent::NoEdge) => self.close(now, Some(Why::NoEdge)),
             (State::Open(_) | State::Up | State::Closing { .. }, DialEvent::Cancel) => self.close(now, None),
             (State::New | State::Pausing { .. }, DialEvent::Cancel) => self.state = State::Over,
             // Not its turn, or too late: ssh talks until it ends.
@@ -407,6 +410,10 @@ impl Machine for Dial {
             | (
                 State::New | State::Pausing { .. } | State::Up | State::Closing { .. } | State::Over,
                 DialEvent::Out(_),
+            )
+            | (
+                State::New | State::Pausing { .. } | State::Open(_) | State::Closing { .. } | State::Over,
+                DialEvent::NoEdge,
             )
             | (State::New | State::Pausing { .. } | State::Over, DialEvent::Err(_) | DialEvent::Ended(_))
             | (State::Over, DialEvent::Cancel) => {}

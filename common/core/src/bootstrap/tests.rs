@@ -275,6 +275,16 @@ fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     assert_eq!(why, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(20) });
 }
 
+/// It was told as an ssh that had ended, and that went on until the job did.
+#[test]
+fn an_ssh_that_is_of_no_use_is_ended() {
+    let mut bench = Bench::started();
+    bench.say(&Answer::Ready(Place::Cache));
+    assert!(matches!(bench.up()[..], [DialAction::Up(_)]));
+    let done = bench.tell(DialEvent::NoEdge);
+    assert_eq!(bench.closed(&done), Why::NoEdge);
+}
+
 #[test]
 fn cancelled_is_silent() {
     let mut bench = Bench::started();
@@ -288,6 +298,7 @@ fn events() -> impl Strategy<Value = DialEvent> {
     prop_oneof![
         Just(DialEvent::Start),
         Just(DialEvent::Cancel),
+        Just(DialEvent::NoEdge),
         any::<i32>().prop_map(DialEvent::NoStart),
         any::<u8>().prop_map(|code| DialEvent::Ended(SshEnd::Code(code))),
         Just(DialEvent::Ended(SshEnd::Code(255))),

@@ -94,13 +94,7 @@ pub fn lists<'a>(
     lists: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     load: Load<'_>,
 ) -> Result<Vec<Entry>, HostlistError> {
-    let mut reader = Reader::new(load);
-    let mut last = "";
-    for (option, text) in lists {
-        reader.read_list(option, text)?;
-        last = option;
-    }
-    reader.finish(last)
+    read(lists, load, Reader::read_list)
 }
 
 /// The hosts of hostfiles, in their order, each once.
@@ -111,10 +105,18 @@ pub fn files<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     load: Load<'_>,
 ) -> Result<Vec<Entry>, HostlistError> {
+    read(files, load, Reader::read_file)
+}
+
+fn read<'a, 'l>(
+    texts: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    load: Load<'l>,
+    one: impl Fn(&mut Reader<'l>, &str, &[u8]) -> Result<(), HostlistError>,
+) -> Result<Vec<Entry>, HostlistError> {
     let mut reader = Reader::new(load);
     let mut last = "";
-    for (name, text) in files {
-        reader.read_file(name, text)?;
+    for (name, text) in texts {
+        one(&mut reader, name, text)?;
         last = name;
     }
     reader.finish(last)

@@ -8,6 +8,7 @@
 
 use super::notice::Notice;
 use super::orders::{self, Orders};
+use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, What};
 use crate::id::{NodeId, Rank};
@@ -22,45 +23,12 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What is known of a node.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum State {
-    /// Its agent is being started.
-    Connecting,
-    /// It was told of the job.
-    Waiting,
-    /// It has introduced itself.
-    Up(Hello),
-    /// It could start its ranks.
-    Ready(Hello),
-    /// It cannot do what was asked for.
-    Refused(Refusal),
-    /// Its agent could not be started.
-    Failed,
-    /// Its agent was started, and it or another part of ours was lost; the others may be enough.
-    Lost,
-    /// The job does without it.
-    LeftOut,
-}
-
-impl State {
-    /// It has still to say whether it can be had.
-    const fn is_open(&self) -> bool {
-        matches!(self, Self::Connecting | Self::Waiting | Self::Up(_))
-    }
-
-    /// It cannot be had.
-    const fn is_missing(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Failed | Self::Lost)
-    }
-}
-
 /// The bring-up of all nodes.
 #[derive(Debug)]
 pub(super) struct Bringup {
     /// `None`: everything was ordered.
     orders: Option<Orders>,
-    nodes: Vec<State>,
+    nodes: Roster,
     sole: bool,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
@@ -71,7 +39,7 @@ pub(super) struct Bringup {
 impl Bringup {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
         let state = |node: &Node| if node.local { State::Waiting } else { State::Connecting };
-        let nodes = spec.placement.nodes.iter().map(state).collect();
+        let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let orders = Orders::new(spec, setting);
         let chooses_port = orders.chooses_port();
         Self { nodes, sole: orders.is_sole(), orders: Some(orders), chooses_port, settled: false }
@@ -79,18 +47,12 @@ impl Bringup {
 
     pub(super) fn start(&mut self, cx: &mut Cx<'_>) {
         let Some(orders) = &self.orders else { return };
-        for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
-            match state {
-                State::Waiting => orders.begin(cx, node),
-                State::Connecting
-                | State::Up(_)
-                | State::Ready(_)
-                | State::Refused(_)
-                | State::Failed
-                | State::Lost
-                | State::LeftOut => {
-                    cx.act(JobAction::Connect { node });
-                }
+        for (node, state) in self.nodes.iter() {
+            // The agent of the launcher's own host is there.
+            if *state == State::Waiting {
+                orders.begin(cx, node);
+            } else {
+                cx.act(JobAction::Connect { node });
             }
         }
         if self.sole {
@@ -102,20 +64,19 @@ impl Bringup {
 
     /// The edge to a node's agent is there.
     pub(super) fn edge_up(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if let Some(state @ State::Connecting) = self.nodes.get_mut(node.index()) {
-            *state = State::Waiting;
-            match &self.orders {
-                Some(orders) if !self.settled => orders.begin(cx, node),
-                // It came too late: the job ends, and so does the node.
-                Some(_) | None => cx.act(JobAction::Send { node, msg: ToNode::Kill }),
-            }
+        let Some(State::Connecting) = self.nodes.get(node) else { return };
+        self.nodes.set(node, State::Waiting);
+        match &self.orders {
+            Some(orders) if !self.settled => orders.begin(cx, node),
+            // It came too late: the job ends, and so does the node.
+            Some(_) | None => cx.act(JobAction::Send { node, msg: ToNode::Kill }),
         }
     }
 
     pub(super) fn hello(&mut self, cx: &mut Cx<'_>, node: NodeId, hello: Hello) {
         // Said twice, or after a refusal: it changes nothing.
-        let Some(state @ State::Waiting) = self.nodes.get_mut(node.index()) else { return };
-        *state = State::Up(hello.clone());
+        let Some(State::Waiting) = self.nodes.get(node) else { return };
+        self.nodes.set(node, State::Up(hello.clone()));
         if self.sole {
             self.tell_port(cx, &hello);
         }
@@ -126,28 +87,18 @@ impl Bringup {
     }
 
     pub(super) fn ready(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let Some(state) = self.nodes.get_mut(node.index()) else { return };
-        match state {
-            State::Up(hello) => *state = State::Ready(hello.clone()),
-            State::Connecting
-            | State::Waiting
-            | State::Ready(_)
-            | State::Refused(_)
-            | State::Failed
-            | State::Lost
-            | State::LeftOut => return,
-        }
+        // Said too early, or twice, or after a refusal: it changes nothing.
+        let Some(State::Up(hello)) = self.nodes.get(node) else { return };
+        let hello = hello.clone();
+        self.nodes.set(node, State::Ready(hello));
         self.settle(cx);
     }
 
     /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the
     /// user is told of all that refuse at once.
     pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: Refusal) {
-        let Some(state) = self.nodes.get_mut(node.index()) else { return };
-        match state {
-            State::Waiting | State::Up(_) | State::Ready(_) => *state = State::Refused(why.clone()),
-            State::Connecting | State::Refused(_) | State::Failed | State::Lost | State::LeftOut => return,
-        }
+        let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) else { return };
+        self.nodes.set(node, State::Refused(why.clone()));
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
         if self.settled {
             return cx.tell(Notice::End(Cause::Refused { node, why }));
@@ -159,8 +110,8 @@ impl Bringup {
 
     /// A node's agent could not be started. The others are waited for: the user is told of all that fail at once.
     pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: HostFailure) {
-        if let Some(state @ State::Connecting) = self.nodes.get_mut(node.index()) {
-            *state = State::Failed;
+        if let Some(State::Connecting) = self.nodes.get(node) {
+            self.nodes.set(node, State::Failed);
             cx.tell(Notice::Log(What::HostFailed { node, why }));
             self.settle(cx);
         }
@@ -169,30 +120,29 @@ impl Bringup {
     /// A part of ours was lost on a node; true if the job can do without the node. That may be so before the start only, and
     /// the others are waited for then, as if it had not been reached.
     pub(super) fn spares(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
-        let enough = self.can_spare();
-        let Some(state) = self.nodes.get_mut(node.index()) else { return false };
-        match state {
-            State::LeftOut => true,
-            State::Refused(_) | State::Failed | State::Lost => !self.settled,
-            State::Waiting | State::Up(_) | State::Ready(_) if enough => {
-                *state = State::Lost;
+        match self.nodes.get(node) {
+            None => false,
+            Some(State::LeftOut) => true,
+            Some(State::Refused(_) | State::Failed | State::Lost) => !self.settled,
+            Some(State::Waiting | State::Up(_) | State::Ready(_)) if self.can_spare() => {
+                self.nodes.set(node, State::Lost);
                 self.settle(cx);
                 true
             }
-            State::Connecting | State::Waiting | State::Up(_) | State::Ready(_) => false,
+            Some(State::Connecting | State::Waiting | State::Up(_) | State::Ready(_)) => false,
         }
     }
 
     /// One host more may be missing.
     fn can_spare(&self) -> bool {
-        let rest = self.nodes.iter().filter(|state| !state.is_missing()).count();
+        let rest = self.nodes.len().saturating_sub(self.nodes.missing());
         !self.settled && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
     }
 
     /// The ending has begun: no rank will be started.
     pub(super) fn began(&mut self, cx: &mut Cx<'_>) {
         self.settled = true;
-        for (state, node) in self.nodes.iter_mut().zip((0..).map(NodeId::new)) {
+        for (node, state) in self.nodes.iter() {
             if *state == State::Connecting {
                 cx.act(JobAction::GiveUp { node });
             }
@@ -204,7 +154,7 @@ impl Bringup {
         if self.sole && *msg == ToNode::Finish {
             return;
         }
-        for (state, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
+        for (node, state) in self.nodes.iter() {
             match state {
                 State::Connecting | State::Failed | State::LeftOut => {}
                 State::Waiting | State::Up(_) | State::Ready(_) | State::Refused(_) | State::Lost => {
@@ -216,7 +166,7 @@ impl Bringup {
 
     /// Once of each it is known whether it can be had.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        if self.settled || self.nodes.iter().any(State::is_open) {
+        if self.settled || self.nodes.open() > 0 {
             return;
         }
         self.settled = true;
@@ -230,17 +180,14 @@ impl Bringup {
     /// Leaves out who is missing, if the others are enough, or tells why the job cannot start.
     fn gather(&mut self, cx: &mut Cx<'_>, orders: &mut Orders) -> Result<(), Cause> {
         loop {
-            let missing: Vec<NodeId> = self.which(State::is_missing).collect();
-            let enough = self.nodes.len().saturating_sub(missing.len()) >= orders.least();
-            if !enough || !orders.leave_out(&missing) {
+            let enough = self.nodes.len().saturating_sub(self.nodes.missing()) >= orders.least();
+            if !enough || !orders.leave_out(&self.nodes.list_missing()) {
                 return self.cause().map_or(Ok(()), Err);
             }
             let first = orders.node_of(Rank::new(0));
             let Some(why) = self.no_interface(first, orders) else { return Ok(()) };
             // Rank 0 cannot be found there as asked for: another host may have it.
-            if let Some(state) = self.nodes.get_mut(first.index()) {
-                *state = State::Refused(why.clone());
-            }
+            self.nodes.set(first, State::Refused(why.clone()));
             cx.tell(Notice::Log(What::HostRefused { node: first, why }));
             cx.tell(Notice::Absent(first));
         }
@@ -249,11 +196,9 @@ impl Bringup {
     /// Has all who are there start their ranks.
     fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders) {
         if let Some(placement) = orders.fewer() {
-            let nodes: Vec<NodeId> = self.which(State::is_missing).collect();
+            let nodes = self.nodes.list_missing();
             for node in &nodes {
-                if let Some(state) = self.nodes.get_mut(node.index()) {
-                    *state = State::LeftOut;
-                }
+                self.nodes.set(*node, State::LeftOut);
                 // Whatever is still there has nothing to do any more.
                 cx.act(JobAction::Send { node: *node, msg: ToNode::Kill });
             }
@@ -262,7 +207,7 @@ impl Bringup {
         }
         self.tell_lowered(cx, orders);
         let (meeting, seen) = self.meeting(orders);
-        if let Some(hello) = self.hello_of(orders.node_of(Rank::new(0)).index()) {
+        if let Some(hello) = self.hello_of(orders.node_of(Rank::new(0))) {
             self.tell_port(cx, hello);
         }
         if !seen {
@@ -271,34 +216,24 @@ impl Bringup {
         orders.meet(cx, &meeting);
     }
 
-    fn which(&self, is: impl Fn(&State) -> bool) -> impl Iterator<Item = NodeId> {
-        self.nodes.iter().zip((0..).map(NodeId::new)).filter(move |(state, _)| is(state)).map(|(_, node)| node)
-    }
-
     /// Why the job cannot start.
     fn cause(&self) -> Option<Cause> {
         let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
-        let (failed, asked) = (count(self.which(State::is_missing).count()), count(self.nodes.len()));
-        let unreachable = |node| Cause::Unreachable { node, failed, asked };
-        let gone = self.which(|state| matches!(state, State::Failed | State::Lost)).next();
-        let refused = || {
-            self.nodes.iter().zip((0..).map(NodeId::new)).find_map(|(state, node)| match state {
-                State::Refused(why) => Some(Cause::Refused { node, why: why.clone() }),
-                State::Connecting
-                | State::Waiting
-                | State::Up(_)
-                | State::Ready(_)
-                | State::Failed
-                | State::Lost
-                | State::LeftOut => None,
-            })
-        };
-        gone.map(unreachable).or_else(refused)
+        let (failed, asked) = (count(self.nodes.missing()), count(self.nodes.len()));
+        let mut refused = None;
+        for (node, state) in self.nodes.iter() {
+            match state.standing() {
+                Standing::Gone => return Some(Cause::Unreachable { node, failed, asked }),
+                Standing::Refused(why) => refused = refused.or(Some((node, why))),
+                Standing::Open | Standing::Ready(_) | Standing::LeftOut => {}
+            }
+        }
+        refused.map(|(node, why)| Cause::Refused { node, why: why.clone() })
     }
 
     /// The host is to be found at an interface that it has not.
     fn no_interface(&self, node: NodeId, orders: &Orders) -> Option<Refusal> {
-        let reached = self.hello_of(node.index())?.reached.as_ref()?;
+        let reached = self.hello_of(node)?.reached.as_ref()?;
         let lacks = !orders.interface().is_empty() && reached.at.is_empty();
         lacks.then(|| Refusal::NoInterface { name: orders.interface().clone(), has: reached.has.clone() })
     }
@@ -314,11 +249,11 @@ impl Bringup {
     /// they see us come. False: none of them has seen it there, because they are behind somebody.
     fn meeting(&self, orders: &Orders) -> (Meeting, bool) {
         let first = orders.node_of(Rank::new(0));
-        let hello = self.hello_of(first.index());
+        let hello = self.hello_of(first);
         let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
         let own: &[OsBytes] = hello.and_then(|hello| hello.reached.as_ref()).map_or(&[], |reached| &*reached.at);
-        let from = |n: usize| Some(&self.hello_of(n)?.reached.as_ref()?.from);
-        let seen = || (0..self.nodes.len()).filter(|n| *n != first.index()).filter_map(from);
+        let others = || self.hellos().filter(|(node, _)| *node != first).map(|(_, hello)| hello);
+        let seen = || others().filter_map(|hello| hello.reached.as_ref()).map(|reached| &reached.from);
         let is_seen = |addr: &&OsBytes| seen().any(|from| from == *addr);
         let from_outside = orders.is_local(first) && seen().any(|from| !is_loopback(from));
         let (addr, known) = match own.iter().find(is_seen) {
@@ -329,27 +264,20 @@ impl Bringup {
         (orders.meeting(addr, orders.pinned_port().or(chosen)), known || !orders.interface().is_empty())
     }
 
-    fn hello_of(&self, n: usize) -> Option<&Hello> {
-        match self.nodes.get(n) {
-            Some(State::Ready(hello)) => Some(hello),
-            Some(
-                State::Connecting
-                | State::Waiting
-                | State::Up(_)
-                | State::Refused(_)
-                | State::Failed
-                | State::Lost
-                | State::LeftOut,
-            )
-            | None => None,
-        }
+    fn hello_of(&self, node: NodeId) -> Option<&Hello> {
+        if let Standing::Ready(hello) = self.nodes.get(node)?.standing() { Some(hello) } else { None }
+    }
+
+    /// What those that are ready have said.
+    fn hellos(&self) -> impl Iterator<Item = (NodeId, &Hello)> {
+        self.nodes.iter().filter_map(|(node, _)| Some((node, self.hello_of(node)?)))
     }
 
     /// Limits that did not travel whole: once for all hosts where they ended alike.
     fn tell_lowered(&self, cx: &mut Cx<'_>, orders: &Orders) {
         let mut all: BTreeMap<Lowered, Vec<NodeId>> = BTreeMap::new();
-        for node in (0..).map(NodeId::new).take(self.nodes.len()) {
-            for lowered in self.hello_of(node.index()).into_iter().flat_map(|hello| &*hello.lowered) {
+        for (node, hello) in self.hellos() {
+            for lowered in &*hello.lowered {
                 all.entry(*lowered).or_default().push(node);
             }
         }

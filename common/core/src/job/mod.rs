@@ -16,6 +16,7 @@ mod notice;
 mod orders;
 mod output;
 mod procs;
+mod roster;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -195,6 +196,7 @@ impl Parts<'_> {
             ToRoot::SpawnFailed { proc, error } => self.procs.spawn_failed(cx, node, proc, error),
             ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),
             ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, node, proc, facts),
+            ToRoot::InputFailed { errno } => self.output.input_undelivered(cx, errno),
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
             // Hearing it is all that it is for.

@@ -60,16 +60,22 @@ impl Output {
 
     /// A rank that gets less than there was may still succeed, so the user has to know.
     pub(super) fn input_failed(&mut self, cx: &mut Cx<'_>, errno: i32) {
-        if self.is_lost_now(Std::In) {
-            cx.act(JobAction::Say(Sentence::InputFailed { errno }));
-            cx.tell(Notice::Log(What::SinkLost { std: Std::In, errno: Some(errno) }));
-        }
+        self.lose(cx, Std::In, errno, Sentence::InputFailed { errno });
+    }
+
+    /// The same, where the rank's host is what fails.
+    pub(super) fn input_undelivered(&mut self, cx: &mut Cx<'_>, errno: i32) {
+        self.lose(cx, Std::In, errno, Sentence::InputUndelivered { errno });
     }
 
     /// A full disk costs the output, not the job.
     pub(super) fn sink_failed(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32) {
+        self.lose(cx, std, errno, Sentence::SinkFailed { std, errno });
+    }
+
+    fn lose(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, sentence: Sentence) {
         if self.is_lost_now(std) {
-            cx.act(JobAction::Say(Sentence::SinkFailed { std, errno }));
+            cx.act(JobAction::Say(sentence));
             cx.tell(Notice::Log(What::SinkLost { std, errno: Some(errno) }));
         }
     }

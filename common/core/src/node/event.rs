@@ -4,14 +4,13 @@ use crate::id::{AppIndex, ProcId, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::signal::Signal;
-use crate::spec::{AppBase, Contain, Tier};
+use crate::spec::{AppBase, Contain};
 use crate::status::Status;
 use crate::time::Mono;
-use crate::travel::{Lowered, Travel};
+use crate::travel::Travel;
 use crate::wire::beat::Beat;
-use crate::wire::capped::Capped;
 use crate::wire::to_node::{Delta, ToNode};
-use crate::wire::to_root::{Facts, Leftover, Reached, Refusal, SpawnError, ToRoot, Usage};
+use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -81,6 +80,11 @@ pub enum NodeEvent {
         which: Std,
         /// Bytes in all.
         total: u64,
+    },
+    /// Standard input cannot be passed on: the rank that reads it sees its end.
+    InputFailed {
+        /// errno of what was tried.
+        errno: i32,
     },
     /// Answer to [`NodeAction::Examine`].
     Examined {
@@ -190,24 +194,8 @@ pub struct GroundPlan {
 /// What holds on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ground {
-    /// The guarantee.
-    pub tier: Tier,
-    /// Why it is not the strongest; empty if it is, or is what was asked for.
-    pub note: OsBytes,
-    /// Nothing else was to be expected for this user: the note belongs to the log, not to the terminal.
-    pub usual: bool,
-    /// The port chosen; 0 where none was asked for.
-    pub master_port: u16,
-    /// It is reserved against other rlaunch jobs of this host.
-    pub port_reserved: bool,
-    /// The agent's process id.
-    pub agent: u32,
-    /// Init's process id on the host, in tier T1.
-    pub init: Option<u32>,
-    /// By which addresses this host is reached; `None`: it is the launcher's own, and nobody asked.
-    pub reached: Option<Reached>,
-    /// Limits of which ranks get less than they were to get.
-    pub lowered: Capped<Lowered, 16>,
+    /// What the launcher is told of it.
+    pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.

@@ -52,9 +52,9 @@ fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delt
         app_size: delta.app_size,
         apps: role.apps,
         master_addr: &meeting.addr,
-        master_port: meeting.port.unwrap_or(ground.master_port),
+        master_port: meeting.port.unwrap_or(ground.hello.master_port),
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
-        tier: ground.tier,
+        tier: ground.hello.tier,
     }
 }
 

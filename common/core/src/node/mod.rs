@@ -150,6 +150,7 @@ impl Node {
                 self.procs.on_exited(cx, exited);
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
+            NodeEvent::InputFailed { errno } => cx.act(NodeAction::ToRoot(ToRoot::InputFailed { errno })),
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }

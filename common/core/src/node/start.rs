@@ -10,7 +10,7 @@ use crate::spec::AppBase;
 use crate::travel::Travel;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Meeting, Start};
-use crate::wire::to_root::{Hello, Refusal, SpawnError, ToRoot};
+use crate::wire::to_root::{Refusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -149,17 +149,7 @@ impl BringUp {
         match self.step {
             Step::Grounding => {
                 self.step = Step::Settled;
-                cx.act(NodeAction::ToRoot(ToRoot::Hello(Hello {
-                    tier: ground.tier,
-                    note: ground.note.clone(),
-                    usual: ground.usual,
-                    master_port: ground.master_port,
-                    port_reserved: ground.port_reserved,
-                    agent: ground.agent,
-                    init: ground.init,
-                    reached: ground.reached.clone(),
-                    lowered: ground.lowered.clone(),
-                })));
+                cx.act(NodeAction::ToRoot(ToRoot::Hello(ground.hello.clone())));
                 cx.tell(Notice::Ready(Box::new(ground)));
                 self.tell_if_ready(cx);
             }

@@ -12,7 +12,7 @@ use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_node::APP_PART;
-use crate::wire::to_root::{Exited, Facts, Leftover, SpawnError, SpawnStep, Usage};
+use crate::wire::to_root::{Exited, Facts, Hello, Leftover, SpawnError, SpawnStep, Usage};
 use NodeAction::{CloseStreams, Examine, Finish, Reap, Sweep};
 use alloc::string::{String, ToString};
 use alloc::{format, vec};
@@ -50,15 +50,17 @@ fn start() -> Start {
 
 fn ground() -> Ground {
     Ground {
-        tier: Tier::T1,
-        note: OsBytes::default(),
-        usual: false,
-        master_port: 20000,
-        port_reserved: true,
-        agent: 10,
-        init: Some(11),
-        reached: None,
-        lowered: Capped::default(),
+        hello: Hello {
+            tier: Tier::T1,
+            note: OsBytes::default(),
+            usual: false,
+            master_port: 20000,
+            port_reserved: true,
+            agent: 10,
+            init: Some(11),
+            reached: None,
+            lowered: Capped::default(),
+        },
         cpus: 4,
         error_dir: "/run/x".into(),
     }

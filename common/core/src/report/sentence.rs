@@ -97,6 +97,11 @@ pub enum Sentence {
         /// errno of the read.
         errno: i32,
     },
+    /// Our stdin cannot be passed on to the rank that reads it.
+    InputUndelivered {
+        /// errno of what its host tried.
+        errno: i32,
+    },
     /// Nobody reads our stdout or stderr any more: the job ends.
     ReaderClosed(Std),
     /// The terminal behind our stdout or stderr has hung up; the job goes on without it.

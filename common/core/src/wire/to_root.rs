@@ -51,6 +51,11 @@ pub enum ToRoot {
         /// The facts.
         facts: Facts,
     },
+    /// Standard input cannot be passed on to the rank that reads it, which sees its end.
+    InputFailed {
+        /// errno of what was tried.
+        errno: i32,
+    },
     /// Init, the first process of the PID namespace, is gone and took the ranks with it.
     InitLost,
     /// The guardian is gone; the agent ends the job.

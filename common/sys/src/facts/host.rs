@@ -1,5 +1,7 @@
 //! The name of this host, how many CPUs of it are ours, and its GPUs.
 
+use std::fs::DirEntry;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
@@ -26,35 +28,44 @@ pub fn cpus() -> u32 {
 }
 
 /// How many GPUs this host has, as its drivers show them: NVIDIA's device files, else AMD's nodes with compute units. What a
-/// program may use of them is its own business.
+/// program may use of them is its own business. `None`: where drivers show them cannot be read.
 #[must_use]
-pub fn gpus() -> u32 {
-    match nvidia(Path::new("/dev")) {
-        0 => amd(Path::new("/sys/class/kfd/kfd/topology/nodes")),
-        count => count,
-    }
+pub fn gpus() -> Option<u32> {
+    either(nvidia(Path::new("/dev")), amd(Path::new("/sys/class/kfd/kfd/topology/nodes")))
 }
 
-fn entries(dir: &Path) -> impl Iterator<Item = std::fs::DirEntry> {
-    std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok)
+/// The first that has some; none only if that is known of both.
+fn either(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+    let some = |count: Option<u32>| count.filter(|count| *count > 0);
+    some(one).or(some(other)).or(one.and(other))
+}
+
+fn count(dir: &Path, is_gpu: impl Fn(&DirEntry) -> bool) -> io::Result<u32> {
+    let mut gpus = 0;
+    for entry in std::fs::read_dir(dir)? {
+        gpus += u32::from(is_gpu(&entry?));
+    }
+    Ok(gpus)
 }
 
 /// `nvidia0`, `nvidia1`; not `nvidiactl`, `nvidia-uvm`.
-fn nvidia(dev: &Path) -> u32 {
+fn nvidia(dev: &Path) -> Option<u32> {
     let is_gpu = |name: &[u8]| {
         name.strip_prefix(b"nvidia").is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))
     };
-    let gpus = entries(dev).filter(|entry| is_gpu(entry.file_name().as_encoded_bytes()));
-    u32::try_from(gpus.count()).unwrap_or(u32::MAX)
+    count(dev, |entry| is_gpu(entry.file_name().as_encoded_bytes())).ok()
 }
 
-/// Processors are nodes too, without compute units.
-fn amd(nodes: &Path) -> u32 {
+/// Processors are nodes too, without compute units. Without the driver there is no directory.
+fn amd(nodes: &Path) -> Option<u32> {
     let is_gpu = |properties: String| {
         properties.lines().filter_map(|line| line.strip_prefix("simd_count ")).any(|count| count.trim() != "0")
     };
-    let gpus = entries(nodes).filter(|node| std::fs::read_to_string(node.path().join("properties")).is_ok_and(is_gpu));
-    u32::try_from(gpus.count()).unwrap_or(u32::MAX)
+    match count(nodes, |node| std::fs::read_to_string(node.path().join("properties")).is_ok_and(is_gpu)) {
+        Ok(gpus) => Some(gpus),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(0),
+        Err(_) => None,
+    }
 }
 
 /// Bytes of memory that programs could still have, and of all there is; `None` where the kernel does not say.
@@ -101,9 +112,25 @@ mod tests {
         for name in ["nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "null"] {
             std::fs::write(dir.join(name), "").unwrap();
         }
-        assert_eq!((nvidia(&dir), amd(&dir)), (2, 2));
+        assert_eq!((nvidia(&dir), amd(&dir)), (Some(2), Some(2)));
+        let file = dir.join("null");
+        assert_eq!((nvidia(&file), amd(&file)), (None, None), "what cannot be read says nothing");
         std::fs::remove_dir_all(&dir).unwrap();
-        assert_eq!((nvidia(&dir), amd(&dir)), (0, 0));
+        assert_eq!((nvidia(&dir), amd(&dir)), (None, Some(0)));
+    }
+
+    #[test]
+    fn no_gpus_are_those_that_nobody_has() {
+        for (one, other, all) in [
+            (Some(2), Some(3), Some(2)),
+            (Some(0), Some(3), Some(3)),
+            (None, Some(3), Some(3)),
+            (Some(0), Some(0), Some(0)),
+            (None, Some(0), None),
+            (Some(0), None, None),
+        ] {
+            assert_eq!(either(one, other), all);
+        }
     }
 
     #[test]

@@ -32,14 +32,16 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
     // Before the agent exists, which might find us dead and our number somebody else's.
     // SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
+    // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.
+    let (input, output) = (fd::half(0)?, fd::half(1)?);
     match fork()? {
         Fork::Child => {
             drop(watch);
             become_agent();
-            Ok(Remote { input: fd::half(0)?, output: fd::half(1)?, guardian, lease: line })
+            Ok(Remote { input, output, guardian, lease: line })
         }
         Fork::Parent(agent) => {
-            drop((line, guardian));
+            drop((line, guardian, input, output));
             // Complaints are the agent's; ssh would wait for whoever holds the stream.
             let _without = fd::release_stdio(&[2]);
             let mut rest = hello;
@@ -49,5 +51,51 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
             let post = Post { lifeline: 0, report: Report::Frame { fd: 1, node }, lease: Some(watch) };
             run::run(agent, &post)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd as _;
+
+    /// What a process says on its stdin and stdout, one socket, if it can have so many descriptors and uses none for stderr.
+    fn said_with(limit: u64) -> Vec<u8> {
+        let (ours, theirs) = fd::socket_pair().unwrap();
+        // SAFETY: the child allocates no more than glibc's fork allows, and exits.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            for number in [0, 1] {
+                // SAFETY: descriptor numbers, of which this process owns neither.
+                unsafe { libc::dup2(theirs.as_raw_fd(), number) };
+            }
+            // SAFETY: nobody here owns it.
+            unsafe { libc::close(2) };
+            let most = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+            // SAFETY: `most` is a valid limit.
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
+            let code = u8::from(split_remote(0, b"UP", None).is_err());
+            if code != 0 {
+                fd::write(1, b"REFUSED").unwrap_or_default();
+            }
+            crate::origin::exit_now(code);
+        }
+        drop(theirs);
+        let (mut said, mut buf) = (Vec::new(), [0; 64]);
+        while let Ok(n @ 1..) = fd::read(ours.as_raw_fd(), &mut buf) {
+            said.extend_from_slice(&buf[..n]);
+        }
+        // SAFETY: our own child; a null status is allowed.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        said
+    }
+
+    /// The launcher took the refusal behind it for a message that makes no sense.
+    #[test]
+    fn who_refuses_has_not_said_hello() {
+        let said: Vec<_> = (3..16).map(said_with).collect();
+        assert!(said.iter().all(|said| said == b"UP" || said == b"REFUSED"), "{said:?}");
+        assert_eq!(said.first().zip(said.last()), Some((&b"REFUSED".to_vec(), &b"UP".to_vec())));
     }
 }

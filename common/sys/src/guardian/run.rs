@@ -257,6 +257,37 @@ mod tests {
         assert_eq!(status_of(guardian), 0);
     }
 
+    /// Lives in a session of its own until it is killed, but not for ever.
+    fn stray() -> ! {
+        // SAFETY: setsid and alarm take no memory of ours.
+        unsafe { libc::setsid() };
+        // SAFETY: as above.
+        unsafe { libc::alarm(40) };
+        loop {
+            // SAFETY: pause takes nothing.
+            unsafe { libc::pause() };
+        }
+    }
+
+    /// It killed nobody then, and left everything behind after three seconds.
+    #[test]
+    fn everything_is_ended_without_a_descriptor() {
+        let guardian = without_descriptors(|| {
+            super::super::stand_apart();
+            // SAFETY: the children make only system calls, and never return.
+            if unsafe { libc::fork() } == 0 {
+                // SAFETY: as above.
+                unsafe { libc::fork() };
+                stray();
+            }
+            while !reap_all() {
+                children::kill_all();
+                wait_for_child(1_000_000);
+            }
+        });
+        assert_eq!(status_of(guardian), 0);
+    }
+
     #[test]
     fn the_callers_output_is_let_go_without_a_descriptor() {
         let guardian = without_descriptors(|| {

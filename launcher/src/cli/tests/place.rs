@@ -3,7 +3,7 @@
 use super::{at_site, plan, run_with};
 
 /// The hosts of all ranks, in their order.
-fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: u32) -> String {
+fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: impl Into<Option<u32>>) -> String {
     let placement =
         at_site(gpus, |site| run_with(line, variables).place(site)).unwrap_or_else(|e| panic!("{}", e.render()));
     let name = |node: u32| placement.nodes[node as usize].host.to_string();
@@ -42,8 +42,11 @@ fn hosts_in_all_spellings() {
 fn ranks_per_node_are_counted_here() {
     assert_eq!(hosts_of("--nproc-per-node cpu x", &[], 0), "me me");
     assert_eq!(hosts_of("--nproc-per-node auto x", &[], 0), "me me");
+    assert_eq!(hosts_of("--nproc-per-node auto x", &[], None), "me me");
     assert_eq!(hosts_of("--nproc-per-node auto x", &[], 3), "me me me");
     assert_eq!(hosts_of("--nproc-per-node gpu -H localhost x", &[], 3), "localhost localhost localhost");
+    let unknown = at_site(None, |site| run_with("--nproc-per-node gpu x", &[]).place(site)).unwrap_err().render();
+    assert!(unknown.contains("--nproc-per-node gpu: how many GPUs this machine has cannot be found out"), "{unknown}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn status(dice: &mut Dice) -> Status {
 fn step(s: &mut Script, dice: &mut Dice) {
     let rank = dice.roll(4);
     let proc = ProcId::new(rank);
-    match dice.roll(20) {
+    match dice.roll(22) {
         0 | 1 => s.signal([Signal::INT, Signal::TERM, Signal::USR1][dice.roll(3) as usize]),
         2 => s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof }),
         3 => s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }),
@@ -66,6 +66,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
         17 => s.hears(ToRoot::Killing),
         19 => s.event(JobEvent::HungUp(Std::Err)),
         20 => s.event(JobEvent::InputFailed { errno: 5 }),
+        21 => s.hears(ToRoot::InputFailed { errno: 28 }),
         _ => {
             let (status, seen) = (status(dice), s.now.saturating_sub(u64::from(dice.roll(9))));
             s.exits(rank, status, (seen / 2, seen))

@@ -183,6 +183,16 @@ fn a_failed_sink_is_noted_once_and_costs_only_output() {
 }
 
 #[test]
+fn input_that_a_host_cannot_pass_on_is_said_once_and_the_job_goes_on() {
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::InputFailed { errno: 28 }).event(JobEvent::InputFailed { errno: 5 });
+    assert_eq!((&s.said[..], &s.sent[..]), (&[Sentence::InputUndelivered { errno: 28 }][..], &[][..]));
+    assert!(s.log.contains(&What::SinkLost { std: Std::In, errno: Some(28) }));
+    s.exits(0, exit(0), (0, 0)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+}
+
+#[test]
 fn an_ending_that_takes_a_while_says_what_it_waits_for() {
     let mut s = Script::running(&spec(2));
     s.exits(0, exit(3), (0, 0)).wait(4_000);

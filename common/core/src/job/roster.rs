@@ -1,0 +1,164 @@
+//! What is known of each node while a job comes up. With each host's answer it is asked whether it was the last, so nodes that
+//! are waited for, and those that cannot be had, are counted as they change.
+
+use crate::id::NodeId;
+use crate::wire::to_root::{Hello, Refusal};
+use alloc::vec::Vec;
+
+/// What is known of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Its agent is being started.
+    Connecting,
+    /// It was told of the job.
+    Waiting,
+    /// It has introduced itself.
+    Up(Hello),
+    /// It could start its ranks.
+    Ready(Hello),
+    /// It cannot do what was asked for.
+    Refused(Refusal),
+    /// Its agent could not be started.
+    Failed,
+    /// Its agent was started, and it or another part of ours was lost; the others may be enough.
+    Lost,
+    /// The job does without it.
+    LeftOut,
+}
+
+/// What that means for the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing<'a> {
+    /// It has still to say whether it can be had.
+    Open,
+    /// It can be had.
+    Ready(&'a Hello),
+    /// It cannot, and says why.
+    Refused(&'a Refusal),
+    /// It cannot.
+    Gone,
+    /// Nobody asks any more.
+    LeftOut,
+}
+
+impl State {
+    pub(super) const fn standing(&self) -> Standing<'_> {
+        match self {
+            Self::Connecting | Self::Waiting | Self::Up(_) => Standing::Open,
+            Self::Ready(hello) => Standing::Ready(hello),
+            Self::Refused(why) => Standing::Refused(why),
+            Self::Failed | Self::Lost => Standing::Gone,
+            Self::LeftOut => Standing::LeftOut,
+        }
+    }
+
+    /// It cannot be had.
+    pub(super) const fn is_missing(&self) -> bool {
+        matches!(self.standing(), Standing::Refused(_) | Standing::Gone)
+    }
+
+    const fn is_open(&self) -> bool {
+        matches!(self.standing(), Standing::Open)
+    }
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(super) struct Roster {
+    nodes: Vec<State>,
+    open: usize,
+    missing: usize,
+}
+
+impl Roster {
+    pub(super) fn new(nodes: Vec<State>) -> Self {
+        let count = |is: fn(&State) -> bool| nodes.iter().filter(|state| is(state)).count();
+        let (open, missing) = (count(State::is_open), count(State::is_missing));
+        Self { nodes, open, missing }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many have still to say whether they can be had.
+    pub(super) const fn open(&self) -> usize {
+        self.open
+    }
+
+    /// How many cannot be had.
+    pub(super) const fn missing(&self) -> usize {
+        self.missing
+    }
+
+    pub(super) fn get(&self, node: NodeId) -> Option<&State> {
+        self.nodes.get(node.index())
+    }
+
+    pub(super) fn set(&mut self, node: NodeId, state: State) {
+        let Some(slot) = self.nodes.get_mut(node.index()) else { return };
+        self.open += usize::from(state.is_open());
+        self.missing += usize::from(state.is_missing());
+        let before = core::mem::replace(slot, state);
+        self.open -= usize::from(before.is_open());
+        self.missing -= usize::from(before.is_missing());
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &State)> {
+        (0..).map(NodeId::new).zip(&self.nodes)
+    }
+
+    /// Those that cannot be had.
+    pub(super) fn list_missing(&self) -> Vec<NodeId> {
+        self.iter().filter(|(_, state)| state.is_missing()).map(|(node, _)| node).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os_bytes::OsBytes;
+    use crate::spec::Tier;
+    use crate::wire::capped::Capped;
+    use proptest::prelude::*;
+
+    fn states() -> impl Strategy<Value = State> {
+        let hello = Hello {
+            tier: Tier::T3,
+            note: OsBytes::default(),
+            usual: true,
+            master_port: 1,
+            port_reserved: true,
+            agent: 2,
+            init: None,
+            reached: None,
+            lowered: Capped::default(),
+        };
+        prop_oneof![
+            Just(State::Connecting),
+            Just(State::Waiting),
+            Just(State::Up(hello.clone())),
+            Just(State::Ready(hello)),
+            Just(State::Refused(Refusal::Protocol)),
+            Just(State::Failed),
+            Just(State::Lost),
+            Just(State::LeftOut),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn counts_are_those_of_a_look_at_all(
+            begin in proptest::collection::vec(states(), 0..9),
+            changes in proptest::collection::vec((0u32..10, states()), 0..60),
+        ) {
+            let mut roster = Roster::new(begin);
+            for (node, state) in changes {
+                roster.set(NodeId::new(node), state);
+                let count = |is: fn(&State) -> bool| roster.nodes.iter().filter(|state| is(state)).count();
+                prop_assert_eq!((roster.open(), roster.missing()), (count(State::is_open), count(State::is_missing)));
+                prop_assert_eq!(roster.list_missing().len(), roster.missing());
+            }
+        }
+    }
+}

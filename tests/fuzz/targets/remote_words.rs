@@ -1,0 +1,87 @@
+//! What comes from other hosts, and from ssh, before and after the edge: answers among noise, the preamble, a guardian's last
+//! words, and what ssh says of its configuration and of its troubles.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rlaunch_core::bootstrap::words::{KEPT, Words};
+use rlaunch_core::bootstrap::{Hash, Heard, PREAMBLE, Preamble, Scanner, Secret, Way};
+use rlaunch_core::id::{JobId, NodeId};
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::frame::{Flags, Header, Lane};
+use rlaunch_core::wire::last::{LAST, LAST_STREAM, Last};
+use rlaunch_core::wire::to_root::NAMED;
+
+/// The first byte says in pieces of which length the others arrive.
+fn pieces(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (cut, rest) = data.split_first().unwrap_or((&1, data));
+    rest.chunks(usize::from(*cut).max(1))
+}
+
+/// No answer is heard twice, and however little is understood, little is kept.
+fn scanner(data: &[u8]) {
+    let mut scanner = Scanner::new(JobId([7; 16]));
+    let mut heard = 0;
+    for piece in pieces(data) {
+        scanner.push(piece);
+        while let Heard::Answer(_) | Heard::Garbled(_) = scanner.next_heard() {
+            heard += 1;
+        }
+    }
+    assert!(heard <= data.len() && scanner.noise().len() <= 1 << 10);
+}
+
+fn preamble(data: &[u8]) {
+    if let Some(Ok(preamble)) = data.first_chunk::<PREAMBLE>().map(Preamble::parse) {
+        drop(preamble.proof());
+    }
+    // Hardly any bytes carry their own hash: so the fields are chosen, too.
+    let Some((numbers, rest)) = data.split_first_chunk::<16>() else { return };
+    let Some((names, rest)) = rest.split_first_chunk::<48>() else { return };
+    let Some(hash) = rest.first_chunk::<32>() else { return };
+    let word = |at: usize| u64::from_le_bytes(numbers[at..at + 8].try_into().unwrap_or_default());
+    let sent = Preamble {
+        job: JobId(names[..16].try_into().unwrap_or_default()),
+        node: NodeId::new(u32::try_from(word(0) >> 32).unwrap_or(0)),
+        secret: Secret(names[16..].try_into().unwrap_or_default()),
+        lease: Span::from_millis(word(8) >> 24),
+        len: word(0),
+        hash: Hash(*hash),
+    };
+    assert_eq!(Preamble::parse(&sent.to_bytes()), Ok(sent));
+}
+
+fn last(data: &[u8]) {
+    drop(Last::at_the_end_of(data));
+    let Some(last) = Last::parse(data) else { return };
+    assert!(last.named.len() <= NAMED && last.named.iter().all(|n| n.comm.len() <= 16 && n.wchan.len() <= 40));
+    let len = u32::try_from(LAST).unwrap_or(0);
+    let head = Header { len, lane: Lane::Control, flags: Flags::NONE, node: NodeId::new(0), stream: LAST_STREAM };
+    assert_eq!(Last::at_the_end_of(&[&head.to_bytes(), data].concat()), Some(last));
+}
+
+fn way(data: &[u8]) {
+    if let Way::Jump(jump) = Way::parse(data) {
+        assert!(!jump.is_empty() && !jump.contains(&b'\n'));
+    }
+}
+
+/// What is understood does not depend on how it was cut.
+fn words(data: &[u8]) {
+    let (mut whole, mut cut) = (Words::default(), Words::default());
+    whole.push(data.get(1..).unwrap_or_default());
+    pieces(data).for_each(|piece| cut.push(piece));
+    assert_eq!((cut.trouble(), cut.shown()), (whole.trouble(), whole.shown()));
+    assert!(cut.shown().len() <= KEPT);
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, rest)) = data.split_first() else { return };
+    match kind {
+        b's' => scanner(rest),
+        b'p' => preamble(rest),
+        b'l' => last(rest),
+        b'w' => way(rest),
+        b't' => words(rest),
+        _ => {}
+    }
+});
