@@ -23,7 +23,7 @@ chmod 755 "$DIR/bin/ssh"; PATH="$DIR/bin:$PATH"; export PATH DIR
 behave() { cat >"$DIR/behave"; }
 "#;
 
-fn script(script: &str) -> Plan {
+pub(crate) fn script(script: &str) -> Plan {
     Plan::shell(&format!("{STAND_IN}\n{script}"))
 }
 

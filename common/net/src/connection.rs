@@ -6,14 +6,17 @@
 use crate::halves::Halves;
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::uio::writev;
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::last::Last;
+use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
 use std::net::Shutdown;
@@ -89,9 +92,10 @@ pub enum Closed {
 /// it need not wait for. tokio's pipe ends wait for one direction each, and do nothing that is special to pipes.
 #[derive(Debug)]
 pub struct Connection<M> {
-    io: Halves,
     /// The half that is read, waiting for something to read.
     reading: Receiver,
+    /// The half that is written; `None`: it is the same socket.
+    output: Option<File>,
     /// The half that is written, while it is full.
     full: Option<Sender>,
     /// What `full` is made of: nobody may find that no descriptor is left when the edge is full for the first time.
@@ -261,14 +265,15 @@ impl<M: WireMessage> Early<M> {
             Ok(both) => both,
             Err(error) => return Err((Box::new(self), error)),
         };
+        // A launcher holds thousands of edges: what is read needs no second descriptor.
         let Self { io, inbox, outbox, peer } = self;
-        Ok(Connection { io, reading, full: None, spare, inbox, outbox, pipe: None, peer })
+        Ok(Connection { reading, output: io.into_output(), full: None, spare, inbox, outbox, pipe: None, peer })
     }
 }
 
 impl<M> AsFd for Connection<M> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.io.as_fd()
+        self.reading.as_fd()
     }
 }
 
@@ -303,12 +308,12 @@ impl<M: WireMessage> Connection<M> {
                 return Ok(Some(frame));
             }
             let mut chunk = [0u8; 16 << 10];
-            match self.io.input().read(&mut chunk) {
+            match nix::unistd::read(&self.reading, &mut chunk) {
                 Ok(0) => return ended(&mut self.inbox).map(Some),
                 Ok(n) => self.inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(e.into()),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(e) => return Err(io::Error::from(e).into()),
             }
         }
     }
@@ -351,7 +356,7 @@ impl<M: WireMessage> Connection<M> {
     /// # Errors
     /// The stream has ended already.
     pub fn shut_write(&self) -> io::Result<()> {
-        let copy = self.io.output().as_fd().try_clone_to_owned()?;
+        let copy = self.output().try_clone_to_owned()?;
         StdStream::from(copy).shutdown(Shutdown::Write)
     }
 
@@ -445,8 +450,7 @@ impl<M: WireMessage> Connection<M> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     if self.full.is_none() {
-                        let spare =
-                            self.spare.take().map_or_else(|| self.io.output().try_clone().map(OwnedFd::from), Ok)?;
+                        let spare = self.spare.take().map_or_else(|| self.output().try_clone_to_owned(), Ok)?;
                         self.full = Some(Sender::from_owned_fd_unchecked(spare)?);
                     }
                 }
@@ -461,11 +465,15 @@ impl<M: WireMessage> Connection<M> {
 
     fn write_once(&self) -> io::Result<usize> {
         if let (Some(left), Some((outlet, _))) = (self.outbox.pipe_is_next(), &self.pipe) {
-            return Ok(splice(outlet, None, self.io.output(), None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
+            return Ok(splice(outlet, None, self.output(), None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
         }
         let mut slices = [IoSlice::new(&[]); 3];
         let n = self.outbox.slices(&mut slices);
-        self.io.output().write_vectored(slices.get(..n).unwrap_or_default())
+        Ok(writev(self.output(), slices.get(..n).unwrap_or_default())?)
+    }
+
+    fn output(&self) -> BorrowedFd<'_> {
+        self.output.as_ref().map_or_else(|| self.reading.as_fd(), AsFd::as_fd)
     }
 }
 

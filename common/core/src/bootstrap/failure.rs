@@ -3,6 +3,7 @@
 use super::answer::Place;
 use super::host::{SshEnd, Stage};
 use super::words::Trouble;
+use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::time::Span;
@@ -26,8 +27,13 @@ pub struct Failure {
 /// Why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// The ssh command cannot be started: errno.
-    NoSsh(i32),
+    /// The ssh command cannot be started.
+    NoSsh {
+        /// The system's number for the reason.
+        errno: i32,
+        /// Its words.
+        said: OsBytes,
+    },
     /// ssh says why.
     Login(Trouble),
     /// ssh failed in another way.
@@ -105,7 +111,7 @@ fn places(f: &mut fmt::Formatter<'_>, list: &OsBytes) -> fmt::Result {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSsh(errno) => write!(f, "the command ssh cannot be started (errno {errno})"),
+            Self::NoSsh { said, .. } => write!(f, "the command ssh cannot be started: {said}"),
             Self::Login(trouble) => trouble.fmt(f),
             Self::Ssh(end) => write!(f, "ssh failed ({end})"),
             Self::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
@@ -138,7 +144,10 @@ impl Hint for Failure {
         let host = &self.host;
         let by_hand = || Cow::Owned(format!("ssh {host} true, to see what ssh says"));
         Some(match &self.why {
-            Why::NoSsh(_) => "install the OpenSSH client, or put it into PATH".into(),
+            Why::NoSsh { errno: ENOENT, .. } => "install the OpenSSH client, or put it into PATH".into(),
+            Why::NoSsh { errno: EMFILE, .. } => "a higher limit: ulimit -n".into(),
+            Why::NoSsh { errno: EAGAIN, .. } => "a higher limit: ulimit -u".into(),
+            Why::NoSsh { .. } => return None,
             Why::Login(Trouble::Denied) => {
                 format!("ssh-copy-id {host}, once; or --ssh-prompt to type a password").into()
             }

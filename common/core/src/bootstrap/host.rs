@@ -89,8 +89,13 @@ impl fmt::Display for Stage {
 pub enum DialEvent {
     /// It is its turn.
     Start,
-    /// ssh could not be started: errno.
-    NoStart(i32),
+    /// ssh could not be started.
+    NoStart {
+        /// The system's number for the reason.
+        errno: i32,
+        /// Its words.
+        said: OsBytes,
+    },
     /// Bytes on ssh's stdout.
     Out(Vec<u8>),
     /// Bytes on ssh's stderr.
@@ -381,7 +386,9 @@ impl Machine for Dial {
                 self.deadline = Some(now + self.plan.limit);
                 self.call();
             }
-            (State::Open(_) | State::Closing { .. }, DialEvent::NoStart(errno)) => self.fail(Why::NoSsh(errno)),
+            (State::Open(_) | State::Closing { .. }, DialEvent::NoStart { errno, said }) => {
+                self.fail(Why::NoSsh { errno, said });
+            }
             (State::Open(_), DialEvent::Out(bytes)) => {
                 self.scanner.push(&bytes);
                 self.heard(now);
@@ -403,7 +410,7 @@ impl Machine for Dial {
                 State::Open(_) | State::Up | State::Closing { .. } | State::Pausing { .. } | State::Over,
                 DialEvent::Start,
             )
-            | (State::New | State::Pausing { .. } | State::Up | State::Over, DialEvent::NoStart(_))
+            | (State::New | State::Pausing { .. } | State::Up | State::Over, DialEvent::NoStart { .. })
             | (
                 State::New | State::Pausing { .. } | State::Up | State::Closing { .. } | State::Over,
                 DialEvent::Out(_),

@@ -140,7 +140,9 @@ fn what_cannot_be_helped_is_named_at_once() {
         assert_eq!(failure(&done), why, "{words}");
         assert!(words.is_empty() || matches!(&done[0], DialAction::Failed(f) if !f.words.is_empty()));
     }
-    assert_eq!(failure(&Bench::started().tell(DialEvent::NoStart(2))), Why::NoSsh(2));
+    let said = OsBytes::from("no such file or directory");
+    let done = Bench::started().tell(DialEvent::NoStart { errno: 2, said: said.clone() });
+    assert_eq!(failure(&done), Why::NoSsh { errno: 2, said });
 }
 
 #[test]
@@ -287,7 +289,7 @@ fn events() -> impl Strategy<Value = DialEvent> {
     prop_oneof![
         Just(DialEvent::Start),
         Just(DialEvent::Cancel),
-        any::<i32>().prop_map(DialEvent::NoStart),
+        any::<i32>().prop_map(|errno| DialEvent::NoStart { errno, said: OsBytes::default() }),
         any::<u8>().prop_map(|code| DialEvent::Ended(SshEnd::Code(code))),
         Just(DialEvent::Ended(SshEnd::Code(255))),
         Just(DialEvent::Ended(SshEnd::Signal(9))),
@@ -329,15 +331,15 @@ proptest! {
         let begin = bench.tell(DialEvent::Start);
         look(begin, &mut running, &mut verdicts);
         for (event, pause) in events {
-            let only_for_running = matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart(_));
+            let only_for_running = matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart { .. });
             // The edges never deliver anything of an ssh that does not run.
             if only_for_running && !running {
                 continue;
             }
-            if matches!(event, DialEvent::NoStart(_)) && bench.dial.stage() != Some(Stage::Connecting) {
+            if matches!(event, DialEvent::NoStart { .. }) && bench.dial.stage() != Some(Stage::Connecting) {
                 continue;
             }
-            running &= !matches!(event, DialEvent::Ended(_) | DialEvent::NoStart(_));
+            running &= !matches!(event, DialEvent::Ended(_) | DialEvent::NoStart { .. });
             cancelled |= event == DialEvent::Cancel;
             let done = bench.tell(event);
             look(done, &mut running, &mut verdicts);
