@@ -190,6 +190,21 @@ fn a_host_that_cuts_connections_off_is_tried_again() {
     says_all(&done, &["ready in", "\n3"]);
 }
 
+/// What a real sshd says where PAM refuses the account.
+#[test]
+fn an_account_that_may_not_log_in_is_not_taken_for_a_crowd() {
+    let close = "Connection closed by 10.1.1.1 port 22";
+    for (words, calls, says) in [
+        ("Access denied by pam_slurm_adopt: no jobs here", 1, ["the account is denied access there", "under Slurm"]),
+        ("System is going down.", 3, ["it closed the connection before the login was complete", "sshd's log"]),
+    ] {
+        let behave = format!("behave <<'EOF'\necho '{words}' >&2; echo '{close}' >&2; exit 255\nEOF\n");
+        let done = script(&format!("{behave}\"$OURS\" doctor --ssh-fast -H h; wc -l <\"$DIR/calls\"")).start().code(0);
+        says_all(&done, &says);
+        says_all(&done, &[words, &format!("\n{calls}\n")]);
+    }
+}
+
 #[test]
 fn an_open_connection_that_is_full_is_gone_round() {
     let full = "behave <<'EOF'\ncase \"$*\" in *ControlPath=none*) ;; *) \

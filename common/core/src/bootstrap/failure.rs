@@ -151,6 +151,14 @@ impl Hint for Failure {
             Why::Login(Trouble::Denied) => {
                 format!("ssh-copy-id {host}, once; or --ssh-prompt to type a password").into()
             }
+            Why::Login(Trouble::Barred) => {
+                "ask who runs it whether you may log in there; under Slurm, only with a job of yours on it".into()
+            }
+            Why::Login(Trouble::Closed) => format!(
+                "ssh {host} true: closed again, the account may not log in there (sshd's log has the reason); else too many \
+                 log in at a time"
+            )
+            .into(),
             Why::Login(Trouble::KeyChanged) => {
                 format!("ask who runs it; if the host was installed anew: ssh-keygen -R {host}, then ssh {host}").into()
             }

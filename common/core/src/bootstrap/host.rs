@@ -20,6 +20,8 @@ const FIRST_PAUSE: Span = Span::from_millis(250);
 const LONGEST_PAUSE: Span = Span::from_secs(4);
 /// Attempts after connections that were cut off.
 const MOST_ATTEMPTS: u32 = 12;
+/// Attempts after connections that were closed without a reason: hardly because many log in, which would be said.
+const MOST_CLOSED: u32 = 3;
 /// Places that are tried in vain before the host is given up.
 const MOST_SKIPPED: usize = 2;
 /// How long ssh may take to end when it is asked to.
@@ -152,6 +154,7 @@ enum State {
     New,
     Pausing {
         until: Mono,
+        after: Trouble,
     },
     Open(Stage),
     Up,
@@ -173,6 +176,7 @@ pub struct Dial {
     skip: Vec<Place>,
     attempts: u32,
     cut_off: u32,
+    closed: u32,
     cold: bool,
     facts: Option<OsBytes>,
     asked: Mono,
@@ -192,6 +196,7 @@ impl Dial {
             skip: Vec::new(),
             attempts: 0,
             cut_off: 0,
+            closed: 0,
             cold: false,
             facts: None,
             asked: Mono::default(),
@@ -343,7 +348,12 @@ impl Dial {
 
     fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
         match self.words.trouble() {
-            Some(Trouble::Throttled) => self.pause(now),
+            Some(trouble @ Trouble::Throttled) => self.pause(now, trouble),
+            // Nobody types a password twice for the same answer.
+            Some(trouble @ Trouble::Closed) if !self.plan.options.prompt => {
+                self.closed += 1;
+                self.pause(now, trouble);
+            }
             Some(Trouble::MasterFull) if !self.plan.options.no_master => {
                 self.plan.options.no_master = true;
                 self.call();
@@ -353,16 +363,17 @@ impl Dial {
         }
     }
 
-    fn pause(&mut self, now: Mono) {
+    fn pause(&mut self, now: Mono, after: Trouble) {
         self.cut_off += 1;
         let whole = FIRST_PAUSE.nanos().saturating_mul(1 << self.cut_off.saturating_sub(1).min(10));
         let whole = whole.min(LONGEST_PAUSE.nanos());
         // From half of it to all of it.
         let until = now + Span::from_nanos(whole / 2 + self.random() % (whole / 2));
-        if self.cut_off >= MOST_ATTEMPTS || self.deadline.is_some_and(|deadline| until >= deadline) {
-            return self.fail(Why::Login(Trouble::Throttled));
+        let enough = self.cut_off >= MOST_ATTEMPTS || self.closed >= MOST_CLOSED;
+        if enough || self.deadline.is_some_and(|deadline| until >= deadline) {
+            return self.fail(Why::Login(after));
         }
-        self.state = State::Pausing { until };
+        self.state = State::Pausing { until, after };
         self.actions.push_back(DialAction::Stage(Stage::Pausing));
     }
 
@@ -427,8 +438,11 @@ impl Machine for Dial {
                 let why = Why::Late { stage: *stage, limit: self.plan.limit };
                 self.close(now, Some(why));
             }
-            State::Pausing { .. } if late => self.fail(Why::Login(Trouble::Throttled)),
-            State::Pausing { until } if *until <= now => self.call(),
+            State::Pausing { after, .. } if late => {
+                let why = Why::Login(*after);
+                self.fail(why);
+            }
+            State::Pausing { until, .. } if *until <= now => self.call(),
             State::Closing { hard_at, .. } if hard_at.is_some_and(|at| at <= now) => {
                 *hard_at = None;
                 self.actions.push_back(DialAction::Kill { hard: true });
@@ -445,7 +459,7 @@ impl Machine for Dial {
         match self.state {
             State::New | State::Up | State::Over => None,
             State::Open(_) => self.deadline,
-            State::Pausing { until } => earliest(Some(until), self.deadline),
+            State::Pausing { until, .. } => earliest(Some(until), self.deadline),
             State::Closing { hard_at, .. } => hard_at,
         }
     }

@@ -182,6 +182,20 @@ fn a_connection_that_is_cut_off_is_tried_again_with_growing_pauses() {
 }
 
 #[test]
+fn a_connection_that_is_closed_without_a_reason_is_tried_thrice() {
+    let mut bench = Bench::started();
+    for _ in 0..2 {
+        assert_eq!(bench.end("Connection closed by 10.1.1.1 port 22\n", 255), [DialAction::Stage(Stage::Pausing)]);
+        bench.now = bench.dial.poll_timeout().unwrap();
+        assert!(matches!(bench.pass(Span::ZERO)[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]));
+    }
+    let last = bench.end("Connection closed by 10.1.1.1 port 22\n", 255);
+    assert_eq!(failure(&last), Why::Login(Trouble::Closed));
+    let barred = Bench::started().end("Access denied by pam_slurm_adopt: no\nConnection closed by h port 22\n", 255);
+    assert_eq!(failure(&barred), Why::Login(Trouble::Barred), "at once");
+}
+
+#[test]
 fn hosts_do_not_pause_in_step() {
     let pause = |jitter| {
         let mut dial = Dial::new(DialPlan { jitter, ..plan() });
