@@ -190,6 +190,19 @@ fn a_host_that_cuts_connections_off_is_tried_again() {
     says_all(&done, &["ready in", "\n3"]);
 }
 
+#[test]
+fn advice_and_doctor_name_the_user_and_the_port() {
+    let denied = "behave <<'EOF'\necho 'Permission denied (publickey).' >&2; exit 255\nEOF\n";
+    let hosts = "printf 'h port=2222 user=eve\\nh user=bob\\n' >\"$DIR/hosts\"\n";
+    for command in ["doctor", ""] {
+        let last = if command.is_empty() { "true" } else { "" };
+        let job = format!("{denied}{hosts}\"$OURS\" {command} --ssh-fast --hostfile \"$DIR/hosts\" {last}");
+        let done = script(&job).start().code(125);
+        says_all(&done, &["eve@h (port 2222)", "bob@h", "ssh was denied access"]);
+        says_all(&done, &["ssh-copy-id -p 2222 eve@h, once", "ssh-copy-id bob@h, once"]);
+    }
+}
+
 /// What a real sshd says where PAM refuses the account.
 #[test]
 fn an_account_that_may_not_log_in_is_not_taken_for_a_crowd() {

@@ -1,6 +1,7 @@
 //! Why a host could not be had: one sentence, ssh's own words, and what to try.
 
 use super::answer::Place;
+use super::argv::Target;
 use super::host::{SshEnd, Stage};
 use super::words::Trouble;
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
@@ -15,7 +16,7 @@ use core::fmt;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// As the user named it.
-    pub host: OsBytes,
+    pub target: Target,
     /// Why.
     pub why: Why,
     /// What ssh, or the shell there, said. May be empty.
@@ -131,7 +132,7 @@ impl fmt::Display for Why {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.host, self.why)?;
+        write!(f, "{}: {}", self.target, self.why)?;
         if self.attempts > 1 {
             write!(f, " ({} attempts)", self.attempts)?;
         }
@@ -141,7 +142,7 @@ impl fmt::Display for Failure {
 
 impl Hint for Failure {
     fn hint(&self) -> Option<Cow<'static, str>> {
-        let host = &self.host;
+        let (host, known_as) = (self.target.by_hand(), self.target.known_as());
         let by_hand = || Cow::Owned(format!("ssh {host} true, to see what ssh says"));
         Some(match &self.why {
             Why::NoSsh { errno: ENOENT, .. } => "install the OpenSSH client, or put it into PATH".into(),
@@ -160,7 +161,7 @@ impl Hint for Failure {
             )
             .into(),
             Why::Login(Trouble::KeyChanged) => {
-                format!("ask who runs it; if the host was installed anew: ssh-keygen -R {host}, then ssh {host}").into()
+                format!("ask who runs it; if the host was installed anew: ssh-keygen -R {known_as}, then ssh {host}").into()
             }
             Why::Login(Trouble::KeyUnknown) => format!("ssh {host}, once, to accept its key").into(),
             Why::Login(Trouble::Unresolved) => "fix the name, or give its address".into(),
@@ -187,6 +188,26 @@ impl Hint for Failure {
 mod tests {
     use super::*;
     use alloc::string::ToString as _;
+
+    #[test]
+    fn advice_names_user_and_port() {
+        let hint = |why| {
+            let target = Target::parse(b"eve@node1", Some(2222)).unwrap();
+            Failure { target, why, words: OsBytes::default(), attempts: 1 }.hint().unwrap().into_owned()
+        };
+        for (trouble, words) in [
+            (Trouble::Denied, "ssh-copy-id -p 2222 eve@node1, once"),
+            (Trouble::KeyChanged, "ssh-keygen -R '[node1]:2222', then ssh -p 2222 eve@node1"),
+            (Trouble::KeyUnknown, "ssh -p 2222 eve@node1, once"),
+            (Trouble::Closed, "ssh -p 2222 eve@node1 true"),
+        ] {
+            let hint = hint(Why::Login(trouble));
+            assert!(hint.contains(words), "{hint}");
+        }
+        for why in [Why::Impostor, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(1) }] {
+            assert!(hint(why).contains("ssh -p 2222 eve@node1 true"));
+        }
+    }
 
     #[test]
     fn names_every_place_and_its_reason() {

@@ -259,8 +259,8 @@ impl Dial {
         // What a login shell has to say may stand on either stream.
         let unsaid = matches!(why, Why::Shell(_)) && said.is_empty();
         let words = if unsaid { OsBytes::new(self.scanner.noise().trim_ascii().to_vec()) } else { said };
-        let host = self.plan.target.host().clone();
-        self.actions.push_back(DialAction::Failed(Box::new(Failure { host, why, words, attempts: self.attempts })));
+        let target = self.plan.target.clone();
+        self.actions.push_back(DialAction::Failed(Box::new(Failure { target, why, words, attempts: self.attempts })));
         self.state = State::Over;
     }
 
