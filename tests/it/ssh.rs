@@ -215,6 +215,10 @@ fn an_account_that_may_not_log_in_is_not_taken_for_a_crowd() {
         let done = script(&format!("{behave}\"$OURS\" doctor --ssh-fast -H h; wc -l <\"$DIR/calls\"")).start().code(0);
         says_all(&done, &says);
         says_all(&done, &[words, &format!("\n{calls}\n")]);
+        let tried = if calls > 1 { format!("({calls} attempts; {words}; {close})") } else { format!("({words})") };
+        let job = script(&format!("{behave}\"$OURS\" --ssh-fast -H h true")).start().code(125);
+        says_all(&job, &says);
+        says_all(&job, &[&tried]);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::os_bytes::OsBytes;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::format;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// A host that could not be had.
@@ -140,6 +141,23 @@ impl fmt::Display for Failure {
     }
 }
 
+impl Failure {
+    /// What ssh said, behind how often it was asked to. Not in `why`, by which hosts are grouped: a deadline that ends the
+    /// attempts ends them at different numbers.
+    #[must_use]
+    pub fn said(&self) -> OsBytes {
+        let mut said = Vec::new();
+        if self.attempts > 1 {
+            said.extend_from_slice(format!("{} attempts", self.attempts).as_bytes());
+            if !self.words.is_empty() {
+                said.extend_from_slice(b"; ");
+            }
+        }
+        said.extend_from_slice(&self.words);
+        OsBytes::new(said)
+    }
+}
+
 impl Hint for Failure {
     fn hint(&self) -> Option<Cow<'static, str>> {
         let (host, known_as) = (self.target.by_hand(), self.target.known_as());
@@ -206,6 +224,17 @@ mod tests {
         }
         for why in [Why::Impostor, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(1) }] {
             assert!(hint(why).contains("ssh -p 2222 eve@node1 true"));
+        }
+    }
+
+    #[test]
+    fn says_how_often_it_was_tried() {
+        for (attempts, words, said) in
+            [(1, "cut", "cut"), (12, "cut", "12 attempts; cut"), (2, "", "2 attempts"), (0, "", "")]
+        {
+            let target = Target::parse(b"h", None).unwrap();
+            let failure = Failure { target, why: Why::Noise, words: words.into(), attempts };
+            assert_eq!(failure.said(), said.into());
         }
     }
 
