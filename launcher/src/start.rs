@@ -1,7 +1,7 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
-use crate::bootstrap;
+use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Site, Verbosity};
 use crate::edges::{Edges, Setup};
 use crate::view::{map, words};
@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use rlaunch_agent::{Edge, Seat};
 use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
 use rlaunch_core::errno::EPIPE;
+use rlaunch_core::error::Hint as _;
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
@@ -24,6 +25,7 @@ use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
 use rlaunch_sys::guardian::{self, Lifeline, Role};
 use rlaunch_sys::origin::{self, Origin};
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
@@ -172,12 +174,16 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         host: OsBytes::new(rlaunch_sys::facts::host::hostname()),
         trace,
         nohup: origin.ignores(rlaunch_sys::signals::HUP),
-        travel: plan.job.placement.remote().map(|_| travel(&plan.reach.limits)).unwrap_or_default(),
+        travel: plan.job.placement.remote().map(|_| travel(&plan.reach.limits, origin)).unwrap_or_default(),
         interface: plan.reach.interface.clone(),
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
     let remote = match plan.job.placement.remote() {
-        Some(_) => Some((targets(&plan.job.placement)?, reach(&plan)?)),
+        Some(_) => {
+            let hosts = plan.job.placement.nodes.iter().filter(|node| !node.local).count();
+            bootstrap::room::check(hosts, origin)?;
+            Some((targets(&plan.job.placement)?, reach(&plan)?))
+        }
         None => None,
     };
     let setup = Setup { edge, lifeline, plan: &plan, origin, remote };
@@ -185,8 +191,8 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
 }
 
 /// What ranks of other hosts get of this place.
-fn travel(limits: &[Resource]) -> Travel {
-    let limit = |on: &Resource| Some(Limit { on: *on, soft: rlaunch_sys::facts::limits::soft(on.name())? });
+fn travel(limits: &[Resource], origin: &Origin) -> Travel {
+    let limit = |on: &Resource| Some(Limit { on: *on, soft: origin.soft_limit(on.name())? });
     Travel {
         umask: origin::creation_mask(),
         limits: Capped::chunks(limits.iter().filter_map(limit)).pop().unwrap_or_default(),
@@ -268,7 +274,11 @@ pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     });
     let text = links.collect::<Vec<_>>().join(": ");
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    let hint = errno.and_then(words::way_out).map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
+    let hint = match error.downcast_ref::<NoRoom>() {
+        Some(error) => error.hint(),
+        None => errno.and_then(words::way_out).map(Cow::from),
+    };
+    let hint = hint.map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
     fail(&format!("{text}{hint}"))
 }
 
@@ -311,10 +321,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_limit_that_can_be_asked_for_is_read_and_carried() {
+    fn every_limit_that_can_be_asked_for_can_be_set() {
         for on in Resource::ALL {
             let name = on.name();
-            assert!(rlaunch_sys::facts::limits::soft(name).is_some(), "{name}");
             let mut carried = rlaunch_sys::facts::limits::Carried::default();
             carried.carry(name, Some(0));
             assert_ne!(carried, rlaunch_sys::facts::limits::Carried::default(), "{name}");

@@ -26,6 +26,7 @@ mod hosts;
 mod input;
 mod launch;
 mod leftovers;
+mod many;
 mod output;
 mod placement;
 mod reach;

@@ -24,7 +24,7 @@ chmod 755 "$DIR/bin/ssh"; PATH="$DIR/bin:$PATH"; export PATH DIR
 behave() { cat >"$DIR/behave"; }
 "#;
 
-fn script(script: &str) -> Plan {
+pub(crate) fn script(script: &str) -> Plan {
     Plan::shell(&format!("{STAND_IN}\n{script}"))
 }
 
@@ -233,6 +233,38 @@ fn a_host_that_cuts_connections_off_is_tried_again() {
                 echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255; fi\nEOF\n";
     let done = script(&format!("{busy}\"$OURS\" doctor --ssh-fast -H h; wc -l <\"$DIR/calls\"")).start().code(0);
     says_all(&done, &["ready in", "\n3"]);
+}
+
+#[test]
+fn advice_and_doctor_name_the_user_and_the_port() {
+    let denied = "behave <<'EOF'\necho 'Permission denied (publickey).' >&2; exit 255\nEOF\n";
+    let hosts = "printf 'h port=2222 user=eve\\nh user=bob\\n' >\"$DIR/hosts\"\n";
+    for command in ["doctor", ""] {
+        let last = if command.is_empty() { "true" } else { "" };
+        let job = format!("{denied}{hosts}\"$OURS\" {command} --ssh-fast --hostfile \"$DIR/hosts\" {last}");
+        let done = script(&job).start().code(125);
+        says_all(&done, &["eve@h (port 2222)", "bob@h", "ssh was denied access"]);
+        says_all(&done, &["ssh-copy-id -p 2222 eve@h, once", "ssh-copy-id bob@h, once"]);
+    }
+}
+
+/// What a real sshd says where PAM refuses the account.
+#[test]
+fn an_account_that_may_not_log_in_is_not_taken_for_a_crowd() {
+    let close = "Connection closed by 10.1.1.1 port 22";
+    for (words, calls, says) in [
+        ("Access denied by pam_slurm_adopt: no jobs here", 1, ["the account is denied access there", "under Slurm"]),
+        ("System is going down.", 3, ["it closed the connection before the login was complete", "sshd's log"]),
+    ] {
+        let behave = format!("behave <<'EOF'\necho '{words}' >&2; echo '{close}' >&2; exit 255\nEOF\n");
+        let done = script(&format!("{behave}\"$OURS\" doctor --ssh-fast -H h; wc -l <\"$DIR/calls\"")).start().code(0);
+        says_all(&done, &says);
+        says_all(&done, &[words, &format!("\n{calls}\n")]);
+        let tried = if calls > 1 { format!("({calls} attempts; {words}; {close})") } else { format!("({words})") };
+        let job = script(&format!("{behave}\"$OURS\" --ssh-fast -H h true")).start().code(125);
+        says_all(&job, &says);
+        says_all(&job, &[&tried]);
+    }
 }
 
 #[test]

@@ -6,15 +6,18 @@
 use crate::halves::Halves;
 use crate::outbox::{Outbox, Overflow};
 use bytes::{Buf, Bytes, BytesMut};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::uio::writev;
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::last::Last;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::marker::PhantomData;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -89,9 +92,10 @@ pub enum Closed {
 /// it need not wait for. tokio's pipe ends wait for one direction each, and do nothing that is special to pipes.
 #[derive(Debug)]
 pub struct Connection<M> {
-    io: Halves,
     /// The half that is read, waiting for something to read.
     reading: Receiver,
+    /// The half that is written; `None`: it is the same socket.
+    output: Option<File>,
     /// The half that is written, while it is full.
     full: Option<Sender>,
     /// What `full` is made of: nobody may find that no descriptor is left when the edge is full for the first time.
@@ -137,7 +141,7 @@ impl<M: WireMessage> Early<M> {
     /// The edge has ended or carries something else.
     pub fn recv(&mut self) -> Result<Frame<M>, Closed> {
         loop {
-            if let Some(frame) = read_frame(&self.io, &mut self.inbox)? {
+            if let Some(frame) = read_frame(self.io.input(), &mut self.inbox)? {
                 return Ok(frame);
             }
             self.wait(PollFlags::POLLIN, PollTimeout::NONE)?;
@@ -154,7 +158,7 @@ impl<M: WireMessage> Early<M> {
         // Or reading would wait.
         self.io.set_nonblocking()?;
         loop {
-            let frame = read_frame(&self.io, &mut self.inbox)?;
+            let frame = read_frame(self.io.input(), &mut self.inbox)?;
             let left = until.saturating_duration_since(Instant::now());
             if frame.is_some() || left.is_zero() {
                 return Ok(frame);
@@ -269,14 +273,15 @@ impl<M: WireMessage> Early<M> {
             Ok(both) => both,
             Err(error) => return Err((Box::new(self), error)),
         };
+        // A launcher holds thousands of edges: what is read needs no second descriptor.
         let Self { io, inbox, outbox, peer } = self;
-        Ok(Connection { io, reading, full: None, spare, inbox, outbox, pipe: None, peer })
+        Ok(Connection { reading, output: io.into_output(), full: None, spare, inbox, outbox, pipe: None, peer })
     }
 }
 
 impl<M> AsFd for Connection<M> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.io.as_fd()
+        self.reading.as_fd()
     }
 }
 
@@ -306,7 +311,7 @@ impl<M: WireMessage> Connection<M> {
     /// # Errors
     /// The edge has ended or carries something else. It must not be polled again then.
     pub fn recv_now(&mut self) -> Result<Option<Frame<M>>, Closed> {
-        read_frame(&self.io, &mut self.inbox)
+        read_frame(&self.reading, &mut self.inbox)
     }
 
     /// One read. One that comes back with less than was asked for has taken all: then the runtime is told to wait for more,
@@ -347,7 +352,7 @@ impl<M: WireMessage> Connection<M> {
     /// # Errors
     /// The stream has ended already.
     pub fn shut_write(&self) -> io::Result<()> {
-        let copy = self.io.output().as_fd().try_clone_to_owned()?;
+        let copy = self.output().try_clone_to_owned()?;
         StdStream::from(copy).shutdown(Shutdown::Write)
     }
 
@@ -441,8 +446,7 @@ impl<M: WireMessage> Connection<M> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     if self.full.is_none() {
-                        let spare =
-                            self.spare.take().map_or_else(|| self.io.output().try_clone().map(OwnedFd::from), Ok)?;
+                        let spare = self.spare.take().map_or_else(|| self.output().try_clone_to_owned(), Ok)?;
                         self.full = Some(Sender::from_owned_fd_unchecked(spare)?);
                     }
                 }
@@ -457,11 +461,15 @@ impl<M: WireMessage> Connection<M> {
 
     fn write_once(&self) -> io::Result<usize> {
         if let (Some(left), Some((outlet, _))) = (self.outbox.pipe_is_next(), &self.pipe) {
-            return Ok(splice(outlet, None, self.io.output(), None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
+            return Ok(splice(outlet, None, self.output(), None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?);
         }
         let mut slices = [IoSlice::new(&[]); 3];
         let n = self.outbox.slices(&mut slices);
-        self.io.output().write_vectored(slices.get(..n).unwrap_or_default())
+        Ok(writev(self.output(), slices.get(..n).unwrap_or_default())?)
+    }
+
+    fn output(&self) -> BorrowedFd<'_> {
+        self.output.as_ref().map_or_else(|| self.reading.as_fd(), AsFd::as_fd)
     }
 }
 
@@ -493,18 +501,18 @@ fn ended<M>(inbox: &mut BytesMut) -> Result<Frame<M>, Closed> {
 }
 
 /// The next frame of what there is to read. `None`: no more, and reading would wait.
-fn read_frame<M: WireMessage>(io: &Halves, inbox: &mut BytesMut) -> Result<Option<Frame<M>>, Closed> {
+fn read_frame<M: WireMessage>(from: &impl AsFd, inbox: &mut BytesMut) -> Result<Option<Frame<M>>, Closed> {
     loop {
         if let Some(frame) = take_frame(inbox)? {
             return Ok(Some(frame));
         }
         let mut chunk = [0u8; 16 << 10];
-        match io.input().read(&mut chunk) {
+        match nix::unistd::read(from, &mut chunk) {
             Ok(0) => return ended(inbox).map(Some),
             Ok(n) => inbox.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(e) => return Err(e.into()),
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return Ok(None),
+            Err(e) => return Err(io::Error::from(e).into()),
         }
     }
 }

@@ -30,6 +30,11 @@ impl Halves {
         self.output.as_ref().unwrap_or(&self.input)
     }
 
+    /// What is written, if it is not what is read; that is let go of.
+    pub(crate) fn into_output(self) -> Option<File> {
+        self.output
+    }
+
     /// Both of them, for good.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         for half in [Some(&self.input), self.output.as_ref()].into_iter().flatten() {

@@ -51,11 +51,12 @@ struct Plan {
     own_session: bool,
     terminal: Option<RawFd>,
     mask: libc::sigset_t,
+    nofile: libc::rlimit,
     ignore_chld: bool,
     errno: i32,
 }
 
-/// Starts a program that is looked for in PATH, with our environment.
+/// Starts a program that is looked for in PATH, with our environment and the caller's limits.
 ///
 /// When the launcher ends, however it does, the kernel sends the program SIGTERM, and the warden sends it to what the program
 /// has started. The kernel's follows the thread, so this must be called by the main one.
@@ -83,6 +84,7 @@ pub fn start(words: &Strings, stand: Stand<'_>, warden: &Warden, origin: &Origin
             Stand::Before(lent) => lent.as_ref().map(Lent::number),
         },
         mask: origin.mask,
+        nofile: origin.nofile,
         ignore_chld: origin.ignores_chld,
         errno: 0,
     };
@@ -178,6 +180,11 @@ fn prepare(plan: &Plan) -> bool {
     // What rlaunch inherited is no business of ssh's; our own is closed on exec.
     // SAFETY: only this process's copy of the table loses descriptors.
     unsafe { libc::close_range(3, u32::MAX, 0) };
+    // Programs that use select(2), and those that close every number up to the limit, live badly with ours.
+    // SAFETY: `nofile` is a valid limit, of this process alone: it is not shared without CLONE_THREAD.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const plan.nofile) } != 0 {
+        return false;
+    }
     if plan.ignore_chld {
         // SAFETY: no handler; dispositions are not shared without CLONE_SIGHAND.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

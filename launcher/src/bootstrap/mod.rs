@@ -1,6 +1,7 @@
 //! Agents on other hosts: the edges of `core::bootstrap`. All hosts at a time, without a task or a thread for any of them:
 //! one readiness set, and a machine per host.
 
+pub(crate) mod room;
 pub(crate) mod source;
 mod ssh;
 mod way;
@@ -86,6 +87,7 @@ impl Bootstrap {
     /// # Errors
     /// The kernel refuses a descriptor, or our own file.
     pub(crate) fn new(setting: Setting, origin: Origin, nodes: usize) -> io::Result<Self> {
+        rlaunch_sys::origin::raise_nofile(&origin);
         let set = Arc::new(ReadySet::new()?);
         let fanout = if setting.options.prompt { Fanout::one_by_one() } else { Fanout::default() };
         Ok(Self {
@@ -291,7 +293,10 @@ impl Bootstrap {
                 let prompt = self.setting.options.prompt;
                 match Ssh::start(node, &words, prompt, &self.warden, &self.origin, &self.set) {
                     Ok(ssh) => host.ssh = Some(ssh),
-                    Err(error) => host.dial.handle(now, DialEvent::NoStart(error.raw_os_error().unwrap_or(0))),
+                    Err(error) => {
+                        let (errno, said) = (error.raw_os_error().unwrap_or(0), rlaunch_sys::reason(&error).into());
+                        host.dial.handle(now, DialEvent::NoStart { errno, said });
+                    }
                 }
             }
             DialAction::Write(bytes) => {

@@ -103,14 +103,14 @@ mod tests {
         };
         let targets = doctor.targets(&site).map_err(|error| error.render())?;
         let Reach { prompt, fast, agent_path, limit, .. } = &doctor.reach;
-        let hosts: Vec<String> = targets.iter().map(|target| target.host().to_string()).collect();
+        let hosts: Vec<String> = targets.iter().map(|target| target.to_string()).collect();
         Ok(format!("{} {prompt} {fast} {agent_path:?} {limit}", hosts.join(",")))
     }
 
     #[test]
     fn hosts_are_named_as_for_a_job() {
         for (line, hosts) in [
-            ("-H n[1-2],u@n3", "n1,n2,n3"),
+            ("-H n[1-2],u@n3,v@n3", "n1,n2,u@n3,v@n3"),
             ("-Hn1 --hosts=n2", "n1,n2"),
             ("-w n1", "n1"),
             ("-H n1:4,n1", "n1"),

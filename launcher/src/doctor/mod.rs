@@ -95,7 +95,7 @@ fn examine(hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Ou
     };
     let failed = round.findings.values().any(|finding| !matches!(finding, Finding::Good { .. }));
     let found = hosts.iter().zip(round.findings.values());
-    let mut text: String = found.map(|(target, finding)| show::host(target.host(), finding, round.began)).collect();
+    let mut text: String = found.map(|(target, finding)| show::host(target, finding, round.began)).collect();
     // Whoever is asked for a password for each login does not want to be asked four times more.
     let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));
     if let Some(target) = first.and_then(|at| hosts.get(at)).filter(|_| !reach.fast && !reach.prompt) {
@@ -168,7 +168,7 @@ impl Rounds<'_> {
             *slot = Some(slot.map_or(took, |before: Span| before.min(took)));
         }
         let [Some(without), Some(with)] = best else { return Ok(Ok(String::new())) };
-        Ok(Ok(show::saving(target.host(), without, with)))
+        Ok(Ok(show::saving(target, without, with)))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::edges::now;
 use crate::serve::facts::UNKNOWN;
-use rlaunch_core::bootstrap::{Failure, Place, Up};
+use rlaunch_core::bootstrap::{Failure, Place, Target, Up};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 const WORTH: u64 = 10;
 
 /// All about one host, in lines.
-pub(super) fn host(host: &OsBytes, finding: &Finding, began: Mono) -> String {
+pub(super) fn host(host: &Target, finding: &Finding, began: Mono) -> String {
     let mut text = String::new();
     match finding {
         Finding::Good { up, at, facts } => good(&mut text, host, up, at.since(began), facts),
@@ -29,7 +29,7 @@ pub(super) fn host(host: &OsBytes, finding: &Finding, began: Mono) -> String {
 }
 
 /// What --ssh-fast would save.
-pub(super) fn saving(host: &OsBytes, without: Span, with: Span) -> String {
+pub(super) fn saving(host: &Target, without: Span, with: Span) -> String {
     let saved = without.nanos().saturating_sub(with.nanos());
     let what = if saved < without.nanos() / WORTH {
         "saves nothing there".to_owned()
@@ -52,7 +52,7 @@ fn failed(text: &mut String, failure: &Failure) {
     line(text, "try", &failure.hint().unwrap_or_default());
 }
 
-fn good(text: &mut String, host: &OsBytes, up: &Up, took: Span, facts: &OsBytes) {
+fn good(text: &mut String, host: &Target, up: &Up, took: Span, facts: &OsBytes) {
     let how = if up.cold { "was sent" } else { "was there" };
     // Only a binary that the user named can be for another machine than ours.
     let arch = if up.place == Place::Named { "" } else { architecture() };
@@ -161,7 +161,9 @@ mod tests {
 
     #[test]
     fn a_small_saving_is_none() {
-        let of = |without, with| saving(&"h".into(), Span::from_millis(without), Span::from_millis(with));
+        let of = |without, with| {
+            saving(&Target::parse(b"h", None).unwrap(), Span::from_millis(without), Span::from_millis(with))
+        };
         assert_eq!(of(200, 140), "--ssh-fast, tried on h, saves 60 ms of 0.2s for a host by itself\n");
         for with in [190, 250] {
             assert_eq!(of(200, with), "--ssh-fast, tried on h, saves nothing there\n");

@@ -4,9 +4,10 @@ use super::guardian::Guardian;
 use super::ready::Ready;
 use super::remote::{News, Remote};
 use super::{now, why};
+use crate::view::words;
 use rlaunch_core::bootstrap::{SshEnd, Stage};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
+use rlaunch_core::job::{CloseReason, GuardianEnd, HostFailure, JobEvent};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::stream::turn::Broken;
@@ -272,11 +273,13 @@ impl Nodes {
                 events.push_back(JobEvent::EdgeUp { node: id });
             }
             Err((_, error)) => {
+                // Its agent ends with the edge, and nobody has heard of it.
                 node.link = Link::Gone;
-                // The machine has to know that there was an edge before it can lose it.
-                events.push_back(JobEvent::EdgeUp { node: id });
-                let why = CloseReason::Failed(error.raw_os_error().unwrap_or(0));
-                events.push_back(JobEvent::EdgeClosed { node: id, why });
+                let errno = error.raw_os_error().unwrap_or(0);
+                let why = format!("its agent cannot be taken in here: {}", words::errno(errno)).into();
+                let hint = words::way_out(errno).unwrap_or_default().into();
+                events
+                    .push_back(JobEvent::HostFailed { node: id, why: HostFailure { why, hint, ..Default::default() } });
             }
         }
     }

@@ -134,7 +134,7 @@ impl Remote {
 fn told(failure: &Failure) -> HostFailure {
     HostFailure {
         why: OsBytes::from(failure.why.to_string()),
-        words: failure.words.clone(),
+        words: failure.said(),
         hint: failure.hint().map(|hint| OsBytes::from(hint.into_owned())).unwrap_or_default(),
     }
 }

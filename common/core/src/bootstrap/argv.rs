@@ -5,7 +5,9 @@ use crate::hostlist::Host;
 use crate::os_bytes::OsBytes;
 use alloc::borrow::Cow;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 /// Options that must hold whatever the user's configuration says: ssh takes the first value that it meets.
 ///
@@ -32,6 +34,20 @@ pub struct Target {
     user: Option<OsBytes>,
     host: OsBytes,
     port: Option<u16>,
+}
+
+/// As a list of hosts shows it: `eve@node1 (port 2222)`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        match (self.port, self.host.contains(&b':')) {
+            (None, _) => self.host.fmt(f),
+            (Some(port), false) => write!(f, "{} (port {port})", self.host),
+            (Some(port), true) => write!(f, "[{}] (port {port})", self.host),
+        }
+    }
 }
 
 /// A word that names no host.
@@ -93,6 +109,21 @@ impl Target {
         &self.host
     }
 
+    /// What follows `ssh` where the user calls it by hand: `-p 2222 eve@node1`.
+    #[must_use]
+    pub fn by_hand(&self) -> String {
+        let port = self.port.map(|port| format!("-p {port} ")).unwrap_or_default();
+        let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        port + &quoted(format!("{user}{}", self.host))
+    }
+
+    /// What ssh calls it in its file of known hosts, unless the user's configuration names it otherwise.
+    #[must_use]
+    pub fn known_as(&self) -> String {
+        let Self { host, port, .. } = self;
+        quoted(port.filter(|port| *port != 22).map_or_else(|| format!("{host}"), |port| format!("[{host}]:{port}")))
+    }
+
     /// The words that name it in the ssh command: port, user, `--`, host.
     pub(super) fn words(&self) -> Vec<OsBytes> {
         let mut words = Vec::new();
@@ -105,6 +136,12 @@ impl Target {
         words.extend([OsBytes::from("--"), self.host.clone()]);
         words
     }
+}
+
+/// A word for a shell.
+fn quoted(word: String) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"@%+=:,./_-".contains(&b);
+    if word.bytes().all(plain) { word } else { format!("'{word}'") }
 }
 
 /// How ssh is called.
@@ -149,7 +186,7 @@ pub fn question(target: &Target) -> Vec<OsBytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::{String, ToString as _};
+    use alloc::string::ToString as _;
 
     fn shown(word: &str, port: Option<u16>, options: &SshOptions) -> String {
         let words: Vec<String> = argv(&Target::parse(word.as_bytes(), port).unwrap(), options, b"LINE")
@@ -173,6 +210,21 @@ mod tests {
         assert!(!all.contains("BatchMode"), "{all}");
         assert!(all.contains("-o ControlPath=none -o KexAlgorithms=^curve25519-sha256,"), "{all}");
         assert!(all.ends_with(" -p 2222 -l eve@corp -- fe80::1%eth0 LINE"), "{all}");
+    }
+
+    #[test]
+    fn by_hand_as_rlaunch_does_it() {
+        for (word, port, named, by_hand, known_as) in [
+            ("node1", None, "node1", "node1", "node1"),
+            ("eve@node1", Some(2222), "eve@node1 (port 2222)", "-p 2222 eve@node1", "'[node1]:2222'"),
+            ("node1", Some(22), "node1 (port 22)", "-p 22 node1", "node1"),
+            ("CORP\\eve@node1", None, "CORP\\eve@node1", "'CORP\\eve@node1'", "node1"),
+            ("[::1]", Some(23), "[::1] (port 23)", "-p 23 ::1", "'[::1]:23'"),
+        ] {
+            let target = Target::parse(word.as_bytes(), port).unwrap();
+            let all = (target.to_string(), target.by_hand(), target.known_as());
+            assert_eq!(all, (named.into(), by_hand.into(), known_as.into()));
+        }
     }
 
     #[test]

@@ -1,20 +1,23 @@
 //! Why a host could not be had: one sentence, ssh's own words, and what to try.
 
 use super::answer::Place;
+use super::argv::Target;
 use super::host::{SshEnd, Stage};
 use super::words::Trouble;
+use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::format;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// A host that could not be had.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// As the user named it.
-    pub host: OsBytes,
+    pub target: Target,
     /// Why.
     pub why: Why,
     /// What ssh, or the shell there, said. May be empty.
@@ -26,8 +29,13 @@ pub struct Failure {
 /// Why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// The ssh command cannot be started: errno.
-    NoSsh(i32),
+    /// The ssh command cannot be started.
+    NoSsh {
+        /// The system's number for the reason.
+        errno: i32,
+        /// Its words.
+        said: OsBytes,
+    },
     /// ssh says why.
     Login(Trouble),
     /// ssh failed in another way.
@@ -107,7 +115,7 @@ fn places(f: &mut fmt::Formatter<'_>, list: &OsBytes) -> fmt::Result {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSsh(errno) => write!(f, "the command ssh cannot be started (errno {errno})"),
+            Self::NoSsh { said, .. } => write!(f, "the command ssh cannot be started: {said}"),
             Self::Login(trouble) => trouble.fmt(f),
             Self::Ssh(end) => write!(f, "ssh failed ({end})"),
             Self::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
@@ -128,7 +136,7 @@ impl fmt::Display for Why {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.host, self.why)?;
+        write!(f, "{}: {}", self.target, self.why)?;
         if self.attempts > 1 {
             write!(f, " ({} attempts)", self.attempts)?;
         }
@@ -136,17 +144,45 @@ impl fmt::Display for Failure {
     }
 }
 
+impl Failure {
+    /// What ssh said, behind how often it was asked to. Not in `why`, by which hosts are grouped: a deadline that ends the
+    /// attempts ends them at different numbers.
+    #[must_use]
+    pub fn said(&self) -> OsBytes {
+        let mut said = Vec::new();
+        if self.attempts > 1 {
+            said.extend_from_slice(format!("{} attempts", self.attempts).as_bytes());
+            if !self.words.is_empty() {
+                said.extend_from_slice(b"; ");
+            }
+        }
+        said.extend_from_slice(&self.words);
+        OsBytes::new(said)
+    }
+}
+
 impl Hint for Failure {
     fn hint(&self) -> Option<Cow<'static, str>> {
-        let host = &self.host;
+        let (host, known_as) = (self.target.by_hand(), self.target.known_as());
         let by_hand = || Cow::Owned(format!("ssh {host} true, to see what ssh says"));
         Some(match &self.why {
-            Why::NoSsh(_) => "install the OpenSSH client, or put it into PATH".into(),
+            Why::NoSsh { errno: ENOENT, .. } => "install the OpenSSH client, or put it into PATH".into(),
+            Why::NoSsh { errno: EMFILE, .. } => "a higher limit: ulimit -n".into(),
+            Why::NoSsh { errno: EAGAIN, .. } => "a higher limit: ulimit -u".into(),
+            Why::NoSsh { .. } => return None,
             Why::Login(Trouble::Denied) => {
                 format!("ssh-copy-id {host}, once; or --ssh-prompt to type a password").into()
             }
+            Why::Login(Trouble::Barred) => {
+                "ask who runs it whether you may log in there; under Slurm, only with a job of yours on it".into()
+            }
+            Why::Login(Trouble::Closed) => format!(
+                "ssh {host} true: closed again, the account may not log in there (sshd's log has the reason); else too many \
+                 log in at a time"
+            )
+            .into(),
             Why::Login(Trouble::KeyChanged) => {
-                format!("ask who runs it; if the host was installed anew: ssh-keygen -R {host}, then ssh {host}").into()
+                format!("ask who runs it; if the host was installed anew: ssh-keygen -R {known_as}, then ssh {host}").into()
             }
             Why::Login(Trouble::KeyUnknown) => format!("ssh {host}, once, to accept its key").into(),
             Why::Login(Trouble::Unresolved) => "fix the name, or give its address".into(),
@@ -173,6 +209,37 @@ impl Hint for Failure {
 mod tests {
     use super::*;
     use alloc::string::ToString as _;
+
+    #[test]
+    fn advice_names_user_and_port() {
+        let hint = |why| {
+            let target = Target::parse(b"eve@node1", Some(2222)).unwrap();
+            Failure { target, why, words: OsBytes::default(), attempts: 1 }.hint().unwrap().into_owned()
+        };
+        for (trouble, words) in [
+            (Trouble::Denied, "ssh-copy-id -p 2222 eve@node1, once"),
+            (Trouble::KeyChanged, "ssh-keygen -R '[node1]:2222', then ssh -p 2222 eve@node1"),
+            (Trouble::KeyUnknown, "ssh -p 2222 eve@node1, once"),
+            (Trouble::Closed, "ssh -p 2222 eve@node1 true"),
+        ] {
+            let hint = hint(Why::Login(trouble));
+            assert!(hint.contains(words), "{hint}");
+        }
+        for why in [Why::Impostor, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(1) }] {
+            assert!(hint(why).contains("ssh -p 2222 eve@node1 true"));
+        }
+    }
+
+    #[test]
+    fn says_how_often_it_was_tried() {
+        for (attempts, words, said) in
+            [(1, "cut", "cut"), (12, "cut", "12 attempts; cut"), (2, "", "2 attempts"), (0, "", "")]
+        {
+            let target = Target::parse(b"h", None).unwrap();
+            let failure = Failure { target, why: Why::Noise, words: words.into(), attempts };
+            assert_eq!(failure.said(), said.into());
+        }
+    }
 
     #[test]
     fn names_every_place_and_its_reason() {

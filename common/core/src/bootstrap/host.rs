@@ -20,6 +20,8 @@ const FIRST_PAUSE: Span = Span::from_millis(250);
 const LONGEST_PAUSE: Span = Span::from_secs(4);
 /// Attempts after connections that were cut off.
 const MOST_ATTEMPTS: u32 = 12;
+/// Attempts after connections that were closed without a reason: hardly because many log in, which would be said.
+const MOST_CLOSED: u32 = 3;
 /// Places that are tried in vain before the host is given up.
 const MOST_SKIPPED: usize = 2;
 /// How long ssh may take to end when it is asked to.
@@ -89,8 +91,13 @@ impl fmt::Display for Stage {
 pub enum DialEvent {
     /// It is its turn.
     Start,
-    /// ssh could not be started: errno.
-    NoStart(i32),
+    /// ssh could not be started.
+    NoStart {
+        /// The system's number for the reason.
+        errno: i32,
+        /// Its words.
+        said: OsBytes,
+    },
     /// Bytes on ssh's stdout.
     Out(Vec<u8>),
     /// Bytes on ssh's stderr.
@@ -149,6 +156,7 @@ enum State {
     New,
     Pausing {
         until: Mono,
+        after: Trouble,
     },
     Open(Stage),
     Up,
@@ -170,6 +178,7 @@ pub struct Dial {
     skip: Vec<Place>,
     attempts: u32,
     cut_off: u32,
+    closed: u32,
     cold: bool,
     facts: Option<OsBytes>,
     asked: Mono,
@@ -189,6 +198,7 @@ impl Dial {
             skip: Vec::new(),
             attempts: 0,
             cut_off: 0,
+            closed: 0,
             cold: false,
             facts: None,
             asked: Mono::default(),
@@ -251,8 +261,8 @@ impl Dial {
         // What a login shell has to say may stand on either stream.
         let unsaid = matches!(why, Why::Shell(_)) && said.is_empty();
         let words = if unsaid { OsBytes::new(self.scanner.noise().trim_ascii().to_vec()) } else { said };
-        let host = self.plan.target.host().clone();
-        self.actions.push_back(DialAction::Failed(Box::new(Failure { host, why, words, attempts: self.attempts })));
+        let target = self.plan.target.clone();
+        self.actions.push_back(DialAction::Failed(Box::new(Failure { target, why, words, attempts: self.attempts })));
         self.state = State::Over;
     }
 
@@ -340,7 +350,12 @@ impl Dial {
 
     fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
         match self.words.trouble() {
-            Some(Trouble::Throttled) => self.pause(now),
+            Some(trouble @ Trouble::Throttled) => self.pause(now, trouble),
+            // Nobody types a password twice for the same answer.
+            Some(trouble @ Trouble::Closed) if !self.plan.options.prompt => {
+                self.closed += 1;
+                self.pause(now, trouble);
+            }
             Some(Trouble::MasterFull) if !self.plan.options.no_master => {
                 self.plan.options.no_master = true;
                 self.call();
@@ -350,16 +365,17 @@ impl Dial {
         }
     }
 
-    fn pause(&mut self, now: Mono) {
+    fn pause(&mut self, now: Mono, after: Trouble) {
         self.cut_off += 1;
         let whole = FIRST_PAUSE.nanos().saturating_mul(1 << self.cut_off.saturating_sub(1).min(10));
         let whole = whole.min(LONGEST_PAUSE.nanos());
         // From half of it to all of it.
         let until = now + Span::from_nanos(whole / 2 + self.random() % (whole / 2));
-        if self.cut_off >= MOST_ATTEMPTS || self.deadline.is_some_and(|deadline| until >= deadline) {
-            return self.fail(Why::Login(Trouble::Throttled));
+        let enough = self.cut_off >= MOST_ATTEMPTS || self.closed >= MOST_CLOSED;
+        if enough || self.deadline.is_some_and(|deadline| until >= deadline) {
+            return self.fail(Why::Login(after));
         }
-        self.state = State::Pausing { until };
+        self.state = State::Pausing { until, after };
         self.actions.push_back(DialAction::Stage(Stage::Pausing));
     }
 
@@ -383,7 +399,9 @@ impl Machine for Dial {
                 self.deadline = Some(now + self.plan.limit);
                 self.call();
             }
-            (State::Open(_) | State::Closing { .. }, DialEvent::NoStart(errno)) => self.fail(Why::NoSsh(errno)),
+            (State::Open(_) | State::Closing { .. }, DialEvent::NoStart { errno, said }) => {
+                self.fail(Why::NoSsh { errno, said });
+            }
             (State::Open(_), DialEvent::Out(bytes)) => {
                 self.scanner.push(&bytes);
                 self.heard(now);
@@ -406,7 +424,7 @@ impl Machine for Dial {
                 State::Open(_) | State::Up | State::Closing { .. } | State::Pausing { .. } | State::Over,
                 DialEvent::Start,
             )
-            | (State::New | State::Pausing { .. } | State::Up | State::Over, DialEvent::NoStart(_))
+            | (State::New | State::Pausing { .. } | State::Up | State::Over, DialEvent::NoStart { .. })
             | (
                 State::New | State::Pausing { .. } | State::Up | State::Closing { .. } | State::Over,
                 DialEvent::Out(_),
@@ -427,8 +445,11 @@ impl Machine for Dial {
                 let why = Why::Late { stage: *stage, limit: self.plan.limit };
                 self.close(now, Some(why));
             }
-            State::Pausing { .. } if late => self.fail(Why::Login(Trouble::Throttled)),
-            State::Pausing { until } if *until <= now => self.call(),
+            State::Pausing { after, .. } if late => {
+                let why = Why::Login(*after);
+                self.fail(why);
+            }
+            State::Pausing { until, .. } if *until <= now => self.call(),
             State::Closing { hard_at, .. } if hard_at.is_some_and(|at| at <= now) => {
                 *hard_at = None;
                 self.actions.push_back(DialAction::Kill { hard: true });
@@ -445,7 +466,7 @@ impl Machine for Dial {
         match self.state {
             State::New | State::Up | State::Over => None,
             State::Open(_) => self.deadline,
-            State::Pausing { until } => earliest(Some(until), self.deadline),
+            State::Pausing { until, .. } => earliest(Some(until), self.deadline),
             State::Closing { hard_at, .. } => hard_at,
         }
     }

@@ -141,7 +141,9 @@ fn what_cannot_be_helped_is_named_at_once() {
         assert_eq!(failure(&done), why, "{words}");
         assert!(words.is_empty() || matches!(&done[0], DialAction::Failed(f) if !f.words.is_empty()));
     }
-    assert_eq!(failure(&Bench::started().tell(DialEvent::NoStart(2))), Why::NoSsh(2));
+    let said = OsBytes::from("no such file or directory");
+    let done = Bench::started().tell(DialEvent::NoStart { errno: 2, said: said.clone() });
+    assert_eq!(failure(&done), Why::NoSsh { errno: 2, said });
 }
 
 #[test]
@@ -178,6 +180,20 @@ fn a_connection_that_is_cut_off_is_tried_again_with_growing_pauses() {
         assert!((whole / 2..=whole).contains(pause), "{pauses:?}");
     }
     assert!(bench.now.since(AT) < Span::from_secs(20));
+}
+
+#[test]
+fn a_connection_that_is_closed_without_a_reason_is_tried_thrice() {
+    let mut bench = Bench::started();
+    for _ in 0..2 {
+        assert_eq!(bench.end("Connection closed by 10.1.1.1 port 22\n", 255), [DialAction::Stage(Stage::Pausing)]);
+        bench.now = bench.dial.poll_timeout().unwrap();
+        assert!(matches!(bench.pass(Span::ZERO)[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]));
+    }
+    let last = bench.end("Connection closed by 10.1.1.1 port 22\n", 255);
+    assert_eq!(failure(&last), Why::Login(Trouble::Closed));
+    let barred = Bench::started().end("Access denied by pam_slurm_adopt: no\nConnection closed by h port 22\n", 255);
+    assert_eq!(failure(&barred), Why::Login(Trouble::Barred), "at once");
 }
 
 #[test]
@@ -299,7 +315,7 @@ fn events() -> impl Strategy<Value = DialEvent> {
         Just(DialEvent::Start),
         Just(DialEvent::Cancel),
         Just(DialEvent::NoEdge),
-        any::<i32>().prop_map(DialEvent::NoStart),
+        any::<i32>().prop_map(|errno| DialEvent::NoStart { errno, said: OsBytes::default() }),
         any::<u8>().prop_map(|code| DialEvent::Ended(SshEnd::Code(code))),
         Just(DialEvent::Ended(SshEnd::Code(255))),
         Just(DialEvent::Ended(SshEnd::Signal(9))),
@@ -341,15 +357,15 @@ proptest! {
         let begin = bench.tell(DialEvent::Start);
         look(begin, &mut running, &mut verdicts);
         for (event, pause) in events {
-            let only_for_running = matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart(_));
+            let only_for_running = matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart { .. });
             // The edges never deliver anything of an ssh that does not run.
             if only_for_running && !running {
                 continue;
             }
-            if matches!(event, DialEvent::NoStart(_)) && bench.dial.stage() != Some(Stage::Connecting) {
+            if matches!(event, DialEvent::NoStart { .. }) && bench.dial.stage() != Some(Stage::Connecting) {
                 continue;
             }
-            running &= !matches!(event, DialEvent::Ended(_) | DialEvent::NoStart(_));
+            running &= !matches!(event, DialEvent::Ended(_) | DialEvent::NoStart { .. });
             cancelled |= event == DialEvent::Cancel;
             let done = bench.tell(event);
             look(done, &mut running, &mut verdicts);

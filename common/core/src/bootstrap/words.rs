@@ -19,6 +19,10 @@ pub enum Trouble {
     MasterFull,
     /// No key or password was accepted.
     Denied,
+    /// The account is not let in, whatever key it has.
+    Barred,
+    /// The connection was closed between the first word and the shell, without a reason.
+    Closed,
     /// The host's key is not the one that is known.
     KeyChanged,
     /// The host's key is not known.
@@ -39,6 +43,8 @@ impl fmt::Display for Trouble {
             Self::Throttled => "it cut every connection off: too many log in at a time",
             Self::MasterFull => "the open ssh connection takes no further session",
             Self::Denied => "ssh was denied access",
+            Self::Barred => "the account is denied access there",
+            Self::Closed => "it closed the connection before the login was complete",
             Self::KeyChanged => "the host's key is not the one that ssh knows",
             Self::KeyUnknown => "ssh does not know the host's key",
             Self::Unresolved => "the name does not resolve",
@@ -75,11 +81,13 @@ const TABLE: &[(Trouble, &[&str])] = &[
         Trouble::Unreachable,
         &["Connection timed out", "Operation timed out", "No route to host", "Network is unreachable", "Host is down"],
     ),
-    // Behind a jump host these are also the last words about a host that is down: after its own.
-    (
-        Trouble::Throttled,
-        &["kex_exchange_identification", "ssh_exchange_identification", "Connection reset by", "Connection closed by"],
-    ),
+    // Behind a jump host these are also the last words about a host that is down: after its own. sshd drops whoever is above
+    // MaxStartups before it has said its version, and every ssh names that.
+    (Trouble::Throttled, &["kex_exchange_identification", "ssh_exchange_identification"]),
+    // After those that a greeting which speaks of denial may stand before.
+    (Trouble::Barred, &["Access denied", "access denied"]),
+    // What is left of an account that PAM refuses (pam_access, pam_nologin), or of an sshd that was killed.
+    (Trouble::Closed, &["Connection reset by", "Connection closed by"]),
 ];
 
 /// The last bytes of ssh's stderr.
@@ -106,7 +114,8 @@ impl Words {
         TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map(|(trouble, _)| *trouble)
     }
 
-    /// The lines that matter: the first that says what the trouble is, or the last ones.
+    /// The lines that matter, in one: the first that says what the trouble is, or the last ones. Before an end without a reason the
+    /// host may have said one.
     #[must_use]
     pub fn shown(&self) -> OsBytes {
         let lines: Vec<&[u8]> = self.lines().collect();
@@ -115,9 +124,13 @@ impl Words {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
             TABLE.iter().any(|(kind, texts)| Some(*kind) == trouble && texts.iter().any(&says))
         };
-        match lines.iter().find(tells) {
-            Some(line) => OsBytes::from(*line),
-            None => OsBytes::new(lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join(&b"\n"[..])),
+        let last = |lines: &[&[u8]]| {
+            OsBytes::new(lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join(&b"; "[..]))
+        };
+        match lines.iter().position(|line| tells(&line)) {
+            Some(at) if trouble == Some(Trouble::Closed) => last(lines.get(..=at).unwrap_or_default()),
+            Some(at) => lines.get(at).map(|line| OsBytes::from(*line)).unwrap_or_default(),
+            None => last(&lines),
         }
     }
 
@@ -129,6 +142,7 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
 
     fn words(text: &str) -> Words {
         let mut words = Words::default();
@@ -150,7 +164,10 @@ mod tests {
             ("mux_client_request_session: session request failed: Session open refused by peer\n", Trouble::MasterFull),
             ("Host key verification failed.\n", Trouble::KeyUnknown),
             ("/home/u/.ssh/config line 1: Bad configuration option: foo\n", Trouble::Config),
-            ("Connection reset by 10.0.0.1 port 22\n", Trouble::Throttled),
+            ("ssh_exchange_identification: Connection closed by remote host\r\n", Trouble::Throttled),
+            ("Exceeded MaxStartups\nConnection closed by 10.0.0.1 port 22\n", Trouble::Throttled),
+            ("Connection reset by 10.0.0.1 port 22\n", Trouble::Closed),
+            ("*** access denied to strangers ***\nu@h: Permission denied (publickey).\n", Trouble::Denied),
             (
                 "channel 0: open failed: connect failed: Connection refused\nstdio forwarding failed\n\
                  kex_exchange_identification: Connection closed by remote host\n",
@@ -170,6 +187,19 @@ mod tests {
         assert_eq!(words(text).trouble(), Some(Trouble::Denied));
     }
 
+    /// As OpenSSH 9.2 says it where PAM refuses an account.
+    #[test]
+    fn an_account_that_is_refused_after_its_key_was_accepted() {
+        let close = "Connection closed by 10.1.1.1 port 22\n";
+        let slurm = "Access denied by pam_slurm_adopt: you have no active jobs on this node";
+        let said = words(&format!("{slurm}\n{close}"));
+        assert_eq!((said.trouble(), said.shown()), (Some(Trouble::Barred), slurm.into()));
+        let nologin = "System is going down. Unprivileged users are not permitted to log in anymore.";
+        let said = words(&format!("Warning: Permanently added 'h'.\nhello\n{nologin}\n\n{close}"));
+        let shown = format!("hello; {nologin}; {}", close.trim());
+        assert_eq!((said.trouble(), said.shown()), (Some(Trouble::Closed), shown.as_str().into()));
+    }
+
     #[test]
     fn a_changed_key_is_not_an_unknown_one() {
         let text = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending ED25519 key in /k:1\n\
@@ -181,7 +211,7 @@ mod tests {
     fn shows_the_line_that_tells() {
         let text = "*** welcome ***\nssh: Could not resolve hostname x: Name or service not known\r\n\n";
         assert_eq!(words(text).shown(), "ssh: Could not resolve hostname x: Name or service not known".into());
-        assert_eq!(words("a\nb\n\nc\nd\n").shown(), "b\nc\nd".into());
+        assert_eq!(words("a\nb\n\nc\nd\n").shown(), "b; c; d".into());
     }
 
     #[test]

@@ -15,9 +15,9 @@ const NAMED: [(&str, Resource); 9] = [
     ("stack", Resource::RLIMIT_STACK),
 ];
 
-/// The soft limit of this name, if there is one of this name; `Some(None)`: no limit.
+/// The soft limit of this name that is in force, if there is one of this name; `Some(None)`: no limit.
 #[must_use]
-pub fn soft(name: &str) -> Option<Option<u64>> {
+pub(crate) fn soft(name: &str) -> Option<Option<u64>> {
     let (_, resource) = NAMED.iter().find(|(own, _)| *own == name)?;
     let (soft, _) = getrlimit(*resource).ok()?;
     Some((soft != RLIM_INFINITY).then_some(soft))
