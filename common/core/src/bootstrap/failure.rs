@@ -189,7 +189,12 @@ impl Hint for Failure {
                 "raise MaxStartups in its sshd_config, or on the host that it is reached through".into()
             }
             Why::Login(Trouble::Config) => "mend ~/.ssh/config".into(),
-            Why::Login(Trouble::MasterFull) => "raise MaxSessions in its sshd_config".into(),
+            Why::Login(Trouble::MasterFull) => {
+                "raise MaxSessions in its sshd_config (0: for nobody), or on the host that it is reached through".into()
+            }
+            Why::Login(Trouble::NoForwarding) => {
+                format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump").into()
+            }
             Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::Impostor => by_hand(),
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
             Why::Arch { .. } => "--agent-path PATH, of an rlaunch of this version for that architecture there".into(),
