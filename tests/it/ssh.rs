@@ -306,6 +306,24 @@ fn a_jobs_secret_is_nowhere_to_be_seen() {
     assert!(done.err().contains("TRACE") && !shows(done.err().as_bytes()) && !shows(&done.out));
 }
 
+/// What a list takes ssh is given, and what ssh would not be given the list refuses: nothing in between.
+#[test]
+fn users_of_a_directory() {
+    let job = "\"$RL\" --agent-path \"$RL\" -H 'svc$@h,eve@corp.example@h,CORP\\wim@h' echo up; grep -o -- ' -l .* -- h' \"$DIR/calls\" | sort";
+    let done = script(job).start().code(0);
+    assert_eq!(
+        done.out(),
+        "up\nup\nup\n -l CORP\\wim -- h\n -l eve@corp.example -- h\n -l svc$ -- h\n",
+        "{}",
+        done.err()
+    );
+    for command in ["doctor", "map", ""] {
+        let last = if command == "doctor" { "" } else { "true" };
+        let done = script(&format!("\"$OURS\" {command} -H 'a$b@h' {last}")).start().code(2);
+        says_all(&done, &["-H, column 2: '$' cannot be here in a user name"]);
+    }
+}
+
 #[test]
 fn bad_words_are_usage_errors() {
     for (words, says) in [
