@@ -139,6 +139,26 @@ fn another_architecture_is_named() {
     says_all(&done, &["its architecture is riscv64", "--agent-path PATH"]);
 }
 
+/// Whoever may make a namespace without being root gets one from a job, too.
+#[test]
+fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
+    if !place::is_root() || !place::has("setpriv") {
+        return place::absent("a user who may make namespaces", "needs root and setpriv");
+    }
+    for caps in ["--bounding-set=-sys_admin", "--inh-caps=+sys_admin --ambient-caps=+sys_admin"] {
+        let behave = format!(
+            "chmod 755 \"$DIR\"; cp \"$RL\" \"$DIR/rlaunch\"; chmod 755 \"$DIR/rlaunch\"; behave <<'EOF'\n\
+             exec setpriv --reuid 65534 --clear-groups {caps} env HOME=/nowhere sh -c \"$line\"\nEOF\n"
+        );
+        let doctor = "\"$RL\" doctor --ssh-fast --agent-path \"$DIR/rlaunch\" -H h";
+        let job = "cd /; exec \"$RL\" --ssh-fast --agent-path \"$DIR/rlaunch\" -H h true";
+        let told = script(&format!("{behave}{doctor}")).start().code(0).out();
+        let ready = script(&format!("{behave}{job}")).with_events().start().code(0).event("host.ready").clone();
+        let tier = ready["tier"].as_str().unwrap().to_uppercase();
+        assert!(told.contains(&format!(", tier {tier}\n")), "{caps}: {tier}, not {told}");
+    }
+}
+
 #[test]
 fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
     let done =

@@ -92,8 +92,7 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, Refusal> {
     }
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     let wanted = match plan.contain {
-        // Tried also by those who will hardly get it: what the kernel says is the reason that is told.
-        Contain::Auto => !ns::gpu_present(),
+        Contain::Auto => ns::is_wanted_by_auto(),
         Contain::T1 | Contain::Strict => true,
         Contain::T3 => false,
     };

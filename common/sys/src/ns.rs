@@ -43,13 +43,20 @@ pub fn is_root() -> bool {
 
 /// Whether this host has GPUs whose driver must be tried inside a PID namespace first.
 #[must_use]
-pub fn gpu_present() -> bool {
+fn gpu_present() -> bool {
     let Ok(devices) = std::fs::read_dir("/dev") else { return false };
     devices.flatten().any(|device| {
         let name = device.file_name();
         let name = name.as_encoded_bytes();
         name.starts_with(b"nvidia") || name == b"kfd"
     })
+}
+
+/// Whether `--contain auto` asks the kernel for a PID namespace: also for those who will hardly get it, because what the
+/// kernel says is the reason that is told.
+#[must_use]
+pub fn is_wanted_by_auto() -> bool {
+    !gpu_present()
 }
 
 /// Whether the kernel would give us a PID namespace: tried in a child, which is gone again. Only without other threads.

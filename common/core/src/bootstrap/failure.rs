@@ -89,22 +89,18 @@ const fn reason(word: &[u8]) -> &'static str {
     }
 }
 
-fn place_name(word: &[u8]) -> &'static str {
-    match word {
-        b"cache" => "~/.cache/rlaunch",
-        b"tmp" => "/tmp/rlaunch-UID",
-        b"shm" => "/dev/shm/rlaunch-UID",
-        _ => "a place",
-    }
-}
-
 fn places(f: &mut fmt::Formatter<'_>, list: &OsBytes) -> fmt::Result {
     f.write_str("no place for the agent's binary")?;
     let mut between = ": ";
     for entry in list.split(|b| *b == b' ').filter(|entry| !entry.is_empty()) {
         let until = entry.iter().position(|b| *b == b':').unwrap_or(entry.len());
         let (place, why) = entry.split_at(until);
-        write!(f, "{between}{}: {}", place_name(place), reason(why.strip_prefix(b":").unwrap_or(why)))?;
+        f.write_str(between)?;
+        match Place::parse(place).and_then(Place::kept) {
+            Some((above, ours)) => write!(f, "{above}/{ours}")?,
+            None => f.write_str("a place")?,
+        }
+        write!(f, ": {}", reason(why.strip_prefix(b":").unwrap_or(why)))?;
         between = "; ";
     }
     Ok(())
