@@ -1,5 +1,6 @@
 //! Many hosts, behind a stand-in for ssh: what the launcher needs for them, and how it says what is wrong with a thousand.
 
+use crate::plan::Plan;
 use crate::ssh::script;
 
 /// Twenty hosts take more descriptors than this soft limit gives. ssh is called once more, to ask for the way.
@@ -31,4 +32,39 @@ fn too_many_hosts_for_the_hard_limit_on_descriptors_are_refused_before_any_is_re
     let need: u32 = said.split(hint).nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();
     let job = format!("ulimit -n {need}; \"$RL\" --agent-path \"$RL\" -H h[0-19] echo up");
     assert_eq!(script(&job).start().code(0).out(), "up\n".repeat(20));
+}
+
+/// Of a thousand hosts so many are there; the others refuse. Under the limit on descriptors that users have.
+fn thousand(there: &str, options: &str) -> Plan {
+    let behave = format!(
+        "behave <<'EOF'\ncase $1 in -G) exit;; esac\ncase \"$*\" in *' -- h'{there}' '*) ;; \
+         *) echo 'ssh: connect to host h port 22: Connection refused' >&2; exit 255;; esac\nEOF\n"
+    );
+    script(&format!(
+        "{behave}ulimit -S -n 1024; exec \"$RL\" --ssh-fast --agent-path \"$RL\" -H h[0-999] {options} echo up"
+    ))
+    .with_events()
+}
+
+/// What becomes of a job of which one host in a thousand is there, and what it says.
+#[test]
+fn a_job_of_a_thousand_hosts_of_which_one_is_there() {
+    let done = thousand("77", "").start().code(125);
+    assert_eq!((done.out().as_str(), done.named("host.failed").count()), ("", 999));
+    let said = "error: 999 of 1000 hosts cannot be reached; nothing was started\n  \
+                h[0-76,78-999] nothing listens on its ssh port  (ssh: connect to host h port 22: Connection refused)\n  \
+                try     start sshd there, or name its port\n  \
+                try     --min-hosts 1, to go on without them\n";
+    assert_eq!(done.err(), said);
+    let done = thousand("77", "--min-hosts 1").start().code(0);
+    assert_eq!(done.out(), "up\n");
+    done.says("going on with 1 rank on 1 of 1000 hosts, without h[0-76,78-999]: nothing listens on its ssh port");
+}
+
+/// More are up than the soft limit has descriptors for.
+#[test]
+fn a_job_of_a_thousand_hosts_of_which_three_hundred_are_there() {
+    let done = thousand("[1-3][0-9][0-9]", "--min-hosts 1").start().code(0);
+    assert_eq!(done.out(), "up\n".repeat(300));
+    done.says("going on with 300 ranks on 300 of 1000 hosts, without h[0-99,400-999]: nothing listens");
 }

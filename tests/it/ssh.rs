@@ -184,6 +184,26 @@ fn another_architecture_is_named() {
     }
 }
 
+/// Whoever may make a namespace without being root gets one from a job, too.
+#[test]
+fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
+    if !place::is_root() || !place::has("setpriv") {
+        return place::absent("a user who may make namespaces", "needs root and setpriv");
+    }
+    for caps in ["--bounding-set=-sys_admin", "--inh-caps=+sys_admin --ambient-caps=+sys_admin"] {
+        let behave = format!(
+            "chmod 755 \"$DIR\"; cp \"$RL\" \"$DIR/rlaunch\"; chmod 755 \"$DIR/rlaunch\"; behave <<'EOF'\n\
+             exec setpriv --reuid 65534 --clear-groups {caps} env HOME=/nowhere sh -c \"$line\"\nEOF\n"
+        );
+        let doctor = "\"$RL\" doctor --ssh-fast --agent-path \"$DIR/rlaunch\" -H h";
+        let job = "cd /; exec \"$RL\" --ssh-fast --agent-path \"$DIR/rlaunch\" -H h true";
+        let told = script(&format!("{behave}{doctor}")).start().code(0).out();
+        let ready = script(&format!("{behave}{job}")).with_events().start().code(0).event("host.ready").clone();
+        let tier = ready["tier"].as_str().unwrap().to_uppercase();
+        assert!(told.contains(&format!(", tier {tier}\n")), "{caps}: {tier}, not {told}");
+    }
+}
+
 #[test]
 fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
     let done =
@@ -359,6 +379,24 @@ fn a_host_that_is_ready_waits_for_the_others_for_longer_than_its_lease() {
     let job = "\"$RL\" --ssh-fast --lease 2s -H ready,slow sh -c 'echo $RANK'";
     let done = script(&format!("{slow}{job}")).start().code(0);
     assert_eq!(done.sorted(), ["0", "1"], "{}", done.err());
+}
+
+/// What a list takes ssh is given, and what ssh would not be given the list refuses: nothing in between.
+#[test]
+fn users_of_a_directory() {
+    let job = "\"$RL\" --agent-path \"$RL\" -H 'svc$@h,eve@corp.example@h,CORP\\wim@h' echo up; grep -o -- ' -l .* -- h' \"$DIR/calls\" | sort";
+    let done = script(job).start().code(0);
+    assert_eq!(
+        done.out(),
+        "up\nup\nup\n -l CORP\\wim -- h\n -l eve@corp.example -- h\n -l svc$ -- h\n",
+        "{}",
+        done.err()
+    );
+    for command in ["doctor", "map", ""] {
+        let last = if command == "doctor" { "" } else { "true" };
+        let done = script(&format!("\"$OURS\" {command} -H 'a$b@h' {last}")).start().code(2);
+        says_all(&done, &["-H, column 2: '$' cannot be here in a user name"]);
+    }
 }
 
 #[test]

@@ -235,6 +235,25 @@ fn a_host_that_takes_two_logins_at_a_time_gets_all_of_them() {
 }
 
 #[test]
+fn a_jump_host_that_does_not_forward_is_named_as_that() {
+    let script =
+        "printf 'Host h\\n  ProxyCommand ssh -W %%h:%%p gate\\n' | configure; \"$OURS\" doctor --ssh-fast -H h";
+    let Some(plan) = with_sshd(script) else { return };
+    let done = plan.env("SSHD_MORE", "AllowTcpForwarding no").start().code(125);
+    says(
+        &done,
+        &["h: its jump host forbids to forward connections\n", "administratively prohibited", "ssh -G h names"],
+    );
+}
+
+#[test]
+fn a_host_that_takes_no_session_is_named_as_that() {
+    let Some(plan) = with_sshd("\"$OURS\" doctor --ssh-fast -H h") else { return };
+    let done = plan.env("SSHD_MORE", "MaxSessions 0").start().code(125);
+    says(&done, &["h: it takes no session, on a connection of its own either (2 attempts)\n", "MaxSessions"]);
+}
+
+#[test]
 fn eight_at_a_time_behind_a_proxy_that_is_an_ssh() {
     // Each says when it comes and when it has been refused; 8 come before the first of them is.
     let script = "mkdir \"$DIR/live\"; cat >\"$DIR/bin/ssh\" <<'EOF'\n#!/bin/sh\n\

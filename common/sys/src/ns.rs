@@ -59,6 +59,13 @@ fn gpu_below(dev: &Path) -> Option<bool> {
     Some(false)
 }
 
+/// Whether `--contain auto` asks the kernel for a PID namespace: also for those who will hardly get it, because what the
+/// kernel says is the reason that is told.
+#[must_use]
+pub fn is_wanted_by_auto() -> bool {
+    gpu_present() == Some(false)
+}
+
 /// Whether the kernel would give us a PID namespace: tried in a child, which is gone again. Only without other threads.
 #[must_use]
 pub fn is_possible() -> bool {

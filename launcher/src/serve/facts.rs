@@ -1,5 +1,6 @@
 //! What there is to know about this host before a job runs on it, in one line: `rlaunch doctor` shows it.
 
+use rlaunch_core::bootstrap::Place;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_sys::facts::{host, limits};
 use rlaunch_sys::ns;
@@ -16,7 +17,7 @@ pub(super) fn line() -> OsBytes {
         words.push(format!("memory={free}/{all}"));
     }
     // As `--contain auto` will choose; only while we have no threads.
-    let contained = ns::is_root() && ns::gpu_present() == Some(false) && ns::is_possible();
+    let contained = ns::is_wanted_by_auto() && ns::is_possible();
     words.push(format!("tier={}", if contained { "T1" } else { "T3" }));
     let value = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     words.extend(limits::limits().iter().map(|l| format!("{}={}/{}", l.name, value(l.soft), value(l.hard))));
@@ -27,9 +28,11 @@ pub(super) fn line() -> OsBytes {
 }
 
 /// Where the agent's binary may be kept: the first directory on the way there that exists.
-fn places() -> [(&'static str, PathBuf); 3] {
+fn places() -> Vec<(&'static str, PathBuf)> {
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();
-    let there = cache.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned();
-    [("~/.cache", there), ("/tmp", "/tmp".into()), ("/dev/shm", "/dev/shm".into())]
+    let there = cache.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+    let places = Place::ALL.into_iter().filter_map(|place| Some((place, place.kept()?)));
+    let path = |place, above: &str| if place == Place::Cache { there.to_owned() } else { above.into() };
+    places.map(|(place, (above, _))| (above, path(place, above))).collect()
 }

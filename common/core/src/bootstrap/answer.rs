@@ -46,7 +46,18 @@ impl Place {
         }
     }
 
-    fn parse(word: &[u8]) -> Option<Self> {
+    /// Where we keep a binary there, as it is told: a directory that everybody has, and ours in it. `None`: it is not kept by us.
+    #[must_use]
+    pub const fn kept(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Named | Self::Same => None,
+            Self::Cache => Some(("~/.cache", "rlaunch")),
+            Self::Tmp => Some(("/tmp", "rlaunch-UID")),
+            Self::Shm => Some(("/dev/shm", "rlaunch-UID")),
+        }
+    }
+
+    pub(super) fn parse(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|place| place.word().as_bytes() == word)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::Hint;
 use crate::hostlist::Host;
+use crate::hostlist::name::{self, Flaw};
 use crate::os_bytes::OsBytes;
 use alloc::borrow::Cow;
 use alloc::format;
@@ -76,19 +77,15 @@ impl Target {
             None => (None, word),
         };
         let host = host.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(host);
-        let plain = |text: &[u8], also: &[u8]| {
-            text.iter().all(|b| b.is_ascii_alphanumeric() || *b >= 0x80 || b"._-+=~%".contains(b) || also.contains(b))
+        let (Ok(host), Ok(user)) = (str::from_utf8(host), user.map(str::from_utf8).transpose()) else {
+            return refuse("it is no text");
         };
-        if host.is_empty() || user.is_some_and(<[u8]>::is_empty) {
-            return refuse("a part of it is empty");
+        match name::host(host).and(user.map_or(Ok(()), name::user)) {
+            Ok(()) => Ok(Self { user: user.map(OsBytes::from), host: host.into(), port }),
+            Err(Flaw::Missing) => refuse("a part of it is empty"),
+            Err(Flaw::Dash) => refuse("it begins with a dash"),
+            Err(Flaw::Character(..)) => refuse("it holds a character that no name has there"),
         }
-        if host.starts_with(b"-") || user.is_some_and(|user| user.starts_with(b"-")) {
-            return refuse("it begins with a dash");
-        }
-        if !plain(host, b":") || !user.is_none_or(|user| plain(user, b"@\\")) {
-            return refuse("it holds a character that no host name has");
-        }
-        Ok(Self { user: user.map(OsBytes::from), host: host.into(), port })
     }
 
     /// A host of a list.
@@ -229,8 +226,24 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_host() {
-        for word in ["", "@h", "u@", "-oProxyCommand=x", "-x@h", "a b", "h;id", "$(id)", "h\n", "u`id`@h", "a'b", "[]"]
-        {
+        for word in [
+            "",
+            "@h",
+            "u@",
+            "-oProxyCommand=x",
+            "-x@h",
+            "a b",
+            "h;id",
+            "$(id)",
+            "h\n",
+            "u`id`@h",
+            "a'b",
+            "[]",
+            "$u@h",
+            "u$x@h",
+            "u\\@h",
+            "u@@h",
+        ] {
             let error = Target::parse(word.as_bytes(), None).unwrap_err();
             assert!(error.hint().is_some(), "{error}");
         }

@@ -91,22 +91,18 @@ const fn reason(word: &[u8]) -> &'static str {
     }
 }
 
-fn place_name(word: &[u8]) -> &'static str {
-    match word {
-        b"cache" => "~/.cache/rlaunch",
-        b"tmp" => "/tmp/rlaunch-UID",
-        b"shm" => "/dev/shm/rlaunch-UID",
-        _ => "a place",
-    }
-}
-
 fn places(f: &mut fmt::Formatter<'_>, list: &OsBytes) -> fmt::Result {
     f.write_str("no place for the agent's binary")?;
     let mut between = ": ";
     for entry in list.split(|b| *b == b' ').filter(|entry| !entry.is_empty()) {
         let until = entry.iter().position(|b| *b == b':').unwrap_or(entry.len());
         let (place, why) = entry.split_at(until);
-        write!(f, "{between}{}: {}", place_name(place), reason(why.strip_prefix(b":").unwrap_or(why)))?;
+        f.write_str(between)?;
+        match Place::parse(place).and_then(Place::kept) {
+            Some((above, ours)) => write!(f, "{above}/{ours}")?,
+            None => f.write_str("a place")?,
+        }
+        write!(f, ": {}", reason(why.strip_prefix(b":").unwrap_or(why)))?;
         between = "; ";
     }
     Ok(())
@@ -192,7 +188,12 @@ impl Hint for Failure {
                 "raise MaxStartups in its sshd_config, or on the host that it is reached through".into()
             }
             Why::Login(Trouble::Config) => "mend ~/.ssh/config".into(),
-            Why::Login(Trouble::MasterFull) => "raise MaxSessions in its sshd_config".into(),
+            Why::Login(Trouble::MasterFull) => {
+                "raise MaxSessions in its sshd_config (0: for nobody), or on the host that it is reached through".into()
+            }
+            Why::Login(Trouble::NoForwarding) => {
+                format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump").into()
+            }
             Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => by_hand(),
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
             Why::Arch { .. } => "--agent-path PATH, of an rlaunch of this version for that architecture there".into(),

@@ -217,6 +217,9 @@ fn an_open_connection_that_is_full_is_gone_round_once() {
     let [DialAction::Start(words), _] = &done[..] else { panic!("{done:?}") };
     assert!(words.contains(&OsBytes::from("ControlPath=none")));
     assert_eq!(failure(&bench.end(full, 255)), Why::Login(Trouble::MasterFull));
+    // That is no matter of open connections.
+    let bastion = "channel 0: open failed: administratively prohibited: open failed\nstdio forwarding failed\n";
+    assert_eq!(failure(&Bench::started().end(bastion, 255)), Why::Login(Trouble::NoForwarding));
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub enum Trouble {
     Throttled,
     /// An open connection takes no further session.
     MasterFull,
+    /// A jump host does not forward.
+    NoForwarding,
     /// No key or password was accepted.
     Denied,
     /// The account is not let in, whatever key it has.
@@ -41,7 +43,9 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Throttled => "it cut every connection off: too many log in at a time",
-            Self::MasterFull => "the open ssh connection takes no further session",
+            // Told of a connection that is not shared: after one that is, another is tried.
+            Self::MasterFull => "it takes no session, on a connection of its own either",
+            Self::NoForwarding => "its jump host forbids to forward connections",
             Self::Denied => "ssh was denied access",
             Self::Barred => "the account is denied access there",
             Self::Closed => "it closed the connection before the login was complete",
@@ -68,6 +72,7 @@ const TABLE: &[(Trouble, &[&str])] = &[
             "Session open refused by peer",
             "mux_client_request_session",
             "session request failed",
+            "connect failed: open failed",
         ],
     ),
     (Trouble::Unresolved, &["Could not resolve hostname", "Name or service not known"]),
@@ -111,7 +116,14 @@ impl Words {
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
         let says = |text: &&str| memchr::memmem::find(&self.0, text.as_bytes()).is_some();
-        TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map(|(trouble, _)| *trouble)
+        let trouble = TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map(|(trouble, _)| *trouble)?;
+        // The same words, said of a channel to the next host by `ssh -W`, which is what a ProxyJump runs.
+        let forwarding = trouble == Trouble::MasterFull && says(&"stdio forwarding failed");
+        Some(match (forwarding, says(&"administratively prohibited")) {
+            (false, _) => trouble,
+            (true, true) => Trouble::NoForwarding,
+            (true, false) => Trouble::Unreachable,
+        })
     }
 
     /// The lines that matter, in one: the first that says what the trouble is, or the last ones. Before an end without a reason the
@@ -122,7 +134,8 @@ impl Words {
         let trouble = self.trouble();
         let tells = |line: &&&[u8]| {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
-            TABLE.iter().any(|(kind, texts)| Some(*kind) == trouble && texts.iter().any(&says))
+            let row = if trouble == Some(Trouble::NoForwarding) { Some(Trouble::MasterFull) } else { trouble };
+            TABLE.iter().any(|(kind, texts)| Some(*kind) == row && texts.iter().any(&says))
         };
         let last = |lines: &[&[u8]]| {
             OsBytes::new(lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join(&b"; "[..]))
@@ -198,6 +211,22 @@ mod tests {
         let said = words(&format!("Warning: Permanently added 'h'.\nhello\n{nologin}\n\n{close}"));
         let shown = format!("hello; {nologin}; {}", close.trim());
         assert_eq!((said.trouble(), said.shown()), (Some(Trouble::Closed), shown.as_str().into()));
+    }
+
+    /// As OpenSSH 9.2 says it through a host with `AllowTcpForwarding no`, and one with `MaxSessions 0`.
+    #[test]
+    fn a_jump_host_that_forbids_forwarding() {
+        let channel = "channel 0: open failed: administratively prohibited: open failed";
+        let rest =
+            "kex_exchange_identification: Connection closed by remote host\r\nConnection closed by UNKNOWN port 65535";
+        let said = words(&format!("{channel}\r\nstdio forwarding failed\r\n{rest}\r\n"));
+        assert_eq!((said.trouble(), said.shown()), (Some(Trouble::NoForwarding), channel.into()));
+        let none = "channel 0: open failed: connect failed: open failed\r\n";
+        assert_eq!(words(none).trouble(), Some(Trouble::MasterFull));
+        for why in ["No route to host", "open failed"] {
+            let down = format!("channel 0: open failed: connect failed: {why}\r\nstdio forwarding failed\r\n{rest}");
+            assert_eq!(words(&down).trouble(), Some(Trouble::Unreachable));
+        }
     }
 
     #[test]

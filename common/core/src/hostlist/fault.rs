@@ -124,6 +124,9 @@ pub enum Fault {
     /// A character that no host name has.
     #[error("{0:?} cannot be in a host name")]
     Character(char),
+    /// A character that no user name has, or not there.
+    #[error("{0:?} cannot be here in a user name")]
+    UserCharacter(char),
     /// ssh would take the name for an option.
     #[error("a host or user name cannot begin with '-'")]
     Dash,
@@ -230,6 +233,7 @@ impl Hint for HostlistError {
             Fault::NotText
             | Fault::MissingName
             | Fault::Character(_)
+            | Fault::UserCharacter(_)
             | Fault::Dash
             | Fault::Open
             | Fault::Closed

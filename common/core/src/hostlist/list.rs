@@ -1,11 +1,11 @@
 //! Terms between commas: `node[01-04]`, `host:4`, `user@host`, `[v6]:4`, `!out`, `^file`, `@group`.
 
+use super::name::{self, Flaw};
 use super::{Count, Fault, Host, HostlistError, Item, MOST_HOSTS, Reader, Spot, brackets};
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
 /// Files in files in files.
 const DEEPEST: usize = 8;
@@ -144,7 +144,8 @@ pub(super) fn utf8<'a>(source: &Arc<str>, bytes: &'a [u8], line: u32) -> Result<
 
 /// The hosts of one term.
 fn hosts(term: &Text<'_>) -> Result<(Vec<Host>, Count), HostlistError> {
-    let (user, skip) = match term.text.find('@') {
+    // The last one: a user may be `eve@corp.example`.
+    let (user, skip) = match term.text.rfind('@') {
         Some(at) => (Some(&term.text[..at]), at + 1),
         None => (None, 0),
     };
@@ -195,9 +196,7 @@ fn address(term: &Text<'_>, name: &str) -> Result<Option<String>, HostlistError>
         None if name.matches(':').count() > 1 => name,
         Some(_) | None => return Ok(None),
     };
-    let (digits, zone) = text.split_once('%').unwrap_or((text, "0"));
-    let is_zone = !zone.is_empty() && zone.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    if digits.parse::<Ipv6Addr>().is_ok() && is_zone {
+    if name::is_address(text) {
         Ok(Some(text.to_string()))
     } else {
         Err(term.fault(0, Fault::Address(text.to_string())))
@@ -206,35 +205,30 @@ fn address(term: &Text<'_>, name: &str) -> Result<Option<String>, HostlistError>
 
 /// A user name: ssh gets it as a word of its own.
 pub(super) fn check_user(user: &str, text: &Text<'_>, offset: usize) -> Result<(), HostlistError> {
-    if user.is_empty() {
-        return Err(text.fault(offset, Fault::MissingName));
-    }
-    if user.starts_with('-') {
-        return Err(text.fault(offset, Fault::Dash));
-    }
-    match user.char_indices().find(|(_, c)| !(c.is_alphanumeric() || "-_.\\+$".contains(*c))) {
-        Some((at, c)) => Err(text.fault(offset + at, Fault::Character(c))),
-        None => Ok(()),
-    }
+    name::user(user).map_err(|flaw| match flaw {
+        Flaw::Missing => text.fault(offset, Fault::MissingName),
+        Flaw::Dash => text.fault(offset, Fault::Dash),
+        Flaw::Character(at, c) => text.fault(offset + at, Fault::UserCharacter(c)),
+    })
 }
 
 /// What may be in a host name, and between its brackets.
-fn check_name(name: &Text<'_>) -> Result<(), HostlistError> {
-    if name.text.is_empty() {
-        return Err(name.fault(0, Fault::MissingName));
+fn check_name(text: &Text<'_>) -> Result<(), HostlistError> {
+    if text.text.is_empty() {
+        return Err(text.fault(0, Fault::MissingName));
     }
-    if name.text.starts_with('-') {
-        return Err(name.fault(0, Fault::Dash));
+    if text.text.starts_with('-') {
+        return Err(text.fault(0, Fault::Dash));
     }
     let mut depth = 0u32;
-    for (at, c) in name.text.char_indices() {
+    for (at, c) in text.text.char_indices() {
         match c {
             '[' => depth += 1,
             ']' => depth = depth.saturating_sub(1),
             // Said by whoever reads the numbers.
             _ if depth > 0 => {}
-            c if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') => {}
-            c => return Err(name.fault(at, Fault::Character(c))),
+            c if name::is_of_host(c) => {}
+            c => return Err(text.fault(at, Fault::Character(c))),
         }
     }
     Ok(())

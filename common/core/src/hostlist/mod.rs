@@ -8,6 +8,7 @@ mod fault;
 mod fold;
 mod hostfile;
 mod list;
+pub(crate) mod name;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,7 @@
 //! What the grammars mean, and where each fault is.
 
 use super::*;
+use crate::bootstrap::Target;
 use crate::error::Hint as _;
 use alloc::string::ToString as _;
 use alloc::{format, vec};
@@ -305,6 +306,22 @@ proptest! {
         let filed = error(files([("hosts", text.as_slice())], &mut nothing));
         for entry in listed.into_iter().flatten().chain(filed.into_iter().flatten()) {
             prop_assert!(!entry.host.name.is_empty() && !entry.host.name.starts_with('-'));
+        }
+    }
+
+    /// Else a job would end after its launch has begun, or a list refuse what ssh takes.
+    #[test]
+    fn what_is_read_can_be_reached_and_what_can_be_reached_is_read(
+        user in proptest::option::of("[a-zé0-9@$\\\\.+~=%:_-]{0,6}"), host in "[a-c0-9:%.~_$-]{1,8}", port in any::<Option<u16>>(),
+    ) {
+        let word = user.map_or(host.clone(), |user| format!("{user}@{host}"));
+        let target = Target::parse(word.as_bytes(), None);
+        match of_file(&format!("{word} {}", port.filter(|p| *p > 0).map(|p| format!("port={p}")).unwrap_or_default())) {
+            Ok(entries) => for entry in entries {
+                prop_assert_eq!(Target::of(&entry.host).map(|t| t.to_string()), Ok(entry.host.to_string()), "{}", word);
+            },
+            // `^file`, `host:4` and comments are of lists alone.
+            Err(error) => prop_assert!(target.is_err() || word.starts_with('@'), "{word}: {error}"),
         }
     }
 
