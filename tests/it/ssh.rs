@@ -399,6 +399,29 @@ fn users_of_a_directory() {
     }
 }
 
+/// Its agent is there, and hears nothing after the preamble, as one that hangs.
+#[test]
+fn a_host_that_is_reached_has_still_to_be_ready_in_time() {
+    // The agent makes what it writes to non-blocking: whoever reads there must not share that. `:` holds the pipe meanwhile.
+    let hangs = format!(
+        "behave <<'EOF'\ncase \"$*\" in *' hung '*) {{ head -c {}; cat >/dev/null; :; }} | HOME=\"$DIR/home\" sh -c \"$line\" | cat; \
+         touch \"$DIR/over\"; exit;; esac\nEOF\n",
+        rlaunch_core::bootstrap::PREAMBLE
+    );
+    let job = "\"$RL\" --ssh-fast --lease 10m --connect-timeout 2s -H ready,hung";
+    // Nobody waits for those whom the end of a connection ends.
+    let run = |words: &str| script(&format!("{hangs}{job} {words}")).mercy(Mercy::LostHosts).start();
+    let done = run("echo never").code(125);
+    assert_eq!(done.out(), "");
+    let late = "not ready within 2.0s: its agent has started, and is not heard of";
+    done.says("error: 1 of 2 hosts cannot be reached; nothing was started\n").says(&format!("  hung    {late}\n"));
+    // What hangs there is ended while the job goes on.
+    let until = "until [ -e \"$DIR/over\" ]; do sleep 0.01; done; echo $RANK $WORLD_SIZE";
+    let done = run(&format!("--min-hosts 1 sh -c '{until}'")).code(0);
+    assert_eq!(done.out(), "0 1\n", "{}", done.err());
+    done.says(&format!("going on with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
+}
+
 #[test]
 fn bad_words_are_usage_errors() {
     for (words, says) in [

@@ -209,7 +209,7 @@ impl Nodes {
         while let Poll::Ready(news) = self.remote.poll(cx) {
             match news {
                 News::Stage(id, stage) => self.stages.push((id, stage)),
-                News::Up(id, edge) => self.adopt(id, edge, events),
+                News::Up(id, edge, by) => self.adopt(id, edge, by, events),
                 News::Event(event) => events.push_back(event),
                 News::Ended(id, end, words) => {
                     if let Some(node) = self.list.get_mut(id.index()) {
@@ -262,7 +262,7 @@ impl Nodes {
     }
 
     /// The agent of a node is there. One that was given up ends with its edge.
-    fn adopt(&mut self, id: NodeId, edge: UnixStream, events: &mut VecDeque<JobEvent>) {
+    fn adopt(&mut self, id: NodeId, edge: UnixStream, by: (Mono, Span), events: &mut VecDeque<JobEvent>) {
         let Some(node) = self.list.get_mut(id.index()).filter(|node| matches!(node.link, Link::Absent)) else { return };
         let mut link = Early::new(edge);
         let _empty_yet = link.grant(id, node.credit);
@@ -271,6 +271,8 @@ impl Nodes {
                 node.link = Link::Live(link);
                 self.ready.mark(id);
                 events.push_back(JobEvent::EdgeUp { node: id });
+                let (at, limit) = by;
+                events.push_back(JobEvent::ReadyBy { node: id, at, limit });
             }
             Err((_, error)) => {
                 // Its agent ends with the edge, and nobody has heard of it.

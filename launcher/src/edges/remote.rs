@@ -8,7 +8,7 @@ use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
@@ -39,8 +39,8 @@ struct Early {
 pub(super) enum News {
     /// How far it is.
     Stage(NodeId, Stage),
-    /// Its edge.
-    Up(NodeId, UnixStream),
+    /// Its edge, when it has to be ready, and what it had for that in all.
+    Up(NodeId, UnixStream, (Mono, Span)),
     /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
     Ended(NodeId, SshEnd, OsBytes),
     /// For the machine.
@@ -117,7 +117,7 @@ impl Remote {
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {
                     tracing::debug!(%node, ?up, "its agent is up");
-                    return Poll::Ready(News::Up(node, edge));
+                    return Poll::Ready(News::Up(node, edge, up.by));
                 }
                 Step::Failed { node, failure } => {
                     return Poll::Ready(News::Event(JobEvent::HostFailed { node, why: told(&failure) }));

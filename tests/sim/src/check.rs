@@ -129,6 +129,7 @@ impl Oracle {
                 self.forwarded.insert(*sig);
             }
             JobEvent::EdgeUp { .. }
+            | JobEvent::ReadyBy { .. }
             | JobEvent::HostFailed { .. }
             | JobEvent::Beat { .. }
             | JobEvent::EdgeClosed { .. }

@@ -9,7 +9,7 @@ use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 
 /// A millionth.
 const MILLION: i128 = 1_000_000;
@@ -53,6 +53,8 @@ pub(crate) struct Host {
     pub(crate) gone: bool,
     /// It is not the launcher's own.
     pub(crate) remote: bool,
+    /// When it has to be ready, and what it has for that in all.
+    by: (u64, u64),
 }
 
 impl Host {
@@ -131,6 +133,7 @@ impl World {
             Reach::Up(after) => (after, Ev::Begins),
         };
         self.at(self.now + after, outcome);
+        self.host.by = (self.now + deadline, deadline);
         self.at(self.now + deadline, Ev::Unreached);
     }
 
@@ -154,7 +157,9 @@ impl World {
     pub(crate) fn is_up(&mut self) {
         if self.host.link.adopt() {
             self.send_to_agent(crate::link::credit(self.plan.window));
-            self.tell_job(JobEvent::EdgeUp { node: self.id() });
+            let (node, (at, limit)) = (self.id(), self.host.by);
+            self.tell_job(JobEvent::EdgeUp { node });
+            self.tell_job(JobEvent::ReadyBy { node, at: Mono::from_nanos(at), limit: Span::from_nanos(limit) });
         }
     }
 

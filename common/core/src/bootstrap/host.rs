@@ -125,6 +125,8 @@ pub struct Up {
     pub asked: Mono,
     /// When it had answered.
     pub answered: Mono,
+    /// When it would have been too late, and what it had in all.
+    pub by: (Mono, Span),
 }
 
 /// What is to be done for a host.
@@ -309,7 +311,8 @@ impl Dial {
                 self.state = State::Up;
                 self.words.clear();
                 let (cold, asked) = (self.cold, self.asked);
-                self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now }));
+                let by = (self.deadline.unwrap_or(now), self.plan.limit);
+                self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now, by }));
             }
             (
                 Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_),

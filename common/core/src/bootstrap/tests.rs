@@ -108,7 +108,8 @@ fn warm() {
     let preamble = plan().preamble.to_bytes().to_vec();
     assert_eq!(done, [DialAction::Write(preamble), DialAction::Stage(Stage::Starting(Place::Cache))]);
     bench.now = bench.now + Span::from_millis(3);
-    let up = Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now };
+    let by = (AT + plan().limit, plan().limit);
+    let up = Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now, by };
     assert_eq!(bench.up(), [DialAction::Up(up)]);
     assert_eq!(bench.dial.poll_timeout(), None, "an edge has no deadline of ours");
     let done = bench.end("Connection to node7 closed by remote host.\n", 255);

@@ -16,10 +16,12 @@ use crate::os_bytes::OsBytes;
 use crate::place::Node;
 use crate::report::Sentence;
 use crate::spec::JobSpec;
+use crate::time::Span;
 use crate::travel::Lowered;
 use crate::wire::to_node::{Meeting, ToNode};
 use crate::wire::to_root::{Hello, Refusal};
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -115,6 +117,30 @@ impl Bringup {
             cx.tell(Notice::Log(What::HostFailed { node, why }));
             self.settle(cx);
         }
+    }
+
+    /// A node that was reached takes too long to be ready; true if it was still waited for. No rank was asked for there, so
+    /// whatever its agent is doing, nothing of the job has to be counted.
+    pub(super) fn late(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
+        let Some(state) = self.nodes.get_mut(node.index()).filter(|_| !self.settled) else { return false };
+        let awaited = match state {
+            State::Waiting => "its agent has started, and is not heard of",
+            State::Up(_) => "its agent is still looking for the directory and the program",
+            State::Connecting | State::Ready(_) | State::Refused(_) | State::Failed | State::Lost | State::LeftOut => {
+                return false;
+            }
+        };
+        *state = State::Failed;
+        let why = HostFailure {
+            why: format!("not ready within {limit}: {awaited}").into(),
+            hint: "see whether a file system hangs there; a longer --connect-timeout".into(),
+            ..HostFailure::default()
+        };
+        cx.tell(Notice::Log(What::HostFailed { node, why }));
+        // An agent that hangs does not listen: its guardian ends it.
+        cx.act(JobAction::Sever { node });
+        self.settle(cx);
+        true
     }
 
     /// A part of ours was lost on a node; true if the job can do without the node. That may be so before the start only, and

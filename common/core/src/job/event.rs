@@ -8,6 +8,7 @@ use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::Sentence;
 use crate::signal::Signal;
+use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::{Leftover, ToRoot};
@@ -28,6 +29,15 @@ pub enum JobEvent {
     EdgeUp {
         /// Which node.
         node: NodeId,
+    },
+    /// Behind `EdgeUp`, where a host has only so long: what is left of it.
+    ReadyBy {
+        /// Which node.
+        node: NodeId,
+        /// Before this it has to be ready.
+        at: Mono,
+        /// What it had in all.
+        limit: Span,
     },
     /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.
     HostFailed {

@@ -8,6 +8,7 @@ mod clock;
 mod closing;
 mod ending;
 mod event;
+mod late;
 mod lease;
 mod log;
 mod loss;
@@ -70,6 +71,7 @@ pub struct Job {
     loss: loss::Loss,
     mute: mute::Mute,
     lease: lease::Lease,
+    late: late::Late,
     output: output::Output,
     closing: closing::Closing,
     log: log::Log,
@@ -92,6 +94,7 @@ impl Job {
             loss: loss::Loss::new(&spec.placement),
             mute: mute::Mute::new(spec),
             lease: lease::Lease::new(spec),
+            late: late::Late::new(spec.placement.nodes.len()),
             output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             log,
@@ -120,12 +123,14 @@ impl Job {
             loss,
             mute,
             lease,
+            late,
             output,
             closing,
             log,
         } = self;
         let mut cx = Cx { now, out: actions, notice: notices };
-        let mut parts = Parts { bringup, procs, signals, ending, verdict, loss, mute, lease, output, closing, log };
+        let mut parts =
+            Parts { bringup, procs, signals, ending, verdict, loss, mute, lease, late, output, closing, log };
         transition(&mut parts, &mut cx);
         while let Some(notice) = cx.notice.pop_front() {
             let last = matches!(notice, Notice::Close { .. });
@@ -147,6 +152,7 @@ struct Parts<'a> {
     loss: &'a mut loss::Loss,
     mute: &'a mut mute::Mute,
     lease: &'a mut lease::Lease,
+    late: &'a mut late::Late,
     output: &'a mut output::Output,
     closing: &'a mut closing::Closing,
     log: &'a mut log::Log,
@@ -161,6 +167,7 @@ impl Parts<'_> {
                 self.mute.edge_up(cx, node);
                 self.bringup.edge_up(cx, node);
             }
+            JobEvent::ReadyBy { node, at, limit } => self.late.ready_by(node, at, limit),
             JobEvent::HostFailed { node, why } => {
                 self.bringup.failed(cx, node, why);
                 self.loss.host_failed(cx, node);
@@ -191,7 +198,10 @@ impl Parts<'_> {
         match msg {
             ToRoot::Hello(hello) => self.bringup.hello(cx, node, hello),
             ToRoot::Refused(why) => self.bringup.refused(cx, node, why),
-            ToRoot::Ready => self.bringup.ready(cx, node),
+            ToRoot::Ready => {
+                self.late.ready(node);
+                self.bringup.ready(cx, node);
+            }
             ToRoot::Started { procs } => self.procs.started(cx, node, &procs),
             ToRoot::SpawnFailed { proc, error } => self.procs.spawn_failed(cx, node, proc, error),
             ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),
@@ -265,6 +275,9 @@ impl Parts<'_> {
             Notice::Unheard(node) => self.loss.unheard(cx, node),
             Notice::Lost { node, .. } if self.bringup.spares(cx, node) => self.forget(cx, node),
             Notice::Lost { node, lost } => self.ending.end(cx, Cause::Lost { node, lost }),
+            Notice::Late { node, limit } if self.bringup.late(cx, node, limit) => self.forget(cx, node),
+            // It was ready, or is given up for another reason.
+            Notice::Late { .. } => {}
             Notice::LeftOut { nodes, placement } => self.leave_out(cx, nodes, &placement),
             Notice::Severed(node) => self.lease.severed(cx, node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
@@ -302,6 +315,7 @@ impl Machine for Job {
             parts.mute.timeout(cx);
             parts.loss.timeout(cx);
             parts.lease.timeout(cx);
+            parts.late.timeout(cx);
             parts.closing.timeout(cx);
         });
     }
@@ -315,6 +329,7 @@ impl Machine for Job {
             return None;
         }
         let lost = earliest(earliest(self.mute.deadline(), self.loss.deadline()), self.lease.deadline());
-        earliest(earliest(self.ending.deadline(), lost), self.closing.deadline())
+        let ends = earliest(self.ending.deadline(), self.closing.deadline());
+        earliest(earliest(self.late.deadline(), lost), ends)
     }
 }

@@ -50,6 +50,13 @@ pub(super) enum Notice {
         /// What.
         lost: Lost,
     },
+    /// bringup: the time is over in which a node that was reached had to be ready.
+    Late {
+        /// Which.
+        node: NodeId,
+        /// What it had in all.
+        limit: Span,
+    },
     /// bringup: the job does without these nodes, and its other ranks have new numbers.
     LeftOut {
         /// Which.

@@ -6,6 +6,7 @@ mod fewer;
 mod harness;
 mod hosts;
 mod interrupts;
+mod late;
 mod losses;
 mod mute;
 mod path;

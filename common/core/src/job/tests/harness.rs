@@ -125,7 +125,7 @@ impl Script {
         script
     }
 
-    fn at(ms: u64) -> Mono {
+    pub(super) fn at(ms: u64) -> Mono {
         Mono::from_nanos((START + ms) * 1_000_000)
     }
 

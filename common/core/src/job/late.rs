@@ -1,0 +1,44 @@
+//! Hosts that were reached and are not ready in time: `--connect-timeout` is for all of it.
+//!
+//! Whoever reaches a host sees to it that its agent is there in time. What is left of that time the agent has to find out
+//! whether its ranks could start. In a directory of a file server that does not answer it never will, and nobody would hear
+//! of that before its lease is over.
+
+use super::Cx;
+use super::notice::Notice;
+use crate::deadlines::Deadlines;
+use crate::id::NodeId;
+use crate::time::{Mono, Span};
+
+/// The deadlines of the hosts that are there.
+#[derive(Debug)]
+pub(super) struct Late {
+    due: Deadlines,
+    /// What each had in all.
+    limit: Span,
+}
+
+impl Late {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { due: Deadlines::new(nodes), limit: Span::ZERO }
+    }
+
+    pub(super) fn ready_by(&mut self, node: NodeId, at: Mono, limit: Span) {
+        self.limit = limit;
+        self.due.set(node, Some(at));
+    }
+
+    pub(super) fn ready(&mut self, node: NodeId) {
+        self.due.set(node, None);
+    }
+
+    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
+        while let Some(node) = self.due.pop(cx.now) {
+            cx.tell(Notice::Late { node, limit: self.limit });
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.due.next()
+    }
+}
