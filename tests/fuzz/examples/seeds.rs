@@ -14,7 +14,9 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
-use rlaunch_core::wire::to_root::{Exited, Facts, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage};
+use rlaunch_core::wire::to_root::{
+    Exited, Facts, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
+};
 use rlaunch_sys::children::Named;
 use std::io;
 
@@ -92,8 +94,9 @@ fn up() -> Vec<Vec<u8>> {
     };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
-    let exited =
-        |n, status| ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, asked: false, usage: Usage::default() });
+    let exited = |n, status| {
+        ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, asked: false, usage: Usage::default() })
+    };
     let facts = Facts {
         tail: "a\nb\n".into(),
         core: Some("core".into()),
@@ -155,7 +158,8 @@ fn words() -> Vec<(&'static str, Vec<u8>)> {
     let job = JobId([7; 16]);
     let line = |answer: Answer| format!("{}{}\n", marker(job), answer.to_line());
     let up = Answer::Up { proof: "00112233".into(), pid: 7, wall: 9 };
-    let answers = ["s\x10Welcome!\n".to_owned(), line(Answer::Need(Place::Tmp)), line(Answer::Ready(Place::Tmp)), line(up)];
+    let answers =
+        ["s\x10Welcome!\n".to_owned(), line(Answer::Need(Place::Tmp)), line(Answer::Ready(Place::Tmp)), line(up)];
     let others = ["s\x40".to_owned(), line(Answer::Nowhere("cache:noexec".into())), marker(job), "HELLO\n".to_owned()];
     let preamble = Preamble {
         job,

@@ -117,6 +117,7 @@ fn reap_all() -> bool {
 /// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children, and SIGKILL
 /// ends it also where it was stopped: when it dies, its own become ours, because we are a subreaper.
 fn end_everything(post: &Post, expired: bool) -> ! {
+    make_room(post);
     let mut patience = Patience::new(crate::clock::boottime());
     let mut wait_ns = 200_000;
     loop {
@@ -133,6 +134,19 @@ fn end_everything(post: &Post, expired: bool) -> ! {
         wait_for_child(wait_ns);
         // A child that forks faster than it is found gets the whole CPU's attention at first, less later.
         wait_ns = (wait_ns * 2).min(20_000_000);
+    }
+}
+
+/// Closes what is of no use any more: /proc is read through two descriptors, and perhaps no others can be had.
+fn make_room(post: &Post) {
+    let unused: &[RawFd] = match post.report {
+        Report::Lifeline => &[0, 1, 2],
+        // The launcher's end was heard on stdin.
+        Report::Frame { .. } => &[0, 2],
+    };
+    for number in unused {
+        // SAFETY: 0-2 are owned by nobody in this process, which reads and writes none of these any more.
+        unsafe { libc::close(*number) };
     }
 }
 
@@ -269,10 +283,22 @@ mod tests {
         }
     }
 
-    /// It killed nobody then, and left everything behind after three seconds.
     #[test]
-    fn everything_is_ended_without_a_descriptor() {
-        let guardian = without_descriptors(|| {
+    fn a_guardian_can_always_have_two_descriptors_at_the_end() {
+        for report in [Report::Lifeline, Report::Frame { fd: 1, node: 0 }] {
+            let guardian = without_descriptors(|| {
+                make_room(&Post { lifeline: 0, report, lease: None });
+                if crate::fd::pipe().is_err() {
+                    crate::origin::exit_now(2);
+                }
+            });
+            assert_eq!(status_of(guardian), 0);
+        }
+    }
+
+    /// A guardian with a child that has a child, neither of which ends by itself.
+    fn guardian_of_two(end: impl FnOnce()) -> i32 {
+        without_descriptors(|| {
             super::super::stand_apart();
             // SAFETY: the children make only system calls, and never return.
             if unsafe { libc::fork() } == 0 {
@@ -280,12 +306,23 @@ mod tests {
                 unsafe { libc::fork() };
                 stray();
             }
+            end();
+        })
+    }
+
+    /// It killed nobody then, and left everything behind after three seconds.
+    #[test]
+    fn everything_is_ended_without_a_descriptor() {
+        let (_ours, lifeline): (OwnedFd, OwnedFd) = socket_pair().unwrap();
+        let post = Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None };
+        assert_eq!(status_of(guardian_of_two(|| end_everything(&post, false))), 0, "its own number is enough");
+        let by_number = guardian_of_two(|| {
             while !reap_all() {
                 children::kill_all();
                 wait_for_child(1_000_000);
             }
         });
-        assert_eq!(status_of(guardian), 0);
+        assert_eq!(status_of(by_number), 0, "and it does without");
     }
 
     #[test]
