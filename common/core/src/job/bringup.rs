@@ -122,7 +122,7 @@ impl Bringup {
     /// A node that was reached takes too long to be ready; true if it was still waited for. No rank was asked for there, so
     /// whatever its agent is doing, nothing of the job has to be counted.
     pub(super) fn late(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
-        let Some(state) = self.nodes.get_mut(node.index()).filter(|_| !self.settled) else { return false };
+        let Some(state) = self.nodes.get(node).filter(|_| !self.settled) else { return false };
         let awaited = match state {
             State::Waiting => "its agent has started, and is not heard of",
             State::Up(_) => "its agent is still looking for the directory and the program",
@@ -130,7 +130,7 @@ impl Bringup {
                 return false;
             }
         };
-        *state = State::Failed;
+        self.nodes.set(node, State::Failed);
         let why = HostFailure {
             why: format!("not ready within {limit}: {awaited}").into(),
             hint: "see whether a file system hangs there; a longer --connect-timeout".into(),
