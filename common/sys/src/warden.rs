@@ -1,4 +1,5 @@
-//! A process beside the launcher that ends what ssh has started, if the launcher is gone.
+//! A process beside the launcher that ends what ssh, or a command that looks groups of hosts up, has started, if the launcher is
+//! gone.
 //!
 //! The kernel ends ssh itself then, by its parent-death signal. But a signal is all that ssh gets: it does not pass it on to
 //! its ProxyCommand or the ssh of a ProxyJump, which may be waiting for a host that never answers. They are in ssh's process
@@ -23,7 +24,8 @@ const LOOK_MS: u32 = 5;
 #[derive(Debug)]
 pub struct Warden {
     groups: &'static [AtomicI32],
-    _lifeline: OwnedFd,
+    lifeline: OwnedFd,
+    pid: i32,
 }
 
 /// A group that is the warden's as long as this lives.
@@ -45,8 +47,17 @@ impl Warden {
         let groups = shared()?;
         let (theirs, lifeline) = crate::fd::pipe()?;
         match fork()? {
-            Fork::Parent(_) => Ok(Self { groups, _lifeline: lifeline }),
+            Fork::Parent(pid) => Ok(Self { groups, lifeline, pid }),
             Fork::Child => watch(theirs.as_raw_fd(), groups),
+        }
+    }
+
+    /// Lets it go, and waits until it has gone: at once, if no group is its own.
+    pub fn end(self) {
+        let ended = crate::pidfd::open(self.pid);
+        drop(self.lifeline);
+        if let Ok(ended) = ended {
+            crate::pidfd::reap(&ended);
         }
     }
 
