@@ -7,6 +7,7 @@ mod cli;
 mod doctor;
 mod driver;
 mod edges;
+mod ground;
 mod serve;
 mod start;
 mod view;

@@ -4,6 +4,7 @@
 use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Site, Verbosity};
 use crate::edges::{Edges, Setup};
+use crate::ground::HostGround;
 use crate::view::{map, words};
 use crate::{doctor, driver, serve};
 use anyhow::Context as _;
@@ -114,16 +115,20 @@ fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
 /// Asks something about this machine.
 fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let name = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
-    ask(&Site {
+    let ground = HostGround::new(origin);
+    let done = ask(&Site {
         here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
         gpus: &rlaunch_sys::facts::host::gpus,
         // What is named may be a FIFO that waits for its writer.
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
-    })
+        groups: &cli::Known::new(&ground),
+    });
+    ground.end();
+    done
 }
 
-fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
+pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = from.take(cli::LARGEST + 1).read_to_end(&mut bytes)?;
     if read as u64 > cli::LARGEST {

@@ -21,6 +21,7 @@ mod examples;
 mod exits;
 mod faults;
 mod fewer;
+mod groups;
 mod harness;
 mod hosts;
 mod input;

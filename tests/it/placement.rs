@@ -5,6 +5,7 @@ use crate::place::{Random, Scratch, absent, rlaunch};
 use crate::plan::Plan;
 use rlaunch_core::hostlist;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn said(words: &[&str]) -> Output {
@@ -26,7 +27,7 @@ fn refused(words: &[&str]) -> String {
 }
 
 /// A Python that has ClusterShell. scripts/test installs it from PyPI; elsewhere its absence is said.
-fn clustershell() -> Option<String> {
+pub(crate) fn clustershell() -> Option<String> {
     let python = std::env::var("RLAUNCH_CLUSTERSHELL").ok();
     if python.is_none() {
         assert!(std::env::var_os("CI").is_none(), "RLAUNCH_CLUSTERSHELL names no Python with ClusterShell");
@@ -35,12 +36,13 @@ fn clustershell() -> Option<String> {
     python
 }
 
-/// One line for each line of its input: folded, count, all names; or `-` where it is refused.
+/// One line for each line of its input: folded, count, all names; or `-` where it is refused. With a word, groups are those of
+/// its environment.
 const NODESET: &str = "
 import sys
 from ClusterShell.NodeSet import NodeSet
 from ClusterShell.NodeUtils import GroupResolver
-none = GroupResolver()
+none = None if len(sys.argv) > 1 else GroupResolver()
 for line in sys.stdin:
     try:
         nodes = NodeSet(line.strip(), resolver=none)
@@ -49,11 +51,16 @@ for line in sys.stdin:
         print('-')
 ";
 
-fn nodeset(python: &str, lists: &[String]) -> Vec<String> {
+pub(crate) fn nodeset(python: &str, lists: &[String], groups: Option<&Path>) -> Vec<String> {
     let scratch = Scratch::new();
     let file = scratch.path("lists");
     std::fs::write(&file, lists.join("\n") + "\n").unwrap();
-    let out = census::output(Command::new(python).args(["-c", NODESET]).stdin(std::fs::File::open(file).unwrap()));
+    let mut command = Command::new(python);
+    command.args(["-c", NODESET]).stdin(std::fs::File::open(file).unwrap());
+    if let Some(groups) = groups {
+        command.arg("groups").env("CLUSTERSHELL_CFGDIR", groups).env("HOME", groups).env_remove("XDG_CONFIG_HOME");
+    }
+    let out = census::output(&mut command);
     assert!(out.status.success(), "{python}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -117,7 +124,7 @@ fn lists(random: &mut Random, count: usize) -> Vec<String> {
 
 /// What we make of a list: all names, in order.
 fn names(list: &str) -> Option<Vec<String>> {
-    match hostlist::lists([("-H", list.as_bytes())], &mut |_| Err("no files".into())) {
+    match hostlist::lists([("-H", list.as_bytes())], &mut hostlist::Alone) {
         Ok(entries) => Some(entries.into_iter().map(|entry| entry.host.name).collect()),
         Err(error) if error.fault == hostlist::Fault::Nothing => Some(Vec::new()),
         Err(_) => None,
@@ -129,7 +136,7 @@ fn nodeset_agrees() {
     let Some(python) = clustershell() else { return };
     let mut random = Random::new(41);
     let lists = lists(&mut random, if crate::place::full() { 50_000 } else { 4_000 });
-    let theirs = nodeset(&python, &lists);
+    let theirs = nodeset(&python, &lists, None);
     assert_eq!(theirs.len(), lists.len());
     let mut folded = Vec::new();
     let (mut read, mut same) = (0, 0usize);
@@ -160,7 +167,7 @@ fn nodeset_agrees() {
     assert!(same * 10 > read * 9, "the short forms are nearly always the same: {same} of {read}");
     // nodeset reads what we fold.
     let texts: Vec<String> = folded.iter().filter(|(text, _)| !text.is_empty()).map(|(text, _)| text.clone()).collect();
-    let again = nodeset(&python, &texts);
+    let again = nodeset(&python, &texts, None);
     let sets = folded.iter().filter(|(text, _)| !text.is_empty()).map(|(_, set)| set);
     for ((text, line), set) in texts.iter().zip(&again).zip(sets) {
         let theirs: BTreeSet<String> = line.split_ascii_whitespace().skip(2).map(str::to_owned).collect();
@@ -171,7 +178,7 @@ fn nodeset_agrees() {
 #[test]
 fn the_command_says_what_nodeset_says() {
     let Some(python) = clustershell() else { return };
-    let tool = std::path::Path::new(&python).with_file_name("nodeset");
+    let tool = Path::new(&python).with_file_name("nodeset");
     for words in [
         &["-f", "n3", "n1,n2"][..],
         &["-f", "node[01-20]", "-x", "node[05-06]"],

@@ -1,5 +1,5 @@
-//! A program of the user's that the launcher needs beside it: ssh. It gets a stream, a pipe for its complaints, and
-//! nothing else of ours; and it does not outlive us.
+//! A program of the user's that the launcher needs beside it: ssh, or a command that knows groups of hosts. It gets its
+//! streams and nothing else of ours; and it does not outlive us.
 
 use crate::ns::errno;
 use crate::origin::Origin;
@@ -7,6 +7,7 @@ use crate::pidfd::How;
 use crate::spawn::Strings;
 use crate::tty::Lent;
 use crate::warden::{Ward, Warden};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -46,6 +47,8 @@ pub enum Stand<'a> {
 
 struct Plan {
     argv: *const *const libc::c_char,
+    /// Null: where we are.
+    directory: *const libc::c_char,
     streams: [RawFd; 3],
     parent: i32,
     own_session: bool,
@@ -65,19 +68,32 @@ struct Plan {
 /// The program cannot be executed, no process or descriptor can be had, or another thread calls.
 pub fn start(words: &Strings, stand: Stand<'_>, warden: &Warden, origin: &Origin) -> io::Result<Started> {
     // SAFETY: gettid takes nothing.
-    let (thread, parent) = (unsafe { libc::gettid() }, own_pid());
-    if thread != parent {
+    if unsafe { libc::gettid() } != own_pid() {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     let (stream, theirs) = crate::fd::socket_pair()?;
     let (stderr, their_stderr) = crate::fd::pipe()?;
+    let streams = [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()];
+    Ok(Started { child: begin(words, streams, None, stand, warden, origin)?, stream, stderr })
+}
+
+/// Starts a program with these streams, in a directory if one is given. The kernel's signal follows the calling thread.
+pub(crate) fn begin(
+    words: &Strings,
+    streams: [RawFd; 3],
+    directory: Option<&CStr>,
+    stand: Stand<'_>,
+    warden: &Warden,
+    origin: &Origin,
+) -> io::Result<Child> {
     let mut argv = Vec::with_capacity(words.len() + 1);
     words.pointers(&mut argv);
     argv.push(ptr::null());
     let mut plan = Plan {
         argv: argv.as_ptr(),
-        streams: [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()],
-        parent,
+        directory: directory.map_or(ptr::null(), CStr::as_ptr),
+        streams,
+        parent: own_pid(),
         own_session: matches!(stand, Stand::Apart),
         terminal: match &stand {
             Stand::Apart => None,
@@ -91,13 +107,13 @@ pub fn start(words: &Strings, stand: Stand<'_>, warden: &Warden, origin: &Origin
     let (pid, pidfd) = clone_child(&mut plan)?;
     // CLONE_VFORK: the child has exec'ed or ended.
     if plan.errno != 0 {
-        let _reaped = crate::pidfd::ended(&pidfd, true);
+        crate::pidfd::reap(&pidfd);
         return Err(io::Error::from_raw_os_error(plan.errno));
     }
     if let Stand::Before(Some(lent)) = stand {
         lent.to = pid;
     }
-    Ok(Started { child: Child { pid, pidfd, ward: warden.take(pid) }, stream, stderr })
+    Ok(Child { pid, pidfd, ward: warden.take(pid) })
 }
 
 impl Child {
@@ -176,6 +192,10 @@ fn prepare(plan: &Plan) -> bool {
         if unsafe { libc::dup2(from, to) } < 0 {
             return false;
         }
+    }
+    // SAFETY: a C string that outlives the child's use of it; the directory is the child's own without CLONE_FS.
+    if !plan.directory.is_null() && unsafe { libc::chdir(plan.directory) } < 0 {
+        return false;
     }
     // What rlaunch inherited is no business of ssh's; our own is closed on exec.
     // SAFETY: only this process's copy of the table loses descriptors.

@@ -19,6 +19,7 @@ pub mod signals;
 pub mod spawn;
 pub mod thread;
 pub mod tty;
+pub mod upcall;
 pub mod warden;
 
 mod cstr;

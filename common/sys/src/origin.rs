@@ -66,6 +66,15 @@ impl Origin {
         done
     }
 
+    /// Does what watches for signals itself: all are blocked meanwhile.
+    pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
+        let before = block_all();
+        let done = work();
+        // SAFETY: `before` is a valid set; SIG_SETMASK is a valid way.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+        done
+    }
+
     /// Whether this signal was ignored when rlaunch was started.
     #[must_use]
     pub fn ignores(&self, signal: i32) -> bool {

@@ -1,4 +1,5 @@
-//! A process beside the launcher that ends what ssh has started, if the launcher is gone.
+//! A process beside the launcher that ends what ssh, or a command that looks groups of hosts up, has started, if the launcher is
+//! gone.
 //!
 //! The kernel ends ssh itself then, by its parent-death signal. But a signal is all that ssh gets: it does not pass it on to
 //! its ProxyCommand or the ssh of a ProxyJump, which may be waiting for a host that never answers. They are in ssh's process

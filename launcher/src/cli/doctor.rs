@@ -80,6 +80,7 @@ impl Doctor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::site::{Known, Nobody};
     use super::*;
     use rlaunch_core::place::Here;
     use std::ffi::OsString;
@@ -94,6 +95,7 @@ mod tests {
                 _ => Err(std::io::Error::from_raw_os_error(2)),
             },
             is_file: &|path| path.as_slice() == b"file",
+            groups: &Known::new(&Nobody),
         };
         let words = line.split_whitespace().map(OsBytes::from).collect();
         let doctor = match parse(words, &lookup).map_err(|error| error.render())? {

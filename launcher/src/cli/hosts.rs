@@ -15,7 +15,7 @@ use std::io;
 const USAGE: &str = "\
 Usage: rlaunch hosts [-f|-e|-c] [OPTIONS] [LIST...]
 
-Folds, expands or counts hosts. LIST is what -H takes: node[01-08], a:4, ^FILE.
+Folds, expands or counts hosts. LIST is what -H takes: n[01-08], @GROUP, ^FILE.
 Without a LIST, or where it is -, hosts are read from stdin like a hostfile.
 
 ";
@@ -125,7 +125,7 @@ impl Query {
         }
         if self.stdin {
             let read = |_: &OsBytes| stdin();
-            let piped = Site { here: site.here.clone(), gpus: site.gpus, read: &read, is_file: site.is_file };
+            let piped = Site { here: site.here.clone(), read: &read, ..*site };
             hosts.extend(piped.files(&[Said { option: "hosts".into(), value: "stdin".into() }])?);
         }
         let without = if self.without.is_empty() { Vec::new() } else { site.lists(&self.without)? };
@@ -166,6 +166,7 @@ fn unescaped(text: &OsBytes) -> OsBytes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::site::{Known, Nobody};
     use super::*;
     use rlaunch_core::place::Here;
 
@@ -178,6 +179,7 @@ mod tests {
                 _ => Err(io::Error::from_raw_os_error(2)),
             },
             is_file: &|path| path.as_slice() == b"file",
+            groups: &Known::new(&Nobody),
         };
         let words = line.split_whitespace().map(OsBytes::from);
         let query = match parse(words.collect()).map_err(|error| error.render())? {

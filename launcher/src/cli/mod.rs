@@ -28,7 +28,7 @@ pub(crate) use hosts::Query;
 pub(crate) use output::{Events, Verbosity};
 pub(crate) use plan::Plan;
 pub(crate) use reach::Reach;
-pub(crate) use site::{LARGEST, Site};
+pub(crate) use site::{Known, LARGEST, Site, why};
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;

@@ -33,9 +33,9 @@ pub(super) const GROUP: Group = Group {
             takes: Takes::One("LIST"),
             brief: "hosts: node[01-08], a:4,b:2 (4 and 2 slots)",
             more: &[
-                "user@HOST, [IPv6]:4, a[1-9]!a5, ^FILE. HOST alone has",
-                "one slot, named twice two. Beside --hostfile: choose",
-                "from it. Also -w, --nodelist. More: docs/hosts.md.",
+                "user@HOST, [IPv6]:4, a[1-9]!a5, ^FILE, @GROUP. A HOST",
+                "alone has one slot, named twice two. With --hostfile:",
+                "choose from it. Also -w, --nodelist (docs/hosts.md).",
             ],
         },
         Row {

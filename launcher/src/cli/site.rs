@@ -5,9 +5,11 @@ use super::errors::CliError;
 use super::place::{Counted, Own, PerNode, Said};
 use super::{Program, Run};
 use crate::view::words;
-use rlaunch_core::hostlist::{self, Entry};
+use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
+use rlaunch_core::hostlist::{self, Entry, Outside};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{self, AppRequest, Here, Placement, Request};
+use std::cell::RefCell;
 use std::io;
 
 /// Largest hostfile: a line for each of as many hosts as there can be, and comments.
@@ -23,6 +25,41 @@ pub(crate) struct Site<'a> {
     pub(crate) read: &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>,
     /// Whether a path is a file.
     pub(crate) is_file: &'a dyn Fn(&OsBytes) -> bool,
+    /// Groups of hosts.
+    pub(crate) groups: &'a Known<'a>,
+}
+
+/// Groups of hosts: read when the first is named, and only once.
+pub(crate) struct Known<'a> {
+    ground: &'a dyn Ground,
+    groups: RefCell<Option<Result<Groups, GroupFault>>>,
+}
+
+impl<'a> Known<'a> {
+    pub(crate) const fn new(ground: &'a dyn Ground) -> Self {
+        Self { ground, groups: RefCell::new(None) }
+    }
+
+    fn definition(&self, name: &GroupName) -> Result<Definition, GroupFault> {
+        let mut groups = self.groups.borrow_mut();
+        match groups.get_or_insert_with(|| Groups::read(self.ground)) {
+            Ok(groups) => groups.definition(name, self.ground),
+            Err(fault) => Err(fault.clone()),
+        }
+    }
+}
+
+/// What lists name beside hosts.
+struct Around<'a>(&'a Site<'a>);
+
+impl Outside for Around<'_> {
+    fn file(&mut self, path: &str) -> Result<Vec<u8>, String> {
+        (self.0.read)(&path.into()).map_err(|error| why(&error))
+    }
+
+    fn group(&mut self, name: &GroupName) -> Result<Definition, GroupFault> {
+        self.0.groups.definition(name)
+    }
 }
 
 impl Site<'_> {
@@ -38,7 +75,7 @@ impl Site<'_> {
             texts.push((file.value.to_string(), text));
         }
         let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_slice()));
-        hostlist::files(texts, &mut |path| self.load(path)).map_err(CliError::hostlist)
+        hostlist::files(texts, &mut Around(self)).map_err(CliError::hostlist)
     }
 
     /// The hosts of lists on the command line.
@@ -51,11 +88,7 @@ impl Site<'_> {
         }
         let names: Vec<String> = lists.iter().map(|said| said.option.to_string()).collect();
         let texts = names.iter().zip(lists).map(|(name, said)| (name.as_str(), said.value.as_slice()));
-        hostlist::lists(texts, &mut |path| self.load(path)).map_err(CliError::hostlist)
-    }
-
-    fn load(&self, path: &str) -> Result<Vec<u8>, String> {
-        (self.read)(&path.into()).map_err(|error| why(&error))
+        hostlist::lists(texts, &mut Around(self)).map_err(CliError::hostlist)
     }
 
     /// The hosts of a program; empty: it names none.
@@ -131,6 +164,29 @@ impl Run {
     }
 }
 
-fn why(error: &io::Error) -> String {
+pub(crate) fn why(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), words::errno)
+}
+
+/// For tests: nobody has set groups up.
+#[cfg(test)]
+pub(crate) struct Nobody;
+
+#[cfg(test)]
+impl Ground for Nobody {
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    fn file(&self, _path: &str) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+
+    fn directory(&self, _path: &str) -> Result<Option<Vec<String>>, String> {
+        Ok(None)
+    }
+
+    fn run(&self, _command: &str, _directory: &str) -> Result<Vec<u8>, String> {
+        Err("is not run here".into())
+    }
 }

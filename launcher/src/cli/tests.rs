@@ -4,6 +4,7 @@ mod place;
 mod reach;
 mod theirs;
 
+use super::site::{Known, Nobody};
 use super::{Command, Events, Program, Run, Site, Verbosity, is_job, later, parse, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
@@ -66,6 +67,7 @@ fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) ->
         gpus: &|| gpus,
         read: &|path| found(path).map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::Error::from_raw_os_error(2)),
         is_file: &|path| found(path).is_some(),
+        groups: &Known::new(&Nobody),
     })
 }
 

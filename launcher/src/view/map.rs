@@ -109,7 +109,7 @@ mod tests {
     fn placed(apps: &[(u32, &str)]) -> Placement {
         let entries = |list: &str| match list {
             "" => Vec::new(),
-            list => hostlist::lists([("-H", list.as_bytes())], &mut |_| Err("no".into())).unwrap(),
+            list => hostlist::lists([("-H", list.as_bytes())], &mut hostlist::Alone).unwrap(),
         };
         let apps = apps.iter().map(|(n, list)| AppRequest { n: Some(*n), ppn: None, hosts: entries(list) }).collect();
         let here = Here { name: "me".into(), cpus: 2 };

@@ -1,10 +1,12 @@
-//! Values of options: lengths of time, prefixes, exports, patterns, and any bytes made visible.
+//! Values of options: lengths of time, prefixes, exports, patterns, lists of hosts with files of groups, and any bytes made visible.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::duration;
 use rlaunch_core::env::{Export, base};
 use rlaunch_core::error::Hint as _;
+use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
+use rlaunch_core::hostlist::{self, Outside};
 use rlaunch_core::id::{AppIndex, LocalRank, Rank, Std};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::stream::label::{MAX_LABEL, Prefix, Who};
@@ -39,6 +41,60 @@ fn exports(data: &[u8]) {
     assert!(start.elapsed() < Duration::from_secs(2), "a pattern that takes for ever");
 }
 
+/// A list of hosts, a groups.conf and a file of groups; commands print themselves.
+struct Site<'a> {
+    conf: &'a [u8],
+    yaml: &'a [u8],
+}
+
+impl Ground for Site<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        (name == "CLUSTERSHELL_CFGDIR").then(|| "/c".into())
+    }
+
+    fn file(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
+        Ok(match path {
+            "/c/groups.conf" => Some(self.conf.to_vec()),
+            path if path.ends_with("/g.yaml") => Some(self.yaml.to_vec()),
+            _ => None,
+        })
+    }
+
+    fn directory(&self, _path: &str) -> Result<Option<Vec<String>>, String> {
+        Ok(Some(vec!["g.yaml".into(), "g.conf".into()]))
+    }
+
+    fn run(&self, command: &str, _directory: &str) -> Result<Vec<u8>, String> {
+        Ok(command.into())
+    }
+}
+
+struct Around<'a>(&'a Site<'a>, Result<Groups, GroupFault>);
+
+impl Outside for Around<'_> {
+    fn file(&mut self, _path: &str) -> Result<Vec<u8>, String> {
+        Ok(b"@g\nn1".to_vec())
+    }
+
+    fn group(&mut self, name: &GroupName) -> Result<Definition, GroupFault> {
+        match &mut self.1 {
+            Ok(groups) => groups.definition(name, self.0),
+            Err(fault) => Err(fault.clone()),
+        }
+    }
+}
+
+fn groups(data: &[u8]) {
+    let mut parts = data.splitn(3, |b| *b == 0);
+    let mut next = || parts.next().unwrap_or_default();
+    let (list, site) = (next(), Site { conf: next(), yaml: next() });
+    let start = Instant::now();
+    if let Err(error) = hostlist::lists([("-H", list)], &mut Around(&site, Groups::read(&site))) {
+        drop(format!("{error}{}", error.hint().unwrap_or_default()));
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "groups that take for ever");
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind {
@@ -47,6 +103,7 @@ fuzz_target!(|data: &[u8]| {
                 drop(span.to_string());
             }
         }
+        b'g' => groups(rest),
         b'p' => prefix(rest),
         b'x' => exports(rest),
         b'v' => {

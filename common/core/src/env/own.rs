@@ -16,6 +16,11 @@ pub(super) const CONTRACT: Contract = Contract {
             as an option what is set here. How you want jobs to be run (`RLAUNCH_GRACE`, …) passes on to it, as any default of \
             yours; what describes this one job (how many ranks, where, with which input and output) does not: `read, removed`.",
     vars: &[
+        var(
+            "CLUSTERSHELL_CFGDIR",
+            Role::Read,
+            "Where [groups of hosts](hosts.md#groups) are set up, before all other places.",
+        ),
         var("PATH", Role::Read, "Of the rank's environment: where a program without `/` in its name is looked for."),
         var("RLAUNCH_AGENT_PATH", Role::Read, "As `--agent-path`."),
         var("RLAUNCH_APP", Role::Set, "Index of the rank's program among those of the command line, from 0."),
@@ -58,6 +63,12 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
         var("RLAUNCH_WDIR", Role::ReadOnce, "As `--wdir`."),
         var("RLAUNCH_WORLD_SIZE", Role::Set, "Ranks of the job."),
+        var(
+            "VIRTUAL_ENV",
+            Role::Read,
+            "As `CLUSTERSHELL_CFGDIR`: `etc/clustershell` in it, where there is a groups.conf.",
+        ),
+        var("XDG_CONFIG_HOME", Role::Read, "The same: `clustershell` in it; else in `~/.config`."),
     ],
     families: &[],
 };

@@ -1,6 +1,7 @@
 //! What can be wrong with a list of hosts, and where: file, line, column and a caret.
 
 use super::MOST_HOSTS;
+use super::groups::GroupFault;
 use crate::error::Hint;
 use crate::os_bytes::Visible;
 use alloc::borrow::Cow;
@@ -105,7 +106,12 @@ impl fmt::Display for HostlistError {
         if let Fault::Contradiction { other, .. } = &self.fault {
             other.excerpt(f)?;
         }
-        self.spot.excerpt(f)
+        self.spot.excerpt(f)?;
+        let mut innermost = self;
+        while let Fault::InGroup(inner) = &innermost.fault {
+            innermost = inner;
+        }
+        if core::ptr::eq(innermost, self) { Ok(()) } else { innermost.spot.excerpt(f) }
     }
 }
 
@@ -192,8 +198,25 @@ pub enum Fault {
         max: u32,
     },
     /// `@group`
-    #[error("host groups like {0} are not supported by this version")]
-    Group(String),
+    #[error("{name}: {fault}")]
+    Group {
+        /// Which.
+        name: String,
+        /// Why it cannot be looked up.
+        fault: Box<GroupFault>,
+    },
+    /// The hosts of a group.
+    #[error("in {}", .0.summary())]
+    InGroup(Box<HostlistError>),
+    /// `@@source`
+    #[error("{0} lists names of groups, not of hosts")]
+    GroupNames(String),
+    /// A character that no group has.
+    #[error("{0:?} cannot be in the name of a group")]
+    GroupCharacter(char),
+    /// A group that is a part of itself.
+    #[error("{0} is being looked up already: a group cannot be a part of itself")]
+    GroupItself(String),
     /// `!host:4`
     #[error("a host that is taken out has no slots")]
     Excluded,
@@ -208,9 +231,9 @@ pub enum Fault {
     /// A file that names itself, or one that names it.
     #[error("{0} is being read already: a hostfile cannot name itself")]
     Itself(String),
-    /// Files that name files that name files.
-    #[error("files name each other too deep")]
-    Deep,
+    /// Files that name files that name files; or groups.
+    #[error("{0} name each other too deep")]
+    Deep(&'static str),
 }
 
 impl Hint for HostlistError {
@@ -228,7 +251,9 @@ impl Hint for HostlistError {
             }
             Fault::Word(word) if word.contains(':') => "HOST:N is N slots; HOST port=N is a port of ssh".into(),
             Fault::Contradiction { .. } => "one line for each host, or HOST:N on both to add them up".into(),
-            Fault::Group(group) => format!("-H $(nodeset -f {group})").into(),
+            Fault::Group { fault, .. } => return fault.hint(),
+            Fault::InGroup(inner) => return inner.hint(),
+            Fault::GroupNames(names) => format!("@{}:*", names.trim_start_matches('@')).into(),
             Fault::Address(_) => "[ADDRESS] or [ADDRESS]:SLOTS".into(),
             Fault::NotText
             | Fault::MissingName
@@ -246,8 +271,10 @@ impl Hint for HostlistError {
             | Fault::AboveMax { .. }
             | Fault::Excluded
             | Fault::File { .. }
+            | Fault::GroupCharacter(_)
+            | Fault::GroupItself(_)
             | Fault::Itself(_)
-            | Fault::Deep => return None,
+            | Fault::Deep(_) => return None,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Terms between commas: `node[01-04]`, `host:4`, `user@host`, `[v6]:4`, `!out`, `^file`, `@group`.
+//! Terms between commas: `node[01-04]`, `host:4`, `user@host`, `[v6]:4`, `!out`, `&both`, `^file`, `@group`.
 
 use super::name::{self, Flaw};
 use super::{Count, Fault, Host, HostlistError, Item, MOST_HOSTS, Reader, Spot, brackets};
@@ -19,23 +19,25 @@ pub(super) struct Text<'a> {
 }
 
 impl Text<'_> {
-    fn fault(&self, offset: usize, fault: Fault) -> HostlistError {
+    pub(super) fn fault(&self, offset: usize, fault: Fault) -> HostlistError {
         self.spot.at(self.from + offset).fault(fault)
     }
 
     /// A part of it.
-    fn part(&self, start: usize, end: usize) -> Text<'_> {
+    pub(super) fn part(&self, start: usize, end: usize) -> Text<'_> {
         Text { spot: self.spot, text: self.text.get(start..end).unwrap_or_default(), from: self.from + start }
     }
 }
 
 /// What stands before a term.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+pub(super) enum Sign {
     /// Nothing: its hosts join.
     Join,
     /// `!`: its hosts leave.
     Leave,
+    /// `&`: of the list that began with this line, others leave.
+    Stay(u32),
 }
 
 impl Reader<'_> {
@@ -48,8 +50,9 @@ impl Reader<'_> {
         self.read_terms(&Text { spot: &spot, text, from: 0 })
     }
 
-    /// Terms between commas or blanks. `!` may also stand between two terms, as in `n[1-9]!n5`.
+    /// Terms between commas or blanks. `!` and `&` may also stand between two terms, as in `n[1-9]!n5`.
     pub(super) fn read_terms(&mut self, text: &Text<'_>) -> Result<(), HostlistError> {
+        let line = self.line;
         let mut sign = Sign::Join;
         // A blank ends a term, but only a comma or a sign calls for another.
         let mut wanted = true;
@@ -68,6 +71,7 @@ impl Reader<'_> {
                 }
                 b',' => Sign::Join,
                 b'!' if bytes.get(start) != Some(&b'^') => Sign::Leave,
+                b'&' if bytes.get(start) != Some(&b'^') => Sign::Stay(line),
                 blank if blank.is_ascii_whitespace() => sign,
                 _ => continue,
             };
@@ -95,23 +99,27 @@ impl Reader<'_> {
 
     fn read_term(&mut self, term: &Text<'_>, sign: Sign) -> Result<(), HostlistError> {
         let before = self.items.len();
-        if let Some(path) = term.text.strip_prefix('^') {
+        if let Some(path) = term.text.strip_prefix('^').filter(|_| self.within.is_empty()) {
             self.read_named(term, path)?;
         } else if term.text.starts_with('@') {
-            return Err(term.fault(0, Fault::Group(term.text.into())));
+            self.read_groups(term, sign)?;
         } else {
             let (hosts, count) = hosts(term)?;
-            if sign == Sign::Leave && count != Count::Unsaid {
+            if sign != Sign::Join && count != Count::Unsaid {
                 return Err(term.fault(0, Fault::Excluded));
             }
             let (spot, line) = (term.spot.at(term.from), self.line);
-            self.items.extend(hosts.into_iter().map(|host| Item { host, count, max: None, spot: spot.clone(), line }));
+            self.items.extend(hosts.into_iter().map(|host| Item::of(host, count, &spot, line)));
         }
         match sign {
             Sign::Join if self.items.len() > MOST_HOSTS => Err(term.fault(0, Fault::TooMany)),
             Sign::Join => Ok(()),
             Sign::Leave => {
                 self.exclude(before);
+                Ok(())
+            }
+            Sign::Stay(line) => {
+                self.intersect(before, line);
                 Ok(())
             }
         }
@@ -126,9 +134,10 @@ impl Reader<'_> {
             return Err(term.fault(0, Fault::Itself(path.to_string())));
         }
         if self.inside.len() > DEEPEST {
-            return Err(term.fault(0, Fault::Deep));
+            return Err(term.fault(0, Fault::Deep("files")));
         }
-        let bytes = (self.load)(path).map_err(|why| term.fault(0, Fault::File { path: path.to_string(), why }))?;
+        let bytes =
+            self.outside.file(path).map_err(|why| term.fault(0, Fault::File { path: path.to_string(), why }))?;
         self.read_file(path, &bytes)
     }
 }

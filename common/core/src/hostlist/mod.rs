@@ -1,13 +1,16 @@
 //! Which hosts: every hostfile grammar that users bring, `-H` lists, and their folded form.
 //!
 //! There is no shared grammar for hostfiles: what one launcher calls a slot another takes for a port. So all of them are read,
-//! and what cannot be understood is an error that points at the character. Files are read by the caller ([`Load`]).
+//! and what cannot be understood is an error that points at the character. Files are read, and groups looked up, by the caller
+//! ([`Outside`]).
 
 mod brackets;
 mod fault;
 mod fold;
+pub mod groups;
 mod hostfile;
 mod list;
+mod member;
 pub(crate) mod name;
 #[cfg(test)]
 mod tests;
@@ -19,6 +22,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use groups::{Definition, GroupFault, GroupName};
 
 /// Most hosts of a list: more are a typing error, and must not cost memory.
 pub const MOST_HOSTS: usize = 1 << 16;
@@ -83,8 +87,34 @@ impl Entry {
     }
 }
 
-/// Reads a file that a list names; the error says why it cannot be read.
-pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
+/// What a list may name beside hosts.
+pub trait Outside {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn file(&mut self, path: &str) -> Result<Vec<u8>, String>;
+
+    /// Looks a group up.
+    ///
+    /// # Errors
+    /// Why it cannot be looked up.
+    fn group(&mut self, name: &GroupName) -> Result<Definition, GroupFault>;
+}
+
+/// For lists that name nothing but hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone;
+
+impl Outside for Alone {
+    fn file(&mut self, _path: &str) -> Result<Vec<u8>, String> {
+        Err("files are not read here".into())
+    }
+
+    fn group(&mut self, _name: &GroupName) -> Result<Definition, GroupFault> {
+        Err(GroupFault::Nobody)
+    }
+}
 
 /// The hosts of `-H` lists, in their order, each once, as if the lists were one. Each comes with the option that it was given
 /// by, for messages.
@@ -93,9 +123,9 @@ pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
 /// One of them is not a list of hosts, or they name none.
 pub fn lists<'a>(
     lists: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-    load: Load<'_>,
+    outside: &mut dyn Outside,
 ) -> Result<Vec<Entry>, HostlistError> {
-    read(lists, load, Reader::read_list)
+    read(lists, outside, Reader::read_list)
 }
 
 /// The hosts of hostfiles, in their order, each once.
@@ -104,17 +134,17 @@ pub fn lists<'a>(
 /// One of them is no hostfile, or they name no host.
 pub fn files<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-    load: Load<'_>,
+    outside: &mut dyn Outside,
 ) -> Result<Vec<Entry>, HostlistError> {
-    read(files, load, Reader::read_file)
+    read(files, outside, Reader::read_file)
 }
 
 fn read<'a, 'l>(
     texts: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-    load: Load<'l>,
+    outside: &'l mut dyn Outside,
     one: impl Fn(&mut Reader<'l>, &str, &[u8]) -> Result<(), HostlistError>,
 ) -> Result<Vec<Entry>, HostlistError> {
-    let mut reader = Reader::new(load);
+    let mut reader = Reader::new(outside);
     let mut last = "";
     for (name, text) in texts {
         one(&mut reader, name, text)?;
@@ -165,21 +195,34 @@ struct Item {
     spot: Spot,
     /// The line that it came from, counted over all files.
     line: u32,
+    /// It is named as one of a group.
+    in_group: bool,
+}
+
+impl Item {
+    fn of(host: Host, count: Count, spot: &Spot, line: u32) -> Self {
+        Self { host, count, max: None, spot: spot.clone(), line, in_group: false }
+    }
 }
 
 /// A list that is being read.
 struct Reader<'a> {
-    load: Load<'a>,
+    outside: &'a mut dyn Outside,
     /// The files that are being read, each named by the one before.
     inside: Vec<String>,
     /// Lines read so far.
     line: u32,
     items: Vec<Item>,
+    /// The groups that are being read, each named by the one before.
+    within: Vec<(String, String)>,
+    /// The hosts of those that were read.
+    members: BTreeMap<(String, String), Vec<(Host, Count)>>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(load: Load<'a>) -> Self {
-        Self { load, inside: Vec::new(), line: 0, items: Vec::new() }
+    fn new(outside: &'a mut dyn Outside) -> Self {
+        let (items, within) = (Vec::new(), Vec::new());
+        Self { outside, inside: Vec::new(), line: 0, items, within, members: BTreeMap::new() }
     }
 
     /// Takes hosts of these names out of all that was read so far.
@@ -188,10 +231,19 @@ impl<'a> Reader<'a> {
         self.items.retain(|item| !out.contains(&item.host.name));
     }
 
+    /// Takes out of what was read since a line whatever was not read again. What stands before that line is another list.
+    fn intersect(&mut self, from: usize, line: u32) {
+        let both: BTreeSet<String> = self.items.drain(from..).map(|item| item.host.name).collect();
+        self.items.retain(|item| item.line < line || both.contains(&item.host.name));
+    }
+
     fn finish(self, name: &str) -> Result<Vec<Entry>, HostlistError> {
         let mut merged = Merged::default();
         for item in &self.items {
             merged.add(item)?;
+        }
+        for entry in &mut merged.entries {
+            entry.named = entry.named.max(1);
         }
         if merged.entries.is_empty() { Err(Spot::whole(name).fault(Fault::Nothing)) } else { Ok(merged.entries) }
     }
@@ -233,8 +285,11 @@ impl<'a> Merged<'a> {
             entry.max_slots = Some(here);
         }
         let before = entry.slots();
-        entry.named = entry.named.saturating_add(1);
+        // A group is a set: of a host that is there already it says nothing new, and whoever names the host counts alone.
+        entry.named = entry.named.saturating_add(u32::from(!item.in_group));
         match item.count {
+            Count::Unsaid if item.in_group => {}
+            Count::Colon(n) | Count::Key(n) if item.in_group => entry.slots = entry.slots.or(Some(n)),
             Count::Unsaid => entry.slots = entry.slots.map(|sum| sum.saturating_add(1)),
             Count::Colon(n) | Count::Key(n) => entry.slots = Some(before.saturating_add(n)),
         }

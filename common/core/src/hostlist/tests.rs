@@ -1,26 +1,21 @@
 //! What the grammars mean, and where each fault is.
 
+mod member;
+
 use super::*;
 use crate::bootstrap::Target;
 use crate::error::Hint as _;
 use alloc::string::ToString as _;
 use alloc::{format, vec};
+use member::Around;
 use proptest::prelude::*;
 
-fn nothing(path: &str) -> Result<Vec<u8>, String> {
-    match path {
-        "more" => Ok(b"x1 slots=2\nx2\n".to_vec()),
-        "loop" => Ok(b"^loop".to_vec()),
-        _ => Err("no such file".into()),
-    }
-}
-
 fn of_list(text: &str) -> Result<Vec<Entry>, HostlistError> {
-    lists([("-H", text.as_bytes())], &mut nothing)
+    lists([("-H", text.as_bytes())], &mut Around)
 }
 
 fn of_file(text: &str) -> Result<Vec<Entry>, HostlistError> {
-    files([("hosts", text.as_bytes())], &mut nothing)
+    files([("hosts", text.as_bytes())], &mut Around)
 }
 
 /// `user@host:slots/max` of each entry; the port after `p`.
@@ -63,6 +58,8 @@ fn lists_of_all_kinds() {
         ("n[1-9]!n[2-8]!n9,m", "n1:1 m:1"),
         ("a,^more", "a:1 x1:2 x2:1"),
         ("x1,y,!^more", "y:1"),
+        ("n[1-4]&n[3-9]", "n3:1 n4:1"),
+        ("n[1-4]&n[3-9]!n3,m", "n4:1 m:1"),
     ] {
         assert_eq!(shown(&of_list(text).unwrap_or_else(|e| panic!("{text}: {e}"))), expected, "{text}");
     }
@@ -156,7 +153,9 @@ fn faults_of_lists() {
         ("-oProxyCommand=x", "-H, column 1: a host or user name cannot begin with '-'"),
         ("-l@a", "-H, column 1: a host or user name cannot begin with '-'"),
         ("a@-b", "-H, column 3: a host or user name cannot begin with '-'"),
-        ("@gpu", "-H, column 1: host groups like @gpu are not supported by this version (-H $(nodeset -f @gpu))"),
+        ("&a", "-H, column 1: a host name is missing here"),
+        ("a&", "-H, column 3: a host name is missing here"),
+        ("a,b&b:2", "-H, column 5: a host that is taken out has no slots"),
         ("b@", "-H, column 3: a host name is missing here"),
         ("a;reboot", "-H, column 2: ';' cannot be in a host name"),
         (
@@ -208,7 +207,7 @@ fn faults_of_files() {
         let error = of_file(text).map(|e| shown(&e)).expect_err(text);
         assert_eq!(fault(&error), expected, "{text}");
     }
-    let error = files([("hosts", &b"ok\nh\xc3\xb6\xff"[..])], &mut nothing).unwrap_err();
+    let error = files([("hosts", &b"ok\nh\xc3\xb6\xff"[..])], &mut Around).unwrap_err();
     assert_eq!(fault(&error), "hosts:2:3: this byte is no text");
 }
 
@@ -302,8 +301,8 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(text in proptest::collection::vec(any::<u8>(), 0..60)) {
         let error = |result: Result<Vec<Entry>, HostlistError>| result.map_err(|e| (e.to_string(), e.hint()));
-        let listed = error(lists([("-H", text.as_slice())], &mut nothing));
-        let filed = error(files([("hosts", text.as_slice())], &mut nothing));
+        let listed = error(lists([("-H", text.as_slice())], &mut Around));
+        let filed = error(files([("hosts", text.as_slice())], &mut Around));
         for entry in listed.into_iter().flatten().chain(filed.into_iter().flatten()) {
             prop_assert!(!entry.host.name.is_empty() && !entry.host.name.starts_with('-'));
         }
@@ -326,7 +325,7 @@ proptest! {
     }
 
     #[test]
-    fn what_looks_like_a_list_is_read_or_refused(text in "[a-c0-9\\[\\]\\-,/:!@^ ]{0,40}") {
+    fn what_looks_like_a_list_is_read_or_refused(text in "[a-c0-9\\[\\]\\-,/:!&@^* ]{0,40}") {
         if let Ok(entries) = of_list(&text) {
             prop_assert!(!entries.is_empty() && entries.iter().all(|e| e.slots() > 0));
         }

@@ -1,0 +1,104 @@
+//! This machine, for whoever looks groups of hosts up: its files, and the commands that know them.
+
+use crate::cli::{LARGEST, why};
+use crate::start::read_all;
+use rlaunch_core::hostlist::groups::Ground;
+use rlaunch_core::os_bytes::Visible;
+use rlaunch_sys::origin::Origin;
+use rlaunch_sys::pidfd::How;
+use rlaunch_sys::signals;
+use rlaunch_sys::upcall::{Answer, Limits, Upcalls};
+use std::cell::RefCell;
+use std::io;
+use std::time::Duration;
+
+/// What a command may take. A scheduler that is asked for its hosts may have to be waited for.
+const LIMITS: Limits = Limits { time: Duration::from_secs(30), bytes: 16 << 20 };
+const _: () = assert!(LIMITS.bytes as u64 == LARGEST, "as a hostfile");
+
+pub(crate) struct HostGround<'a> {
+    origin: &'a Origin,
+    upcalls: RefCell<Option<Upcalls<'a>>>,
+}
+
+impl<'a> HostGround<'a> {
+    pub(crate) const fn new(origin: &'a Origin) -> Self {
+        Self { origin, upcalls: RefCell::new(None) }
+    }
+
+    /// Lets go of what commands needed.
+    pub(crate) fn end(self) {
+        if let Some(upcalls) = self.upcalls.into_inner() {
+            upcalls.end();
+        }
+    }
+
+    fn answer(&self, command: &str, directory: &str) -> io::Result<Answer> {
+        let mut upcalls = self.upcalls.borrow_mut();
+        let upcalls = match upcalls.take() {
+            Some(ready) => upcalls.insert(ready),
+            None => upcalls.insert(Upcalls::new(self.origin)?),
+        };
+        upcalls.run(command.as_bytes(), directory.as_bytes(), LIMITS)
+    }
+}
+
+impl Ground for HostGround<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
+    }
+
+    fn file(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
+        // It may be on a file system that does not answer.
+        let read = self.origin.interruptibly(|| std::fs::File::open(path).and_then(read_all));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+            read => there(read),
+        }
+    }
+
+    fn directory(&self, path: &str) -> Result<Option<Vec<String>>, String> {
+        let names = || {
+            let name = |entry: io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+            std::fs::read_dir(path)?.map(name).collect()
+        };
+        there(self.origin.interruptibly(names))
+    }
+
+    fn run(&self, command: &str, directory: &str) -> Result<Vec<u8>, String> {
+        match self.answer(command, directory) {
+            Ok(Answer::Ended { how: How::Code(0), output, .. }) => Ok(output),
+            Ok(Answer::Ended { how: How::Code(code), complaints, .. }) => {
+                Err(format!("exited with {code}{}", last_words(&complaints)))
+            }
+            Ok(Answer::Ended { how: How::Signal { number, .. }, complaints, .. }) => {
+                Err(format!("was ended by signal {number}{}", last_words(&complaints)))
+            }
+            Ok(Answer::Late) => Err(format!("did not end within {} s", LIMITS.time.as_secs())),
+            Ok(Answer::TooMuch) => Err("printed more than 16 MiB".into()),
+            Ok(Answer::Signal(signal)) => {
+                signals::die_of(signal);
+                // As process 1 there is no dying of it.
+                rlaunch_sys::origin::exit_now(signal.saturating_add(128))
+            }
+            Err(error) => Err(format!("cannot be run in {directory}: {}", why(&error))),
+        }
+    }
+}
+
+/// Whatever this user may not see is not there.
+fn there<T>(result: io::Result<T>) -> Result<Option<T>, String> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
+            _ => Err(why(&error)),
+        },
+    }
+}
+
+/// The last line that says something.
+fn last_words(complaints: &[u8]) -> String {
+    let line = complaints.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).rfind(|line| !line.is_empty());
+    line.map_or_else(String::new, |line| format!(": {}", Visible(line)))
+}
