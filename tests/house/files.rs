@@ -111,3 +111,22 @@ fn unsafe_code_stays_in_its_room() {
     let core = fs::read_to_string(root().join("common/core/src/lib.rs")).unwrap();
     assert!(core.contains("#![no_std]") && core.contains("#![deny(clippy::wildcard_enum_match_arm)]"));
 }
+
+/// The simulator gives every machine its time; a loop that does not looks like it there, and is silent where it should speak.
+#[test]
+fn whoever_hands_a_machine_events_tells_it_the_time_too() {
+    let product = ["agent/src", "launcher/src", "common/net/src"].map(|room| root().join(room));
+    let mut drivers = 0;
+    for path in all_sources().into_iter().filter(|path| product.iter().any(|room| path.starts_with(room))) {
+        let text = fs::read_to_string(&path).unwrap();
+        let code: Vec<&str> = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).collect();
+        let says = |what: &str| code.iter().any(|line| line.contains(what));
+        if says(".handle(") {
+            drivers += 1;
+            for also in [".handle_timeout(", ".poll_timeout()"] {
+                assert!(says(also), "{}: a machine is handed events, and there is no {also}", path.display());
+            }
+        }
+    }
+    assert!(drivers >= 4, "found only {drivers} drivers");
+}

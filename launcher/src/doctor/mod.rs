@@ -114,7 +114,8 @@ impl Rounds<'_> {
         let setting = Setting {
             job: JobId(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
             secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
-            lease: Span::ZERO,
+            // Longer than we wait for it: one that does not hear that it was let go ends by itself.
+            lease: self.reach.limit + GOODBYE,
             options: SshOptions { prompt: self.reach.prompt, fast, no_master: false },
             agent_path: self.reach.agent_path.clone(),
             limit: self.reach.limit,

@@ -68,7 +68,8 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
     let wall = rlaunch_sys::clock::wall();
     let up = Answer::Up { proof: preamble.proof().into(), pid: std::process::id(), wall };
     let hello = spoken(&preamble, &up);
-    let lease = (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime() + preamble.lease.nanos());
+    let lease =
+        (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime().saturating_add(preamble.lease.nanos()));
     match split_remote(preamble.node.get(), hello.as_bytes(), lease) {
         Ok(Remote { input, output, guardian, lease }) => rlaunch_agent::run(Seat {
             node: preamble.node,
