@@ -323,15 +323,15 @@ fn a_doctor_lets_go_of_an_ssh_that_does_not_end_with_its_agent() {
 /// Of the end of the connection nobody hears there, as behind a cable that was cut.
 #[test]
 fn an_agent_that_a_doctor_cannot_let_go_ends_by_itself() {
-    let far = format!(
-        "behave <<'EOF'\nmkfifo \"$DIR/in\"; export line; exec 8<&0\n\
-         setsid sh -c 'exec 9<>\"$DIR/in\"; head -c {} <&8 >&9 & HOME=\"$DIR/home\" sh -c \"$line\" <&9 8<&- 9>&- | cat; \
-         touch \"$DIR/over\"' &\nwait\nEOF\n",
+    // What is there is started by the case itself, and not by ssh: it outlives that. `in` has no end.
+    let behave = format!(
+        "behave <<'EOF'\nprintf %s \"$line\" >\"$DIR/line\"; cat \"$DIR/out\" & head -c {} >\"$DIR/in\"; wait\nEOF\n",
         rlaunch_core::bootstrap::PREAMBLE
     );
-    let doctor = "\"$RL\" doctor --ssh-fast -H h --connect-timeout 5s";
-    let until = "until [ -e \"$DIR/over\" ]; do sleep 0.1; done; exit 7";
-    let done = script(&format!("{far}{doctor}; {until}")).mercy(Mercy::LostHosts).start().code(7);
+    let there = "mkfifo \"$DIR/in\" \"$DIR/out\" \"$DIR/line\"\n\
+                 { line=$(cat \"$DIR/line\"); exec 9<>\"$DIR/in\"; HOME=\"$DIR/home\" sh -c \"$line\" <&9 9>&- | cat >\"$DIR/out\"; } &\n";
+    let doctor = "\"$RL\" doctor --ssh-fast -H h --connect-timeout 5s; wait; exit 7";
+    let done = script(&format!("{behave}{there}{doctor}")).mercy(Mercy::LostHosts).start().code(7);
     says_all(&done, &["h: the agent started, and ended badly: it did not end when it was let go"]);
 }
 

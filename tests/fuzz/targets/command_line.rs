@@ -12,10 +12,32 @@ mod view {
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::error::Hint as _;
+use rlaunch_core::hostlist::groups::Ground;
 use rlaunch_core::id::JobId;
 use rlaunch_core::place::Here;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+
+/// Files have the names of variables; none of their commands prints anything.
+struct Given<'a>(&'a dyn Fn(&str) -> Option<OsString>);
+
+impl Ground for Given<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.0)(name).and_then(|value| value.into_string().ok())
+    }
+
+    fn file(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
+        Ok((self.0)(path).map(OsString::into_vec))
+    }
+
+    fn directory(&self, path: &str) -> Result<Option<Vec<String>>, String> {
+        Ok(self.variable(path).map(|names| names.split(' ').map(str::to_owned).collect()))
+    }
+
+    fn run(&self, _command: &str, _directory: &str) -> Result<Vec<u8>, String> {
+        Err("exits with 1".to_owned())
+    }
+}
 
 fuzz_target!(|data: &[u8]| {
     let words: Vec<OsString> = data.split(|b| *b == 0).map(|word| OsString::from_vec(word.to_vec())).collect();
@@ -31,11 +53,13 @@ fuzz_target!(|data: &[u8]| {
     match cli::parse(words, &lookup) {
         Ok(cli::Command::Run(run)) => {
             let caller = variables.iter().filter_map(|word| word.as_encoded_bytes().get(1..));
+            let given = Given(&lookup);
             let site = cli::Site {
                 here: Here { name: "here".to_owned(), cpus: 2 },
                 gpus: &|| Some(0),
                 read: &|_| Ok(b"node[01-02] slots=2\n".to_vec()),
                 is_file: &|_| false,
+                groups: &cli::Known::new(&given),
             };
             if let Ok(plan) = run.into_plan(JobId([1; 16]), caller, &site) {
                 assert!(plan.job.world_size() > 0 && plan.job.apps.iter().all(|app| !app.base.argv.is_empty()));
