@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 from . import procs
 from .measure import Clock
@@ -25,6 +26,7 @@ class Hosts:
         self.scratch = pathlib.Path(bench.scratch) / "hosts"
         self.environ = dict(os.environ, TESTBED_NAME=f"bench-{os.getpid()}")
         self.holder = None
+        self.resting = set()
         # Under a name that no remote line can hold: where it lies here it is not looked for there.
         self.rlaunch = self.scratch / "o'dd" / "rlaunch"
         self.timed = self.scratch / "timed"
@@ -43,6 +45,7 @@ class Hosts:
         if self.holder.stdout.readline() != "ready\n":
             sys.exit("bench: the testbed did not come up")
         atexit.register(self.holder.kill)
+        self.resting = procs.descendants(self.holder.pid)
         self.do(self.rlaunch, "-n", 1, "-H", "node0", "/bin/true")
 
     def exec(self, *words):
@@ -74,6 +77,12 @@ class Hosts:
     def living(self):
         """What runs on the hosts now, the testbed's own processes, sshd's, and what was started on login not included."""
         return {pid for pid in procs.descendants(self.holder.pid) if not procs.name(pid).startswith(("tb-", "sshd"))}
+
+    def settle(self, seconds=10):
+        """Waits until sessions that outlive the command that opened them are gone: the next sample would pay for them."""
+        deadline = time.monotonic() + seconds
+        while procs.descendants(self.holder.pid) - self.resting and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def clear(self):
         """Ends what a sample that has failed left on the hosts: the next one is another's."""

@@ -18,6 +18,7 @@ def _sample(hosts, command, cold=False):
     hosts.up()
     if cold:
         hosts.do("sh", "-c", "rm -rf ~/.cache/rlaunch")
+    hosts.settle()
     sample = testbed.Inside(hosts).milliseconds(command, seconds=SECONDS)
     # Who does not end is at least so slow: it counts in the median too, or hanging would be a way to win.
     return Sample(SECONDS * 1e3, sample.failure) if sample.timed_out else sample
