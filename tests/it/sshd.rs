@@ -98,6 +98,8 @@ fn each_forced_option_holds_against_its_opposite() {
         "StdinNull yes",
         "ControlMaster yes\n  ControlPath $DIR/master\n  ControlPersist 60",
         "IgnoreUnknown Moon\n  Moon yes",
+        // Mistyped: ssh by itself refuses it.
+        "Moon yes",
     ];
     for option in opposite {
         let script = format!(

@@ -13,7 +13,7 @@ use core::fmt;
 /// Options that must hold whatever the user's configuration says: ssh takes the first value that it meets.
 ///
 /// `IgnoreUnknown` comes before them, because ssh before 8.7 does not know all of them; and it is `*`, because it takes
-/// the place of one in the user's configuration, which would then fail.
+/// the place of one in the user's configuration, which would then fail. The price: a mistyped option there is passed over.
 const FORCED: [&str; 8] = [
     "IgnoreUnknown=*",
     "SessionType=default",
