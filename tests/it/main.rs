@@ -35,6 +35,7 @@ mod remote;
 mod several;
 mod signals;
 mod ssh;
+mod ssh_words;
 mod sshd;
 mod stopped;
 mod storm;

@@ -35,7 +35,7 @@ fn with_own_places(inner: &str) -> Plan {
     Plan::shell("exec unshare -m --propagation private sh -c \"$SCRIPT\"").env("SCRIPT", script)
 }
 
-fn says_all(done: &Done, what: &[&str]) {
+pub(crate) fn says_all(done: &Done, what: &[&str]) {
     let text = format!("{}{}", done.out(), done.err());
     for what in what {
         assert!(text.contains(what), "does not say {what:?}:\n{text}");

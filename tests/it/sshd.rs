@@ -131,8 +131,22 @@ fn a_wrong_key_is_denied_once_and_a_changed_host_key_never_overridden() {
                   : >\"$DIR/known\"; \"$OURS\" doctor --ssh-fast -H h";
     let Some(plan) = with_sshd(script) else { return };
     let done = plan.start().code(125);
-    says(&done, &["h: ssh was denied access\n", "the host's key is not the one that ssh knows", "ssh-keygen -R h"]);
+    says(&done, &["h: ssh was denied access\n", "the host's key is not the one that ssh knows"]);
     says(&done, &["ssh does not know the host's key", "code 125"]);
+}
+
+/// Word for word.
+#[test]
+fn advice_about_keys_helps() {
+    let script = "advised() { \"$OURS\" doctor --ssh-fast -H h >\"$DIR/said\"; cat \"$DIR/said\"\n\
+                  eval \"$(sed -n 's/^  try .*\\(ssh-keygen .*\\), then ssh h$/\\1/p; s/^  try  *\\(chmod .*\\):.*/\\1/p' \"$DIR/said\")\"; }\n\
+                  echo \"[127.0.0.1]:$PORT $(cat \"$DIR/other.pub\")\" >\"$DIR/known\"\n\
+                  advised; [ ! -s \"$DIR/known\" ] || exit 5\n\
+                  echo \"[127.0.0.1]:$PORT $(cat \"$DIR/host.pub\")\" >\"$DIR/known\"\n\
+                  chmod 644 \"$DIR/user\"; advised; \"$OURS\" doctor --ssh-fast -H h";
+    let Some(plan) = with_sshd(script) else { return };
+    let done = plan.start().code(0);
+    says(&done, &["Offending ED25519 key in ", ": bad permissions; ", "h: ready in"]);
 }
 
 #[test]

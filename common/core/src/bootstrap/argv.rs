@@ -136,9 +136,9 @@ impl Target {
 }
 
 /// A word for a shell.
-fn quoted(word: String) -> String {
+pub(super) fn quoted(word: String) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"@%+=:,./_-".contains(&b);
-    if word.bytes().all(plain) { word } else { format!("'{word}'") }
+    if word.bytes().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// How ssh is called.

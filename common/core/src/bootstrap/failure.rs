@@ -1,15 +1,16 @@
 //! Why a host could not be had: one sentence, ssh's own words, and what to try.
 
 use super::answer::Place;
-use super::argv::Target;
+use super::argv::{Target, quoted};
 use super::host::{SshEnd, Stage};
-use super::words::Trouble;
+use super::words::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -24,6 +25,8 @@ pub struct Failure {
     pub words: OsBytes,
     /// How often it was tried.
     pub attempts: u32,
+    /// ssh was allowed to ask (`--ssh-prompt`).
+    pub asked: bool,
 }
 
 /// Why.
@@ -141,6 +144,15 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
+    /// What lets ssh in that was denied access.
+    fn to_be_let_in(&self, host: &str) -> String {
+        if let Some(file) = words::open_key(&self.words) {
+            return format!("chmod 600 {}: ssh takes no key that others may read", quoted(file.into()));
+        }
+        let keys = format!("ssh-copy-id {host}, once; ssh-add, for a key with a passphrase");
+        if self.asked { keys } else { format!("{keys}; or --ssh-prompt to type it, or a password") }
+    }
+
     /// What ssh said, behind how often it was asked to. Not in `why`, by which hosts are grouped: a deadline that ends the
     /// attempts ends them at different numbers.
     #[must_use]
@@ -166,9 +178,7 @@ impl Hint for Failure {
             Why::NoSsh { errno: EMFILE, .. } => "a higher limit: ulimit -n".into(),
             Why::NoSsh { errno: EAGAIN, .. } => "a higher limit: ulimit -u".into(),
             Why::NoSsh { .. } => return None,
-            Why::Login(Trouble::Denied) => {
-                format!("ssh-copy-id {host}, once; or --ssh-prompt to type a password").into()
-            }
+            Why::Login(Trouble::Denied) => self.to_be_let_in(&host).into(),
             Why::Login(Trouble::Barred) => {
                 "ask who runs it whether you may log in there; under Slurm, only with a job of yours on it".into()
             }
@@ -178,7 +188,11 @@ impl Hint for Failure {
             )
             .into(),
             Why::Login(Trouble::KeyChanged) => {
-                format!("ask who runs it; if the host was installed anew: ssh-keygen -R {known_as}, then ssh {host}").into()
+                let file = words::known_hosts(&self.words);
+                let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.into())));
+                let name = words::changed_host(&self.words).map_or(known_as, |name| quoted(name.into()));
+                let again = format!("ssh-keygen {file}-R {name}, then ssh {host}");
+                format!("ask who runs it; if the host was installed anew: {again}").into()
             }
             Why::Login(Trouble::KeyUnknown) => format!("ssh {host}, once, to accept its key").into(),
             Why::Login(Trouble::Unresolved) => "fix the name, or give its address".into(),
@@ -215,7 +229,8 @@ mod tests {
     fn advice_names_user_and_port() {
         let hint = |why| {
             let target = Target::parse(b"eve@node1", Some(2222)).unwrap();
-            Failure { target, why, words: OsBytes::default(), attempts: 1 }.hint().unwrap().into_owned()
+            let words = OsBytes::default();
+            Failure { target, why, words, attempts: 1, asked: false }.hint().unwrap().into_owned()
         };
         for (trouble, words) in [
             (Trouble::Denied, "ssh-copy-id -p 2222 eve@node1, once"),
@@ -232,12 +247,37 @@ mod tests {
     }
 
     #[test]
+    fn advice_follows_what_ssh_says() {
+        let hint = |trouble, words: &str, asked| {
+            let target = Target::parse(b"node1", None).unwrap();
+            let why = Why::Login(trouble);
+            Failure { target, why, words: words.into(), attempts: 1, asked }.hint().unwrap().into_owned()
+        };
+        let denied = "u@node1: Permission denied (publickey).";
+        let keys = "ssh-copy-id node1, once; ssh-add, for a key with a passphrase";
+        let prompt = format!("{keys}; or --ssh-prompt to type it, or a password");
+        assert_eq!(hint(Trouble::Denied, denied, false), prompt);
+        assert_eq!(hint(Trouble::Denied, denied, true), keys, "it was given");
+        let open = format!("Load key \"/home/o'neil/id\": bad permissions; {denied}");
+        let chmod = "chmod 600 '/home/o'\\''neil/id': ssh takes no key that others may read";
+        assert_eq!(hint(Trouble::Denied, &open, false), chmod);
+        for (file, name, keygen) in [
+            ("/home/u/my keys:1", "node1", "ssh-keygen -f '/home/u/my keys:1' -R node1, then ssh node1"),
+            ("/etc/known", "[jump]:2222", "ssh-keygen -f /etc/known -R '[jump]:2222', then ssh node1"),
+        ] {
+            let said = format!("Offending RSA key in {file}:3; Host key for {name} has changed and you have ...");
+            let hint = hint(Trouble::KeyChanged, &said, false);
+            assert!(hint.ends_with(&format!(": {keygen}")), "{hint}");
+        }
+    }
+
+    #[test]
     fn says_how_often_it_was_tried() {
         for (attempts, words, said) in
             [(1, "cut", "cut"), (12, "cut", "12 attempts; cut"), (2, "", "2 attempts"), (0, "", "")]
         {
             let target = Target::parse(b"h", None).unwrap();
-            let failure = Failure { target, why: Why::Noise, words: words.into(), attempts };
+            let failure = Failure { target, why: Why::Noise, words: words.into(), attempts, asked: false };
             assert_eq!(failure.said(), said.into());
         }
     }

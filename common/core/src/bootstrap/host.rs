@@ -5,7 +5,7 @@ use super::argv::{SshOptions, Target, argv};
 use super::failure::{Failure, Why};
 use super::line::{LinePlan, line};
 use super::preamble::Preamble;
-use super::words::{Trouble, Words};
+use super::words::{self, Trouble, Words};
 use crate::machine::{Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
@@ -79,7 +79,8 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pausing => "it cuts connections off, and is tried again",
-            Self::Connecting => "ssh has not got through",
+            // Without its -v ssh does not say when it has authenticated.
+            Self::Connecting => "ssh has not got through, or the login shell there waits for something",
             Self::Sending(_) => "the agent's binary is being sent",
             Self::Starting(_) => "the agent has not answered",
         })
@@ -260,11 +261,14 @@ impl Dial {
 
     fn fail(&mut self, why: Why) {
         let said = self.words.shown();
-        // What a login shell has to say may stand on either stream.
-        let unsaid = matches!(why, Why::Shell(_)) && said.is_empty();
-        let words = if unsaid { OsBytes::new(self.scanner.noise().trim_ascii().to_vec()) } else { said };
-        let target = self.plan.target.clone();
-        self.actions.push_back(DialAction::Failed(Box::new(Failure { target, why, words, attempts: self.attempts })));
+        // What a login shell, or a command that sshd runs in its place, has to say may stand on either stream.
+        let noise =
+            if matches!(why, Why::Shell(_)) { words::last_lines(&self.scanner.noise()) } else { OsBytes::default() };
+        let both: Vec<&[u8]> =
+            [&noise, &said].into_iter().map(OsBytes::as_slice).filter(|text| !text.is_empty()).collect();
+        let words = OsBytes::new(both.join(&b"; "[..]));
+        let (target, attempts, asked) = (self.plan.target.clone(), self.attempts, self.plan.options.prompt);
+        self.actions.push_back(DialAction::Failed(Box::new(Failure { target, why, words, attempts, asked })));
         self.state = State::Over;
     }
 

@@ -155,6 +155,12 @@ fn a_login_shell_that_exits_is_quoted() {
     let [DialAction::Failed(failure)] = &done[..] else { panic!("{done:?}") };
     assert_eq!(failure.why, Why::Shell(SshEnd::Code(1)));
     assert_eq!(failure.words.to_string(), "This account is currently not available.");
+    // sshd's Banner comes on stderr, whatever command it runs then.
+    let mut bench = Bench::started();
+    bench.tell(DialEvent::Out(b"You may only\n\nfetch files here.\n".to_vec()));
+    let done = bench.end("*** Authorized users only ***\r\n", 1);
+    let [DialAction::Failed(failure)] = &done[..] else { panic!("{done:?}") };
+    assert_eq!(failure.words.to_string(), "You may only; fetch files here.; *** Authorized users only ***");
 }
 
 #[test]

@@ -62,7 +62,15 @@ impl fmt::Display for Trouble {
 /// Words and what they mean. The first row that is found counts: what ends the matter stands before what may be its
 /// consequence.
 const TABLE: &[(Trouble, &[&str])] = &[
-    (Trouble::KeyChanged, &["REMOTE HOST IDENTIFICATION HAS CHANGED", "Offending key", "Host key for"]),
+    (
+        Trouble::KeyChanged,
+        &[
+            "REMOTE HOST IDENTIFICATION HAS CHANGED",
+            "Offending key",
+            "Host key for",
+            " has changed and you have requested",
+        ],
+    ),
     (Trouble::KeyUnknown, &["Host key verification failed", "host key is known for"]),
     (Trouble::Denied, &["Permission denied", "Too many authentication failures", "No supported authentication"]),
     (
@@ -95,6 +103,50 @@ const TABLE: &[(Trouble, &[&str])] = &[
     (Trouble::Closed, &["Connection reset by", "Connection closed by"]),
 ];
 
+/// What begins a line that says more than the one by which the trouble is known: it is shown before that. Keys that are left out,
+/// an agent that does not sign; the file and the line of the key that is known.
+const CAUSES: &[(Trouble, &str)] = &[
+    (Trouble::Denied, "Load key "),
+    (Trouble::Denied, "no such identity: "),
+    (Trouble::Denied, "sign_and_send_pubkey: "),
+    (Trouble::KeyChanged, "Offending "),
+];
+
+/// What is shown of ssh's words, looked through for names: `None` for one that would drive a terminal.
+fn named<'a>(words: &'a OsBytes, find: impl FnOnce(&'a str) -> Option<&'a str>) -> Option<&'a str> {
+    find(core::str::from_utf8(words).ok()?).filter(|name| !name.is_empty() && !name.contains(char::is_control))
+}
+
+/// The private key that ssh leaves out because others may read it.
+pub(super) fn open_key(words: &OsBytes) -> Option<&str> {
+    named(words, |text| Some(text.split_once("\": bad permissions")?.0.rsplit_once("Load key \"")?.1))
+}
+
+/// The file that knows another key of the host: `Offending ED25519 key in /home/eve/.ssh/known_hosts:1`.
+pub(super) fn known_hosts(words: &OsBytes) -> Option<&str> {
+    named(words, |text| {
+        Some(text.split_once("Offending ")?.1.split("; ").next()?.split_once(" in ")?.1.rsplit_once(':')?.0)
+    })
+}
+
+/// The host whose key has changed, as that file calls it: it may be a jump host.
+pub(super) fn changed_host(words: &OsBytes) -> Option<&str> {
+    named(words, |text| Some(text.split_once("ost key for ")?.1.split_once(" has changed")?.0))
+}
+
+/// The last lines of what was printed, in one.
+pub(super) fn last_lines(bytes: &[u8]) -> OsBytes {
+    last(&lines(bytes).collect::<Vec<_>>())
+}
+
+fn last(lines: &[&[u8]]) -> OsBytes {
+    OsBytes::new(lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join(&b"; "[..]))
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+}
+
 /// The last bytes of ssh's stderr.
 #[derive(Clone, Debug, Default)]
 pub struct Words(Vec<u8>);
@@ -126,29 +178,31 @@ impl Words {
         })
     }
 
-    /// The lines that matter, in one: the first that says what the trouble is, or the last ones. Before an end without a reason the
-    /// host may have said one.
+    /// The lines that matter, in one: the first that says what the trouble is, behind those that say its cause, or the last ones.
+    /// Before an end without a reason the host may have said one.
     #[must_use]
     pub fn shown(&self) -> OsBytes {
-        let lines: Vec<&[u8]> = self.lines().collect();
+        // A frame around a warning says nothing that the lines below it do not.
+        let is_frame = |line: &&[u8]| line.starts_with(b"@@") || (line.starts_with(b"@ ") && line.ends_with(b" @"));
+        let lines: Vec<&[u8]> = lines(&self.0).filter(|line| !is_frame(line)).collect();
         let trouble = self.trouble();
         let tells = |line: &&&[u8]| {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
             let row = if trouble == Some(Trouble::NoForwarding) { Some(Trouble::MasterFull) } else { trouble };
             TABLE.iter().any(|(kind, texts)| Some(*kind) == row && texts.iter().any(&says))
         };
-        let last = |lines: &[&[u8]]| {
-            OsBytes::new(lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join(&b"; "[..]))
+        let is_cause = |line: &&[u8]| {
+            let begins = |(kind, text): &(Trouble, &str)| Some(*kind) == trouble && line.starts_with(text.as_bytes());
+            CAUSES.iter().any(begins) && !tells(&line)
         };
         match lines.iter().position(|line| tells(&line)) {
             Some(at) if trouble == Some(Trouble::Closed) => last(lines.get(..=at).unwrap_or_default()),
-            Some(at) => lines.get(at).map(|line| OsBytes::from(*line)).unwrap_or_default(),
+            Some(at) => {
+                let causes = lines.iter().copied().filter(is_cause).take(SHOWN.saturating_sub(1));
+                last(&causes.chain(lines.get(at).copied()).collect::<Vec<_>>())
+            }
             None => last(&lines),
         }
-    }
-
-    fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
     }
 }
 
@@ -234,6 +288,53 @@ mod tests {
         let text = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending ED25519 key in /k:1\n\
                     Host key verification failed.\n";
         assert_eq!(words(text).trouble(), Some(Trouble::KeyChanged));
+    }
+
+    /// As OpenSSH 9.2 says it; the two lines about ssh-keygen are Debian's.
+    #[test]
+    fn of_a_changed_key_the_place_is_shown_and_not_the_frame() {
+        let frame = "@".repeat(59);
+        let offending = "Offending ED25519 key in /home/eve/.ssh/known_hosts:1";
+        let changed = "Host key for [h]:2222 has changed and you have requested strict checking.";
+        let said = words(&format!(
+            "{frame}\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n{frame}\r\n\
+             IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\r\nPlease contact your system administrator.\r\n\
+             Add correct host key in /home/eve/.ssh/known_hosts to get rid of this message.\r\n{offending}\r\n  \
+             remove with:\r\n  ssh-keygen -f \"/home/eve/.ssh/known_hosts\" -R \"[h]:2222\"\r\n{changed}\r\n\
+             Host key verification failed.\r\n"
+        ));
+        let shown = said.shown();
+        assert_eq!((said.trouble(), &shown), (Some(Trouble::KeyChanged), &format!("{offending}; {changed}").into()));
+        assert_eq!((known_hosts(&shown), changed_host(&shown)), (Some("/home/eve/.ssh/known_hosts"), Some("[h]:2222")));
+        // As OpenSSH 7.4 says it.
+        let older = words(&format!("{frame}\r\n{offending}\r\nED25519 h{}", &changed[1..]));
+        assert_eq!((changed_host(&older.shown()), older.trouble()), (Some("[h]:2222"), Some(Trouble::KeyChanged)));
+        let other = OsBytes::from("Offending key for IP in /etc/ssh/known:12; ...");
+        assert_eq!((known_hosts(&other), changed_host(&other)), (Some("/etc/ssh/known"), None));
+        assert_eq!(known_hosts(&"Offending key in /a\x1b[2J:1".into()), None);
+    }
+
+    /// As OpenSSH 9.2 says it.
+    #[test]
+    fn of_a_key_that_is_left_out_the_cause_is_shown() {
+        let frame = "@".repeat(59);
+        let load = "Load key \"/home/eve/.ssh/id\": bad permissions";
+        let denied = "eve@h: Permission denied (publickey).";
+        let said = words(&format!(
+            "{frame}\r\n@         WARNING: UNPROTECTED PRIVATE KEY FILE!          @\r\n{frame}\r\n\
+             Permissions 0644 for '/home/eve/.ssh/id' are too open.\r\n\
+             It is required that your private key files are NOT accessible by others.\r\n\
+             This private key will be ignored.\r\n{load}\r\n{denied}\r\n"
+        ));
+        let shown = said.shown();
+        assert_eq!((said.trouble(), &shown), (Some(Trouble::Denied), &format!("{load}; {denied}").into()));
+        assert_eq!(open_key(&shown), Some("/home/eve/.ssh/id"));
+        for other in [denied, "Load key \"/k\": invalid format; u@h: Permission denied (publickey)."] {
+            assert_eq!(open_key(&other.into()), None);
+        }
+        // A wrong file before the one that others may read.
+        let both = format!("Load key \"/a\": invalid format; {load}; {denied}");
+        assert_eq!(open_key(&both.as_str().into()), Some("/home/eve/.ssh/id"));
     }
 
     #[test]

@@ -1,0 +1,50 @@
+//! What goes wrong on the way to a host, told by its cause: behind the stand-in for ssh.
+
+use crate::ssh::{says_all, script};
+
+/// A stand-in that says this on stderr and fails as ssh does.
+fn fails(words: &str) -> String {
+    format!("behave <<'EOF'\ncat >&2 <<'END'\n{words}\nEND\nexit 255\nEOF\n")
+}
+
+#[test]
+fn a_key_that_others_may_read_is_named() {
+    let words = "@@@@@@@@@@@@@@@@@@@@@@@@@@\n@ WARNING: UNPROTECTED PRIVATE KEY FILE! @\n@@@@@@@@@@@@@@@@@@@@@@@@@@\n\
+                 This private key will be ignored.\nLoad key \"/home/eve/.ssh/id\": bad permissions\n\
+                 eve@h: Permission denied (publickey).";
+    let done = script(&format!("{}\"$OURS\" doctor --ssh-fast -H h", fails(words))).start().code(125);
+    says_all(&done, &["Load key \"/home/eve/.ssh/id\": bad permissions; eve@h: Permission denied"]);
+    says_all(&done, &["chmod 600 /home/eve/.ssh/id"]);
+    assert!(!done.out().contains("@@@"), "{}", done.out());
+}
+
+#[test]
+fn whoever_is_denied_is_told_of_what_was_not_tried() {
+    let denied = fails("eve@h: Permission denied (publickey).");
+    for prompt in [false, true] {
+        let option = if prompt { "--ssh-prompt" } else { "" };
+        let job = format!("{denied}\"$OURS\" doctor --ssh-fast {option} -H h </dev/null");
+        let done = script(&job).start().code(125);
+        says_all(&done, &["ssh-copy-id h, once", "ssh-add, for a key with a passphrase"]);
+        assert_eq!(done.out().contains("--ssh-prompt"), !prompt, "{}", done.out());
+    }
+}
+
+#[test]
+fn a_changed_key_is_named_by_its_file() {
+    let words = |file: &str| {
+        format!(
+            "@@@@@@@@@@@@@@@@@@@@@@@@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n@@@@@@@@@@@@@@@@@@@@@@@@@@\n\
+             IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\nOffending RSA key in {file}:3\n\
+             Host key for h has changed and you have requested strict checking.\nHost key verification failed."
+        )
+    };
+    for (file, keygen) in [
+        ("/home/eve/.ssh/known_hosts", "ssh-keygen -f /home/eve/.ssh/known_hosts -R h, then ssh h"),
+        ("/etc/ssh/our hosts", "ssh-keygen -f '/etc/ssh/our hosts' -R h, then ssh h"),
+    ] {
+        let done = script(&format!("{}\"$OURS\" doctor --ssh-fast -H h", fails(&words(file)))).start().code(125);
+        says_all(&done, &["the host's key is not the one that ssh knows", keygen]);
+        says_all(&done, &[&format!("Offending RSA key in {file}:3; Host key for h has changed")]);
+    }
+}
