@@ -48,3 +48,17 @@ fn a_changed_key_is_named_by_its_file() {
         says_all(&done, &[&format!("Offending RSA key in {file}:3; Host key for h has changed")]);
     }
 }
+
+#[test]
+fn a_path_that_names_no_agent_says_what_it_names() {
+    for (path, says) in [
+        ("/no/where", "it is not there"),
+        ("/etc", "it is a directory"),
+        ("/bin/true", "/bin/true is no rlaunch of this version, or cannot run there (exit code 0)"),
+    ] {
+        let done = script(&format!("\"$OURS\" doctor --ssh-fast -H h --agent-path {path}")).start().code(125);
+        says_all(&done, &[says]);
+    }
+    let done = script("\"$OURS\" doctor --ssh-fast -H h --agent-path bin/rlaunch").start().code(2);
+    says_all(&done, &["--agent-path takes an absolute path"]);
+}

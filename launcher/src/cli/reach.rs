@@ -132,6 +132,14 @@ impl Args {
             Opt::Connect => self.reach.limit = values::span_from(option, value, Span::from_secs(1))?,
             Opt::Prompt => self.reach.prompt = true,
             Opt::Fast => self.reach.fast = true,
+            Opt::AgentPath if !value.starts_with(b"/") => {
+                return Err(CliError::Value {
+                    option: given.spelled,
+                    takes: "an absolute path, which is looked for on the hosts".into(),
+                    got: given.value,
+                    hint: None,
+                });
+            }
             Opt::AgentPath => self.reach.agent_path = Some(given.value),
             Opt::Interface if !is_interface(value) => {
                 return Err(CliError::Value {

@@ -181,6 +181,7 @@ const REFUSED: &[&str] = &[
     "--min-hosts 2 ./train",
     "./a : --min-hosts 1 ./b",
     "--map-by core ./train",
+    "--agent-path bin/rlaunch ./train",
     "--strict -n 3 ./train",
     "--strict -n 3 -H a,b ./train",
     "--json ./train",

@@ -3,6 +3,7 @@
 use super::answer::Place;
 use super::argv::{Target, quoted};
 use super::host::{SshEnd, Stage};
+use super::line::LineError;
 use super::words::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
@@ -58,12 +59,21 @@ pub enum Why {
     },
     /// There is no place for the binary: each with its reason.
     Nowhere(OsBytes),
+    /// What `--agent-path` names cannot be said to a shell.
+    Untold(LineError),
     /// What `--agent-path` named, and why it was not used.
     Unusable(OsBytes),
     /// The binary did not arrive as it was sent.
     Spoiled(Place),
     /// The agent did not start.
     Agent(SshEnd),
+    /// What `--agent-path` named was executed, and is no agent.
+    Stranger {
+        /// What it named.
+        path: OsBytes,
+        /// How it ended.
+        end: SshEnd,
+    },
     /// The agent refuses, in its own words.
     Declined(OsBytes),
     /// The agent is up, and the streams of its ssh cannot be taken over here.
@@ -83,6 +93,7 @@ pub enum Why {
 const fn reason(word: &[u8]) -> &'static str {
     match word {
         b"none" => "it is not there",
+        b"dir" => "it is a directory",
         b"link" => "it is a symbolic link, which somebody may have planted",
         b"closed" => "it cannot be entered",
         b"owner" => "it belongs to somebody else",
@@ -122,9 +133,13 @@ impl fmt::Display for Why {
             Self::Garbled(what) => write!(f, "something else is printed there where the answer belongs: '{what}'"),
             Self::Arch { theirs, ours } => write!(f, "its architecture is {theirs}, and this rlaunch is for {ours}"),
             Self::Nowhere(list) => places(f, list),
+            Self::Untold(error) => error.fmt(f),
             Self::Unusable(why) => write!(f, "the agent that --agent-path names is not used: {}", reason(why)),
             Self::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
             Self::Agent(end) => write!(f, "the agent did not start ({end})"),
+            Self::Stranger { path, end } => {
+                write!(f, "{path} is no rlaunch of this version, or cannot run there ({end})")
+            }
             Self::Declined(why) => write!(f, "the agent refuses: {why}"),
             Self::NoEdge => f.write_str("the agent started, and the streams of its ssh cannot be taken over here"),
             Self::Impostor => f.write_str("whoever answered is not the agent that was started"),
@@ -210,8 +225,11 @@ impl Hint for Failure {
             }
             Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => by_hand(),
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
-            Why::Arch { .. } => "--agent-path PATH, of an rlaunch of this version for that architecture there".into(),
+            Why::Arch { .. } | Why::Stranger { .. } => {
+                "--agent-path PATH, of an rlaunch of this version for that architecture there".into()
+            }
             Why::Nowhere(_) => "--agent-path PATH, of an rlaunch of this version there".into(),
+            Why::Untold(error) => return error.hint(),
             Why::Unusable(_) => "a file of yours or root's that nobody else may write".into(),
             Why::Spoiled(_) => "see whether a disk or a quota is full there".into(),
             Why::Declined(_) => "the same rlaunch on both ends".into(),

@@ -241,10 +241,7 @@ impl Dial {
                 self.actions.push_back(DialAction::Start(argv(&self.plan.target, &self.plan.options, line.as_bytes())));
                 self.enter(Stage::Connecting);
             }
-            Err(error) => {
-                self.words.push(alloc::format!("{error}").as_bytes());
-                self.fail(Why::Unusable("path".into()));
-            }
+            Err(error) => self.fail(Why::Untold(error)),
         }
     }
 
@@ -348,7 +345,10 @@ impl Dial {
 
     /// What lies in this place could not be executed after all, as on a mount that another host has without `noexec`.
     fn elsewhere(&mut self, place: Place, end: SshEnd) {
-        if place == Place::Named || self.skip.len() >= MOST_SKIPPED {
+        if let Some(path) = self.plan.line.named.clone() {
+            return self.fail(Why::Stranger { path, end });
+        }
+        if self.skip.len() >= MOST_SKIPPED {
             return self.fail(Why::Agent(end));
         }
         self.skip.push(place);

@@ -39,11 +39,8 @@ pub struct LinePlan {
 
 /// A path that cannot be put into the line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the agent's path '{path}' {why}")]
-pub struct LineError {
-    path: OsBytes,
-    why: &'static str,
-}
+#[error("the agent's path '{0}' cannot be told to every shell as it is")]
+pub struct LineError(OsBytes);
 
 impl Hint for LineError {
     fn hint(&self) -> Option<Cow<'static, str>> {
@@ -112,10 +109,10 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
     script.push_str(CHECKS);
     let is_open = |place: Place| !skip.contains(&place);
     if let Some(path) = named {
-        let path = quotable(path)
-            .ok_or_else(|| LineError { path: path.clone(), why: "cannot be told to every shell as it is" })?;
+        let path = quotable(path).ok_or_else(|| LineError(path.clone()))?;
         script.push_str(&format!(
-            "P=\"{path}\"; k=named; r=none; if [ -f \"$P\" ]; then r=noexec; if [ -x \"$P\" ]; then r=mode; \
+            "P=\"{path}\"; k=named; r=none; if [ -d \"$P\" ]; then r=dir; fi; \
+             if [ -f \"$P\" ]; then r=noexec; if [ -x \"$P\" ]; then r=mode; \
              set -- $(q -L \"$P\"); case $1 in -??x?-??-*) r=owner; \
              if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then g \"$P\"; fi;; esac; fi; fi; echo \"${{M}}UNUSABLE $r\""
         ));

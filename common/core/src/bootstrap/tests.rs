@@ -244,6 +244,18 @@ fn a_place_that_does_not_execute_is_left_out() {
 }
 
 #[test]
+fn what_is_named_and_is_no_agent_is_said_to_be_none() {
+    let mut named = plan();
+    named.line.named = Some("/bin/true".into());
+    let mut bench = Bench { dial: Dial::new(named), now: AT };
+    bench.tell(DialEvent::Start);
+    bench.say(&Answer::Ready(Place::Named));
+    let why = failure(&bench.end("", 0));
+    assert_eq!(why, Why::Stranger { path: "/bin/true".into(), end: SshEnd::Code(0) });
+    assert_eq!(why.to_string(), "/bin/true is no rlaunch of this version, or cannot run there (exit code 0)");
+}
+
+#[test]
 fn a_host_tells_what_it_was_asked_for_and_nothing_else() {
     let facts = Answer::Facts("cpus=2".into());
     for examine in [true, false] {
