@@ -1,5 +1,6 @@
 //! What goes wrong on the way to a host, told by its cause: behind the stand-in for ssh.
 
+use crate::census::Mercy;
 use crate::ssh::{says_all, script};
 
 /// A stand-in that says this on stderr and fails as ssh does.
@@ -61,4 +62,18 @@ fn a_path_that_names_no_agent_says_what_it_names() {
     }
     let done = script("\"$OURS\" doctor --ssh-fast -H h --agent-path bin/rlaunch").start().code(2);
     says_all(&done, &["--agent-path takes an absolute path"]);
+}
+
+/// It was started by a start-up file, and prints when the job runs.
+#[test]
+fn a_printer_in_the_background_of_a_login_shell_is_quoted() {
+    let prints = "behave <<'EOF'\n\
+                  { until [ -e \"$DIR/go\" ]; do sleep 0.01; done; echo 'mail for you, 3 messages'; } &\nEOF\n";
+    let job = "\"$RL\" --ssh-fast --lease 2s -H h sh -c 'touch \"$DIR/go\"; exec sleep 999'";
+    let done = script(&format!("{prints}{job}")).start().end_with(Mercy::LostHosts);
+    let text = done.err();
+    let cause = text.find("on h writes among its agent's messages: 'mail for you, 3 messages'");
+    let report = text.find("the agent on h was lost");
+    assert!(cause.is_some() && cause < report, "{text}");
+    says_all(&done, &["let the shell's start-up files"]);
 }

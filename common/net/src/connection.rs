@@ -29,6 +29,9 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 /// Read at once; several frames of 64 KiB fit.
 const CHUNK: usize = 256 << 10;
 
+/// How much is kept of what is no frame.
+const SHOWN: usize = 64;
+
 /// A data frame of at most this many bytes gets memory of its own: while it waits for its writer it would hold all that
 /// was read with it, and the window counts only what it is itself.
 const SMALL: usize = 4 << 10;
@@ -76,8 +79,13 @@ pub enum Closed {
     #[error("the connection ended inside a frame")]
     Truncated,
     /// A frame that is none.
-    #[error("malformed frame: {0}")]
-    Frame(#[from] FrameError),
+    #[error("malformed frame: {error}")]
+    Frame {
+        /// What is wrong with it.
+        error: FrameError,
+        /// How it begins: 64 bytes at most.
+        begins: Vec<u8>,
+    },
     /// A message that is none, or a lane that this version does not serve.
     #[error("malformed message")]
     Message,
@@ -520,7 +528,8 @@ fn read_frame<M: WireMessage>(from: &impl AsFd, inbox: &mut BytesMut) -> Result<
 /// Cuts the first frame off `inbox` if it is complete. The header is checked before its body is waited for.
 fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, Closed> {
     let Some(head) = inbox.first_chunk::<HEADER>() else { return Ok(None) };
-    let header = parse_header(head)?;
+    let header = parse_header(head)
+        .map_err(|error| Closed::Frame { error, begins: inbox.iter().take(SHOWN).copied().collect() })?;
     let Header { len, lane, flags, node, stream } = header;
     let len = usize::try_from(len).map_err(|_| Closed::Message)?;
     if inbox.len() < HEADER + len {

@@ -15,7 +15,7 @@ use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
 use crate::view::progress::{Onto, Progress};
-use crate::view::say::say;
+use crate::view::say::{no_message, say, ssh_said};
 use anyhow::Context as _;
 use input::Input;
 use log::Log;
@@ -229,7 +229,9 @@ impl Edges {
         while let Some((node, why, words)) = self.nodes.take_closed() {
             if !words.is_empty() {
                 let host = self.names.1.get(node.index()).map_or("", String::as_str);
-                self.say(crate::view::say::ssh_said(host, &words));
+                // First: it may be long until the host is known to have ended.
+                let text = if why == CloseReason::Malformed { no_message } else { ssh_said };
+                self.say(text(host, &words));
             }
             self.lose(node, why);
         }
@@ -384,7 +386,7 @@ fn why(error: &Closed) -> CloseReason {
         Closed::Eof | Closed::Truncated => CloseReason::Eof,
         // It ended without having read all that we sent.
         Closed::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseReason::Eof,
-        Closed::Frame(_) | Closed::Message => CloseReason::Malformed,
+        Closed::Frame { .. } | Closed::Message => CloseReason::Malformed,
         Closed::Io(error) => CloseReason::Failed(error.raw_os_error().unwrap_or(0)),
     }
 }

@@ -16,7 +16,7 @@ use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::last::Last;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::{Body, Connection, Early, Overflow};
+use rlaunch_net::{Body, Closed, Connection, Early, Overflow};
 use rlaunch_sys::guardian::Lifeline;
 use std::collections::VecDeque;
 use std::io;
@@ -51,6 +51,8 @@ struct Node {
 struct Closing {
     id: NodeId,
     why: CloseReason,
+    /// What came of another host that is no message.
+    stray: OsBytes,
     until: Mono,
 }
 
@@ -154,29 +156,32 @@ impl Nodes {
             Poll::Pending if node.unkept => link.recv_now(),
             Poll::Pending => return None,
         };
-        let why = match next {
+        let (why, stray) = match next {
             Ok(Some(frame)) => return Some(frame.body),
             // An agent may live on without its guardian.
             Ok(None) if node.ended.is_none() => return None,
             // Somebody else still holds ssh's end of the stream.
-            Ok(None) => CloseReason::Eof,
-            Err(error) => why(&error),
+            Ok(None) => (CloseReason::Eof, OsBytes::default()),
+            Err(Closed::Frame { begins, .. }) => (CloseReason::Malformed, OsBytes::new(begins)),
+            Err(error) => (why(&error), OsBytes::default()),
         };
         node.link = Link::Gone;
         let local = self.guardian.as_ref().is_some_and(|(own, _)| *own == id);
-        self.closing.push(Closing { id, why, until: now() + if local { Span::ZERO } else { SSH_END } });
+        let (stray, patience) = if local { (OsBytes::default(), Span::ZERO) } else { (stray, SSH_END) };
+        self.closing.push(Closing { id, why, stray, until: now() + patience });
         None
     }
 
-    /// A node whose edge has ended, and why, as far as is known by now; with what ssh has to say of it.
+    /// A node whose edge has ended, and why, as far as is known by now; with what ssh has to say of it, or what came that is no
+    /// message.
     pub(super) fn take_closed(&mut self) -> Option<(NodeId, CloseReason, OsBytes)> {
         let ended = |id: NodeId| self.list.get(id.index()).and_then(|node| node.ended.clone());
         let is_over = |closing: &Closing| closing.until <= now() || ended(closing.id).is_some();
         let at = self.closing.iter().position(is_over)?;
-        let Closing { id, why, .. } = self.closing.swap_remove(at);
+        let Closing { id, why, stray, .. } = self.closing.swap_remove(at);
         Some(match ended(id) {
             Some((end, words)) if is_abnormal(why, end) => (id, CloseReason::Ssh(end), words),
-            Some(_) | None => (id, why, OsBytes::default()),
+            Some(_) | None => (id, why, stray),
         })
     }
 

@@ -50,6 +50,19 @@ pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
     lines.map(|line| format!("rlaunch: ssh to {host}: {}\n", Visible(line))).collect()
 }
 
+/// What a host sent among the messages of its agent.
+pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
+    let text =
+        bytes.split(|b| b.is_ascii_control() && !b.is_ascii_whitespace()).next().unwrap_or_default().trim_ascii();
+    // Of a frame that came too early, say, there is nothing to read.
+    let shown = if text.is_empty() { bytes.get(..16).unwrap_or(bytes) } else { text };
+    format!(
+        "rlaunch: something on {host} writes among its agent's messages: '{}'; let the shell's start-up files, and what they \
+         start, print nothing where no terminal is\n",
+        Visible(shown)
+    )
+}
+
 /// The event log cannot be written.
 pub(crate) fn log_failed(errno: i32) -> String {
     format!("rlaunch: cannot write the event log: {}; the job goes on without it\n", words::errno(errno))
@@ -209,6 +222,18 @@ mod tests {
              rlaunch: rank 2 failed: exit 3; the others go on (--on-failure continue)\n\
              rlaunch: containment t3: no right to unshare\n"
         );
+    }
+
+    #[test]
+    fn what_is_no_message_is_quoted() {
+        for (bytes, quoted) in [
+            (&b"tick 1\ntick 2\n"[..], "'tick 1\\ntick 2'"),
+            (&b"tick\n\x10\0\0\0\x05\0"[..], "'tick'"),
+            (&b"\0\x01\xff"[..], "'\\u{0}\\u{1}\\xff'"),
+        ] {
+            let said = no_message("node1", bytes);
+            assert!(said.contains(&format!("on node1 writes among its agent's messages: {quoted}; let")), "{said}");
+        }
     }
 
     #[test]
