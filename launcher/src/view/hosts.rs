@@ -197,10 +197,18 @@ pub(crate) fn list(report: &Report, nodes: &[NodeId]) -> String {
     if folded.len() <= LIST {
         return folded;
     }
+    format!("{} ({})", beginning(folded), words::count(nodes.len() as u64, "host"))
+}
+
+/// A list of hosts; of a very long one the beginning.
+pub(crate) fn beginning(folded: String) -> String {
+    if folded.len() <= LIST {
+        return folded;
+    }
     let shown = folded.get(..LIST).and_then(|start| start.rsplit_once(',')).map_or("", |(start, _)| start);
     // A bracket that was cut is closed.
     let close = if shown.rfind('[') > shown.rfind(']') { "]" } else { "" };
-    format!("{shown}{close},... ({})", words::count(nodes.len() as u64, "host"))
+    format!("{shown}{close},...")
 }
 
 /// Hosts cannot do what was asked for; there may have been ranks.

@@ -28,6 +28,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         Sentence::LeftOut(_)
         | Sentence::GoesOn { .. }
         | Sentence::Sent { .. }
+        | Sentence::Unstarted { .. }
         | Sentence::Waiting { .. }
         | Sentence::Ending { .. }
         | Sentence::Unwritten { .. }
@@ -90,6 +91,9 @@ fn line(sentence: &Sentence) -> String {
         Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(*sig)),
         Sentence::Sent { sig, kill_in } => {
             format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(*sig), words::wait(*kill_in), verb(*sig))
+        }
+        Sentence::Unstarted { sig, awaited } => {
+            format!("{}nothing was started; still waited for: {}", key(*sig), hosts::beginning(awaited.to_string()))
         }
         Sentence::Waiting { cause, kill_in } => {
             format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), words::wait(*kill_in))
@@ -178,6 +182,7 @@ mod tests {
         let said: String = [
             Sentence::Sent { sig: Signal::INT, kill_in: Span::from_secs(5) },
             Sentence::Sent { sig: Signal::TERM, kill_in: Span::from_millis(1500) },
+            Sentence::Unstarted { sig: Signal::INT, awaited: "node3".into() },
             Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_millis(3900)) },
             Sentence::Killing { sig: Signal::INT },
             Sentence::Awaited { host: "node2".into(), within: Span::from_secs(36) },
@@ -205,6 +210,7 @@ mod tests {
             said,
             "rlaunch: Ctrl-C: sent SIGINT, SIGKILL in 5s; press again to kill now\n\
              rlaunch: got SIGTERM: sent SIGTERM, SIGKILL in 1.5s; send it again to kill now\n\
+             rlaunch: Ctrl-C: nothing was started; still waited for: node3\n\
              rlaunch: Ctrl-C: the job is ending already, SIGKILL in 3.9s; press again to kill now\n\
              rlaunch: Ctrl-C: sent SIGKILL; press again to leave at once\n\
              rlaunch: node2 cannot be asked any more: its lease ends its ranks, within 36s at the latest\n\

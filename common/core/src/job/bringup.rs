@@ -165,6 +165,13 @@ impl Bringup {
         !self.settled && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
     }
 
+    /// The hosts that are waited for before any rank is started; `None`: ranks were asked for, or never will be.
+    pub(super) fn awaited(&self) -> Option<OsBytes> {
+        let orders = self.orders.as_ref().filter(|_| !self.settled)?;
+        let open = self.nodes.iter().filter(|(_, state)| state.standing() == Standing::Open);
+        Some(orders.folded(&open.map(|(node, _)| node).collect::<Vec<_>>()))
+    }
+
     /// The ending has begun: no rank will be started.
     pub(super) fn began(&mut self, cx: &mut Cx<'_>) {
         self.settled = true;

@@ -5,6 +5,7 @@ use super::notice::{Began, Failure, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Cause, Lost, What};
 use crate::machine::earliest;
+use crate::os_bytes::OsBytes;
 use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::spec::{JobSpec, OnFailure};
@@ -56,8 +57,8 @@ impl Ending {
         }
     }
 
-    /// Begins the ending, if it has not begun.
-    pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause) {
+    /// Begins the ending, if it has not begun. `awaited`: no rank was started, and these hosts were waited for.
+    pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause, awaited: Option<OsBytes>) {
         match self.state {
             State::Running => {}
             State::Begun => return self.lost(cx, &cause),
@@ -88,7 +89,10 @@ impl Ending {
         if let Cause::Signal(sig) = cause
             && !self.all_over
         {
-            cx.act(JobAction::Say(Sentence::Sent { sig, kill_in: grace }));
+            cx.act(JobAction::Say(match awaited {
+                Some(awaited) => Sentence::Unstarted { sig, awaited },
+                None => Sentence::Sent { sig, kill_in: grace },
+            }));
         }
         let kill_at = cx.now + grace;
         if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_)) {
@@ -119,7 +123,7 @@ impl Ending {
     pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &Failure) {
         let Failure { rank, status, .. } = *failure;
         match self.on_failure {
-            OnFailure::Kill => self.end(cx, Cause::Rank { rank, status }),
+            OnFailure::Kill => self.end(cx, Cause::Rank { rank, status }, None),
             OnFailure::Continue => {
                 let first = !core::mem::replace(&mut self.failed, true);
                 if first && self.state == State::Running && !self.all_over {
@@ -152,7 +156,7 @@ impl Ending {
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some(limit) = self.limit.filter(|_| self.timeout.is_some_and(|at| at <= cx.now)) {
             self.timeout = None;
-            self.end(cx, Cause::Timeout(limit));
+            self.end(cx, Cause::Timeout(limit), None);
         }
         if let Some((_, cause, kill_at)) = self.word.take_if(|(at, _, _)| *at <= cx.now) {
             cx.act(JobAction::Say(Sentence::Waiting { cause, kill_in: kill_at.since(cx.now) }));

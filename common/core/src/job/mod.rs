@@ -242,7 +242,7 @@ impl Parts<'_> {
         match notice {
             Notice::Log(what) => self.log.write(cx, what),
             Notice::Broadcast(msg) => self.bringup.broadcast(cx, &msg),
-            Notice::End(cause) => self.ending.end(cx, cause),
+            Notice::End(cause) => self.ending.end(cx, cause, self.bringup.awaited()),
             Notice::Failed(failure) => {
                 self.verdict.failed(failure);
                 self.ending.failed(cx, &failure);
@@ -274,7 +274,7 @@ impl Parts<'_> {
             Notice::Mute(node) => self.loss.mute(cx, node),
             Notice::Unheard(node) => self.loss.unheard(cx, node),
             Notice::Lost { node, .. } if self.bringup.spares(cx, node) => self.forget(cx, node),
-            Notice::Lost { node, lost } => self.ending.end(cx, Cause::Lost { node, lost }),
+            Notice::Lost { node, lost } => self.ending.end(cx, Cause::Lost { node, lost }, None),
             Notice::Late { node, limit } if self.bringup.late(cx, node, limit) => self.forget(cx, node),
             // It was ready, or is given up for another reason.
             Notice::Late { .. } => {}

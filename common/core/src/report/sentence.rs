@@ -54,6 +54,13 @@ pub enum Sentence {
         /// Until SIGKILL.
         kill_in: Span,
     },
+    /// A signal came before any rank was started.
+    Unstarted {
+        /// The signal.
+        sig: Signal,
+        /// The hosts that were waited for.
+        awaited: OsBytes,
+    },
     /// The ending takes a while: what is waited for. Not said after a signal, which had its countdown.
     Waiting {
         /// Why the job ends, as far as it is known.

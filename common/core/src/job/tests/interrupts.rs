@@ -1,5 +1,6 @@
 //! What the user's signals do.
 
+use super::hosts::{hello, two};
 use super::*;
 
 #[test]
@@ -12,6 +13,15 @@ fn once_sends_it_and_counts_down() {
         s.exits(0, exit(0), (0, 1)).report();
         assert_eq!(s.finished, Some(Ending::Signal(sig)));
     }
+}
+
+/// One host is ready, and the other is still being reached.
+#[test]
+fn before_any_rank_it_tells_who_was_waited_for() {
+    let mut s = Script::new(&two(false));
+    s.event(JobEvent::EdgeUp { node: NODE });
+    s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready).signal(Signal::INT);
+    assert_eq!(s.said, [Sentence::Unstarted { sig: Signal::INT, awaited: "two".into() }]);
 }
 
 #[test]
