@@ -11,6 +11,10 @@ use std::collections::BTreeMap;
 
 /// Before this nobody wonders.
 const PATIENCE: Span = Span::from_secs(1);
+/// After this it is worth knowing for whom one waits.
+const NAMED: Span = Span::from_secs(5);
+/// Hosts that are named then, of those that are equally far.
+const SOME: usize = 3;
 /// From one drawing to the next.
 const FRAME: Span = Span::from_millis(200);
 /// From one line to the next.
@@ -163,6 +167,13 @@ impl Progress {
         }
     }
 
+    /// The first of those that are so far.
+    fn some(&self, is: At) -> String {
+        let mut names = self.hosts.iter().filter(|(_, at)| *at == is).map(|(name, _)| name.as_str());
+        let some = fold(names.by_ref().take(SOME));
+        if names.next().is_some() { format!("{some},...") } else { some }
+    }
+
     fn drawing(&self, now: Mono, columns: usize) -> String {
         let all = self.hosts.len();
         let counts = self.counts();
@@ -174,6 +185,8 @@ impl Progress {
             text.push_str(&format!("  {count} {}", at.word()));
             if *at == At::Failed {
                 text.push_str(&format!(": {}", self.names(|at| at == At::Failed)));
+            } else if at.is_open() && now.since(self.began) >= NAMED {
+                text.push_str(&format!(": {}", self.some(*at)));
             }
         }
         text.push_str(&format!("  {}", now.since(self.began)));
@@ -239,6 +252,16 @@ mod tests {
         assert_eq!(progress.deadline(), None);
         assert_eq!(progress.poll(at(1601), true).as_deref(), Some(WIPE), "all is known");
         assert_eq!(progress.poll(at(9000), true), None);
+    }
+
+    #[test]
+    fn who_is_waited_for_is_named_on_a_terminal_after_a_while() {
+        let mut progress = launch(Onto::Terminal(200));
+        let line = progress.poll(at(4_999), true).unwrap();
+        assert!(line.ends_with("1 sending agent  1 connecting  4 queued  2 failed: n[2,5]  4.9s"), "{line}");
+        let line = progress.poll(at(5_200), true).unwrap();
+        let named = "1 sending agent: n1  1 connecting: n0  4 queued: n[3-4,6],...  2 failed: n[2,5]  5.2s";
+        assert!(line.ends_with(named), "{line}");
     }
 
     #[test]
