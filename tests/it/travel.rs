@@ -43,7 +43,7 @@ fn a_limit_that_a_host_does_not_allow_is_lowered_and_said_once() {
     let script = "ulimit -S -s 4096; exec \"$RL\" -n 3 -H node[0-2] sh -c 'echo $(ulimit -S -s)'";
     let done = on_login(&bed, "tester", script).start().code(0);
     assert_eq!(done.sorted(), ["1024", "1024", "4096"]);
-    let note = "rlaunch: limit stack is 1 MiB on node[0-1]: more than here is not allowed there\n";
+    let note = "rlaunch: limit stack is 1 MiB on node[0-1], and not what it is here: more is not allowed there\n";
     assert_eq!(done.err().matches("limit stack").count(), 1, "{}", done.err());
     done.says(note);
     bed.down();

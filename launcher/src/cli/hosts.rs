@@ -96,6 +96,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             Opt::Separator => query.separator = unescaped(&value),
             Opt::Exclude => query.without.push(Said { option, value }),
             Opt::Hosts => query.lists.push(Said { option, value }),
+            Opt::Hostfile if value.as_slice() == b"-" => query.stdin = true,
             Opt::Hostfile => query.files.push(Said { option, value }),
             Opt::Help => return Ok(Command::Help(help::of(USAGE, &HOSTS))),
         }
@@ -212,6 +213,7 @@ mod tests {
             ("-c -- n1", "1\n"),
             ("", "s[1-2]\n"),
             ("a -", "a,s[1-2]\n"),
+            ("--hostfile - -e a", "a s1 s2\n"),
         ] {
             assert_eq!(answer(line, "s1\ns2 # two\n").as_deref(), Ok(expected), "{line}");
         }

@@ -202,6 +202,12 @@ impl Own {
                 let Said { option, value } = said;
                 return Err(CliError::Value { option, takes: "a file".into(), got: value, hint: None });
             }
+            Opt::Hostfile if said.value.as_slice() == b"-" => {
+                let Said { option, value } = said;
+                let takes = "a file: standard input is for rank 0".into();
+                let hint = format!("{}   in a shell that knows it, as bash", values::spell(&option, "<(COMMAND)"));
+                return Err(CliError::Value { option, takes, got: value, hint: Some(hint.into()) });
+            }
             Opt::Hostfile => self.files.push(said),
             Opt::PerNode => self.ppn = Some(per_node(&said.option, &said.value)?),
             Opt::Nodes | Opt::MinHosts | Opt::MapBy | Opt::RankBy | Opt::Strict | Opt::DryRun | Opt::Json => {}
@@ -230,7 +236,7 @@ impl Whole {
         match opt {
             Opt::Nodes => self.nnodes = Some(nodes(spelled, value)?),
             Opt::MinHosts => self.min_hosts = Some(values::count(spelled, value, MOST_RANKS)?),
-            Opt::MapBy => self.map_by = values::choice(spelled, &without_modifier(value), &BY)?,
+            Opt::MapBy => self.map_by = map_by(spelled, value)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &BY)?),
             Opt::Strict => self.strict = true,
             Opt::DryRun => self.dry_run = true,
@@ -239,6 +245,23 @@ impl Whole {
         }
         Ok(())
     }
+}
+
+/// Open MPI's `ppr:2:node` is an option of its own here.
+fn map_by(option: &OsBytes, value: &OsBytes) -> Result<By, CliError> {
+    let plain = without_modifier(value);
+    let words: Vec<&[u8]> = plain.split(|b| *b == b':').collect();
+    if let [ppr, n, node] = words.as_slice()
+        && ppr.eq_ignore_ascii_case(b"ppr")
+        && node.eq_ignore_ascii_case(b"node")
+        && !n.is_empty()
+        && n.iter().all(u8::is_ascii_digit)
+    {
+        let hint = Some(format!("--ppn {}", OsBytes::from(*n)).into());
+        let takes = "slot or node".into();
+        return Err(CliError::Value { option: option.clone(), takes, got: value.clone(), hint });
+    }
+    values::choice(option, &plain, &BY)
 }
 
 /// Open MPI's `slot:OVERSUBSCRIBE`: what happens anyway.
@@ -274,6 +297,12 @@ fn nodes(option: &OsBytes, value: &OsBytes) -> Result<Nodes, CliError> {
     let max = parts.next().map_or(min, number);
     match (min, max) {
         (Some(min), Some(max)) if min <= max => Ok(Nodes { min, max }),
+        (Some(min), Some(max)) => Err(CliError::Value {
+            option: option.clone(),
+            takes: "a range MIN:MAX whose MIN is not larger than its MAX".into(),
+            got: value.clone(),
+            hint: Some(values::spell(option, &format!("{max}:{min}")).into()),
+        }),
         _ => Err(CliError::Value {
             option: option.clone(),
             takes: "a number of hosts, or a range MIN:MAX".into(),

@@ -77,7 +77,7 @@ fn line(sentence: &Sentence) -> String {
         Sentence::Tier { tier, note } => format!("containment {}: {note}", words::tier(*tier)),
         Sentence::Lowered { lowered: Lowered { on, to }, hosts } => {
             let most = words::limit(*on, *to);
-            format!("limit {} is {most} on {hosts}: more than here is not allowed there", on.name())
+            format!("limit {} is {most} on {hosts}, and not what it is here: more is not allowed there", on.name())
         }
         Sentence::Unseen { addr } => {
             format!(

@@ -127,6 +127,9 @@ pub enum Fault {
     /// Nothing between two commas, or after a sign.
     #[error("a host name is missing here")]
     MissingName,
+    /// Nothing before `@`, or after `user=`.
+    #[error("a user name is missing here")]
+    MissingUser,
     /// A character that no host name has.
     #[error("{0:?} cannot be in a host name")]
     Character(char),
@@ -257,6 +260,7 @@ impl Hint for HostlistError {
             Fault::Address(_) => "[ADDRESS] or [ADDRESS]:SLOTS".into(),
             Fault::NotText
             | Fault::MissingName
+            | Fault::MissingUser
             | Fault::Character(_)
             | Fault::UserCharacter(_)
             | Fault::Dash

@@ -185,6 +185,9 @@ fn split_count<'a>(term: &Text<'a>) -> Result<(&'a str, Count), HostlistError> {
     match slots(digits) {
         Some(count) => Ok((name, Count::Colon(count))),
         None => {
+            if let Some(open) = name.get(after..).and_then(|name| name.rfind('[')) {
+                return Err(term.fault(after + open, Fault::Open));
+            }
             let fault = Fault::Number { key: "HOST:N", takes: "a whole number of slots above 0", got: digits.into() };
             Err(term.fault(after + colon + 1, fault))
         }
@@ -215,7 +218,7 @@ fn address(term: &Text<'_>, name: &str) -> Result<Option<String>, HostlistError>
 /// A user name: ssh gets it as a word of its own.
 pub(super) fn check_user(user: &str, text: &Text<'_>, offset: usize) -> Result<(), HostlistError> {
     name::user(user).map_err(|flaw| match flaw {
-        Flaw::Missing => text.fault(offset, Fault::MissingName),
+        Flaw::Missing => text.fault(offset, Fault::MissingUser),
         Flaw::Dash => text.fault(offset, Fault::Dash),
         Flaw::Character(at, c) => text.fault(offset + at, Fault::UserCharacter(c)),
     })

@@ -128,6 +128,8 @@ fn faults_of_lists() {
             "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
         ),
         ("a,b[1-2", "-H, column 4: this bracket is not closed"),
+        ("a,[fe80::1", "-H, column 3: this bracket is not closed"),
+        ("a]b[1:x", "-H, column 4: this bracket is not closed"),
         ("b[1-[2]]", "-H, column 2: this bracket is not closed"),
         ("a,b1]", "-H, column 5: this bracket was not opened"),
         ("a[]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got ''"),
@@ -191,6 +193,7 @@ fn faults_of_files() {
         ("a slots=1 slots=2", "hosts:1:11: slots is there twice".into()),
         ("a:2 slots=2", "hosts:1:1: the number of slots is there twice".into()),
         ("bob@a user=eve", "hosts:1:1: the user is there twice".into()),
+        ("a user=", "hosts:1:8: a user name is missing here".into()),
         ("a user=-x", "hosts:1:8: a host or user name cannot begin with '-'".into()),
         (
             "a slots=2\nb\na slots=4",

@@ -25,7 +25,7 @@ pub enum PlaceError {
         nodes: u32,
     },
     /// `-n 8 --ppn 2` on three hosts.
-    #[error("-n {n} does not fit: {ppn} ranks on each of {hosts} host{} are {}", plural(*hosts), product(*ppn, *hosts))]
+    #[error("-n {n} does not fit: {ppn} rank{} on each of {hosts} host{} are {}", plural(*ppn), plural(*hosts), product(*ppn, *hosts))]
     PerNode {
         /// `-n`.
         n: u32,
