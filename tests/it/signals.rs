@@ -82,6 +82,9 @@ fn a_second_interrupt_kills() {
         assert_eq!(answers, ["ended", "killed"]);
         assert!(done.named("rank.exited").all(|e| e["signal"] == "SIGKILL"));
         done.says("0 left running");
+        // No key of a terminal has made them.
+        done.says("got SIGINT: sent SIGINT, SIGKILL in 10m00s; send it again to kill now");
+        done.says("got SIGINT: sent SIGKILL; send it again to leave at once");
     }
 }
 

@@ -41,6 +41,7 @@ fn an_interrupt_stops_a_loop() {
     let out = done.out();
     assert!(out.contains("job 1") && !out.contains("job 2") && !out.contains("never"), "{out}");
     assert!(out.contains("0 left running"), "{out}");
+    assert!(out.contains("Ctrl-C: sent SIGINT"), "{out}");
 }
 
 #[test]

@@ -13,6 +13,9 @@ pub const KILL: i32 = libc::SIGKILL;
 /// SIGHUP.
 pub const HUP: i32 = libc::SIGHUP;
 
+/// Who sent a signal: the kernel (asm-generic/siginfo.h).
+const SI_KERNEL: u32 = 0x80;
+
 /// A descriptor that yields the signals it was made for.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
@@ -41,11 +44,21 @@ impl SignalFd {
     /// The next signal that has arrived.
     #[must_use]
     pub fn next(&self) -> Option<u8> {
+        self.next_typed().map(|(number, _)| number)
+    }
+
+    /// The same, and whether a key of the terminal made it: then the kernel has sent it (SI_KERNEL, sigaction(2)), or we
+    /// have ourselves, for a key that reached somebody in our stead.
+    #[must_use]
+    pub fn next_typed(&self) -> Option<(u8, bool)> {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
         let n = crate::fd::read(self.0.as_raw_fd(), &mut info).ok()?;
-        // ssi_signo is the first field, a u32 (signalfd(2)).
-        let number = info.first_chunk::<4>().map(|b| u32::from_ne_bytes(*b))?;
-        (n == info.len()).then(|| u8::try_from(number).ok()).flatten()
+        // ssi_signo, ssi_errno, ssi_code and ssi_pid are the first fields, of 32 bits each (signalfd(2)).
+        let (fields, _) = info.as_chunks::<4>();
+        let field = |at: usize| fields.get(at).map(|bytes| u32::from_ne_bytes(*bytes));
+        let (number, code, sender) = (field(0)?, field(2)?, field(3)?);
+        let typed = code == SI_KERNEL || sender == std::process::id();
+        (n == info.len()).then(|| u8::try_from(number).ok().map(|number| (number, typed))).flatten()
     }
 }
 

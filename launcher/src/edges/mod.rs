@@ -15,7 +15,7 @@ use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
 use crate::view::progress::{Onto, Progress};
-use crate::view::say::{no_message, say, ssh_said};
+use crate::view::say::{By, no_message, say, ssh_said};
 use anyhow::Context as _;
 use input::Input;
 use log::Log;
@@ -73,6 +73,8 @@ pub(crate) struct Edges {
     log: Option<Log>,
     tone: Tone,
     terminal: bool,
+    /// Who made the last signal.
+    by: By,
     /// This host's name and, by node, those of all hosts, for diagnostics.
     names: (String, Vec<String>),
     events: VecDeque<JobEvent>,
@@ -115,6 +117,7 @@ impl Edges {
             log,
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
+            by: By::Sender,
             names: names(&job.placement),
             events: VecDeque::new(),
             alarm: Alarm::default(),
@@ -196,8 +199,11 @@ impl Edges {
     fn poll_signals(&mut self, cx: &mut Context<'_>) {
         let Signals::Live(signals) = &self.signals else { return };
         while let Poll::Ready(Ok(mut guard)) = signals.poll_read_ready(cx) {
-            match guard.get_inner().next() {
-                Some(number) => self.events.extend(Signal::new(number).map(JobEvent::Signal)),
+            match guard.get_inner().next_typed() {
+                Some((number, typed)) => {
+                    self.by = if typed { By::Key } else { By::Sender };
+                    self.events.extend(Signal::new(number).map(JobEvent::Signal));
+                }
                 None => guard.clear_ready(),
             }
         }
@@ -348,7 +354,7 @@ impl Edges {
                 }
             }
             JobAction::Say(sentence) => {
-                if let Some(text) = say(&sentence, self.tone, self.terminal) {
+                if let Some(text) = say(&sentence, self.tone, self.terminal, self.by) {
                     self.say(text);
                 }
             }

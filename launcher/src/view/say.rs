@@ -8,13 +8,23 @@ use rlaunch_core::report::Sentence;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::travel::Lowered;
 
-/// The text of a sentence, with its newline; `None`: this tone leaves it out. `terminal`: stderr is one.
-pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool) -> Option<String> {
+/// Who made a signal that rlaunch got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// A key of our terminal.
+    Key,
+    /// Whoever may send us one.
+    Sender,
+}
+
+/// The text of a sentence, with its newline; `None`: this tone leaves it out. `terminal`: stderr is one. `by`: whose the
+/// last signal was.
+pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool, by: By) -> Option<String> {
     if let Sentence::Report(report) = sentence {
         let around = around::look(report);
         return report::is_shown(report, tone, terminal).then(|| report::render(report, &around));
     }
-    (tone > Tone::Quiet || !is_note(sentence)).then(|| format!("rlaunch: {}\n", line(sentence)))
+    (tone > Tone::Quiet || !is_note(sentence)).then(|| format!("rlaunch: {}\n", line(sentence, by)))
 }
 
 /// Notes explain how a job runs; everything else says that something went wrong, or answers the user.
@@ -69,7 +79,8 @@ pub(crate) fn log_failed(errno: i32) -> String {
     format!("rlaunch: cannot write the event log: {}; the job goes on without it\n", words::errno(errno))
 }
 
-fn line(sentence: &Sentence) -> String {
+fn line(sentence: &Sentence, by: By) -> String {
+    let (key, verb) = (|sig: &Signal| key(*sig, by), |sig: &Signal| verb(*sig, by));
     match sentence {
         Sentence::PortUnreserved { port } => {
             format!("MASTER_PORT {port} is not reserved against other jobs: all names for ports are taken on this host")
@@ -88,9 +99,9 @@ fn line(sentence: &Sentence) -> String {
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }
-        Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(*sig)),
+        Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(sig)),
         Sentence::Sent { sig, kill_in } => {
-            format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(*sig), words::wait(*kill_in), verb(*sig))
+            format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(sig), words::wait(*kill_in), verb(sig))
         }
         Sentence::Unstarted { sig, awaited } => {
             format!("{}nothing was started; still waited for: {}", key(*sig), hosts::beginning(awaited.to_string()))
@@ -100,21 +111,21 @@ fn line(sentence: &Sentence) -> String {
         }
         Sentence::Ending { sig, kill_in: Some(kill_in) } => {
             let wait = words::wait(*kill_in);
-            format!("{}the job is ending already, SIGKILL in {wait}; {} again to kill now", key(*sig), verb(*sig))
+            format!("{}the job is ending already, SIGKILL in {wait}; {} again to kill now", key(sig), verb(sig))
         }
         Sentence::Ending { sig, kill_in: None } => {
-            format!("{}the job is ending already, SIGKILL was sent", key(*sig))
+            format!("{}the job is ending already, SIGKILL was sent", key(sig))
         }
         Sentence::Unwritten { sig, patience } => {
             let wait = words::wait(*patience);
-            format!("{}all ranks have ended; output that nobody takes within {wait} is dropped", key(*sig))
+            format!("{}all ranks have ended; output that nobody takes within {wait} is dropped", key(sig))
         }
         Sentence::Awaited { host, within } => {
             let within = words::wait(*within);
             format!("{host} cannot be asked any more: its lease ends its ranks, within {within} at the latest")
         }
-        Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(*sig), verb(*sig)),
-        Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(*sig)),
+        Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(sig), verb(sig)),
+        Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(sig)),
         Sentence::ReaderClosed(std) => format!("nobody reads {} any more; the job ends", words::std(*std)),
         Sentence::HungUp(std) => {
             format!("the terminal behind {} has hung up; the job goes on without it", words::std(*std))
@@ -152,18 +163,18 @@ fn waiting(cause: &Cause) -> String {
 }
 
 /// What the user did, where we know it.
-fn key(sig: Signal) -> String {
-    match sig {
-        Signal::INT => "Ctrl-C: ".into(),
-        Signal::QUIT => "Ctrl-\\: ".into(),
-        sig => format!("got {sig}: "),
+fn key(sig: Signal, by: By) -> String {
+    match (sig, by) {
+        (Signal::INT, By::Key) => "Ctrl-C: ".into(),
+        (Signal::QUIT, By::Key) => "Ctrl-\\: ".into(),
+        (sig, By::Key | By::Sender) => format!("got {sig}: "),
     }
 }
 
 /// How it is done again.
-const fn verb(sig: Signal) -> &'static str {
-    match sig {
-        Signal::INT | Signal::QUIT => "press",
+const fn verb(sig: Signal, by: By) -> &'static str {
+    match (sig, by) {
+        (Signal::INT | Signal::QUIT, By::Key) => "press",
         _ => "send it",
     }
 }
@@ -204,7 +215,7 @@ mod tests {
             Sentence::Tier { tier: Tier::T3, note: OsBytes::from("no right to unshare") },
         ]
         .iter()
-        .filter_map(|sentence| say(sentence, Tone::Normal, false))
+        .filter_map(|sentence| say(sentence, Tone::Normal, false, By::Key))
         .collect();
         assert_eq!(
             said,
@@ -244,7 +255,25 @@ mod tests {
 
     #[test]
     fn quiet_leaves_notes_out() {
-        assert_eq!(say(&Sentence::LinesBroken(1), Tone::Quiet, true), None);
-        assert!(say(&Sentence::ReaderClosed(Std::Err), Tone::Quiet, true).is_some());
+        assert_eq!(say(&Sentence::LinesBroken(1), Tone::Quiet, true, By::Key), None);
+        assert!(say(&Sentence::ReaderClosed(Std::Err), Tone::Quiet, true, By::Key).is_some());
+    }
+
+    #[test]
+    fn a_signal_that_no_key_made_is_named() {
+        let said: String = [
+            Sentence::Sent { sig: Signal::INT, kill_in: Span::from_secs(5) },
+            Sentence::Killing { sig: Signal::QUIT },
+            Sentence::Leaving { sig: Signal::INT },
+        ]
+        .iter()
+        .filter_map(|sentence| say(sentence, Tone::Normal, false, By::Sender))
+        .collect();
+        assert_eq!(
+            said,
+            "rlaunch: got SIGINT: sent SIGINT, SIGKILL in 5s; send it again to kill now\n\
+             rlaunch: got SIGQUIT: sent SIGKILL; send it again to leave at once\n\
+             rlaunch: got SIGINT: leaving now; the guardian ends what is left\n"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::view::around::{Around, Found};
-use crate::view::say::say;
+use crate::view::say::{By, say};
 use rlaunch_core::events::{AppLine, JobStart, Record, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Std};
 use rlaunch_core::job::HostFailure;
@@ -316,7 +316,7 @@ fn hosts_that_refuse_are_named_with_a_way_on() {
 fn a_job_without_hosts_says_so_at_its_start_and_at_its_end() {
     let said = |log: &Log| {
         let report = fold(&log.0).of_hosts();
-        say(&Sentence::LeftOut(Box::new(report)), Tone::Quiet, false).unwrap()
+        say(&Sentence::LeftOut(Box::new(report)), Tone::Quiet, false, By::Sender).unwrap()
     };
     let mut log = on_hosts(Some(1));
     fails(&mut log, 1);
