@@ -52,7 +52,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
         Cause::Lost { node, lost } => {
             let after = report.began.map_or(took, |began| began.at);
-            format!("{} after {after}; the job was ended", self::lost(report, *node, *lost))
+            format!("{}; the job was ended {after} after its start", self::lost(report, *node, *lost))
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
