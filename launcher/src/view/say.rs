@@ -3,9 +3,10 @@
 use super::words;
 use super::{Tone, around, hosts, report};
 use rlaunch_core::events::Cause;
-use rlaunch_core::os_bytes::Visible;
+use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Sentence;
 use rlaunch_core::signal::Signal;
+use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
 
 /// Who made a signal that rlaunch got.
@@ -43,6 +44,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Ending { .. }
         | Sentence::Unwritten { .. }
         | Sentence::Awaited { .. }
+        | Sentence::Silent { .. }
         | Sentence::Killing { .. }
         | Sentence::Leaving { .. }
         | Sentence::ReaderClosed(_)
@@ -124,6 +126,7 @@ fn line(sentence: &Sentence, by: By) -> String {
             let within = words::wait(*within);
             format!("{host} cannot be asked any more: its lease ends its ranks, within {within} at the latest")
         }
+        Sentence::Silent { hosts, within } => silent(hosts, *within),
         Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(sig), verb(sig)),
         Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(sig)),
         Sentence::ReaderClosed(std) => format!("nobody reads {} any more; the job ends", words::std(*std)),
@@ -141,6 +144,11 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::OutputLost(lost) => format!("{} of output could not be written", words::bytes(*lost)),
         Sentence::Report(_) => String::new(),
     }
+}
+
+fn silent(hosts: &OsBytes, within: Span) -> String {
+    let within = words::wait(within);
+    format!("waiting for {hosts}: nothing is heard from there, and leases end the ranks within {within} at the latest")
 }
 
 fn no_input(what: &str, errno: i32) -> String {
@@ -183,10 +191,8 @@ const fn verb(sig: Signal, by: By) -> &'static str {
 mod tests {
     use super::*;
     use rlaunch_core::id::{Rank, Std};
-    use rlaunch_core::os_bytes::OsBytes;
     use rlaunch_core::spec::Tier;
     use rlaunch_core::status::Status;
-    use rlaunch_core::time::Span;
 
     #[test]
     fn sentences() {
@@ -197,6 +203,7 @@ mod tests {
             Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_millis(3900)) },
             Sentence::Killing { sig: Signal::INT },
             Sentence::Awaited { host: "node2".into(), within: Span::from_secs(36) },
+            Sentence::Silent { hosts: "node[1-3]".into(), within: Span::from_millis(30_300) },
             Sentence::Waiting { cause: Cause::Timeout(Span::from_secs(60)), kill_in: Span::from_secs(4) },
             Sentence::Waiting {
                 cause: Cause::Rank { rank: Rank::new(2), status: Status::Exited(3) },
@@ -225,6 +232,7 @@ mod tests {
              rlaunch: Ctrl-C: the job is ending already, SIGKILL in 3.9s; press again to kill now\n\
              rlaunch: Ctrl-C: sent SIGKILL; press again to leave at once\n\
              rlaunch: node2 cannot be asked any more: its lease ends its ranks, within 36s at the latest\n\
+             rlaunch: waiting for node[1-3]: nothing is heard from there, and leases end the ranks within 30.3s at the latest\n\
              rlaunch: --timeout 60s ran out, waiting for ranks to end; sent SIGTERM, SIGKILL in 4s\n\
              rlaunch: rank 2 failed (exit 3), waiting for the others to end; sent SIGTERM, SIGKILL in 4s\n\
              rlaunch: Ctrl-C: leaving now; the guardian ends what is left\n\

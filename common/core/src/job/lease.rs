@@ -3,18 +3,23 @@
 //! A node lives on its lease: for so long after the reading of its own clock that we repeated last. We heard of that reading
 //! after the node made it, so once the same time, and what its clock may be slower by, has passed for us without another
 //! word, the node has surely ended its ranks: only then it is called lost. Delays of messages do not matter to this.
+//!
+//! While the job ends, the user is told which nodes do not answer, and for how long they may be waited for.
 
 use super::clock::{Offset, apart};
-use super::notice::Notice;
+use super::notice::{Began, Notice};
 use super::{Cx, JobAction};
 use crate::deadlines::Deadlines;
+use crate::hostlist::fold;
 use crate::id::NodeId;
+use crate::machine::earliest;
 use crate::os_bytes::OsBytes;
 use crate::place::Node;
 use crate::report::Sentence;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
+use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -22,27 +27,25 @@ use alloc::vec::Vec;
 const MARGIN: Span = Span::from_secs(2);
 /// A node's clock may be slower than ours by one part in this many.
 const DRIFT: u64 = 100;
-
-/// What was heard of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Heard {
-    /// It needs no lease, has none yet, or has ended.
-    Nothing,
-    /// It is lost then.
-    Until(Mono),
-}
+/// After the end of the grace, and from look to look at who does not answer.
+const LOOK: Span = Span::from_secs(1);
 
 /// What is known of one node.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    heard: Heard,
+    /// When it was heard of last; `None`: it needs no lease, has none yet, or has ended.
+    heard: Option<Mono>,
     /// What is known best of its clock.
     best: Option<Offset>,
     /// Its last beat.
     last: Option<Beat>,
+    /// The user knows that it is waited for.
+    told: bool,
 }
 
 impl Known {
+    const NEW: Self = Self { heard: None, best: None, last: None, told: false };
+
     /// What a beat tells of the node's clock: our own reading, sent there and back. While it waited there it went on by the
     /// node's clock, at most since the beat before; one that has waited longer is the same as it was then.
     fn learns(&mut self, now: u64, beat: Beat) -> Option<Offset> {
@@ -71,10 +74,16 @@ impl Known {
 pub(super) struct Lease {
     /// From a node's last word to its loss.
     patience: Span,
+    /// From a node's last word to the time at which it should have said something: one beat, which may be late.
+    overdue: Span,
     nodes: Vec<Known>,
     due: Deadlines,
     /// By node, those that have a lease.
     hosts: Vec<Option<OsBytes>>,
+    /// The ending has begun, and SIGKILL follows then.
+    kill_at: Option<Mono>,
+    /// When to look who does not answer.
+    look: Option<Mono>,
 }
 
 impl Lease {
@@ -82,68 +91,114 @@ impl Lease {
         let lease = spec.lease.nanos();
         let margin = MARGIN.nanos().max(lease / 5);
         let patience = Span::from_nanos(lease.saturating_add(lease / DRIFT).saturating_add(margin));
+        let every = Beat::every(spec.lease);
         let host = |node: &Node| (!node.local).then(|| OsBytes::from(node.host.name.as_str()));
         let hosts: Vec<Option<OsBytes>> = spec.placement.nodes.iter().map(host).collect();
-        let nodes = vec![Known { heard: Heard::Nothing, best: None, last: None }; hosts.len()];
-        Self { patience, nodes, due: Deadlines::new(hosts.len()), hosts }
+        Self {
+            patience,
+            overdue: every + every + every,
+            nodes: vec![Known::NEW; hosts.len()],
+            due: Deadlines::new(hosts.len()),
+            hosts,
+            kill_at: None,
+            look: None,
+        }
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
         if self.host(node).is_some() {
-            self.heard(node, Heard::Until(cx.now + self.patience));
+            self.heard(node, Some(cx.now));
+            self.look_later(cx.now);
         }
     }
 
     pub(super) fn beat(&mut self, cx: &mut Cx<'_>, node: NodeId, beat: Beat) {
-        let Some(known) = self.nodes.get_mut(node.index()).filter(|node| node.heard != Heard::Nothing) else { return };
+        let Some(known) = self.nodes.get_mut(node.index()).filter(|node| node.heard.is_some()) else { return };
         let now = cx.now.nanos();
         if let Some(offset) = known.learns(now, beat) {
             cx.tell(Notice::Offset(node, offset));
         }
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
-        self.heard(node, Heard::Until(cx.now + self.patience));
+        self.heard(node, Some(cx.now));
+    }
+
+    /// From here on the user waits for all nodes to end.
+    pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
+        self.kill_at = Some(began.kill_at.unwrap_or(cx.now));
+        self.look_later(cx.now);
+    }
+
+    /// SIGKILL was sent before the grace was over.
+    pub(super) fn killed(&mut self, cx: &Cx<'_>) {
+        self.kill_at = self.kill_at.map(|at| at.min(cx.now));
     }
 
     /// Nobody can end a node from here any more: the user is told until when it does so by itself.
-    pub(super) fn severed(&self, cx: &mut Cx<'_>, node: NodeId) {
-        if let (Some(Known { heard: Heard::Until(at), .. }), Some(host)) =
-            (self.nodes.get(node.index()), self.host(node))
+    pub(super) fn severed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if let (Some(Known { heard: Some(heard), told, .. }), Some(Some(host))) =
+            (self.nodes.get_mut(node.index()), self.hosts.get(node.index()))
+            && *heard + self.patience > cx.now
+            && !core::mem::replace(told, true)
         {
-            cx.act(JobAction::Say(Sentence::Awaited { host: host.clone(), within: at.since(cx.now) }));
+            let within = (*heard + self.patience).since(cx.now);
+            cx.act(JobAction::Say(Sentence::Awaited { host: host.clone(), within }));
         }
-    }
-
-    fn host(&self, node: NodeId) -> Option<&OsBytes> {
-        self.hosts.get(node.index()).and_then(Option::as_ref)
     }
 
     /// A node that has told what is left, or will not, is not waited for.
     pub(super) fn node_over(&mut self, node: NodeId) {
-        self.heard(node, Heard::Nothing);
+        self.heard(node, None);
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.look.is_some_and(|at| at <= cx.now) {
+            self.look(cx);
+        }
         while let Some(node) = self.due.pop(cx.now) {
-            self.heard(node, Heard::Nothing);
             cx.act(JobAction::CloseEdge { node });
             cx.tell(Notice::Unheard(node));
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.due.next()
+        let due = self.due.next()?;
+        earliest(Some(due), self.look)
     }
 
-    fn heard(&mut self, node: NodeId, heard: Heard) {
-        let Some(known) = self.nodes.get_mut(node.index()) else { return };
-        known.heard = heard;
-        self.due.set(
-            node,
-            match heard {
-                Heard::Nothing => None,
-                Heard::Until(at) => Some(at),
-            },
-        );
+    /// The user is told of nodes that do not answer: once SIGKILL should have ended them, or they are all that is waited for.
+    fn look(&mut self, cx: &mut Cx<'_>) {
+        let (now, overdue) = (cx.now, self.overdue);
+        let waited = self.nodes.iter_mut().zip(&self.hosts);
+        let waited = waited.filter_map(|(known, host)| Some((known.heard?, known, host.as_ref()?)));
+        let (mut silent, others): (Vec<_>, Vec<_>) = waited.partition(|(heard, ..)| *heard + overdue <= now);
+        if others.is_empty() || self.kill_at.is_some_and(|at| at + LOOK <= now) {
+            silent.retain_mut(|(_, known, _)| !core::mem::replace(&mut known.told, true));
+            if let Some(last) = silent.iter().map(|(heard, ..)| *heard).max() {
+                let names: Vec<String> = silent.iter().map(|(.., host)| host.to_string()).collect();
+                let hosts = OsBytes::from(fold(names.iter().map(String::as_str)));
+                let within = (last + self.patience).since(now);
+                cx.act(JobAction::Say(Sentence::Silent { hosts, within }));
+            }
+        }
+        self.look_later(now);
+    }
+
+    /// While there is somebody of whom the user may have to be told.
+    fn look_later(&mut self, now: Mono) {
+        let open = |known: &Known| known.heard.is_some() && !known.told;
+        let look = self.kill_at.is_some() && self.nodes.iter().any(open);
+        self.look = look.then_some(now + LOOK);
+    }
+
+    fn host(&self, node: NodeId) -> Option<&OsBytes> {
+        self.hosts.get(node.index()).and_then(Option::as_ref)
+    }
+
+    fn heard(&mut self, node: NodeId, heard: Option<Mono>) {
+        if let Some(known) = self.nodes.get_mut(node.index()) {
+            known.heard = heard;
+            self.due.set(node, heard.map(|heard| heard + self.patience));
+        }
     }
 }
 
@@ -155,7 +210,7 @@ mod tests {
     fn a_reading_that_only_waited_longer_tells_nothing_new() {
         let ms = |n: u64| n * 1_000_000;
         let beat = |own, echo| Beat { own: ms(own), echo: ms(echo) };
-        let mut node = Known { heard: Heard::Nothing, best: None, last: None };
+        let mut node = Known::NEW;
         assert_eq!(node.learns(ms(10), beat(1_000, 0)), None, "nobody there knows our clock yet");
         // It may have waited there since the beat before: two clocks run apart by 1 ms in that second.
         let known = node.learns(ms(1_010), beat(2_000, 1_008));

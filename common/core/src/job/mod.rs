@@ -255,12 +255,14 @@ impl Parts<'_> {
                 self.signals.began(&began);
                 self.output.began();
                 self.mute.began(cx, &began);
+                self.lease.began(cx, &began);
                 self.closing.began(cx, &began);
             }
             Notice::Killed => {
                 self.signals.killed();
                 self.ending.killed();
                 self.mute.killed(cx);
+                self.lease.killed(cx);
             }
             Notice::Rouse => self.loss.rouse(cx),
             Notice::Bereft(node) => self.verdict.bereft(node),

@@ -9,11 +9,6 @@ use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
 use crate::wire::to_node::Start;
 
-/// From beat to beat, where the lease is long enough for it.
-const EVERY: Span = Span::from_secs(1);
-/// Beats per lease, at least: some may be lost or late.
-const BEATS: u64 = 4;
-
 #[derive(Default)]
 pub(super) struct Lease {
     span: Option<Span>,
@@ -79,6 +74,6 @@ impl Lease {
         // The launcher's clock goes on while its reading waits here.
         let echo = self.launcher.map_or(0, |(own, heard)| own.saturating_add(cx.now.since(heard).nanos()));
         cx.act(NodeAction::Beat(Beat { own: cx.now.nanos(), echo }));
-        self.next = Some(cx.now + EVERY.min(Span::from_nanos(span.nanos() / BEATS)));
+        self.next = Some(cx.now + Beat::every(span));
     }
 }

@@ -89,6 +89,13 @@ pub enum Sentence {
         /// Until its lease has surely ended its ranks.
         within: Span,
     },
+    /// Hosts do not answer, and the job cannot end before they have ended their ranks.
+    Silent {
+        /// Their names, in short.
+        hosts: OsBytes,
+        /// Until the leases of all of them have surely ended their ranks.
+        within: Span,
+    },
     /// The second signal: SIGKILL for everything.
     Killing {
         /// The signal.

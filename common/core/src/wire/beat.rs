@@ -4,6 +4,11 @@
 //! launcher repeats the node's reading and adds its own. Either side learns by it that the other one lives; the node, until
 //! when it may; the launcher, how far the clocks are apart.
 
+use crate::time::Span;
+
+/// From beat to beat, where the lease is long enough for it.
+const EVERY: Span = Span::from_secs(1);
+
 /// Two clock readings, `CLOCK_BOOTTIME` in nanoseconds; 0: not known yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Beat {
@@ -14,6 +19,12 @@ pub struct Beat {
 }
 
 impl Beat {
+    /// From one beat of a node to its next: several in a lease, some may be lost or late.
+    #[must_use]
+    pub fn every(lease: Span) -> Span {
+        EVERY.min(Span::from_nanos(lease.nanos() / 4))
+    }
+
     /// The body of its frame: both numbers, little endian.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {

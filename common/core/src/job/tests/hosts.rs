@@ -13,8 +13,8 @@ use crate::wire::capped::Capped;
 use crate::wire::to_node::{Meeting, Start};
 use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
-const OTHER: NodeId = NodeId::new(1);
-const MS: u64 = 1_000_000;
+pub(super) const OTHER: NodeId = NodeId::new(1);
+pub(super) const MS: u64 = 1_000_000;
 
 /// Four ranks, two on each of two hosts; `local`: the first is the launcher's own.
 pub(super) fn two(local: bool) -> JobSpec {
@@ -72,7 +72,7 @@ pub(super) fn told(s: &Script, what: &ToNode) -> Vec<u32> {
 }
 
 /// Both hosts have their ranks.
-fn running() -> Script {
+pub(super) fn running() -> Script {
     let mut s = Script::new(&two(false));
     for node in [NODE, OTHER] {
         s.event(JobEvent::EdgeUp { node });
@@ -87,7 +87,7 @@ fn running() -> Script {
     s
 }
 
-fn exits(s: &mut Script, rank: u32, status: Status, at: u64) {
+pub(super) fn exits(s: &mut Script, rank: u32, status: Status, at: u64) {
     let (proc, at) = (ProcId::new(rank), HostTime(at * MS));
     let asked = status == killed(Signal::TERM);
     let exited = Exited { proc, status, at, alive_at: at, asked, usage: Usage::default() };
