@@ -228,8 +228,10 @@ fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_mo
     std::thread::sleep(Duration::from_secs(4));
     kill(stopped, Signal::SIGCONT).unwrap();
     let done = case.code(125);
-    done.says("heard nothing from here, or its agent stood still; its lease has ended its ranks")
+    done.says("rlaunch itself stood still for ")
+        .says("longer than --lease allows; the leases of node[0-3] have ended their ranks")
         .says("0 left running");
+    assert_eq!(record(&done, "host.lost")["lost"], "starved");
     bed.clean(5);
     bed.down();
 }

@@ -52,10 +52,15 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
         Cause::Lost { node, lost } => {
             let after = report.began.map_or(took, |began| began.at);
-            format!("{}; the job was ended {after} after its start", self::lost(report, *node, *lost))
+            // Those whose loss tells the same.
+            let alike = matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_));
+            let several = alike && !report.together.is_empty();
+            let named = if several { report.together.as_slice() } else { std::slice::from_ref(node) };
+            format!("{}; the job was ended {after} after its start", lost_on(report, named, *lost))
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
+    block.also(report, &end.cause);
     block.without(report);
     block.fates("job", report);
     block.exit(end.exit);
@@ -136,14 +141,33 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
 }
 
 pub(crate) fn lost(report: &Report, node: NodeId, lost: Lost) -> String {
-    let host = host(report, node);
+    lost_on(report, &[node], lost)
+}
+
+/// What was lost on a host, or on several that cannot be told apart.
+fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
+    let one = nodes.len() < 2;
+    let host = match nodes {
+        [node] => host(report, *node),
+        nodes => hosts::list(report, nodes),
+    };
     match lost {
         Lost::Agent(why) => closed(&host, why),
         Lost::AgentEarly => format!("the agent on {host} ended before its ranks"),
         Lost::AgentMute => format!("the agent on {host} does not answer"),
-        Lost::Unheard => format!("{host} is not heard of any more; its lease has ended its ranks"),
-        Lost::Expired => {
+        Lost::Unheard if one => format!("{host} is not heard of any more; its lease has ended its ranks"),
+        Lost::Unheard => format!("{host} are not heard of any more; their leases have ended their ranks"),
+        Lost::Expired if one => {
             format!("{host} heard nothing from here, or its agent stood still; its lease has ended its ranks")
+        }
+        Lost::Expired => {
+            format!("{host} heard nothing from here, or their agents stood still; their leases have ended their ranks")
+        }
+        Lost::Starved(long) => {
+            let long = words::wait(long);
+            let leases = if one { "the lease of" } else { "the leases of" };
+            let have = if one { "has ended its ranks" } else { "have ended their ranks" };
+            format!("rlaunch itself stood still for {long}, longer than --lease allows; {leases} {host} {have}")
         }
         Lost::Guardian => format!("the guardian on {host} was lost (it was killed or crashed)"),
         Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
@@ -204,6 +228,16 @@ impl Block {
 
     fn exit(&mut self, exit: Ending) {
         self.field("exit", &exit.shell_code().to_string());
+    }
+
+    /// Hosts that were lost with the one that the head names.
+    fn also(&mut self, report: &Report, cause: &Cause) {
+        let Cause::Lost { node, lost: Lost::Agent(_) } = cause else { return };
+        let others: Vec<NodeId> = report.together.iter().copied().filter(|other| other != node).collect();
+        if !others.is_empty() {
+            let others = hosts::list(report, &others);
+            self.field("also", &format!("{others}, and nobody can tell which was lost first"));
+        }
     }
 
     /// Hosts that the job did without.

@@ -275,7 +275,9 @@ impl World {
                 let stood = self.plan.faults.iter().any(|(_, fault)| why(*fault));
                 self.check(stood, || "an agent that never stood still is given up".to_owned());
             }
-            Lost::Unheard | Lost::Expired => self.check(false, || "this host has no lease".to_owned()),
+            Lost::Unheard | Lost::Expired | Lost::Starved(_) => {
+                self.check(false, || "this host has no lease".to_owned());
+            }
             Lost::Guardian | Lost::Init | Lost::AgentEarly | Lost::Agent(_) => {}
         }
     }

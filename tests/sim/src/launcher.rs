@@ -185,7 +185,7 @@ impl World {
         self.note("> job", || format!("{event:?}"));
         let (now, awake) = (self.mono(), self.still.awake(self.mono()));
         if self.several() {
-            self.truth.hears(&event);
+            self.truth.hears(self.now, &event);
         } else {
             self.launcher.oracle.hears(now, awake, &event);
         }

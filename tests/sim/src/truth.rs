@@ -6,13 +6,14 @@ use crate::site::{Reach, Site};
 use crate::world::World;
 use rlaunch_core::events::{Cause, Lost, What};
 use rlaunch_core::exit::Ending;
-use rlaunch_core::id::{ProcId, Rank};
+use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::node::ExecSpec;
 use rlaunch_core::place::Placement;
 use rlaunch_core::report::{Became, Report};
 use rlaunch_core::spec::Tier;
 use rlaunch_core::wire::to_root::{Exited, ToRoot};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the launcher heard and said.
@@ -22,6 +23,11 @@ pub(crate) struct Truth {
     failures: Vec<Exited>,
     /// Ranks that exited with 0, as it heard.
     succeeded: usize,
+    /// When the edge to a host came.
+    up: BTreeMap<NodeId, u64>,
+    /// Hosts that it calls lost, and those of which it cannot tell which was first.
+    lost: Vec<NodeId>,
+    together: Vec<NodeId>,
     end: Option<(Cause, Ending)>,
     /// Where ranks run, if not where it was planned.
     seats: Option<Arc<Placement>>,
@@ -29,7 +35,10 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    pub(crate) fn hears(&mut self, event: &JobEvent) {
+    pub(crate) fn hears(&mut self, now: u64, event: &JobEvent) {
+        if let JobEvent::EdgeUp { node } = event {
+            self.up.insert(*node, now);
+        }
         if let JobEvent::Message { msg: ToRoot::Exited(exited), .. } = event {
             if exited.status.is_success() {
                 self.succeeded += 1;
@@ -111,6 +120,8 @@ impl World {
             What::Ending { cause, .. } => {
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
+            What::HostLost { node, .. } => self.truth.lost.push(*node),
+            What::Together { nodes } => self.truth.together.clone_from(nodes),
             What::JobEnd { cause, exit, .. } => {
                 self.truth.end = Some((cause.clone(), *exit));
             }
@@ -134,15 +145,30 @@ impl World {
             Lost::Expired => {
                 self.check(self.host.guardian.has_expired(), || "its lease has not run out".to_owned());
             }
+            Lost::Starved(long) => {
+                // From its last look at the clock, one beat before, to the next.
+                let stood = self.plan.stops.iter().map(|(_, long)| *long + self.plan.late + 1000 * MS).sum::<u64>();
+                self.check(long.nanos() <= stood, || format!("the launcher did not stand still for {long}"));
+            }
             Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init => {}
         }
         let lease = self.plan.spec.lease.nanos();
         let well = self.site().is_some_and(|site| match lost {
             Lost::AgentMute => site.is_well(lease) && site.spells.is_empty() && site.stop() == 0,
-            Lost::Unheard | Lost::Expired | Lost::Agent(_) | Lost::AgentEarly | Lost::Guardian | Lost::Init => {
-                site.is_well(lease)
-            }
+            Lost::Unheard
+            | Lost::Expired
+            | Lost::Starved(_)
+            | Lost::Agent(_)
+            | Lost::AgentEarly
+            | Lost::Guardian
+            | Lost::Init => site.is_well(lease),
         });
+        // Where all else was well it is the launcher that is to blame, and nobody else. It knows if it had a lease to renew.
+        let calm = well && self.site().is_some_and(|site| site.spells.is_empty() && site.stop() == 0);
+        let up = self.truth.up.get(&self.id()).copied();
+        let knows = self.plan.stops.iter().all(|(at, _)| up.is_some_and(|up| up < *at));
+        let blames = matches!(lost, Lost::Unheard | Lost::Expired | Lost::Agent(_));
+        self.check(!(calm && knows && blames), || format!("{lost:?}, and it was the launcher that stood still"));
         let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
         self.check(!well || stopped, || format!("{lost:?}, but nothing had happened to that host"));
     }
@@ -169,6 +195,7 @@ impl World {
             self.check_success();
         }
         self.check_causes(&cause);
+        self.check_first_lost(&cause);
     }
 
     /// A host may not be reached, or be lost before the start.
@@ -203,6 +230,26 @@ impl World {
         let mut all: Vec<Failed> = (0..self.count()).flat_map(of_host).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Of hosts without power the first is the one that is named, or one of those that are named together.
+    fn check_first_lost(&mut self, cause: &Cause) {
+        let Cause::Lost { node: named, lost: Lost::Unheard } = cause else { return };
+        let Some(at) = self.without_power(*named) else { return };
+        let nodes = (0..).map(NodeId::new).take(self.count());
+        let earlier = |node: &NodeId| self.without_power(*node).is_some_and(|other| other < at);
+        let first: Vec<NodeId> = nodes.filter(earlier).filter(|node| !self.truth.together.contains(node)).collect();
+        self.check(first.is_empty(), || format!("{named} is named, and {first:?} had no power before"));
+    }
+
+    /// When a host lost power that has said all that it had to say until then, every so often and soon.
+    fn without_power(&self, node: NodeId) -> Option<u64> {
+        let (site, up) = (self.plan.sites.get(node.index())?, *self.truth.up.get(&node)?);
+        let [(at, Fault::HostLost)] = site.faults[..] else { return None };
+        let swift = site.spells.is_empty() && self.plan.stops.is_empty() && site.wire.1 < 100_000;
+        let steady = at > up + 1000 * MS && self.truth.lost.contains(&node);
+        // Where some may be missing, those that were lost first were no reason to end.
+        (swift && steady && self.plan.spec.min_hosts.is_none()).then_some(at)
     }
 
     /// The earliest failure is the one that is named, or nobody could tell; and all that failed by themselves are listed so.

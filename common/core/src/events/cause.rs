@@ -71,6 +71,8 @@ pub enum Lost {
     Unheard,
     /// The host has ended its ranks, because its lease was not renewed in time.
     Expired,
+    /// The host has ended its ranks, because rlaunch itself stood still for so long and renewed no lease.
+    Starved(Span),
     /// The guardian.
     Guardian,
     /// The first process of the PID namespace.

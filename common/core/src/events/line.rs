@@ -37,6 +37,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             host(o, what);
         }
         What::LeftOut { nodes, world_size, procs } => left_out(o, nodes, *world_size, procs),
+        What::Together { nodes } => together(o, nodes),
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
         }
@@ -94,6 +95,11 @@ fn left_out(o: &mut Object<'_>, nodes: &[NodeId], world_size: u32, procs: &[u32]
     o.array("nodes", nodes, |text, node| push_number(text, node.get()));
     o.number("world_size", world_size.into());
     o.array("procs", procs, |text, procs| push_number(text, *procs));
+}
+
+fn together(o: &mut Object<'_>, nodes: &[NodeId]) {
+    o.text("ev", "hosts.together");
+    o.array("nodes", nodes, |text, node| push_number(text, node.get()));
 }
 
 fn job_start(o: &mut Object<'_>, start: &JobStart) {
@@ -315,6 +321,10 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
         }
         Lost::Unheard => o.text("lost", "unheard"),
         Lost::Expired => o.text("lost", "expired"),
+        Lost::Starved(long) => {
+            o.text("lost", "starved");
+            o.number("stood", long.nanos());
+        }
         Lost::Guardian => o.text("lost", "guardian"),
         Lost::Init => o.text("lost", "init"),
     }

@@ -78,6 +78,11 @@ pub enum What {
         /// Those of each program.
         procs: Vec<u32>,
     },
+    /// Hosts that were lost, one of them first, and nobody can tell which: the first cause names one of them.
+    Together {
+        /// Which.
+        nodes: Vec<NodeId>,
+    },
     /// Nothing runs on a host any more.
     HostDone {
         /// Which.

@@ -8,8 +8,10 @@
 
 use super::clock::{Offset, apart};
 use super::notice::{Began, Notice};
-use super::{Cx, JobAction};
+use super::still::Still;
+use super::{CloseReason, Cx, JobAction};
 use crate::deadlines::Deadlines;
+use crate::events::Lost;
 use crate::hostlist::fold;
 use crate::id::NodeId;
 use crate::machine::earliest;
@@ -80,6 +82,7 @@ pub(super) struct Lease {
     due: Deadlines,
     /// By node, those that have a lease.
     hosts: Vec<Option<OsBytes>>,
+    still: Still,
     /// The ending has begun, and SIGKILL follows then.
     kill_at: Option<Mono>,
     /// When to look who does not answer.
@@ -99,10 +102,37 @@ impl Lease {
             overdue: every + every + every,
             nodes: vec![Known::NEW; hosts.len()],
             due: Deadlines::new(hosts.len()),
+            still: Still::new(spec.lease, hosts.len()),
             hosts,
             kill_at: None,
             look: None,
         }
+    }
+
+    /// Before anything else is done with what has happened.
+    pub(super) fn looks(&mut self, now: Mono) {
+        self.still.looks(now, self.nodes.iter().map(|node| node.heard));
+    }
+
+    /// What the loss of a node comes of: the end of its lease is our doing where we stood still.
+    pub(super) fn blame(&self, node: NodeId, lost: Lost) -> Lost {
+        match lost {
+            Lost::Agent(CloseReason::Eof | CloseReason::Failed(_) | CloseReason::Ssh(_))
+            | Lost::Unheard
+            | Lost::Expired => self.still.starved(node).map_or(lost, Lost::Starved),
+            Lost::Agent(CloseReason::Malformed | CloseReason::Slow)
+            | Lost::AgentEarly
+            | Lost::AgentMute
+            | Lost::Starved(_)
+            | Lost::Guardian
+            | Lost::Init => lost,
+        }
+    }
+
+    /// Between which two moments a node was lost of which that is said now.
+    pub(super) fn between(&self, now: Mono, node: NodeId, lost: Lost) -> (Mono, Mono) {
+        let heard = self.nodes.get(node.index()).and_then(|known| known.heard).unwrap_or(now);
+        (heard, if lost == Lost::Unheard { heard + self.overdue } else { now })
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
@@ -119,6 +149,7 @@ impl Lease {
             cx.tell(Notice::Offset(node, offset));
         }
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
+        self.still.beat(node, beat);
         self.heard(node, Some(cx.now));
     }
 
@@ -162,7 +193,7 @@ impl Lease {
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         let due = self.due.next()?;
-        earliest(Some(due), self.look)
+        earliest(Some(due.min(self.still.deadline())), self.look)
     }
 
     /// The user is told of nodes that do not answer: once SIGKILL should have ended them, or they are all that is waited for.

@@ -274,6 +274,5 @@ impl Loss {
 }
 
 fn part(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
-    cx.tell(Notice::Log(What::HostLost { node, lost }));
     cx.tell(Notice::Lost { node, lost });
 }

@@ -19,13 +19,14 @@ mod output;
 mod procs;
 mod roster;
 mod signals;
+mod still;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 pub use event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 
-use crate::events::Cause;
+use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
 use crate::machine::{self, Machine, earliest};
 use crate::os_bytes::OsBytes;
@@ -131,6 +132,7 @@ impl Job {
         let mut cx = Cx { now, out: actions, notice: notices };
         let mut parts =
             Parts { bringup, procs, signals, ending, verdict, loss, mute, lease, late, output, closing, log };
+        parts.lease.looks(now);
         transition(&mut parts, &mut cx);
         while let Some(notice) = cx.notice.pop_front() {
             let last = matches!(notice, Notice::Close { .. });
@@ -237,6 +239,25 @@ impl Parts<'_> {
         self.log.left_out(cx, nodes, placement);
     }
 
+    /// A part of ours was lost on a node: the job ends, unless it can do without the node.
+    fn lost(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
+        let lost = self.lease.blame(node, lost);
+        self.log.write(cx, What::HostLost { node, lost });
+        if self.bringup.spares(cx, node) {
+            return self.forget(cx, node);
+        }
+        self.verdict.lost(node, lost, self.lease.between(cx.now, node, lost));
+        self.ending.end(cx, Cause::Lost { node, lost }, None);
+    }
+
+    fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
+        let nodes = self.verdict.together();
+        if nodes.len() > 1 {
+            self.log.write(cx, What::Together { nodes });
+        }
+        self.log.close(cx, self.verdict.cause(), left);
+    }
+
     /// Who has to know what. A line here is the whole price of a new listener.
     fn notice(&mut self, cx: &mut Cx<'_>, notice: Notice) {
         match notice {
@@ -275,8 +296,7 @@ impl Parts<'_> {
             }
             Notice::Mute(node) => self.loss.mute(cx, node),
             Notice::Unheard(node) => self.loss.unheard(cx, node),
-            Notice::Lost { node, .. } if self.bringup.spares(cx, node) => self.forget(cx, node),
-            Notice::Lost { node, lost } => self.ending.end(cx, Cause::Lost { node, lost }, None),
+            Notice::Lost { node, lost } => self.lost(cx, node, lost),
             Notice::Late { node, limit } if self.bringup.late(cx, node, limit) => self.forget(cx, node),
             // It was ready, or is given up for another reason.
             Notice::Late { .. } => {}
@@ -298,7 +318,7 @@ impl Parts<'_> {
                 self.closing.counted(cx, left);
             }
             Notice::Leave => self.closing.leave(cx),
-            Notice::Close { left } => self.log.close(cx, self.verdict.cause(), left),
+            Notice::Close { left } => self.close(cx, left),
         }
     }
 }

@@ -6,9 +6,12 @@
 //! did not send (a crash makes its peers fail, not the other way round), then one that wrote down why, then any other.
 //!
 //! Ranks that ended only because we ended the job are never the cause.
+//!
+//! So with hosts: one was lost between its last word and the news of its loss, or the next word that did not come. The one
+//! of which we heard first is named, and with it all others that may have been lost before.
 
 use super::notice::{Began, Failure};
-use crate::events::Cause;
+use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
 use crate::status::Status;
@@ -25,8 +28,27 @@ pub(super) struct Verdict {
     /// Signals that we passed on while the job went on.
     forwarded: BTreeSet<Signal>,
     began: Option<(Cause, Mono)>,
+    gone: Vec<Gone>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     bereft: BTreeSet<NodeId>,
+}
+
+/// A host that was lost.
+#[derive(Debug)]
+struct Gone {
+    node: NodeId,
+    lost: Lost,
+    /// Between these two.
+    between: (Mono, Mono),
+}
+
+impl Gone {
+    /// Whether nobody can tell which of the two was first. All that we have starved ourselves were lost at once.
+    fn is_with(&self, other: &Self) -> bool {
+        let starved = |gone: &Self| matches!(gone.lost, Lost::Starved(_));
+        let overlap = self.between.0 <= other.between.1 && other.between.0 <= self.between.1;
+        starved(self) == starved(other) && (starved(self) || overlap)
+    }
 }
 
 impl Verdict {
@@ -36,6 +58,7 @@ impl Verdict {
             explained: BTreeSet::new(),
             forwarded: BTreeSet::new(),
             began: None,
+            gone: Vec::new(),
             bereft: BTreeSet::new(),
         }
     }
@@ -54,6 +77,13 @@ impl Verdict {
     /// The node tells things in the order in which it saw them: whoever failed before is known.
     pub(super) fn bereft(&mut self, node: NodeId) {
         self.bereft.insert(node);
+    }
+
+    pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
+        // A part of ours that was killed says so itself, and nothing of its host.
+        if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_)) {
+            self.gone.push(Gone { node, lost, between });
+        }
     }
 
     pub(super) fn explained(&mut self, rank: Rank) {
@@ -86,6 +116,15 @@ impl Verdict {
             )) => cause.clone(),
             None => root().unwrap_or(Cause::Success),
         }
+    }
+
+    /// The hosts of which one was lost first, and nobody can tell which; none where no host's loss is the first cause.
+    pub(super) fn together(&self) -> Vec<NodeId> {
+        let Some((Cause::Lost { node, .. }, _)) = &self.began else { return Vec::new() };
+        let Some(first) = self.gone.iter().find(|gone| gone.node == *node) else { return Vec::new() };
+        let nodes: BTreeSet<NodeId> =
+            self.gone.iter().filter(|gone| gone.is_with(first)).map(|gone| gone.node).collect();
+        nodes.into_iter().collect()
     }
 
     fn root(&self) -> Option<Failure> {

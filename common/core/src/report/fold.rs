@@ -28,6 +28,8 @@ pub struct Report {
     pub lost_hosts: Vec<(NodeId, Lost)>,
     /// Hosts that the job did without.
     pub left_out: Vec<NodeId>,
+    /// Hosts that were lost, one of them first, and nobody can tell which.
+    pub together: Vec<NodeId>,
     /// Its ranks.
     pub ranks: Vec<RankLine>,
     /// When and how its ending began. A job whose ranks all end by themselves has none.
@@ -141,7 +143,7 @@ pub enum Became {
 
 /// Whether nobody can say any more what an agent has started.
 const fn loses_agent(cause: &Cause) -> bool {
-    matches!(cause, Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute | Lost::Expired, .. })
+    matches!(cause, Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute | Lost::Expired | Lost::Starved(_), .. })
 }
 
 /// The report of a whole log.
@@ -201,6 +203,7 @@ impl Report {
                     self.lost_hosts.push((*node, *lost));
                 }
             }
+            What::Together { nodes } => self.together.clone_from(nodes),
             What::LeftOut { nodes, world_size, procs } => self.leave_out(nodes, *world_size, procs),
             What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
         }

@@ -198,6 +198,33 @@ fn losses() {
     shows("lost_init", &log.ends(3_010, cause, Some(0)));
 }
 
+/// A job on four hosts that ends because some of them were lost.
+fn loses_hosts(name: &str, lost: Lost, nodes: &[u32]) {
+    let (first, nodes) = (NodeId::new(2), nodes.iter().copied().map(NodeId::new).collect::<Vec<_>>());
+    let cause = Cause::Lost { node: first, lost };
+    let mut log = on_hosts(None);
+    for n in 0..8 {
+        let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
+        log.at(7, What::RankStarted { rank, node, local_rank, pid: 4_710, at: Span::from_millis(6) });
+    }
+    log.at(9_500, What::HostLost { node: first, lost });
+    log.begins(9_500, &cause, Some(Signal::TERM));
+    let others = (0..8).filter(|n| !nodes.contains(&NodeId::new(n / 2)));
+    others.for_each(|n| log.exits(n, TERM, 9_600));
+    if nodes.len() > 1 {
+        log.at(10_900, What::Together { nodes });
+    }
+    shows(name, &log.ends(11_000, cause, None));
+}
+
+#[test]
+fn hosts_that_were_lost_together_are_named_together() {
+    loses_hosts("host_unheard", Lost::Unheard, &[2]);
+    loses_hosts("hosts_unheard", Lost::Unheard, &[1, 2, 3]);
+    loses_hosts("hosts_starved", Lost::Starved(Span::from_millis(9_030)), &[0, 1, 2, 3]);
+    loses_hosts("hosts_cut_off", Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))), &[0, 2, 3]);
+}
+
 #[test]
 fn a_reader_that_left_was_told_of() {
     let cause = Cause::ReaderClosed(Std::Out);

@@ -162,6 +162,8 @@ fn hosts() -> Vec<What> {
         What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))) },
         What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Signal(9))) },
         What::Ending { cause: unreachable, sent: None, grace: Span::ZERO },
+        What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(9)) },
+        What::Together { nodes: [1, 3].map(NodeId::new).to_vec() },
     ]
 }
 

@@ -69,7 +69,6 @@ fn a_host_that_was_ready_is_never_late() {
     let mut s = one_of_two(None);
     introduces(&mut s, OTHER);
     s.hears_of(OTHER, &ToRoot::Ready);
-    assert!(s.due() > Some(Script::at(5_000)), "a job that runs is not woken for it");
     s.wait(6_000);
     assert_eq!((s.severed, ranks(&s).len()), (0, 4));
 }

@@ -1,8 +1,12 @@
-//! Hosts of which nothing is heard: what is said while they are waited for.
+//! Hosts of which nothing is heard: whose doing that is, which were lost together, and what is said while they are waited for.
 
 use super::hosts::{MS, OTHER, done, exits, running};
 use super::*;
 use crate::wire::beat::Beat;
+
+fn beat(s: &mut Script, node: NodeId) {
+    s.event(JobEvent::Beat { node, beat: Beat { own: 7, echo: 0 } });
+}
 
 /// What a node says that knows our clock.
 fn answers(s: &mut Script, node: NodeId) {
@@ -17,6 +21,147 @@ fn heard(s: &mut Script, seconds: u64) {
         answers(s, NODE);
         answers(s, OTHER);
     }
+}
+
+/// We are not scheduled for so long.
+fn stands_still(s: &mut Script, ms: u64) {
+    s.now += ms;
+}
+
+fn expires(s: &mut Script, node: NodeId) {
+    s.event(JobEvent::GuardianEnded { node, end: GuardianEnd::Expired { left: 0, named: vec![] } });
+    s.event(JobEvent::EdgeClosed { node, why: CloseReason::Eof });
+}
+
+/// The only lost one was lost for this reason, and the other has counted.
+fn sole_loss(mut s: Script) -> (Cause, Vec<NodeId>) {
+    for rank in [0, 1] {
+        exits(&mut s, rank, killed(Signal::TERM), 6);
+    }
+    done(&mut s, NODE, 0);
+    s.drained();
+    (s.cause(), s.last_report().together)
+}
+
+#[test]
+fn who_stood_still_for_longer_than_the_lease_has_lost_all_hosts_itself() {
+    let mut s = running();
+    heard(&mut s, 2);
+    stands_still(&mut s, 40_000);
+    expires(&mut s, OTHER);
+    expires(&mut s, NODE);
+    s.drained();
+    let lost = Lost::Starved(Span::from_secs(40));
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost });
+    assert_eq!(s.last_report().together, [NODE, OTHER]);
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), Some(0)));
+    assert_eq!(s.last_report().others()[0].became, Became::Unheard);
+}
+
+#[test]
+fn so_has_one_whose_hosts_say_nothing_any_more() {
+    // A laptop that slept: the connections are gone, or nothing comes through them.
+    let mut s = running();
+    heard(&mut s, 2);
+    stands_still(&mut s, 3_600_000);
+    let why = CloseReason::Ssh(crate::bootstrap::SshEnd::Code(255));
+    s.event(JobEvent::EdgeClosed { node: OTHER, why }).wait(0).drained();
+    let lost = Lost::Starved(Span::from_secs(3_600));
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost });
+    assert_eq!(s.last_report().together, [NODE, OTHER]);
+}
+
+#[test]
+fn one_that_was_lost_before_is_not_lost_with_those() {
+    let mut s = running();
+    for _ in 0..20 {
+        s.wait(1_000);
+        answers(&mut s, NODE);
+    }
+    stands_still(&mut s, 40_000);
+    expires(&mut s, NODE);
+    expires(&mut s, OTHER);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Starved(Span::from_secs(40)) });
+    assert_eq!(s.last_report().together, []);
+}
+
+#[test]
+fn what_makes_no_sense_is_not_our_doing() {
+    for why in [CloseReason::Malformed, CloseReason::Slow] {
+        let mut s = running();
+        heard(&mut s, 2);
+        stands_still(&mut s, 40_000);
+        s.event(JobEvent::EdgeClosed { node: OTHER, why });
+        assert!(s.log.contains(&What::HostLost { node: OTHER, lost: Lost::Agent(why) }));
+    }
+}
+
+#[test]
+fn what_came_while_we_stood_still_does_not_hide_it() {
+    let mut s = running();
+    heard(&mut s, 2);
+    // What it said in that time is read first.
+    let early = (harness::START + s.now + 29_000) * MS;
+    stands_still(&mut s, 40_000);
+    s.event(JobEvent::Beat { node: OTHER, beat: Beat { own: early, echo: early } });
+    expires(&mut s, OTHER);
+    assert_eq!(sole_loss(s).0, Cause::Lost { node: OTHER, lost: Lost::Starved(Span::from_secs(40)) });
+}
+
+#[test]
+fn a_lease_that_ends_while_we_look_is_not_our_doing() {
+    let expired = Cause::Lost { node: OTHER, lost: Lost::Expired };
+    // Its agent stands still.
+    let mut s = running();
+    heard(&mut s, 2);
+    for _ in 0..30 {
+        s.wait(1_000);
+        answers(&mut s, NODE);
+    }
+    expires(&mut s, OTHER);
+    assert_eq!(sole_loss(s), (expired.clone(), vec![]));
+    // It has done so before we did.
+    let mut s = running();
+    heard(&mut s, 2);
+    for _ in 0..5 {
+        s.wait(1_000);
+        answers(&mut s, NODE);
+    }
+    stands_still(&mut s, 26_000);
+    expires(&mut s, OTHER);
+    assert_eq!(sole_loss(s).0, expired);
+    // We stood still, but not for so long.
+    let mut s = running();
+    heard(&mut s, 2);
+    stands_still(&mut s, 20_000);
+    expires(&mut s, OTHER);
+    assert_eq!(sole_loss(s).0, expired);
+    // It has heard of us since.
+    let mut s = running();
+    heard(&mut s, 2);
+    stands_still(&mut s, 32_000);
+    heard(&mut s, 3);
+    expires(&mut s, OTHER);
+    assert_eq!(sole_loss(s).0, expired);
+}
+
+/// Each of the two is heard of for the last time then, and the job ends.
+fn lost_at(first: u64, second: u64) -> (Cause, Vec<NodeId>) {
+    let mut s = running();
+    s.wait(first);
+    beat(&mut s, NODE);
+    s.wait(second - first);
+    beat(&mut s, OTHER);
+    s.wait(50_000).drained();
+    (s.cause(), s.last_report().together)
+}
+
+#[test]
+fn hosts_that_fell_silent_within_the_time_of_a_few_beats_are_lost_together() {
+    let cause = Cause::Lost { node: NODE, lost: Lost::Unheard };
+    assert_eq!(lost_at(5_000, 5_900), (cause.clone(), vec![NODE, OTHER]), "nobody can tell");
+    assert_eq!(lost_at(5_000, 9_000), (cause, vec![]), "it was heard of later");
 }
 
 fn silent(s: &Script) -> Vec<&Sentence> {

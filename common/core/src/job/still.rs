@@ -1,0 +1,141 @@
+//! Time in which we stood still: stopped, suspended, or not scheduled. Nobody renews a lease in it.
+//!
+//! We look at the clock with everything that happens, and as often as nodes say something at least. Where much more time has
+//! passed, and the lease of a node that was well before ended in it, its loss is our doing.
+
+use crate::id::NodeId;
+use crate::time::{Mono, Span};
+use crate::wire::beat::Beat;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// We stood still between these two.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    from: Mono,
+    to: Mono,
+}
+
+/// The looks at the clock, and what was missed in between.
+#[derive(Debug)]
+pub(super) struct Still {
+    lease: Span,
+    /// From beat to beat.
+    every: Span,
+    looked: Mono,
+    last: Option<Gap>,
+    /// By node, the time in which its lease ended.
+    starved: Vec<Option<Gap>>,
+}
+
+impl Still {
+    pub(super) fn new(lease: Span, nodes: usize) -> Self {
+        Self { lease, every: Beat::every(lease), looked: Mono::default(), last: None, starved: vec![None; nodes] }
+    }
+
+    /// Before anything else is done with what has happened. `heard`: when the nodes that have a lease were heard of last.
+    pub(super) fn looks(&mut self, now: Mono, heard: impl Iterator<Item = Option<Mono>> + Clone) {
+        let from = core::mem::replace(&mut self.looked, now);
+        // While somebody has one, a look is due for every beat. One that is late by as much again was not had.
+        if now.since(from) < self.every + self.every || heard.clone().all(|heard| heard.is_none()) {
+            return;
+        }
+        // Who goes on for a moment only has not gone on.
+        let from = self.last.filter(|last| from <= last.to + self.every).map_or(from, |last| last.from);
+        let gap = Gap { from, to: now };
+        let (lease, every) = (self.lease, self.every);
+        self.last = Some(gap);
+        for (starved, heard) in self.starved.iter_mut().zip(heard) {
+            if heard.is_some_and(|heard| gap.ends(heard, lease, every)) {
+                *starved = Some(gap);
+            }
+        }
+    }
+
+    /// A node that says something when we have long gone on has not died of that.
+    pub(super) fn beat(&mut self, node: NodeId, beat: Beat) {
+        if let Some(starved) = self.starved.get_mut(node.index()) {
+            *starved = starved.filter(|gap| beat.echo <= (gap.to + self.every).nanos());
+        }
+    }
+
+    /// For how long we stood still when a node's lease ended.
+    pub(super) fn starved(&self, node: NodeId) -> Option<Span> {
+        let gap = (*self.starved.get(node.index())?)?;
+        Some(gap.to.since(gap.from))
+    }
+
+    /// The next look.
+    pub(super) fn deadline(&self) -> Mono {
+        self.looked + self.every
+    }
+}
+
+impl Gap {
+    /// Whether the lease of a node ended in it that was heard of last at this time.
+    fn ends(self, heard: Mono, lease: Span, every: Span) -> bool {
+        // One that had long fallen silent is lost for a reason of its own. One that has only just come may be slow to speak.
+        let well = self.from <= heard + Span::from_nanos(lease.nanos() / 2);
+        // Its last word came at most one beat before, and what we say now may come too late.
+        well && heard.max(self.from - every) + lease <= self.to + every
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId::new(0);
+
+    fn at(second: u64) -> Mono {
+        Mono::from_nanos(second * 1_000_000_000)
+    }
+
+    fn looks(still: &mut Still, second: u64, heard: u64) {
+        still.looks(at(second), [Some(at(heard))].into_iter());
+    }
+
+    fn new() -> Still {
+        let mut still = Still::new(Span::from_secs(30), 1);
+        // Nobody looks before somebody has a lease.
+        still.looks(at(1_000), [None].into_iter());
+        still
+    }
+
+    #[test]
+    fn who_goes_on_for_a_moment_has_not_gone_on() {
+        let mut still = new();
+        for second in [1_020, 1_021, 1_040] {
+            looks(&mut still, second, 1_000);
+        }
+        assert_eq!(still.starved(NODE), Some(Span::from_secs(40)));
+        let mut still = new();
+        for second in [1_020, 1_021, 1_022, 1_040] {
+            looks(&mut still, second, 1_000);
+        }
+        assert_eq!(still.starved(NODE), None, "it had time to say something");
+    }
+
+    #[test]
+    fn a_node_that_had_long_been_silent_is_lost_for_a_reason_of_its_own() {
+        let stood = |silent: u64| {
+            let mut still = new();
+            (1_000..=1_000 + silent).for_each(|second| looks(&mut still, second, 1_000));
+            looks(&mut still, 1_060, 1_000);
+            still.starved(NODE)
+        };
+        assert_eq!(stood(15), Some(Span::from_secs(45)), "its first word may take as long");
+        assert_eq!(stood(16), None);
+    }
+
+    #[test]
+    fn a_beat_that_was_made_afterwards_tells_that_it_lives() {
+        let mut still = new();
+        looks(&mut still, 1_040, 1_000);
+        let made = |still: &mut Still, second| still.beat(NODE, Beat { own: 1, echo: at(second).nanos() });
+        made(&mut still, 1_041);
+        assert_eq!(still.starved(NODE), Some(Span::from_secs(40)), "it may just have been killed");
+        made(&mut still, 1_042);
+        assert_eq!(still.starved(NODE), None);
+    }
+}
