@@ -88,10 +88,7 @@ fn line(sentence: &Sentence, by: By) -> String {
             format!("MASTER_PORT {port} is not reserved against other jobs: all names for ports are taken on this host")
         }
         Sentence::Tier { tier, note } => format!("containment {}: {note}", words::tier(*tier)),
-        Sentence::Lowered { lowered: Lowered { on, to }, hosts } => {
-            let most = words::limit(*on, *to);
-            format!("limit {} is {most} on {hosts}, and not what it is here: more is not allowed there", on.name())
-        }
+        Sentence::Lowered { lowered, hosts } => less(*lowered, hosts),
         Sentence::Unseen { addr } => {
             format!(
                 "MASTER_ADDR {addr} is a guess: other hosts see this one behind another address; --interface NAME says which"
@@ -106,7 +103,7 @@ fn line(sentence: &Sentence, by: By) -> String {
             format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(sig), words::wait(*kill_in), verb(sig))
         }
         Sentence::Unstarted { sig, awaited } => {
-            format!("{}nothing was started; still waited for: {}", key(*sig), hosts::beginning(awaited.to_string()))
+            format!("{}nothing was started; still waited for: {}", key(sig), hosts::beginning(awaited.to_string()))
         }
         Sentence::Waiting { cause, kill_in } => {
             format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), words::wait(*kill_in))
@@ -146,8 +143,13 @@ fn line(sentence: &Sentence, by: By) -> String {
     }
 }
 
+fn less(Lowered { on, to }: Lowered, hosts: &OsBytes) -> String {
+    let most = words::limit(on, to);
+    format!("limit {} is {most} on {hosts}, and not what it is here: more is not allowed there", on.name())
+}
+
 fn silent(hosts: &OsBytes, within: Span) -> String {
-    let within = words::wait(within);
+    let (hosts, within) = (hosts::beginning(hosts.to_string()), words::wait(within));
     format!("waiting for {hosts}: nothing is heard from there, and leases end the ranks within {within} at the latest")
 }
 
