@@ -44,3 +44,4 @@ mod strangers;
 mod terminal;
 mod tiers;
 mod travel;
+mod unready;

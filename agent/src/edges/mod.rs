@@ -142,13 +142,14 @@ impl Edges {
         !self.ranks.is_empty() || self.sweep.deadline().is_some()
     }
 
-    /// The next frame, before there is a runtime. `None`: nothing had come by `deadline`.
+    /// The next frame, before there is a runtime. `None`: nothing had come by `deadline`, or before something else happened.
     pub(crate) fn recv_early(&mut self, deadline: Option<Mono>) -> Result<Option<Body<ToNode>>, Closed> {
         let Link::Early(link) = &mut self.link else { return Err(Closed::Eof) };
-        let frame = match deadline {
-            Some(at) => link.recv_within(Duration::from_nanos(at.since(now()).nanos()))?,
-            None => Some(link.recv()?),
-        };
+        let time = deadline.map(|at| Duration::from_nanos(at.since(now()).nanos()));
+        let frame = link.recv_beside(&self.watch.set, time)?;
+        if frame.is_none() {
+            watch::look(self);
+        }
         Ok(frame.map(|frame| frame.body))
     }
 
@@ -163,8 +164,8 @@ impl Edges {
         !matches!(&self.link, Link::Early(link) if link.has_frame()) && ground::finish(self)
     }
 
-    /// Writes what `perform` queued, before there is a runtime. Nothing waits for it: no signal reaches us now, and the
-    /// guardian's end is not looked at. What is not taken goes out while we read, or under the runtime.
+    /// Writes what `perform` queued, before there is a runtime. Nothing waits for it: what is not taken goes out while we
+    /// read, or under the runtime.
     pub(crate) fn flush_early(&mut self) {
         if let Link::Early(link) = &mut self.link
             && link.flush().is_err()

@@ -102,18 +102,28 @@ impl Watch {
 /// Takes in all that is ready.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     loop {
-        let watch = &mut edges.watch;
-        let Some(live) = &watch.live else { return };
+        let Some(live) = &edges.watch.live else { return };
         let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return };
-        if watch.set.ready(&mut watch.batch) == 0 {
+        if edges.watch.set.ready(&mut edges.watch.batch) == 0 {
             guard.clear_ready();
-            watch.quiet_at = now();
+            edges.watch.quiet_at = now();
             continue;
         }
-        let tokens: Vec<u64> = watch.batch.tokens().collect();
-        for token in tokens {
-            one(edges, token);
-        }
+        take_batch(edges);
+    }
+}
+
+/// The same once, before there is a runtime.
+pub(super) fn look(edges: &mut Edges) {
+    if edges.watch.set.ready(&mut edges.watch.batch) > 0 {
+        take_batch(edges);
+    }
+}
+
+fn take_batch(edges: &mut Edges) {
+    let tokens: Vec<u64> = edges.watch.batch.tokens().collect();
+    for token in tokens {
+        one(edges, token);
     }
 }
 

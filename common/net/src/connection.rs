@@ -149,47 +149,51 @@ impl<M: WireMessage> Early<M> {
     /// The edge has ended or carries something else.
     pub fn recv(&mut self) -> Result<Frame<M>, Closed> {
         loop {
-            if let Some(frame) = read_frame(self.io.input(), &mut self.inbox)? {
+            if let Some(frame) = self.next(None, None)? {
                 return Ok(frame);
             }
-            self.wait(PollFlags::POLLIN, PollTimeout::NONE)?;
-            self.flush()?;
         }
     }
 
-    /// The same for whoever has something else to do after this time. `None`: nothing had come by then.
+    /// The same for whoever has something else to do after this time, or when there is something to read beside the edge.
+    /// `None`: nothing had come by then.
     ///
     /// # Errors
     /// The edge has ended or carries something else.
-    pub fn recv_within(&mut self, time: Duration) -> Result<Option<Frame<M>>, Closed> {
-        let until = Instant::now() + time;
+    pub fn recv_beside(&mut self, beside: &impl AsFd, time: Option<Duration>) -> Result<Option<Frame<M>>, Closed> {
+        self.next(Some(beside.as_fd()), time)
+    }
+
+    fn next(&mut self, beside: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Result<Option<Frame<M>>, Closed> {
+        let until = time.map(|time| Instant::now() + time);
         // Or reading would wait.
         self.io.set_nonblocking()?;
         loop {
             let frame = read_frame(self.io.input(), &mut self.inbox)?;
-            let left = until.saturating_duration_since(Instant::now());
-            if frame.is_some() || left.is_zero() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if frame.is_some() || left.is_some_and(|left| left.is_zero()) {
                 return Ok(frame);
             }
-            self.wait(PollFlags::POLLIN, rounded_up(left))?;
+            if self.wait(PollFlags::POLLIN, beside, left.map_or(PollTimeout::NONE, rounded_up))? {
+                return Ok(None);
+            }
             self.flush()?;
         }
     }
 
-    /// Waits for this of the half that is read, and for room in the other if something is queued.
-    fn wait(&self, input: PollFlags, time: PollTimeout) -> io::Result<()> {
+    /// Waits for this of the half that is read, for room in the other if something is queued, and for something to read
+    /// beside them: whether there is.
+    fn wait(&self, input: PollFlags, beside: Option<BorrowedFd<'_>>, time: PollTimeout) -> io::Result<bool> {
         let output = if self.outbox.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
-        let mut fds = [PollFd::new(self.io.output().as_fd(), output), PollFd::new(self.io.input().as_fd(), input)];
+        let halves = [(self.io.output().as_fd(), output), (self.io.input().as_fd(), input)];
         // A half that is waited for nothing has hung up or not: that must not end the wait again and again.
-        let wanted = if input.is_empty() {
-            &mut fds[..1]
-        } else if output.is_empty() {
-            &mut fds[1..]
-        } else {
-            &mut fds[..]
-        };
-        match poll(wanted, time) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        let wanted = halves.into_iter().filter(|(_, wanted)| !wanted.is_empty());
+        let beside = beside.map(|fd| (fd, PollFlags::POLLIN));
+        let mut fds: Vec<PollFd<'_>> =
+            beside.into_iter().chain(wanted).map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+        match poll(&mut fds, time) {
+            Ok(_) => Ok(beside.is_some() && fds.first().and_then(PollFd::any).unwrap_or(false)),
+            Err(Errno::EINTR) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -262,7 +266,7 @@ impl<M: WireMessage> Early<M> {
             if left.is_zero() {
                 return Ok(false);
             }
-            self.wait(PollFlags::empty(), rounded_up(left))?;
+            self.wait(PollFlags::empty(), None, rounded_up(left))?;
         }
         Ok(true)
     }

@@ -71,16 +71,21 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
 fn whoever_has_something_else_to_do_waits_for_a_frame_only_so_long() {
     let (here, there) = pair();
     let (mut a, mut b) = (Early::<ToNode>::new(here), Early::<ToNode>::new(there));
+    let (beside, mut other) = pair();
     let began = Instant::now();
-    assert!(a.recv_within(Duration::from_millis(50)).unwrap().is_none());
+    assert!(a.recv_beside(&beside, Some(Duration::from_millis(50))).unwrap().is_none());
     assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
+    other.write_all(b"!").unwrap();
+    let (began, long) = (Instant::now(), Duration::from_secs(20));
+    assert!(a.recv_beside(&beside, Some(long)).unwrap().is_none());
+    assert!(began.elapsed() < long, "there was something to read beside");
     b.send(NodeId::new(0), &ToNode::Kill).unwrap();
     b.flush().unwrap();
     // What is there comes first, however late it is.
-    let frame = a.recv_within(Duration::ZERO).unwrap().expect("a frame");
+    let frame = a.recv_beside(&beside, Some(Duration::ZERO)).unwrap().expect("a frame");
     assert!(matches!(frame.body, Body::Message(ToNode::Kill)));
     drop(b);
-    assert!(matches!(a.recv_within(Duration::ZERO), Err(Closed::Eof)));
+    assert!(matches!(a.recv_beside(&beside, None), Err(Closed::Eof)));
 }
 
 #[test]
