@@ -1,6 +1,7 @@
 //! Hosts that are reached, and have no rank yet: what befalls them is noticed as later, and named.
 
 use crate::census::{Mercy, Proc};
+use crate::place;
 use crate::ssh::script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,4 +21,36 @@ fn a_guardian_that_is_lost_before_the_first_rank_is_named() {
     let done = case.code(125);
     done.says("the guardian on orphan was lost").says("0 left running");
     assert_eq!(done.out(), "");
+}
+
+/// Whoever looks at a directory below this mount waits until its holder ends: nobody reads from `/dev/fuse` what is asked.
+const DEAD: &str =
+    "exec 9<>/dev/fuse; mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 dead \"$DIR/work\" || exit 99";
+
+fn has_dead_mounts() -> bool {
+    let has = place::is_root() && std::fs::File::open("/dev/fuse").is_ok();
+    if !has {
+        place::absent("a file system that does not answer", "needs root and /dev/fuse");
+    }
+    has
+}
+
+/// A host is heard of while it waits for a directory, so that its lease is not what ends it.
+#[test]
+fn a_host_whose_file_system_hangs_is_named_when_its_time_is_over() {
+    if !has_dead_mounts() {
+        return;
+    }
+    let behave = format!(
+        "mkdir \"$DIR/work\"; behave <<'EOF'\nexport line; HOME=\"$DIR/home\"; export HOME\n\
+         case \"$*\" in *' hung '*) exec unshare -m --propagation private sh -c '{DEAD}; sh -c \"$line\" 9>&-; exit';; esac\nEOF\n"
+    );
+    let words = "--ssh-fast --lease 2s --connect-timeout 6s --wdir \"$DIR/work\" -H ready,hung";
+    let job = |more: &str| script(&format!("{behave}\"$RL\" {words} {more}")).mercy(Mercy::LostHosts).start();
+    let late = "not ready within 6.0s: its agent is still looking for the directory and the program";
+    let done = job("echo never").code(125);
+    done.says("error: 1 of 2 hosts cannot be reached; nothing was started\n").says(&format!("  hung    {late}\n"));
+    let done = job("--min-hosts 1 echo up").code(0);
+    done.says(&format!("going on with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
+    assert_eq!(done.out(), "up\n");
 }

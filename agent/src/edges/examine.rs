@@ -2,7 +2,7 @@
 
 use super::files::{Dump, Found, Look};
 use super::ranks::Rank;
-use super::{Edges, pump};
+use super::{Edges, check, pump};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::machine::earliest;
@@ -94,7 +94,7 @@ pub(super) fn ask(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth)
 /// Answers the examinations that need not wait any more: a rank's last words are in its pipe when it dies, so they are
 /// read first, unless the reader of our output holds everything up.
 pub(super) fn settle(edges: &mut Edges) {
-    edges.files.settle();
+    check::settle(edges);
     if edges.examine.asked.is_empty() {
         return;
     }

@@ -1,18 +1,23 @@
 //! Files that may be on a host that does not answer: a thread of its own looks at them, and nobody waits for it for long.
 //!
-//! A dead NFS server holds whoever asks it for as long as it is dead. So core files, which lie wherever the ranks work, and
-//! error files where $TMPDIR is not on this host's own disk or memory, are never touched by the machine's thread, nor is
-//! anything looked up there to find them. The `files` thread starts with the first of them.
+//! A dead NFS server holds whoever asks it for as long as it is dead. So core files, which lie wherever the ranks work,
+//! error files where $TMPDIR is not on this host's own disk or memory, and the programs of a job on several hosts with their
+//! directories are never touched by the machine's thread, nor is anything looked up there to find them. The `files` thread
+//! starts with the first of them.
 
+use super::check;
 use crate::early::now;
-use rlaunch_core::id::ProcId;
+use rlaunch_core::id::{AppIndex, ProcId};
+use rlaunch_core::spec::AppBase;
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
 use rlaunch_sys::facts::error_file;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// How long a file system may take to answer.
@@ -24,6 +29,7 @@ const ROOM: usize = 1024;
 pub(super) enum Request {
     Look(Look),
     Remove(Vec<u8>),
+    Check(AppIndex, Arc<AppBase>),
 }
 
 /// What may lie on disk about a rank that ended.
@@ -53,7 +59,11 @@ pub(super) struct Found {
     pub(super) late: bool,
 }
 
-type Answer = Option<(ProcId, Found)>;
+enum Answer {
+    Looked(ProcId, Found),
+    Removed,
+    Checked(AppIndex, Option<SpawnError>),
+}
 
 /// The way to the thread and back.
 #[derive(Default)]
@@ -61,7 +71,9 @@ pub(super) struct Files {
     port: Option<Port>,
     asked: BTreeMap<ProcId, Mono>,
     found: BTreeMap<ProcId, Found>,
-    /// Requests that were not answered, those that are not waited for any more included.
+    checked: Vec<(AppIndex, Option<SpawnError>)>,
+    /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
+    /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
     /// Since when nothing was answered.
     silent_since: Option<Mono>,
@@ -89,16 +101,31 @@ impl Files {
         let _left_behind = self.submit(Request::Remove(path), watch);
     }
 
-    fn submit(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
+    /// Has a program looked at, however long that takes; [`Self::take_checked`] has the answer. False: there is no thread for
+    /// it, or it has too much to do.
+    pub(super) fn check(
+        &mut self,
+        app: AppIndex,
+        base: &Arc<AppBase>,
+        watch: impl FnOnce(&Doorbell) -> io::Result<()>,
+    ) -> bool {
+        self.pass_on(Request::Check(app, Arc::clone(base)), watch)
+    }
+
+    fn pass_on(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
         if self.port.is_none() {
             match Port::start(perform).and_then(|port| watch(&port.bell).map(|()| port)) {
                 Ok(port) => self.port = Some(port),
                 Err(error) => tracing::error!(%error, "files cannot be looked at"),
             }
         }
+        self.port.as_ref().is_some_and(|port| port.requests.try_send(request).is_ok())
+    }
+
+    fn submit(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
         // A thread that is held up will not be faster for those that come later.
         let free = self.under_way < ROOM && !self.is_stuck();
-        let taken = free && self.port.as_ref().is_some_and(|port| port.requests.try_send(request).is_ok());
+        let taken = free && self.pass_on(request, watch);
         if taken {
             self.under_way += 1;
             self.silent_since.get_or_insert_with(now);
@@ -115,9 +142,13 @@ impl Files {
         let Some(port) = &self.port else { return };
         port.bell.clear();
         for answer in port.answers.try_iter() {
+            if let Answer::Checked(app, error) = answer {
+                self.checked.push((app, error));
+                continue;
+            }
             self.under_way = self.under_way.saturating_sub(1);
             self.silent_since = if self.under_way == 0 { None } else { Some(now()) };
-            if let Some((proc, found)) = answer
+            if let Answer::Looked(proc, found) = answer
                 && self.asked.remove(&proc).is_some()
             {
                 self.found.insert(proc, found);
@@ -133,6 +164,11 @@ impl Files {
     /// The answer, once.
     pub(super) fn found(&mut self, proc: ProcId) -> Option<Found> {
         self.found.remove(&proc)
+    }
+
+    /// Programs that were looked at, each once, and why they could not be started.
+    pub(super) fn take_checked(&mut self) -> Vec<(AppIndex, Option<SpawnError>)> {
+        std::mem::take(&mut self.checked)
     }
 
     /// When an answer is given up.
@@ -168,12 +204,13 @@ fn perform(request: Request) -> Answer {
     match request {
         Request::Remove(path) => {
             let _no_such_file = error_file::remove(&path);
-            None
+            Answer::Removed
         }
+        Request::Check(app, base) => Answer::Checked(app, check::look(&base)),
         Request::Look(Look { proc, error_file, dump }) => {
             let error_file = error_file.and_then(|path| error_file::read(&path));
             let core = dump.as_ref().and_then(core_of);
-            Some((proc, Found { error_file, core, late: false }))
+            Answer::Looked(proc, Found { error_file, core, late: false })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
 
 use super::Edges;
-use super::{convert, ranks, sweep};
+use super::{check, convert, ranks, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::NodeEvent;
@@ -149,7 +149,7 @@ fn one(edges: &mut Edges, token: u64) {
             edges.watch.set.remove(&edges.watch.guardian);
             edges.events.push_back(NodeEvent::GuardianLost);
         }
-        FILES => edges.files.settle(),
+        FILES => check::settle(edges),
         INIT_GONE => init_gone(edges),
         INIT_ENDED => {
             if let Some(init) = &edges.watch.init {
