@@ -54,3 +54,25 @@ fn a_host_whose_file_system_hangs_is_named_when_its_time_is_over() {
     done.says(&format!("going on with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
     assert_eq!(done.out(), "up\n");
 }
+
+/// The others see the directory as it was before the mount.
+#[test]
+fn the_launchers_own_host_has_its_time_too() {
+    if !has_dead_mounts() {
+        return;
+    }
+    let behave = "mkdir \"$DIR/work\"; OUTSIDE=$$; HOME=\"$DIR/home\"; export OUTSIDE HOME; behave <<'EOF'\n\
+                  exec nsenter --mount=/proc/$OUTSIDE/ns/mnt sh -c \"$line\"\nEOF\n";
+    let words = "--ssh-fast --connect-timeout 4s --wdir \"$DIR/work\" -H localhost,other";
+    let job = |more: &str| {
+        let inside = format!("{DEAD}; \"$RL\" {words} {more} 9>&-");
+        let case = format!("{behave}unshare -m --propagation private sh -c '{inside}'; exit");
+        script(&case).mercy(Mercy::LostHosts).start()
+    };
+    let late = "not ready within 4.0s: its agent is still looking for the directory and the program";
+    let done = job("echo never").code(125);
+    done.says("error: 1 of 2 hosts cannot be reached; nothing was started\n").says(&format!("  localhost {late}\n"));
+    let done = job("--min-hosts 1 echo up").code(0);
+    done.says(&format!("going on with 1 rank on 1 of 2 hosts, without localhost: {late}\n"));
+    assert_eq!(done.out(), "up\n");
+}

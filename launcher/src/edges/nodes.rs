@@ -132,8 +132,10 @@ impl Nodes {
                 other @ (Link::Absent | Link::Live(_) | Link::Gone) => node.link = other,
             }
         }
-        if let Some((_, guardian)) = &mut self.guardian {
+        if let Some((id, guardian)) = &mut self.guardian {
             guardian.go_live()?;
+            let ready_by = |limit| JobEvent::ReadyBy { node: *id, at: now() + limit, limit };
+            events.extend(self.remote.limit().map(ready_by));
         }
         self.remote.go_live(events);
         Ok(())

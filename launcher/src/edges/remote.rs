@@ -57,6 +57,14 @@ impl Remote {
         Self { plans: Vec::new(), state: State::Nothing(0) }
     }
 
+    /// How long a host may take to be ready, until this goes live; `None`: no other is waited for.
+    pub(super) const fn limit(&self) -> Option<Span> {
+        match &self.state {
+            State::Early(early) => Some(early.setting.limit),
+            State::Live(_) | State::Nothing(_) => None,
+        }
+    }
+
     /// Under a runtime that was entered.
     pub(super) fn go_live(&mut self, events: &mut VecDeque<JobEvent>) {
         if let State::Early(early) = std::mem::replace(&mut self.state, State::Nothing(0)) {

@@ -5,11 +5,11 @@ use crate::link;
 use crate::plan::Plan;
 use crate::world::{Ev, World};
 use rlaunch_core::events::What;
-use rlaunch_core::id::{Std, StreamId};
+use rlaunch_core::id::{NodeId, Std, StreamId};
 use rlaunch_core::job::{CloseReason, GuardianEnd, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::report::Sentence;
-use rlaunch_core::time::{Mono, WallNs};
+use rlaunch_core::time::{Mono, Span, WallNs};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::{Flags, Lane};
 use rlaunch_core::wire::last::Last;
@@ -170,6 +170,17 @@ impl World {
             self.close_to_agent();
         }
         self.tell_job(JobEvent::EdgeClosed { node: self.id(), why: CloseReason::Eof });
+    }
+
+    /// The launcher's own host, if it is one of several, has as long as the others. Nothing is drawn for it: the jobs of all
+    /// seeds stay what they were.
+    pub(crate) fn own_host_has_its_time(&mut self) {
+        for (site, node) in self.plan.sites.iter().zip((0..).map(NodeId::new)) {
+            if site.local && self.plan.sites.len() > 1 {
+                let (now, limit) = (Mono::from_nanos(self.now), Span::from_nanos(site.deadline));
+                self.launcher.job.handle(now, JobEvent::ReadyBy { node, at: now + limit, limit });
+            }
+        }
     }
 
     pub(crate) fn tell_job(&mut self, event: JobEvent) {

@@ -253,6 +253,7 @@ impl World {
                 self.on(NodeId::new(node), |world| world.at(time, Ev::Fault(fault)));
             }
         }
+        self.own_host_has_its_time();
         self.drain_job();
         let mut steps = 0;
         while self.broken.is_none() && self.step() {

@@ -30,7 +30,7 @@ pub enum JobEvent {
         /// Which node.
         node: NodeId,
     },
-    /// Behind `EdgeUp`, where a host has only so long: what is left of it.
+    /// Behind `EdgeUp`, where a host has only so long: what is left of it. The launcher's own has it from the start.
     ReadyBy {
         /// Which node.
         node: NodeId,

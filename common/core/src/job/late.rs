@@ -1,8 +1,8 @@
-//! Hosts that were reached and are not ready in time: `--connect-timeout` is for all of it.
+//! Hosts that are there and are not ready in time: `--connect-timeout` is for all of it.
 //!
-//! Whoever reaches a host sees to it that its agent is there in time. What is left of that time the agent has to find out
-//! whether its ranks could start. In a directory of a file server that does not answer it never will, and nobody would hear
-//! of that before its lease is over.
+//! Whoever reaches a host sees to it that its agent is there in time. What is left of that time, all of it on the launcher's own
+//! host, the agent has to find out whether its ranks could start. In a directory of a file server that does not answer it never
+//! will, though it goes on being heard of.
 
 use super::Cx;
 use super::notice::Notice;
