@@ -29,6 +29,23 @@ fn shown(entries: &[Entry]) -> String {
     entries.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
+type Read = fn(&str) -> Result<Vec<Entry>, HostlistError>;
+
+/// Each of these names these hosts.
+fn all_mean(read: Read, cases: &[(&str, &str)]) {
+    for (text, expected) in cases {
+        assert_eq!(shown(&read(text).unwrap_or_else(|e| panic!("{text}: {e}"))), *expected, "{text}");
+    }
+}
+
+/// Each of these is refused in these words.
+fn all_are_refused(read: Read, cases: &[(&str, impl AsRef<str>)]) {
+    for (text, expected) in cases {
+        let error = read(text).map(|e| shown(&e)).expect_err(text);
+        assert_eq!(fault(&error), expected.as_ref(), "{text}");
+    }
+}
+
 fn names(text: &str) -> String {
     of_list(text)
         .unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -40,29 +57,30 @@ fn names(text: &str) -> String {
 
 #[test]
 fn lists_of_all_kinds() {
-    for (text, expected) in [
-        ("a", "a:1"),
-        ("a,b", "a:1 b:1"),
-        ("a:4,b:2", "a:4 b:2"),
-        ("a,b,a", "a:2 b:1"),
-        ("a:2,a:3,a", "a:6"),
-        ("bob@a:2", "bob@a:2"),
-        ("bob@n[1-2],n1", "bob@n1:1 bob@n2:1 n1:1"),
-        ("[fe80::1]:4,[::1]", "fe80::1:4 ::1:1"),
-        ("fe80::1%eth0,::1", "fe80::1%eth0:1 ::1:1"),
-        ("10.0.0.[1-2]:8", "10.0.0.1:8 10.0.0.2:8"),
-        (" a b,c\td ", "a:1 b:1 c:1 d:1"),
-        ("a , b", "a:1 b:1"),
-        ("n[1-3]!n2", "n1:1 n3:1"),
-        ("n[1-3],!n2,n2", "n1:1 n3:1 n2:1"),
-        ("n[1-9]!n[2-8]!n9,m", "n1:1 m:1"),
-        ("a,^more", "a:1 x1:2 x2:1"),
-        ("x1,y,!^more", "y:1"),
-        ("n[1-4]&n[3-9]", "n3:1 n4:1"),
-        ("n[1-4]&n[3-9]!n3,m", "n4:1 m:1"),
-    ] {
-        assert_eq!(shown(&of_list(text).unwrap_or_else(|e| panic!("{text}: {e}"))), expected, "{text}");
-    }
+    all_mean(
+        of_list,
+        &[
+            ("a", "a:1"),
+            ("a,b", "a:1 b:1"),
+            ("a:4,b:2", "a:4 b:2"),
+            ("a,b,a", "a:2 b:1"),
+            ("a:2,a:3,a", "a:6"),
+            ("bob@a:2", "bob@a:2"),
+            ("bob@n[1-2],n1", "bob@n1:1 bob@n2:1 n1:1"),
+            ("[fe80::1]:4,[::1]", "fe80::1:4 ::1:1"),
+            ("fe80::1%eth0,::1", "fe80::1%eth0:1 ::1:1"),
+            ("10.0.0.[1-2]:8", "10.0.0.1:8 10.0.0.2:8"),
+            (" a b,c\td ", "a:1 b:1 c:1 d:1"),
+            ("a , b", "a:1 b:1"),
+            ("n[1-3]!n2", "n1:1 n3:1"),
+            ("n[1-3],!n2,n2", "n1:1 n3:1 n2:1"),
+            ("n[1-9]!n[2-8]!n9,m", "n1:1 m:1"),
+            ("a,^more", "a:1 x1:2 x2:1"),
+            ("x1,y,!^more", "y:1"),
+            ("n[1-4]&n[3-9]", "n3:1 n4:1"),
+            ("n[1-4]&n[3-9]!n3,m", "n4:1 m:1"),
+        ],
+    );
 }
 
 #[test]
@@ -86,27 +104,28 @@ fn brackets_of_all_kinds() {
 
 #[test]
 fn hostfiles_of_all_launchers() {
-    for (text, expected) in [
-        ("# ours\n\nnode01\n node02 # two\nnode01\n", "node01:2 node02:1"),
-        ("a slots=4 max_slots=8\nb max-slots=2", "a:4/8 b:1/2"),
-        ("a slots = 4\nb slots= 2 port =2222\nc SLOTS=1", "a:4 bp2222:2 c:1"),
-        ("a:4\nb:2\na:1\r\n", "a:5 b:2"),
-        ("a slots=2\na slots=2", "a:4"),
-        ("a slots=2\na:3\na", "a:6"),
-        ("n[1-2],m slots=3", "n1:3 n2:3 m:3"),
-        ("n[1-3]!n2 slots=2", "n1:2 n3:2"),
-        ("n1\nn[1-3]!n1 slots=2", "n2:2 n3:2"),
-        ("n[1-4]\n!n[2-3]", "n1:1 n4:1"),
-        ("bob@a port=22 slots=2\nb user=eve", "bob@ap22:2 eve@b:1"),
-        ("\u{feff}a\nb", "a:1 b:1"),
-        ("[fe80::1]:4\n[fe80::2] slots=2 port=5", "fe80::1:4 fe80::2p5:2"),
-        ("worker-0 slots=8\nworker-1 slots=8", "worker-0:8 worker-1:8"),
-        ("^more max_slots=4\na", "x1:2/4 x2:1/4 a:1"),
-        ("n[1, 2] slots=2", "n1:2 n2:2"),
-        ("a port=1\na port=2", "ap1:1 ap2:1"),
-    ] {
-        assert_eq!(shown(&of_file(text).unwrap_or_else(|e| panic!("{text}: {e}"))), expected, "{text}");
-    }
+    all_mean(
+        of_file,
+        &[
+            ("# ours\n\nnode01\n node02 # two\nnode01\n", "node01:2 node02:1"),
+            ("a slots=4 max_slots=8\nb max-slots=2", "a:4/8 b:1/2"),
+            ("a slots = 4\nb slots= 2 port =2222\nc SLOTS=1", "a:4 bp2222:2 c:1"),
+            ("a:4\nb:2\na:1\r\n", "a:5 b:2"),
+            ("a slots=2\na slots=2", "a:4"),
+            ("a slots=2\na:3\na", "a:6"),
+            ("n[1-2],m slots=3", "n1:3 n2:3 m:3"),
+            ("n[1-3]!n2 slots=2", "n1:2 n3:2"),
+            ("n1\nn[1-3]!n1 slots=2", "n2:2 n3:2"),
+            ("n[1-4]\n!n[2-3]", "n1:1 n4:1"),
+            ("bob@a port=22 slots=2\nb user=eve", "bob@ap22:2 eve@b:1"),
+            ("\u{feff}a\nb", "a:1 b:1"),
+            ("[fe80::1]:4\n[fe80::2] slots=2 port=5", "fe80::1:4 fe80::2p5:2"),
+            ("worker-0 slots=8\nworker-1 slots=8", "worker-0:8 worker-1:8"),
+            ("^more max_slots=4\na", "x1:2/4 x2:1/4 a:1"),
+            ("n[1, 2] slots=2", "n1:2 n2:2"),
+            ("a port=1\na port=2", "ap1:1 ap2:1"),
+        ],
+    );
 }
 
 /// Where and what, then the hint.
@@ -117,71 +136,73 @@ fn fault(error: &HostlistError) -> String {
 
 #[test]
 fn faults_of_lists() {
-    for (text, expected) in [
-        ("", "-H, column 1: a host name is missing here"),
-        ("a,,b", "-H, column 3: a host name is missing here"),
-        ("a,", "-H, column 3: a host name is missing here"),
-        ("a!", "-H, column 3: a host name is missing here"),
-        ("a!!b", "-H, column 3: a host name is missing here"),
-        (
-            "!a",
-            "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
-        ),
-        ("a,b[1-2", "-H, column 4: this bracket is not closed"),
-        ("a,[fe80::1", "-H, column 3: this bracket is not closed"),
-        ("a]b[1:x", "-H, column 4: this bracket is not closed"),
-        ("b[1-[2]]", "-H, column 2: this bracket is not closed"),
-        ("a,b1]", "-H, column 5: this bracket was not opened"),
-        ("a[]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got ''"),
-        ("a[1,x]", "-H, column 5: between brackets stand numbers and ranges like 01-04 or 1-9/2, got 'x'"),
-        ("a[1-2/0]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1-2/0'"),
-        ("a[1/2]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1/2'"),
-        ("a[-1]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '-1'"),
-        ("a[1-2-3]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1-2-3'"),
-        ("a[9-3]", "-H, column 3: the range 9-3 goes backwards"),
-        ("a[09-100]", "-H, column 3: the ends of the range 09-100 do not have the same width (009-100)"),
-        ("a[1-100000]", "-H, column 3: more than 65536 hosts"),
-        (
-            "a[1-18446744073709551615]",
-            "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1-18446744073709551615'",
-        ),
-        ("a[1-999]b[1-999]", "-H, column 10: more than 65536 hosts"),
-        ("a[1-40000],b[1-40000]", "-H, column 12: more than 65536 hosts"),
-        ("a:x", "-H, column 3: HOST:N takes a whole number of slots above 0, got 'x'"),
-        ("a:0", "-H, column 3: HOST:N takes a whole number of slots above 0, got '0'"),
-        ("a:", "-H, column 3: HOST:N takes a whole number of slots above 0, got ''"),
-        ("a:+1", "-H, column 3: HOST:N takes a whole number of slots above 0, got '+1'"),
-        (":4", "-H, column 1: a host name is missing here"),
-        ("-oProxyCommand=x", "-H, column 1: a host or user name cannot begin with '-'"),
-        ("-l@a", "-H, column 1: a host or user name cannot begin with '-'"),
-        ("a@-b", "-H, column 3: a host or user name cannot begin with '-'"),
-        ("&a", "-H, column 1: a host name is missing here"),
-        ("a&", "-H, column 3: a host name is missing here"),
-        ("a,b&b:2", "-H, column 5: a host that is taken out has no slots"),
-        ("b@", "-H, column 3: a host name is missing here"),
-        ("a;reboot", "-H, column 2: ';' cannot be in a host name"),
-        (
-            "./hosts",
-            "-H, column 2: '/' cannot be in a host name (--hostfile FILE, for hosts that are listed in a file)",
-        ),
-        ("h\u{f6}st", "-H, column 2: '\u{f6}' cannot be in a host name"),
-        ("1:2:3", "-H, column 1: '1:2:3' is no IPv6 address ([ADDRESS] or [ADDRESS]:SLOTS)"),
-        ("[fe80::g]", "-H, column 1: 'fe80::g' is no IPv6 address ([ADDRESS] or [ADDRESS]:SLOTS)"),
-        ("[fe80::1%;]", "-H, column 1: 'fe80::1%;' is no IPv6 address ([ADDRESS] or [ADDRESS]:SLOTS)"),
-        ("a,!a:2", "-H, column 4: a host that is taken out has no slots"),
-        ("a,^gone", "-H, column 3: cannot read gone: no such file"),
-        ("^", "-H, column 2: a host name is missing here"),
-        ("^loop", "loop:1:1: loop is being read already: a hostfile cannot name itself"),
-    ] {
-        let error = of_list(text).map(|e| shown(&e)).expect_err(text);
-        assert_eq!(fault(&error), expected, "{text}");
-    }
+    all_are_refused(
+        of_list,
+        &[
+            ("", "-H, column 1: a host name is missing here"),
+            ("a,,b", "-H, column 3: a host name is missing here"),
+            ("a,", "-H, column 3: a host name is missing here"),
+            ("a!", "-H, column 3: a host name is missing here"),
+            ("a!!b", "-H, column 3: a host name is missing here"),
+            (
+                "!a",
+                "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
+            ),
+            ("a,b[1-2", "-H, column 4: this bracket is not closed"),
+            ("a,[fe80::1", "-H, column 3: this bracket is not closed"),
+            ("a]b[1:x", "-H, column 4: this bracket is not closed"),
+            ("b[1-[2]]", "-H, column 2: this bracket is not closed"),
+            ("a,b1]", "-H, column 5: this bracket was not opened"),
+            ("a[]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got ''"),
+            ("a[1,x]", "-H, column 5: between brackets stand numbers and ranges like 01-04 or 1-9/2, got 'x'"),
+            ("a[1-2/0]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1-2/0'"),
+            ("a[1/2]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1/2'"),
+            ("a[-1]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '-1'"),
+            ("a[1-2-3]", "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1-2-3'"),
+            ("a[9-3]", "-H, column 3: the range 9-3 goes backwards"),
+            ("a[09-100]", "-H, column 3: the ends of the range 09-100 do not have the same width (009-100)"),
+            ("a[1-100000]", "-H, column 3: more than 65536 hosts"),
+            (
+                "a[1-18446744073709551615]",
+                "-H, column 3: between brackets stand numbers and ranges like 01-04 or 1-9/2, got '1-18446744073709551615'",
+            ),
+            ("a[1-999]b[1-999]", "-H, column 10: more than 65536 hosts"),
+            ("a[1-40000],b[1-40000]", "-H, column 12: more than 65536 hosts"),
+            ("a:x", "-H, column 3: HOST:N takes a whole number of slots above 0, got 'x'"),
+            ("a:0", "-H, column 3: HOST:N takes a whole number of slots above 0, got '0'"),
+            ("a:", "-H, column 3: HOST:N takes a whole number of slots above 0, got ''"),
+            ("a:+1", "-H, column 3: HOST:N takes a whole number of slots above 0, got '+1'"),
+            (":4", "-H, column 1: a host name is missing here"),
+            ("-oProxyCommand=x", "-H, column 1: a host or user name cannot begin with '-'"),
+            ("-l@a", "-H, column 1: a host or user name cannot begin with '-'"),
+            ("a@-b", "-H, column 3: a host or user name cannot begin with '-'"),
+            ("&a", "-H, column 1: a host name is missing here"),
+            ("a&", "-H, column 3: a host name is missing here"),
+            ("a,b&b:2", "-H, column 5: a host that is taken out has no slots"),
+            ("b@", "-H, column 3: a host name is missing here"),
+            ("a;reboot", "-H, column 2: ';' cannot be in a host name"),
+            (
+                "./hosts",
+                "-H, column 2: '/' cannot be in a host name (--hostfile FILE, for hosts that are listed in a file)",
+            ),
+            ("h\u{f6}st", "-H, column 2: '\u{f6}' cannot be in a host name"),
+            ("1:2:3", "-H, column 1: '1:2:3' is no IPv6 address ([ADDRESS] or [ADDRESS]:SLOTS)"),
+            ("[fe80::g]", "-H, column 1: 'fe80::g' is no IPv6 address ([ADDRESS] or [ADDRESS]:SLOTS)"),
+            ("[fe80::1%;]", "-H, column 1: 'fe80::1%;' is no IPv6 address ([ADDRESS] or [ADDRESS]:SLOTS)"),
+            ("a,!a:2", "-H, column 4: a host that is taken out has no slots"),
+            ("a,^gone", "-H, column 3: cannot read gone: no such file"),
+            ("^", "-H, column 2: a host name is missing here"),
+            ("^loop", "loop:1:1: loop is being read already: a hostfile cannot name itself"),
+        ],
+    );
 }
 
 #[test]
 fn faults_of_files() {
     let words = "slots=N, max_slots=N, port=N and user=NAME may follow a host";
-    for (text, expected) in [
+    all_are_refused(
+        of_file,
+        &[
         ("", "hosts: there is no host in it (one host on each line, for example: node01 slots=4)".to_string()),
         ("# a\n\n", "hosts: there is no host in it (one host on each line, for example: node01 slots=4)".into()),
         ("a\nb slots=four", "hosts:2:9: slots takes a whole number above 0, got 'four'".into()),
@@ -206,32 +227,33 @@ fn faults_of_files() {
         ("a slots=4 max_slots=2", "hosts:1:1: a has 4 slots, but max_slots=2".into()),
         ("a max_slots=1\na", "hosts:2:1: a has 2 slots, but max_slots=1".into()),
         ("\t n[1-2", "hosts:1:4: this bracket is not closed".into()),
-    ] {
-        let error = of_file(text).map(|e| shown(&e)).expect_err(text);
-        assert_eq!(fault(&error), expected, "{text}");
-    }
+    ]);
     let error = files([("hosts", &b"ok\nh\xc3\xb6\xff"[..])], &mut Around).unwrap_err();
     assert_eq!(fault(&error), "hosts:2:3: this byte is no text");
 }
 
+/// With the lines that show where.
+fn whole(read: Result<Vec<Entry>, HostlistError>) -> String {
+    read.unwrap_err().to_string()
+}
+
 #[test]
 fn a_caret_points_at_the_fault() {
-    let text = |error: Result<Vec<Entry>, HostlistError>| error.unwrap_err().to_string();
     assert_eq!(
-        text(of_file("ok\n\tn1\tslots=four # x")),
+        whole(of_file("ok\n\tn1\tslots=four # x")),
         "hosts:2:11: slots takes a whole number above 0, got 'four'\n   2 |  n1 slots=four # x\n     |           ^"
     );
-    assert_eq!(text(of_list("a,b[1-2")), "-H, column 4: this bracket is not closed\n     | a,b[1-2\n     |    ^");
+    assert_eq!(whole(of_list("a,b[1-2")), "-H, column 4: this bracket is not closed\n     | a,b[1-2\n     |    ^");
     assert_eq!(
-        text(of_file("a slots=2\n\u{1b}\na slots=3")),
+        whole(of_file("a slots=2\n\u{1b}\na slots=3")),
         "hosts:2:1: '\\u{1b}' cannot be in a host name\n   2 | ?\n     | ^"
     );
     assert_eq!(
-        text(of_file("a slots=2\na slots=3")),
+        whole(of_file("a slots=2\na slots=3")),
         "hosts:2:1: a has slots=3 here, but slots=2 at hosts:1:1\n   1 | a slots=2\n     | ^\n   2 | a slots=3\n     | ^"
     );
     let long = format!("{}b[", "a,".repeat(1000));
-    let error = text(of_list(&long));
+    let error = whole(of_list(&long));
     let lines: Vec<&str> = error.lines().collect();
     assert!(lines.iter().all(|line| line.len() < 100), "{error}");
     assert_eq!(lines[1].chars().nth(lines[2].find('^').unwrap()), Some('['), "{error}");

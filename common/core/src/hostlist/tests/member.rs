@@ -53,41 +53,43 @@ impl Outside for Around {
 
 #[test]
 fn hosts_of_groups_in_lists() {
-    for (text, expected) in [
-        ("@ab", "a:1 b:1"),
-        ("@s:ab,@t:ab", "a:1 b:1 tab:1"),
-        ("@:bc", "b:1 c:1"),
-        ("@ab,@bc", "a:1 b:1 c:1"),
-        ("@ab,b", "a:1 b:1"),
-        ("b,@ab", "b:1 a:1"),
-        ("@ab,b,b:2", "a:1 b:3"),
-        ("b:4,@ab", "b:4 a:1"),
-        ("@r[1-3]", "r1:1 r2:1 r3:4"),
-        ("@*", "a:1 b:1 c:1 d:1"),
-        ("@s:*!@bc", "a:1 d:1"),
-        ("@both", "b:1"),
-        ("@ab&@bc,e", "b:1 e:1"),
-        ("x,@not", "x:1 a:1 d:1"),
-        ("@mixed", "x:1 tab:1 y:1"),
-        ("b,e!@now&@*", "b:1"),
-        ("@none,e", "e:1"),
-        ("e,^grouped,@bc", "e:1 a:2 b:2 c:1"),
-        ("@deep30", "z:1"),
-    ] {
-        assert_eq!(shown(&of_list(text).unwrap_or_else(|e| panic!("{text}: {e}"))), expected, "{text}");
-    }
+    all_mean(
+        of_list,
+        &[
+            ("@ab", "a:1 b:1"),
+            ("@s:ab,@t:ab", "a:1 b:1 tab:1"),
+            ("@:bc", "b:1 c:1"),
+            ("@ab,@bc", "a:1 b:1 c:1"),
+            ("@ab,b", "a:1 b:1"),
+            ("b,@ab", "b:1 a:1"),
+            ("@ab,b,b:2", "a:1 b:3"),
+            ("b:4,@ab", "b:4 a:1"),
+            ("@r[1-3]", "r1:1 r2:1 r3:4"),
+            ("@*", "a:1 b:1 c:1 d:1"),
+            ("@s:*!@bc", "a:1 d:1"),
+            ("@both", "b:1"),
+            ("@ab&@bc,e", "b:1 e:1"),
+            ("x,@not", "x:1 a:1 d:1"),
+            ("@mixed", "x:1 tab:1 y:1"),
+            ("b,e!@now&@*", "b:1"),
+            ("@none,e", "e:1"),
+            ("e,^grouped,@bc", "e:1 a:2 b:2 c:1"),
+            ("@deep30", "z:1"),
+        ],
+    );
 }
 
 #[test]
 fn hosts_of_groups_in_files() {
-    for (text, expected) in [
-        ("@ab slots=4\n@bc slots=4 # twice b", "a:4 b:4 c:4"),
-        ("b\n@ab slots=4", "b:4 a:4"),
-        ("e\n@ab&b slots=2 max-slots=8", "e:1 b:2/8"),
-        ("@ab\n!@bc", "a:1"),
-    ] {
-        assert_eq!(shown(&of_file(text).unwrap_or_else(|e| panic!("{text}: {e}"))), expected, "{text}");
-    }
+    all_mean(
+        of_file,
+        &[
+            ("@ab slots=4\n@bc slots=4 # twice b", "a:4 b:4 c:4"),
+            ("b\n@ab slots=4", "b:4 a:4"),
+            ("e\n@ab&b slots=2 max-slots=8", "e:1 b:2/8"),
+            ("@ab\n!@bc", "a:1"),
+        ],
+    );
     let (text, expected) = (
         "b slots=2\n@ab slots=4",
         "hosts:2:1: b has slots=4 here, but slots=2 at hosts:1:1 (one line for each host, or HOST:N on both to add them up)",
@@ -97,49 +99,48 @@ fn hosts_of_groups_in_files() {
 
 #[test]
 fn faults_of_groups() {
-    for (text, expected) in [
-        ("@gpu", "-H, column 1: @gpu: s has no group 'gpu' (a group that there is: @s:ab)"),
-        ("a,!@t:[1-2]", "-H, column 4: @t:1: t has no group '1' (a group that there is: @s:ab)"),
-        ("a,@", "-H, column 4: a host name is missing here"),
-        ("@s:", "-H, column 4: a host name is missing here"),
-        ("@@s", "-H, column 1: @@s lists names of groups, not of hosts (@s:*)"),
-        ("@a;reboot", "-H, column 3: ';' cannot be in the name of a group"),
-        ("@s:$x", "-H, column 4: '$' cannot be in the name of a group"),
-        ("@ab*", "-H, column 4: '*' cannot be in the name of a group"),
-        ("@-x", "-H, column 2: a host or user name cannot begin with '-'"),
-        ("@s:-x", "-H, column 4: a host or user name cannot begin with '-'"),
-        ("@r[1-", "-H, column 3: this bracket is not closed"),
-        ("@r]", "-H, column 3: this bracket was not opened"),
-        (
-            "x,@now",
-            "-H, column 3: @now: s says nothing of it: it is unknown there, or has no hosts now (`sinfo` printed nothing)",
-        ),
-        (
-            "@none",
-            "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
-        ),
-        (
-            "@self",
-            "-H, column 1: in @self, column 4: in @s:other, column 1: @s:self is being looked up already: a group cannot be a part of itself",
-        ),
-        ("m,@s:wrong", "-H, column 3: in @s:wrong, column 5: this bracket is not closed"),
-        ("@file", "-H, column 1: in @file, column 1: '^' cannot be in a host name"),
-        ("@wide,v[1-30000]", "-H, column 7: more than 65536 hosts"),
-        ("v[1-30000],@wide", "-H, column 12: more than 65536 hosts"),
-        (
-            "n[1-4] & ^more",
-            "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
-        ),
-    ] {
-        let error = of_list(text).map(|e| shown(&e)).expect_err(text);
-        assert_eq!(fault(&error), expected, "{text}");
-    }
+    all_are_refused(
+        of_list,
+        &[
+            ("@gpu", "-H, column 1: @gpu: s has no group 'gpu' (a group that there is: @s:ab)"),
+            ("a,!@t:[1-2]", "-H, column 4: @t:1: t has no group '1' (a group that there is: @s:ab)"),
+            ("a,@", "-H, column 4: a host name is missing here"),
+            ("@s:", "-H, column 4: a host name is missing here"),
+            ("@@s", "-H, column 1: @@s lists names of groups, not of hosts (@s:*)"),
+            ("@a;reboot", "-H, column 3: ';' cannot be in the name of a group"),
+            ("@s:$x", "-H, column 4: '$' cannot be in the name of a group"),
+            ("@ab*", "-H, column 4: '*' cannot be in the name of a group"),
+            ("@-x", "-H, column 2: a host or user name cannot begin with '-'"),
+            ("@s:-x", "-H, column 4: a host or user name cannot begin with '-'"),
+            ("@r[1-", "-H, column 3: this bracket is not closed"),
+            ("@r]", "-H, column 3: this bracket was not opened"),
+            (
+                "x,@now",
+                "-H, column 3: @now: s says nothing of it: it is unknown there, or has no hosts now (`sinfo` printed nothing)",
+            ),
+            (
+                "@none",
+                "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
+            ),
+            (
+                "@self",
+                "-H, column 1: in @self, column 4: in @s:other, column 1: @s:self is being looked up already: a group cannot be a part of itself",
+            ),
+            ("m,@s:wrong", "-H, column 3: in @s:wrong, column 5: this bracket is not closed"),
+            ("@file", "-H, column 1: in @file, column 1: '^' cannot be in a host name"),
+            ("@wide,v[1-30000]", "-H, column 7: more than 65536 hosts"),
+            ("v[1-30000],@wide", "-H, column 12: more than 65536 hosts"),
+            (
+                "n[1-4] & ^more",
+                "-H: there is no host in it (HOST,...: '!' takes hosts out of those before it, as in node[01-08]!node05)",
+            ),
+        ],
+    );
     let deep = of_list("@deep40").unwrap_err();
     assert!(deep.summary().ends_with("groups name each other too deep"), "{deep}");
     assert_eq!(deep.to_string().lines().count(), 5, "the first and the last place are shown: {deep}");
-    let text = |error: Result<Vec<Entry>, HostlistError>| error.unwrap_err().to_string();
     assert_eq!(
-        text(of_list("m,@s:wrong")),
+        whole(of_list("m,@s:wrong")),
         "-H, column 3: in @s:wrong, column 5: this bracket is not closed\n     | m,@s:wrong\n     |   ^\n     | n1,n[\n     |     ^"
     );
 }

@@ -4,17 +4,8 @@ use super::*;
 
 fn first(s: &mut Script) -> u32 {
     s.report();
-    match s.cause() {
-        Cause::Rank { rank, .. } => rank.get(),
-        other @ (Cause::Success
-        | Cause::Spawn { .. }
-        | Cause::Refused { .. }
-        | Cause::Unreachable { .. }
-        | Cause::Signal(_)
-        | Cause::Timeout(_)
-        | Cause::ReaderClosed(_)
-        | Cause::Lost { .. }) => panic!("{other:?}"),
-    }
+    let Cause::Rank { rank, .. } = s.cause() else { panic!("{:?}", s.cause()) };
+    rank.get()
 }
 
 fn explains(s: &mut Script, rank: u32) {
