@@ -269,7 +269,7 @@ fn what_is_wrong_with_a_group_is_said() {
         ("@bad:x", "error: -H, column 1: @bad:x: the source 'bad' of CFG/groups.conf.d/bad.conf: `echo cannot reach the database >&2; exit 3` exited with 3: cannot reach the database\n".into()),
         ("@dead:x", "error: -H, column 1: @dead:x: the source 'dead' of CFG/groups.conf.d/bad.conf: `kill -9 $$` was ended by signal 9\n".into()),
         ("@loud:x", "error: -H, column 1: @loud:x: the source 'loud' of CFG/groups.conf.d/bad.conf: `yes` printed more than 16 MiB\n".into()),
-        ("@circle:a", "error: -H, column 1: in @circle:a of CFG/groups.d/c.yaml, column 4: in @circle:b of CFG/groups.d/c.yaml, column 1: @circle:a is being looked up already: a group cannot be a part of itself\n     | @circle:a\n     | ^\n     | @circle:a\n     | ^\n".into()),
+        ("@circle:a", "error: -H, column 1: in @circle:a of CFG/groups.d/c.yaml, column 4: in @circle:b of CFG/groups.d/c.yaml, column 1: @circle:a is being looked up already: a group cannot be a part of itself\n     | @circle:a\n     | ^\n".into()),
         ("@circle:c", "error: -H, column 1: in @circle:c of CFG/groups.d/c.yaml, column 5: this bracket is not closed\n     | @circle:c\n     | ^\n     | n1,n[2\n     |     ^\n".into()),
         ("@circle:d", "error: -H, column 1: in @circle:d of CFG/groups.d/c.yaml, column 3: ';' cannot be in a host name\n".into()),
         ("@$(reboot)", "error: -H, column 2: '$' cannot be in the name of a group\n".into()),

@@ -53,6 +53,11 @@ impl Spot {
         HostlistError { spot: Box::new(self.clone()), fault }
     }
 
+    /// Whether the lines that show two places are the same.
+    fn shows_what(&self, other: &Self) -> bool {
+        (&self.text, self.line, self.offset) == (&other.text, other.line, other.offset)
+    }
+
     /// The line with a caret below the column; nothing where there is no column.
     fn excerpt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(before) = self.column().map(|column| column.saturating_sub(1)) else { return Ok(()) };
@@ -111,7 +116,8 @@ impl fmt::Display for HostlistError {
         while let Fault::InGroup(inner) = &innermost.fault {
             innermost = inner;
         }
-        if core::ptr::eq(innermost, self) { Ok(()) } else { innermost.spot.excerpt(f) }
+        // A group that names itself may be written there as it is here.
+        if innermost.spot.shows_what(&self.spot) { Ok(()) } else { innermost.spot.excerpt(f) }
     }
 }
 

@@ -31,6 +31,7 @@ impl Outside for Around {
             ("t", "x") => "x",
             ("s", "self") => "n1,@other",
             ("s", "other") => "@s:self",
+            ("s", "circle") => "@circle",
             ("s", "wrong") => "n1,n[",
             ("s", "file") => "^more",
             ("s", "wide") => "w[1-40000]",
@@ -139,6 +140,12 @@ fn faults_of_groups() {
     let deep = of_list("@deep40").unwrap_err();
     assert!(deep.summary().ends_with("groups name each other too deep"), "{deep}");
     assert_eq!(deep.to_string().lines().count(), 5, "the first and the last place are shown: {deep}");
+    assert_eq!(
+        whole(of_list("@circle")),
+        "-H, column 1: in @circle, column 1: @s:circle is being looked up already: a group cannot be a part of itself\n     \
+         | @circle\n     | ^",
+        "where it is asked for as it asks for itself its line is shown once"
+    );
     assert_eq!(
         whole(of_list("m,@s:wrong")),
         "-H, column 3: in @s:wrong, column 5: this bracket is not closed\n     | m,@s:wrong\n     |   ^\n     | n1,n[\n     |     ^"
