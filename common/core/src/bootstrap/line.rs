@@ -65,9 +65,23 @@ const CHECKS: &str = concat!(
     "r=owner; [ -O ./$N ] || return 1; r=mode; [ $m = right ] || return 1; r=length; [ \"$s\" = $S ] || return 1; ",
     "r=noexec; [ -x ./$N ] || return 1; r=hash; h ./$N; }; ",
     "g() { echo \"${M}READY $k\"; exec \"$1\" agent $F \"$W\"; }; ",
-    "d() { case $k in cache) d=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/rlaunch;; ",
-    "tmp) d=/tmp/rlaunch-$(id -u);; shm) d=/dev/shm/rlaunch-$(id -u);; esac; }; ",
 );
+
+/// Where a binary is kept, as the script says it.
+fn directory(place: Place) -> Option<String> {
+    let (above, own) = place.kept()?;
+    let above = above.replace("~/.cache", "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}");
+    Some(format!("{above}/{}", own.replace("UID", "$(id -u)")))
+}
+
+/// `d`: the directory of place `k`. Only when it is its turn: to ask who we are costs a process.
+fn directories(script: &mut String) {
+    script.push_str("d() { case $k in ");
+    for (place, directory) in Place::ALL.into_iter().filter_map(|place| Some((place, directory(place)?))) {
+        script.push_str(&format!("{place}) d={directory};; "));
+    }
+    script.push_str("esac; }; ");
+}
 
 /// A place to put it: a directory of ours in which a file can be as long as the binary, and be executed. An empty
 /// executable file is run by sh itself, unless the mount forbids it.
@@ -130,12 +144,13 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
              if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ] && h \"$P\"; then g \"$P\"; fi; fi;; esac; fi; "
         ));
     }
-    let places = [Place::Cache, Place::Tmp, Place::Shm];
-    for place in places.into_iter().filter(|place| is_open(*place)) {
+    directories(&mut script);
+    let places = || Place::ALL.into_iter().filter(|place| place.kept().is_some() && is_open(*place));
+    for place in places() {
         script.push_str(&format!("k={place}; d; if o && c; then F=\"$F kept\"; g ./$N; fi; "));
     }
     script.push_str(FIND);
-    for place in places.into_iter().filter(|place| is_open(*place)) {
+    for place in places() {
         script.push_str(&format!("k={place}; "));
         script.push_str(RECEIVE);
     }
@@ -189,6 +204,15 @@ mod tests {
         let line = line(&plan(), &[]).unwrap();
         assert!(!line.contains(super::super::answer::marker(plan().job).trim_end()));
         assert!(line.len() < 4_096, "{} bytes", line.len());
+    }
+
+    #[test]
+    fn directories_are_those_that_are_told() {
+        let all = line(&plan(), &[]).unwrap();
+        let cache = "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/rlaunch";
+        for (place, at) in [("cache", cache), ("tmp", "/tmp/rlaunch-$(id -u)"), ("shm", "/dev/shm/rlaunch-$(id -u)")] {
+            assert_eq!(all.matches(&format!(" {place}) d={at};; ")).count(), 1, "{all}");
+        }
     }
 
     #[test]
