@@ -185,7 +185,7 @@ impl Parts<'_> {
                 if let Some(node) = self.procs.node_of(stream.proc()) {
                     self.mute.heard(cx, node);
                 }
-                self.output.stream_end(cx, stream, total);
+                self.output.stream_end(cx, stream, total, self.procs.is_pending(stream.proc()));
             }
             JobEvent::ReaderClosed(std) => self.output.reader_closed(cx, std),
             JobEvent::HungUp(std) => self.output.hung_up(cx, std),
@@ -204,7 +204,10 @@ impl Parts<'_> {
                 self.late.ready(node);
                 self.bringup.ready(cx, node);
             }
-            ToRoot::Started { procs } => self.procs.started(cx, node, &procs),
+            ToRoot::Started { procs } => {
+                self.procs.started(cx, node, &procs);
+                procs.iter().for_each(|started| self.output.started(cx, started.proc));
+            }
             ToRoot::SpawnFailed { proc, error } => self.procs.spawn_failed(cx, node, proc, error),
             ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),
             ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, node, proc, facts),
@@ -251,6 +254,7 @@ impl Parts<'_> {
     }
 
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
+        self.output.rest().for_each(|what| self.log.write(cx, what));
         let nodes = self.verdict.together();
         if nodes.len() > 1 {
             self.log.write(cx, What::Together { nodes });

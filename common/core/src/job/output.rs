@@ -5,8 +5,9 @@ use super::procs::rank_of;
 use super::{Cx, JobAction};
 use crate::errno::EIO;
 use crate::events::{Cause, What};
-use crate::id::{Std, StreamId};
+use crate::id::{ProcId, Std, StreamId};
 use crate::report::Sentence;
+use alloc::collections::BTreeMap;
 
 /// The output.
 #[derive(Debug)]
@@ -14,19 +15,41 @@ pub(super) struct Output {
     nohup: bool,
     ending: bool,
     lost: [bool; 3],
+    /// Streams that ended, of processes that were not heard to have started, and their bytes. What a process says does not wait
+    /// for the news of its start.
+    early: BTreeMap<StreamId, u64>,
 }
 
 impl Output {
     pub(super) const fn new(nohup: bool) -> Self {
-        Self { nohup, ending: false, lost: [false; 3] }
+        Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new() }
     }
 
     pub(super) fn began(&mut self) {
         self.ending = true;
     }
 
-    pub(super) fn stream_end(&self, cx: &mut Cx<'_>, stream: StreamId, total: u64) {
-        cx.tell(Notice::Log(What::StreamEnd { rank: rank_of(stream.proc()), std: stream.std(), total }));
+    /// `pending`: its process was not heard to have started.
+    pub(super) fn stream_end(&mut self, cx: &mut Cx<'_>, stream: StreamId, total: u64, pending: bool) {
+        if pending {
+            self.early.insert(stream, total);
+        } else {
+            cx.tell(Notice::Log(end_of(stream, total)));
+        }
+    }
+
+    /// This process has started.
+    pub(super) fn started(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
+        for stream in [Std::Out, Std::Err].map(|std| StreamId::of(proc, std)) {
+            if let Some(total) = self.early.remove(&stream) {
+                cx.tell(Notice::Log(end_of(stream, total)));
+            }
+        }
+    }
+
+    /// The ends of streams of processes whose start nobody tells any more.
+    pub(super) fn rest(&mut self) -> impl Iterator<Item = What> {
+        core::mem::take(&mut self.early).into_iter().map(|(stream, total)| end_of(stream, total))
     }
 
     /// The job ends like a program whose reader has gone. Where it is ending anyway, that is not worth a line.
@@ -90,4 +113,8 @@ impl Output {
         };
         !core::mem::replace(lost, true)
     }
+}
+
+fn end_of(stream: StreamId, total: u64) -> What {
+    What::StreamEnd { rank: rank_of(stream.proc()), std: stream.std(), total }
 }

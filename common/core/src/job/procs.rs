@@ -176,6 +176,11 @@ impl Procs {
         true
     }
 
+    /// A process that was asked for, and not heard to have started.
+    pub(super) fn is_pending(&self, proc: ProcId) -> bool {
+        self.ranks.get(proc.index()).is_some_and(|seat| seat.state == State::Pending)
+    }
+
     /// The node that a process was asked for on.
     pub(super) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
         self.ranks.get(proc.index()).map(|seat| seat.node)

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::spec::AppBase;
+use crate::wire::capped::Capped;
+use crate::wire::to_root::Started;
 
 fn starts(s: &Script) -> Vec<Option<u16>> {
     s.sent
@@ -144,4 +146,30 @@ fn messages_out_of_order_change_nothing() {
     assert_eq!(s.finished, Some(Ending::Code(0)));
     // After the end nothing is heard any more.
     s.signal(Signal::INT).done().wait(60_000);
+}
+
+/// What a process says does not wait for the news of its start, and may be all of it.
+#[test]
+fn a_stream_ends_in_the_log_after_its_rank_has_started() {
+    let ends = |rank, std| JobEvent::StreamEnd { stream: StreamId::of(ProcId::new(rank), std), total: 3 };
+    let mut s = Script::new(&spec(2));
+    s.hello();
+    s.event(ends(0, Std::Out)).event(ends(1, Std::Err));
+    let logged = |s: &Script| {
+        let name = |what: &What| {
+            let started = if let What::RankStarted { rank, .. } = what { Some(('s', rank.get())) } else { None };
+            let ended = if let What::StreamEnd { rank, .. } = what { Some(('e', rank.get())) } else { None };
+            started.or(ended).or(matches!(what, What::JobEnd { .. }).then_some(('j', 0)))
+        };
+        s.log.iter().filter_map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(logged(&s), []);
+    let at = Script::at(0).host_time();
+    s.hears(ToRoot::Started { procs: Capped::chunks([Started { proc: ProcId::new(0), pid: 7, at }]).remove(0) });
+    s.event(ends(0, Std::Err));
+    assert_eq!(logged(&s), [('s', 0), ('e', 0), ('e', 0)]);
+    // Of the other nobody hears any more.
+    s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: 0, named: vec![] } }).drained();
+    assert_eq!(logged(&s), [('s', 0), ('e', 0), ('e', 0), ('e', 1), ('j', 0)]);
 }
