@@ -7,6 +7,7 @@ use crate::plan::Plan;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write as _;
+use std::process::ChildStdin;
 
 /// A terminal with this in it; what the test writes to stdin is typed.
 fn terminal(command: &str) -> Option<Case> {
@@ -17,13 +18,18 @@ fn terminal(command: &str) -> Option<Case> {
     Some(plan.env("PS1", "").env("HISTFILE", "").start())
 }
 
+/// Until then the terminal must not see the end of what is typed.
+fn outlasts(typed: ChildStdin, case: &Case) {
+    case.until("the end", |seen| seen.exit);
+    drop(typed);
+}
+
 #[test]
 fn a_background_job_of_an_interactive_shell_ends() {
     let Some(mut case) = terminal("bash --norc -ic '\"$RL\" -n 2 true & wait; echo over'") else { return };
     let typed = case.take_stdin();
     case.says_on_stdout("over", 1);
-    case.until("the end", |seen| seen.exit);
-    drop(typed);
+    outlasts(typed, &case);
     assert!(!case.code(0).out().contains("topped"));
 }
 
@@ -35,8 +41,7 @@ fn an_interrupt_stops_a_loop() {
     let mut typed = case.take_stdin();
     case.says_on_stdout("ready", 2);
     typed.write_all(b"\x03").unwrap();
-    case.until("the end", |seen| seen.exit);
-    drop(typed);
+    outlasts(typed, &case);
     let done = case.end();
     let out = done.out();
     assert!(out.contains("job 1") && !out.contains("job 2") && !out.contains("never"), "{out}");
@@ -55,8 +60,7 @@ fn an_interrupt_reaches_the_ranks_once() {
     // The pause is what is asked for: a second key press is slower than an echo of the first.
     std::thread::sleep(crate::case::ECHO);
     typed.write_all(b"\x03").unwrap();
-    case.until("the end", |seen| seen.exit);
-    drop(typed);
+    outlasts(typed, &case);
     let done = case.code(130);
     assert_eq!(done.out().matches("got INT").count(), 2, "{}", done.out());
 }
@@ -69,8 +73,7 @@ fn a_job_in_the_foreground_reads_what_is_typed() {
     // Once from the terminal's echo, once from cat.
     case.says_on_stdout("hello", 2);
     typed.write_all(b"\x04").unwrap();
-    case.until("the end", |seen| seen.exit);
-    drop(typed);
+    outlasts(typed, &case);
     case.code(0);
 }
 
@@ -91,8 +94,7 @@ fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
     typed.write_all(b"\x04").unwrap();
     typed.write_all(b"echo c''ode $?; exit 7\n").unwrap();
     case.says_on_stdout("code 0", 1);
-    case.until("the end", |seen| seen.exit);
-    drop(typed);
+    outlasts(typed, &case);
     case.code(7);
 }
 
@@ -118,8 +120,7 @@ fn a_job_that_was_stopped_goes_on_in_the_foreground() {
     case.says_on_stdout("prompt:", 3);
     typed.write_all(b"echo c''ode $?; exit 7\n").unwrap();
     case.says_on_stdout("code 0", 1);
-    case.until("the end", |seen| seen.exit);
-    drop(typed);
+    outlasts(typed, &case);
     case.code(7);
 }
 
@@ -129,7 +130,6 @@ fn the_terminal_is_left_as_it_was() {
         "before=$(stty -a); \"$RL\" -n 2 true; \"$RL\" -n 1 false; [ \"$before\" = \"$(stty -a)\" ] && echo same";
     let Some(mut case) = terminal(&format!("sh -c '{script}'")) else { return };
     let typed = case.take_stdin();
-    case.until("the end", |seen| seen.exit);
-    drop(typed);
+    outlasts(typed, &case);
     assert!(case.code(0).out().contains("same"));
 }
