@@ -16,6 +16,7 @@ mod watch;
 
 mod bad_input;
 mod diagnostics;
+mod elsewhere;
 mod events;
 mod examples;
 mod exits;

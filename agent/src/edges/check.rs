@@ -1,13 +1,11 @@
 //! Whether a program could be started here, found out before anything is started anywhere.
 
-use super::Edges;
-use rlaunch_core::errno::ENOENT;
+use super::{Edges, convert};
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::AppBase;
-use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
-use rlaunch_sys::spawn::{PreparedApp, Step};
+use rlaunch_core::wire::to_root::SpawnError;
+use rlaunch_sys::spawn::PreparedApp;
 use std::sync::Arc;
 
 /// Has a program's directory and file looked at; the answer is an event. Where they do not answer the launcher shall go on
@@ -19,21 +17,10 @@ pub(super) fn perform(edges: &mut Edges, app: AppIndex, base: &Arc<AppBase>) {
     }
 }
 
-/// What its start would most likely fail with.
+/// What its start would most likely fail with, told as of a rank that could not be started.
 pub(super) fn look(base: &AppBase) -> Option<SpawnError> {
     let prepared = PreparedApp::new(base.argv.iter(), base.env.iter(), base.wdir.as_deref());
-    prepared.check().err().map(|failure| SpawnError {
-        step: match failure.step {
-            Step::ChangeDir => SpawnStep::ChangeDir,
-            _ => SpawnStep::Exec,
-        },
-        errno: failure.errno,
-        // Of a program that was searched for in vain, its name says more than the first place where it was not.
-        path: match (failure.step, failure.errno, base.argv.iter().next()) {
-            (Step::Exec, ENOENT, Some(program)) => program.into(),
-            _ => OsBytes::new(failure.path),
-        },
-    })
+    prepared.check().err().map(|failure| convert::failure(failure, Some(base)))
 }
 
 /// Takes in which programs were looked at.

@@ -1,16 +1,20 @@
 //! The edges' plain types as the machine's, and back.
 
 use rlaunch_core::errno::{EAGAIN, ENOENT};
-use rlaunch_core::node::ExecSpec;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::AppBase;
 use rlaunch_core::status::Status;
-use rlaunch_core::wire::to_root::{Leftover, SpawnError, SpawnStep, Usage};
+use rlaunch_core::wire::to_root::{Found, Leftover, SpawnError, SpawnStep, Usage};
 use rlaunch_sys::children::Named;
 use rlaunch_sys::pidfd::{Ended, How};
 use rlaunch_sys::spawn::{Failure, Step};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-pub(super) fn failure(failure: Failure, exec: Option<&ExecSpec>) -> SpawnError {
+/// A program that could not be started, or could not be if its turn came, with what is seen of it here.
+pub(super) fn failure(failure: Failure, base: Option<&AppBase>) -> SpawnError {
     let step = match failure.step {
         Step::Pipes => SpawnStep::Pipes,
         Step::Clone => SpawnStep::Clone,
@@ -21,18 +25,42 @@ pub(super) fn failure(failure: Failure, exec: Option<&ExecSpec>) -> SpawnError {
         Step::Limits => SpawnStep::Limits,
         Step::Exec => SpawnStep::Exec,
     };
-    let program = exec.and_then(|exec| exec.base.argv.iter().next());
-    // Of a program that was searched for in vain, its name says more than the last place where it was not.
+    let program = base.and_then(|base| base.argv.iter().next());
+    // Of a program that was searched for in vain, its name says more than one of the places where it was not.
     let path = match (step, program) {
         (SpawnStep::Exec, Some(program)) if failure.errno == ENOENT => program.into(),
         _ => OsBytes::new(failure.path),
     };
-    SpawnError { step, errno: failure.errno, path }
+    let found = match step {
+        SpawnStep::Exec => look(&path, base.and_then(|base| base.wdir.as_deref())),
+        SpawnStep::Pipes
+        | SpawnStep::Clone
+        | SpawnStep::MountProc
+        | SpawnStep::Session
+        | SpawnStep::Streams
+        | SpawnStep::ChangeDir
+        | SpawnStep::Limits => Found::Nothing,
+    };
+    SpawnError { step, errno: failure.errno, path, found }
+}
+
+/// What a program's path is, from the directory of its ranks. A mere name was searched for in PATH, and not here.
+fn look(path: &[u8], wdir: Option<&[u8]>) -> Found {
+    if !path.contains(&b'/') {
+        return Found::Nothing;
+    }
+    let dir = Path::new(OsStr::from_bytes(wdir.unwrap_or_default()));
+    match std::fs::metadata(dir.join(OsStr::from_bytes(path))) {
+        Ok(meta) if meta.is_dir() => Found::Dir,
+        Ok(meta) if meta.len() == 0 => Found::Empty,
+        Ok(_) => Found::File,
+        Err(_) => Found::Nothing,
+    }
 }
 
 /// The agent has no room for another rank right now.
 pub(super) fn resource(step: SpawnStep) -> SpawnError {
-    SpawnError { step, errno: EAGAIN, path: OsBytes::default() }
+    SpawnError { step, errno: EAGAIN, path: OsBytes::default(), found: Found::Nothing }
 }
 
 pub(super) fn status(ended: &Ended) -> Status {

@@ -177,7 +177,7 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
                 let proc = ProcId::new(proc);
                 let exec = edges.ranks.asked.remove(&proc);
                 tracing::debug!("proc {proc} was not started: {failure:?}");
-                let error = convert::failure(*failure, exec.as_ref());
+                let error = convert::failure(*failure, exec.as_ref().map(|exec| &*exec.base));
                 edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
             }
             Outcome::Withheld { proc } => {

@@ -1,9 +1,10 @@
-//! What a launch error is about, as the file system of this host shows it: the kernel's errno says less than a look does.
+//! What is around a program that does not exist, as the file system of this host shows it. What the path itself is, its
+//! agent has seen.
 
 use rlaunch_core::events::Cause;
 use rlaunch_core::id::Rank;
 use rlaunch_core::report::Report;
-use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
+use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -18,26 +19,10 @@ const ENTRIES: usize = 10_000;
 pub(crate) struct Around {
     /// Where relative paths were searched from.
     pub(crate) dir: String,
-    /// What the path is.
-    pub(crate) found: Found,
     /// A program that is nearly called like that.
     pub(crate) near: Option<String>,
     /// What named a working directory that cannot be entered.
     pub(crate) wdir: &'static str,
-}
-
-/// What a path is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Found {
-    /// Nothing, or nothing that we may look at.
-    #[default]
-    Nothing,
-    /// A directory.
-    Dir,
-    /// A file without a byte in it.
-    Empty,
-    /// Anything else.
-    File,
 }
 
 /// Looks around, if the job ended with a launch error.
@@ -66,23 +51,17 @@ fn start_dir(report: &Report, rank: Rank) -> PathBuf {
 fn look_for(dir: &Path, error: &SpawnError) -> Around {
     let name = Path::new(OsStr::from_bytes(&error.path));
     let in_path = !error.path.contains(&b'/');
-    let found = if in_path { Found::Nothing } else { find(&dir.join(name)) };
-    let near = match (found, in_path) {
+    let near = match (error.found, in_path) {
         // As in a shell, what is not on the PATH is not found even where it lies in front of us.
-        (Found::Nothing, true) if find(&dir.join(name)) == Found::File => Some(format!("./{}", name.display())),
+        (Found::Nothing, true) if is_program(&dir.join(name)) => Some(format!("./{}", name.display())),
         (Found::Nothing, false) => nearest(dir, name),
         (Found::Nothing | Found::Dir | Found::Empty | Found::File, _) => None,
     };
-    Around { dir: dir.display().to_string(), found, near, ..Around::default() }
+    Around { dir: dir.display().to_string(), near, ..Around::default() }
 }
 
-fn find(path: &Path) -> Found {
-    match fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => Found::Dir,
-        Ok(meta) if meta.len() == 0 => Found::Empty,
-        Ok(_) => Found::File,
-        Err(_) => Found::Nothing,
-    }
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| !meta.is_dir() && meta.len() > 0)
 }
 
 /// The executable beside the missing one whose name differs least, by at most two letters.
@@ -135,16 +114,16 @@ mod tests {
         fs::write(dir.join("train"), "x").unwrap();
         fs::set_permissions(dir.join("train"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(dir.join("empty"), "").unwrap();
-        let see = |path: &str| {
-            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::from(path) };
-            let around = look_for(&dir, &error);
-            (around.found, around.near)
+        let see = |path: &str, found| {
+            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::from(path), found };
+            look_for(&dir, &error).near
         };
-        assert_eq!(see("./tran"), (Found::Nothing, Some("./train".into())));
-        assert_eq!(see("train"), (Found::Nothing, Some("./train".into())));
-        assert_eq!(see("./other"), (Found::Nothing, None));
-        assert_eq!(see("./sub"), (Found::Dir, None));
-        assert_eq!(see("./empty"), (Found::Empty, None));
+        assert_eq!(see("./tran", Found::Nothing), Some("./train".into()));
+        assert_eq!(see("train", Found::Nothing), Some("./train".into()));
+        assert_eq!(see("./tran", Found::File), None);
+        for path in ["./other", "sub", "empty", ""] {
+            assert_eq!(see(path, Found::Nothing), None, "{path}");
+        }
         fs::remove_dir_all(&dir).unwrap();
     }
 }

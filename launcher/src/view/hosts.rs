@@ -1,7 +1,7 @@
 //! Hosts that a job does not get, as text: all of them, each with what it said; of a thousand that say the same, once.
 
 use super::report::{Block, host, lost};
-use super::words;
+use super::{launch, words};
 use rlaunch_core::events::Cause;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
@@ -286,19 +286,13 @@ fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said
         SpawnStep::ChangeDir => {
             (format!("--wdir {path} on {hosts}: {why}"), Some("a directory that all hosts have".into()))
         }
-        SpawnStep::Exec if !path.contains(&b'/') => (
-            format!("{path} on {hosts}: {why} (searched in PATH, which is that of this host)"),
-            Some("its path, or -x PATH=...".into()),
-        ),
+        SpawnStep::Exec => launch::program(error, &launch::Place::There(hosts)),
         SpawnStep::Pipes
         | SpawnStep::Clone
         | SpawnStep::MountProc
         | SpawnStep::Session
         | SpawnStep::Streams
-        | SpawnStep::Limits
-        | SpawnStep::Exec => {
-            (format!("{path} on {hosts}: {why}"), Some("--wdir, or a path that all hosts have".into()))
-        }
+        | SpawnStep::Limits => (format!("{path} on {hosts}: {why}"), None),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A launch that failed, as text: what is missing or refused, and what to try.
 
-use super::around::{Around, Found};
+use super::around::Around;
 use super::report::{Block, host_of};
 use super::words;
 use rlaunch_core::errno::{E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC};
@@ -8,12 +8,14 @@ use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::{Became, Report};
-use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
+use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
 use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Longest single string that execve(2) takes: MAX_ARG_STRLEN.
 const STRING: u64 = 128 << 10;
+/// What helps where hosts differ.
+const ELSEWHERE: &str = "--wdir, or a path that all hosts have";
 
 /// Words and advice.
 struct Said {
@@ -68,6 +70,19 @@ fn text(said: &Said, report: &Report) -> String {
     block.text
 }
 
+/// Who says that a program cannot be started.
+pub(super) enum Place<'a> {
+    /// The host of a rank that was to be started.
+    Here {
+        /// Where a program was looked for.
+        searched: String,
+        /// What is nearly called like it.
+        near: Option<&'a str>,
+    },
+    /// These hosts, before anything was started.
+    There(&'a str),
+}
+
 /// What a program that does not exist was meant as, by its look.
 fn misread(program: &[u8]) -> Option<String> {
     let shown = words::quoted(program);
@@ -80,7 +95,8 @@ fn misread(program: &[u8]) -> Option<String> {
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
-    if program.ends_with(b".py") {
+    // What has a path and is not there python3 would not find either.
+    if !program.contains(&b'/') && program.ends_with(b".py") {
         return Some(format!("python3 {shown}"));
     }
     if !program.contains(&b'/')
@@ -92,29 +108,59 @@ fn misread(program: &[u8]) -> Option<String> {
 }
 
 fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Said {
-    let path = match error.path.is_empty() {
-        true => "''".into(),
-        false => error.path.to_string(),
-    };
-    let try_it = |hint: String| Some(Cow::Owned(hint));
-    let (why, hint) = match (error.errno, around.found) {
+    if error.errno == E2BIG {
+        let what = format!("{}: {}", path_of(error), too_long(report, rank));
+        return Said { what, hint: Some("pass it by a file".into()) };
+    }
+    let place = Place::Here { searched: searched(error, report, rank, around), near: around.near.as_deref() };
+    let (what, hint) = program(error, &place);
+    Said { what, hint }
+}
+
+/// What is wrong with a program, and what to try: the same of every host, as far as its agent has seen it.
+pub(super) fn program(error: &SpawnError, place: &Place<'_>) -> (String, Option<Cow<'static, str>>) {
+    let (why, hint) = match (error.errno, error.found) {
         (ENOENT, Found::File | Found::Empty) => ("its interpreter does not exist".into(), None),
-        (ENOENT, Found::Nothing | Found::Dir) => {
-            let hint = around.near.clone().or_else(|| misread(&error.path));
-            (format!("no such file ({})", searched(error, report, rank, around)), hint.map(Cow::Owned))
-        }
+        (ENOENT, Found::Nothing | Found::Dir) => missing(error, place),
         (EACCES, Found::Dir) => ("is a directory".into(), None),
         (EACCES, Found::File | Found::Empty) => {
-            ("may not be executed (permission denied)".into(), try_it(executable(&error.path)))
+            ("may not be executed (permission denied)".into(), Some(executable(&error.path)))
         }
         (ENOEXEC, Found::Empty) => ("is empty".into(), None),
         (ENOEXEC, Found::Nothing | Found::Dir | Found::File) => {
             ("no program for this machine, nor a script that begins with #!".into(), None)
         }
-        (E2BIG, _) => (too_long(report, rank), try_it("pass it by a file".into())),
-        (errno, _) => (words::errno(errno), None),
+        (errno, Found::Nothing | Found::Dir | Found::Empty | Found::File) => {
+            let elsewhere = matches!(place, Place::There(_)).then(|| ELSEWHERE.to_owned());
+            (words::errno(errno), elsewhere)
+        }
     };
-    Said { what: format!("{path}: {why}"), hint }
+    let on = match place {
+        Place::Here { .. } => String::new(),
+        Place::There(hosts) => format!(" on {hosts}"),
+    };
+    (format!("{}{on}: {why}", path_of(error)), hint.map(Cow::Owned))
+}
+
+fn path_of(error: &SpawnError) -> String {
+    if error.path.is_empty() { "''".to_owned() } else { error.path.to_string() }
+}
+
+/// A program that does not exist.
+fn missing(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
+    let by_look = || misread(&error.path);
+    match place {
+        Place::Here { searched, near } => {
+            (format!("no such file ({searched})"), near.map(str::to_owned).or_else(by_look))
+        }
+        Place::There(_) if error.path.is_empty() || error.path.contains(&b'/') => {
+            (words::errno(ENOENT), by_look().or_else(|| Some(ELSEWHERE.to_owned())))
+        }
+        Place::There(_) => {
+            let why = format!("{} (searched in PATH, which is that of this host)", words::errno(ENOENT));
+            (why, by_look().or_else(|| Some("its path, or -x PATH=...".to_owned())))
+        }
+    }
 }
 
 /// How a file becomes a program.

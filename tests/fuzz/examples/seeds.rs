@@ -15,7 +15,7 @@ use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
 use rlaunch_core::wire::to_root::{
-    Exited, Facts, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
+    Exited, Facts, Found, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
 use rlaunch_sys::children::Named;
 use std::io;
@@ -93,7 +93,7 @@ fn up() -> Vec<Vec<u8>> {
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
     };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
-    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };
     let exited = |n, status| {
         ToRoot::Exited(Exited { proc: ProcId::new(n), status, at, alive_at: at, asked: false, usage: Usage::default() })
     };

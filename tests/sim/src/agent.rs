@@ -16,7 +16,7 @@ use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::frame::Lane;
 use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::{Facts, Hello, Reached, SpawnError, SpawnStep, ToRoot, Usage};
+use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the agent learns of.
@@ -365,7 +365,8 @@ impl World {
     /// Whether a program is there.
     fn looks_for(&mut self, app: AppIndex) {
         let bare = self.site().is_some_and(|site| site.bare);
-        let error = bare.then(|| SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into() });
+        let error =
+            bare.then(|| SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into(), found: Found::Nothing });
         self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Checked { app, error }))));
     }
 
@@ -450,7 +451,7 @@ impl World {
             Some((step, errno)) => {
                 // As the thread does it: nothing that was asked for before is started after.
                 self.host.agent.withhold = true;
-                let error = SpawnError { step, errno, path: "rank".into() };
+                let error = SpawnError { step, errno, path: "rank".into(), found: Found::Nothing };
                 NodeEvent::SpawnFailed { proc, error }
             }
             None => {

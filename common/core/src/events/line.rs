@@ -11,7 +11,7 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, SpawnStep, Usage};
+use crate::wire::to_root::{Facts, Found, Hello, Leftover, Refusal, SpawnError, SpawnStep, Usage};
 use alloc::format;
 use alloc::string::String;
 
@@ -258,6 +258,12 @@ fn spawn_error(o: &mut Object<'_>, error: &SpawnError) {
     o.text("step", step);
     o.signed("errno", error.errno);
     o.bytes("path", &error.path);
+    match error.found {
+        Found::Nothing => {}
+        Found::Dir => o.text("is", "dir"),
+        Found::Empty => o.text("is", "empty"),
+        Found::File => o.text("is", "file"),
+    }
 }
 
 fn refusal(o: &mut Object<'_>, why: &Refusal) {

@@ -12,7 +12,7 @@ use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_node::APP_PART;
-use crate::wire::to_root::{Exited, Facts, Hello, Leftover, SpawnError, SpawnStep, Usage};
+use crate::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};
 use NodeAction::{CloseStreams, Examine, Finish, Reap, Sweep};
 use alloc::string::{String, ToString};
 use alloc::{format, vec};
@@ -138,7 +138,7 @@ impl Rig {
     }
 
     fn spawn_failed(&mut self, n: u32) -> Vec<NodeAction> {
-        let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "x".into() };
+        let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "x".into(), found: Found::Nothing };
         self.hear(NodeEvent::SpawnFailed { proc: p(n), error })
     }
 

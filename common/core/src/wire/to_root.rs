@@ -169,6 +169,22 @@ pub struct SpawnError {
     pub errno: i32,
     /// The path concerned: the program, or the working directory.
     pub path: OsBytes,
+    /// What the program's path is there: errno says less.
+    pub found: Found,
+}
+
+/// What a path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Found {
+    /// Nothing, or nothing that may be looked at, or nobody has looked.
+    #[default]
+    Nothing,
+    /// A directory.
+    Dir,
+    /// A file without a byte in it.
+    Empty,
+    /// Anything else.
+    File,
 }
 
 /// Steps between the decision to start a rank and its first instruction.

@@ -107,6 +107,10 @@ impl PreparedApp {
         }
         let mut best = (libc::ENOENT, self.candidates.get(0).unwrap_or_default());
         for path in (0..self.candidates.len()).filter_map(|n| self.candidates.get(n)) {
+            if path.is_empty() {
+                // As execve(2) says it, whatever the directory is.
+                break;
+            }
             let full = match wdir {
                 Some(dir) if !path.starts_with(b"/") => [dir, b"/", path].concat(),
                 Some(_) | None => path.to_vec(),
@@ -165,6 +169,15 @@ mod tests {
     fn a_slash_means_that_path() {
         assert_eq!(candidates(b"./a", &[b"PATH=/x"]), [b"./a".to_vec()]);
         assert_eq!(candidates(b"", &[b"PATH=/x"]), [b"".to_vec()]);
+    }
+
+    #[test]
+    fn what_has_no_name_does_not_exist() {
+        let check = |wdir: Option<&[u8]>| PreparedApp::new([&b""[..]], [&b"PATH=/"[..]], wdir).check().unwrap_err();
+        for wdir in [None, Some(&b"/"[..])] {
+            let Failure { step, errno, path } = check(wdir);
+            assert_eq!((step, errno, path), (Step::Exec, libc::ENOENT, Vec::new()), "{wdir:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whole reports, compared with files: `RLAUNCH_BLESS=1` writes them anew, for review.
 
 use super::*;
-use crate::view::around::{Around, Found};
+use crate::view::around::Around;
 use crate::view::say::{By, say};
 use rlaunch_core::events::{AppLine, JobStart, Record, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Std};
@@ -11,7 +11,7 @@ use rlaunch_core::report::{Sentence, fold};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::WallNs;
-use rlaunch_core::wire::to_root::{Leftover, Refusal, SpawnError, SpawnStep, Usage};
+use rlaunch_core::wire::to_root::{Found, Leftover, Refusal, SpawnError, SpawnStep, Usage};
 
 struct Log(Vec<Record>);
 
@@ -92,9 +92,9 @@ fn shows(name: &str, report: &Report) {
     check(name, &render(report, &Around::default()));
 }
 
-fn launch(name: &str, step: SpawnStep, errno: i32, path: &str, around: &Around) {
+fn launch(name: &str, step: SpawnStep, errno: i32, path: &str, found: Found, around: &Around) {
     let mut log = Log::empty(4);
-    let error = SpawnError { step, errno, path: OsBytes::from(path) };
+    let error = SpawnError { step, errno, path: OsBytes::from(path), found };
     let cause = Cause::Spawn { rank: Rank::new(0), error };
     log.begins(5, &cause, None);
     check(name, &render(&log.ends(9, cause, Some(0)), around));
@@ -239,22 +239,53 @@ fn a_reader_that_left_was_told_of() {
 #[test]
 fn launch_errors() {
     let near = Around { dir: "/home/u/p".into(), near: Some("./train".into()), ..Around::default() };
-    let is = |found| Around { found, ..Around::default() };
-    launch("no_such_file", SpawnStep::Exec, 2, "./tran", &near);
-    launch("not_in_path", SpawnStep::Exec, 2, "tran", &Around::default());
-    launch("no_interpreter", SpawnStep::Exec, 2, "./x.py", &is(Found::File));
-    launch("not_executable", SpawnStep::Exec, 13, "./my train", &is(Found::File));
-    launch("directory", SpawnStep::Exec, 13, "./data", &is(Found::Dir));
-    launch("empty", SpawnStep::Exec, 8, "./empty", &is(Found::Empty));
-    launch("too_long", SpawnStep::Exec, 7, "./train", &is(Found::File));
-    launch("no_wdir", SpawnStep::ChangeDir, 2, "/no/dir", &Around { wdir: "--wdir", ..Around::default() });
-    launch("no_descriptors", SpawnStep::Pipes, 24, "./train", &Around::default());
+    let exec = |name, errno, path, found| launch(name, SpawnStep::Exec, errno, path, found, &Around::default());
+    launch("no_such_file", SpawnStep::Exec, 2, "./tran", Found::Nothing, &near);
+    exec("not_in_path", 2, "tran", Found::Nothing);
+    exec("no_interpreter", 2, "./x.py", Found::File);
+    exec("not_executable", 13, "./my train", Found::File);
+    exec("directory", 13, "./data", Found::Dir);
+    exec("empty", 8, "./empty", Found::Empty);
+    exec("too_long", 7, "./train", Found::File);
+    let wdir = Around { wdir: "--wdir", ..Around::default() };
+    launch("no_wdir", SpawnStep::ChangeDir, 2, "/no/dir", Found::Nothing, &wdir);
+    launch("no_descriptors", SpawnStep::Pipes, 24, "./train", Found::Nothing, &Around::default());
+}
+
+/// What a program is, other hosts say in the words of this one.
+#[test]
+fn a_program_that_other_hosts_cannot_start() {
+    let mut text = String::new();
+    for (errno, path, found) in [
+        (2, "./train", Found::Nothing),
+        (2, "train", Found::Nothing),
+        (2, "train.py", Found::Nothing),
+        (2, "./train.py", Found::Nothing),
+        (2, "", Found::Nothing),
+        (13, "/etc/passwd", Found::File),
+        (13, "./x.py", Found::File),
+        (13, "/tmp", Found::Dir),
+        (13, "/root/train", Found::Nothing),
+    ] {
+        let error = SpawnError { step: SpawnStep::Exec, errno, path: OsBytes::from(path), found };
+        text.push_str(&refusal(Refusal::Program { app: rlaunch_core::id::AppIndex::new(0), error }));
+    }
+    check("programs_elsewhere", &text);
+}
+
+fn refusal(why: Refusal) -> String {
+    let (mut log, node) = (on_hosts(None), NodeId::new(1));
+    log.at(210, What::HostRefused { node, why: why.clone() });
+    let cause = Cause::Refused { node, why };
+    log.begins(300, &cause, None);
+    let text = render(&log.ends(400, cause, Some(0)), &Around::default());
+    text.replace("  try     --min-hosts 3, to go on without it\n", "")
 }
 
 #[test]
 fn a_launch_that_was_rolled_back() {
     let mut log = Log::running(3);
-    let error = SpawnError { step: SpawnStep::Clone, errno: 11, path: OsBytes::from("./train") };
+    let error = SpawnError { step: SpawnStep::Clone, errno: 11, path: OsBytes::from("./train"), found: Found::Nothing };
     let cause = Cause::Spawn { rank: Rank::new(2), error };
     log.begins(8, &cause, None);
     log.exits(0, KILL, 10);
@@ -293,7 +324,7 @@ fn fails(log: &mut Log, node: u32) {
 }
 
 fn refuses(log: &mut Log, node: u32) {
-    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "/opt/train".into() };
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "/opt/train".into(), found: Found::Nothing };
     let why = Refusal::Program { app: rlaunch_core::id::AppIndex::new(0), error };
     log.at(210, What::HostRefused { node: NodeId::new(node), why });
 }

@@ -95,7 +95,7 @@ fn ranks() -> Vec<What> {
 }
 
 fn error() -> SpawnError {
-    SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./tran") }
+    SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./tran"), found: Found::Nothing }
 }
 
 fn causes() -> Vec<Cause> {
@@ -149,9 +149,12 @@ fn rest() -> Vec<What> {
 
 /// What other hosts bring.
 fn hosts() -> Vec<What> {
-    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./train") };
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./train"), found: Found::Nothing };
     let program = Refusal::Program { app: AppIndex::new(1), error };
     let failure = HostFailure { why: bytes("name does not resolve"), words: bytes("ssh: …"), hint: bytes("fix it") };
+    let seen =
+        |found| Refusal::Program { app: AppIndex::new(0), error: SpawnError { errno: 13, found, ..self::error() } };
+    let refused = |why| What::HostRefused { node: NODE, why };
     let unreachable = Cause::Unreachable { node: NODE, failed: 1, asked: 8 };
     vec![
         What::HostFailed { node: NODE, why: failure },
@@ -164,6 +167,9 @@ fn hosts() -> Vec<What> {
         What::Ending { cause: unreachable, sent: None, grace: Span::ZERO },
         What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(9)) },
         What::Together { nodes: [1, 3].map(NodeId::new).to_vec() },
+        refused(seen(Found::Dir)),
+        refused(seen(Found::Empty)),
+        refused(seen(Found::File)),
     ]
 }
 

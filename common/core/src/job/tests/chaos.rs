@@ -42,7 +42,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
         9 => s.event(JobEvent::ReaderClosed(Std::Out)),
         10 => s.event(JobEvent::SinkFailed { std: Std::Err, errno: 28 }),
         11 => {
-            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::default() };
+            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::default(), found: Found::Nothing };
             s.hears(ToRoot::SpawnFailed { proc, error })
         }
         12 => s.hears(ToRoot::Postmortem { proc, facts: Facts::default() }),

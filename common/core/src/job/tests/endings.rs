@@ -66,7 +66,7 @@ fn a_failed_start_rolls_the_launch_back() {
         let mut s = Script::new(&JobSpec { on_failure, ..spec(2) });
         s.hello();
         s.sent.clear();
-        let error = SpawnError { step, errno, path: OsBytes::from("./tran") };
+        let error = SpawnError { step, errno, path: OsBytes::from("./tran"), found: Found::Nothing };
         s.hears(ToRoot::SpawnFailed { proc: ProcId::new(1), error });
         assert_eq!(s.sent, [ToNode::Kill], "no grace for an incomplete job");
         s.report();

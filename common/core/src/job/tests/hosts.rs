@@ -219,7 +219,7 @@ fn a_node_cannot_speak_of_ranks_of_another() {
         OTHER,
         &ToRoot::SpawnFailed {
             proc: ProcId::new(1),
-            error: SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::default() },
+            error: SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::default(), found: Found::Nothing },
         },
     );
     assert_eq!(s.sent, []);
@@ -356,7 +356,7 @@ fn an_earlier_failure_elsewhere_counts_though_its_time_is_known_badly() {
 fn all_hosts_that_refuse_are_waited_for_and_named() {
     let refuse = |n| Refusal::Program {
         app: AppIndex::new(n),
-        error: SpawnError { step: SpawnStep::ChangeDir, errno: 2, path: "/data".into() },
+        error: SpawnError { step: SpawnStep::ChangeDir, errno: 2, path: "/data".into(), found: Found::Nothing },
     };
     let mut s = Script::new(&two(false));
     for node in [NODE, OTHER] {

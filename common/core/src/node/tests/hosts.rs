@@ -48,7 +48,7 @@ fn it_is_ready_once_its_programs_are_checked_and_the_ground_is_laid() {
         matches!(rig.hear(NodeEvent::Grounded(ground()))[..], [NodeAction::ToRoot(ToRoot::Hello(_))]),
         "not checked"
     );
-    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into() };
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };
     let actions = rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: Some(error.clone()) });
     let refusal = Refusal::Program { app: AppIndex::new(0), error };
     assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(refusal)));
