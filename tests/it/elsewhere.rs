@@ -1,4 +1,4 @@
-//! What other hosts say of a program: as much as this one would. ssh is a stand-in.
+//! What other hosts say of a program or an interface: as much as this one would. ssh is a stand-in.
 
 use crate::case::Done;
 use crate::plan::Plan;
@@ -9,6 +9,32 @@ fn on_hosts(before: &str, words: &str) -> Plan {
     let job =
         format!("\"$RL\" --agent-path \"$RL\" {words}; code=$?; [ ! -e \"$DIR/calls\" ] || echo called; exit $code");
     script(&format!("{before}\n{job}"))
+}
+
+#[test]
+fn the_loopback_is_no_place_to_meet_where_there_are_others() {
+    for (hosts, first) in [("a,b", "a"), ("localhost,b", "localhost")] {
+        let done = on_hosts("", &format!("-n 2 -H {hosts} --interface lo echo up")).start().code(125);
+        done.says(&format!(
+            "error: --interface lo: there is no such interface with an address that others can use on {first}"
+        ));
+        assert_eq!(done.out(), "called\n");
+        suggests_no_loopback(&done);
+    }
+    let done = on_hosts("", "-n 2 -H a,b --interface none9 true").start().code(125);
+    done.says("error: --interface none9: there is no such interface");
+    suggests_no_loopback(&done);
+    // Nor does it help to do without a host.
+    on_hosts("", "-n 2 -H a,b --min-hosts 1 --interface lo true").start().code(125).says("there is no such interface");
+    let done = on_hosts("", "-n 1 -H a --interface none9 true").start().code(125);
+    done.says("error: --interface none9: there is no such interface with an address on a, where rank 0 runs\n");
+    let done = on_hosts("", "-n 1 -H a --interface lo sh -c 'echo $MASTER_ADDR'").start().code(0);
+    assert_eq!(done.out(), "127.0.0.1\ncalled\n");
+}
+
+fn suggests_no_loopback(done: &Done) {
+    let tried = done.err().lines().any(|line| line.starts_with("  try ") && line.split(' ').any(|word| word == "lo"));
+    assert!(!tried, "{}", done.err());
 }
 
 /// Without notes about the machine.

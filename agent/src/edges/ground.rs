@@ -181,8 +181,8 @@ fn reached(plan: &GroundPlan, remote: bool) -> Option<Reached> {
     Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at, has })
 }
 
-/// Where others find this host. If it lacks the interface that was asked for, nowhere, and those that it has: whether that
-/// matters the launcher knows, when it is known whose rank 0 is.
+/// Where others find this host. If the interface that was asked for will not do, nowhere, and those that would: whether
+/// that matters the launcher knows, when it is known whose rank 0 is.
 fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> (Vec<OsBytes>, OsBytes) {
     let default = facts::net::default_interface();
     let all: Vec<Interface> = facts::net::addresses()
@@ -192,9 +192,9 @@ fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> (Vec<OsBytes>, 
     if interface.is_empty() {
         return (address::find(&all, ssh, alone), OsBytes::default());
     }
-    match address::of_interface(&all, interface) {
+    match address::of_interface(&all, interface, alone) {
         Some(at) => (at, OsBytes::default()),
-        None => (Vec::new(), address::names(&all)),
+        None => (Vec::new(), address::names(&all, alone)),
     }
 }
 

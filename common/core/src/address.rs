@@ -73,7 +73,7 @@ fn parse(text: &[u8]) -> Option<IpAddr> {
 pub fn find(all: &[Interface], ssh: Option<&[u8]>, alone: bool) -> Vec<OsBytes> {
     let reached = ssh.and_then(parse);
     let fits = alone || reached.is_some_and(|addr| !addr.is_loopback() && !needs_zone(addr));
-    let mut own: Vec<&Interface> = all.iter().filter(|one| !one.addr.is_loopback()).collect();
+    let mut own: Vec<&Interface> = usable(all, false).collect();
     own.sort_by_key(|one| one.rank(reached.filter(|_| fits)));
     let ssh = ssh.map(OsBytes::from);
     let first = ssh.clone().filter(|_| fits);
@@ -87,19 +87,24 @@ pub fn find(all: &[Interface], ssh: Option<&[u8]>, alone: bool) -> Vec<OsBytes> 
     found
 }
 
-/// The addresses of one interface; `None`: it has none.
+/// What there is to choose from: where there are other hosts, a loopback address leads to none of them.
+fn usable(all: &[Interface], alone: bool) -> impl Iterator<Item = &Interface> {
+    all.iter().filter(move |one| alone || !one.addr.is_loopback())
+}
+
+/// The addresses of one interface; `None`: it has none that could be used. `alone`: by this host.
 #[must_use]
-pub fn of_interface(all: &[Interface], name: &[u8]) -> Option<Vec<OsBytes>> {
-    let mut own: Vec<&Interface> = all.iter().filter(|one| one.name.as_slice() == name).collect();
+pub fn of_interface(all: &[Interface], name: &[u8], alone: bool) -> Option<Vec<OsBytes>> {
+    let mut own: Vec<&Interface> = usable(all, alone).filter(|one| one.name.as_slice() == name).collect();
     own.sort_by_key(|one| one.rank(None));
     (!own.is_empty()).then(|| own.into_iter().map(Interface::text).collect())
 }
 
-/// The names of the interfaces that have addresses, in one line.
+/// The names of the interfaces of which that can be said, in one line.
 #[must_use]
-pub fn names(all: &[Interface]) -> OsBytes {
+pub fn names(all: &[Interface], alone: bool) -> OsBytes {
     let mut names: Vec<&[u8]> = Vec::new();
-    for one in all {
+    for one in usable(all, alone) {
         if !names.contains(&one.name.as_slice()) {
             names.push(&one.name);
         }
@@ -163,11 +168,22 @@ mod tests {
 
     #[test]
     fn an_interface_is_what_its_name_says() {
-        let of = |name: &str| of_interface(&interfaces(), name.as_bytes());
+        let of = |name: &str| of_interface(&interfaces(), name.as_bytes(), true);
         assert_eq!(of("eth0"), Some(["10.1.0.3".into(), "2001:db8::3".into()].to_vec()));
         assert_eq!(of("ib0"), Some(["fe80::7%ib0".into()].to_vec()));
         assert_eq!(of("lo"), Some(["127.0.0.1".into(), "::1".into()].to_vec()));
         assert_eq!(of("eth"), None);
-        assert_eq!(names(&interfaces()).to_string(), "lo docker0 eth1 eth0 ib0 br-12ab");
+        assert_eq!(names(&interfaces(), true).to_string(), "lo docker0 eth1 eth0 ib0 br-12ab");
+    }
+
+    #[test]
+    fn where_there_are_others_the_loopback_is_none_to_choose() {
+        let mut all = interfaces();
+        assert_eq!(of_interface(&all, b"lo", false), None);
+        assert_eq!(names(&all, false).to_string(), "docker0 eth1 eth0 ib0 br-12ab");
+        // But for an address that others know.
+        all.push(Interface { name: "lo".into(), addr: "10.9.9.9".parse().unwrap(), default: false });
+        assert_eq!(of_interface(&all, b"lo", false), Some(["10.9.9.9".into()].to_vec()));
+        assert_eq!(names(&all, false).to_string(), "docker0 eth1 eth0 ib0 br-12ab lo");
     }
 }

@@ -266,10 +266,12 @@ fn refusal(report: &Report, hosts: &str, why: &Refusal) -> Said {
         Refusal::NoPort => {
             (format!("no port is free for MASTER_PORT on {hosts}"), Some("-x MASTER_PORT=N with one that is".into()))
         }
-        Refusal::NoInterface { name, has } => (
-            format!("--interface {name}: there is no such interface with an address on {hosts}, where rank 0 runs"),
-            Some(format!("one of these: {has}").into()),
-        ),
+        Refusal::NoInterface { name, has } => {
+            let use_of = if report.asked() > 1 { " that others can use" } else { "" };
+            let lacks = format!("there is no such interface with an address{use_of} on {hosts}, where rank 0 runs");
+            let others = (!has.is_empty()).then(|| format!("one of these: {has}").into());
+            (format!("--interface {name}: {lacks}"), others)
+        }
         Refusal::Program { app, error } => program(report, hosts, app.index(), error),
         Refusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
     }

@@ -106,9 +106,9 @@ pub struct Reached {
     /// Whence its connection came (sshd's SSH_CONNECTION): the launcher's address, or that of the last host on the way. Empty
     /// on the launcher's own host.
     pub from: OsBytes,
-    /// Its own, the best first; none where it has not the interface that was asked for.
+    /// Its own, the best first; none where the interface that was asked for has none that could be used.
     pub at: Capped<OsBytes, ADDRESSES>,
-    /// Then those that it has, separated by blanks.
+    /// Then those that have one, separated by blanks.
     pub has: OsBytes,
 }
 
@@ -131,11 +131,11 @@ pub enum Refusal {
     },
     /// No port is free for MASTER_PORT.
     NoPort,
-    /// The host has no address on the interface at which rank 0 is to be found.
+    /// The interface at which rank 0 is to be found has no address on this host, or none that another host could use.
     NoInterface {
         /// Which.
         name: OsBytes,
-        /// Those that it has, separated by blanks.
+        /// Those that have one, separated by blanks.
         has: OsBytes,
     },
     /// A program could not be started here.

@@ -273,6 +273,12 @@ fn a_program_that_other_hosts_cannot_start() {
     check("programs_elsewhere", &text);
 }
 
+#[test]
+fn an_interface_that_will_not_do() {
+    let not = |has: &str| refusal(Refusal::NoInterface { name: "lo".into(), has: has.into() });
+    check("interfaces", &[not("eth0 eth1"), not("")].concat());
+}
+
 fn refusal(why: Refusal) -> String {
     let (mut log, node) = (on_hosts(None), NodeId::new(1));
     log.at(210, What::HostRefused { node, why: why.clone() });
