@@ -4,6 +4,7 @@
 
 mod bootstrap;
 mod cli;
+mod directory;
 mod doctor;
 mod driver;
 mod edges;

@@ -3,6 +3,7 @@
 
 use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Site, Verbosity};
+use crate::directory::{self, NoDirectory};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::view::{map, words};
@@ -179,7 +180,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         host: OsBytes::new(rlaunch_sys::facts::host::hostname()),
         trace,
         nohup: origin.ignores(rlaunch_sys::signals::HUP),
-        travel: plan.job.placement.remote().map(|_| travel(&plan.reach.limits, origin)).unwrap_or_default(),
+        travel: plan.job.placement.remote().map(|_| travel(&plan, origin)).transpose()?.unwrap_or_default(),
         interface: plan.reach.interface.clone(),
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
@@ -196,13 +197,13 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
 }
 
 /// What ranks of other hosts get of this place.
-fn travel(limits: &[Resource], origin: &Origin) -> Travel {
+fn travel(plan: &Plan, origin: &Origin) -> Result<Travel, NoDirectory> {
     let limit = |on: &Resource| Some(Limit { on: *on, soft: origin.soft_limit(on.name())? });
-    Travel {
+    Ok(Travel {
         umask: origin::creation_mask(),
-        limits: Capped::chunks(limits.iter().filter_map(limit)).pop().unwrap_or_default(),
-        dir: OsBytes::new(origin::directory()),
-    }
+        limits: Capped::chunks(plan.reach.limits.iter().filter_map(limit)).pop().unwrap_or_default(),
+        dir: directory::name(&plan.job)?,
+    })
 }
 
 /// How each host is called.
@@ -279,10 +280,9 @@ pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     });
     let text = links.collect::<Vec<_>>().join(": ");
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    let hint = match error.downcast_ref::<NoRoom>() {
-        Some(error) => error.hint(),
-        None => errno.and_then(words::way_out).map(Cow::from),
-    };
+    let room = error.downcast_ref::<NoRoom>().and_then(|error| error.hint());
+    let own = room.or_else(|| error.downcast_ref::<NoDirectory>().and_then(|error| error.hint()));
+    let hint = own.or_else(|| errno.and_then(words::way_out).map(Cow::from));
     let hint = hint.map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
     fail(&format!("{text}{hint}"))
 }

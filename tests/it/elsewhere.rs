@@ -1,14 +1,47 @@
-//! What other hosts say of a program or an interface: as much as this one would. ssh is a stand-in.
+//! What other hosts say of a directory, a program or an interface: as much as this one would. ssh is a stand-in.
 
 use crate::case::Done;
 use crate::plan::Plan;
 use crate::ssh::script;
+
+/// In a directory that is no more.
+const GONE: &str = "mkdir \"$DIR/gone\"; cd \"$DIR/gone\"; rmdir \"$DIR/gone\"";
 
 /// These words on hosts, and whether any of them was called for.
 fn on_hosts(before: &str, words: &str) -> Plan {
     let job =
         format!("\"$RL\" --agent-path \"$RL\" {words}; code=$?; [ ! -e \"$DIR/calls\" ] || echo called; exit $code");
     script(&format!("{before}\n{job}"))
+}
+
+#[test]
+fn a_directory_that_is_gone_has_no_name_for_other_hosts() {
+    let said = "error: ranks on other hosts start from the current directory, and it does not exist any more\n  \
+                try     cd to another one, or --wdir with an absolute path\n";
+    for words in [
+        "-n 1 -H h true",
+        "-n 2 -H localhost,h true",
+        "-n 1 --wdir / -H h true : -n 1 -H h true",
+        "-n 1 --wdir sub -H h true",
+    ] {
+        let done = on_hosts(GONE, words).start().code(125);
+        assert_eq!((told(&done).as_str(), done.out().as_str()), (said, ""), "nothing was started: {words}");
+    }
+    let done = on_hosts(GONE, "-n 1 --wdir / -H h pwd").start().code(0);
+    assert_eq!(done.out(), "/\ncalled\n");
+    // Ranks of this host inherit it, also beside others.
+    let done = on_hosts(GONE, "-n 1 -H localhost echo here : -n 1 -H h --wdir / pwd").start().code(0);
+    assert_eq!(done.sorted(), ["/", "called", "here"], "{}", done.err());
+}
+
+#[test]
+fn ranks_of_this_host_inherit_a_directory_that_is_gone() {
+    let run = |words: &str| Plan::shell(&format!("{GONE}; exec \"$RL\" -n 1 {words}")).start();
+    assert_eq!(run("echo up").code(0).out(), "up\n");
+    assert_eq!(run("--wdir / pwd").code(0).out(), "/\n");
+    // As the kernel sees it.
+    assert_eq!(run("--wdir .. sh -c '[ -d gone ] || echo up'").code(0).out(), "up\n");
+    run("--wdir sub true").code(125).says("error: --wdir sub on ");
 }
 
 #[test]

@@ -177,16 +177,18 @@ pub fn environment() -> impl Iterator<Item = &'static [u8]> {
 }
 
 /// The directory that we are in, as the shell names it: a way through links that exists on other hosts may end somewhere else
-/// there. `PWD` counts only where it is that directory. Empty where there is no name for it.
-#[must_use]
-pub fn directory() -> Vec<u8> {
+/// there. `PWD` counts only where it is that directory.
+///
+/// # Errors
+/// As `getcwd(3)`: it was removed.
+pub fn directory() -> io::Result<Vec<u8>> {
     let same = |path: &Path| {
         let (named, here) = (std::fs::metadata(path).ok()?, std::fs::metadata(".").ok()?);
         (path.is_absolute() && (named.dev(), named.ino()) == (here.dev(), here.ino())).then_some(())
     };
     let named = std::env::var_os("PWD").map(PathBuf::from).filter(|path| same(path).is_some());
-    let path = named.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
-    path.into_os_string().into_vec()
+    let path = named.map_or_else(std::env::current_dir, Ok)?;
+    Ok(path.into_os_string().into_vec())
 }
 
 /// The file mode creation mask. Only while there is a single thread: it can be read by setting it only.

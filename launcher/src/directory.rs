@@ -1,0 +1,46 @@
+//! The name of the directory in which rlaunch was started. Ranks of this host inherit it, whatever has become of it; other hosts
+//! have to be told.
+
+use rlaunch_core::error::Hint;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::spec::{AppSpec, JobSpec};
+use rlaunch_sys::origin;
+use std::borrow::Cow;
+use std::io;
+
+/// Other hosts cannot be told where their ranks start.
+#[derive(Debug, thiserror::Error)]
+#[error("ranks on other hosts start from the current directory, and it {why}")]
+pub(crate) struct NoDirectory {
+    why: String,
+}
+
+impl Hint for NoDirectory {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some("cd to another one, or --wdir with an absolute path".into())
+    }
+}
+
+/// For a job on other hosts; empty if it has none, and they can do without.
+///
+/// # Errors
+/// They cannot.
+pub(crate) fn name(job: &JobSpec) -> Result<OsBytes, NoDirectory> {
+    match origin::directory() {
+        Ok(name) => Ok(OsBytes::new(name)),
+        Err(_) if !is_needed(job) => Ok(OsBytes::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(NoDirectory { why: "does not exist any more".into() })
+        }
+        Err(error) => Err(NoDirectory { why: format!("cannot be named: {}", rlaunch_sys::reason(&error)) }),
+    }
+}
+
+/// Another host has ranks that start in it, or look for a relative `--wdir` from it.
+fn is_needed(job: &JobSpec) -> bool {
+    let from_it = |app: &AppSpec| app.base.wdir.as_ref().is_none_or(|dir| !dir.starts_with(b"/"));
+    job.placement.seats.iter().any(|seat| {
+        let node = job.placement.nodes.get(seat.node.index());
+        node.is_some_and(|node| !node.local) && job.apps.get(seat.app.index()).is_some_and(from_it)
+    })
+}
