@@ -1,6 +1,7 @@
 //! What other hosts say of a directory, a program or an interface: as much as this one would. ssh is a stand-in.
 
 use crate::case::Done;
+use crate::place;
 use crate::plan::Plan;
 use crate::ssh::script;
 
@@ -68,6 +69,26 @@ fn the_loopback_is_no_place_to_meet_where_there_are_others() {
 fn suggests_no_loopback(done: &Done) {
     let tried = done.err().lines().any(|line| line.starts_with("  try ") && line.split(' ').any(|word| word == "lo"));
     assert!(!tried, "{}", done.err());
+}
+
+/// Only the user knows whether that was meant.
+#[test]
+fn a_machine_under_two_names_is_said() {
+    for hosts in ["a,b", "localhost,b"] {
+        let done = on_hosts("", &format!("-n 2 -H {hosts} true")).start().code(0);
+        let (first, second) = hosts.split_once(',').unwrap();
+        done.says(&format!("rlaunch: {first} and {second} are one machine: under each name its ranks begin with "));
+    }
+    assert!(!on_hosts("", "-n 2 -H a true").start().code(0).err().contains("one machine"));
+    if !place::is_root() {
+        return place::absent("a container beside its machine", "needs namespaces");
+    }
+    for own in ["-u", "-n"] {
+        let contained =
+            format!("behave <<'EOF'\ncase \"$*\" in *' -- b '*) exec unshare {own} sh -c \"$line\";; esac\nEOF");
+        let done = on_hosts(&contained, "-n 2 -H a,b true").start().code(0);
+        assert!(!done.err().contains("one machine"), "unshare {own}: {}", done.err());
+    }
 }
 
 /// Without notes about the machine.

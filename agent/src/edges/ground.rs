@@ -150,6 +150,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
             init,
             reached,
             lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
+            machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
         error_dir,

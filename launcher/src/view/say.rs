@@ -34,6 +34,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         Sentence::PortUnreserved { .. }
         | Sentence::Tier { .. }
         | Sentence::Lowered { .. }
+        | Sentence::OneMachine { .. }
         | Sentence::Unseen { .. }
         | Sentence::LinesBroken(_) => true,
         Sentence::LeftOut(_)
@@ -89,11 +90,8 @@ fn line(sentence: &Sentence, by: By) -> String {
         }
         Sentence::Tier { tier, note } => format!("containment {}: {note}", words::tier(*tier)),
         Sentence::Lowered { lowered, hosts } => less(*lowered, hosts),
-        Sentence::Unseen { addr } => {
-            format!(
-                "MASTER_ADDR {addr} is a guess: other hosts see this one behind another address; --interface NAME says which"
-            )
-        }
+        Sentence::OneMachine { hosts, more } => one_machine(hosts, *more),
+        Sentence::Unseen { addr } => unseen(addr),
         Sentence::LeftOut(report) => hosts::left_out(report),
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
@@ -151,6 +149,21 @@ fn less(Lowered { on, to }: Lowered, hosts: &OsBytes) -> String {
 fn silent(hosts: &OsBytes, within: Span) -> String {
     let (hosts, within) = (hosts::beginning(hosts.to_string()), words::wait(within));
     format!("waiting for {hosts}: nothing is heard from there, and leases end the ranks within {within} at the latest")
+}
+
+/// Whether that was meant, only the user knows.
+fn one_machine(hosts: &OsBytes, more: usize) -> String {
+    let more = match more {
+        0 => String::new(),
+        more => format!(", and so it is with {}", words::count(more as u64, "other machine")),
+    };
+    format!("{hosts} are one machine: under each name its ranks begin with LOCAL_RANK 0{more}")
+}
+
+fn unseen(addr: &OsBytes) -> String {
+    format!(
+        "MASTER_ADDR {addr} is a guess: other hosts see this one behind another address; --interface NAME says which"
+    )
 }
 
 fn no_input(what: &str, errno: i32) -> String {
@@ -222,6 +235,8 @@ mod tests {
             Sentence::OutputLost(2048),
             Sentence::GoesOn { rank: Rank::new(2), status: Status::Exited(3) },
             Sentence::Tier { tier: Tier::T3, note: OsBytes::from("no right to unshare") },
+            Sentence::OneMachine { hosts: "a and b".into(), more: 0 },
+            Sentence::OneMachine { hosts: "a, b and 3 more".into(), more: 2 },
         ]
         .iter()
         .filter_map(|sentence| say(sentence, Tone::Normal, false, By::Key))
@@ -247,7 +262,10 @@ mod tests {
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\
              rlaunch: rank 2 failed: exit 3; the others go on (--on-failure continue)\n\
-             rlaunch: containment t3: no right to unshare\n"
+             rlaunch: containment t3: no right to unshare\n\
+             rlaunch: a and b are one machine: under each name its ranks begin with LOCAL_RANK 0\n\
+             rlaunch: a, b and 3 more are one machine: under each name its ranks begin with LOCAL_RANK 0, and so it is \
+             with 2 other machines\n"
         );
     }
 

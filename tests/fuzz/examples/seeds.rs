@@ -91,6 +91,7 @@ fn up() -> Vec<Vec<u8>> {
         init: Some(3),
         reached: Some(Reached { from: "10.0.0.9".into(), at: at_host, has: OsBytes::default() }),
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
+        machine: "boot uts:[1] net:[2] node0".into(),
     };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };

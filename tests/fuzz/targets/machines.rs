@@ -93,6 +93,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
                 init: Some(4),
                 reached: None,
                 lowered: Default::default(),
+                machine: Default::default(),
             },
             cpus: 2,
             error_dir: OsBytes::from("/tmp"),

@@ -405,6 +405,7 @@ impl World {
                             has: OsBytes::default(),
                         }),
                         lowered: Default::default(),
+                        machine: Default::default(),
                     },
                     cpus: 4,
                     error_dir: "/tmp".into(),

@@ -239,6 +239,7 @@ impl Bringup {
             cx.tell(Notice::LeftOut { nodes, placement: Arc::clone(placement) });
         }
         self.tell_lowered(cx, orders);
+        self.tell_doubles(cx, orders);
         let (meeting, seen) = self.meeting(orders);
         if let Some(hello) = self.hello_of(orders.node_of(Rank::new(0))) {
             self.tell_port(cx, hello);
@@ -304,6 +305,20 @@ impl Bringup {
     /// What those that are ready have said.
     fn hellos(&self) -> impl Iterator<Item = (NodeId, &Hello)> {
         self.nodes.iter().filter_map(|(node, _)| Some((node, self.hello_of(node)?)))
+    }
+
+    /// Machines that are in the list under several names: each of these has ranks that count from 0.
+    fn tell_doubles(&self, cx: &mut Cx<'_>, orders: &Orders) {
+        let mut all: BTreeMap<&OsBytes, Vec<NodeId>> = BTreeMap::new();
+        for (node, hello) in self.hellos().filter(|(_, hello)| !hello.machine.is_empty()) {
+            all.entry(&hello.machine).or_default().push(node);
+        }
+        let mut doubles: Vec<Vec<NodeId>> = all.into_values().filter(|nodes| nodes.len() > 1).collect();
+        doubles.sort();
+        if let Some(nodes) = doubles.first() {
+            let (hosts, more) = (orders.named(nodes), doubles.len().saturating_sub(1));
+            cx.act(JobAction::Say(Sentence::OneMachine { hosts, more }));
+        }
     }
 
     /// Limits that did not travel whole: once for all hosts where they ended alike.

@@ -133,6 +133,7 @@ mod tests {
             init: None,
             reached: None,
             lowered: Capped::default(),
+            machine: OsBytes::default(),
         };
         prop_oneof![
             Just(State::Connecting),

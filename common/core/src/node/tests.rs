@@ -60,6 +60,7 @@ fn ground() -> Ground {
             init: Some(11),
             reached: None,
             lowered: Capped::default(),
+            machine: OsBytes::default(),
         },
         cpus: 4,
         error_dir: "/run/x".into(),

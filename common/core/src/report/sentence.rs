@@ -33,6 +33,13 @@ pub enum Sentence {
         /// On these hosts.
         hosts: OsBytes,
     },
+    /// Hosts of the job are the same machine.
+    OneMachine {
+        /// Which.
+        hosts: OsBytes,
+        /// So many other machines are several hosts as well.
+        more: usize,
+    },
     /// Other hosts are told an address of this one at which none of them has seen it.
     Unseen {
         /// Which.

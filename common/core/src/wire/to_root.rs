@@ -98,6 +98,9 @@ pub struct Hello {
     pub reached: Option<Reached>,
     /// Limits of which ranks here get less than they were to get.
     pub lowered: Capped<Lowered, 16>,
+    /// What no other machine has, nor a container of it with a name or a network of its own; empty where there is no other
+    /// host, or it is not known.
+    pub machine: OsBytes,
 }
 
 /// By which numeric addresses a host is reached.

@@ -14,6 +14,18 @@ pub fn hostname() -> Vec<u8> {
     hostname::get().map(OsStringExt::into_vec).unwrap_or_default()
 }
 
+/// What this host has in common with no other: the boot of its kernel, and of the kernel's containers the one that we are in, if
+/// it has a name or a network of its own (namespaces(7)). Copies of a running virtual machine have all that in common, but
+/// hardly the name. Not /etc/machine-id, which images of containers and machines bring along. Empty where it cannot be had.
+#[must_use]
+pub fn machine() -> Vec<u8> {
+    let space = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}"));
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
+    let (Ok(boot), Ok(uts), Ok(net)) = (boot, space("uts"), space("net")) else { return Vec::new() };
+    let (uts, net) = (uts.into_os_string().into_vec(), net.into_os_string().into_vec());
+    [boot.trim_ascii_end(), &uts, &net, &hostname()].join(&b' ')
+}
+
 /// How many CPUs the calling thread may run on; 0 where that is not known.
 #[must_use]
 pub fn cpus() -> u32 {
@@ -99,6 +111,15 @@ mod tests {
     fn the_name_is_the_kernels() {
         let kernel = std::fs::read("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(hostname(), kernel.trim_ascii_end());
+    }
+
+    #[test]
+    fn a_machine_is_told_by_its_boot_and_its_namespaces() {
+        let text = String::from_utf8(machine()).unwrap();
+        let words: Vec<&str> = text.split(' ').collect();
+        assert_eq!(words.len(), 4, "{text}");
+        assert!(words[0].len() == 36 && words[1].starts_with("uts:[") && words[2].starts_with("net:["), "{text}");
+        assert_eq!(machine(), text.as_bytes(), "and always the same");
     }
 
     #[test]

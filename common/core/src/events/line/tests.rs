@@ -58,6 +58,7 @@ fn starts() -> Vec<What> {
         init,
         reached: None,
         lowered: crate::wire::capped::Capped::default(),
+        machine: OsBytes::default(),
     };
     vec![
         What::JobStart(Box::new(start)),

@@ -160,6 +160,7 @@ impl Script {
             init: Some(51),
             reached: None,
             lowered: Capped::default(),
+            machine: OsBytes::default(),
         }))
     }
 

@@ -40,6 +40,7 @@ pub(super) fn hello(at: &str, from: &str, port: u16) -> ToRoot {
         init: None,
         reached,
         lowered: Capped::default(),
+        machine: OsBytes::default(),
     })
 }
 
@@ -421,6 +422,36 @@ fn limits_that_are_lower_elsewhere_are_said_once_for_all_hosts() {
         s.event(JobEvent::EdgeUp { node }).hears_of(node, &ToRoot::Hello(hello)).hears_of(node, &ToRoot::Ready);
     }
     assert_eq!(s.said, [Sentence::Lowered { lowered, hosts: "one,two".into() }]);
+}
+
+/// One letter is one host of the job, called `h0`, `h1` ..., and the machine that it is.
+#[test]
+fn hosts_that_are_one_machine_are_said_in_one_line() {
+    for (machines, said) in [
+        ("m m", Some(("h0 and h1", 0))),
+        ("n m m o", Some(("h1 and h2", 0))),
+        ("m n n m n", Some(("h0 and h3", 1))),
+        ("m m m m m m", Some(("h0, h1, h2, h3 and 2 more", 0))),
+        ("m n", None),
+        // Nobody knows.
+        (" ", None),
+    ] {
+        let machines: Vec<&str> = machines.split(' ').collect();
+        let seat = |n| Seat { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+        let named = |n| Host::named(&alloc::format!("h{n}"));
+        let node = |(n, _): (usize, &&str)| Node { host: named(n), local: false, slots: 1, ranks: 1 };
+        let nodes: Vec<Node> = machines.iter().enumerate().map(node).collect();
+        let ranks = u32::try_from(nodes.len()).unwrap();
+        let placement = Placement { nodes, seats: (0..ranks).map(seat).collect(), notes: vec![] };
+        let mut s = Script::new(&JobSpec { placement, ..spec(ranks) });
+        for (node, machine) in (0..).map(NodeId::new).zip(machines.iter().copied()) {
+            let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
+            let hello = ToRoot::Hello(Hello { machine: machine.into(), ..hello });
+            s.event(JobEvent::EdgeUp { node }).hears_of(node, &hello).hears_of(node, &ToRoot::Ready);
+        }
+        let line = |(hosts, more): (&str, usize)| Sentence::OneMachine { hosts: hosts.into(), more };
+        assert_eq!(s.said, said.map(line).into_iter().collect::<Vec<_>>(), "{machines:?}");
+    }
 }
 
 #[test]

@@ -95,6 +95,7 @@ fn notes_of_the_node_are_said() {
         init: None,
         reached: None,
         lowered: crate::wire::capped::Capped::default(),
+        machine: Default::default(),
     };
     s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello));
     let tier = Sentence::Tier { tier: crate::spec::Tier::T3, note };
@@ -115,6 +116,7 @@ fn what_an_ordinary_user_gets_anyway_is_only_logged() {
         init: None,
         reached: None,
         lowered: crate::wire::capped::Capped::default(),
+        machine: Default::default(),
     }));
     assert_eq!(s.said, []);
     assert!(matches!(s.log.last(), Some(What::HostReady { hello, .. }) if hello.note == note), "{:?}", s.log);
