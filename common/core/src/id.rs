@@ -38,6 +38,8 @@ id! {
     Rank,
     /// A rank's index among the ranks of its node.
     LocalRank,
+    /// A program, or a connection, that asks the store; never reused within a job.
+    ClientId,
 }
 
 impl NodeId {

@@ -1,0 +1,154 @@
+//! What a client asks of a namespace, and what it is answered.
+
+use super::error::Refusal;
+use crate::rank_set::RankSet;
+use crate::time::Span;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// When something last changed in a namespace: each change has the next number. 0 is before the first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Revision(pub u64);
+
+/// What compare-and-set compares with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected<'a> {
+    /// The key does not exist.
+    Absent,
+    /// It has this value.
+    Value(&'a [u8]),
+    /// It does not exist, or has this value.
+    AbsentOr(&'a [u8]),
+}
+
+/// A request. It borrows what it is about: what is only looked up is never copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask<'a> {
+    /// The value of a key.
+    Get(&'a [u8]),
+    /// The values of several, of one moment.
+    GetAll(&'a [&'a [u8]]),
+    /// Gives a key a value.
+    Set(&'a [u8], &'a [u8]),
+    /// Gives several keys values, or, where one is refused, none.
+    SetAll(&'a [(&'a [u8], &'a [u8])]),
+    /// Adds to a number in decimal; a key that does not exist counts as 0.
+    Add(&'a [u8], i64),
+    /// Adds to the end of a value; a key that does not exist counts as empty.
+    Append(&'a [u8], &'a [u8]),
+    /// Sets a key if it is as expected.
+    CompareSet {
+        /// Which.
+        key: &'a [u8],
+        /// As it must be.
+        expected: Expected<'a>,
+        /// What it becomes.
+        desired: &'a [u8],
+    },
+    /// Removes a key, its queue included.
+    Delete(&'a [u8]),
+    /// Whether all keys exist. A queue that holds something exists.
+    Check(&'a [&'a [u8]]),
+    /// Is answered when each of the keys has existed.
+    Wait {
+        /// Which.
+        keys: &'a [&'a [u8]],
+        /// Or when this time is over.
+        within: Option<Span>,
+    },
+    /// How many keys there are; queues are not counted.
+    Count,
+    /// Keys that begin so, in order, behind one of them, as many as asked for.
+    List {
+        /// How they begin.
+        prefix: &'a [u8],
+        /// The last one of the part before.
+        after: Option<&'a [u8]>,
+        /// At most so many.
+        most: usize,
+    },
+    /// Puts something at the end of a queue.
+    Push(&'a [u8], &'a [u8]),
+    /// Takes the first of a queue, if there is one.
+    Pop(&'a [u8]),
+    /// Takes the first of a queue, when there is one.
+    Take {
+        /// Which.
+        key: &'a [u8],
+        /// Or gives up after this time.
+        within: Option<Span>,
+    },
+    /// How long a queue is.
+    Len(&'a [u8]),
+    /// Is answered when a key is not any more as it was at a revision.
+    Watch {
+        /// Which.
+        key: &'a [u8],
+        /// As told by the answer before; 0: as long as there is no such key. `None`: as it is now.
+        since: Option<Revision>,
+        /// Or when this time is over.
+        within: Option<Span>,
+    },
+    /// Counts one more at a key, and is answered when so many have been counted: a barrier without names.
+    Gather {
+        /// Which; its value is the count, in decimal.
+        key: &'a [u8],
+        /// Until there are so many.
+        until: i64,
+        /// Or until this time is over. The count stays.
+        within: Option<Span>,
+    },
+    /// Is answered when all participants have arrived.
+    Fence {
+        /// Its name; when it is complete, the name is free for the next one.
+        name: &'a [u8],
+        /// Who has to come. The same for all who do.
+        all: &'a RankSet,
+        /// Who comes hereby. To arrive twice counts once.
+        who: &'a RankSet,
+        /// Or when this time is over. Those who have arrived stay so.
+        within: Option<Span>,
+    },
+    /// Arrives at a fence and does not wait for it: for those who are dead.
+    Arrive {
+        /// Its name.
+        name: &'a [u8],
+        /// Who has to come.
+        all: &'a RankSet,
+        /// Who comes hereby.
+        who: &'a RankSet,
+    },
+}
+
+/// What becomes of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It was done, or what was waited for has come.
+    Done,
+    /// Not all keys exist (`Check`).
+    Missing,
+    /// A value, or that there is none.
+    Value(Option<Bytes>),
+    /// Values, in the order in which they were asked for.
+    Values(Vec<Option<Bytes>>),
+    /// The new number, or how many.
+    Number(i64),
+    /// What the key is now.
+    Compared {
+        /// Whether it is what was desired.
+        set: bool,
+        /// Its value now.
+        now: Option<Bytes>,
+    },
+    /// Keys, in order.
+    Keys(Vec<Bytes>),
+    /// What a watched key is now.
+    Changed {
+        /// To be given with the next watch.
+        at: Revision,
+        /// Its value; `None`: it is gone.
+        value: Option<Bytes>,
+    },
+    /// It was not done.
+    Refused(Refusal),
+}

@@ -1,0 +1,161 @@
+//! Why a request is refused.
+
+use crate::error::Hint;
+use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
+use crate::time::Span;
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Why a request was not done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// A key is too long.
+    #[error("a key of {len} bytes is longer than {most}")]
+    LongKey {
+        /// Its length.
+        len: usize,
+        /// The longest there may be.
+        most: usize,
+    },
+    /// A value is too long, or would become so.
+    #[error("the value of '{key}' would have {len} bytes; the longest may have {most}")]
+    LongValue {
+        /// Of which key.
+        key: OsBytes,
+        /// Its length.
+        len: usize,
+        /// The longest there may be.
+        most: usize,
+    },
+    /// There are too many keys.
+    #[error("'{key}' would be one key more than the {most} that a job may have")]
+    ManyKeys {
+        /// The one that is too many.
+        key: OsBytes,
+        /// How many there may be.
+        most: usize,
+    },
+    /// All values together are too long.
+    #[error("'{key}' does not fit: {used} of {most} bytes are in use")]
+    Full {
+        /// Of which key.
+        key: OsBytes,
+        /// What is in use.
+        used: usize,
+        /// What there may be.
+        most: usize,
+    },
+    /// Too many requests wait.
+    #[error("{most} requests wait already")]
+    ManyWaiting {
+        /// How many may.
+        most: usize,
+    },
+    /// The value is no number.
+    #[error("the value of '{key}' is no decimal number of 64 bits")]
+    NoNumber {
+        /// Of which key.
+        key: OsBytes,
+    },
+    /// The number would be too large.
+    #[error("the number at '{key}' would be larger than 64 bits can hold")]
+    Overflow {
+        /// Of which key.
+        key: OsBytes,
+    },
+    /// The fence is one of others.
+    #[error("the fence '{name}' is open for ranks {open}, not for {asked}")]
+    OtherFence {
+        /// Its name.
+        name: OsBytes,
+        /// For whom it is open.
+        open: RankSet,
+        /// For whom it was asked for.
+        asked: RankSet,
+    },
+    /// Somebody arrives who does not take part.
+    #[error("ranks {who} do not take part in the fence '{name}'")]
+    NoParticipant {
+        /// Its name.
+        name: OsBytes,
+        /// Who does not.
+        who: RankSet,
+    },
+    /// What was waited for did not come.
+    #[error("after {within}: {missing}")]
+    TimedOut {
+        /// How long it was waited for.
+        within: Span,
+        /// What did not come.
+        missing: Absent,
+    },
+    /// The namespace is gone, with the host that it lived on or because it was closed.
+    #[error("the namespace is gone")]
+    Gone,
+    /// A request that came before is newer: this one's time is over.
+    #[error("a request that was answered long ago came again")]
+    Stale,
+}
+
+/// What was waited for and did not come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Absent {
+    /// Keys that nobody has set: the first of them, and how many there are.
+    Keys(Vec<OsBytes>, usize),
+    /// The queue stayed empty.
+    Item(OsBytes),
+    /// The key has not changed.
+    Change(OsBytes),
+    /// The count is too small.
+    Count {
+        /// At which key.
+        key: OsBytes,
+        /// How many there should have been.
+        until: i64,
+    },
+    /// Ranks have not arrived at a fence.
+    Ranks {
+        /// The fence.
+        name: OsBytes,
+        /// Who has not.
+        missing: RankSet,
+    },
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keys(first, count) => {
+                f.write_str("nobody has set ")?;
+                for (at, key) in first.iter().enumerate() {
+                    write!(f, "{}'{key}'", if at > 0 { ", " } else { "" })?;
+                }
+                match count.saturating_sub(first.len()) {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
+            Self::Item(key) => write!(f, "the queue '{key}' is empty"),
+            Self::Change(key) => write!(f, "'{key}' has not changed"),
+            Self::Count { key, until } => write!(f, "the count at '{key}' has not come to {until}"),
+            Self::Ranks { name, missing } => write!(f, "ranks {missing} have not arrived at the fence '{name}'"),
+        }
+    }
+}
+
+impl Hint for Refusal {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::LongKey { .. } | Self::LongValue { .. } => {
+                Some("large data belongs in a file or a tensor, and its path in the store".into())
+            }
+            Self::ManyKeys { .. } | Self::Full { .. } => Some("delete keys that nobody reads any more".into()),
+            Self::ManyWaiting { .. } => Some("wait for several keys with one request".into()),
+            Self::NoNumber { .. } | Self::Overflow { .. } => Some("one key for numbers, another for text".into()),
+            Self::OtherFence { .. } => Some("all who come to a fence name the same participants".into()),
+            Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone | Self::Stale => None,
+        }
+    }
+}

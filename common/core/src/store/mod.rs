@@ -1,0 +1,302 @@
+//! The store: keys, queues, counts and fences that ranks meet by.
+//!
+//! A [`Namespace`] is the whole of it for one purpose: the job's own, or one generation's rendezvous. It lives in one place, so
+//! that its answers are those of one thing that does one request after another. Who carries the requests there, over which wire,
+//! and whether a stranger gets that far, is decided elsewhere; here a request is done, answered later, or refused.
+//!
+//! It is driven as machines are, but for one thing: a request is borrowed ([`Ask`]), since a copy of what is only looked up would
+//! cost more than looking it up.
+
+mod ask;
+mod error;
+mod fences;
+mod kv;
+mod limits;
+mod pending;
+mod queues;
+mod seen;
+#[cfg(test)]
+mod tests;
+mod waits;
+mod wake;
+
+pub use ask::{Answer, Ask, Expected, Revision};
+pub use error::{Absent, Refusal};
+pub use limits::Limits;
+
+use crate::id::ClientId;
+use crate::time::{Mono, Span};
+use alloc::collections::VecDeque;
+use bytes::Bytes;
+use fences::Fences;
+use kv::{Account, Kv};
+use pending::{Awaited, Pending, Waiting};
+use queues::Queues;
+use seen::{Known, Seen};
+
+/// The number of a request among those of its client: 1, 2, 3 …
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Seq(pub u64);
+
+/// A request, by who asks and under which number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ticket {
+    /// Who asks.
+    pub client: ClientId,
+    /// Its number.
+    pub seq: Seq,
+}
+
+impl Ticket {
+    const fn first_of(client: ClientId) -> Self {
+        Self { client, seq: Seq(0) }
+    }
+
+    const fn last_of(client: ClientId) -> Self {
+        Self { client, seq: Seq(u64::MAX) }
+    }
+}
+
+/// Whether a client may ask twice under one number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// Never: its requests end with its connection, as those of torch do.
+    Never,
+    /// It may, of those behind this one: it has the answers up to there.
+    Behind(Seq),
+}
+
+/// What the owner of a namespace has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Tell a client.
+    Answer {
+        /// Which of its requests.
+        ticket: Ticket,
+        /// What became of it.
+        answer: Answer,
+    },
+}
+
+/// What becomes of a request at once.
+#[derive(Debug)]
+enum Outcome {
+    /// It is answered.
+    Now(Answer),
+    /// It waits, for so long at most.
+    Later(Awaited, Option<Span>),
+}
+
+/// Most answers that are kept for a client that does not say that it has them.
+const MOST_KEPT: usize = 1024;
+
+/// Keys, queues, counts and fences of one purpose.
+#[derive(Debug)]
+pub struct Namespace {
+    account: Account,
+    kv: Kv,
+    queues: Queues,
+    fences: Fences,
+    pending: Pending,
+    seen: Seen,
+    is_closed: bool,
+    out: VecDeque<Action>,
+}
+
+impl Namespace {
+    /// One that holds nothing.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            account: Account::new(limits),
+            kv: Kv::default(),
+            queues: Queues::default(),
+            fences: Fences::default(),
+            pending: Pending::default(),
+            seen: Seen::default(),
+            is_closed: false,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Takes a request.
+    pub fn ask(&mut self, now: Mono, ticket: Ticket, retry: Retry, ask: Ask<'_>) {
+        if self.is_closed {
+            return self.tell(ticket, Answer::Refused(Refusal::Gone));
+        }
+        self.queues.comes_back(ticket.client);
+        if let Retry::Behind(has) = retry {
+            match self.seen.look(ticket, has) {
+                Known::New if self.seen.kept(ticket.client) > MOST_KEPT => {
+                    return self.answer(ticket, Answer::Refused(Refusal::ManyWaiting { most: MOST_KEPT }));
+                }
+                Known::New => {}
+                Known::Open => return,
+                Known::Answered(answer) => return self.tell(ticket, answer),
+                Known::Old => return self.tell(ticket, Answer::Refused(Refusal::Stale)),
+            }
+        }
+        let outcome = self.perform(ask).and_then(|outcome| self.enqueue(now, ticket, outcome));
+        match outcome {
+            Ok(Some(answer)) => self.answer(ticket, answer),
+            Ok(None) => {}
+            Err(refusal) => self.answer(ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    /// A value, for whoever holds the namespace.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<Bytes> {
+        self.kv.get(key)
+    }
+
+    /// A client wants no answer any more. Whether it had waited.
+    pub fn cancel(&mut self, ticket: Ticket) -> bool {
+        self.pending.remove_ticket(ticket).is_some()
+    }
+
+    /// A client is gone, and will not ask again: nobody waits for it, nothing is kept for it. What it has written stays.
+    pub fn gone(&mut self, client: ClientId) {
+        self.seen.forget(client);
+        self.pending.remove_client(client);
+        if let Some(key) = self.queues.left_by(client) {
+            self.is_pushed(&key);
+        }
+    }
+
+    /// The namespace ends: all who wait are told so, and all who ask from now on.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        while let Some(waiting) = self.pending.any().and_then(|place| self.pending.remove(place)) {
+            self.tell(waiting.ticket, Answer::Refused(Refusal::Gone));
+        }
+        let limits = *self.account.limits();
+        *self = Self { is_closed: true, out: core::mem::take(&mut self.out), ..Self::new(limits) };
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        while let Some(waiting) = self.pending.overdue(now).and_then(|place| self.pending.remove(place)) {
+            let missing = self.missing(&waiting.awaited);
+            let within = waiting.within.map_or(Span::ZERO, |(within, _)| within);
+            self.answer(waiting.ticket, Answer::Refused(Refusal::TimedOut { within, missing }));
+        }
+    }
+
+    /// The next thing to do.
+    #[must_use]
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.out.pop_front()
+    }
+
+    /// When `handle_timeout` wants to be called next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.pending.next_due()
+    }
+
+    fn perform(&mut self, ask: Ask<'_>) -> Result<Outcome, Refusal> {
+        let account = &mut self.account;
+        Ok(Outcome::Now(match ask {
+            Ask::Get(key) => Answer::Value(self.kv.get(key)),
+            Ask::GetAll(keys) => Answer::Values(keys.iter().map(|key| self.kv.get(key)).collect()),
+            Ask::Set(key, value) => {
+                self.kv.set(account, key, value)?;
+                self.is_set(key);
+                Answer::Done
+            }
+            Ask::SetAll(pairs) => {
+                self.kv.set_all(account, pairs)?;
+                pairs.iter().for_each(|(key, _)| self.is_set(key));
+                Answer::Done
+            }
+            Ask::Add(key, by) => Answer::Number(self.add(key, by)?),
+            Ask::Append(key, more) => {
+                let len = self.kv.append(account, key, more)?;
+                self.is_set(key);
+                number(len)
+            }
+            Ask::CompareSet { key, expected, desired } => {
+                let set = self.kv.compare_set(account, key, expected, desired)?;
+                if set {
+                    self.is_set(key);
+                }
+                Answer::Compared { set, now: self.kv.get(key) }
+            }
+            Ask::Delete(key) => number(usize::from(self.delete(key))),
+            Ask::Check(keys) => self.check(keys),
+            Ask::Count => number(self.kv.len()),
+            Ask::List { prefix, after, most } => Answer::Keys(self.kv.list(prefix, after, most)),
+            Ask::Push(key, item) => {
+                self.queues.push(account, key, item)?;
+                self.is_pushed(key);
+                Answer::Done
+            }
+            Ask::Pop(key) => Answer::Value(self.queues.pop(account, key)),
+            Ask::Len(key) => number(self.queues.len(key)),
+            Ask::Arrive { name, all, who } => {
+                self.arrive(name, all, who)?;
+                Answer::Done
+            }
+            Ask::Wait { keys, within } => return Ok(self.wait(keys)?.within(within)),
+            Ask::Take { key, within } => return Ok(self.take(key)?.within(within)),
+            Ask::Watch { key, since, within } => return Ok(self.watch(key, since)?.within(within)),
+            Ask::Gather { key, until, within } => return Ok(self.gather(key, until)?.within(within)),
+            Ask::Fence { name, all, who, within } => return Ok(self.fence(name, all, who)?.within(within)),
+        }))
+    }
+
+    /// One that has to wait does so. The answer of one that has not.
+    fn enqueue(&mut self, now: Mono, ticket: Ticket, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
+        let (awaited, within) = match outcome {
+            Outcome::Now(answer) => return Ok(Some(answer)),
+            Outcome::Later(awaited, within) => (awaited, within),
+        };
+        let most = self.account.limits().waiting;
+        if self.pending.len() >= most || self.pending.waits(ticket) {
+            return Err(Refusal::ManyWaiting { most });
+        }
+        let within = within.map(|within| (within, now + within));
+        self.pending.add(Waiting { ticket, awaited, within });
+        Ok(None)
+    }
+
+    fn add(&mut self, key: &[u8], by: i64) -> Result<i64, Refusal> {
+        let sum = self.kv.add(&mut self.account, key, by)?;
+        self.is_set(key);
+        Ok(sum)
+    }
+
+    /// Whether there was a value or a queue.
+    fn delete(&mut self, key: &[u8]) -> bool {
+        let value = self.kv.delete(&mut self.account, key);
+        if value {
+            self.is_changed(key);
+        }
+        let queue = self.queues.delete(&mut self.account, key);
+        value || queue
+    }
+
+    fn check(&self, keys: &[&[u8]]) -> Answer {
+        if keys.iter().all(|key| self.exists(key)) { Answer::Done } else { Answer::Missing }
+    }
+
+    fn exists(&self, key: &[u8]) -> bool {
+        self.kv.holds(key) || self.queues.holds(key)
+    }
+
+    /// An answer that is kept, if its client may ask again.
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        self.seen.answered(ticket, &answer);
+        self.tell(ticket, answer);
+    }
+
+    fn tell(&mut self, ticket: Ticket, answer: Answer) {
+        self.out.push_back(Action::Answer { ticket, answer });
+    }
+}
+
+/// How many, as clients are told: 64 bits with a sign, as on torch's wire.
+fn number(count: usize) -> Answer {
+    Answer::Number(i64::try_from(count).unwrap_or(i64::MAX))
+}
