@@ -186,6 +186,46 @@ fn words() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// What clients of torch send: 1.13, and 2.15.
+fn tcpstore() -> Vec<(&'static str, Vec<u8>)> {
+    let string = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let op = |code: u8, words: &[&str]| [vec![code], words.iter().flat_map(|word| string(word)).collect()].concat();
+    let n = |number: i64| number.to_le_bytes().to_vec();
+    let old = [
+        [op(3, &["init/"]), n(1)].concat(),
+        op(0, &["/k1", "v1"]),
+        [vec![5], n(1), string("/k1")].concat(),
+        op(2, &["/k1"]),
+        op(1, &["/k1", "v1", "v2"]),
+        vec![6],
+        op(8, &["/k1"]),
+    ];
+    let new = [
+        vec![0, 0xCE, 0xF7, 0x85, 0x3C, 13, 0xE2, 0x69, 0, 0],
+        [op(4, &["init/"]), n(1)].concat(),
+        op(1, &["/k1", "v1"]),
+        [vec![6], n(1), string("/never")].concat(),
+        vec![12, 7],
+        op(9, &["/k3", "abc"]),
+        [vec![11], n(2), string("/m1"), string("a"), string("/m2"), string("b")].concat(),
+        [vec![10], n(2), string("/m1"), string("/m2")].concat(),
+        op(14, &["/q", "x"]),
+        op(15, &["/q"]),
+        [op(18, &["/b1"]), n(1)].concat(),
+        vec![17],
+    ];
+    let several: Vec<u8> = (old.iter().map(|piece| (0, piece)))
+        .chain(new.iter().map(|piece| (1, piece)))
+        .flat_map(|(who, piece)| [&[who, u8::try_from(piece.len()).unwrap_or(u8::MAX)], piece.as_slice()].concat())
+        .chain([2, 12, 7, 3, 0, 0, 0, 0, 0, 0, 0, b'/', b'k', b'1', 0x80, 0])
+        .collect();
+    vec![
+        ("torch-1.13", [b"c\x05".to_vec(), old.concat()].concat()),
+        ("torch-2.15", [b"c\x09".to_vec(), new.concat()].concat()),
+        ("several", [b"s".to_vec(), several].concat()),
+    ]
+}
+
 fn main() -> io::Result<()> {
     let (down, up) = (down(), up());
     let write = |target: &str, name: &str, bytes: &[u8]| {
@@ -203,6 +243,9 @@ fn main() -> io::Result<()> {
     }
     for (n, message) in up.iter().enumerate() {
         write("edge", &format!("root-{n}"), &[&[3], message.as_slice()].concat())?;
+    }
+    for (name, bytes) in tcpstore() {
+        write("tcpstore", name, &bytes)?;
     }
     for (name, bytes) in words() {
         write("remote_words", name, &bytes)?;

@@ -6,6 +6,7 @@ pub mod capped;
 pub mod codec;
 pub mod frame;
 pub mod last;
+pub mod tcpstore;
 #[cfg(test)]
 mod tests;
 pub mod to_node;

@@ -1,0 +1,343 @@
+//! The front for torch's `TCPStore`: programs that use `env://`, unchanged, from torch 1.13 to 2.15.
+//!
+//! It answers as torch's own server does, limits and oddities included, for programs have been written against those. It differs
+//! where that server is plainly wrong: a comparison that set nothing wakes nobody; a wait that the client of 1.13 has given up is
+//! forgotten, and does not answer the request after it; a number that would overflow is refused.
+//!
+//! When its last connection closes everything is forgotten, as it would be if rank 0 held the store and had closed it: a group that
+//! is destroyed and made again must not read the addresses of the first.
+
+mod reply;
+#[cfg(test)]
+mod tests;
+
+use crate::id::ClientId;
+use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Retry, Seq, Ticket};
+use crate::time::Mono;
+use crate::wire::tcpstore::{Dialect, MAGIC, Malformed, Parsed, Request, Strings, answer, parse};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use reply::Reply;
+
+/// Most bytes that wait for a client that does not read.
+pub const MAX_UNREAD: usize = 64 << 20;
+
+/// Which process a connection comes from, as its owner tells them apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Peer(pub u64);
+
+/// Why a connection is closed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Broken {
+    /// What came is no request.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// It begins as torch 2.2 does, and does not go on so.
+    #[error("it does not say first which protocol it speaks")]
+    NotValidated,
+    /// The store refuses: there are no words for that on this wire.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Its answers would be too long, or it does not read them.
+    #[error("{0} bytes of answers wait for it")]
+    Unread(usize),
+}
+
+/// What the owner of the sockets has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Send these bytes.
+    Write {
+        /// To whom.
+        client: ClientId,
+        /// Behind what was to be sent before.
+        bytes: Vec<u8>,
+    },
+    /// Close the connection, and say `closed`.
+    Close {
+        /// Whose.
+        client: ClientId,
+        /// Why.
+        why: Broken,
+    },
+}
+
+#[derive(Debug)]
+struct Session {
+    peer: Peer,
+    dialect: Option<Dialect>,
+    is_validated: bool,
+    next: Seq,
+    /// Requests that wait, and how they will be answered.
+    waits: BTreeMap<Seq, Reply>,
+    out: Vec<u8>,
+    /// So many bytes are needed before it is worth looking.
+    needed: usize,
+    is_broken: bool,
+}
+
+/// A store as torch's clients see it.
+#[derive(Debug)]
+pub struct TcpStore {
+    limits: Limits,
+    space: Namespace,
+    sessions: BTreeMap<ClientId, Session>,
+    next: u32,
+    /// Those that have bytes to be sent, once each.
+    ready: VecDeque<ClientId>,
+    broken: VecDeque<(ClientId, Broken)>,
+}
+
+impl TcpStore {
+    /// One that holds nothing.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            space: Namespace::new(limits),
+            sessions: BTreeMap::new(),
+            next: 0,
+            ready: VecDeque::new(),
+            broken: VecDeque::new(),
+        }
+    }
+
+    /// A connection.
+    pub fn open(&mut self, peer: Peer) -> ClientId {
+        let client = ClientId::new(self.next);
+        self.next = self.next.wrapping_add(1);
+        let session = Session {
+            peer,
+            dialect: None,
+            is_validated: false,
+            next: Seq(1),
+            waits: BTreeMap::new(),
+            out: Vec::new(),
+            needed: 1,
+            is_broken: false,
+        };
+        self.sessions.insert(client, session);
+        client
+    }
+
+    /// A connection is closed. With the last one everything is forgotten.
+    pub fn closed(&mut self, now: Mono, client: ClientId) {
+        self.sessions.remove(&client);
+        self.space.gone(client);
+        self.route(now);
+        if self.sessions.is_empty() {
+            self.space = Namespace::new(self.limits);
+        }
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Bytes from a connection: those that were left over, and what has come behind them. How many of them are done with; the rest
+    /// is to be given again, when more has come.
+    pub fn receive(&mut self, now: Mono, client: ClientId, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            let rest = bytes.get(used..).unwrap_or_default();
+            let Some(session) = self.sessions.get(&client).filter(|session| !session.is_broken) else {
+                return bytes.len();
+            };
+            if rest.len() < session.needed {
+                return used;
+            }
+            match self.first(now, client, rest) {
+                Ok(0) => return used,
+                Ok(more) => used += more,
+                Err(why) => {
+                    self.break_off(client, why);
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    /// The next thing to do.
+    #[must_use]
+    pub fn poll_action(&mut self) -> Option<Action> {
+        while let Some(client) = self.ready.pop_front() {
+            let out = self.sessions.get_mut(&client).map(|session| core::mem::take(&mut session.out));
+            if let Some(bytes) = out.filter(|out| !out.is_empty()) {
+                return Some(Action::Write { client, bytes });
+            }
+        }
+        self.broken.pop_front().map(|(client, why)| Action::Close { client, why })
+    }
+
+    /// The first request of some bytes: how many of them it has, or 0 if it goes on.
+    fn first(&mut self, now: Mono, client: ClientId, bytes: &[u8]) -> Result<usize, Broken> {
+        let Some(dialect) = self.dialect(client, bytes) else { return Ok(0) };
+        let parsed = parse(dialect, bytes)?;
+        let Some(session) = self.sessions.get_mut(&client) else { return Ok(0) };
+        match parsed {
+            Parsed::More(needed) => {
+                session.needed = needed;
+                Ok(0)
+            }
+            Parsed::Request(request, used) => {
+                session.needed = 1;
+                if dialect == Dialect::Validated && !session.is_validated {
+                    session.is_validated = request == Request::Validate(MAGIC);
+                    return if session.is_validated { Ok(used) } else { Err(Broken::NotValidated) };
+                }
+                // A client has one request under way: one that asks something else has given up to wait. That of 1.13 does not say so.
+                if !matches!(request, Request::WatchKey(_)) {
+                    self.forget_waits(client);
+                }
+                self.answer(now, client, request)?;
+                Ok(used)
+            }
+        }
+    }
+
+    /// Which opcodes a connection uses. 1.13 and 2.1 begin alike; they part at opcode 7, where 1.13, and only that, holds a second
+    /// connection on which it has sent nothing yet, or that one begins so.
+    fn dialect(&mut self, client: ClientId, bytes: &[u8]) -> Option<Dialect> {
+        let session = self.sessions.get(&client)?;
+        let dialect = match session.dialect {
+            Some(Dialect::Plain) if matches!(bytes.first(), Some(7..)) => {
+                let peer = session.peer;
+                let is_idle = |(other, session): (&ClientId, &Session)| {
+                    *other != client
+                        && session.peer == peer
+                        && matches!(session.dialect, None | Some(Dialect::Watching))
+                };
+                if self.sessions.iter().any(is_idle) { Dialect::Watching } else { return Some(Dialect::Plain) }
+            }
+            Some(known) => return Some(known),
+            None if bytes.first() == Some(&7) => Dialect::Watching,
+            None => Dialect::detect(bytes)?,
+        };
+        self.sessions.get_mut(&client)?.dialect = Some(dialect);
+        Some(dialect)
+    }
+
+    fn answer(&mut self, now: Mono, client: ClientId, request: Request<'_>) -> Result<(), Broken> {
+        let (ask, reply) = match request {
+            // Said twice it means nothing new.
+            Request::Validate(_) => return Ok(()),
+            Request::Ping(nonce) => return self.write(client, |out| answer::pong(out, nonce)),
+            Request::Set { key, value } => (Ask::Set(key, value), Reply::Nothing),
+            Request::CompareSet { key, expected: b"", desired } => {
+                (Ask::CompareSet { key, expected: Expected::AbsentOr(b""), desired }, Reply::Compared(Vec::new()))
+            }
+            Request::CompareSet { key, expected, desired } => (
+                Ask::CompareSet { key, expected: Expected::Value(expected), desired },
+                Reply::Compared(expected.to_vec()),
+            ),
+            Request::Get(key) => (Ask::Get(key), Reply::Value),
+            Request::Add(key, by) => (Ask::Add(key, by), Reply::Number),
+            Request::Check(strings) => return self.ask(now, client, Ask::Check(&keys(strings)), Reply::Checked),
+            Request::Wait(strings) => {
+                return self.ask(now, client, Ask::Wait { keys: &keys(strings), within: None }, Reply::Ready);
+            }
+            Request::CancelWait => {
+                self.forget_waits(client);
+                return self.write(client, |out| answer::byte(out, answer::CANCELED));
+            }
+            Request::GetNumKeys => (Ask::Count, Reply::Number),
+            Request::WatchKey(key) => return self.watch(now, client, key),
+            Request::Delete(key) => (Ask::Delete(key), Reply::Number),
+            Request::Append { key, value } => (Ask::Append(key, value), Reply::Nothing),
+            Request::MultiGet(strings) => return self.ask(now, client, Ask::GetAll(&keys(strings)), Reply::Values),
+            Request::MultiSet(strings) => {
+                let all = keys(strings);
+                let pairs: Vec<_> = all.as_chunks::<2>().0.iter().map(|[key, value]| (*key, *value)).collect();
+                return self.ask(now, client, Ask::SetAll(&pairs), Reply::Nothing);
+            }
+            Request::QueuePush { key, value } => (Ask::Push(key, value), Reply::Nothing),
+            Request::QueuePop(key) => {
+                self.ask(now, client, Ask::Len(key), Reply::Number)?;
+                (Ask::Pop(key), Reply::Popped)
+            }
+            Request::QueueLen(key) => (Ask::Len(key), Reply::Number),
+            Request::ListKeys => (Ask::List { prefix: b"", after: None, most: usize::MAX }, Reply::Listed),
+            Request::Barrier { key, world_size } => {
+                (Ask::Gather { key, until: world_size, within: None }, Reply::Ready)
+            }
+        };
+        self.ask(now, client, ask, reply)
+    }
+
+    /// A key of which 1.13 wants to hear each change, until it closes.
+    fn watch(&mut self, now: Mono, client: ClientId, key: &[u8]) -> Result<(), Broken> {
+        self.write(client, |out| answer::byte(out, answer::WATCHED))?;
+        let reply = Reply::Watched { key: key.to_vec(), was: self.space.get(key) };
+        self.ask(now, client, Ask::Watch { key, since: None, within: None }, reply)
+    }
+
+    fn ask(&mut self, now: Mono, client: ClientId, ask: Ask<'_>, reply: Reply) -> Result<(), Broken> {
+        self.submit(now, client, ask, reply);
+        self.route(now);
+        Ok(())
+    }
+
+    fn submit(&mut self, now: Mono, client: ClientId, ask: Ask<'_>, reply: Reply) {
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let ticket = Ticket { client, seq: session.next };
+        session.next = Seq(session.next.0.wrapping_add(1));
+        session.waits.insert(ticket.seq, reply);
+        self.space.ask(now, ticket, Retry::Never, ask);
+    }
+
+    /// Answers to those who have asked, whoever's request they came by.
+    fn route(&mut self, now: Mono) {
+        while let Some(Stored::Answer { ticket, answer }) = self.space.poll_action() {
+            let client = ticket.client;
+            let Some(session) = self.sessions.get_mut(&client).filter(|session| !session.is_broken) else { continue };
+            let Some(reply) = session.waits.remove(&ticket.seq) else { continue };
+            let mut said = Ok(None);
+            let written = self.write(client, |out| said = reply.write(answer, out));
+            match written.and(said) {
+                Err(why) => self.break_off(client, why),
+                Ok(Some((key, was, at))) => {
+                    let reply = Reply::Watched { key: key.clone(), was };
+                    self.submit(now, client, Ask::Watch { key: &key, since: Some(at), within: None }, reply);
+                }
+                Ok(None) => {}
+            }
+        }
+    }
+
+    /// Writes something for a client. Who does not read what is written for it is cut off.
+    fn write(&mut self, client: ClientId, what: impl FnOnce(&mut Vec<u8>)) -> Result<(), Broken> {
+        let Some(session) = self.sessions.get_mut(&client) else { return Ok(()) };
+        let before = session.out.len();
+        what(&mut session.out);
+        if session.out.len() > MAX_UNREAD {
+            return Err(Broken::Unread(session.out.len()));
+        }
+        if before == 0 && !session.out.is_empty() {
+            self.ready.push_back(client);
+        }
+        Ok(())
+    }
+
+    /// Nobody answers what this client has asked and not heard of yet.
+    fn forget_waits(&mut self, client: ClientId) {
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        for (seq, _) in core::mem::take(&mut session.waits) {
+            self.space.cancel(Ticket { client, seq });
+        }
+    }
+
+    fn break_off(&mut self, client: ClientId, why: Broken) {
+        let Some(session) = self.sessions.get_mut(&client).filter(|session| !session.is_broken) else { return };
+        session.is_broken = true;
+        if matches!(why, Broken::Unread(_)) {
+            session.out = Vec::new();
+        }
+        self.broken.push_back((client, why));
+    }
+}
+
+fn keys<'a>(strings: Strings<'a>) -> Vec<&'a [u8]> {
+    strings.iter().collect()
+}
