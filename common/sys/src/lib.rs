@@ -16,6 +16,7 @@ pub mod pidfd;
 pub mod port;
 pub mod random;
 pub mod signals;
+pub mod sock_diag;
 pub mod spawn;
 pub mod thread;
 pub mod tty;
