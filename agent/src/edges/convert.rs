@@ -8,10 +8,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::wire::to_root::{Found, Leftover, SpawnError, SpawnStep, Usage};
 use rlaunch_sys::children::Named;
 use rlaunch_sys::pidfd::{Ended, How};
-use rlaunch_sys::spawn::{Failure, Step};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use rlaunch_sys::spawn::{Failure, Found as Seen, Step};
 
 /// A program that could not be started, or could not be if its turn came, with what is seen of it here.
 pub(super) fn failure(failure: Failure, base: Option<&AppBase>) -> SpawnError {
@@ -31,31 +28,13 @@ pub(super) fn failure(failure: Failure, base: Option<&AppBase>) -> SpawnError {
         (SpawnStep::Exec, Some(program)) if failure.errno == ENOENT => program.into(),
         _ => OsBytes::new(failure.path),
     };
-    let found = match step {
-        SpawnStep::Exec => look(&path, base.and_then(|base| base.wdir.as_deref())),
-        SpawnStep::Pipes
-        | SpawnStep::Clone
-        | SpawnStep::MountProc
-        | SpawnStep::Session
-        | SpawnStep::Streams
-        | SpawnStep::ChangeDir
-        | SpawnStep::Limits => Found::Nothing,
+    let found = match failure.found {
+        Seen::Nothing => Found::Nothing,
+        Seen::Dir => Found::Dir,
+        Seen::Empty => Found::Empty,
+        Seen::File => Found::File,
     };
     SpawnError { step, errno: failure.errno, path, found }
-}
-
-/// What a program's path is, from the directory of its ranks. A mere name was searched for in PATH, and not here.
-fn look(path: &[u8], wdir: Option<&[u8]>) -> Found {
-    if !path.contains(&b'/') {
-        return Found::Nothing;
-    }
-    let dir = Path::new(OsStr::from_bytes(wdir.unwrap_or_default()));
-    match std::fs::metadata(dir.join(OsStr::from_bytes(path))) {
-        Ok(meta) if meta.is_dir() => Found::Dir,
-        Ok(meta) if meta.len() == 0 => Found::Empty,
-        Ok(_) => Found::File,
-        Err(_) => Found::Nothing,
-    }
 }
 
 /// The agent has no room for another rank right now.

@@ -42,6 +42,29 @@ pub struct Failure {
     pub errno: i32,
     /// The path concerned: a program or a directory; else empty.
     pub path: Vec<u8>,
+    /// What the program's path is.
+    pub found: Found,
+}
+
+/// What a path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Found {
+    /// Nothing that could be seen, or nobody looked.
+    #[default]
+    Nothing,
+    /// A directory.
+    Dir,
+    /// A file without a byte in it.
+    Empty,
+    /// Anything else.
+    File,
+}
+
+impl Failure {
+    /// Of a step that is about no path.
+    pub(super) const fn of(step: Step, errno: i32) -> Self {
+        Self { step, errno, path: Vec::new(), found: Found::Nothing }
+    }
 }
 
 /// Memory that is reused from rank to rank: pointer arrays and the child's stack.
@@ -117,12 +140,13 @@ impl Workspace {
         let Some(step) = plan.failed else { return Ok((pid, pidfd)) };
         // It goes on from giving our memory back to being a zombie by itself, but not at once.
         crate::pidfd::reap(&pidfd);
-        let path = match step {
-            Step::Exec => app.candidates.get(plan.candidate).map(<[u8]>::to_vec),
-            Step::ChangeDir => app.wdir.as_ref().and_then(|d| d.get(0)).map(<[u8]>::to_vec),
-            Step::Pipes | Step::Clone | Step::MountProc | Step::Session | Step::Streams | Step::Limits => None,
-        };
-        Err(Failure { step, errno: plan.errno, path: path.unwrap_or_default() })
+        Err(match step {
+            Step::Exec => app.no_program(plan.errno, app.candidates.get(plan.candidate).unwrap_or_default()),
+            Step::ChangeDir => app.no_directory(plan.errno),
+            Step::Pipes | Step::Clone | Step::MountProc | Step::Session | Step::Streams | Step::Limits => {
+                Failure::of(step, plan.errno)
+            }
+        })
     }
 
     fn clone_child(&mut self, plan: &mut Plan) -> Result<(i32, OwnedFd), Failure> {
@@ -137,7 +161,7 @@ impl Workspace {
         let pid = unsafe { libc::clone(child, top.cast(), flags, ptr::from_mut(plan).cast(), &raw mut pidfd) };
         if pid < 0 {
             let errno = errno();
-            return Err(Failure { step: Step::Clone, errno, path: Vec::new() });
+            return Err(Failure::of(Step::Clone, errno));
         }
         // SAFETY: the kernel has just made this descriptor for us.
         Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
@@ -253,7 +277,7 @@ pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
 
 /// A failure at [`Step::Pipes`].
 pub(super) fn pipes_failed(error: &io::Error) -> Failure {
-    Failure { step: Step::Pipes, errno: error.raw_os_error().unwrap_or(0), path: Vec::new() }
+    Failure::of(Step::Pipes, error.raw_os_error().unwrap_or(0))
 }
 
 /// The raw numbers of three descriptors.

@@ -6,6 +6,6 @@ mod prepare;
 mod slots;
 mod thread;
 
-pub use clone::{Failure, Step};
+pub use clone::{Failure, Found, Step};
 pub use prepare::{PreparedApp, PreparedExec, Strings};
 pub use thread::{Launched, Outcome, SpawnPort, stream_token};

@@ -1,6 +1,6 @@
 //! Everything an exec needs, laid out beforehand: strings in arenas, pointers made only by the spawn thread.
 
-use super::clone::{Failure, Step};
+use super::clone::{Failure, Found, Step};
 use std::sync::Arc;
 
 /// NUL-terminated strings, one after the other.
@@ -99,11 +99,7 @@ impl PreparedApp {
     pub fn check(&self) -> Result<(), Failure> {
         let wdir = self.wdir.as_ref().and_then(|dir| dir.get(0));
         if let Some(dir) = wdir {
-            probe(dir, Want::Directory).map_err(|errno| Failure {
-                step: Step::ChangeDir,
-                errno,
-                path: dir.to_vec(),
-            })?;
+            probe(dir, Want::Directory).map_err(|errno| self.no_directory(errno))?;
         }
         let mut best = (libc::ENOENT, self.candidates.get(0).unwrap_or_default());
         for path in (0..self.candidates.len()).filter_map(|n| self.candidates.get(n)) {
@@ -111,17 +107,36 @@ impl PreparedApp {
                 // As execve(2) says it, whatever the directory is.
                 break;
             }
-            let full = match wdir {
-                Some(dir) if !path.starts_with(b"/") => [dir, b"/", path].concat(),
-                Some(_) | None => path.to_vec(),
-            };
-            match probe(&full, Want::Program) {
+            match probe(&self.seen_from_wdir(path), Want::Program) {
                 Ok(()) => return Ok(()),
                 Err(errno) if best.0 == libc::ENOENT => best = (errno, path),
                 Err(_) => {}
             }
         }
-        Err(Failure { step: Step::Exec, errno: best.0, path: best.1.to_vec() })
+        Err(self.no_program(best.0, best.1))
+    }
+
+    /// The program could not be started: of those that were tried this one says most. Whoever starts it may wait for a file
+    /// server, so it is looked at here, and not where nobody may wait.
+    pub(super) fn no_program(&self, errno: i32, path: &[u8]) -> Failure {
+        // One that was searched for in vain is nowhere, and not where it was looked for last.
+        let searched = self.candidates.get(0) != self.argv.get(0);
+        let nowhere = path.is_empty() || (searched && errno == libc::ENOENT);
+        let found = if nowhere { Found::Nothing } else { look(&self.seen_from_wdir(path)) };
+        Failure { step: Step::Exec, errno, path: path.to_vec(), found }
+    }
+
+    /// Its directory could not be entered.
+    pub(super) fn no_directory(&self, errno: i32) -> Failure {
+        let dir = self.wdir.as_ref().and_then(|dir| dir.get(0)).unwrap_or_default();
+        Failure { path: dir.to_vec(), ..Failure::of(Step::ChangeDir, errno) }
+    }
+
+    fn seen_from_wdir(&self, path: &[u8]) -> Vec<u8> {
+        match self.wdir.as_ref().and_then(|dir| dir.get(0)) {
+            Some(dir) if !path.starts_with(b"/") => [dir, b"/", path].concat(),
+            Some(_) | None => path.to_vec(),
+        }
     }
 }
 
@@ -143,6 +158,16 @@ fn probe(path: &[u8], want: Want) -> Result<(), i32> {
         (Want::Directory, true) | (Want::Program, false) => {}
     }
     nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).map_err(|errno| errno as i32)
+}
+
+fn look(path: &[u8]) -> Found {
+    use std::os::unix::ffi::OsStrExt;
+    match std::fs::metadata(std::ffi::OsStr::from_bytes(path)) {
+        Ok(meta) if meta.is_dir() => Found::Dir,
+        Ok(meta) if meta.len() == 0 => Found::Empty,
+        Ok(_) => Found::File,
+        Err(_) => Found::Nothing,
+    }
 }
 
 /// One rank, ready to be started.
@@ -175,7 +200,7 @@ mod tests {
     fn what_has_no_name_does_not_exist() {
         let check = |wdir: Option<&[u8]>| PreparedApp::new([&b""[..]], [&b"PATH=/"[..]], wdir).check().unwrap_err();
         for wdir in [None, Some(&b"/"[..])] {
-            let Failure { step, errno, path } = check(wdir);
+            let Failure { step, errno, path, found: _ } = check(wdir);
             assert_eq!((step, errno, path), (Step::Exec, libc::ENOENT, Vec::new()), "{wdir:?}");
         }
     }

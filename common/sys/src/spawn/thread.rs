@@ -251,7 +251,7 @@ impl Worker {
         let (pid, pidfd) = started.inspect_err(unwatch)?;
         if self.destroying.load(Ordering::SeqCst) && never_ran(pid) {
             crate::pidfd::reap(&pidfd);
-            let failure = Failure { step: Step::Clone, errno: libc::EINTR, path: Vec::new() };
+            let failure = Failure::of(Step::Clone, libc::EINTR);
             return Err(failure).inspect_err(unwatch);
         }
         if let Err(e) = self.exits.add(&pidfd, u64::from(proc)) {
