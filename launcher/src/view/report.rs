@@ -52,11 +52,10 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
         Cause::Lost { node, lost } => {
             let after = report.began.map_or(took, |began| began.at);
-            // Those whose loss tells the same.
-            let alike = matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_));
-            let several = alike && !report.together.is_empty();
-            let named = if several { report.together.as_slice() } else { std::slice::from_ref(node) };
-            format!("{}; the job was ended {after} after its start", lost_on(report, named, *lost))
+            format!(
+                "{}; the job was ended {after} after its start",
+                lost_on(report, &alike(report, *node, *lost), *lost)
+            )
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
@@ -65,6 +64,19 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     block.fates("job", report);
     block.exit(end.exit);
     block.text
+}
+
+/// A host, and those that were lost together with it of which the same can be said.
+fn alike(report: &Report, node: NodeId, lost: Lost) -> Vec<NodeId> {
+    let same = |other: Lost| match lost {
+        Lost::Unheard => other == Lost::Unheard,
+        Lost::Expired => other == Lost::Expired,
+        Lost::Starved(_) => matches!(other, Lost::Starved(_)),
+        Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init => false,
+    };
+    let is_alike = |other: &NodeId| *other == node || report.losses.get(other).is_some_and(|lost| same(*lost));
+    let named: Vec<NodeId> = report.together.iter().copied().filter(is_alike).collect();
+    if named.is_empty() { vec![node] } else { named }
 }
 
 /// A host's name, or `this host` where it has none.
@@ -131,6 +143,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     if facts.late {
         block.field("files", "core and error file were not looked for: the file system did not answer in time");
     }
+    block.also(report, &end.cause);
     block.without(report);
     block.fates("others", report);
     if facts.oom_limit.is_some() {
@@ -230,13 +243,16 @@ impl Block {
         self.field("exit", &exit.shell_code().to_string());
     }
 
-    /// Hosts that were lost with the one that the head names.
+    /// Hosts that may have been lost before what the head names.
     fn also(&mut self, report: &Report, cause: &Cause) {
-        let Cause::Lost { node, lost: Lost::Agent(_) } = cause else { return };
-        let others: Vec<NodeId> = report.together.iter().copied().filter(|other| other != node).collect();
+        let (named, what) = if let Cause::Lost { node, lost } = *cause {
+            (alike(report, node, lost), ", and nobody can tell which was lost first")
+        } else {
+            (Vec::new(), ", of which nothing was heard any more by then")
+        };
+        let others: Vec<NodeId> = report.together.iter().copied().filter(|other| !named.contains(other)).collect();
         if !others.is_empty() {
-            let others = hosts::list(report, &others);
-            self.field("also", &format!("{others}, and nobody can tell which was lost first"));
+            self.field("also", &format!("{}{what}", hosts::list(report, &others)));
         }
     }
 

@@ -16,6 +16,9 @@ use rlaunch_core::wire::to_root::{Exited, ToRoot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// A host that says nothing for so long would have said something: three signs of life, and what clocks and ways may cost.
+const SILENT: u64 = 5000 * MS;
+
 /// What the launcher heard and said.
 #[derive(Default)]
 pub(crate) struct Truth {
@@ -232,14 +235,34 @@ impl World {
         all
     }
 
-    /// Of hosts without power the first is the one that is named, or one of those that are named together.
+    /// Of hosts without power the first is the one that is named, or one of those that are named together; and so are those that
+    /// had none long before a rank failed, or before another host was lost in another way.
     fn check_first_lost(&mut self, cause: &Cause) {
-        let Cause::Lost { node: named, lost: Lost::Unheard } = cause else { return };
-        let Some(at) = self.without_power(*named) else { return };
+        let at = match cause {
+            Cause::Lost { node, lost: Lost::Unheard } => self.without_power(*node),
+            Cause::Lost { node, lost: Lost::Agent(_) } => self.first_fault(*node).map(|at| at.saturating_sub(SILENT)),
+            Cause::Rank { rank, .. } if self.plan.sight == Sight::Exact => {
+                let failed = self.failed_by_themselves();
+                let named = failed.iter().find(|failed| failed.proc.get() == rank.get());
+                named.map(|named| named.at.saturating_sub(SILENT))
+            }
+            Cause::Rank { .. } | Cause::Lost { .. } | Cause::Success | Cause::Spawn { .. } | Cause::Refused { .. } => {
+                None
+            }
+            Cause::Unreachable { .. } | Cause::Signal(_) | Cause::Timeout(_) | Cause::ReaderClosed(_) => None,
+        };
+        let Some(at) = at else { return };
         let nodes = (0..).map(NodeId::new).take(self.count());
         let earlier = |node: &NodeId| self.without_power(*node).is_some_and(|other| other < at);
         let first: Vec<NodeId> = nodes.filter(earlier).filter(|node| !self.truth.together.contains(node)).collect();
-        self.check(first.is_empty(), || format!("{named} is named, and {first:?} had no power before"));
+        let named = |node: &NodeId| matches!(cause, Cause::Lost { node: named, .. } if named == node);
+        let untold = first.iter().any(|node| !named(node));
+        self.check(!untold, || format!("the end is {cause:?}, and {first:?} had no power before"));
+    }
+
+    /// When something first happened to a host.
+    fn first_fault(&self, node: NodeId) -> Option<u64> {
+        self.plan.sites.get(node.index())?.faults.iter().map(|(at, _)| *at).min()
     }
 
     /// When a host lost power that has said all that it had to say until then, every so often and soon.

@@ -132,7 +132,9 @@ impl Lease {
     /// Between which two moments a node was lost of which that is said now.
     pub(super) fn between(&self, now: Mono, node: NodeId, lost: Lost) -> (Mono, Mono) {
         let heard = self.nodes.get(node.index()).and_then(|known| known.heard).unwrap_or(now);
-        (heard, if lost == Lost::Unheard { heard + self.overdue } else { now })
+        // It would have said something by then.
+        let silent = matches!(lost, Lost::Unheard | Lost::Expired | Lost::AgentMute);
+        (heard, if silent { now.min(heard + self.overdue) } else { now })
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {

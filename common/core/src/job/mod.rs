@@ -256,7 +256,7 @@ impl Parts<'_> {
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
         self.output.rest().for_each(|what| self.log.write(cx, what));
         let nodes = self.verdict.together();
-        if nodes.len() > 1 {
+        if !nodes.is_empty() {
             self.log.write(cx, What::Together { nodes });
         }
         self.log.close(cx, self.verdict.cause(), left);

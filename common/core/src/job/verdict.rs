@@ -2,13 +2,17 @@
 //!
 //! Messages arrive in the order in which an agent saw things; what happened first is decided by times. A rank's end lies
 //! between the moment when it was last known to run and the moment when it was seen to have ended. Where such intervals
-//! overlap, nobody can tell which rank was first (of two on one host its own clock tells), and the one that explains most is named: one killed by a signal that we
-//! did not send (a crash makes its peers fail, not the other way round), then one that wrote down why, then any other.
+//! overlap, nobody can tell which rank was first (of two on one host its own clock tells), and the one that explains most is
+//! named: one killed by a signal that we did not send (a crash makes its peers fail, not the other way round), then one that
+//! wrote down why, then any other.
 //!
 //! Ranks that ended only because we ended the job are never the cause.
 //!
-//! So with hosts: one was lost between its last word and the news of its loss, or the next word that did not come. The one
-//! of which we heard first is named, and with it all others that may have been lost before.
+//! So with hosts: one was lost between its last word and the news of its loss, or the next word that did not come. Silence is
+//! known as a loss only when a lease is over, and what that loss did to others is seen long before. So the one of which we heard
+//! first is named, or the rank, unless a host was surely lost before; and with it all hosts that may have been. Of one that only
+//! did not answer when its ranks were to be ended nobody knows whether it would have been heard of again: it is never the one
+//! that is named for that, but it is among the others if it was silent before.
 
 use super::notice::{Began, Failure};
 use crate::events::{Cause, Lost};
@@ -42,15 +46,6 @@ struct Gone {
     between: (Mono, Mono),
 }
 
-impl Gone {
-    /// Whether nobody can tell which of the two was first. All that we have starved ourselves were lost at once.
-    fn is_with(&self, other: &Self) -> bool {
-        let starved = |gone: &Self| matches!(gone.lost, Lost::Starved(_));
-        let overlap = self.between.0 <= other.between.1 && other.between.0 <= self.between.1;
-        starved(self) == starved(other) && (starved(self) || overlap)
-    }
-}
-
 impl Verdict {
     pub(super) const fn new() -> Self {
         Self {
@@ -81,7 +76,7 @@ impl Verdict {
 
     pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
         // A part of ours that was killed says so itself, and nothing of its host.
-        if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_)) {
+        if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
             self.gone.push(Gone { node, lost, between });
         }
     }
@@ -100,9 +95,18 @@ impl Verdict {
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
-        let root = || self.root().map(|Failure { rank, status, .. }| Cause::Rank { rank, status });
+        let root = self.root();
+        let rank = root.map(|Failure { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
-            Some((named @ Cause::Rank { .. }, _)) => root().unwrap_or_else(|| named.clone()),
+            Some((named @ Cause::Rank { .. }, _)) => {
+                let before = root.and_then(|root| self.gone_before(root.alive_at));
+                before.map(cause_of).or(rank).unwrap_or_else(|| named.clone())
+            }
+            Some((named @ Cause::Lost { node, .. }, _)) => {
+                let known = self.gone.iter().find(|gone| gone.node == *node);
+                let before = known.and_then(|known| self.gone_before(known.between.0));
+                before.map_or_else(|| named.clone(), cause_of)
+            }
             Some((
                 cause @ (Cause::Success
                 | Cause::Spawn { .. }
@@ -110,21 +114,46 @@ impl Verdict {
                 | Cause::Unreachable { .. }
                 | Cause::Signal(_)
                 | Cause::Timeout(_)
-                | Cause::ReaderClosed(_)
-                | Cause::Lost { .. }),
+                | Cause::ReaderClosed(_)),
                 _,
             )) => cause.clone(),
-            None => root().unwrap_or(Cause::Success),
+            None => rank.unwrap_or(Cause::Success),
         }
     }
 
-    /// The hosts of which one was lost first, and nobody can tell which; none where no host's loss is the first cause.
+    /// Hosts that may have been lost before the first cause, that one included; none where there is no other.
     pub(super) fn together(&self) -> Vec<NodeId> {
-        let Some((Cause::Lost { node, .. }, _)) = &self.began else { return Vec::new() };
-        let Some(first) = self.gone.iter().find(|gone| gone.node == *node) else { return Vec::new() };
-        let nodes: BTreeSet<NodeId> =
-            self.gone.iter().filter(|gone| gone.is_with(first)).map(|gone| gone.node).collect();
-        nodes.into_iter().collect()
+        let (named, until) = match self.cause() {
+            Cause::Lost { node, .. } => match self.gone.iter().find(|gone| gone.node == node) {
+                Some(gone) => (Some(node), gone.between.1),
+                None => return Vec::new(),
+            },
+            // Of what fell silent as it failed it may be the cause.
+            Cause::Rank { .. } => match self.root() {
+                Some(root) => (None, root.alive_at),
+                None => return Vec::new(),
+            },
+            Cause::Success
+            | Cause::Spawn { .. }
+            | Cause::Refused { .. }
+            | Cause::Unreachable { .. }
+            | Cause::Signal(_)
+            | Cause::Timeout(_)
+            | Cause::ReaderClosed(_) => return Vec::new(),
+        };
+        let before = |gone: &&Gone| if named.is_some() { gone.between.0 <= until } else { gone.between.1 <= until };
+        let nodes: BTreeSet<NodeId> = self.gone.iter().filter(before).map(|gone| gone.node).collect();
+        if named.is_some_and(|named| nodes.iter().all(|node| *node == named)) {
+            Vec::new()
+        } else {
+            nodes.into_iter().collect()
+        }
+    }
+
+    /// The first host that was surely lost before that moment.
+    fn gone_before(&self, moment: Mono) -> Option<&Gone> {
+        let known = self.gone.iter().filter(|gone| gone.lost != Lost::AgentMute && gone.between.1 < moment);
+        known.min_by_key(|gone| gone.between.1)
     }
 
     fn root(&self) -> Option<Failure> {
@@ -152,4 +181,8 @@ impl Verdict {
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost => 2,
         }
     }
+}
+
+fn cause_of(gone: &Gone) -> Cause {
+    Cause::Lost { node: gone.node, lost: gone.lost }
 }

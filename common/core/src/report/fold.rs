@@ -26,6 +26,8 @@ pub struct Report {
     pub refused: Vec<(NodeId, Refusal)>,
     /// Other hosts on which a part of ours was lost before the ending began; the first part.
     pub lost_hosts: Vec<(NodeId, Lost)>,
+    /// How each host was lost, at any time; the first part.
+    pub losses: BTreeMap<NodeId, Lost>,
     /// Hosts that the job did without.
     pub left_out: Vec<NodeId>,
     /// Hosts that were lost, one of them first, and nobody can tell which.
@@ -199,6 +201,7 @@ impl Report {
             }
             What::HostRefused { node, why } => self.refused.push((*node, why.clone())),
             What::HostLost { node, lost } => {
+                self.losses.entry(*node).or_insert(*lost);
                 if self.began.is_none() && !self.is_missing(*node) {
                     self.lost_hosts.push((*node, *lost));
                 }

@@ -199,7 +199,7 @@ fn losses() {
 }
 
 /// A job on four hosts that ends because some of them were lost.
-fn loses_hosts(name: &str, lost: Lost, nodes: &[u32]) {
+fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
     let (first, nodes) = (NodeId::new(2), nodes.iter().copied().map(NodeId::new).collect::<Vec<_>>());
     let cause = Cause::Lost { node: first, lost };
     let mut log = on_hosts(None);
@@ -209,8 +209,10 @@ fn loses_hosts(name: &str, lost: Lost, nodes: &[u32]) {
     }
     log.at(9_500, What::HostLost { node: first, lost });
     log.begins(9_500, &cause, Some(Signal::TERM));
-    let others = (0..8).filter(|n| !nodes.contains(&NodeId::new(n / 2)));
-    others.for_each(|n| log.exits(n, TERM, 9_600));
+    (0..8).filter(|n| !nodes.contains(&NodeId::new(n / 2))).for_each(|n| log.exits(n, TERM, 9_600));
+    for node in nodes.iter().copied().filter(|node| *node != first) {
+        log.at(10_900, What::HostLost { node, lost: others });
+    }
     if nodes.len() > 1 {
         log.at(10_900, What::Together { nodes });
     }
@@ -219,10 +221,28 @@ fn loses_hosts(name: &str, lost: Lost, nodes: &[u32]) {
 
 #[test]
 fn hosts_that_were_lost_together_are_named_together() {
-    loses_hosts("host_unheard", Lost::Unheard, &[2]);
-    loses_hosts("hosts_unheard", Lost::Unheard, &[1, 2, 3]);
-    loses_hosts("hosts_starved", Lost::Starved(Span::from_millis(9_030)), &[0, 1, 2, 3]);
-    loses_hosts("hosts_cut_off", Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))), &[0, 2, 3]);
+    let (starved, cut) = (Lost::Starved(Span::from_millis(9_030)), Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))));
+    loses_hosts("host_unheard", Lost::Unheard, &[2], cut);
+    loses_hosts("hosts_unheard", Lost::Unheard, &[1, 2, 3], Lost::Unheard);
+    loses_hosts("hosts_unheard_and_cut_off", Lost::Unheard, &[1, 2, 3], cut);
+    loses_hosts("hosts_starved", starved, &[0, 1, 2, 3], starved);
+    loses_hosts("hosts_cut_off", cut, &[0, 2, 3], cut);
+}
+
+#[test]
+fn a_host_that_was_silent_when_a_rank_failed_is_told_with_it() {
+    let cause = Cause::Rank { rank: Rank::new(0), status: Status::Exited(1) };
+    let mut log = on_hosts(None);
+    for n in 0..8 {
+        let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
+        log.at(7, What::RankStarted { rank, node, local_rank, pid: 4_710, at: Span::from_millis(6) });
+    }
+    log.exits(0, Status::Exited(1), 9_500);
+    log.begins(9_500, &cause, Some(Signal::TERM));
+    (1..6).for_each(|n| log.exits(n, TERM, 9_600));
+    log.at(15_500, What::HostLost { node: NodeId::new(3), lost: Lost::AgentMute });
+    log.at(40_000, What::Together { nodes: vec![NodeId::new(3)] });
+    shows("rank_after_silence", &log.ends(40_000, cause, None));
 }
 
 #[test]

@@ -82,8 +82,83 @@ fn one_that_was_lost_before_is_not_lost_with_those() {
     expires(&mut s, NODE);
     expires(&mut s, OTHER);
     s.drained();
-    assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Starved(Span::from_secs(40)) });
+    assert!(s.log.contains(&What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(40)) }));
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired }, "whatever we heard of first");
     assert_eq!(s.last_report().together, []);
+}
+
+/// One host falls silent, and what comes of that is seen long before its lease is over.
+fn falls_silent(s: &mut Script) {
+    heard(s, 2);
+    for _ in 0..10 {
+        s.wait(1_000);
+        answers(s, NODE);
+    }
+}
+
+/// Until all leases are over.
+fn waits(s: &mut Script) {
+    for _ in 0..60 {
+        s.wait(1_000);
+    }
+    s.drained();
+}
+
+#[test]
+fn a_host_that_fell_silent_before_another_was_lost_is_told_with_it() {
+    let mut s = running();
+    falls_silent(&mut s);
+    let why = CloseReason::Ssh(crate::bootstrap::SshEnd::Code(255));
+    s.event(JobEvent::EdgeClosed { node: NODE, why }).wait(0);
+    waits(&mut s);
+    assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Agent(why) });
+    assert_eq!(s.last_report().together, [NODE, OTHER], "it did not answer when its ranks were to be ended");
+}
+
+#[test]
+fn a_host_that_fell_silent_before_another_and_is_lost_is_the_first() {
+    let mut s = running();
+    falls_silent(&mut s);
+    expires(&mut s, NODE);
+    expires(&mut s, OTHER);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired });
+    assert_eq!(s.last_report().together, []);
+}
+
+#[test]
+fn a_host_that_fell_silent_before_a_rank_failed_is_told_with_it() {
+    for silent in [true, false] {
+        let mut s = running();
+        if silent {
+            falls_silent(&mut s);
+        } else {
+            heard(&mut s, 12);
+        }
+        let now = harness::START + s.now;
+        exits(&mut s, 0, Status::Exited(1), now);
+        exits(&mut s, 1, killed(Signal::TERM), now);
+        done(&mut s, NODE, 0);
+        waits(&mut s);
+        assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: Status::Exited(1) });
+        assert_eq!(s.last_report().together, if silent { vec![OTHER] } else { vec![] });
+    }
+}
+
+#[test]
+fn a_host_that_was_lost_before_a_rank_failed_is_the_first() {
+    let mut s = running();
+    falls_silent(&mut s);
+    let now = harness::START + s.now;
+    exits(&mut s, 0, Status::Exited(1), now);
+    expires(&mut s, OTHER);
+    exits(&mut s, 1, killed(Signal::TERM), now);
+    done(&mut s, NODE, 0);
+    s.drained();
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired });
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    let failed = Became::Failed(Status::Exited(1));
+    assert!(s.last_report().others().iter().any(|group| group.became == failed), "its end is told too");
 }
 
 #[test]
