@@ -46,6 +46,19 @@ struct Gone {
     between: (Mono, Mono),
 }
 
+impl Gone {
+    /// We were not there to hear of it.
+    const fn is_starved(&self) -> bool {
+        matches!(self.lost, Lost::Starved(_))
+    }
+
+    /// Whether it may have been lost before that one. All that we have starved ourselves were lost at once, whenever we have read
+    /// what they had said until then.
+    fn may_be_before(&self, other: &Self) -> bool {
+        self.between.0 <= other.between.1 || (self.is_starved() && other.is_starved())
+    }
+}
+
 impl Verdict {
     pub(super) const fn new() -> Self {
         Self {
@@ -123,16 +136,18 @@ impl Verdict {
 
     /// Hosts that may have been lost before the first cause, that one included; none where there is no other.
     pub(super) fn together(&self) -> Vec<NodeId> {
-        let (named, until) = match self.cause() {
-            Cause::Lost { node, .. } => match self.gone.iter().find(|gone| gone.node == node) {
-                Some(gone) => (Some(node), gone.between.1),
-                None => return Vec::new(),
-            },
+        let nodes: BTreeSet<NodeId> = match self.cause() {
+            Cause::Lost { node, .. } => {
+                let Some(named) = self.gone.iter().find(|gone| gone.node == node) else { return Vec::new() };
+                let nodes: BTreeSet<NodeId> =
+                    self.gone.iter().filter(|gone| gone.may_be_before(named)).map(|gone| gone.node).collect();
+                if nodes.len() > 1 { nodes } else { BTreeSet::new() }
+            }
             // Of what fell silent as it failed it may be the cause.
-            Cause::Rank { .. } => match self.root() {
-                Some(root) => (None, root.alive_at),
-                None => return Vec::new(),
-            },
+            Cause::Rank { .. } => {
+                let Some(root) = self.root() else { return Vec::new() };
+                self.gone.iter().filter(|gone| gone.between.1 <= root.alive_at).map(|gone| gone.node).collect()
+            }
             Cause::Success
             | Cause::Spawn { .. }
             | Cause::Refused { .. }
@@ -141,18 +156,13 @@ impl Verdict {
             | Cause::Timeout(_)
             | Cause::ReaderClosed(_) => return Vec::new(),
         };
-        let before = |gone: &&Gone| if named.is_some() { gone.between.0 <= until } else { gone.between.1 <= until };
-        let nodes: BTreeSet<NodeId> = self.gone.iter().filter(before).map(|gone| gone.node).collect();
-        if named.is_some_and(|named| nodes.iter().all(|node| *node == named)) {
-            Vec::new()
-        } else {
-            nodes.into_iter().collect()
-        }
+        nodes.into_iter().collect()
     }
 
     /// The first host that was surely lost before that moment.
     fn gone_before(&self, moment: Mono) -> Option<&Gone> {
-        let known = self.gone.iter().filter(|gone| gone.lost != Lost::AgentMute && gone.between.1 < moment);
+        let is_known = |gone: &&Gone| gone.lost != Lost::AgentMute && !gone.is_starved();
+        let known = self.gone.iter().filter(is_known).filter(|gone| gone.between.1 < moment);
         known.min_by_key(|gone| gone.between.1)
     }
 
