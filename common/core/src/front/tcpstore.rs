@@ -2,7 +2,8 @@
 //!
 //! It answers as torch's own server does, limits and oddities included, for programs have been written against those. It differs
 //! where that server is plainly wrong: a comparison that set nothing wakes nobody; a wait that the client of 1.13 has given up is
-//! forgotten, and does not answer the request after it; a number that would overflow is refused.
+//! forgotten, and does not answer the request after it; what is added to is a number and nothing else, and does not overflow; a key
+//! that is deleted takes its queue along. And nothing may be without end: a request, or its answer, has 64 MiB at most.
 //!
 //! When its last connection closes everything is forgotten, as it would be if rank 0 held the store and had closed it: a group that
 //! is destroyed and made again must not read the addresses of the first.
@@ -15,7 +16,7 @@ use crate::id::ClientId;
 use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Retry, Seq, Ticket};
 use crate::time::Mono;
 use crate::wire::tcpstore::{Dialect, MAGIC, Malformed, Parsed, Request, Strings, answer, parse};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use reply::Reply;
 
@@ -32,9 +33,9 @@ pub enum Broken {
     /// What came is no request.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// It begins as torch 2.2 does, and does not go on so.
-    #[error("it does not say first which protocol it speaks")]
-    NotValidated,
+    /// It says that it speaks another protocol.
+    #[error("it speaks protocol {0:#x}, which is none of torch's")]
+    OtherProtocol(u32),
     /// The store refuses: there are no words for that on this wire.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -66,7 +67,8 @@ pub enum Action {
 struct Session {
     peer: Peer,
     dialect: Option<Dialect>,
-    is_validated: bool,
+    /// It is known which of two dialects that begin alike it is.
+    is_settled: bool,
     next: Seq,
     /// Requests that wait, and how they will be answered.
     waits: BTreeMap<Seq, Reply>,
@@ -82,6 +84,8 @@ pub struct TcpStore {
     limits: Limits,
     space: Namespace,
     sessions: BTreeMap<ClientId, Session>,
+    /// The connections of each process.
+    peers: BTreeMap<Peer, BTreeSet<ClientId>>,
     next: u32,
     /// Those that have bytes to be sent, once each.
     ready: VecDeque<ClientId>,
@@ -96,6 +100,7 @@ impl TcpStore {
             limits,
             space: Namespace::new(limits),
             sessions: BTreeMap::new(),
+            peers: BTreeMap::new(),
             next: 0,
             ready: VecDeque::new(),
             broken: VecDeque::new(),
@@ -109,7 +114,7 @@ impl TcpStore {
         let session = Session {
             peer,
             dialect: None,
-            is_validated: false,
+            is_settled: false,
             next: Seq(1),
             waits: BTreeMap::new(),
             out: Vec::new(),
@@ -117,12 +122,21 @@ impl TcpStore {
             is_broken: false,
         };
         self.sessions.insert(client, session);
+        self.peers.entry(peer).or_default().insert(client);
         client
     }
 
     /// A connection is closed. With the last one everything is forgotten.
     pub fn closed(&mut self, now: Mono, client: ClientId) {
-        self.sessions.remove(&client);
+        let peer = self.sessions.remove(&client).map(|session| session.peer);
+        if let Some(peer) = peer
+            && let Some(own) = self.peers.get_mut(&peer)
+        {
+            own.remove(&client);
+            if own.is_empty() {
+                self.peers.remove(&peer);
+            }
+        }
         self.space.gone(client);
         self.route(now);
         if self.sessions.is_empty() {
@@ -183,10 +197,6 @@ impl TcpStore {
             }
             Parsed::Request(request, used) => {
                 session.needed = 1;
-                if dialect == Dialect::Validated && !session.is_validated {
-                    session.is_validated = request == Request::Validate(MAGIC);
-                    return if session.is_validated { Ok(used) } else { Err(Broken::NotValidated) };
-                }
                 // A client has one request under way: one that asks something else has given up to wait. That of 1.13 does not say so.
                 if !matches!(request, Request::WatchKey(_)) {
                     self.forget_waits(client);
@@ -197,32 +207,37 @@ impl TcpStore {
         }
     }
 
-    /// Which opcodes a connection uses. 1.13 and 2.1 begin alike; they part at opcode 7, where 1.13, and only that, holds a second
-    /// connection on which it has sent nothing yet, or that one begins so.
+    /// Which opcodes a connection uses. 1.13 and 2.1 begin alike. They part at opcodes 7 and 8, and the first of these settles it:
+    /// only a process with 1.13 has a second connection, on which it has sent nothing yet, or watches keys.
     fn dialect(&mut self, client: ClientId, bytes: &[u8]) -> Option<Dialect> {
         let session = self.sessions.get(&client)?;
-        let dialect = match session.dialect {
-            Some(Dialect::Plain) if matches!(bytes.first(), Some(7..)) => {
-                let peer = session.peer;
-                let is_idle = |(other, session): (&ClientId, &Session)| {
-                    *other != client
-                        && session.peer == peer
-                        && matches!(session.dialect, None | Some(Dialect::Watching))
-                };
-                if self.sessions.iter().any(is_idle) { Dialect::Watching } else { return Some(Dialect::Plain) }
-            }
-            Some(known) => return Some(known),
-            None if bytes.first() == Some(&7) => Dialect::Watching,
-            None => Dialect::detect(bytes)?,
-        };
-        self.sessions.get_mut(&client)?.dialect = Some(dialect);
-        Some(dialect)
+        let first = *bytes.first()?;
+        let (mut dialect, mut is_settled) = (session.dialect, session.is_settled);
+        if dialect != Some(Dialect::Validated) && !is_settled && matches!(first, 7 | 8) {
+            let is_watching = self.has_idle_sibling(client, session.peer);
+            (dialect, is_settled) = (Some(if is_watching { Dialect::Watching } else { Dialect::Plain }), true);
+        }
+        if dialect.is_none() {
+            dialect = Dialect::detect(bytes);
+        }
+        let session = self.sessions.get_mut(&client)?;
+        (session.dialect, session.is_settled) = (dialect, is_settled);
+        dialect
+    }
+
+    /// Whether the process has another connection that is silent, or one that speaks as 1.13. The watching one itself asks while the
+    /// other has spoken long ago.
+    fn has_idle_sibling(&self, client: ClientId, peer: Peer) -> bool {
+        let own_is_new = self.sessions.get(&client).is_some_and(|session| session.dialect.is_none());
+        let others = self.peers.get(&peer).into_iter().flatten().filter(|other| **other != client);
+        let mut others = others.filter_map(|other| self.sessions.get(other));
+        others.any(|other| own_is_new || matches!(other.dialect, None | Some(Dialect::Watching)))
     }
 
     fn answer(&mut self, now: Mono, client: ClientId, request: Request<'_>) -> Result<(), Broken> {
         let (ask, reply) = match request {
-            // Said twice it means nothing new.
-            Request::Validate(_) => return Ok(()),
+            Request::Validate(MAGIC) => return Ok(()),
+            Request::Validate(other) => return Err(Broken::OtherProtocol(other)),
             Request::Ping(nonce) => return self.write(client, |out| answer::pong(out, nonce)),
             Request::Set { key, value } => (Ask::Set(key, value), Reply::Nothing),
             Request::CompareSet { key, expected: b"", desired } => {
@@ -239,7 +254,8 @@ impl TcpStore {
                 return self.ask(now, client, Ask::Wait { keys: &keys(strings), within: None }, Reply::Ready);
             }
             Request::CancelWait => {
-                self.forget_waits(client);
+                self.space.pass_on(client);
+                self.route(now);
                 return self.write(client, |out| answer::byte(out, answer::CANCELED));
             }
             Request::GetNumKeys => (Ask::Count, Reply::Number),

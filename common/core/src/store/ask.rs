@@ -120,6 +120,32 @@ pub enum Ask<'a> {
     },
 }
 
+impl Ask<'_> {
+    /// Whether it leaves everything as it is, and is answered at once.
+    #[must_use]
+    pub const fn only_reads(&self) -> bool {
+        match self {
+            Self::Get(_) | Self::GetAll(_) | Self::Check(_) | Self::Count | Self::List { .. } | Self::Len(_) => true,
+            Self::Set(..) | Self::SetAll(_) | Self::Add(..) | Self::Append(..) | Self::CompareSet { .. } => false,
+            Self::Delete(_) | Self::Push(..) | Self::Pop(_) | Self::Take { .. } | Self::Wait { .. } => false,
+            Self::Watch { .. } | Self::Gather { .. } | Self::Fence { .. } | Self::Arrive { .. } => false,
+        }
+    }
+
+    /// Whether it is about what is in this queue.
+    pub(super) fn asks_for_item(&self, queue: &[u8]) -> bool {
+        match self {
+            Self::Pop(key) | Self::Take { key, .. } | Self::Len(key) => *key == queue,
+            Self::Get(_) | Self::GetAll(_) | Self::Check(_) | Self::Count | Self::List { .. } | Self::Delete(_) => {
+                false
+            }
+            Self::Set(..) | Self::SetAll(_) | Self::Add(..) | Self::Append(..) | Self::CompareSet { .. } => false,
+            Self::Push(..) | Self::Wait { .. } | Self::Watch { .. } | Self::Gather { .. } => false,
+            Self::Fence { .. } | Self::Arrive { .. } => false,
+        }
+    }
+}
+
 /// What becomes of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {

@@ -29,8 +29,8 @@ pub enum Refusal {
         /// The longest there may be.
         most: usize,
     },
-    /// There are too many keys.
-    #[error("'{key}' would be one key more than the {most} that a job may have")]
+    /// There are too many keys, items of queues, and fences.
+    #[error("there is no room for '{key}': {most} keys and items of queues are here")]
     ManyKeys {
         /// The one that is too many.
         key: OsBytes,
@@ -51,6 +51,12 @@ pub enum Refusal {
     #[error("{most} requests wait already")]
     ManyWaiting {
         /// How many may.
+        most: usize,
+    },
+    /// A client does not say which answers it has.
+    #[error("{most} answers are kept for a client that does not say that it has them")]
+    ManyKept {
+        /// How many may be.
         most: usize,
     },
     /// The value is no number.
@@ -155,7 +161,9 @@ impl Hint for Refusal {
             Self::ManyWaiting { .. } => Some("wait for several keys with one request".into()),
             Self::NoNumber { .. } | Self::Overflow { .. } => Some("one key for numbers, another for text".into()),
             Self::OtherFence { .. } => Some("all who come to a fence name the same participants".into()),
-            Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone | Self::Stale => None,
+            Self::ManyKept { .. } | Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone | Self::Stale => {
+                None
+            }
         }
     }
 }

@@ -58,6 +58,13 @@ impl Fences {
         Ok(false)
     }
 
+    /// Whether a fence is complete when these have arrived.
+    pub(super) fn completes(&self, name: &[u8], all: &RankSet, who: &RankSet) -> bool {
+        let here = self.open.get(name).map(|fence| &fence.arrived);
+        let came = here.map_or(who.len(), |here| here.len() + who.without(here).len());
+        came >= all.len()
+    }
+
     /// Who has not arrived.
     pub(super) fn missing(&self, name: &[u8]) -> Absent {
         let missing = self.open.get(name).map_or_else(RankSet::new, |fence| fence.all.without(&fence.arrived));

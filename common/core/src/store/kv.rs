@@ -156,14 +156,16 @@ impl Kv {
         }
     }
 
+    /// The number at a key.
+    pub(super) fn count(&self, key: &[u8]) -> Result<i64, Refusal> {
+        let no_number = || Refusal::NoNumber { key: OsBytes::new(key.to_vec()) };
+        self.entries.get(key).map_or(Ok(0), |entry| number(&entry.value).ok_or_else(no_number))
+    }
+
     /// The sum, written in decimal as torch's TCPStore writes it.
     pub(super) fn add(&mut self, account: &mut Account, key: &[u8], by: i64) -> Result<i64, Refusal> {
         let named = || OsBytes::new(key.to_vec());
-        let old = match self.entries.get(key) {
-            Some(entry) => number(&entry.value).ok_or_else(|| Refusal::NoNumber { key: named() })?,
-            None => 0,
-        };
-        let new = old.checked_add(by).ok_or_else(|| Refusal::Overflow { key: named() })?;
+        let new = self.count(key)?.checked_add(by).ok_or_else(|| Refusal::Overflow { key: named() })?;
         let mut digits = Digits::default();
         self.set(account, key, digits.of(new))?;
         Ok(new)

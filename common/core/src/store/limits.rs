@@ -7,7 +7,7 @@ pub struct Limits {
     pub key: usize,
     /// Longest value in bytes.
     pub value: usize,
-    /// Most keys, queues, and open fences.
+    /// Most keys, items of queues, and open fences.
     pub keys: usize,
     /// Most bytes: those of keys and values, and [`Limits::PER_ITEM`] for each.
     pub bytes: usize,

@@ -32,7 +32,7 @@ use fences::Fences;
 use kv::{Account, Kv};
 use pending::{Awaited, Pending, Waiting};
 use queues::Queues;
-use seen::{Known, Seen};
+use seen::{Known, MOST_KEPT, Seen};
 
 /// The number of a request among those of its client: 1, 2, 3 …
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -87,9 +87,6 @@ enum Outcome {
     Later(Awaited, Option<Span>),
 }
 
-/// Most answers that are kept for a client that does not say that it has them.
-const MOST_KEPT: usize = 1024;
-
 /// Keys, queues, counts and fences of one purpose.
 #[derive(Debug)]
 pub struct Namespace {
@@ -124,23 +121,32 @@ impl Namespace {
         if self.is_closed {
             return self.tell(ticket, Answer::Refused(Refusal::Gone));
         }
-        self.queues.comes_back(ticket.client);
-        if let Retry::Behind(has) = retry {
+        // What changes nothing is answered anew.
+        if let (Retry::Behind(has), false) = (retry, ask.only_reads()) {
             match self.seen.look(ticket, has) {
-                Known::New if self.seen.kept(ticket.client) > MOST_KEPT => {
-                    return self.answer(ticket, Answer::Refused(Refusal::ManyWaiting { most: MOST_KEPT }));
-                }
                 Known::New => {}
                 Known::Open => return,
                 Known::Answered(answer) => return self.tell(ticket, answer),
                 Known::Old => return self.tell(ticket, Answer::Refused(Refusal::Stale)),
+                Known::Full => return self.tell(ticket, Answer::Refused(Refusal::ManyKept { most: MOST_KEPT })),
             }
         }
-        let outcome = self.perform(ask).and_then(|outcome| self.enqueue(now, ticket, outcome));
+        let comes_for_it = self.queues.told(ticket.client).is_none_or(|key| ask.asks_for_item(key));
+        let outcome = self.perform(ticket, ask).and_then(|outcome| self.enqueue(now, ticket, outcome));
         match outcome {
             Ok(Some(answer)) => self.answer(ticket, answer),
             Ok(None) => {}
             Err(refusal) => self.answer(ticket, Answer::Refused(refusal)),
+        }
+        if !comes_for_it {
+            self.pass_on(ticket.client);
+        }
+    }
+
+    /// A client that was told of something in a queue does not come for it: another is told.
+    pub fn pass_on(&mut self, client: ClientId) {
+        if let Some(key) = self.queues.left_by(client) {
+            self.is_pushed(&key);
         }
     }
 
@@ -159,9 +165,7 @@ impl Namespace {
     pub fn gone(&mut self, client: ClientId) {
         self.seen.forget(client);
         self.pending.remove_client(client);
-        if let Some(key) = self.queues.left_by(client) {
-            self.is_pushed(&key);
-        }
+        self.pass_on(client);
     }
 
     /// The namespace ends: all who wait are told so, and all who ask from now on.
@@ -195,7 +199,7 @@ impl Namespace {
         self.pending.next_due()
     }
 
-    fn perform(&mut self, ask: Ask<'_>) -> Result<Outcome, Refusal> {
+    fn perform(&mut self, ticket: Ticket, ask: Ask<'_>) -> Result<Outcome, Refusal> {
         let account = &mut self.account;
         Ok(Outcome::Now(match ask {
             Ask::Get(key) => Answer::Value(self.kv.get(key)),
@@ -241,8 +245,8 @@ impl Namespace {
             Ask::Wait { keys, within } => return Ok(self.wait(keys)?.within(within)),
             Ask::Take { key, within } => return Ok(self.take(key)?.within(within)),
             Ask::Watch { key, since, within } => return Ok(self.watch(key, since)?.within(within)),
-            Ask::Gather { key, until, within } => return Ok(self.gather(key, until)?.within(within)),
-            Ask::Fence { name, all, who, within } => return Ok(self.fence(name, all, who)?.within(within)),
+            Ask::Gather { key, until, within } => return Ok(self.gather(ticket, key, until)?.within(within)),
+            Ask::Fence { name, all, who, within } => return Ok(self.fence(ticket, name, all, who)?.within(within)),
         }))
     }
 
@@ -252,13 +256,17 @@ impl Namespace {
             Outcome::Now(answer) => return Ok(Some(answer)),
             Outcome::Later(awaited, within) => (awaited, within),
         };
-        let most = self.account.limits().waiting;
-        if self.pending.len() >= most || self.pending.waits(ticket) {
-            return Err(Refusal::ManyWaiting { most });
-        }
+        self.may_wait(ticket)?;
         let within = within.map(|within| (within, now + within));
         self.pending.add(Waiting { ticket, awaited, within });
         Ok(None)
+    }
+
+    /// Whether one more may wait. One request waits once.
+    fn may_wait(&self, ticket: Ticket) -> Result<(), Refusal> {
+        let most = self.account.limits().waiting;
+        let full = self.pending.len() >= most || self.pending.waits(ticket);
+        if full { Err(Refusal::ManyWaiting { most }) } else { Ok(()) }
     }
 
     fn add(&mut self, key: &[u8], by: i64) -> Result<i64, Refusal> {

@@ -31,8 +31,8 @@ pub(super) enum Topic {
     Change(Bytes),
     /// Something is pushed.
     Item(Bytes),
-    /// One more is counted at a key.
-    Count(Bytes),
+    /// So many are counted at a key.
+    Count(Bytes, i64),
     /// A fence is complete.
     Fence(Bytes),
 }
@@ -43,7 +43,7 @@ impl Awaited {
             Self::Keys(keys) => keys.iter().cloned().map(Topic::Set).collect(),
             Self::Change(key) => [Topic::Change(key.clone())].into(),
             Self::Item(key) => [Topic::Item(key.clone())].into(),
-            Self::Count(key, _) => [Topic::Count(key.clone())].into(),
+            Self::Count(key, until) => [Topic::Count(key.clone(), *until)].into(),
             Self::Fence(name) => [Topic::Fence(name.clone())].into(),
         }
     }
@@ -104,13 +104,15 @@ impl Pending {
         self.on.get(topic).map(|places| places.iter().copied().collect()).unwrap_or_default()
     }
 
+    /// All for whom a count is enough.
+    pub(super) fn counted(&self, key: &Bytes, count: i64) -> Vec<Place> {
+        let enough = Topic::Count(key.clone(), i64::MIN)..=Topic::Count(key.clone(), count);
+        self.on.range(enough).flat_map(|(_, places)| places.iter().copied()).collect()
+    }
+
     /// Whether anybody waits at all: most of what is set is waited for by nobody.
     pub(super) fn is_idle(&self) -> bool {
         self.all.is_empty()
-    }
-
-    pub(super) fn get(&self, place: Place) -> Option<&Waiting> {
-        self.all.get(&place)
     }
 
     /// One of the keys it waits for is there; whether that was the last.

@@ -53,18 +53,16 @@ impl Queues {
     }
 
     /// A client is told that there is something. Nobody else is: who comes second would find nothing.
-    pub(super) fn tell(&mut self, client: Option<ClientId>, key: &Bytes) {
-        self.told.extend(client.map(|client| (client, key.clone())));
+    pub(super) fn tell(&mut self, client: ClientId, key: &Bytes) {
+        self.told.insert(client, key.clone());
     }
 
-    /// A client asks for something: it can look after itself.
-    pub(super) fn comes_back(&mut self, client: ClientId) {
-        if !self.told.is_empty() {
-            self.told.remove(&client);
-        }
+    /// Of which queue only this client was told.
+    pub(super) fn told(&self, client: ClientId) -> Option<&Bytes> {
+        if self.told.is_empty() { None } else { self.told.get(&client) }
     }
 
-    /// A client is gone. The queue of which only it was told, if there is still something in it.
+    /// It does not take it. The queue, if there is still something in it.
     pub(super) fn left_by(&mut self, client: ClientId) -> Option<Bytes> {
         self.told.remove(&client).filter(|key| self.holds(key))
     }

@@ -8,6 +8,9 @@ use super::{Seq, Ticket};
 use crate::id::ClientId;
 use alloc::collections::BTreeMap;
 
+/// Most answers that are kept for a client that does not say that it has them.
+pub(super) const MOST_KEPT: usize = 1024;
+
 /// What is known of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -19,6 +22,8 @@ pub(super) enum Known {
     Answered(Answer),
     /// Its client has had its answer.
     Old,
+    /// Too much is kept for its client already.
+    Full,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +54,7 @@ impl Seen {
         match client.answers.get(&ticket.seq) {
             Some(Some(answer)) => Known::Answered(answer.clone()),
             Some(None) => Known::Open,
+            None if client.answers.len() >= MOST_KEPT => Known::Full,
             None => {
                 client.answers.insert(ticket.seq, None);
                 Known::New
@@ -67,10 +73,5 @@ impl Seen {
     /// A client will not ask again.
     pub(super) fn forget(&mut self, client: ClientId) {
         self.of.remove(&client);
-    }
-
-    /// How many requests are kept.
-    pub(super) fn kept(&self, client: ClientId) -> usize {
-        self.of.get(&client).map_or(0, |client| client.answers.len())
     }
 }

@@ -1,7 +1,7 @@
 //! Requests that may have to wait: whether this one has to, and for what.
 
 use super::pending::Awaited;
-use super::{Answer, Namespace, Outcome, Refusal, Revision};
+use super::{Answer, Namespace, Outcome, Refusal, Revision, Ticket};
 use crate::rank_set::RankSet;
 use crate::time::Span;
 use alloc::collections::BTreeSet;
@@ -48,7 +48,11 @@ impl Namespace {
         })
     }
 
-    pub(super) fn gather(&mut self, key: &[u8], until: i64) -> Result<Wait, Refusal> {
+    pub(super) fn gather(&mut self, ticket: Ticket, key: &[u8], until: i64) -> Result<Wait, Refusal> {
+        // What is refused must not count.
+        if self.kv.count(key)?.saturating_add(1) < until {
+            self.may_wait(ticket)?;
+        }
         let count = self.add(key, 1)?;
         self.is_gathered(key, count);
         Ok(if count >= until {
@@ -58,7 +62,10 @@ impl Namespace {
         })
     }
 
-    pub(super) fn fence(&mut self, name: &[u8], all: &RankSet, who: &RankSet) -> Result<Wait, Refusal> {
+    pub(super) fn fence(&mut self, ticket: Ticket, name: &[u8], all: &RankSet, who: &RankSet) -> Result<Wait, Refusal> {
+        if !self.fences.completes(name, all, who) {
+            self.may_wait(ticket)?;
+        }
         Ok(if self.arrive(name, all, who)? {
             Wait::Over(Answer::Done)
         } else {

@@ -3,6 +3,7 @@
 use super::error::{Absent, Refusal};
 use super::pending::{Awaited, Place, Topic};
 use super::{Answer, Namespace};
+use crate::id::ClientId;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use alloc::vec::Vec;
@@ -49,20 +50,20 @@ impl Namespace {
             {
                 self.answer(waiting.ticket, Answer::Value(Some(item)));
             }
-        } else if let Some(place) = self.pending.first(&Topic::Set(key.clone())) {
-            self.queues.tell(self.pending.get(place).map(|waiting| waiting.ticket.client), &key);
-            self.key_is_there(place, &key);
+            return;
+        }
+        // One that waits for other keys too is not woken by this one.
+        while let Some(place) = self.pending.first(&Topic::Set(key.clone())) {
+            if let Some(client) = self.key_is_there(place, &key) {
+                return self.queues.tell(client, &key);
+            }
         }
     }
 
     /// So many have been counted at a key.
     pub(super) fn is_gathered(&mut self, key: &[u8], count: i64) {
-        for place in self.pending.on(&Topic::Count(Bytes::copy_from_slice(key))) {
-            let enough = self.pending.get(place).is_some_and(|waiting| match waiting.awaited {
-                Awaited::Count(_, until) => count >= until,
-                Awaited::Keys(_) | Awaited::Change(_) | Awaited::Item(_) | Awaited::Fence(_) => false,
-            });
-            if enough && let Some(waiting) = self.pending.remove(place) {
+        for place in self.pending.counted(&Bytes::copy_from_slice(key), count) {
+            if let Some(waiting) = self.pending.remove(place) {
                 self.answer(waiting.ticket, Answer::Done);
             }
         }
@@ -93,11 +94,13 @@ impl Namespace {
         }
     }
 
-    fn key_is_there(&mut self, place: Place, key: &Bytes) {
-        if self.pending.key_is_set(place, key)
-            && let Some(waiting) = self.pending.remove(place)
-        {
-            self.answer(waiting.ticket, Answer::Done);
+    /// Whom that has woken.
+    fn key_is_there(&mut self, place: Place, key: &Bytes) -> Option<ClientId> {
+        if !self.pending.key_is_set(place, key) {
+            return None;
         }
+        let ticket = self.pending.remove(place)?.ticket;
+        self.answer(ticket, Answer::Done);
+        Some(ticket.client)
     }
 }

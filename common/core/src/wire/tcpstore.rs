@@ -164,6 +164,16 @@ enum Stop {
     Malformed(Malformed),
 }
 
+impl Stop {
+    /// The same, where so much must follow.
+    fn and(self, more: usize) -> Self {
+        match self {
+            Self::More(missing) => Self::More(missing.saturating_add(more)),
+            Self::Malformed(_) => self,
+        }
+    }
+}
+
 /// The opcodes, under the numbers of torch 2.2 and later.
 #[derive(Clone, Copy)]
 enum Op {
@@ -273,10 +283,13 @@ impl<'a> Reader<'a> {
     fn strings(&mut self, with_values: bool) -> Result<Strings<'a>, Stop> {
         let count = self.length("a list of keys", MAX_KEYS)?;
         let all = self.rest;
-        for _ in 0..count {
-            self.key()?;
+        let each = if with_values { 16 } else { 8 };
+        for at in 1..=count {
+            // What is behind it has lengths at least. Else a request that comes in small pieces would be read again for each.
+            let behind = count.saturating_sub(at).saturating_mul(each);
+            self.key().map_err(|stop| stop.and(behind.saturating_add(each).saturating_sub(8)))?;
             if with_values {
-                self.value()?;
+                self.value().map_err(|stop| stop.and(behind))?;
             }
         }
         let used = all.len().saturating_sub(self.rest.len());

@@ -73,6 +73,10 @@ impl Reply {
                 None => answer::string(out, &expected),
             },
             (Self::Listed, Answer::Keys(keys)) => {
+                let len = keys.iter().map(|key| key.len().saturating_add(8)).fold(out.len(), usize::saturating_add);
+                if len > MAX_UNREAD {
+                    return Err(Broken::Unread(len));
+                }
                 answer::count(out, keys.len());
                 keys.iter().for_each(|key| answer::string(out, key));
             }

@@ -198,6 +198,45 @@ fn torch_2_1_has_opcodes_of_its_own() {
 }
 
 #[test]
+fn torch_2_1_is_not_taken_for_another_because_of_a_second_store() {
+    let mut desk = Desk::new();
+    let client = desk.front.open(Peer(1));
+    desk.exchange(client, Words::op(3).s("init/").n(1), say().n(1));
+    desk.exchange(client, Words::op(8).s("/k").s("ab"), say());
+    let idle = desk.front.open(Peer(1));
+    desk.exchange(client, Words::op(8).s("/k").s("c"), say());
+    desk.exchange(client, Words::op(9).n(1).s("/k"), say().s("abc"));
+    desk.exchange(client, Words::op(11), say().raw(&[1]));
+    desk.front.closed(desk.now, idle);
+    let alone = desk.front.open(Peer(2));
+    desk.exchange(alone, Words::op(7).s("/k"), say().n(1));
+}
+
+#[test]
+fn a_second_protocol_is_none() {
+    let mut desk = Desk::new();
+    let client = desk.modern();
+    desk.exchange(client, Words::op(0).raw(&MAGIC.to_le_bytes()), say());
+    assert_eq!(
+        desk.broken(client, &Words::op(0).raw(&[1, 0, 0, 0])),
+        "it speaks protocol 0x1, which is none of torch's"
+    );
+}
+
+#[test]
+fn a_long_list_is_not_read_again_for_each_of_its_keys() {
+    let mut desk = Desk::new();
+    let client = desk.modern();
+    let head = Words::op(6).n(1000).s("/k");
+    assert_eq!(desk.front.receive(desk.now, client, &head.0), 0);
+    assert_eq!(desk.front.sessions[&client].needed, 9 + 10 + 999 * 8, "each key that is to come has a length");
+    let other = desk.modern();
+    let head = Words::op(11).n(10).s("/k");
+    assert_eq!(desk.front.receive(desk.now, other, &head.0), 0);
+    assert_eq!(desk.front.sessions[&other].needed, 9 + 10 + 8 + 9 * 16, "so has each value");
+}
+
+#[test]
 fn a_barrier_lets_all_through_at_once_and_a_wait_ends_with_the_key() {
     let mut desk = Desk::new();
     let clients: Vec<ClientId> = (0..3).map(|_| desk.modern()).collect();

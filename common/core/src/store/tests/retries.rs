@@ -69,7 +69,11 @@ fn what_is_kept_for_a_client_has_a_limit() {
     for seq in 1..=1024 {
         assert_eq!(again(&mut desk, seq, 0, Ask::Add(b"n", 1)).len(), 1);
     }
-    assert_eq!(refusal(&again(&mut desk, 1025, 0, Ask::Add(b"n", 1))[0]), "1024 requests wait already");
+    let full = "1024 answers are kept for a client that does not say that it has them";
+    for seq in 1025..1030 {
+        assert_eq!(refusal(&again(&mut desk, seq, 0, Ask::Add(b"n", 1))[0]), full);
+    }
+    assert_eq!(again(&mut desk, 2000, 0, Ask::Get(b"n")), [value("1024")], "nothing is kept of what changes nothing");
     assert_eq!(desk.answer(Ask::Get(b"n")), value("1024"));
     assert_eq!(
         again(&mut desk, 1026, 1024, Ask::Add(b"n", 1)),

@@ -198,3 +198,35 @@ fn who_cancels_or_goes_is_not_answered() {
     let set = desk.ask(9, Ask::Set(b"k", b""));
     assert_eq!(desk.answers(), [(stays, Answer::Done), (set, Answer::Done)]);
 }
+
+#[test]
+fn an_item_wakes_one_who_waits_for_nothing_else() {
+    let mut desk = Desk::new();
+    let both = desk.ask(1, Ask::Wait { keys: &[b"q", b"x"], within: None });
+    let [second, third] = [2, 3].map(|client| desk.ask(client, Ask::Wait { keys: &[b"q"], within: None }));
+    let push = desk.ask(9, Ask::Push(b"q", b"i"));
+    assert_eq!(desk.answers(), [(second, Answer::Done), (push, Answer::Done)]);
+    let set = desk.ask(9, Ask::Set(b"x", b""));
+    assert_eq!(desk.answers(), [(both, Answer::Done), (set, Answer::Done)], "the queue had existed for it");
+    assert!(desk.space.cancel(third));
+}
+
+#[test]
+fn who_is_told_of_an_item_and_does_not_come_for_it_leaves_it_to_another() {
+    for how in 0..3 {
+        let mut desk = Desk::new();
+        let [first, second] = [1, 2].map(|client| desk.ask(client, Ask::Wait { keys: &[b"q"], within: None }));
+        desk.ask(9, Ask::Push(b"q", b"i"));
+        assert!(desk.answers().contains(&(first, Answer::Done)));
+        match how {
+            0 => desk.space.pass_on(first.client),
+            1 => drop(desk.ask(1, Ask::Get(b"other"))),
+            _ => {
+                desk.ask(1, Ask::Len(b"q"));
+                desk.ask(1, Ask::Pop(b"q"));
+            }
+        }
+        let told = desk.answers().contains(&(second, Answer::Done));
+        assert_eq!(told, how < 2, "{how}: to ask how long the queue is is to come for it");
+    }
+}
