@@ -9,10 +9,10 @@
 //! Ranks that ended only because we ended the job are never the cause.
 //!
 //! So with hosts: one was lost between its last word and the news of its loss, or the next word that did not come. Silence is
-//! known as a loss only when a lease is over, and what that loss did to others is seen long before. So the one of which we heard
-//! first is named, or the rank, unless a host was surely lost before; and with it all hosts that may have been. Of one that only
-//! did not answer when its ranks were to be ended nobody knows whether it would have been heard of again: it is never the one
-//! that is named for that, but it is among the others if it was silent before.
+//! known as a loss only when a lease is over, and what that loss did to others is seen long before. So of hosts the one of which
+//! we heard first is named, unless another was surely lost before, and with it all that may have been; and with a rank those that
+//! were silent already when its end was seen: whether they were the cause, or would have been heard of again, nobody knows. Nor
+//! is it known of a host that only did not answer when its ranks were to be ended: it is never the one that is named for that.
 
 use super::notice::{Began, Failure};
 use crate::events::{Cause, Lost};
@@ -108,13 +108,9 @@ impl Verdict {
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
-        let root = self.root();
-        let rank = root.map(|Failure { rank, status, .. }| Cause::Rank { rank, status });
+        let rank = self.root().map(|Failure { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
-            Some((named @ Cause::Rank { .. }, _)) => {
-                let before = root.and_then(|root| self.gone_before(root.alive_at));
-                before.map(cause_of).or(rank).unwrap_or_else(|| named.clone())
-            }
+            Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
                 let known = self.gone.iter().find(|gone| gone.node == *node);
                 let before = known.and_then(|known| self.gone_before(known.between.0));
@@ -143,10 +139,10 @@ impl Verdict {
                     self.gone.iter().filter(|gone| gone.may_be_before(named)).map(|gone| gone.node).collect();
                 if nodes.len() > 1 { nodes } else { BTreeSet::new() }
             }
-            // Of what fell silent as it failed it may be the cause.
+            // It may have failed for their silence. When it was last known to run says nothing of that: mostly at its start.
             Cause::Rank { .. } => {
                 let Some(root) = self.root() else { return Vec::new() };
-                self.gone.iter().filter(|gone| gone.between.1 <= root.alive_at).map(|gone| gone.node).collect()
+                self.gone.iter().filter(|gone| gone.between.1 <= root.at).map(|gone| gone.node).collect()
             }
             Cause::Success
             | Cause::Spawn { .. }

@@ -2,7 +2,9 @@
 
 use super::hosts::{MS, OTHER, done, exits, running};
 use super::*;
+use crate::time::HostTime;
 use crate::wire::beat::Beat;
+use crate::wire::to_root::{Exited, Usage};
 
 fn beat(s: &mut Script, node: NodeId) {
     s.event(JobEvent::Beat { node, beat: Beat { own: 7, echo: 0 } });
@@ -135,30 +137,17 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_told_with_it() {
         } else {
             heard(&mut s, 12);
         }
-        let now = harness::START + s.now;
-        exits(&mut s, 0, Status::Exited(1), now);
-        exits(&mut s, 1, killed(Signal::TERM), now);
+        // As an agent says it that saw nothing happen since the start.
+        let (proc, at) = (ProcId::new(0), HostTime((harness::START + s.now) * MS));
+        let (status, usage) = (Status::Exited(1), Usage::default());
+        let exited = Exited { proc, status, at, alive_at: HostTime(harness::START * MS), asked: false, usage };
+        s.hears_of(NODE, &ToRoot::Exited(exited));
+        exits(&mut s, 1, killed(Signal::TERM), at.0 / MS);
         done(&mut s, NODE, 0);
         waits(&mut s);
         assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: Status::Exited(1) });
         assert_eq!(s.last_report().together, if silent { vec![OTHER] } else { vec![] });
     }
-}
-
-#[test]
-fn a_host_that_was_lost_before_a_rank_failed_is_the_first() {
-    let mut s = running();
-    falls_silent(&mut s);
-    let now = harness::START + s.now;
-    exits(&mut s, 0, Status::Exited(1), now);
-    expires(&mut s, OTHER);
-    exits(&mut s, 1, killed(Signal::TERM), now);
-    done(&mut s, NODE, 0);
-    s.drained();
-    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired });
-    assert_eq!(s.finished, Some(Ending::Code(125)));
-    let failed = Became::Failed(Status::Exited(1));
-    assert!(s.last_report().others().iter().any(|group| group.became == failed), "its end is told too");
 }
 
 #[test]
