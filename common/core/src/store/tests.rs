@@ -50,7 +50,7 @@ impl Desk {
         answers.swap_remove(own).1
     }
 
-    pub(super) fn sleep(&mut self, span: Span) {
+    pub(super) fn later(&mut self, span: Span) {
         self.now = self.now + span;
         self.space.handle_timeout(self.now);
     }

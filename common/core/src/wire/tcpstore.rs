@@ -201,20 +201,8 @@ enum Op {
 
 const WATCHING: &[Op] =
     &[Op::Set, Op::CompareSet, Op::Get, Op::Add, Op::Check, Op::Wait, Op::GetNumKeys, Op::WatchKey, Op::Delete];
-const PLAIN: &[Op] = &[
-    Op::Set,
-    Op::CompareSet,
-    Op::Get,
-    Op::Add,
-    Op::Check,
-    Op::Wait,
-    Op::GetNumKeys,
-    Op::Delete,
-    Op::Append,
-    Op::MultiGet,
-    Op::MultiSet,
-    Op::CancelWait,
-];
+/// Those of torch 2.1 stand among the later ones, one number lower: they begin behind `Validate`.
+const PLAIN: core::ops::Range<usize> = 1..13;
 const VALIDATED: &[Op] = &[
     Op::Validate,
     Op::Set,
@@ -301,7 +289,7 @@ impl<'a> Reader<'a> {
     fn request(&mut self, dialect: Dialect, code: u8) -> Result<Request<'a>, Stop> {
         let table = match dialect {
             Dialect::Watching => WATCHING,
-            Dialect::Plain => PLAIN,
+            Dialect::Plain => VALIDATED.get(PLAIN).unwrap_or_default(),
             Dialect::Validated => VALIDATED,
         };
         let op = table.get(usize::from(code)).ok_or(Stop::Malformed(Malformed::Opcode(code)))?;

@@ -285,7 +285,7 @@ fn a_program_that_other_hosts_cannot_start() {
         (13, "/etc/passwd", Found::File),
         (13, "./x.py", Found::File),
         (13, "/tmp", Found::Dir),
-        (13, "/root/train", Found::Nothing),
+        (13, "/opt/train", Found::Nothing),
     ] {
         let error = SpawnError { step: SpawnStep::Exec, errno, path: OsBytes::from(path), found };
         text.push_str(&refusal(Refusal::Program { app: rlaunch_core::id::AppIndex::new(0), error }));

@@ -35,9 +35,9 @@ fn a_wait_that_comes_again_goes_on() {
     let mut desk = Desk::new();
     let wait = Ask::Wait { keys: &[b"k"], within: Some(Span::from_secs(1)) };
     assert_eq!(again(&mut desk, 1, 0, wait), []);
-    desk.sleep(Span::from_millis(600));
+    desk.later(Span::from_millis(600));
     assert_eq!(again(&mut desk, 1, 0, wait), [], "its time is not begun anew");
-    desk.sleep(Span::from_millis(400));
+    desk.later(Span::from_millis(400));
     assert_eq!(desk.answers().len(), 1);
     assert_eq!(again(&mut desk, 1, 0, wait).len(), 1);
     let mut take = |seq, has| again(&mut desk, seq, has, Ask::Take { key: b"q", within: None });

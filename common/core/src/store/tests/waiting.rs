@@ -46,9 +46,9 @@ fn every_wait_can_end_in_time_and_says_for_what_it_waited() {
     desk.ask(6, Ask::Wait { keys: &[b"z"], within: None });
     assert_eq!(desk.answers(), []);
     assert_eq!(desk.space.poll_timeout(), Some(desk.now + SECOND));
-    desk.sleep(Span::from_millis(999));
+    desk.later(Span::from_millis(999));
     assert_eq!(desk.answers(), []);
-    desk.sleep(Span::from_millis(1));
+    desk.later(Span::from_millis(1));
     let said: Vec<String> = desk.answers().iter().map(|(_, answer)| refusal(answer)).collect();
     assert_eq!(
         said,
@@ -97,7 +97,7 @@ fn one_item_goes_to_one_who_waits_the_first_first() {
     let mut desk = Desk::new();
     let late = desk.ask(1, Ask::Take { key: b"q", within: Some(SECOND) });
     let [first, second] = [7, 3].map(|client| desk.ask(client, Ask::Take { key: b"q", within: None }));
-    desk.sleep(SECOND);
+    desk.later(SECOND);
     assert_eq!(desk.answers().len(), 1);
     let [a, b] = [b"x", b"y"].map(|item| desk.ask(9, Ask::Push(b"q", item)));
     assert_eq!(desk.answers(), [(first, value("x")), (a, Answer::Done), (second, value("y")), (b, Answer::Done)]);
@@ -123,7 +123,7 @@ fn of_a_queue_one_is_told_and_another_if_that_one_goes() {
 fn a_count_wakes_those_for_whom_it_is_enough() {
     let mut desk = Desk::new();
     let three = desk.ask(1, Ask::Gather { key: b"n", until: 3, within: Some(SECOND) });
-    desk.sleep(SECOND);
+    desk.later(SECOND);
     assert_eq!(desk.answers().len(), 1);
     assert_eq!(desk.answer(Ask::Get(b"n")), value("1"), "a time-out takes nothing back");
     let four = desk.ask(2, Ask::Gather { key: b"n", until: 4, within: None });
@@ -158,7 +158,7 @@ fn to_arrive_twice_counts_once_and_others_may_arrive_for_the_dead() {
         desk.ask(client, Ask::Fence { name: b"f", all: &all, who, within: Some(SECOND) })
     };
     fence(&ranks(&[0]), &mut desk, 0);
-    desk.sleep(SECOND);
+    desk.later(SECOND);
     assert_eq!(refusal(&desk.answers()[0].1), "after 1.0s: ranks 1-2 have not arrived at the fence 'f'");
     let waits =
         [fence(&ranks(&[0]), &mut desk, 0), fence(&ranks(&[0]), &mut desk, 5), fence(&ranks(&[1]), &mut desk, 1)];
