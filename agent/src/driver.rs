@@ -37,6 +37,7 @@ pub(crate) fn run(node: Node, edges: Edges) -> io::Result<u8> {
                 edges.perform(action);
             }
             if let Some(code) = edges.finished() {
+                edges.wake_guardian();
                 break Ok(code);
             }
         }

@@ -43,6 +43,7 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
         }
         if let Some(code) = edges.finished() {
             edges.flush_last();
+            edges.wake_guardian();
             return Ok(Outcome::Over(code));
         }
     }

@@ -275,7 +275,6 @@ fn a_guardian_that_stands_still_keeps_nothing_alive() {
         census::wait_until("the agent's end", || census::children(guardian).iter().all(|p| p.state == 'Z'));
         let left: Vec<_> = case.all_of_it().into_iter().filter(|p| p.pid != guardian).collect();
         assert!(left.is_empty(), "{tier}: {left:#?}");
-        kill(Pid::from_raw(guardian), Signal::SIGCONT).unwrap();
         assert_eq!(case.end_with(Mercy::All).exit, Exit::Signal(Signal::SIGKILL), "{tier}");
     }
 }

@@ -163,6 +163,13 @@ impl Remote {
     }
 }
 
+/// A test that failed leaves nothing behind.
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let _reaped_already = self.guardian.kill();
+    }
+}
+
 fn tiers() -> Vec<Contain> {
     if place::is_root() { vec![Contain::T1, Contain::T3] } else { vec![Contain::T3] }
 }
@@ -193,6 +200,20 @@ fn a_stopped_agent_keeps_nothing_alive() {
         kill(Pid::from_raw(remote.agent), Signal::SIGSTOP).unwrap();
         drop(remote.input.take());
         assert!(!remote.ends_with_last_words());
+    }
+}
+
+#[test]
+fn a_stopped_guardian_does_not_stay_behind() {
+    for contain in tiers() {
+        let mut remote = Remote::running(contain, Span::ZERO);
+        let guardian = i32::try_from(remote.guardian.id()).unwrap();
+        kill(Pid::from_raw(guardian), Signal::SIGSTOP).unwrap();
+        census::wait_stopped(guardian, true);
+        drop(remote.input.take());
+        census::wait_stopped(guardian, false);
+        let (_, code) = remote.end();
+        assert_eq!(code, Some(0), "{contain:?}");
     }
 }
 

@@ -106,6 +106,23 @@ fn a_job_goes_on_when_its_agent_does() {
 }
 
 #[test]
+fn a_stopped_guardian_ends_with_its_job() {
+    for tier in place::tiers() {
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", "echo ready; read x <\"$DIR/go\""]).contain(tier);
+        let go = plan.scratch().fifo("go");
+        let case = plan.start();
+        case.says_on_stdout("ready", 1);
+        let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+        let guardian = census::parent(agent).unwrap();
+        send(guardian, Signal::SIGSTOP);
+        census::wait_stopped(guardian, true);
+        std::fs::write(go, "\n").unwrap();
+        // And nothing of it is left.
+        case.code(0);
+    }
+}
+
+#[test]
 fn the_first_interrupt_wakes_a_stopped_agent() {
     for tier in place::tiers() {
         let (case, agent, _) = running(tier, &["-n", "2", "--grace", "600s", "sh", "-c", TALKER]);

@@ -158,6 +158,12 @@ impl Edges {
         self.watch.is_unguarded()
     }
 
+    /// Before we end: a guardian that somebody has stopped would stay behind otherwise, and see neither our end nor what we
+    /// leave to it.
+    pub(crate) fn wake_guardian(&self) {
+        self.watch.wake_guardian();
+    }
+
     /// Finishes the ground that is being laid, unless there is something of the launcher's to be read meanwhile; whether
     /// it did.
     pub(crate) fn lay_ground(&mut self) -> bool {
@@ -199,6 +205,7 @@ impl Edges {
         if let Link::Early(link) = &mut self.link {
             last_word(self.node, link, step, error);
         }
+        self.wake_guardian();
     }
 
     /// What was read, before there is a runtime. It says more than that something could not be written.

@@ -70,6 +70,12 @@ impl Watch {
         rlaunch_sys::fd::readable_now(&self.guardian)
     }
 
+    pub(super) fn wake_guardian(&self) {
+        if let Err(error) = rlaunch_sys::pidfd::signal(&self.guardian, signals::CONT) {
+            tracing::debug!(%error, "the guardian is gone");
+        }
+    }
+
     pub(super) fn go_live(&mut self) -> io::Result<()> {
         self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
         Ok(())
