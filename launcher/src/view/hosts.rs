@@ -238,6 +238,9 @@ pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
         block.text.push_str(&way_on(report));
     }
     if started || report.left != Some(0) {
+        if let Some(end) = &report.end {
+            block.also(report, &end.cause);
+        }
         block.fates("job", report);
     }
     block.text

@@ -65,6 +65,9 @@ fn text(said: &Said, report: &Report) -> String {
     // Where nothing had been started there is nothing to be told.
     let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
     if started || report.left != Some(0) {
+        if let Some(end) = &report.end {
+            block.also(report, &end.cause);
+        }
         block.fates("job", report);
     }
     block.text

@@ -229,6 +229,30 @@ fn hosts_that_were_lost_together_are_named_together() {
     loses_hosts("hosts_cut_off", cut, &[0, 2, 3], cut);
 }
 
+/// Of each host what is known of it: also of those that were lost when the job was ending already.
+#[test]
+fn hosts_that_are_lost_one_after_the_other_are_all_named() {
+    let mut log = on_hosts(None);
+    for n in 0..8 {
+        let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
+        log.at(7, What::RankStarted { rank, node, local_rank, pid: 4_710, at: Span::from_millis(6) });
+    }
+    let cause = Cause::Lost { node: NodeId::new(1), lost: Lost::Unheard };
+    log.at(9_500, What::HostLost { node: NodeId::new(1), lost: Lost::Unheard });
+    log.begins(9_500, &cause, Some(Signal::TERM));
+    (0..2).for_each(|n| log.exits(n, TERM, 9_600));
+    let mut over = |node, lost, left| {
+        let node = NodeId::new(node);
+        log.at(12_000, What::HostLost { node, lost });
+        log.at(12_000, What::HostDone { node, left, named: vec![] });
+    };
+    over(1, Lost::Unheard, None);
+    over(2, Lost::Agent(CloseReason::Eof), Some(0));
+    over(3, Lost::Unheard, None);
+    log.at(12_000, What::HostDone { node: NodeId::new(0), left: Some(0), named: vec![] });
+    shows("hosts_lost_in_turn", &log.ends(12_000, cause, None));
+}
+
 #[test]
 fn a_host_that_was_silent_when_a_rank_failed_is_told_with_it() {
     let cause = Cause::Rank { rank: Rank::new(0), status: Status::Exited(1) };
