@@ -200,7 +200,7 @@ fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
         let told = script(&format!("{behave}{doctor}")).start().code(0).out();
         let ready = script(&format!("{behave}{job}")).with_events().start().code(0).event("host.ready").clone();
         let tier = ready["tier"].as_str().unwrap().to_uppercase();
-        assert!(told.contains(&format!(", tier {tier}\n")), "{caps}: {tier}, not {told}");
+        assert!(told.contains(&format!("  contain tier {tier}: ")), "{caps}: {tier}, not {told}");
     }
 }
 
@@ -208,7 +208,7 @@ fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
 fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
     let done =
         script("cp \"$RL\" \"$DIR/mine\"; \"$OURS\" doctor --ssh-fast -H h --agent-path \"$DIR/mine\"").start().code(0);
-    says_all(&done, &["agent in named"]);
+    says_all(&done, &["agent as --agent-path names it (was there)"]);
     let done = script(
         "cp \"$RL\" \"$DIR/mine\"; chmod 777 \"$DIR/mine\"; \"$OURS\" doctor --ssh-fast -H h --agent-path \"$DIR/mine\"",
     );
