@@ -8,6 +8,7 @@ use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::job::CloseReason;
 use rlaunch_core::report::{Became, End, Fate, Group, Report};
+use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
@@ -133,8 +134,8 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     }
     block.stderr(&facts.tail);
     if let Some(path) = &facts.core {
-        let program = argv().next().map_or_else(String::new, words::quoted);
-        let path = words::quoted(path);
+        let program = argv().next().map_or_else(String::new, quoted);
+        let path = quoted(path);
         block.field("core", &format!("{path}  (gdb {program} {path})"));
     }
     if facts.late {

@@ -1,13 +1,14 @@
 //! Why a host could not be had: one sentence, ssh's own words, and what to try.
 
 use super::answer::Place;
-use super::argv::{Target, quoted};
+use super::argv::Target;
 use super::host::{SshEnd, Stage};
 use super::line::LineError;
 use super::words::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
+use crate::shell::quoted;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::format;
@@ -162,7 +163,7 @@ impl Failure {
     /// What lets ssh in that was denied access.
     fn to_be_let_in(&self, host: &str) -> String {
         if let Some(file) = words::open_key(&self.words) {
-            return format!("chmod 600 {}: ssh takes no key that others may read", quoted(file.into()));
+            return format!("chmod 600 {}: ssh takes no key that others may read", quoted(file.as_bytes()));
         }
         let keys = format!("ssh-copy-id {host}, once; ssh-add, for a key with a passphrase");
         if self.asked { keys } else { format!("{keys}; or --ssh-prompt to type it, or a password") }
@@ -204,8 +205,8 @@ impl Hint for Failure {
             .into(),
             Why::Login(Trouble::KeyChanged) => {
                 let file = words::known_hosts(&self.words);
-                let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.into())));
-                let name = words::changed_host(&self.words).map_or(known_as, |name| quoted(name.into()));
+                let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.as_bytes())));
+                let name = words::changed_host(&self.words).map_or(known_as, |name| quoted(name.as_bytes()));
                 let again = format!("ssh-keygen {file}-R {name}, then ssh {host}");
                 format!("ask who runs it; if the host was installed anew: {again}").into()
             }
