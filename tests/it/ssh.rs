@@ -240,11 +240,20 @@ fn noise_and_silence_have_an_end() {
     let done = script("behave <<'EOF'\nexec yes\nEOF\n\"$OURS\" doctor --ssh-fast -H h").start().code(125);
     says_all(&done, &["prints more than 64 KiB"]);
     let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s");
-    says_all(&done.start().code(125), &["ssh has not got through", "a longer --connect-timeout"]);
+    says_all(
+        &done.start().code(125),
+        &[
+            "nothing came from there: it is off, cut off or stands still, or the login shell",
+            "a longer --connect-timeout",
+        ],
+    );
     // It does not listen to requests to end, nor does what it has started.
     let deaf = "behave <<'EOF'\ntrap '' TERM HUP; sleep 999 & wait; wait\nEOF\n";
     let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
-    says_all(&done, &["ssh has not got through"]);
+    says_all(&done, &["nothing came from there"]);
+    let asks = "behave <<'EOF'\necho 'Which group today?'; sleep 999\nEOF\n";
+    let done = script(&format!("{asks}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
+    says_all(&done, &["ssh got through; the login shell there has printed something, and waits"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::answer::Place;
 use super::argv::Target;
-use super::host::{SshEnd, Stage};
+use super::host::{Seen, SshEnd, Stage};
 use super::line::LineError;
 use super::words::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
@@ -72,8 +72,8 @@ pub enum Why {
     Stranger {
         /// What it named.
         path: OsBytes,
-        /// How it ended.
-        end: SshEnd,
+        /// How it ended; `None`: it prints what no agent says.
+        end: Option<SshEnd>,
     },
     /// The agent refuses, in its own words.
     Declined(OsBytes),
@@ -85,6 +85,8 @@ pub enum Why {
     Late {
         /// What was being waited for.
         stage: Stage,
+        /// What had come from there while ssh was connecting.
+        seen: Seen,
         /// How long it had.
         limit: Span,
     },
@@ -138,13 +140,22 @@ impl fmt::Display for Why {
             Self::Unusable(why) => write!(f, "the agent that --agent-path names is not used: {}", reason(why)),
             Self::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
             Self::Agent(end) => write!(f, "the agent did not start ({end})"),
-            Self::Stranger { path, end } => {
+            Self::Stranger { path, end: Some(end) } => {
                 write!(f, "{path} is no rlaunch of this version, or cannot run there ({end})")
+            }
+            Self::Stranger { path, end: None } => {
+                write!(f, "{path} is no rlaunch: it was started there, and prints what no agent says")
             }
             Self::Declined(why) => write!(f, "the agent refuses: {why}"),
             Self::NoEdge => f.write_str("the agent started, and the streams of its ssh cannot be taken over here"),
             Self::Impostor => f.write_str("whoever answered is not the agent that was started"),
-            Self::Late { stage, limit } => write!(f, "not ready within {limit}: {stage}"),
+            Self::Late { stage, seen, limit } => {
+                write!(f, "not ready within {limit}: ")?;
+                match stage {
+                    Stage::Connecting => seen.fmt(f),
+                    Stage::Pausing | Stage::Sending(_) | Stage::Starting(_) => stage.fmt(f),
+                }
+            }
         }
     }
 }
@@ -234,6 +245,12 @@ impl Hint for Failure {
             Why::Unusable(_) => "a file of yours or root's that nobody else may write".into(),
             Why::Spoiled(_) => "see whether a disk or a quota is full there".into(),
             Why::Declined(_) => "the same rlaunch on both ends".into(),
+            Why::Late { stage: Stage::Starting(Place::Named), .. } => {
+                "see whether --agent-path names an rlaunch; a longer --connect-timeout".into()
+            }
+            Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, .. } => {
+                format!("see whether it is up; ssh {host} true, to see where it hangs; a longer --connect-timeout").into()
+            }
             Why::Late { .. } => format!("ssh {host} true, to see where it hangs; a longer --connect-timeout").into(),
         })
     }
@@ -260,7 +277,9 @@ mod tests {
             let hint = hint(Why::Login(trouble));
             assert!(hint.contains(words), "{hint}");
         }
-        for why in [Why::Impostor, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(1) }] {
+        for why in
+            [Why::Impostor, Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, limit: Span::from_secs(1) }]
+        {
             assert!(hint(why).contains("ssh -p 2222 eve@node1 true"));
         }
     }
