@@ -21,7 +21,7 @@ const LONG: &str = "setsid sleep 999 & exec sleep 999";
 /// With `--lease 4s` a host is lost that was not heard of for 4 s, 1 % and 2 s; it is heard of every second, and the machine
 /// that plays all of the hosts may be slow.
 const PROMISED: Duration = Duration::from_secs(9);
-const UNHEARD: &str = "node2 is not heard of any more; its lease has ended its ranks";
+const UNHEARD: &str = "node2 is not heard of any more; its lease is over: its ranks have ended, or stand still with it";
 const EXPIRED: &str = "node2 heard nothing from here, or its agent stood still; its lease has ended its ranks";
 
 fn nanos(at: SystemTime) -> u128 {
@@ -118,7 +118,9 @@ fn record<'a>(done: &'a Done, ev: &str) -> &'a Value {
 #[test]
 fn a_host_without_power_is_lost_when_its_lease_is_over() {
     let Some(bed) = Bed::up(4) else { return };
-    struck(&bed, "root", &["kill-host", "node2"]).loses_a_host(UNHEARD).says("what is left could not be counted");
+    struck(&bed, "root", &["kill-host", "node2"])
+        .loses_a_host(UNHEARD)
+        .says("what is left on node2 could not be counted");
     bed.start_host("node2");
     bed.clean(10);
     // Where a switch or a router tells of it ssh ends at once. That the host has ended its ranks is only known later.
@@ -251,7 +253,7 @@ fn whoever_does_not_answer_does_not_hold_up_an_interrupt() {
         bed.run(["heal"]);
         bed.clean(30);
         let done = case.finish(Exit::Code(130));
-        done.says("ended by SIGINT").says("what is left could not be counted");
+        done.says("ended by SIGINT").says("what is left on node2 could not be counted");
         if times == 1 {
             done.says("waiting for node2: nothing is heard from there");
         }
@@ -272,7 +274,7 @@ fn the_host_of_rank_0_may_be_lost_while_it_reads() {
     case.until("its end", |seen| seen.exit);
     drop(stdin);
     let done = case.code(125);
-    done.says("node0 is not heard of any more; its lease has ended its ranks");
+    done.says("node0 is not heard of any more; its lease is over: its ranks have ended, or stand still with it");
     assert_eq!(done.out(), "0: before\n");
     bed.run(["heal"]);
     bed.clean(30);

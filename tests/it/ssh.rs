@@ -200,7 +200,7 @@ fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
         let told = script(&format!("{behave}{doctor}")).start().code(0).out();
         let ready = script(&format!("{behave}{job}")).with_events().start().code(0).event("host.ready").clone();
         let tier = ready["tier"].as_str().unwrap().to_uppercase();
-        assert!(told.contains(&format!(", tier {tier}\n")), "{caps}: {tier}, not {told}");
+        assert!(told.contains(&format!("  contain tier {tier}: ")), "{caps}: {tier}, not {told}");
     }
 }
 
@@ -208,7 +208,7 @@ fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
 fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
     let done =
         script("cp \"$RL\" \"$DIR/mine\"; \"$OURS\" doctor --ssh-fast -H h --agent-path \"$DIR/mine\"").start().code(0);
-    says_all(&done, &["agent in named"]);
+    says_all(&done, &["agent as --agent-path names it (was there)"]);
     let done = script(
         "cp \"$RL\" \"$DIR/mine\"; chmod 777 \"$DIR/mine\"; \"$OURS\" doctor --ssh-fast -H h --agent-path \"$DIR/mine\"",
     );
@@ -240,11 +240,20 @@ fn noise_and_silence_have_an_end() {
     let done = script("behave <<'EOF'\nexec yes\nEOF\n\"$OURS\" doctor --ssh-fast -H h").start().code(125);
     says_all(&done, &["prints more than 64 KiB"]);
     let done = script("behave <<'EOF'\nexec sleep 999\nEOF\n\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s");
-    says_all(&done.start().code(125), &["ssh has not got through", "a longer --connect-timeout"]);
+    says_all(
+        &done.start().code(125),
+        &[
+            "nothing came from there: it is off, cut off or stands still, or the login shell",
+            "a longer --connect-timeout",
+        ],
+    );
     // It does not listen to requests to end, nor does what it has started.
     let deaf = "behave <<'EOF'\ntrap '' TERM HUP; sleep 999 & wait; wait\nEOF\n";
     let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
-    says_all(&done, &["ssh has not got through"]);
+    says_all(&done, &["nothing came from there"]);
+    let asks = "behave <<'EOF'\necho 'Which group today?'; sleep 999\nEOF\n";
+    let done = script(&format!("{asks}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
+    says_all(&done, &["ssh got through; the login shell there has printed something, and waits"]);
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn a_path_that_names_no_agent_says_what_it_names() {
         ("/no/where", "it is not there"),
         ("/etc", "it is a directory"),
         ("/bin/true", "/bin/true is no rlaunch of this version, or cannot run there (exit code 0)"),
+        ("/usr/bin/yes", "/usr/bin/yes is no rlaunch: it was started there, and prints what no agent says"),
     ] {
         let done = script(&format!("\"$OURS\" doctor --ssh-fast -H h --agent-path {path}")).start().code(125);
         says_all(&done, &[says]);

@@ -80,7 +80,14 @@ fn cold_and_warm() {
     let done = plan.start().code(0);
     says(
         &done,
-        &["h: ready in", "agent in cache (was sent)", "; clock ", "  has     ", ", tier T", "  limits  nofile "],
+        &[
+            "h: ready in",
+            "agent in cache (was sent)",
+            "; clock ",
+            "  has     ",
+            "  contain tier T",
+            "  limits  nofile ",
+        ],
     );
     says(&done, &["--ssh-fast, tried on h, saves "]);
     assert_eq!(done.out().matches("agent in cache (was there)").count(), 4, "{}", done.out());

@@ -29,6 +29,7 @@ mod patience;
 pub mod place;
 pub mod rank_set;
 pub mod report;
+pub mod shell;
 pub mod signal;
 pub mod spec;
 pub mod status;

@@ -10,6 +10,7 @@ use rlaunch_core::exit;
 use rlaunch_core::hostlist::HostlistError;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::PlaceError;
+use rlaunch_core::shell::quoted;
 use rlaunch_core::stream::label::PrefixError;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
@@ -142,7 +143,7 @@ impl Hint for CliError {
         match self {
             Self::Nothing | Self::NoProgram => Some("rlaunch -n 4 PROGRAM [ARGS...]".into()),
             Self::Swallowed { option, what, word } => {
-                Some(format!("rlaunch {option} {what} {}   if that is the program", Shown(word)).into())
+                Some(format!("rlaunch {option} {what} {}   if that is the program", typed(word)).into())
             }
             Self::Value { hint, .. } => hint.clone(),
             Self::Missing { help, .. } => Some((*help).into()),
@@ -166,13 +167,13 @@ impl Hint for CliError {
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
             Self::Json => Some("rlaunch map --json ...".into()),
-            Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", Shown(word)).into()),
+            Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", typed(word)).into()),
             Self::Hostlist { source } => source.hint(),
             Self::Place { source, .. } => source.hint(),
             Self::Hostfile { .. } => None,
             Self::IsFile { path, .. } => {
-                let path = Shown(path);
-                Some(format!("--hostfile {path}\n-H {path}:1, if it is a host").into())
+                let host = OsBytes::new([path.as_slice(), b":1"].concat());
+                Some(format!("--hostfile {}\n-H {}, if it is a host", typed(path), typed(&host)).into())
             }
             Self::NotInHostfile { .. } => Some("-H without --hostfile, or a line for it there".into()),
             Self::NoGpu { option } | Self::UnknownGpus { option } => {
@@ -212,17 +213,24 @@ fn is_variable(option: &OsBytes) -> bool {
     option.first().is_some_and(u8::is_ascii_uppercase)
 }
 
+/// Longest word that is shown whole.
+const LONGEST: usize = 80;
+
 /// A word of the user in a message: cut where it is too long to be read.
 struct Shown<'a>(&'a OsBytes);
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 80;
         match self.0.get(..LONGEST) {
             Some(start) if self.0.len() > LONGEST => write!(f, "{}...", OsBytes::from(start)),
             _ => self.0.fmt(f),
         }
     }
+}
+
+/// A word of the user in a command to be typed.
+fn typed(word: &OsBytes) -> String {
+    if word.len() > LONGEST { format!("{}", Shown(word)) } else { quoted(word) }
 }
 
 /// What is said of options, said of the variables that stood for them.
@@ -240,4 +248,18 @@ fn from_variable(option: &OsBytes) -> String {
 /// A first word that only a later version understands.
 pub(super) fn refuse_command(word: &OsBytes) -> Result<(), CliError> {
     if later::is_command(word) { Err(CliError::Command { name: word.clone() }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_user_are_quoted_where_they_are_to_be_typed() {
+        let file = |path: &str| CliError::IsFile { option: "-H".into(), path: path.into() }.hint().unwrap();
+        assert_eq!(file("my hosts"), "--hostfile 'my hosts'\n-H 'my hosts:1', if it is a host");
+        assert_eq!(file("hosts"), "--hostfile hosts\n-H hosts:1, if it is a host");
+        let host = CliError::NoHosts { word: "node[1-2]".into() }.hint().unwrap();
+        assert_eq!(host, "rlaunch doctor -H 'node[1-2]'");
+    }
 }

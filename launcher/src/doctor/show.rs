@@ -54,16 +54,21 @@ fn failed(text: &mut String, failure: &Failure) {
 
 fn good(text: &mut String, host: &Target, up: &Up, took: Span, facts: &OsBytes) {
     let how = if up.cold { "was sent" } else { "was there" };
+    let place = match up.place {
+        Place::Named => "as --agent-path names it".to_owned(),
+        Place::Same => "at the path that it has here".to_owned(),
+        Place::Cache | Place::Tmp | Place::Shm => format!("in {}", up.place),
+    };
     // Only a binary that the user named can be for another machine than ours.
     let arch = if up.place == Place::Named { "" } else { architecture() };
     let (offset, error) = offset(up);
     text.push_str(&format!(
-        "{host}: ready in {took}; agent in {} ({how}){arch}; clock {offset:+.1} ms (\u{b1} {error:.1})\n",
-        up.place
+        "{host}: ready in {took}; agent {place} ({how}){arch}; clock {offset:+.1} ms (\u{b1} {error:.1})\n"
     ));
     let facts = facts.to_string();
     let facts = Facts(&facts);
     line(text, "has", &facts.has());
+    line(text, "contain", &facts.contain());
     line(text, "limits", &facts.limits());
     line(text, "noexec", facts.value("noexec").unwrap_or_default());
 }
@@ -106,8 +111,19 @@ impl<'a> Facts<'a> {
         words.extend(self.value("gpus").filter(|value| *value == UNKNOWN).map(|_| "unknown GPUs".to_owned()));
         let memory = self.value("memory").and_then(|value| value.split_once('/'));
         words.extend(memory.map(|(free, all)| format!("{} of {} of memory free", size(free), size(all))));
-        words.extend(self.value("tier").map(|tier| format!("tier {tier}")));
         words.join(", ")
+    }
+
+    /// What a job leaves behind there.
+    fn contain(&self) -> String {
+        match self.value("tier") {
+            Some("T1") => "tier T1: nothing outlives a job, even if all of rlaunch there is killed at once".to_owned(),
+            Some("T3") => {
+                "tier T3: nothing outlives a job, unless agent and guardian there are killed at once".to_owned()
+            }
+            Some(other) => format!("tier {other}"),
+            None => String::new(),
+        }
     }
 
     fn limits(&self) -> String {
@@ -150,9 +166,10 @@ mod tests {
             "cpus=2 gpus=1 memory=3221225472/4026531840 tier=T1 nofile=1024/1048576 nproc=-/- memlock=8388608/8388608 \
              core=0/- noexec=/tmp,/dev/shm",
         );
-        assert_eq!(facts.has(), "2 CPUs, 1 GPU, 3 GiB of 3.7 GiB of memory free, tier T1");
-        assert_eq!(Facts("cpus=2 gpus=0 tier=T1").has(), "2 CPUs, no GPU, tier T1");
-        assert_eq!(Facts("cpus=2 gpus=? tier=T3").has(), "2 CPUs, unknown GPUs, tier T3", "/dev cannot be read");
+        assert_eq!(facts.has(), "2 CPUs, 1 GPU, 3 GiB of 3.7 GiB of memory free");
+        assert_eq!(Facts("cpus=2 gpus=0 tier=T1").has(), "2 CPUs, no GPU");
+        assert_eq!(Facts("cpus=2 gpus=? tier=T3").has(), "2 CPUs, unknown GPUs", "/dev cannot be read");
+        assert!(facts.contain().starts_with("tier T1: nothing outlives a job, even if"));
         let limits = "nofile 1024 (up to 1048576), nproc unlimited, memlock 8 MiB, core 0 (up to unlimited)";
         assert_eq!(facts.limits(), limits);
         assert_eq!(facts.value("noexec"), Some("/tmp,/dev/shm"));

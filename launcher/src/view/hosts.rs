@@ -75,7 +75,9 @@ fn too_few(report: &Report) -> String {
 fn way_on(report: &Report) -> String {
     let (ready, asked) = (report.ready(), report.asked());
     let least = report.start.as_ref().and_then(|start| start.min_hosts).map_or(asked, |least| least as usize);
-    if ready == 0 || ready >= least {
+    // The interface is looked for on rank 0's host, which is another one then: who is asked next, nobody has asked yet.
+    let elsewhere = report.refused.iter().any(|(_, why)| matches!(why, Refusal::NoInterface { .. }));
+    if ready == 0 || ready >= least || elsewhere {
         return String::new();
     }
     let them = if asked - ready == 1 { "it" } else { "them" };
@@ -238,6 +240,9 @@ pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
         block.text.push_str(&way_on(report));
     }
     if started || report.left != Some(0) {
+        if let Some(end) = &report.end {
+            block.also(report, &end.cause);
+        }
         block.fates("job", report);
     }
     block.text

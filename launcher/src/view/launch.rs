@@ -8,6 +8,7 @@ use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_core::report::{Became, Report};
+use rlaunch_core::shell::quoted;
 use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -65,6 +66,9 @@ fn text(said: &Said, report: &Report) -> String {
     // Where nothing had been started there is nothing to be told.
     let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
     if started || report.left != Some(0) {
+        if let Some(end) = &report.end {
+            block.also(report, &end.cause);
+        }
         block.fates("job", report);
     }
     block.text
@@ -85,7 +89,7 @@ pub(super) enum Place<'a> {
 
 /// What a program that does not exist was meant as, by its look.
 fn misread(program: &[u8]) -> Option<String> {
-    let shown = words::quoted(program);
+    let shown = quoted(program);
     if program.is_empty() {
         return Some("is a variable of your command line empty?".to_owned());
     }
@@ -151,7 +155,7 @@ fn missing(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
     let by_look = || misread(&error.path);
     match place {
         Place::Here { searched, near } => {
-            (format!("no such file ({searched})"), near.map(str::to_owned).or_else(by_look))
+            (format!("no such file ({searched})"), near.map(|near| quoted(near.as_bytes())).or_else(by_look))
         }
         Place::There(_) if error.path.is_empty() || error.path.contains(&b'/') => {
             (words::errno(ENOENT), by_look().or_else(|| Some(ELSEWHERE.to_owned())))
@@ -165,7 +169,7 @@ fn missing(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
 
 /// How a file becomes a program.
 fn executable(path: &[u8]) -> String {
-    let shown = words::quoted(path);
+    let shown = quoted(path);
     let python = if path.ends_with(b".py") { format!("python3 {shown}   or   ") } else { String::new() };
     format!("{python}chmod +x {shown}")
 }

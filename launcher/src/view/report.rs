@@ -8,6 +8,7 @@ use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::job::CloseReason;
 use rlaunch_core::report::{Became, End, Fate, Group, Report};
+use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
@@ -68,13 +69,10 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
 
 /// A host, and those that were lost together with it of which the same can be said.
 fn alike(report: &Report, node: NodeId, lost: Lost) -> Vec<NodeId> {
-    let same = |other: Lost| match lost {
-        Lost::Unheard => other == Lost::Unheard,
-        Lost::Expired => other == Lost::Expired,
-        Lost::Starved(_) => matches!(other, Lost::Starved(_)),
-        Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init => false,
-    };
-    let is_alike = |other: &NodeId| *other == node || report.losses.get(other).is_some_and(|lost| same(*lost));
+    // Parts of ours that were lost are each host's own, unless they were lost with others.
+    let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_));
+    let same = |other: &Lost| !alone && other.is_like(lost);
+    let is_alike = |other: &NodeId| *other == node || report.losses.get(other).is_some_and(same);
     let named: Vec<NodeId> = report.together.iter().copied().filter(is_alike).collect();
     if named.is_empty() { vec![node] } else { named }
 }
@@ -101,7 +99,7 @@ fn success(report: &Report, end: &End) -> String {
         let _infallible = write!(text, " (launch {launch})");
     }
     if report.left != Some(0) {
-        let _infallible = write!(text, "; {}", left(report.left));
+        let _infallible = write!(text, "; {}", left_of(report));
     }
     let mut block = Block::new(text + "\n");
     block.leftovers(report);
@@ -136,8 +134,8 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     }
     block.stderr(&facts.tail);
     if let Some(path) = &facts.core {
-        let program = argv().next().map_or_else(String::new, words::quoted);
-        let path = words::quoted(path);
+        let program = argv().next().map_or_else(String::new, quoted);
+        let path = quoted(path);
         block.field("core", &format!("{path}  (gdb {program} {path})"));
     }
     if facts.late {
@@ -165,11 +163,18 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
         nodes => hosts::list(report, nodes),
     };
     match lost {
-        Lost::Agent(why) => closed(&host, why),
-        Lost::AgentEarly => format!("the agent on {host} ended before its ranks"),
-        Lost::AgentMute => format!("the agent on {host} does not answer"),
-        Lost::Unheard if one => format!("{host} is not heard of any more; its lease has ended its ranks"),
-        Lost::Unheard => format!("{host} are not heard of any more; their leases have ended their ranks"),
+        Lost::Agent(why) => closed(&host, one, why),
+        Lost::AgentEarly if one => format!("the agent on {host} ended before its ranks"),
+        Lost::AgentEarly => format!("the agents on {host} ended before their ranks"),
+        Lost::AgentMute if one => format!("the agent on {host} does not answer"),
+        Lost::AgentMute => format!("the agents on {host} do not answer"),
+        // A host that is frozen cannot be told from one that is off.
+        Lost::Unheard if one => {
+            format!("{host} is not heard of any more; its lease is over: its ranks have ended, or stand still with it")
+        }
+        Lost::Unheard => format!(
+            "{host} are not heard of any more; their leases are over: their ranks have ended, or stand still with them"
+        ),
         Lost::Expired if one => {
             format!("{host} heard nothing from here, or its agent stood still; its lease has ended its ranks")
         }
@@ -182,14 +187,16 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
             let have = if one { "has ended its ranks" } else { "have ended their ranks" };
             format!("rlaunch itself stood still for {long}, longer than --lease allows; {leases} {host} {have}")
         }
-        Lost::Guardian => format!("the guardian on {host} was lost (it was killed or crashed)"),
+        Lost::Guardian if one => format!("the guardian on {host} was lost (it was killed or crashed)"),
+        Lost::Guardian => format!("the guardians on {host} were lost (they were killed or crashed)"),
         Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
     }
 }
 
 /// An edge ended before the job did.
-fn closed(host: &str, why: CloseReason) -> String {
-    let agent = |why: &str| format!("the agent on {host} was lost ({why})");
+fn closed(host: &str, one: bool, why: CloseReason) -> String {
+    let (agents, were) = if one { ("agent", "was") } else { ("agents", "were") };
+    let agent = |why: &str| format!("the {agents} on {host} {were} lost ({why})");
     match why {
         CloseReason::Eof => agent("it was killed or crashed"),
         CloseReason::Malformed => agent("it sent something that is no message"),
@@ -211,6 +218,17 @@ pub(crate) fn left(left: Option<u32>) -> String {
     match left {
         Some(n) => format!("{n} left running"),
         None => "what is left could not be counted".into(),
+    }
+}
+
+/// The same of a job; where only some hosts could not count, they are named.
+fn left_of(report: &Report) -> String {
+    let uncounted = report.uncounted();
+    match report.left {
+        None if !uncounted.is_empty() => {
+            format!("what is left on {} could not be counted", hosts::list(report, &uncounted))
+        }
+        known => left(known),
     }
 }
 
@@ -243,8 +261,8 @@ impl Block {
         self.field("exit", &exit.shell_code().to_string());
     }
 
-    /// Hosts that may have been lost before what the head names.
-    fn also(&mut self, report: &Report, cause: &Cause) {
+    /// Hosts that were lost, apart from what the head names: first those that may have been before that.
+    pub(crate) fn also(&mut self, report: &Report, cause: &Cause) {
         let (named, what) = if let Cause::Lost { node, lost } = *cause {
             (alike(report, node, lost), ", and nobody can tell which was lost first")
         } else {
@@ -253,6 +271,9 @@ impl Block {
         let others: Vec<NodeId> = report.together.iter().copied().filter(|other| !named.contains(other)).collect();
         if !others.is_empty() {
             self.field("also", &format!("{}{what}", hosts::list(report, &others)));
+        }
+        for (lost, nodes) in report.other_losses() {
+            self.field("also", &lost_on(report, &nodes, lost));
         }
     }
 
@@ -271,7 +292,7 @@ impl Block {
         if parts.is_empty() {
             parts.push("none".into());
         }
-        parts.push(left(report.left));
+        parts.push(left_of(report));
         self.field(name, &parts.join("; "));
         self.leftovers(report);
     }
@@ -318,6 +339,8 @@ fn fate(group: &Group, after_a_rank: bool) -> String {
         Became::Killed => format!("{ranks} killed by rlaunch (SIGKILL, {after})"),
         Became::TakenAlong => format!("{ranks} ended with it"),
         Became::NeverStarted => format!("{ranks} never started"),
+        Became::Ended => format!("{ranks} ended (nobody saw how)"),
+        Became::EndedOrNeverStarted => format!("{ranks} ended, or were never started"),
         Became::Unheard => format!("{ranks} not heard of any more"),
     }
 }

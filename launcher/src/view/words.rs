@@ -2,7 +2,7 @@
 
 use rlaunch_core::errno::EMFILE;
 use rlaunch_core::id::{Rank, Std};
-use rlaunch_core::os_bytes::Visible;
+use rlaunch_core::shell::quoted;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Resource;
@@ -59,16 +59,6 @@ pub(crate) fn command<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> String {
         }
     }
     text
-}
-
-/// One argument for a POSIX shell. Bytes that a terminal must not see are shown as escapes, in quotes.
-pub(crate) fn quoted(arg: &[u8]) -> String {
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(b);
-    if !arg.is_empty() && arg.iter().all(plain) {
-        Visible(arg).to_string()
-    } else {
-        format!("'{}'", Visible(arg).to_string().replace('\'', r"'\''"))
-    }
 }
 
 /// What an errno says, in the words that fit behind a colon.

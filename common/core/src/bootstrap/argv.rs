@@ -4,6 +4,7 @@ use crate::error::Hint;
 use crate::hostlist::Host;
 use crate::hostlist::name::{self, Flaw};
 use crate::os_bytes::OsBytes;
+use crate::shell::quoted;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
@@ -111,14 +112,15 @@ impl Target {
     pub fn by_hand(&self) -> String {
         let port = self.port.map(|port| format!("-p {port} ")).unwrap_or_default();
         let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
-        port + &quoted(format!("{user}{}", self.host))
+        port + &quoted(format!("{user}{}", self.host).as_bytes())
     }
 
     /// What ssh calls it in its file of known hosts, unless the user's configuration names it otherwise.
     #[must_use]
     pub fn known_as(&self) -> String {
         let Self { host, port, .. } = self;
-        quoted(port.filter(|port| *port != 22).map_or_else(|| format!("{host}"), |port| format!("[{host}]:{port}")))
+        let name = port.filter(|port| *port != 22).map_or_else(|| format!("{host}"), |port| format!("[{host}]:{port}"));
+        quoted(name.as_bytes())
     }
 
     /// The words that name it in the ssh command: port, user, `--`, host.
@@ -133,12 +135,6 @@ impl Target {
         words.extend([OsBytes::from("--"), self.host.clone()]);
         words
     }
-}
-
-/// A word for a shell.
-pub(super) fn quoted(word: String) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"@%+=:,./_-".contains(&b);
-    if word.bytes().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// How ssh is called.

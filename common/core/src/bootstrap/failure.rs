@@ -1,13 +1,14 @@
 //! Why a host could not be had: one sentence, ssh's own words, and what to try.
 
 use super::answer::Place;
-use super::argv::{Target, quoted};
-use super::host::{SshEnd, Stage};
+use super::argv::Target;
+use super::host::{Seen, SshEnd, Stage};
 use super::line::LineError;
 use super::words::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
+use crate::shell::quoted;
 use crate::time::Span;
 use alloc::borrow::Cow;
 use alloc::format;
@@ -71,8 +72,8 @@ pub enum Why {
     Stranger {
         /// What it named.
         path: OsBytes,
-        /// How it ended.
-        end: SshEnd,
+        /// How it ended; `None`: it prints what no agent says.
+        end: Option<SshEnd>,
     },
     /// The agent refuses, in its own words.
     Declined(OsBytes),
@@ -84,6 +85,8 @@ pub enum Why {
     Late {
         /// What was being waited for.
         stage: Stage,
+        /// What had come from there while ssh was connecting.
+        seen: Seen,
         /// How long it had.
         limit: Span,
     },
@@ -137,13 +140,22 @@ impl fmt::Display for Why {
             Self::Unusable(why) => write!(f, "the agent that --agent-path names is not used: {}", reason(why)),
             Self::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
             Self::Agent(end) => write!(f, "the agent did not start ({end})"),
-            Self::Stranger { path, end } => {
+            Self::Stranger { path, end: Some(end) } => {
                 write!(f, "{path} is no rlaunch of this version, or cannot run there ({end})")
+            }
+            Self::Stranger { path, end: None } => {
+                write!(f, "{path} is no rlaunch: it was started there, and prints what no agent says")
             }
             Self::Declined(why) => write!(f, "the agent refuses: {why}"),
             Self::NoEdge => f.write_str("the agent started, and the streams of its ssh cannot be taken over here"),
             Self::Impostor => f.write_str("whoever answered is not the agent that was started"),
-            Self::Late { stage, limit } => write!(f, "not ready within {limit}: {stage}"),
+            Self::Late { stage, seen, limit } => {
+                write!(f, "not ready within {limit}: ")?;
+                match stage {
+                    Stage::Connecting => seen.fmt(f),
+                    Stage::Pausing | Stage::Sending(_) | Stage::Starting(_) => stage.fmt(f),
+                }
+            }
         }
     }
 }
@@ -162,7 +174,7 @@ impl Failure {
     /// What lets ssh in that was denied access.
     fn to_be_let_in(&self, host: &str) -> String {
         if let Some(file) = words::open_key(&self.words) {
-            return format!("chmod 600 {}: ssh takes no key that others may read", quoted(file.into()));
+            return format!("chmod 600 {}: ssh takes no key that others may read", quoted(file.as_bytes()));
         }
         let keys = format!("ssh-copy-id {host}, once; ssh-add, for a key with a passphrase");
         if self.asked { keys } else { format!("{keys}; or --ssh-prompt to type it, or a password") }
@@ -204,8 +216,8 @@ impl Hint for Failure {
             .into(),
             Why::Login(Trouble::KeyChanged) => {
                 let file = words::known_hosts(&self.words);
-                let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.into())));
-                let name = words::changed_host(&self.words).map_or(known_as, |name| quoted(name.into()));
+                let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.as_bytes())));
+                let name = words::changed_host(&self.words).map_or(known_as, |name| quoted(name.as_bytes()));
                 let again = format!("ssh-keygen {file}-R {name}, then ssh {host}");
                 format!("ask who runs it; if the host was installed anew: {again}").into()
             }
@@ -233,6 +245,12 @@ impl Hint for Failure {
             Why::Unusable(_) => "a file of yours or root's that nobody else may write".into(),
             Why::Spoiled(_) => "see whether a disk or a quota is full there".into(),
             Why::Declined(_) => "the same rlaunch on both ends".into(),
+            Why::Late { stage: Stage::Starting(Place::Named), .. } => {
+                "see whether --agent-path names an rlaunch; a longer --connect-timeout".into()
+            }
+            Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, .. } => {
+                format!("see whether it is up; ssh {host} true, to see where it hangs; a longer --connect-timeout").into()
+            }
             Why::Late { .. } => format!("ssh {host} true, to see where it hangs; a longer --connect-timeout").into(),
         })
     }
@@ -259,7 +277,9 @@ mod tests {
             let hint = hint(Why::Login(trouble));
             assert!(hint.contains(words), "{hint}");
         }
-        for why in [Why::Impostor, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(1) }] {
+        for why in
+            [Why::Impostor, Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, limit: Span::from_secs(1) }]
+        {
             assert!(hint(why).contains("ssh -p 2222 eve@node1 true"));
         }
     }

@@ -79,10 +79,34 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pausing => "it cuts connections off, and is tried again",
-            // Without its -v ssh does not say when it has authenticated.
             Self::Connecting => "ssh has not got through, or the login shell there waits for something",
             Self::Sending(_) => "the agent's binary is being sent",
+            Self::Starting(Place::Named) => "what --agent-path names was started, and has not answered",
             Self::Starting(_) => "the agent has not answered",
+        })
+    }
+}
+
+/// What has come of a host while ssh connects: all that is known of how far that got. Without its -v ssh does not say when it has
+/// connected, or authenticated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// Nothing at all.
+    Nothing,
+    /// Something on stderr: ssh's own words, or the host's banner.
+    Words,
+    /// Something on stdout, which is the login shell's.
+    Shell,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => {
+                "nothing came from there: it is off, cut off or stands still, or the login shell there waits for something"
+            }
+            Self::Words => "ssh has not got through, or the login shell there waits for something",
+            Self::Shell => "ssh got through; the login shell there has printed something, and waits",
         })
     }
 }
@@ -273,10 +297,26 @@ impl Dial {
         while let State::Open(stage) = self.state {
             match self.scanner.next_heard() {
                 Heard::Nothing => return,
-                Heard::Noise => self.close(now, Some(Why::Noise)),
+                Heard::Noise => self.close(now, Some(self.noise(stage))),
                 Heard::Garbled(what) => self.close(now, Some(Why::Garbled(what))),
                 Heard::Answer(answer) => self.answered(now, stage, answer),
             }
+        }
+    }
+
+    /// The marker comes right before what is executed: what comes after it is no greeting.
+    fn noise(&self, stage: Stage) -> Why {
+        match (stage, &self.plan.line.named) {
+            (Stage::Starting(_), Some(path)) => Why::Stranger { path: path.clone(), end: None },
+            (Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_), _) => Why::Noise,
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        match (self.scanner.noise().is_empty(), self.words.is_empty()) {
+            (false, _) => Seen::Shell,
+            (true, false) => Seen::Words,
+            (true, true) => Seen::Nothing,
         }
     }
 
@@ -346,7 +386,7 @@ impl Dial {
     /// What lies in this place could not be executed after all, as on a mount that another host has without `noexec`.
     fn elsewhere(&mut self, place: Place, end: SshEnd) {
         if let Some(path) = self.plan.line.named.clone() {
-            return self.fail(Why::Stranger { path, end });
+            return self.fail(Why::Stranger { path, end: Some(end) });
         }
         if self.skip.len() >= MOST_SKIPPED {
             return self.fail(Why::Agent(end));
@@ -447,9 +487,10 @@ impl Machine for Dial {
 
     fn handle_timeout(&mut self, now: Mono) {
         let late = self.deadline.is_some_and(|deadline| deadline <= now);
+        let seen = self.seen();
         match &mut self.state {
             State::Open(stage) if late => {
-                let why = Why::Late { stage: *stage, limit: self.plan.limit };
+                let why = Why::Late { stage: *stage, seen, limit: self.plan.limit };
                 self.close(now, Some(why));
             }
             State::Pausing { after, .. } if late => {

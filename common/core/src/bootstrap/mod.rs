@@ -21,7 +21,7 @@ pub use argv::{SshOptions, Target, TargetError, argv, question};
 pub use failure::{Failure, Why};
 pub use fanout::{Fanout, Turn};
 pub use hash::Hash;
-pub use host::{Dial, DialAction, DialEvent, DialPlan, SshEnd, Stage, Up};
+pub use host::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage, Up};
 pub use line::{LineError, LinePlan, line};
 pub use preamble::{PREAMBLE, Preamble, Secret, WIRE};
 pub use sum::Sum;

@@ -1,7 +1,7 @@
 //! A host at its machine: every way to answer, to fail and to hang.
 
 use super::answer::marker;
-use super::host::{Dial, DialAction, DialEvent, DialPlan, SshEnd, Stage};
+use super::host::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage};
 use super::*;
 use crate::id::{JobId, NodeId};
 use crate::machine::Machine as _;
@@ -251,7 +251,7 @@ fn what_is_named_and_is_no_agent_is_said_to_be_none() {
     bench.tell(DialEvent::Start);
     bench.say(&Answer::Ready(Place::Named));
     let why = failure(&bench.end("", 0));
-    assert_eq!(why, Why::Stranger { path: "/bin/true".into(), end: SshEnd::Code(0) });
+    assert_eq!(why, Why::Stranger { path: "/bin/true".into(), end: Some(SshEnd::Code(0)) });
     assert_eq!(why.to_string(), "/bin/true is no rlaunch of this version, or cannot run there (exit code 0)");
 }
 
@@ -310,7 +310,42 @@ fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: true }]);
     assert_eq!(bench.dial.poll_timeout(), None);
     let why = failure(&bench.tell(DialEvent::Ended(SshEnd::Signal(9))));
-    assert_eq!(why, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(20) });
+    assert_eq!(why, Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, limit: Span::from_secs(20) });
+}
+
+#[test]
+fn of_a_host_that_hangs_is_told_how_far_it_got() {
+    let late = |heard: &[DialEvent]| {
+        let mut bench = Bench::started();
+        heard.iter().for_each(|event| drop(bench.tell(event.clone())));
+        let done = bench.pass(Span::from_secs(20));
+        bench.closed(&done).to_string()
+    };
+    let banner = DialEvent::Err(b"*** Authorized users only ***\n".to_vec());
+    let greeting = DialEvent::Out(b"Which group today? ".to_vec());
+    assert!(late(&[]).contains(": nothing came from there: it is off, cut off or stands still, or "));
+    assert!(late(core::slice::from_ref(&banner)).contains(": ssh has not got through, or the login shell"));
+    assert!(late(&[banner, greeting]).contains(": ssh got through; the login shell there has printed something"));
+    let ready = format!("{}{}\n", marker(JOB), Answer::Ready(Place::Named).to_line());
+    assert!(
+        late(&[DialEvent::Out(ready.into_bytes())]).ends_with("--agent-path names was started, and has not answered")
+    );
+}
+
+#[test]
+fn what_is_no_agent_and_prints_for_ever_is_no_noisy_login() {
+    let noisy = |named: Option<&str>| {
+        let mut plan = plan();
+        plan.line.named = named.map(OsBytes::from);
+        let mut bench = Bench { dial: Dial::new(plan), now: AT };
+        bench.tell(DialEvent::Start);
+        bench.tell(DialEvent::Out(b"Welcome to node7\n".to_vec()));
+        bench.say(&Answer::Ready(if named.is_some() { Place::Named } else { Place::Cache }));
+        let done = bench.tell(DialEvent::Out(b"y\n".repeat(40_000)));
+        bench.closed(&done)
+    };
+    assert_eq!(noisy(Some("/usr/bin/yes")), Why::Stranger { path: "/usr/bin/yes".into(), end: None });
+    assert_eq!(noisy(None), Why::Noise, "what we have put there is ours: it is somebody else");
 }
 
 /// It was told as an ssh that had ended, and that went on until the job did.

@@ -159,6 +159,12 @@ impl Words {
         self.0.drain(..surplus);
     }
 
+    /// Nothing was said.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Forgets them: another attempt begins.
     pub fn clear(&mut self) {
         self.0.clear();

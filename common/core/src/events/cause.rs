@@ -67,7 +67,7 @@ pub enum Lost {
     AgentEarly,
     /// The agent did not end its ranks in time, nor say why.
     AgentMute,
-    /// The host is not heard of any more; by now it has ended its ranks.
+    /// The host is not heard of any more; by now it has ended its ranks, or stands still with them.
     Unheard,
     /// The host has ended its ranks, because its lease was not renewed in time.
     Expired,
@@ -77,6 +77,14 @@ pub enum Lost {
     Guardian,
     /// The first process of the PID namespace.
     Init,
+}
+
+impl Lost {
+    /// Whether the same can be said of a host that was lost in that way.
+    #[must_use]
+    pub fn is_like(self, other: Self) -> bool {
+        self == other || matches!((self, other), (Self::Starved(_), Self::Starved(_)))
+    }
 }
 
 impl Cause {

@@ -28,6 +28,8 @@ pub struct Report {
     pub lost_hosts: Vec<(NodeId, Lost)>,
     /// How each host was lost, at any time; the first part.
     pub losses: BTreeMap<NodeId, Lost>,
+    /// What each host that is over has counted; `None`: nobody could.
+    pub counts: BTreeMap<NodeId, Option<u32>>,
     /// Hosts that the job did without.
     pub left_out: Vec<NodeId>,
     /// Hosts that were lost, one of them first, and nobody can tell which.
@@ -139,7 +141,11 @@ pub enum Became {
     TakenAlong,
     /// It was never started.
     NeverStarted,
-    /// It ran when we last heard of it.
+    /// It ran when we last heard of it, and nothing is left on its host.
+    Ended,
+    /// An agent that is gone may have started it; nothing is left.
+    EndedOrNeverStarted,
+    /// It ran when we last heard of it, or may have been started, and nobody has counted.
     Unheard,
 }
 
@@ -165,7 +171,10 @@ impl Report {
                 self.start = Some(start.clone());
             }
             What::HostReady { hello, .. } => self.tier = Some(hello.tier),
-            What::HostDone { named, .. } => self.named.extend_from_slice(named),
+            What::HostDone { node, left, named } => {
+                self.counts.insert(*node, *left);
+                self.named.extend_from_slice(named);
+            }
             What::RankStarted { rank, node, local_rank, pid, at } => {
                 if let Some(line) = self.ranks.get_mut(rank.index()) {
                     let started = Some((*pid, *at));
@@ -310,8 +319,12 @@ impl Report {
     fn became(&self, line: &RankLine) -> (Became, Span) {
         let (status, at, asked) = match line.fate {
             // An agent that is gone may have started it and not said so.
+            Fate::Pending if self.agent_lost() && self.left == Some(0) => {
+                return (Became::EndedOrNeverStarted, Span::ZERO);
+            }
             Fate::Pending if self.agent_lost() => return (Became::Unheard, Span::ZERO),
             Fate::Pending | Fate::NotStarted => return (Became::NeverStarted, Span::ZERO),
+            Fate::Running if self.is_empty(line.node) => return (Became::Ended, Span::ZERO),
             Fate::Running => return (Became::Unheard, Span::ZERO),
             Fate::Ended { status, at, asked } => (status, at, asked),
         };
@@ -339,6 +352,39 @@ impl Report {
             None => Became::Failed(status),
         };
         (became, after)
+    }
+
+    /// Somebody has counted that nothing is left on this host.
+    fn is_empty(&self, node: NodeId) -> bool {
+        self.left == Some(0) || self.counts.get(&node) == Some(&Some(0))
+    }
+
+    /// Hosts of which nobody can say what is left; none where that is so of all.
+    #[must_use]
+    pub fn uncounted(&self) -> Vec<NodeId> {
+        let hosts = u32::try_from(self.asked()).unwrap_or(u32::MAX);
+        let used = (0..hosts).map(NodeId::new).filter(|node| {
+            !self.left_out.contains(node) && self.unreached.iter().all(|(unreached, _)| unreached != node)
+        });
+        let (counted, uncounted): (Vec<NodeId>, Vec<NodeId>) =
+            used.partition(|node| self.counts.get(node).is_some_and(Option::is_some));
+        if counted.is_empty() { Vec::new() } else { uncounted }
+    }
+
+    /// Hosts that were lost besides those that the first cause names or that were lost with it, by how they were.
+    #[must_use]
+    pub fn other_losses(&self) -> Vec<(Lost, Vec<NodeId>)> {
+        let mut groups: Vec<(Lost, Vec<NodeId>)> = Vec::new();
+        for (node, lost) in &self.losses {
+            if self.lost_on(*node).is_some() || self.together.contains(node) || self.left_out.contains(node) {
+                continue;
+            }
+            match groups.iter_mut().find(|(other, _)| other.is_like(*lost)) {
+                Some((_, nodes)) => nodes.push(*node),
+                None => groups.push((*lost, [*node].into())),
+            }
+        }
+        groups
     }
 
     /// What began the ending by its loss, if it was on this host.

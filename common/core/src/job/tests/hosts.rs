@@ -249,6 +249,21 @@ fn a_host_that_is_not_heard_of_is_lost_only_when_its_lease_has_surely_ended() {
     s.drained();
     assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Unheard });
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None), "nobody could count there");
+    assert_eq!((s.last_report().uncounted(), s.last_report().other_losses()), (vec![OTHER], vec![]));
+    assert_eq!(s.last_report().others().last().unwrap().became, Became::Unheard);
+}
+
+#[test]
+fn a_host_that_is_lost_after_another_one_is_told_with_its_own_loss() {
+    let mut s = running();
+    s.wait(20_000).event(JobEvent::Beat { node: NODE, beat: Beat { own: 7, echo: 0 } });
+    s.wait(16_300).event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: 0, named: vec![] } }).drained();
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Unheard });
+    let report = s.last_report();
+    assert_eq!((report.together.len(), report.other_losses()), (0, vec![(Lost::Agent(CloseReason::Eof), vec![NODE])]));
+    let became: Vec<_> = report.others().iter().map(|group| (group.became, group.ranks.len())).collect();
+    assert_eq!(became, [(Became::Ended, 2), (Became::Unheard, 2)], "of one host somebody has counted");
 }
 
 #[test]
@@ -290,6 +305,7 @@ fn a_host_whose_lease_ran_out_has_counted_and_says_so() {
     s.drained();
     assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired });
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), Some(0)));
+    assert_eq!(s.last_report().others().last().unwrap().became, Became::Ended);
 }
 
 #[test]

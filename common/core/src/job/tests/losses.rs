@@ -129,6 +129,10 @@ fn of_ranks_that_a_lost_agent_had_not_told_of_nobody_says_that_they_never_starte
     s.hello().event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }).drained();
     assert_eq!(s.last_report().others()[0].became, Became::Unheard);
+    let mut s = Script::new(&spec(1));
+    s.hello().event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
+    record(&mut s, 0).drained();
+    assert_eq!(s.last_report().others()[0].became, Became::EndedOrNeverStarted);
 }
 
 #[test]

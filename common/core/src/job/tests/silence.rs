@@ -57,7 +57,7 @@ fn who_stood_still_for_longer_than_the_lease_has_lost_all_hosts_itself() {
     assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost });
     assert_eq!(s.last_report().together, [NODE, OTHER]);
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), Some(0)));
-    assert_eq!(s.last_report().others()[0].became, Became::Unheard);
+    assert_eq!(s.last_report().others()[0].became, Became::Ended, "it was counted");
 }
 
 #[test]
