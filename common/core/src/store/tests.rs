@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 mod limits;
 mod model;
 mod retries;
+mod room;
 mod waiting;
 
 /// A namespace, and clients whose requests are numbered for them.
