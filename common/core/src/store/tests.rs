@@ -6,6 +6,7 @@ use crate::rank_set::RankSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+mod histories;
 mod limits;
 mod model;
 mod retries;

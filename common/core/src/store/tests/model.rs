@@ -27,7 +27,6 @@ enum Step {
     List(usize, Option<usize>, usize),
     Wait(Vec<usize>, Option<Span>),
     Take(usize, Option<Span>),
-    /// Since when: never, as it is now, or one change ago.
     Watch(usize, Since, Option<Span>),
     Gather(usize, i64, Option<Span>),
     Fence(usize, usize, Ranks, Option<Span>),
@@ -43,6 +42,8 @@ enum Since {
     Absent,
     Now,
     Before,
+    /// Later than the key itself, if another has changed since: so old watches look at a key that was deleted.
+    Latest,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -51,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
     let span = || (0u64..4).prop_map(Span::from_secs);
     let within = move || prop::option::of(span());
     let who = || prop::collection::btree_set(prop::sample::select(vec![0u32, 1, 2, 5]), 0..4);
-    let since = prop::sample::select(vec![Since::Asked, Since::Absent, Since::Now, Since::Before]);
+    let since = prop::sample::select(vec![Since::Asked, Since::Absent, Since::Now, Since::Before, Since::Latest]);
     let pairs = prop::collection::vec((key(), text()), 0..4);
     prop_oneof![
         2 => (key(), text()).prop_map(|(k, v)| Step::Set(k, v)),
@@ -389,6 +390,7 @@ impl Model {
             Since::Asked => None,
             Since::Absent => Some(Revision(0)),
             Since::Now => Some(Revision(self.revision(key))),
+            Since::Latest => Some(Revision(self.changes)),
             Since::Before => Some(Revision(self.revision(key).saturating_sub(1))),
         }
     }
