@@ -12,10 +12,12 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
+use crate::error::Hint;
 use crate::id::ClientId;
 use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Retry, Seq, Ticket};
 use crate::time::Mono;
 use crate::wire::tcpstore::{Dialect, MAGIC, Malformed, Parsed, Request, Strings, answer, parse};
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use reply::Reply;
@@ -39,9 +41,24 @@ pub enum Broken {
     /// The store refuses: there are no words for that on this wire.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Its answers would be too long, or it does not read them.
+    /// What it asks for is too long.
+    #[error("an answer of {0} bytes is longer than {MAX_UNREAD}")]
+    LongAnswer(usize),
+    /// It does not read its answers.
     #[error("{0} bytes of answers wait for it")]
     Unread(usize),
+}
+
+impl Hint for Broken {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Malformed(malformed) => malformed.hint(),
+            Self::OtherProtocol(_) => Some("torch 1.13 and 2.1 to 2.15 are understood".into()),
+            Self::Refused(refusal) => refusal.hint(),
+            Self::LongAnswer(_) => Some("ask for fewer keys at once".into()),
+            Self::Unread(_) => Some("a client reads each answer before it asks on; see whether it is stopped".into()),
+        }
+    }
 }
 
 /// What the owner of the sockets has to do.

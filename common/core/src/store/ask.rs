@@ -132,6 +132,17 @@ impl Ask<'_> {
         }
     }
 
+    /// Whether it gives room back, if it does anything.
+    pub(super) const fn makes_room(&self) -> bool {
+        match self {
+            Self::Delete(_) | Self::Pop(_) => true,
+            Self::Get(_) | Self::GetAll(_) | Self::Check(_) | Self::Count | Self::List { .. } | Self::Len(_) => false,
+            Self::Set(..) | Self::SetAll(_) | Self::Add(..) | Self::Append(..) | Self::CompareSet { .. } => false,
+            Self::Push(..) | Self::Take { .. } | Self::Wait { .. } | Self::Watch { .. } | Self::Gather { .. } => false,
+            Self::Fence { .. } | Self::Arrive { .. } => false,
+        }
+    }
+
     /// Whether it is about what is in this queue.
     pub(super) fn asks_for_item(&self, queue: &[u8]) -> bool {
         match self {
@@ -177,4 +188,25 @@ pub enum Answer {
     },
     /// It was not done.
     Refused(Refusal),
+}
+
+impl Answer {
+    /// The value in it, if it is an answer of those that are kept. It may be held by others too.
+    pub(super) fn value(&self) -> Option<&Bytes> {
+        match self {
+            Self::Value(value) | Self::Compared { now: value, .. } | Self::Changed { value, .. } => value.as_ref(),
+            Self::Done | Self::Missing | Self::Values(_) | Self::Number(_) | Self::Keys(_) | Self::Refused(_) => None,
+        }
+    }
+
+    /// How many bytes it holds beside itself and its value.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Refused(refusal) => refusal.weight(),
+            Self::Values(values) => values.iter().flatten().map(Bytes::len).sum(),
+            Self::Keys(keys) => keys.iter().map(Bytes::len).sum(),
+            Self::Done | Self::Missing | Self::Value(_) | Self::Number(_) => 0,
+            Self::Compared { .. } | Self::Changed { .. } => 0,
+        }
+    }
 }

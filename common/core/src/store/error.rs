@@ -1,10 +1,13 @@
 //! Why a request is refused.
 
+use super::limits::Limits;
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::Span;
 use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -51,6 +54,26 @@ pub enum Refusal {
     #[error("{most} requests wait already")]
     ManyWaiting {
         /// How many may.
+        most: usize,
+    },
+    /// There is no room for a request that waits.
+    #[error("there is no room to wait for '{key}'{}: {used} of {most} bytes are in use", more_keys(*.more))]
+    FullOfWaits {
+        /// For which key.
+        key: OsBytes,
+        /// How many others it would wait for.
+        more: usize,
+        /// What is in use.
+        used: usize,
+        /// What there may be.
+        most: usize,
+    },
+    /// There is no room for an answer that must be kept.
+    #[error("there is no room to keep an answer for a client that may ask again: {used} of {most} bytes are in use")]
+    FullOfAnswers {
+        /// What is in use.
+        used: usize,
+        /// What there may be.
         most: usize,
     },
     /// A client does not say which answers it has.
@@ -151,6 +174,37 @@ impl fmt::Display for Absent {
     }
 }
 
+impl Refusal {
+    /// How many bytes it holds beside itself.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::LongValue { key, .. }
+            | Self::ManyKeys { key, .. }
+            | Self::Full { key, .. }
+            | Self::FullOfWaits { key, .. }
+            | Self::NoNumber { key }
+            | Self::Overflow { key } => key.as_slice().len(),
+            Self::OtherFence { name, open, asked } => {
+                name.as_slice().len() + Limits::of_ranks(open) + Limits::of_ranks(asked)
+            }
+            Self::NoParticipant { name, who } => name.as_slice().len() + Limits::of_ranks(who),
+            Self::TimedOut { missing, .. } => missing.weight(),
+            Self::LongKey { .. } | Self::ManyWaiting { .. } | Self::FullOfAnswers { .. } | Self::ManyKept { .. } => 0,
+            Self::Gone | Self::Stale => 0,
+        }
+    }
+}
+
+impl Absent {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Keys(first, _) => first.iter().map(|key| key.as_slice().len()).sum(),
+            Self::Item(key) | Self::Change(key) | Self::Count { key, .. } => key.as_slice().len(),
+            Self::Ranks { name, missing } => name.as_slice().len() + Limits::of_ranks(missing),
+        }
+    }
+}
+
 impl Hint for Refusal {
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
@@ -159,11 +213,19 @@ impl Hint for Refusal {
             }
             Self::ManyKeys { .. } | Self::Full { .. } => Some("delete keys that nobody reads any more".into()),
             Self::ManyWaiting { .. } => Some("wait for several keys with one request".into()),
+            Self::FullOfWaits { .. } => {
+                Some("wait for fewer keys at a time, or delete those that nobody reads any more".into())
+            }
+            Self::FullOfAnswers { .. } | Self::ManyKept { .. } => {
+                Some("say with each request which answers have come, or delete keys that nobody reads any more".into())
+            }
             Self::NoNumber { .. } | Self::Overflow { .. } => Some("one key for numbers, another for text".into()),
             Self::OtherFence { .. } => Some("all who come to a fence name the same participants".into()),
-            Self::ManyKept { .. } | Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone | Self::Stale => {
-                None
-            }
+            Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone | Self::Stale => None,
         }
     }
+}
+
+fn more_keys(more: usize) -> String {
+    if more > 0 { format!(" and {more} more") } else { String::new() }
 }

@@ -3,8 +3,9 @@
 //! Who arrives is a set, not a count, so that nobody counts twice, however often he comes, and the dead can be brought by
 //! others. A fence that is complete is forgotten: its name is free for the next one.
 
+use super::account::Account;
 use super::error::{Absent, Refusal};
-use super::kv::Account;
+use super::limits::Limits;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use alloc::collections::BTreeMap;
@@ -14,6 +15,32 @@ use bytes::Bytes;
 struct Fence {
     all: RankSet,
     arrived: RankSet,
+}
+
+impl Fence {
+    /// Its bytes, beside those of its name.
+    fn weight(&self) -> usize {
+        Limits::of_ranks(&self.all) + Limits::of_ranks(&self.arrived)
+    }
+
+    /// Some more are here, if there is room for that.
+    fn come(&mut self, account: &mut Account, name: &[u8], who: &RankSet) -> Result<(), Refusal> {
+        let old = self.weight();
+        if account.fits(Limits::of_ranks(who)) {
+            self.arrived.extend(who);
+        } else {
+            // Those who stand beside others who are here need no room of their own: near the limit that is worth a copy.
+            let mut arrived = self.arrived.clone();
+            arrived.extend(who);
+            if arrived.len() < self.all.len() {
+                let (new, freed) = (Limits::of_ranks(&arrived), Limits::of_ranks(&self.arrived));
+                account.has_room(name, 0, new, freed)?;
+            }
+            self.arrived = arrived;
+        }
+        account.resize(old, self.weight());
+        Ok(())
+    }
 }
 
 /// The fences at which somebody has arrived.
@@ -44,17 +71,19 @@ impl Fences {
             if fence.all != *all {
                 return Err(Refusal::OtherFence { name: named(), open: fence.all.clone(), asked: all.clone() });
             }
-            fence.arrived.extend(who);
+            fence.come(account, name, who)?;
             if fence.arrived.len() < fence.all.len() {
                 return Ok(false);
             }
+            account.give_back(name.len() + fence.weight());
             self.open.remove(name);
-            account.give_back(name.len());
             return Ok(true);
         }
-        account.has_room(name, 1, name.len(), 0)?;
-        account.take(name.len());
-        self.open.insert(Bytes::copy_from_slice(name), Fence { all: all.clone(), arrived: who.clone() });
+        let fence = Fence { all: all.clone(), arrived: who.clone() };
+        let bytes = name.len().saturating_add(fence.weight());
+        account.has_room(name, 1, bytes, 0)?;
+        account.take(bytes);
+        self.open.insert(Bytes::copy_from_slice(name), fence);
         Ok(false)
     }
 

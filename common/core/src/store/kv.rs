@@ -1,5 +1,6 @@
 //! Keys and their values, within the limits.
 
+use super::account::Account;
 use super::ask::{Expected, Revision};
 use super::error::Refusal;
 use super::limits::Limits;
@@ -13,72 +14,6 @@ use core::ops::Bound;
 struct Entry {
     value: Bytes,
     changed: Revision,
-}
-
-/// How much is held, against the limits: of values, queues and fences together.
-#[derive(Debug)]
-pub(super) struct Account {
-    limits: Limits,
-    items: usize,
-    bytes: usize,
-}
-
-impl Account {
-    pub(super) const fn new(limits: Limits) -> Self {
-        Self { limits, items: 0, bytes: 0 }
-    }
-
-    pub(super) fn key_fits(&self, key: &[u8]) -> Result<(), Refusal> {
-        let most = self.limits.key;
-        if key.len() > most { Err(Refusal::LongKey { len: key.len(), most }) } else { Ok(()) }
-    }
-
-    /// Whether a value of so many bytes may stand at a key.
-    pub(super) fn value_fits(&self, key: &[u8], len: usize) -> Result<(), Refusal> {
-        self.key_fits(key)?;
-        let most = self.limits.value;
-        if len > most { Err(Refusal::LongValue { key: OsBytes::new(key.to_vec()), len, most }) } else { Ok(()) }
-    }
-
-    /// Whether there is room for so many things more, of so many bytes in all; `freed` are given back for it.
-    pub(super) fn has_room(&self, key: &[u8], things: usize, bytes: usize, freed: usize) -> Result<(), Refusal> {
-        let named = || OsBytes::new(key.to_vec());
-        if self.items.saturating_add(things) > self.limits.keys {
-            return Err(Refusal::ManyKeys { key: named(), most: self.limits.keys });
-        }
-        let used = self.bytes.saturating_sub(freed);
-        let asked = bytes.saturating_add(things.saturating_mul(Limits::PER_ITEM));
-        if used.saturating_add(asked) > self.limits.bytes {
-            return Err(Refusal::Full { key: named(), used: self.bytes, most: self.limits.bytes });
-        }
-        Ok(())
-    }
-
-    /// One thing more, of so many bytes.
-    pub(super) fn take(&mut self, bytes: usize) {
-        self.items += 1;
-        self.bytes += bytes + Limits::PER_ITEM;
-    }
-
-    /// One less.
-    pub(super) fn give_back(&mut self, bytes: usize) {
-        self.items -= 1;
-        self.bytes -= bytes + Limits::PER_ITEM;
-    }
-
-    /// What a thing holds has another length now.
-    fn resize(&mut self, old: usize, new: usize) {
-        self.bytes = self.bytes - old + new;
-    }
-
-    pub(super) const fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    #[cfg(test)]
-    pub(super) const fn held(&self) -> (usize, usize) {
-        (self.items, self.bytes)
-    }
 }
 
 /// The keys that have values.
@@ -235,7 +170,7 @@ fn number(text: &[u8]) -> Option<i64> {
 /// Room for a number in decimal: `Add` is what rendezvous does most, so it allocates nothing but the value.
 #[derive(Default)]
 struct Digits {
-    room: [u8; 20],
+    room: [u8; Limits::NUMBER],
 }
 
 impl Digits {

@@ -1,5 +1,7 @@
 //! How much a namespace may hold.
 
+use crate::rank_set::RankSet;
+
 /// Limits of one namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -9,15 +11,29 @@ pub struct Limits {
     pub value: usize,
     /// Most keys, items of queues, and open fences.
     pub keys: usize,
-    /// Most bytes: those of keys and values, and [`Limits::PER_ITEM`] for each.
+    /// Most bytes: those of keys and values, [`Limits::PER_ITEM`] for each, and what waits and is kept, as below.
     pub bytes: usize,
     /// Most requests that wait at the same time.
     pub waiting: usize,
 }
 
 impl Limits {
-    /// What a key or an item of a queue is charged beside its bytes, about what it costs.
+    /// What a key, an item of a queue or a fence is charged beside its bytes, about what it costs.
     pub const PER_ITEM: usize = 128;
+    /// What a request that waits is charged, each key that somebody waits for (once, and its bytes), and an answer that is kept for
+    /// a client that may ask again (and what it says).
+    pub const PER_REQUEST: usize = 256;
+    /// What a request that waits is charged for each key that was missing.
+    pub const PER_MISSING: usize = 32;
+    /// What each range of a set of ranks is charged.
+    pub const PER_RANGE: usize = 24;
+    /// Longest number in decimal.
+    pub(super) const NUMBER: usize = 20;
+
+    /// What a set of ranks is charged.
+    pub(super) fn of_ranks(set: &RankSet) -> usize {
+        set.ranges().len().saturating_mul(Self::PER_RANGE)
+    }
 }
 
 impl Default for Limits {

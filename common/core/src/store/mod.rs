@@ -7,6 +7,7 @@
 //! It is driven as machines are, but for one thing: a request is borrowed ([`Ask`]), since a copy of what is only looked up would
 //! cost more than looking it up.
 
+mod account;
 mod ask;
 mod error;
 mod fences;
@@ -26,13 +27,14 @@ pub use limits::Limits;
 
 use crate::id::ClientId;
 use crate::time::{Mono, Span};
+use account::Account;
 use alloc::collections::VecDeque;
 use bytes::Bytes;
 use fences::Fences;
-use kv::{Account, Kv};
-use pending::{Awaited, Pending, Waiting};
+use kv::Kv;
+use pending::{Awaited, Pending};
 use queues::Queues;
-use seen::{Known, MOST_KEPT, Seen};
+use seen::{Known, Seen};
 
 /// The number of a request among those of its client: 1, 2, 3 …
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -80,11 +82,11 @@ pub enum Action {
 
 /// What becomes of a request at once.
 #[derive(Debug)]
-enum Outcome {
+enum Outcome<'a> {
     /// It is answered.
     Now(Answer),
     /// It waits, for so long at most.
-    Later(Awaited, Option<Span>),
+    Later(Awaited<'a>, Option<Span>),
 }
 
 /// Keys, queues, counts and fences of one purpose.
@@ -123,19 +125,20 @@ impl Namespace {
         }
         // What changes nothing is answered anew.
         if let (Retry::Behind(has), false) = (retry, ask.only_reads()) {
-            match self.seen.look(ticket, has) {
+            match self.seen.look(&mut self.account, ticket, has, ask.makes_room()) {
                 Known::New => {}
                 Known::Open => return,
-                Known::Answered(answer) => return self.tell(ticket, answer),
-                Known::Old => return self.tell(ticket, Answer::Refused(Refusal::Stale)),
-                Known::Full => return self.tell(ticket, Answer::Refused(Refusal::ManyKept { most: MOST_KEPT })),
+                Known::Said(answer) => return self.tell(ticket, answer),
             }
         }
-        let comes_for_it = self.queues.told(ticket.client).is_none_or(|key| ask.asks_for_item(key));
-        let outcome = self.perform(ticket, ask).and_then(|outcome| self.enqueue(now, ticket, outcome));
-        match outcome {
-            Ok(Some(answer)) => self.answer(ticket, answer),
-            Ok(None) => {}
+        let told = self.queues.told(ticket.client);
+        let comes_for_it = told.is_none_or(|keys| keys.iter().any(|key| ask.asks_for_item(key)));
+        match self.perform(ticket, ask) {
+            Ok(Outcome::Now(answer)) => self.answer(ticket, answer),
+            Ok(Outcome::Later(awaited, within)) => {
+                let within = within.map(|within| (within, now + within));
+                self.pending.add(&mut self.account, ticket, &awaited, within);
+            }
             Err(refusal) => self.answer(ticket, Answer::Refused(refusal)),
         }
         if !comes_for_it {
@@ -143,11 +146,9 @@ impl Namespace {
         }
     }
 
-    /// A client that was told of something in a queue does not come for it: another is told.
+    /// A client that was told of something in queues does not come for it: another is told.
     pub fn pass_on(&mut self, client: ClientId) {
-        if let Some(key) = self.queues.left_by(client) {
-            self.is_pushed(&key);
-        }
+        self.queues.left_by(&mut self.account, client).iter().for_each(|key| self.is_pushed(key));
     }
 
     /// A value, for whoever holds the namespace.
@@ -158,20 +159,21 @@ impl Namespace {
 
     /// A client wants no answer any more. Whether it had waited.
     pub fn cancel(&mut self, ticket: Ticket) -> bool {
-        self.pending.remove_ticket(ticket).is_some()
+        self.pending.remove_ticket(&mut self.account, ticket).is_some()
     }
 
     /// A client is gone, and will not ask again: nobody waits for it, nothing is kept for it. What it has written stays.
     pub fn gone(&mut self, client: ClientId) {
-        self.seen.forget(client);
-        self.pending.remove_client(client);
+        self.seen.forget(&mut self.account, client);
+        self.pending.remove_client(&mut self.account, client);
         self.pass_on(client);
     }
 
     /// The namespace ends: all who wait are told so, and all who ask from now on.
     pub fn close(&mut self) {
         self.is_closed = true;
-        while let Some(waiting) = self.pending.any().and_then(|place| self.pending.remove(place)) {
+        while let Some(place) = self.pending.any() {
+            let Some(waiting) = self.pending.remove(&mut self.account, place) else { break };
             self.tell(waiting.ticket, Answer::Refused(Refusal::Gone));
         }
         let limits = *self.account.limits();
@@ -180,8 +182,9 @@ impl Namespace {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Mono) {
-        while let Some(waiting) = self.pending.overdue(now).and_then(|place| self.pending.remove(place)) {
-            let missing = self.missing(&waiting.awaited);
+        while let Some(place) = self.pending.overdue(now) {
+            let missing = self.missing(place);
+            let Some(waiting) = self.pending.remove(&mut self.account, place) else { break };
             let within = waiting.within.map_or(Span::ZERO, |(within, _)| within);
             self.answer(waiting.ticket, Answer::Refused(Refusal::TimedOut { within, missing }));
         }
@@ -199,7 +202,7 @@ impl Namespace {
         self.pending.next_due()
     }
 
-    fn perform(&mut self, ticket: Ticket, ask: Ask<'_>) -> Result<Outcome, Refusal> {
+    fn perform<'a>(&mut self, ticket: Ticket, ask: Ask<'a>) -> Result<Outcome<'a>, Refusal> {
         let account = &mut self.account;
         Ok(Outcome::Now(match ask {
             Ask::Get(key) => Answer::Value(self.kv.get(key)),
@@ -242,31 +245,12 @@ impl Namespace {
                 self.arrive(name, all, who)?;
                 Answer::Done
             }
-            Ask::Wait { keys, within } => return Ok(self.wait(keys)?.within(within)),
-            Ask::Take { key, within } => return Ok(self.take(key)?.within(within)),
-            Ask::Watch { key, since, within } => return Ok(self.watch(key, since)?.within(within)),
+            Ask::Wait { keys, within } => return Ok(self.wait(ticket, keys)?.within(within)),
+            Ask::Take { key, within } => return Ok(self.take(ticket, key)?.within(within)),
+            Ask::Watch { key, since, within } => return Ok(self.watch(ticket, key, since)?.within(within)),
             Ask::Gather { key, until, within } => return Ok(self.gather(ticket, key, until)?.within(within)),
             Ask::Fence { name, all, who, within } => return Ok(self.fence(ticket, name, all, who)?.within(within)),
         }))
-    }
-
-    /// One that has to wait does so. The answer of one that has not.
-    fn enqueue(&mut self, now: Mono, ticket: Ticket, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
-        let (awaited, within) = match outcome {
-            Outcome::Now(answer) => return Ok(Some(answer)),
-            Outcome::Later(awaited, within) => (awaited, within),
-        };
-        self.may_wait(ticket)?;
-        let within = within.map(|within| (within, now + within));
-        self.pending.add(Waiting { ticket, awaited, within });
-        Ok(None)
-    }
-
-    /// Whether one more may wait. One request waits once.
-    fn may_wait(&self, ticket: Ticket) -> Result<(), Refusal> {
-        let most = self.account.limits().waiting;
-        let full = self.pending.len() >= most || self.pending.waits(ticket);
-        if full { Err(Refusal::ManyWaiting { most }) } else { Ok(()) }
     }
 
     fn add(&mut self, key: &[u8], by: i64) -> Result<i64, Refusal> {
@@ -295,7 +279,7 @@ impl Namespace {
 
     /// An answer that is kept, if its client may ask again.
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
-        self.seen.answered(ticket, &answer);
+        self.seen.answered(&mut self.account, ticket, &answer);
         self.tell(ticket, answer);
     }
 

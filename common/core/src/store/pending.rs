@@ -1,51 +1,64 @@
 //! Requests that wait: for what, for how long, and who is next.
+//!
+//! Each key that somebody waits for is here once, with all who do; they hold its number only. So a thousand ranks that wait for the
+//! same thousand keys cost a thousand keys and a million numbers.
 
 use super::Ticket;
+use super::account::Account;
+use super::limits::Limits;
 use crate::id::ClientId;
 use crate::time::{Mono, Span};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+/// What can happen to a key that requests wait for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Kind {
+    /// It is set, or something is pushed.
+    Set,
+    /// It changes.
+    Change,
+    /// Something is pushed.
+    Item,
+    /// So many are counted at it.
+    Count,
+    /// The fence of this name is complete.
+    Fence,
+}
+
 /// What a request waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Awaited {
-    /// Keys that nobody has set yet.
-    Keys(BTreeSet<Bytes>),
-    /// A change of a key.
-    Change(Bytes),
-    /// Something in a queue.
-    Item(Bytes),
-    /// A count at a key.
-    Count(Bytes, i64),
-    /// A fence to be complete.
-    Fence(Bytes),
+pub(super) struct Awaited<'a> {
+    pub kind: Kind,
+    /// Of which keys: each once.
+    pub keys: Vec<&'a [u8]>,
+    /// Of a count: how many.
+    pub until: i64,
 }
 
-/// What can happen that requests wait for.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Topic {
-    /// A key is set, or something is pushed.
-    Set(Bytes),
-    /// A key changes.
-    Change(Bytes),
-    /// Something is pushed.
-    Item(Bytes),
-    /// So many are counted at a key.
-    Count(Bytes, i64),
-    /// A fence is complete.
-    Fence(Bytes),
+impl<'a> Awaited<'a> {
+    pub(super) fn one(kind: Kind, key: &'a [u8]) -> Self {
+        Self { kind, keys: [key].into(), until: 0 }
+    }
 }
 
-impl Awaited {
-    fn topics(&self) -> Vec<Topic> {
-        match self {
-            Self::Keys(keys) => keys.iter().cloned().map(Topic::Set).collect(),
-            Self::Change(key) => [Topic::Change(key.clone())].into(),
-            Self::Item(key) => [Topic::Item(key.clone())].into(),
-            Self::Count(key, until) => [Topic::Count(key.clone(), *until)].into(),
-            Self::Fence(name) => [Topic::Fence(name.clone())].into(),
-        }
+/// The number of something that is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct TopicId(u64);
+
+/// Something that is waited for, and by whom.
+#[derive(Debug)]
+struct Topic {
+    kind: Kind,
+    key: Bytes,
+    places: BTreeSet<Place>,
+}
+
+impl Topic {
+    const fn cost(key: &[u8]) -> usize {
+        Limits::PER_REQUEST + key.len()
     }
 }
 
@@ -53,9 +66,20 @@ impl Awaited {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub ticket: Ticket,
-    pub awaited: Awaited,
+    pub kind: Kind,
+    pub until: i64,
     /// How long it was to wait, and until when.
     pub within: Option<(Span, Mono)>,
+    /// What it was to wait for. Some of it may have come.
+    topics: Box<[TopicId]>,
+    /// How much of that has not.
+    missing: usize,
+}
+
+impl Waiting {
+    const fn cost(topics: usize) -> usize {
+        Limits::PER_REQUEST + topics * Limits::PER_MISSING
+    }
 }
 
 /// The place of a request among those that wait: who came first has the smaller one.
@@ -65,10 +89,14 @@ pub(super) struct Place(u64);
 /// All that wait.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
+    /// The next place, and the next number of a topic.
     next: u64,
     all: BTreeMap<Place, Waiting>,
     places: BTreeMap<Ticket, Place>,
-    on: BTreeMap<Topic, BTreeSet<Place>>,
+    topics: BTreeMap<TopicId, Topic>,
+    ids: BTreeMap<Kind, BTreeMap<Bytes, TopicId>>,
+    /// Those that wait for a count, by how many.
+    counts: BTreeSet<(TopicId, i64, Place)>,
     due: BTreeSet<(Mono, Place)>,
 }
 
@@ -81,33 +109,73 @@ impl Pending {
         self.places.contains_key(&ticket)
     }
 
-    pub(super) fn add(&mut self, waiting: Waiting) {
-        let place = Place(self.next);
-        self.next += 1;
-        for topic in waiting.awaited.topics() {
-            self.on.entry(topic).or_default().insert(place);
+    /// What one more would be charged.
+    pub(super) fn cost(&self, awaited: &Awaited<'_>) -> usize {
+        let new = awaited.keys.iter().filter(|key| self.id(awaited.kind, key).is_none());
+        new.map(|key| Topic::cost(key)).fold(Waiting::cost(awaited.keys.len()), usize::saturating_add)
+    }
+
+    /// One more. Whether there is room was asked before.
+    pub(super) fn add(
+        &mut self,
+        account: &mut Account,
+        ticket: Ticket,
+        awaited: &Awaited<'_>,
+        within: Option<(Span, Mono)>,
+    ) {
+        let place = Place(self.number());
+        let Awaited { kind, until, .. } = *awaited;
+        let topics: Box<[TopicId]> = awaited.keys.iter().map(|key| self.join(account, kind, key, place)).collect();
+        if kind == Kind::Count {
+            self.counts.extend(topics.iter().map(|id| (*id, until, place)));
         }
-        if let Some((_, at)) = waiting.within {
+        if let Some((_, at)) = within {
             self.due.insert((at, place));
         }
-        self.places.insert(waiting.ticket, place);
-        self.all.insert(place, waiting);
+        account.hold(Waiting::cost(topics.len()));
+        self.places.insert(ticket, place);
+        let missing = topics.len();
+        self.all.insert(place, Waiting { ticket, kind, until, within, topics, missing });
+    }
+
+    pub(super) fn get(&self, place: Place) -> Option<&Waiting> {
+        self.all.get(&place)
+    }
+
+    /// What has not come of what it waits for.
+    pub(super) fn missing(&self, place: Place) -> impl Iterator<Item = &Bytes> {
+        let all = self.all.get(&place).map(|waiting| &*waiting.topics).unwrap_or_default();
+        let open = all.iter().filter_map(|id| self.topics.get(id));
+        open.filter(move |topic| topic.places.contains(&place)).map(|topic| &topic.key)
+    }
+
+    /// How much that is.
+    pub(super) fn missing_count(&self, place: Place) -> usize {
+        self.all.get(&place).map_or(0, |waiting| waiting.missing)
     }
 
     /// The first who waits for it.
-    pub(super) fn first(&self, topic: &Topic) -> Option<Place> {
-        self.on.get(topic)?.first().copied()
+    pub(super) fn first(&self, kind: Kind, key: &[u8]) -> Option<Place> {
+        self.topics.get(&self.id(kind, key)?)?.places.first().copied()
     }
 
-    /// All who wait for it, in the order in which they came.
-    pub(super) fn on(&self, topic: &Topic) -> Vec<Place> {
-        self.on.get(topic).map(|places| places.iter().copied().collect()).unwrap_or_default()
+    /// All who wait for it, in the order in which they came: it has happened, and they wait for it no more.
+    pub(super) fn happened(&mut self, account: &mut Account, kind: Kind, key: &[u8]) -> BTreeSet<Place> {
+        self.id(kind, key).and_then(|id| self.close(account, id)).map(|topic| topic.places).unwrap_or_default()
+    }
+
+    /// The same, of one who waits for it.
+    pub(super) fn happened_for(&mut self, account: &mut Account, kind: Kind, key: &[u8], place: Place) {
+        if let Some(id) = self.id(kind, key) {
+            self.leave(account, id, place);
+        }
     }
 
     /// All for whom a count is enough.
-    pub(super) fn counted(&self, key: &Bytes, count: i64) -> Vec<Place> {
-        let enough = Topic::Count(key.clone(), i64::MIN)..=Topic::Count(key.clone(), count);
-        self.on.range(enough).flat_map(|(_, places)| places.iter().copied()).collect()
+    pub(super) fn counted(&self, key: &[u8], count: i64) -> Vec<Place> {
+        let Some(id) = self.id(Kind::Count, key) else { return Vec::new() };
+        let enough = (id, i64::MIN, Place(0))..=(id, count, Place(u64::MAX));
+        self.counts.range(enough).map(|(_, _, place)| *place).collect()
     }
 
     /// Whether anybody waits at all: most of what is set is waited for by nobody.
@@ -115,42 +183,40 @@ impl Pending {
         self.all.is_empty()
     }
 
-    /// One of the keys it waits for is there; whether that was the last.
-    pub(super) fn key_is_set(&mut self, place: Place, key: &Bytes) -> bool {
-        self.forget_topic(&Topic::Set(key.clone()), place);
-        let Some(waiting) = self.all.get_mut(&place) else { return false };
-        match &mut waiting.awaited {
-            Awaited::Keys(keys) => {
-                keys.remove(key);
-                keys.is_empty()
-            }
-            Awaited::Change(_) | Awaited::Item(_) | Awaited::Count(..) | Awaited::Fence(_) => false,
-        }
+    /// One of the keys it waits for is there. It waits no more if that was the last.
+    pub(super) fn one_less(&mut self, account: &mut Account, place: Place) -> Option<Waiting> {
+        let waiting = self.all.get_mut(&place)?;
+        waiting.missing -= 1;
+        if waiting.missing == 0 { self.remove(account, place) } else { None }
     }
 
     /// It waits no more.
-    pub(super) fn remove(&mut self, place: Place) -> Option<Waiting> {
+    pub(super) fn remove(&mut self, account: &mut Account, place: Place) -> Option<Waiting> {
         let waiting = self.all.remove(&place)?;
+        account.release(Waiting::cost(waiting.topics.len()));
         self.places.remove(&waiting.ticket);
         if let Some((_, at)) = waiting.within {
             self.due.remove(&(at, place));
         }
-        for topic in waiting.awaited.topics() {
-            self.forget_topic(&topic, place);
+        for id in &waiting.topics {
+            if waiting.kind == Kind::Count {
+                self.counts.remove(&(*id, waiting.until, place));
+            }
+            self.leave(account, *id, place);
         }
         Some(waiting)
     }
 
-    pub(super) fn remove_ticket(&mut self, ticket: Ticket) -> Option<Waiting> {
+    pub(super) fn remove_ticket(&mut self, account: &mut Account, ticket: Ticket) -> Option<Waiting> {
         let place = *self.places.get(&ticket)?;
-        self.remove(place)
+        self.remove(account, place)
     }
 
     /// Those of a client wait no more.
-    pub(super) fn remove_client(&mut self, client: ClientId) {
+    pub(super) fn remove_client(&mut self, account: &mut Account, client: ClientId) {
         let own = Ticket::first_of(client)..=Ticket::last_of(client);
         let places: Vec<Place> = self.places.range(own).map(|(_, place)| *place).collect();
-        places.into_iter().for_each(|place| drop(self.remove(place)));
+        places.into_iter().for_each(|place| drop(self.remove(account, place)));
     }
 
     /// One whose time is over, if there is one.
@@ -167,12 +233,44 @@ impl Pending {
         self.all.first_key_value().map(|(place, _)| *place)
     }
 
-    fn forget_topic(&mut self, topic: &Topic, place: Place) {
-        if let Some(places) = self.on.get_mut(topic) {
-            places.remove(&place);
-            if places.is_empty() {
-                self.on.remove(topic);
-            }
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn id(&self, kind: Kind, key: &[u8]) -> Option<TopicId> {
+        self.ids.get(&kind)?.get(key).copied()
+    }
+
+    fn join(&mut self, account: &mut Account, kind: Kind, key: &[u8], place: Place) -> TopicId {
+        let id = self.id(kind, key).unwrap_or_else(|| {
+            let (id, key) = (TopicId(self.number()), Bytes::copy_from_slice(key));
+            account.hold(Topic::cost(&key));
+            self.ids.entry(kind).or_default().insert(key.clone(), id);
+            self.topics.insert(id, Topic { kind, key, places: BTreeSet::new() });
+            id
+        });
+        if let Some(topic) = self.topics.get_mut(&id) {
+            topic.places.insert(place);
         }
+        id
+    }
+
+    fn leave(&mut self, account: &mut Account, id: TopicId, place: Place) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        topic.places.remove(&place);
+        if topic.places.is_empty() {
+            self.close(account, id);
+        }
+    }
+
+    /// Nobody waits for it any more.
+    fn close(&mut self, account: &mut Account, id: TopicId) -> Option<Topic> {
+        let topic = self.topics.remove(&id)?;
+        if let Some(ids) = self.ids.get_mut(&topic.kind) {
+            ids.remove(&topic.key);
+        }
+        account.release(Topic::cost(&topic.key));
+        Some(topic)
     }
 }

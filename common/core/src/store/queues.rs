@@ -1,9 +1,10 @@
 //! Queues: lists that are filled at one end and emptied at the other.
 
+use super::account::Account;
 use super::error::Refusal;
-use super::kv::Account;
+use super::limits::Limits;
 use crate::id::ClientId;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 /// The queues that hold something: one that is empty does not exist.
@@ -11,7 +12,7 @@ use bytes::Bytes;
 pub(super) struct Queues {
     of: BTreeMap<Bytes, VecDeque<Bytes>>,
     /// Who was told that there is something, and has not asked for anything since.
-    told: BTreeMap<ClientId, Bytes>,
+    told: BTreeMap<ClientId, BTreeSet<Bytes>>,
 }
 
 impl Queues {
@@ -53,17 +54,22 @@ impl Queues {
     }
 
     /// A client is told that there is something. Nobody else is: who comes second would find nothing.
-    pub(super) fn tell(&mut self, client: ClientId, key: &Bytes) {
-        self.told.insert(client, key.clone());
+    pub(super) fn tell(&mut self, account: &mut Account, client: ClientId, key: &[u8]) {
+        if self.told.entry(client).or_default().insert(Bytes::copy_from_slice(key)) {
+            account.hold(Limits::PER_ITEM + key.len());
+        }
     }
 
-    /// Of which queue only this client was told.
-    pub(super) fn told(&self, client: ClientId) -> Option<&Bytes> {
+    /// Of which queues only this client was told.
+    pub(super) fn told(&self, client: ClientId) -> Option<&BTreeSet<Bytes>> {
         if self.told.is_empty() { None } else { self.told.get(&client) }
     }
 
-    /// It does not take it. The queue, if there is still something in it.
-    pub(super) fn left_by(&mut self, client: ClientId) -> Option<Bytes> {
-        self.told.remove(&client).filter(|key| self.holds(key))
+    /// It does not come for them: those that have something still.
+    pub(super) fn left_by(&mut self, account: &mut Account, client: ClientId) -> BTreeSet<Bytes> {
+        let mut left = self.told.remove(&client).unwrap_or_default();
+        left.iter().for_each(|key| account.release(Limits::PER_ITEM + key.len()));
+        left.retain(|key| self.holds(key));
+        left
     }
 }

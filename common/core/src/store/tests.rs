@@ -6,9 +6,11 @@ use crate::rank_set::RankSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+mod histories;
 mod limits;
 mod model;
 mod retries;
+mod room;
 mod waiting;
 
 /// A namespace, and clients whose requests are numbered for them.

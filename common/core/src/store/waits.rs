@@ -1,20 +1,21 @@
 //! Requests that may have to wait: whether this one has to, and for what.
 
-use super::pending::Awaited;
+use super::limits::Limits;
+use super::pending::{Awaited, Kind};
 use super::{Answer, Namespace, Outcome, Refusal, Revision, Ticket};
+use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::Span;
-use alloc::collections::BTreeSet;
-use bytes::Bytes;
+use alloc::vec::Vec;
 
 /// What a request waits for, or its answer.
-pub(super) enum Wait {
+pub(super) enum Wait<'a> {
     Over(Answer),
-    For(Awaited),
+    For(Awaited<'a>),
 }
 
-impl Wait {
-    pub(super) fn within(self, within: Option<Span>) -> Outcome {
+impl<'a> Wait<'a> {
+    pub(super) fn within(self, within: Option<Span>) -> Outcome<'a> {
         match self {
             Self::Over(answer) => Outcome::Now(answer),
             Self::For(awaited) => Outcome::Later(awaited, within),
@@ -23,53 +24,81 @@ impl Wait {
 }
 
 impl Namespace {
-    pub(super) fn wait(&mut self, keys: &[&[u8]]) -> Result<Wait, Refusal> {
+    pub(super) fn wait<'a>(&mut self, ticket: Ticket, keys: &[&'a [u8]]) -> Result<Wait<'a>, Refusal> {
         keys.iter().try_for_each(|key| self.account.key_fits(key))?;
-        let missing = keys.iter().filter(|key| !self.exists(key));
-        let missing: BTreeSet<Bytes> = missing.map(|key| Bytes::copy_from_slice(key)).collect();
-        Ok(if missing.is_empty() { Wait::Over(Answer::Done) } else { Wait::For(Awaited::Keys(missing)) })
+        let mut keys: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.exists(key)).collect();
+        if keys.is_empty() {
+            return Ok(Wait::Over(Answer::Done));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        self.may_wait(ticket, Awaited { kind: Kind::Set, keys, until: 0 }, 0)
     }
 
-    pub(super) fn take(&mut self, key: &[u8]) -> Result<Wait, Refusal> {
+    pub(super) fn take<'a>(&mut self, ticket: Ticket, key: &'a [u8]) -> Result<Wait<'a>, Refusal> {
         self.account.key_fits(key)?;
-        Ok(match self.queues.pop(&mut self.account, key) {
-            Some(item) => Wait::Over(Answer::Value(Some(item))),
-            None => Wait::For(Awaited::Item(Bytes::copy_from_slice(key))),
-        })
+        match self.queues.pop(&mut self.account, key) {
+            Some(item) => Ok(Wait::Over(Answer::Value(Some(item)))),
+            None => self.may_wait(ticket, Awaited::one(Kind::Item, key), 0),
+        }
     }
 
-    pub(super) fn watch(&mut self, key: &[u8], since: Option<Revision>) -> Result<Wait, Refusal> {
+    pub(super) fn watch<'a>(
+        &mut self,
+        ticket: Ticket,
+        key: &'a [u8],
+        since: Option<Revision>,
+    ) -> Result<Wait<'a>, Refusal> {
         self.account.key_fits(key)?;
         let (at, value) = self.kv.state(key);
-        Ok(if since.is_none_or(|since| since == at) {
-            Wait::For(Awaited::Change(Bytes::copy_from_slice(key)))
+        if since.is_none_or(|since| since == at) {
+            self.may_wait(ticket, Awaited::one(Kind::Change, key), 0)
         } else {
-            Wait::Over(Answer::Changed { at, value })
-        })
+            Ok(Wait::Over(Answer::Changed { at, value }))
+        }
     }
 
-    pub(super) fn gather(&mut self, ticket: Ticket, key: &[u8], until: i64) -> Result<Wait, Refusal> {
+    pub(super) fn gather<'a>(&mut self, ticket: Ticket, key: &'a [u8], until: i64) -> Result<Wait<'a>, Refusal> {
         // What is refused must not count.
-        if self.kv.count(key)?.saturating_add(1) < until {
-            self.may_wait(ticket)?;
-        }
+        let wait = if self.kv.count(key)?.saturating_add(1) < until {
+            let own = Limits::PER_ITEM + key.len() + Limits::NUMBER;
+            self.may_wait(ticket, Awaited { kind: Kind::Count, keys: [key].into(), until }, own)?
+        } else {
+            Wait::Over(Answer::Done)
+        };
         let count = self.add(key, 1)?;
         self.is_gathered(key, count);
-        Ok(if count >= until {
-            Wait::Over(Answer::Done)
-        } else {
-            Wait::For(Awaited::Count(Bytes::copy_from_slice(key), until))
-        })
+        Ok(wait)
     }
 
-    pub(super) fn fence(&mut self, ticket: Ticket, name: &[u8], all: &RankSet, who: &RankSet) -> Result<Wait, Refusal> {
-        if !self.fences.completes(name, all, who) {
-            self.may_wait(ticket)?;
-        }
-        Ok(if self.arrive(name, all, who)? {
+    pub(super) fn fence<'a>(
+        &mut self,
+        ticket: Ticket,
+        name: &'a [u8],
+        all: &RankSet,
+        who: &RankSet,
+    ) -> Result<Wait<'a>, Refusal> {
+        let wait = if self.fences.completes(name, all, who) {
             Wait::Over(Answer::Done)
         } else {
-            Wait::For(Awaited::Fence(Bytes::copy_from_slice(name)))
-        })
+            let own = Limits::PER_ITEM + name.len() + Limits::of_ranks(all) + Limits::of_ranks(who);
+            self.may_wait(ticket, Awaited::one(Kind::Fence, name), own)?
+        };
+        self.arrive(name, all, who)?;
+        Ok(wait)
+    }
+
+    /// Whether one more may wait, beside what it does itself and is charged for. One request waits once.
+    fn may_wait<'a>(&self, ticket: Ticket, awaited: Awaited<'a>, own: usize) -> Result<Wait<'a>, Refusal> {
+        let most = self.account.limits().waiting;
+        if self.pending.len() >= most || self.pending.waits(ticket) {
+            return Err(Refusal::ManyWaiting { most });
+        }
+        if !self.account.fits(self.pending.cost(&awaited).saturating_add(own)) {
+            let (used, most) = self.account.used();
+            let key = OsBytes::new(awaited.keys.first().map(|key| key.to_vec()).unwrap_or_default());
+            return Err(Refusal::FullOfWaits { key, more: awaited.keys.len().saturating_sub(1), used, most });
+        }
+        Ok(Wait::For(awaited))
     }
 }

@@ -1,13 +1,11 @@
 //! Who is woken by what has happened.
 
 use super::error::{Absent, Refusal};
-use super::pending::{Awaited, Place, Topic};
+use super::pending::{Kind, Place};
 use super::{Answer, Namespace};
 use crate::id::ClientId;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use alloc::vec::Vec;
-use bytes::Bytes;
 
 /// Most keys that an error names.
 const NAMED: usize = 4;
@@ -18,11 +16,10 @@ impl Namespace {
         if self.pending.is_idle() {
             return;
         }
-        let key = Bytes::copy_from_slice(key);
-        for place in self.pending.on(&Topic::Set(key.clone())) {
-            self.key_is_there(place, &key);
+        for place in self.pending.happened(&mut self.account, Kind::Set, key) {
+            self.key_is_there(place);
         }
-        self.is_changed(&key);
+        self.is_changed(key);
     }
 
     /// A key has another value, or none any more.
@@ -30,8 +27,8 @@ impl Namespace {
         if self.pending.is_idle() {
             return;
         }
-        for place in self.pending.on(&Topic::Change(Bytes::copy_from_slice(key))) {
-            if let Some(waiting) = self.pending.remove(place) {
+        for place in self.pending.happened(&mut self.account, Kind::Change, key) {
+            if let Some(waiting) = self.pending.remove(&mut self.account, place) {
                 let (at, value) = self.kv.state(key);
                 self.answer(waiting.ticket, Answer::Changed { at, value });
             }
@@ -43,27 +40,27 @@ impl Namespace {
         if self.pending.is_idle() {
             return;
         }
-        let key = Bytes::copy_from_slice(key);
-        if let Some(place) = self.pending.first(&Topic::Item(key.clone())) {
-            if let Some(item) = self.queues.pop(&mut self.account, &key)
-                && let Some(waiting) = self.pending.remove(place)
+        if let Some(place) = self.pending.first(Kind::Item, key) {
+            if let Some(item) = self.queues.pop(&mut self.account, key)
+                && let Some(waiting) = self.pending.remove(&mut self.account, place)
             {
                 self.answer(waiting.ticket, Answer::Value(Some(item)));
             }
             return;
         }
         // One that waits for other keys too is not woken by this one.
-        while let Some(place) = self.pending.first(&Topic::Set(key.clone())) {
-            if let Some(client) = self.key_is_there(place, &key) {
-                return self.queues.tell(client, &key);
+        while let Some(place) = self.pending.first(Kind::Set, key) {
+            self.pending.happened_for(&mut self.account, Kind::Set, key, place);
+            if let Some(client) = self.key_is_there(place) {
+                return self.queues.tell(&mut self.account, client, key);
             }
         }
     }
 
     /// So many have been counted at a key.
     pub(super) fn is_gathered(&mut self, key: &[u8], count: i64) {
-        for place in self.pending.counted(&Bytes::copy_from_slice(key), count) {
-            if let Some(waiting) = self.pending.remove(place) {
+        for place in self.pending.counted(key, count) {
+            if let Some(waiting) = self.pending.remove(&mut self.account, place) {
                 self.answer(waiting.ticket, Answer::Done);
             }
         }
@@ -73,8 +70,8 @@ impl Namespace {
     pub(super) fn arrive(&mut self, name: &[u8], all: &RankSet, who: &RankSet) -> Result<bool, Refusal> {
         let complete = self.fences.arrive(&mut self.account, name, all, who)?;
         if complete {
-            for place in self.pending.on(&Topic::Fence(Bytes::copy_from_slice(name))) {
-                if let Some(waiting) = self.pending.remove(place) {
+            for place in self.pending.happened(&mut self.account, Kind::Fence, name) {
+                if let Some(waiting) = self.pending.remove(&mut self.account, place) {
                     self.answer(waiting.ticket, Answer::Done);
                 }
             }
@@ -83,23 +80,24 @@ impl Namespace {
     }
 
     /// What did not come.
-    pub(super) fn missing(&self, awaited: &Awaited) -> Absent {
-        let named = |key: &Bytes| OsBytes::new(key.to_vec());
-        match awaited {
-            Awaited::Keys(keys) => Absent::Keys(keys.iter().take(NAMED).map(named).collect::<Vec<_>>(), keys.len()),
-            Awaited::Change(key) => Absent::Change(named(key)),
-            Awaited::Item(key) => Absent::Item(named(key)),
-            Awaited::Count(key, until) => Absent::Count { key: named(key), until: *until },
-            Awaited::Fence(name) => self.fences.missing(name),
+    pub(super) fn missing(&self, place: Place) -> Absent {
+        let kind = self.pending.get(place).map_or(Kind::Set, |waiting| waiting.kind);
+        let mut keys = self.pending.missing(place).map(|key| OsBytes::new(key.to_vec()));
+        if kind == Kind::Set {
+            return Absent::Keys(keys.by_ref().take(NAMED).collect(), self.pending.missing_count(place));
+        }
+        let key = keys.next().unwrap_or_default();
+        match kind {
+            Kind::Set | Kind::Change => Absent::Change(key),
+            Kind::Item => Absent::Item(key),
+            Kind::Count => Absent::Count { key, until: self.pending.get(place).map_or(0, |waiting| waiting.until) },
+            Kind::Fence => self.fences.missing(key.as_slice()),
         }
     }
 
     /// Whom that has woken.
-    fn key_is_there(&mut self, place: Place, key: &Bytes) -> Option<ClientId> {
-        if !self.pending.key_is_set(place, key) {
-            return None;
-        }
-        let ticket = self.pending.remove(place)?.ticket;
+    fn key_is_there(&mut self, place: Place) -> Option<ClientId> {
+        let ticket = self.pending.one_less(&mut self.account, place)?.ticket;
         self.answer(ticket, Answer::Done);
         Some(ticket.client)
     }

@@ -4,6 +4,8 @@
 //! number, of 64 bits, and the strings. Requests have no length of their own: only who understands one knows where the next begins.
 //! Opcodes and limits: `TCPStoreBackend.hpp` and `TCPStoreLibUvBackend.cpp` of the released wheels.
 
+use crate::error::Hint;
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 /// Longest key that torch's server takes, in bytes.
@@ -128,6 +130,20 @@ pub enum Malformed {
         /// What there may be.
         most: u64,
     },
+}
+
+impl Hint for Malformed {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Opcode(_) => {
+                Some("torch 1.13 and 2.1 to 2.15 are understood; see what else connects to MASTER_PORT".into())
+            }
+            Self::Long { .. } => Some(
+                "torch's own store has limits like this: large data belongs in a file, and its path in the store"
+                    .into(),
+            ),
+        }
+    }
 }
 
 /// The beginning of what a connection has sent.

@@ -55,14 +55,8 @@ impl Reply {
                 }
             }
             (Self::Values, Answer::Values(values)) => {
-                let len = values
-                    .iter()
-                    .flatten()
-                    .map(|value| value.len().saturating_add(8))
-                    .fold(out.len(), usize::saturating_add);
-                if len > MAX_UNREAD {
-                    return Err(Broken::Unread(len));
-                }
+                let each = values.iter().map(|value| value.as_ref().map_or(0, Bytes::len));
+                may_be_written(out, each)?;
                 values.into_iter().for_each(|value| answer::string(out, &value.unwrap_or_default()));
             }
             (Self::Number, Answer::Number(number)) => answer::number(out, number),
@@ -73,10 +67,7 @@ impl Reply {
                 None => answer::string(out, &expected),
             },
             (Self::Listed, Answer::Keys(keys)) => {
-                let len = keys.iter().map(|key| key.len().saturating_add(8)).fold(out.len(), usize::saturating_add);
-                if len > MAX_UNREAD {
-                    return Err(Broken::Unread(len));
-                }
+                may_be_written(out, keys.iter().map(Bytes::len))?;
                 answer::count(out, keys.len());
                 keys.iter().for_each(|key| answer::string(out, key));
             }
@@ -107,6 +98,16 @@ impl Reply {
         }
         Ok(None)
     }
+}
+
+/// Whether so many strings, of these lengths, may be an answer behind what is there.
+fn may_be_written(out: &[u8], each: impl Iterator<Item = usize>) -> Result<(), Broken> {
+    let len = each.map(|len| len.saturating_add(8)).fold(0, usize::saturating_add);
+    let all = len.saturating_add(out.len());
+    if len > MAX_UNREAD {
+        return Err(Broken::LongAnswer(len));
+    }
+    if all > MAX_UNREAD { Err(Broken::Unread(all)) } else { Ok(()) }
 }
 
 /// News of a key that torch 1.13 watches.

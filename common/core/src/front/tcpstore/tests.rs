@@ -297,14 +297,37 @@ fn answers_have_a_limit() {
     let mut desk = Desk::new();
     let client = desk.modern();
     desk.exchange(client, Words::op(1).s("/k").b(&vec![7; 8 << 20]), say());
+    let slow = desk.modern();
     let mut all = Words::op(10).n(9);
     for _ in 0..9 {
         all = all.s("/k");
     }
     assert_eq!(
         desk.broken(client, &all),
-        format!("{} bytes of answers wait for it", 8 * ((8 << 20) + 8) + (8 << 20) + 8)
+        format!("an answer of {} bytes is longer than 67108864", 9 * ((8 << 20) + 8))
     );
+    for _ in 0..9 {
+        desk.send(slow, &Words::op(3).s("/k"));
+    }
+    let (written, closed) = desk.outcome();
+    assert_eq!((written, closed.len()), (vec![], 1), "what it does not read is not kept for it");
+    assert_eq!(closed[0], (slow, format!("{} bytes of answers wait for it", 8 * ((8 << 20) + 8))));
+}
+
+#[test]
+fn whoever_is_cut_off_is_told_what_to_try() {
+    let hints = [
+        (Broken::Malformed(Malformed::Opcode(71)), "see what else connects to MASTER_PORT"),
+        (Broken::Malformed(Malformed::Long { what: "a value", len: 9, most: 8 }), "its path in the store"),
+        (Broken::OtherProtocol(1), "torch 1.13 and 2.1 to 2.15 are understood"),
+        (Broken::Refused(Refusal::ManyWaiting { most: 1 }), "wait for several keys with one request"),
+        (Broken::LongAnswer(9), "ask for fewer keys at once"),
+        (Broken::Unread(9), "see whether it is stopped"),
+    ];
+    for (why, expected) in hints {
+        let hint = why.hint().unwrap_or_default();
+        assert!(hint.ends_with(expected), "{why}: {hint}");
+    }
 }
 
 #[test]

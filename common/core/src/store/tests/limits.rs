@@ -41,7 +41,7 @@ fn several_keys_are_set_or_none() {
 
 #[test]
 fn no_more_wait_than_may() {
-    let mut desk = Desk::with(small());
+    let mut desk = Desk::with(Limits { bytes: 1 << 20, ..small() });
     let waits = [1, 2].map(|client| desk.ask(client, Ask::Wait { keys: &[b"k"], within: None }));
     let refused = desk.answer(Ask::Wait { keys: &[b"k"], within: None });
     assert_eq!(refusal(&refused), "2 requests wait already");
@@ -52,7 +52,7 @@ fn no_more_wait_than_may() {
 
 #[test]
 fn whoever_may_not_wait_has_neither_counted_nor_arrived() {
-    let mut desk = Desk::with(small());
+    let mut desk = Desk::with(Limits { bytes: 1 << 20, ..small() });
     let all = RankSet::world(3);
     desk.answer(Ask::Arrive { name: b"f", all: &all, who: &ranks(&[0]) });
     for client in [1, 2] {

@@ -1,0 +1,245 @@
+//! Histories of clients that ask at the same time, over a network that loses, repeats and reorders: each must be one that clients
+//! who ask one after another could have seen (linearizable; Wing and Gong's search, with a memory of where it has been).
+
+use super::*;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const KEYS: [&[u8]; 2] = [b"a", b"b"];
+const CLIENTS: usize = 3;
+const EACH: usize = 4;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Get(usize),
+    Set(usize, Vec<u8>),
+    Add(usize, i64),
+    Append(usize, Vec<u8>),
+    Compare(usize, Vec<u8>, Vec<u8>),
+    Delete(usize),
+    Push(Vec<u8>),
+    Pop,
+    Take,
+}
+
+impl Op {
+    fn ask(&self) -> Ask<'_> {
+        match self {
+            Self::Get(key) => Ask::Get(KEYS[*key]),
+            Self::Set(key, value) => Ask::Set(KEYS[*key], value),
+            Self::Add(key, by) => Ask::Add(KEYS[*key], *by),
+            Self::Append(key, more) => Ask::Append(KEYS[*key], more),
+            Self::Compare(key, expected, desired) => {
+                Ask::CompareSet { key: KEYS[*key], expected: Expected::AbsentOr(expected), desired }
+            }
+            Self::Delete(key) => Ask::Delete(KEYS[*key]),
+            Self::Push(item) => Ask::Push(b"q", item),
+            Self::Pop => Ask::Pop(b"q"),
+            Self::Take => Ask::Take { key: b"q", within: None },
+        }
+    }
+}
+
+/// What one client after another would find.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct State {
+    values: BTreeMap<usize, Vec<u8>>,
+    queue: VecDeque<Vec<u8>>,
+}
+
+impl State {
+    /// Does it; `None`: it would have to wait.
+    fn perform(&mut self, op: &Op) -> Option<Answer> {
+        let bytes = |value: &Vec<u8>| Bytes::copy_from_slice(value);
+        Some(match op {
+            Op::Get(key) => Answer::Value(self.values.get(key).map(bytes)),
+            Op::Set(key, value) => {
+                self.values.insert(*key, value.clone());
+                Answer::Done
+            }
+            Op::Add(key, by) => {
+                let old = self.values.get(key).map_or(0, |text| String::from_utf8_lossy(text).parse().unwrap());
+                self.values.insert(*key, (old + by).to_string().into_bytes());
+                Answer::Number(old + by)
+            }
+            Op::Append(key, more) => {
+                let value = self.values.entry(*key).or_default();
+                value.extend(more);
+                number(value.len())
+            }
+            Op::Compare(key, expected, desired) => {
+                let set = self.values.get(key).is_none_or(|now| now == expected);
+                if set {
+                    self.values.insert(*key, desired.clone());
+                }
+                Answer::Compared { set, now: self.values.get(key).map(bytes) }
+            }
+            Op::Delete(key) => number(usize::from(self.values.remove(key).is_some())),
+            Op::Push(item) => {
+                self.queue.push_back(item.clone());
+                Answer::Done
+            }
+            Op::Pop => Answer::Value(self.queue.pop_front().map(Bytes::from)),
+            Op::Take => Answer::Value(Some(Bytes::from(self.queue.pop_front()?))),
+        })
+    }
+}
+
+/// A request, as its client saw it: when it asked, and when it was answered.
+#[derive(Clone, Debug)]
+struct Call {
+    op: Op,
+    asked: usize,
+    answered: Option<(usize, Answer)>,
+}
+
+/// Whether there is an order in which each request was done at one moment between question and answer. One that was not answered
+/// may have been done or not.
+fn is_linearizable(calls: &[Call]) -> bool {
+    fn search(calls: &[Call], done: u32, state: &State, been: &mut BTreeSet<(u32, State)>) -> bool {
+        let is_open = |at: &usize| done & (1 << at) == 0;
+        let open: Vec<usize> = (0..calls.len()).filter(is_open).collect();
+        let first_end = open.iter().filter_map(|at| calls[*at].answered.as_ref().map(|(end, _)| *end)).min();
+        let Some(first_end) = first_end else { return true };
+        if !been.insert((done, state.clone())) {
+            return false;
+        }
+        open.into_iter().filter(|at| calls[*at].asked < first_end).any(|at| {
+            let mut after = state.clone();
+            let Some(said) = after.perform(&calls[at].op) else { return false };
+            let fits = calls[at].answered.as_ref().is_none_or(|(_, answer)| *answer == said);
+            fits && search(calls, done | (1 << at), &after, been)
+        })
+    }
+    search(calls, 0, &State::default(), &mut BTreeSet::new())
+}
+
+/// Splitmix: the same seed, the same history.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((bits ^ (bits >> 31)) % most as u64).unwrap()
+    }
+
+    /// Values differ from each other, so that what was read tells what was done.
+    fn op(&mut self, unique: usize) -> Op {
+        let (key, text) = (self.below(KEYS.len()), (100 + unique).to_string().into_bytes());
+        match self.below(12) {
+            0 | 1 => Op::Get(key),
+            2 => Op::Set(key, text),
+            3..=5 => Op::Add(key, 1),
+            6 => Op::Append(key, text.get(..1).unwrap().to_vec()),
+            7 => Op::Compare(key, b"1".to_vec(), text),
+            8 => Op::Delete(key),
+            9 => Op::Push(text),
+            10 => Op::Pop,
+            _ => Op::Take,
+        }
+    }
+}
+
+/// Clients, each with one request under way, and what is on its way between them and the store.
+struct Net {
+    desk: Desk,
+    rng: Rng,
+    now: usize,
+    calls: Vec<Call>,
+    /// Of each client: which of the calls are its own.
+    own: [Vec<usize>; CLIENTS],
+    requests: Vec<(usize, u64)>,
+    answers: Vec<(Ticket, Answer)>,
+    retry: fn(u64) -> Retry,
+}
+
+impl Net {
+    /// A client asks, or, in doubt, asks again.
+    fn ask(&mut self, client: usize) {
+        let own = &self.own[client];
+        let is_idle = own.last().is_none_or(|last| self.calls[*last].answered.is_some());
+        if is_idle && own.len() < EACH {
+            let op = self.rng.op(self.calls.len());
+            self.own[client].push(self.calls.len());
+            self.calls.push(Call { op, asked: self.now, answered: None });
+        } else if is_idle {
+            return;
+        }
+        self.requests.push((client, self.own[client].len() as u64));
+    }
+
+    /// A request comes to the store; or is lost; or comes, and will once more.
+    fn deliver(&mut self) {
+        let at = self.rng.below(self.requests.len());
+        let fate = self.rng.below(6);
+        let (client, seq) = if fate == 0 { self.requests[at] } else { self.requests.swap_remove(at) };
+        if fate == 1 {
+            return;
+        }
+        let ticket = Ticket { client: ClientId::new(u32::try_from(client).unwrap()), seq: Seq(seq) };
+        let op = self.calls[self.own[client][usize::try_from(seq).unwrap() - 1]].op.clone();
+        self.desk.space.ask(self.desk.now, ticket, (self.retry)(seq), op.ask());
+        let answers = self.desk.answers();
+        self.answers.extend(answers);
+    }
+
+    /// An answer comes to its client, or is lost. One to an old question is none.
+    fn answer(&mut self) {
+        let at = self.rng.below(self.answers.len());
+        let (ticket, answer) = self.answers.swap_remove(at);
+        let own = &self.own[ticket.client.get() as usize];
+        if self.rng.below(4) > 0 && own.len() as u64 == ticket.seq.0 {
+            let call = &mut self.calls[own[own.len() - 1]];
+            call.answered.get_or_insert((self.now, answer));
+        }
+    }
+
+    fn history(seed: u64, retry: fn(u64) -> Retry) -> Vec<Call> {
+        let (desk, rng) = (Desk::new(), Rng(seed));
+        let own = core::array::from_fn(|_| Vec::new());
+        let mut net =
+            Self { desk, rng, now: 0, calls: Vec::new(), own, requests: Vec::new(), answers: Vec::new(), retry };
+        for now in 0..250 {
+            net.now = now;
+            match net.rng.below(3) {
+                0 if !net.requests.is_empty() => net.deliver(),
+                1 if !net.answers.is_empty() => net.answer(),
+                _ => {
+                    let client = net.rng.below(CLIENTS);
+                    net.ask(client);
+                }
+            }
+        }
+        net.calls
+    }
+}
+
+#[test]
+fn clients_that_ask_again_see_a_history_of_one_after_another() {
+    let mut answered = 0;
+    for seed in 0..400 {
+        let calls = Net::history(seed, |seq| Retry::Behind(Seq(seq - 1)));
+        answered += calls.iter().filter(|call| call.answered.is_some()).count();
+        assert!(is_linearizable(&calls), "seed {seed}: {calls:#?}");
+    }
+    assert!(answered > 400 * EACH, "most of it is answered: {answered}");
+}
+
+#[test]
+fn a_history_in_which_requests_that_come_again_are_done_again_is_found() {
+    let bad = (0..400).filter(|seed| !is_linearizable(&Net::history(*seed, |_| Retry::Never))).count();
+    assert!(bad > 40, "{bad} of 400");
+}
+
+#[test]
+fn a_read_of_what_was_before_is_found() {
+    let call = |op, asked, end, answer| Call { op, asked, answered: Some((end, answer)) };
+    let old = call(Op::Get(0), 2, 3, Answer::Value(None));
+    let set = |end| call(Op::Set(0, b"x".to_vec()), 0, end, Answer::Done);
+    assert!(!is_linearizable(&[set(1), old.clone()]), "it was set before");
+    assert!(is_linearizable(&[set(4), old.clone()]), "it was set meanwhile");
+    let lost = Call { answered: None, ..set(1) };
+    assert!(is_linearizable(&[lost.clone(), old]), "it may not have been set");
+    assert!(is_linearizable(&[lost, call(Op::Get(0), 2, 3, value("x"))]), "or have been");
+}
