@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use std::io::Write as _;
 
 /// What the user's ssh configuration says on all hosts.
-fn configure(bed: &Bed, user: &str, config: &str) {
+pub(crate) fn configure(bed: &Bed, user: &str, config: &str) {
     let script = "umask 077; printf '%s\\n' \"$1\" >~/.ssh/config";
     bed.run(["exec", "--user", user, "--cwd", "/", "login", "sh", "-c", script, "sh", config]);
 }

@@ -4,6 +4,7 @@ use crate::bed::Bed;
 use crate::case::Done;
 use crate::place;
 use crate::plan::Plan;
+use crate::reach::configure;
 use crate::watch::Exit;
 use nix::sys::signal::Signal;
 use std::fs::File;
@@ -105,15 +106,18 @@ fn interrupts_and_readers_that_leave_end_all_hosts() {
 fn nothing_of_a_job_listens_on_any_host() {
     let Some(bed) = Bed::up(4) else { return };
     for user in USERS {
-        let mut case = job(&bed, user, &["-l", "cat"]).stdin_pipe().start();
+        // The programs of a user with this would be shown here: sshd listens for them.
+        configure(&bed, user, "Host *\n ForwardX11 yes\n ForwardX11Trusted yes\n");
+        let mut case = job(&bed, user, &["-l", "cat"]).env("DISPLAY", ":9").stdin_pipe().start();
         let stdin = case.take_stdin();
         case.events("rank.started", 8);
         let ours = bed.processes().into_iter().filter(|(_, p)| p.comm == "rlaunch-agent").count();
         assert_eq!(ours, 4, "the hosts have their agents now");
         for host in ["login"].into_iter().chain(HOSTS) {
             let shown = bed.run(["exec", "--cwd", "/", host, "ss", "-Htulnp"]);
-            let strangers: Vec<&str> = shown.lines().filter(|line| !line.contains("\"sshd\"")).collect();
-            assert!(strangers.is_empty() && shown.contains(":22"), "{host}: {shown}");
+            let is_login = |line: &&str| line.contains("\"sshd\"") && line.contains(":22 ");
+            let (logins, strangers): (Vec<&str>, Vec<&str>) = shown.lines().partition(is_login);
+            assert!(strangers.is_empty() && !logins.is_empty(), "{host}: {shown}");
             let unix = bed.run(["exec", "--cwd", "/", host, "cat", "/proc/net/unix"]);
             // __SO_ACCEPTCON: it listens.
             let listens = |line: &&str| line.split_whitespace().nth(3) == Some("00010000");

@@ -101,9 +101,12 @@ fn each_forced_option_holds_against_its_opposite() {
         "RemoteCommand echo no",
         // That port is taken.
         "LocalForward 127.0.0.1:$PORT 127.0.0.1:1\n  ExitOnForwardFailure yes",
+        "ForwardX11 yes\n  ForwardX11Trusted yes",
         "ForkAfterAuthentication yes",
         "StdinNull yes",
         "ControlMaster yes\n  ControlPath $DIR/master\n  ControlPersist 60",
+        "LogLevel QUIET",
+        "LogLevel ERROR",
         "IgnoreUnknown Moon\n  Moon yes",
         // Mistyped: ssh by itself refuses it.
         "Moon yes",
@@ -115,6 +118,17 @@ fn each_forced_option_holds_against_its_opposite() {
         );
         let Some(plan) = with_sshd(&script) else { return };
         says(&plan.start().code(0), &["h: ready in"]);
+    }
+}
+
+/// ssh says less with each, and what is done depends on what it says.
+#[test]
+fn ssh_is_heard_whatever_log_level_the_user_has() {
+    for level in ["QUIET", "FATAL", "ERROR"] {
+        let script = format!("printf 'Host *\\n  LogLevel {level}\\n' | configure; \"$OURS\" doctor --ssh-fast -H h");
+        let Some(plan) = with_sshd(&script) else { return };
+        let done = plan.env("SSHD_MORE", "MaxSessions 0").start().code(125);
+        says(&done, &["h: it takes no session, on a connection of its own either (2 attempts)\n"]);
     }
 }
 

@@ -15,12 +15,17 @@ use core::fmt;
 ///
 /// `IgnoreUnknown` comes before them, because ssh before 8.7 does not know all of them; and it is `*`, because it takes
 /// the place of one in the user's configuration, which would then fail. The price: a mistyped option there is passed over.
-const FORCED: [&str; 8] = [
+///
+/// What is to be done after a failure only ssh's words say, and below INFO it leaves some or all of them out.
+const FORCED: [&str; 10] = [
     "IgnoreUnknown=*",
+    "LogLevel=INFO",
     "SessionType=default",
     "RequestTTY=no",
     "RemoteCommand=none",
     "ClearAllForwardings=yes",
+    // That is none of those: with it every sshd would listen on a port for as long as the job runs.
+    "ForwardX11=no",
     "ForkAfterAuthentication=no",
     "StdinNull=no",
     "ControlMaster=no",
@@ -194,9 +199,9 @@ mod tests {
         let plain = shown("node1", None, &SshOptions::default());
         assert_eq!(
             plain,
-            "ssh -T -o IgnoreUnknown=* -o SessionType=default -o RequestTTY=no -o RemoteCommand=none \
-             -o ClearAllForwardings=yes -o ForkAfterAuthentication=no -o StdinNull=no -o ControlMaster=no \
-             -o BatchMode=yes -- node1 LINE"
+            "ssh -T -o IgnoreUnknown=* -o LogLevel=INFO -o SessionType=default -o RequestTTY=no -o RemoteCommand=none \
+             -o ClearAllForwardings=yes -o ForwardX11=no -o ForkAfterAuthentication=no -o StdinNull=no \
+             -o ControlMaster=no -o BatchMode=yes -- node1 LINE"
         );
         let all = SshOptions { prompt: true, fast: true, no_master: true };
         let all = shown("eve@corp@[fe80::1%eth0]", Some(2222), &all);
