@@ -59,6 +59,9 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// What ssh says of a changed key if it is the end of the matter, and not only a warning (`StrictHostKeyChecking no`).
+const STRICT: [&str; 2] = ["you have requested strict checking", "Host key verification failed"];
+
 /// Words and what they mean. The first row that is found counts: what ends the matter stands before what may be its
 /// consequence.
 const TABLE: &[(Trouble, &[&str])] = &[
@@ -174,7 +177,9 @@ impl Words {
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
         let says = |text: &&str| memchr::memmem::find(&self.0, text.as_bytes()).is_some();
-        let trouble = TABLE.iter().find(|(_, texts)| texts.iter().any(&says)).map(|(trouble, _)| *trouble)?;
+        let is_over = |trouble| trouble != Trouble::KeyChanged || STRICT.iter().any(says);
+        let row = TABLE.iter().find(|(trouble, texts)| is_over(*trouble) && texts.iter().any(says));
+        let trouble = row.map(|(trouble, _)| *trouble)?;
         // The same words, said of a channel to the next host by `ssh -W`, which is what a ProxyJump runs.
         let forwarding = trouble == Trouble::MasterFull && says(&"stdio forwarding failed");
         Some(match (forwarding, says(&"administratively prohibited")) {
@@ -294,6 +299,24 @@ mod tests {
         let text = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending ED25519 key in /k:1\n\
                     Host key verification failed.\n";
         assert_eq!(words(text).trouble(), Some(Trouble::KeyChanged));
+    }
+
+    /// As OpenSSH 9.2 says it with `StrictHostKeyChecking no`.
+    #[test]
+    fn a_changed_key_that_is_only_warned_of_hides_nothing() {
+        let warning = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n\
+                       Offending ED25519 key in /home/eve/.ssh/known_hosts:1\r\n\
+                       Password authentication is disabled to avoid man-in-the-middle attacks.\r\n";
+        for (rest, trouble) in [
+            ("eve@h: Permission denied (publickey).", Some(Trouble::Denied)),
+            ("Connection closed by 10.1.1.1 port 22", Some(Trouble::Closed)),
+            ("channel 0: open failed: connect failed: open failed", Some(Trouble::MasterFull)),
+            ("mux_client_request_session: session request failed: Session open refused by peer", Some(Trouble::MasterFull)),
+            ("Exiting, you have requested strict checking.", Some(Trouble::KeyChanged)),
+            ("", None),
+        ] {
+            assert_eq!(words(&format!("{warning}{rest}\r\n")).trouble(), trouble, "{rest}");
+        }
     }
 
     /// As OpenSSH 9.2 says it; the two lines about ssh-keygen are Debian's.
