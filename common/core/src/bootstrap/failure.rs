@@ -235,6 +235,7 @@ impl Hint for Failure {
             Why::Login(Trouble::NoForwarding) => {
                 format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump").into()
             }
+            Why::Login(Trouble::Lost) => "see whether the host or the network between was restarted".into(),
             Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => by_hand(),
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
             Why::Arch { .. } | Why::Stranger { .. } => {

@@ -321,6 +321,7 @@ impl Dial {
     }
 
     fn answered(&mut self, now: Mono, stage: Stage, answer: Answer) {
+        self.words.logged_in();
         let misplaced = |answer: &Answer| Some(Why::Garbled(answer.to_line().into()));
         match (stage, answer) {
             (Stage::Connecting | Stage::Sending(_), Answer::Ready(place)) => {
@@ -350,7 +351,7 @@ impl Dial {
                     return self.close(now, Some(Why::Garbled(self.scanner.rest().into())));
                 }
                 self.state = State::Up;
-                self.words.clear();
+                self.words.ready();
                 let (cold, asked) = (self.cold, self.asked);
                 let by = (self.deadline.unwrap_or(now), self.plan.limit);
                 self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now, by }));
@@ -399,7 +400,7 @@ impl Dial {
         match self.words.trouble() {
             Some(trouble @ Trouble::Throttled) => self.pause(now, trouble),
             // Nobody types a password twice for the same answer.
-            Some(trouble @ Trouble::Closed) if !self.plan.options.prompt => {
+            Some(trouble @ (Trouble::Closed | Trouble::Lost)) if !self.plan.options.prompt => {
                 self.closed += 1;
                 self.pause(now, trouble);
             }

@@ -203,6 +203,27 @@ fn a_connection_that_is_closed_without_a_reason_is_tried_thrice() {
     assert_eq!(failure(&barred), Why::Login(Trouble::Barred), "at once");
 }
 
+/// A start-up file of the login says what a login that failed would say.
+#[test]
+fn a_connection_that_breaks_after_the_login_is_tried_again() {
+    let rc = "bash: /opt/env.sh: Permission denied\n";
+    let broken = format!("{rc}Connection to node7 closed by remote host.\n");
+    for answer in [Answer::Need(Place::Tmp), Answer::Ready(Place::Cache)] {
+        let mut bench = Bench::started();
+        bench.say(&answer);
+        for _ in 0..2 {
+            assert_eq!(bench.end(&broken, 255), [DialAction::Stage(Stage::Pausing)]);
+            bench.now = bench.dial.poll_timeout().unwrap();
+            assert!(matches!(bench.pass(Span::ZERO)[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]));
+            bench.say(&answer);
+        }
+        assert_eq!(failure(&bench.end(&broken, 255)), Why::Login(Trouble::Lost));
+        let mut bench = Bench::started();
+        bench.say(&answer);
+        assert_eq!(failure(&bench.end(rc, 255)), Why::Ssh(SshEnd::Code(255)), "its own exit code, maybe");
+    }
+}
+
 #[test]
 fn hosts_do_not_pause_in_step() {
     let pause = |jitter| {

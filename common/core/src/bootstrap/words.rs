@@ -25,6 +25,8 @@ pub enum Trouble {
     Barred,
     /// The connection was closed between the first word and the shell, without a reason.
     Closed,
+    /// The connection broke when the shell had answered.
+    Lost,
     /// The host's key is not the one that is known.
     KeyChanged,
     /// The host's key is not known.
@@ -49,6 +51,7 @@ impl fmt::Display for Trouble {
             Self::Denied => "ssh was denied access",
             Self::Barred => "the account is denied access there",
             Self::Closed => "it closed the connection before the login was complete",
+            Self::Lost => "the connection broke after the login, before the agent was ready",
             Self::KeyChanged => "the host's key is not the one that ssh knows",
             Self::KeyUnknown => "ssh does not know the host's key",
             Self::Unresolved => "the name does not resolve",
@@ -106,6 +109,21 @@ const TABLE: &[(Trouble, &[&str])] = &[
     (Trouble::Closed, &["Connection reset by", "Connection closed by"]),
 ];
 
+/// What ssh says when a connection breaks: all that it can have meant once the host has answered. Whatever else stands on its
+/// stderr then, a start-up file of the login said.
+const BROKEN: &[&str] = &[
+    "Connection reset by",
+    "Connection closed by",
+    "closed by remote host",
+    "Broken pipe",
+    "not responding",
+    "Connection timed out",
+    "Operation timed out",
+    "No route to host",
+    "Network is unreachable",
+    "Host is down",
+];
+
 /// What begins a line that says more than the one by which the trouble is known: it is shown before that. Keys that are left out,
 /// an agent that does not sign; the file and the line of the key that is known.
 const CAUSES: &[(Trouble, &str)] = &[
@@ -152,31 +170,48 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The last bytes of ssh's stderr.
 #[derive(Clone, Debug, Default)]
-pub struct Words(Vec<u8>);
+pub struct Words {
+    kept: Vec<u8>,
+    /// The host has answered.
+    is_in: bool,
+}
 
 impl Words {
     /// More of them.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-        let surplus = self.0.len().saturating_sub(KEPT);
-        self.0.drain(..surplus);
+        self.kept.extend_from_slice(bytes);
+        let surplus = self.kept.len().saturating_sub(KEPT);
+        self.kept.drain(..surplus);
     }
 
     /// Nothing was said.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.kept.is_empty()
     }
 
     /// Forgets them: another attempt begins.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
+    }
+
+    /// The host has answered, so the login has succeeded: words of a login mean nothing any more.
+    pub const fn logged_in(&mut self) {
+        self.is_in = true;
+    }
+
+    /// Forgets what was said until the agent was ready.
+    pub fn ready(&mut self) {
+        self.kept.clear();
     }
 
     /// What they mean, if that is known.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
-        let says = |text: &&str| memchr::memmem::find(&self.0, text.as_bytes()).is_some();
+        let says = |text: &&str| memchr::memmem::find(&self.kept, text.as_bytes()).is_some();
+        if self.is_in {
+            return BROKEN.iter().any(says).then_some(Trouble::Lost);
+        }
         let is_over = |trouble| trouble != Trouble::KeyChanged || STRICT.iter().any(says);
         let row = TABLE.iter().find(|(trouble, texts)| is_over(*trouble) && texts.iter().any(says));
         let trouble = row.map(|(trouble, _)| *trouble)?;
@@ -195,19 +230,24 @@ impl Words {
     pub fn shown(&self) -> OsBytes {
         // A frame around a warning says nothing that the lines below it do not.
         let is_frame = |line: &&[u8]| line.starts_with(b"@@") || (line.starts_with(b"@ ") && line.ends_with(b" @"));
-        let lines: Vec<&[u8]> = lines(&self.0).filter(|line| !is_frame(line)).collect();
+        let lines: Vec<&[u8]> = lines(&self.kept).filter(|line| !is_frame(line)).collect();
         let trouble = self.trouble();
         let tells = |line: &&&[u8]| {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
             let row = if trouble == Some(Trouble::NoForwarding) { Some(Trouble::MasterFull) } else { trouble };
-            TABLE.iter().any(|(kind, texts)| Some(*kind) == row && texts.iter().any(&says))
+            match row {
+                Some(Trouble::Lost) => BROKEN.iter().any(says),
+                row => TABLE.iter().any(|(kind, texts)| Some(*kind) == row && texts.iter().any(says)),
+            }
         };
         let is_cause = |line: &&[u8]| {
             let begins = |(kind, text): &(Trouble, &str)| Some(*kind) == trouble && line.starts_with(text.as_bytes());
             CAUSES.iter().any(begins) && !tells(&line)
         };
         match lines.iter().position(|line| tells(&line)) {
-            Some(at) if trouble == Some(Trouble::Closed) => last(lines.get(..=at).unwrap_or_default()),
+            Some(at) if matches!(trouble, Some(Trouble::Closed | Trouble::Lost)) => {
+                last(lines.get(..=at).unwrap_or_default())
+            }
             Some(at) => {
                 let causes = lines.iter().copied().filter(is_cause).take(SHOWN.saturating_sub(1));
                 last(&causes.chain(lines.get(at).copied()).collect::<Vec<_>>())
@@ -311,7 +351,10 @@ mod tests {
             ("eve@h: Permission denied (publickey).", Some(Trouble::Denied)),
             ("Connection closed by 10.1.1.1 port 22", Some(Trouble::Closed)),
             ("channel 0: open failed: connect failed: open failed", Some(Trouble::MasterFull)),
-            ("mux_client_request_session: session request failed: Session open refused by peer", Some(Trouble::MasterFull)),
+            (
+                "mux_client_request_session: session request failed: Session open refused by peer",
+                Some(Trouble::MasterFull),
+            ),
             ("Exiting, you have requested strict checking.", Some(Trouble::KeyChanged)),
             ("", None),
         ] {
@@ -373,6 +416,30 @@ mod tests {
         assert_eq!(words("a\nb\n\nc\nd\n").shown(), "b; c; d".into());
     }
 
+    /// As OpenSSH 9.2 says it, behind what a .bashrc says.
+    #[test]
+    fn after_the_login_only_the_connection_can_have_failed() {
+        let rc = "bash: /opt/env.sh: Permission denied";
+        let mut said = words(&format!("{rc}\n"));
+        said.logged_in();
+        assert_eq!((said.trouble(), said.shown()), (None, rc.into()));
+        for broken in [
+            "Connection to h closed by remote host.",
+            "Timeout, server h not responding.",
+            "Read from remote host h: Connection reset by peer",
+            "client_loop: send disconnect: Broken pipe",
+        ] {
+            let mut said = words(&format!("{rc}\n"));
+            said.logged_in();
+            said.push(format!("{broken}\r\n").as_bytes());
+            assert_eq!(said.trouble(), Some(Trouble::Lost), "{broken}");
+            assert_eq!(said.shown(), format!("{rc}; {broken}").as_str().into());
+            said.clear();
+            said.push(rc.as_bytes());
+            assert_eq!(said.trouble(), Some(Trouble::Denied), "another attempt logs in anew");
+        }
+    }
+
     #[test]
     fn keeps_the_end() {
         let mut words = Words::default();
@@ -380,6 +447,6 @@ mod tests {
             words.push(b"noise noise noise\n");
         }
         words.push(b"Permission denied\n");
-        assert_eq!((words.0.len(), words.trouble()), (KEPT, Some(Trouble::Denied)));
+        assert_eq!((words.kept.len(), words.trouble()), (KEPT, Some(Trouble::Denied)));
     }
 }
