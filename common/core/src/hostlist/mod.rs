@@ -154,25 +154,32 @@ fn read<'a, 'l>(
 }
 
 /// The hosts of `all` that `chosen` names, in the order of `chosen`: what `-H` means beside a hostfile. A count in `chosen`
-/// goes before that of `all`. `Err`: the first that is not in `all`.
+/// goes before that of `all`. A name stands for all that are called so there, at whichever port or as whichever user; with a
+/// user for that one's, if there are any.
 ///
 /// # Errors
 /// A chosen host is not in `all`.
 pub fn select(all: &[Entry], chosen: Vec<Entry>) -> Result<Vec<Entry>, Host> {
-    let mut by_name: BTreeMap<&str, &Entry> = BTreeMap::new();
+    let mut by_name: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in all {
-        by_name.entry(&entry.host.name).or_insert(entry);
+        by_name.entry(&entry.host.name).or_default().push(entry);
     }
-    chosen
-        .into_iter()
-        .map(|choice| {
-            let known = *by_name.get(choice.host.name.as_str()).ok_or_else(|| choice.host.clone())?;
-            let mut entry = known.clone();
-            entry.slots = choice.slots.or_else(|| Some(known.slots()));
-            entry.host.user = choice.host.user.or_else(|| known.host.user.clone());
-            Ok(entry)
-        })
-        .collect()
+    let (mut out, mut taken) = (Vec::new(), BTreeSet::new());
+    for choice in chosen {
+        let known = by_name.get(choice.host.name.as_str()).ok_or_else(|| choice.host.clone())?;
+        let is_theirs = |entry: &&&Entry| choice.host.user.is_some() && entry.host.user == choice.host.user;
+        let any_theirs = known.iter().any(|entry| is_theirs(&entry));
+        for entry in known.iter().filter(|entry| !any_theirs || is_theirs(entry)) {
+            let mut entry = Entry::clone(entry);
+            entry.slots = choice.slots.or_else(|| Some(entry.slots()));
+            entry.host.user = choice.host.user.clone().or(entry.host.user);
+            // Two users of one host, of whom the choice makes one; or `a,bob@a`.
+            if taken.insert(entry.host.clone()) {
+                out.push(entry);
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// How many slots something says a host has.

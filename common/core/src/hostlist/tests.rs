@@ -274,6 +274,15 @@ fn a_choice_beside_a_hostfile() {
     assert_eq!(shown(&chosen("c,a").unwrap()), "c:1 a:4/5");
     assert_eq!(shown(&chosen("a:2,bob@b").unwrap()), "a:2/5 bob@bp22:2");
     assert_eq!(chosen("a,d").unwrap_err(), Host::named("d"));
+    // One name for several hosts: all of them.
+    let all = of_file("c port=2201\nd\nc port=2202 slots=3\nbob@e slots=2\neve@e").unwrap();
+    let chosen = |text: &str| shown(&select(&all, of_list(text).unwrap()).unwrap());
+    assert_eq!(chosen("c"), "cp2201:1 cp2202:3");
+    assert_eq!(chosen("d,c:2"), "d:1 cp2201:2 cp2202:2");
+    assert_eq!(chosen("e"), "bob@e:2 eve@e:1");
+    assert_eq!(chosen("eve@e"), "eve@e:1");
+    assert_eq!(chosen("joe@e"), "joe@e:2");
+    assert_eq!(chosen("joe@c"), "joe@cp2201:1 joe@cp2202:3");
 }
 
 #[test]
