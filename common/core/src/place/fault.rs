@@ -6,6 +6,7 @@ use crate::hostlist::Host;
 use crate::id::AppIndex;
 use alloc::borrow::Cow;
 use alloc::format;
+use alloc::string::String;
 
 /// Ranks that cannot be placed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -66,6 +67,16 @@ pub enum PlaceError {
         /// Those that have ranks.
         used: u32,
     },
+    /// Two machines, and both would be this one.
+    #[error("{first} and {second} would both be this machine, which is called {own}")]
+    TwoHere {
+        /// Its name.
+        own: String,
+        /// One host.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// `--strict`.
     #[error("--strict: {ranks} ranks on {slots} {}{} of {host}", if *processors { "processor" } else { "slot" }, plural(*slots))]
     Strict {
@@ -94,6 +105,9 @@ impl Hint for PlaceError {
             Self::TooFewUsed { used, .. } => format!("--min-hosts {used}, or more hosts").into(),
             Self::TooFewRanks { wanted, .. } => format!("-n {wanted} or more").into(),
             Self::Strict { .. } => "fewer ranks, more slots, or leave --strict out".into(),
+            Self::TwoHere { own, .. } => {
+                format!("{own} for this machine, and the other by an address or a name of ~/.ssh/config").into()
+            }
             Self::TooMany => return None,
         })
     }

@@ -48,6 +48,7 @@ enum Key<'a> {
 
 impl Hosts {
     pub(super) fn of(request: &Request) -> Result<Self, PlaceError> {
+        one_guess(request)?;
         let mut hosts = Self::merged(request);
         if hosts.implicit {
             let Here { name, cpus } = &request.here;
@@ -148,6 +149,20 @@ impl Hosts {
             processors: self.implicit,
             others: u32::try_from(over.count()).unwrap_or(u32::MAX),
         })
+    }
+}
+
+/// `node1.a` and `node1.b` are two machines, and where this one is called `node1` only one of them can be meant by it.
+fn one_guess(request: &Request) -> Result<(), PlaceError> {
+    let mut guessed =
+        request.apps.iter().flat_map(|app| &app.hosts).filter_map(|entry| request.here.guessed(&entry.host));
+    let Some(first) = guessed.next() else { return Ok(()) };
+    match guessed.find(|name| !name.eq_ignore_ascii_case(first)) {
+        Some(second) => {
+            let own = request.here.name.clone();
+            Err(PlaceError::TwoHere { own, first: first.into(), second: second.into() })
+        }
+        None => Ok(()),
     }
 }
 

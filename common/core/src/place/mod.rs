@@ -94,7 +94,16 @@ impl Here {
             || same("127.0.0.1")
             || same(&self.name)
             // One of the two with its domain, the other without.
-            || (!is_address && (same(&short(&self.name)) || (!name.is_empty() && short(name).eq_ignore_ascii_case(&self.name))))
+            || (!is_address && same(&short(&self.name)))
+            || self.guessed(host).is_some()
+    }
+
+    /// The host's name, where that is this machine's with a domain of which this machine does not know whether it is its own.
+    fn guessed<'a>(&self, host: &'a Host) -> Option<&'a str> {
+        let Host { name, user: None, port: None } = host else { return None };
+        let is_address = name.contains(':') || name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let (first, _) = name.split_once('.').filter(|_| !is_address)?;
+        (!first.is_empty() && first.eq_ignore_ascii_case(&self.name)).then_some(name)
     }
 }
 

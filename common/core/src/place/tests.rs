@@ -170,6 +170,14 @@ fn names_of_this_machine() {
     }
     let short = Here { name: "me".into(), cpus: 2 };
     assert!(short.is(&Host::named("me.cluster")) && !short.is(&Host::named("you.me")));
+    let both = |text| shown(&Request { here: short.clone(), ..request(vec![app(0, text)]) });
+    assert_eq!(both("me.siteA;ME.sitea;me;a"), "me.siteA 0 1 2 | a 3");
+    let refused = both("me.siteA;a;me.siteB");
+    assert!(
+        refused.starts_with("me.siteA and me.siteB would both be this machine, which is called me (me for"),
+        "{refused}"
+    );
+    assert_eq!(both("me.siteA;bob@me.siteB"), "me.siteA 0 | bob@me.siteB 1", "that one is reached by ssh");
     let number = Here { name: "10".into(), cpus: 2 };
     assert!(!number.is(&Host::named("10.0.0.1")));
     assert!(!here.is(&Host { user: Some("bob".into()), ..Host::named("me") }));
