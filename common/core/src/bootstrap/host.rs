@@ -38,7 +38,7 @@ pub struct DialPlan {
     pub line: LinePlan,
     /// What the guardian there is told.
     pub preamble: Preamble,
-    /// How long it may take, all attempts together.
+    /// How long it may take, all attempts together, in time in which we ran ourselves.
     pub limit: Span,
     /// Any number: pauses of different hosts shall differ.
     pub jitter: u64,
@@ -230,6 +230,11 @@ impl Dial {
             State::Open(stage) => Some(stage),
             State::New | State::Up | State::Closing { .. } | State::Over => None,
         }
+    }
+
+    /// We stood still for so long: that is not the host's time.
+    pub fn stood_still(&mut self, span: Span) {
+        self.deadline = self.deadline.map(|deadline| deadline + span);
     }
 
     fn call(&mut self) {

@@ -6,6 +6,7 @@ use super::*;
 use crate::id::{JobId, NodeId};
 use crate::machine::Machine as _;
 use crate::os_bytes::OsBytes;
+use crate::patience::Looks;
 use crate::time::{Mono, Span};
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
@@ -311,6 +312,23 @@ fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     assert_eq!(bench.dial.poll_timeout(), None);
     let why = failure(&bench.tell(DialEvent::Ended(SshEnd::Signal(9))));
     assert_eq!(why, Why::Late { stage: Stage::Connecting, limit: Span::from_secs(20) });
+}
+
+/// Hosts were blamed for the time in which the launcher was stopped, and their answers never read.
+#[test]
+fn time_in_which_we_stood_still_is_not_the_hosts() {
+    let mut bench = Bench::started();
+    let mut looks = Looks::new(AT);
+    for passed in [200, 300, 30_000, 250, 100] {
+        bench.now = bench.now + Span::from_millis(passed);
+        bench.dial.stood_still(looks.missed(bench.now));
+        assert!(bench.pass(Span::ZERO).is_empty(), "after {passed} ms");
+    }
+    bench.say(&Answer::Ready(Place::Cache));
+    // The gap costs one step.
+    let by = (AT + Span::from_secs(20) + Span::from_millis(29_750), plan().limit);
+    assert_eq!(bench.dial.poll_timeout(), Some(by.0));
+    assert!(matches!(bench.up()[..], [DialAction::Up(up)] if up.by == by));
 }
 
 /// It was told as an ssh that had ended, and that went on until the job did.
