@@ -340,6 +340,10 @@ impl Bootstrap {
                 }
                 self.steps.push_back(Step::Progress { node, stage });
             }
+            DialAction::Silent => {
+                tracing::debug!(%node, "nothing is heard of it: another may have its place");
+                self.fanout.silent(node);
+            }
             DialAction::Up(up) => {
                 self.fanout.done(node);
                 match host.ssh.as_mut().and_then(|ssh| ssh.take_edge(&self.set)) {

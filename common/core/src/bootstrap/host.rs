@@ -24,6 +24,8 @@ const MOST_ATTEMPTS: u32 = 12;
 const MOST_CLOSED: u32 = 3;
 /// Places that are tried in vain before the host is given up.
 const MOST_SKIPPED: usize = 2;
+/// After so long without a byte ssh is waiting for somebody who may never answer, and is no load to anybody.
+const SILENCE: Span = Span::from_secs(5);
 /// How long ssh may take to end when it is asked to.
 const PATIENCE: Span = Span::from_secs(1);
 
@@ -146,6 +148,8 @@ pub enum DialAction {
     },
     /// How far it is.
     Stage(Stage),
+    /// Nothing was heard since ssh was started, and for a while.
+    Silent,
     /// The edge is ssh's stdin and stdout from here on.
     Up(Up),
     /// It could not be had.
@@ -186,6 +190,8 @@ pub struct Dial {
     facts: Option<OsBytes>,
     asked: Mono,
     deadline: Option<Mono>,
+    /// While nothing was heard of this ssh.
+    silent_at: Option<Mono>,
     actions: VecDeque<DialAction>,
 }
 
@@ -206,6 +212,7 @@ impl Dial {
             facts: None,
             asked: Mono::default(),
             deadline: None,
+            silent_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -234,13 +241,16 @@ impl Dial {
 
     /// We stood still for so long: that is not the host's time.
     pub fn stood_still(&mut self, span: Span) {
-        self.deadline = self.deadline.map(|deadline| deadline + span);
+        for at in [&mut self.deadline, &mut self.silent_at] {
+            *at = at.map(|at| at + span);
+        }
     }
 
-    fn call(&mut self) {
+    fn call(&mut self, now: Mono) {
         match line(&self.plan.line, &self.skip) {
             Ok(line) => {
                 self.attempts += 1;
+                self.silent_at = Some(now + SILENCE);
                 self.scanner = Scanner::new(self.plan.preamble.job);
                 self.words.clear();
                 self.actions.push_back(DialAction::Start(argv(&self.plan.target, &self.plan.options, line.as_bytes())));
@@ -343,13 +353,13 @@ impl Dial {
             }
             (Stage::Pausing | Stage::Connecting, SshEnd::Code(_)) => self.fail(Why::Shell(end)),
             (Stage::Pausing | Stage::Connecting, SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
-            (Stage::Sending(place) | Stage::Starting(place), SshEnd::Code(_)) => self.elsewhere(place, end),
+            (Stage::Sending(place) | Stage::Starting(place), SshEnd::Code(_)) => self.elsewhere(now, place, end),
             (Stage::Sending(_) | Stage::Starting(_), SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
         }
     }
 
     /// What lies in this place could not be executed after all, as on a mount that another host has without `noexec`.
-    fn elsewhere(&mut self, place: Place, end: SshEnd) {
+    fn elsewhere(&mut self, now: Mono, place: Place, end: SshEnd) {
         if let Some(path) = self.plan.line.named.clone() {
             return self.fail(Why::Stranger { path, end });
         }
@@ -357,7 +367,7 @@ impl Dial {
             return self.fail(Why::Agent(end));
         }
         self.skip.push(place);
-        self.call();
+        self.call(now);
     }
 
     fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
@@ -370,7 +380,7 @@ impl Dial {
             }
             Some(Trouble::MasterFull) if !self.plan.options.no_master => {
                 self.plan.options.no_master = true;
-                self.call();
+                self.call(now);
             }
             Some(trouble) => self.fail(Why::Login(trouble)),
             None => self.fail(Why::Ssh(end)),
@@ -406,10 +416,13 @@ impl Machine for Dial {
     type Action = DialAction;
 
     fn handle(&mut self, now: Mono, event: DialEvent) {
+        if matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart { .. }) {
+            self.silent_at = None;
+        }
         match (&self.state, event) {
             (State::New, DialEvent::Start) => {
                 self.deadline = Some(now + self.plan.limit);
-                self.call();
+                self.call(now);
             }
             (State::Open(_) | State::Closing { .. }, DialEvent::NoStart { errno, said }) => {
                 self.fail(Why::NoSsh { errno, said });
@@ -457,11 +470,15 @@ impl Machine for Dial {
                 let why = Why::Late { stage: *stage, limit: self.plan.limit };
                 self.close(now, Some(why));
             }
+            State::Open(_) if self.silent_at.is_some_and(|at| at <= now) => {
+                self.silent_at = None;
+                self.actions.push_back(DialAction::Silent);
+            }
             State::Pausing { after, .. } if late => {
                 let why = Why::Login(*after);
                 self.fail(why);
             }
-            State::Pausing { until, .. } if *until <= now => self.call(),
+            State::Pausing { until, .. } if *until <= now => self.call(now),
             State::Closing { hard_at, .. } if hard_at.is_some_and(|at| at <= now) => {
                 *hard_at = None;
                 self.actions.push_back(DialAction::Kill { hard: true });
@@ -477,7 +494,7 @@ impl Machine for Dial {
     fn poll_timeout(&self) -> Option<Mono> {
         match self.state {
             State::New | State::Up | State::Over => None,
-            State::Open(_) => self.deadline,
+            State::Open(_) => earliest(self.silent_at, self.deadline),
             State::Pausing { until, .. } => earliest(Some(until), self.deadline),
             State::Closing { hard_at, .. } => hard_at,
         }

@@ -110,7 +110,8 @@ fn warm() {
     assert_eq!(done, [DialAction::Write(preamble), DialAction::Stage(Stage::Starting(Place::Cache))]);
     bench.now = bench.now + Span::from_millis(3);
     let by = (AT + plan().limit, plan().limit);
-    let up = Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now, by };
+    let up =
+        Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now, by };
     assert_eq!(bench.up(), [DialAction::Up(up)]);
     assert_eq!(bench.dial.poll_timeout(), None, "an edge has no deadline of ours");
     let done = bench.end("Connection to node7 closed by remote host.\n", 255);
@@ -305,8 +306,10 @@ fn whoever_does_not_know_the_secret_is_refused() {
 #[test]
 fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     let mut bench = Bench::started();
+    assert_eq!(bench.dial.poll_timeout(), Some(AT + Span::from_secs(5)));
+    assert_eq!(bench.pass(Span::from_secs(5)), [DialAction::Silent]);
     assert_eq!(bench.dial.poll_timeout(), Some(AT + Span::from_secs(20)));
-    assert!(bench.pass(Span::from_secs(19)).is_empty());
+    assert!(bench.pass(Span::from_secs(14)).is_empty());
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: false }]);
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: true }]);
     assert_eq!(bench.dial.poll_timeout(), None);
@@ -320,6 +323,7 @@ fn time_in_which_we_stood_still_is_not_the_hosts() {
     let mut bench = Bench::started();
     let mut looks = Looks::new(AT);
     for passed in [200, 300, 30_000, 250, 100] {
+        // Nor is it silence.
         bench.now = bench.now + Span::from_millis(passed);
         bench.dial.stood_still(looks.missed(bench.now));
         assert!(bench.pass(Span::ZERO).is_empty(), "after {passed} ms");
@@ -329,6 +333,21 @@ fn time_in_which_we_stood_still_is_not_the_hosts() {
     let by = (AT + Span::from_secs(20) + Span::from_millis(29_750), plan().limit);
     assert_eq!(bench.dial.poll_timeout(), Some(by.0));
     assert!(matches!(bench.up()[..], [DialAction::Up(up)] if up.by == by));
+}
+
+#[test]
+fn whoever_was_heard_of_is_not_silent() {
+    for heard in [DialEvent::Out(b"Welcome\n".to_vec()), DialEvent::Err(b"** banner **\n".to_vec())] {
+        let mut bench = Bench::started();
+        bench.tell(heard);
+        assert!(bench.pass(Span::from_secs(10)).is_empty());
+    }
+    // Another ssh is another matter.
+    let mut bench = Bench::started();
+    bench.end("kex_exchange_identification: Connection closed by remote host\n", 255);
+    bench.now = bench.dial.poll_timeout().unwrap();
+    bench.pass(Span::ZERO);
+    assert_eq!(bench.pass(Span::from_secs(5)), [DialAction::Silent]);
 }
 
 /// It was told as an ssh that had ended, and that went on until the job did.
@@ -390,7 +409,7 @@ proptest! {
                         assert!(!*running, "told before its end");
                         *verdicts += 1;
                     }
-                    DialAction::Stage(_) => {}
+                    DialAction::Stage(_) | DialAction::Silent => {}
                 }
             }
         };
