@@ -114,7 +114,7 @@ pub enum DialEvent {
 }
 
 /// A host that is ready for its edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Up {
     /// Whence the agent was started.
     pub place: Place,
@@ -130,6 +130,8 @@ pub struct Up {
     pub answered: Mono,
     /// When it would have been too late, and what it had in all.
     pub by: (Mono, Span),
+    /// What the edge has brought already: an agent that cannot go on says so at once.
+    pub rest: Vec<u8>,
 }
 
 /// What is to be done for a host.
@@ -320,15 +322,12 @@ impl Dial {
                 if proof.as_slice() != self.plan.preamble.proof().as_bytes() {
                     return self.close(now, Some(Why::Impostor));
                 }
-                if !self.scanner.rest().is_empty() {
-                    // The agent says nothing before it is spoken to.
-                    return self.close(now, Some(Why::Garbled(self.scanner.rest().into())));
-                }
                 self.state = State::Up;
                 self.words.clear();
                 let (cold, asked) = (self.cold, self.asked);
                 let by = (self.deadline.unwrap_or(now), self.plan.limit);
-                self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now, by }));
+                let rest = self.scanner.rest().to_vec();
+                self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now, by, rest }));
             }
             (
                 Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_),

@@ -111,7 +111,7 @@ fn warm() {
     bench.now = bench.now + Span::from_millis(3);
     let by = (AT + plan().limit, plan().limit);
     let up =
-        Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now, by };
+        Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now, by, rest: vec![] };
     assert_eq!(bench.up(), [DialAction::Up(up)]);
     assert_eq!(bench.dial.poll_timeout(), None, "an edge has no deadline of ours");
     let done = bench.end("Connection to node7 closed by remote host.\n", 255);
@@ -303,6 +303,18 @@ fn whoever_does_not_know_the_secret_is_refused() {
     assert_eq!(bench.closed(&done), Why::Impostor);
 }
 
+/// It was refused as an answer that makes no sense, and nobody read why the agent could not go on.
+#[test]
+fn what_comes_behind_the_last_answer_is_the_edges() {
+    let mut bench = Bench::started();
+    bench.say(&Answer::Ready(Place::Cache));
+    let up = Answer::Up { proof: plan().preamble.proof().into(), pid: 77, wall: 5 };
+    let mut bytes = format!("{}{}\n", marker(JOB), up.to_line()).into_bytes();
+    bytes.extend_from_slice(b"\0frame\n");
+    let done = bench.tell(DialEvent::Out(bytes));
+    assert!(matches!(&done[..], [DialAction::Up(up)] if up.rest == b"\0frame\n"), "{done:?}");
+}
+
 #[test]
 fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     let mut bench = Bench::started();
@@ -332,7 +344,7 @@ fn time_in_which_we_stood_still_is_not_the_hosts() {
     // The gap costs one step.
     let by = (AT + Span::from_secs(20) + Span::from_millis(29_750), plan().limit);
     assert_eq!(bench.dial.poll_timeout(), Some(by.0));
-    assert!(matches!(bench.up()[..], [DialAction::Up(up)] if up.by == by));
+    assert!(matches!(&bench.up()[..], [DialAction::Up(up)] if up.by == by));
 }
 
 #[test]
