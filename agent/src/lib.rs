@@ -7,7 +7,6 @@ mod edges;
 
 pub use edges::Edge;
 pub use edges::lease::LeaseLine;
-pub use edges::leftover;
 use rlaunch_core::id::NodeId;
 use rlaunch_sys::origin::Origin;
 use std::os::fd::OwnedFd;

@@ -86,6 +86,15 @@ fn crates_import_only_what_the_design_allows() {
     }
 }
 
+/// The launcher is no user of the agent's insides: it hands over to it where a process becomes one, and nowhere else.
+#[test]
+fn the_launcher_hands_over_to_the_agent_and_that_is_all() {
+    let dir = root().join("launcher/src");
+    let names = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains("rlaunch_agent");
+    let joints: BTreeSet<PathBuf> = crate::files::sources_in(&dir).into_iter().filter(names).collect();
+    assert_eq!(joints, ["serve/mod.rs", "start.rs"].map(|file| dir.join(file)).into());
+}
+
 #[test]
 fn tokio_starts_no_threads() {
     let nodes = metadata()["resolve"]["nodes"].as_array().unwrap();

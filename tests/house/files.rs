@@ -21,9 +21,15 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn all_sources() -> Vec<PathBuf> {
+/// All source files below a directory.
+pub(crate) fn sources_in(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    sources(&root(), &mut found);
+    sources(dir, &mut found);
+    found
+}
+
+fn all_sources() -> Vec<PathBuf> {
+    let found = sources_in(&root());
     assert!(found.len() > 10, "found only {} source files", found.len());
     found
 }

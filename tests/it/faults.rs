@@ -151,6 +151,29 @@ fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
     bed.down();
 }
 
+/// The connection takes nothing more: neither agent nor guardian may wait for it.
+#[test]
+fn a_host_that_is_cut_off_while_its_ranks_write_keeps_nothing() {
+    let Some(bed) = Bed::up(4) else { return };
+    let plan = job(&bed, "tester", &["--lease", "4s", "sh", "-c", "sleep 999 & exec yes"]);
+    let case = plan.stdout(std::process::Stdio::null()).start();
+    case.events("rank.started", 8);
+    crate::census::wait_until("all that write", || {
+        bed.processes().iter().filter(|(_, p)| p.comm == "yes" || p.comm == "sleep").count() == 16
+    });
+    bed.run(["partition", "node2"]);
+    let at = Instant::now();
+    crate::census::wait_until("the end of all that node2 had of the job", || {
+        let ours = |p: &Proc| ["yes", "sleep", "rlaunch-agent", "rlaunch-guard"].contains(&p.comm.as_str());
+        !bed.processes().iter().any(|(on, p)| on == "node2" && ours(p)) || at.elapsed() > PROMISED
+    });
+    assert!(at.elapsed() < PROMISED, "{:?}", bed.processes());
+    case.code(125).says(UNHEARD);
+    bed.run(["heal"]);
+    bed.clean(30);
+    bed.down();
+}
+
 /// Lives for so many seconds. Rank 0 says so in each of them.
 const LIVES: &str =
     "i=0; while [ $i -lt $0 ]; do sleep 1; i=$((i + 1)); [ $RANK -gt 0 ] || echo lives; done; echo lived";

@@ -68,3 +68,19 @@ fn a_job_of_a_thousand_hosts_of_which_three_hundred_are_there() {
     assert_eq!(done.out(), "up\n".repeat(300));
     done.says("going on with 300 ranks on 300 of 1000 hosts, without h[0-99,400-999]: nothing listens");
 }
+
+/// Hosts without power held every place of the fan-out for as long as one host may take, and so did those behind them: the last
+/// of these were heard of twice as late.
+#[test]
+fn hosts_that_do_not_answer_keep_nobody_waiting() {
+    let behave = "behave <<'EOF'\ncase $1 in -G) exit;; esac\n\
+                  case \"$*\" in *' -- up'*) ;; *) exec sleep 999;; esac\nEOF\n";
+    let words = "--ssh-fast --agent-path \"$RL\" --connect-timeout 14s --min-hosts 10 -H off[0-69],up[0-9] echo up";
+    let began = std::time::Instant::now();
+    let done = script(&format!("{behave}exec \"$RL\" {words}")).start().code(0);
+    let took = began.elapsed().as_secs();
+    assert_eq!(done.out(), "up\n".repeat(10), "{}", done.err());
+    done.says("going on with 10 ranks on 10 of 80 hosts, without off[0-69]: ");
+    // 14 s for the first of them, and 5 s for a place.
+    assert!((14..26).contains(&took), "{took} s");
+}

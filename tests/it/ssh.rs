@@ -355,6 +355,15 @@ fn a_doctor_that_is_killed_takes_ssh_along() {
     assert_eq!(case.end_with(Mercy::All).exit, Exit::Code(137));
 }
 
+/// Neither ssh nor what it has started listens to requests to end.
+#[test]
+fn a_launcher_that_is_killed_takes_a_deaf_ssh_along() {
+    let deaf = "behave <<'EOF'\ntrap '' TERM HUP; sleep 999 & touch \"$DIR/ssh-runs\"; wait; wait\nEOF\n";
+    let job = "\"$RL\" --ssh-fast -H h true & until [ -e \"$DIR/ssh-runs\" ]; do :; done; kill -KILL $!; wait $!";
+    let case = script(&format!("{deaf}{job}")).mercy(Mercy::LostHosts).start();
+    assert_eq!(case.end().exit, Exit::Code(137));
+}
+
 /// On no command line, in no environment, and in nothing that is shown: as bytes, as hex, or as numbers.
 #[test]
 fn a_jobs_secret_is_nowhere_to_be_seen() {

@@ -28,6 +28,17 @@ fn a_guardian_that_is_lost_before_the_first_rank_is_named() {
     assert_eq!(done.out(), "");
 }
 
+/// A launcher that was stopped for longer than hosts may take blamed all that it had not read yet.
+#[test]
+fn hosts_are_not_late_because_the_launcher_was_stopped() {
+    // One host answers meanwhile, the other afterwards.
+    let behave = "behave <<'EOF'\nHOME=\"$DIR/home\"; export HOME\ncase \"$*\" in *' slow '*) \
+                  kill -STOP $PPID; sleep 3; kill -CONT $PPID; sleep 0.3;; esac\nEOF\n";
+    let words = "--ssh-fast --agent-path \"$RL\" --connect-timeout 2s -H quick,slow echo up";
+    let done = script(&format!("{behave}\"$RL\" {words}")).mercy(Mercy::Hosts).start().code(0);
+    assert_eq!(done.out(), "up\nup\n", "{}", done.err());
+}
+
 /// Whoever looks at a directory below this mount waits until its holder ends: nobody reads from `/dev/fuse` what is asked.
 const DEAD: &str =
     "exec 9<>/dev/fuse; mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 dead \"$DIR/work\" || exit 99";

@@ -53,8 +53,7 @@ pub(super) fn usage(ended: &Ended) -> Usage {
     Usage { user_us: ended.user_us, system_us: ended.system_us, max_rss_kib: ended.max_rss_kib }
 }
 
-/// A process that still exists, as the agent or the guardian found it.
-#[must_use]
-pub fn leftover(named: &Named) -> Leftover {
+/// A process that still exists.
+pub(super) fn leftover(named: &Named) -> Leftover {
     Leftover::padded(named.pid.cast_unsigned(), &named.comm, &named.wchan)
 }

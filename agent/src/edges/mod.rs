@@ -12,8 +12,6 @@ mod stdin;
 mod sweep;
 mod watch;
 
-pub use convert::leftover;
-
 use crate::Seat;
 use crate::early::now;
 use bytes::Bytes;

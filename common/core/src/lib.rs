@@ -25,7 +25,7 @@ pub mod machine;
 pub mod node;
 pub mod os_bytes;
 pub mod os_strings;
-mod patience;
+pub mod patience;
 pub mod place;
 pub mod rank_set;
 pub mod report;

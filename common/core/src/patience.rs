@@ -38,3 +38,31 @@ impl Patience {
         if self.stepped + self.left <= other.stepped + other.left { self } else { other }
     }
 }
+
+/// Looks at the clock, for deadlines that are times by it: what was missed between two of them is no host's fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    looked: Mono,
+}
+
+impl Looks {
+    /// The first.
+    #[must_use]
+    pub const fn new(now: Mono) -> Self {
+        Self { looked: now }
+    }
+
+    /// The next one; how much longer than it should be it was until then. Not much is nothing.
+    #[must_use]
+    pub fn missed(&mut self, now: Mono) -> Span {
+        let passed = now.since(self.looked);
+        self.looked = self.looked.max(now);
+        if passed < STEP + STEP { Span::ZERO } else { Span::from_nanos(passed.nanos() - STEP.nanos()) }
+    }
+
+    /// When to look again, while there is a deadline.
+    #[must_use]
+    pub fn deadline(&self) -> Mono {
+        self.looked + STEP
+    }
+}

@@ -132,6 +132,14 @@ impl<M: WireMessage> Early<M> {
         Self::over(Halves::socket(io))
     }
 
+    /// Takes a connected stream of which this was read already.
+    #[must_use]
+    pub fn begun(io: StdStream, read: &[u8]) -> Self {
+        let mut early = Self::new(io);
+        early.inbox.extend_from_slice(read);
+        early
+    }
+
     /// Takes a stream in two halves, as sshd gives them: pipes, or sockets. They must be ours alone, because they become
     /// non-blocking.
     #[must_use]

@@ -11,10 +11,10 @@ use crate::guardian::{Fork, close_others, fork};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-/// How many groups there is room for. Those beyond are left to the parent-death signal.
-const ROOM: usize = 16 << 10;
+/// How many groups there is room for: more than a job may have hosts. Those beyond are left to the parent-death signal.
+const ROOM: usize = 128 << 10;
 /// How long groups may take to end when they are asked to.
 const PATIENCE_MS: u32 = 1_000;
 /// How often they are looked after.
@@ -24,6 +24,8 @@ const LOOK_MS: u32 = 5;
 #[derive(Debug)]
 pub struct Warden {
     groups: &'static [AtomicI32],
+    /// Where to look for room next: it is behind the one that was taken last, mostly.
+    next: AtomicUsize,
     pid: i32,
     _lifeline: OwnedFd,
 }
@@ -47,7 +49,7 @@ impl Warden {
         let groups = shared()?;
         let (theirs, lifeline) = crate::fd::pipe()?;
         match fork()? {
-            Fork::Parent(pid) => Ok(Self { groups, pid, _lifeline: lifeline }),
+            Fork::Parent(pid) => Ok(Self { groups, next: AtomicUsize::new(0), pid, _lifeline: lifeline }),
             Fork::Child => watch(theirs.as_raw_fd(), groups),
         }
     }
@@ -66,7 +68,11 @@ impl Warden {
     /// number may be another's then.
     pub(crate) fn take(&self, group: i32) -> Option<Ward> {
         let free = |slot: &&AtomicI32| slot.compare_exchange(0, group, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        self.groups.iter().find(free).map(Ward)
+        let (before, after) = self.groups.split_at_checked(self.next.load(Ordering::Relaxed))?;
+        let found = (0..).zip(after.iter().chain(before)).find(|(_, slot)| free(slot));
+        let (passed, slot) = found?;
+        self.next.store((before.len() + passed + 1) % self.groups.len(), Ordering::Relaxed);
+        Some(Ward(slot))
     }
 }
 
@@ -118,6 +124,22 @@ fn signal_all(groups: &[AtomicI32], number: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Groups of their own for 70,000 hosts; each was looked for among all that were taken.
+    #[test]
+    fn there_is_room_for_every_host_and_it_is_at_hand() {
+        let warden = Warden::start().unwrap();
+        // Number 1 is nobody's group, and is never signalled.
+        let mut wards: Vec<Ward> = (0..70_000).map(|_| warden.take(1).unwrap()).collect();
+        assert_eq!(warden.next.load(Ordering::Relaxed), 70_000, "nobody was looked at twice");
+        wards.remove(0);
+        wards.extend((70_000..ROOM).map(|_| warden.take(1).unwrap()));
+        assert!(warden.take(1).is_some_and(|ward| ptr::eq(ward.0, &warden.groups[0])), "what was let go is found");
+        wards.push(warden.take(1).unwrap());
+        assert!(warden.take(1).is_none());
+        drop(wards);
+        warden.dismiss();
+    }
 
     /// Doctor starts one for each of its rounds: they stayed zombies until it ended.
     #[test]

@@ -14,6 +14,7 @@ use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::{Machine as _, earliest};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::patience::Looks;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::origin::Origin;
@@ -78,6 +79,7 @@ pub(crate) struct Bootstrap {
     asking: Vec<Asking>,
     hosts: BTreeMap<NodeId, Host>,
     due: Deadlines,
+    looks: Looks,
     steps: VecDeque<Step>,
 }
 
@@ -103,6 +105,7 @@ impl Bootstrap {
             asking: Vec::new(),
             hosts: BTreeMap::new(),
             due: Deadlines::new(nodes),
+            looks: Looks::new(Mono::default()),
             steps: VecDeque::new(),
         })
     }
@@ -154,7 +157,8 @@ impl Bootstrap {
 
     /// When `poll` wants to be called next, at the latest.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.asking.iter().fold(self.due.next(), |at, asking| earliest(at, asking.deadline()))
+        let due = self.due.next().map(|at| at.min(self.looks.deadline()));
+        self.asking.iter().fold(due, |at, asking| earliest(at, asking.deadline()))
     }
 
     /// Whether some ssh still runs, or will.
@@ -168,12 +172,28 @@ impl Bootstrap {
             if let Some(step) = self.steps.pop_front() {
                 return Poll::Ready(step);
             }
+            self.look(now);
             self.start_some(now);
-            self.pass_time(now);
+            // What has come first: if we stood still, it came before what is due only now.
             self.poll_ready(cx, now);
+            self.pass_time(now);
             if self.steps.is_empty() {
                 return Poll::Pending;
             }
+        }
+    }
+
+    /// Time in which we stood still is taken from no host.
+    fn look(&mut self, now: Mono) {
+        let missed = self.looks.missed(now);
+        // While nobody has a deadline nobody looks.
+        if missed == Span::ZERO || self.due.next().is_none() {
+            return;
+        }
+        tracing::debug!(?missed, "stood still while hosts were being reached");
+        for (node, host) in &mut self.hosts {
+            host.dial.stood_still(missed);
+            self.due.set(*node, host.dial.poll_timeout());
         }
     }
 
@@ -319,6 +339,10 @@ impl Bootstrap {
                     ssh.take_terminal();
                 }
                 self.steps.push_back(Step::Progress { node, stage });
+            }
+            DialAction::Silent => {
+                tracing::debug!(%node, "nothing is heard of it: another may have its place");
+                self.fanout.silent(node);
             }
             DialAction::Up(up) => {
                 self.fanout.done(node);

@@ -1,7 +1,8 @@
 //! The guardian: what it says on the lifeline, its end, and what we ask of it.
 
-use rlaunch_agent::leftover;
 use rlaunch_core::job::GuardianEnd;
+use rlaunch_core::wire::to_root::Leftover;
+use rlaunch_sys::children::Named;
 use rlaunch_sys::guardian::{Lifeline, Record, Word};
 use rlaunch_sys::{pidfd, signals};
 use std::io;
@@ -78,5 +79,6 @@ impl Guardian {
 }
 
 fn told(record: &Record) -> GuardianEnd {
+    let leftover = |named: &Named| Leftover::padded(named.pid.cast_unsigned(), &named.comm, &named.wchan);
     GuardianEnd::Record { left: record.left, named: record.named.iter().map(leftover).collect() }
 }

@@ -269,9 +269,15 @@ impl Nodes {
     }
 
     /// The agent of a node is there. One that was given up ends with its edge.
-    fn adopt(&mut self, id: NodeId, edge: UnixStream, by: (Mono, Span), events: &mut VecDeque<JobEvent>) {
+    fn adopt(
+        &mut self,
+        id: NodeId,
+        (edge, read): (UnixStream, Vec<u8>),
+        by: (Mono, Span),
+        events: &mut VecDeque<JobEvent>,
+    ) {
         let Some(node) = self.list.get_mut(id.index()).filter(|node| matches!(node.link, Link::Absent)) else { return };
-        let mut link = Early::new(edge);
+        let mut link = Early::begun(edge, &read);
         let _empty_yet = link.grant(id, node.credit);
         match link.into_connection() {
             Ok(link) => {

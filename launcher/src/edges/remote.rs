@@ -39,8 +39,8 @@ struct Early {
 pub(super) enum News {
     /// How far it is.
     Stage(NodeId, Stage),
-    /// Its edge, when it has to be ready, and what it had for that in all.
-    Up(NodeId, UnixStream, (Mono, Span)),
+    /// Its edge with what was read of it, when it has to be ready, and what it had for that in all.
+    Up(NodeId, (UnixStream, Vec<u8>), (Mono, Span)),
     /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
     Ended(NodeId, SshEnd, OsBytes),
     /// For the machine.
@@ -125,7 +125,7 @@ impl Remote {
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {
                     tracing::debug!(%node, ?up, "its agent is up");
-                    return Poll::Ready(News::Up(node, edge, up.by));
+                    return Poll::Ready(News::Up(node, (edge, up.rest), up.by));
                 }
                 Step::Failed { node, failure } => {
                     return Poll::Ready(News::Event(JobEvent::HostFailed { node, why: told(&failure) }));

@@ -109,15 +109,20 @@ impl World {
 
     /// The agent passes on a grant: the last word counts.
     pub(crate) fn guardian_leased(&mut self, until: Mono) {
-        let slack = self.site().map_or(0, |site| site.slack);
         self.host.guardian.until = Some(until);
-        self.at(self.host.clock.when(until).saturating_add(slack), Ev::LeaseRuns);
+        self.at(self.looks_at(until), Ev::LeaseRuns);
     }
 
-    /// Its timer; a renewal that came meanwhile counts, also if it is late to look.
+    /// When it is scheduled after this deadline.
+    fn looks_at(&self, until: Mono) -> u64 {
+        let slack = self.site().map_or(0, |site| site.slack);
+        self.host.clock.when(until).saturating_add(slack)
+    }
+
+    /// Its timer; a renewal that came meanwhile counts, also if it is late to look. It is as late for each deadline anew.
     pub(crate) fn lease_runs(&mut self) {
         let watches = matches!(self.host.guardian.state, State::Watching);
-        if watches && self.host.guardian.until.is_some_and(|until| until <= self.here()) {
+        if watches && self.host.guardian.until.is_some_and(|until| self.looks_at(until) <= self.now) {
             self.host.guardian.expired = true;
             self.guardian_wakes();
         }

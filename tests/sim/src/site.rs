@@ -3,7 +3,7 @@
 //! It is drawn from a stream of its own: the jobs of one host stay what they are.
 
 use crate::host::Clock;
-use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Script, Sight, script};
+use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Reaction, Script, Sight, script};
 use crate::rng::Rng;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
@@ -14,6 +14,8 @@ use rlaunch_core::time::Span;
 
 /// Told apart from the stream of the run itself.
 pub(crate) const STREAM: u64 = 0x686f_7374_7300_0000;
+/// What a guardian that has noticed the end of the lease may need to kill everything.
+const TO_KILL: u64 = 20 * MS;
 /// How long the launcher tries to reach a host.
 const DEADLINE: u64 = 25_000 * MS;
 
@@ -119,6 +121,9 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     };
     // Drawn last: the jobs of all seeds stay what they were.
     plan.spec.min_hosts = rng.chance(50).then(|| u32::try_from(rng.between(1, count)).unwrap_or(1));
+    if rng.chance(40) {
+        to_the_limit(rng, &mut plan);
+    }
     plan
 }
 
@@ -158,7 +163,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
 }
 
 fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
-    let margin = (2000 * MS).max(lease / 5);
+    let margin = margin(lease);
     let drift = if rng.chance(50) { 10_000 } else { 500 };
     let ppm = i64::try_from(rng.between(0, 2 * drift)).unwrap_or(0) - i64::try_from(drift).unwrap_or(0);
     let clock = Clock { offset: rng.between(0, 1 << 50), ppm };
@@ -182,6 +187,32 @@ fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
         site.faults.retain(|(_, fault)| !matches!(fault, Fault::HostLost | Fault::EdgeKilled));
     }
     site
+}
+
+/// A guardian that is as late as is allowed, on a host whose clock is as slow as is allowed. What it says is lost from some
+/// moment on, and it still hears the answer to its last word: nothing of what the launcher waits for is spare.
+fn to_the_limit(rng: &mut Rng, plan: &mut Plan) {
+    let at = usize::try_from(rng.below(plan.sites.len() as u64)).unwrap_or(0);
+    let Some(site) = plan.sites.get_mut(at).filter(|site| !site.local) else { return };
+    let lease = plan.spec.lease.nanos();
+    site.slack = margin(lease) - TO_KILL - rng.below(5 * MS);
+    // What shows 1 s takes 1.01 s.
+    site.clock.ppm = -9_900;
+    let from = rng.micros(1_000_000, 6_000_000);
+    site.spells = vec![Spell { from, until: EVER, ways: [true, false], delay: None, back: 0 }];
+    // Its agent has passed that on, and would end everything in time.
+    site.faults = vec![(from + lease / 2, Fault::AgentFrozen)];
+    // Nor do its ranks end by themselves.
+    for (script, seat) in plan.ranks.iter_mut().zip(&plan.spec.placement.seats) {
+        if seat.node.index() == at {
+            (script.runs, script.asked) = (60_000 * MS, Reaction::Ignores);
+        }
+    }
+}
+
+/// How late a guardian may be.
+fn margin(lease: u64) -> u64 {
+    (2000 * MS).max(lease / 5)
 }
 
 /// What goes wrong on a host, or on the way there.

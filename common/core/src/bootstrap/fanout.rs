@@ -14,6 +14,8 @@ use alloc::vec::Vec;
 pub const DIRECT: usize = 64;
 /// At a time, behind one jump host, and while it is not known whether there is one.
 pub const JUMPED: usize = 8;
+/// So many may be silent at a time, beside those that hold a place: each is a process, or two.
+pub const SILENT: usize = 512;
 /// Questions at a time.
 const ASKED: usize = 4;
 
@@ -61,11 +63,23 @@ struct Group {
 struct Host {
     number: u64,
     group: usize,
-    under_way: bool,
+    turn: Place,
 }
 
-/// Who may start now. A place is held from the start until the host has answered or was given up. What happens to one
-/// of them is not answered by a look at all: it costs the logarithm of their number.
+/// What a host has of the fan-out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// It waits for its turn.
+    Waits,
+    /// One of the places.
+    Holds,
+    /// None any more: whoever does not answer is no load to anybody.
+    Silent,
+}
+
+/// Who may start now. A place is held from the start until the host has answered, was given up, or has been silent for a
+/// while: hosts that are off must not keep the others waiting. What happens to one of them is not answered by a look at all:
+/// it costs the logarithm of their number.
 #[derive(Clone, Debug)]
 pub struct Fanout {
     hosts: BTreeMap<NodeId, Host>,
@@ -78,6 +92,9 @@ pub struct Fanout {
     /// Who waits first in each lane that has room.
     heads: BTreeSet<(u64, Lane)>,
     under_way: usize,
+    silent: usize,
+    /// Those that are silent, too, and hold their places until there are fewer: and some that are gone.
+    hushed: VecDeque<NodeId>,
     /// Groups of which nothing is known and nothing was asked: none of their hosts that wait has a lower number.
     unasked: BTreeMap<u64, usize>,
     asked: BTreeMap<NodeId, usize>,
@@ -95,6 +112,8 @@ impl Default for Fanout {
             lanes: BTreeMap::new(),
             heads: BTreeSet::new(),
             under_way: 0,
+            silent: 0,
+            hushed: VecDeque::new(),
             unasked: BTreeMap::new(),
             asked: BTreeMap::new(),
             most: DIRECT,
@@ -125,7 +144,7 @@ impl Fanout {
             group.members.push_back(number);
         }
         let lane = group.lane;
-        self.hosts.insert(node, Host { number, group: at, under_way: false });
+        self.hosts.insert(node, Host { number, group: at, turn: Place::Waits });
         self.lanes.entry(lane).or_default().waiting.insert(number, node);
         self.look_at(lane);
     }
@@ -139,7 +158,7 @@ impl Fanout {
         let Some((number, lane)) = self.heads.first().copied() else { return self.ask() };
         let node = self.lanes.get_mut(&lane)?.waiting.remove(&number)?;
         let host = self.hosts.get_mut(&node)?;
-        host.under_way = true;
+        host.turn = Place::Holds;
         let at = host.group;
         self.count(at, |under_way| under_way + 1);
         Some(Turn::Start(node))
@@ -227,17 +246,44 @@ impl Fanout {
         self.look_at(Lane::Unknown);
     }
 
+    /// Nothing was heard from this host for a while since it was its turn: another may have its place. Not where there is only
+    /// one: somebody may be typing a password.
+    pub fn silent(&mut self, node: NodeId) {
+        if self.most > 1 && self.hosts.get(&node).is_some_and(|host| host.turn == Place::Holds) {
+            self.hushed.push_back(node);
+            self.hush();
+        }
+    }
+
+    fn hush(&mut self) {
+        while self.silent < SILENT
+            && let Some(node) = self.hushed.pop_front()
+        {
+            let Some(host) = self.hosts.get_mut(&node).filter(|host| host.turn == Place::Holds) else { continue };
+            host.turn = Place::Silent;
+            let at = host.group;
+            self.silent += 1;
+            self.count(at, |under_way| under_way - 1);
+        }
+    }
+
     /// This host has answered, or was given up.
     pub fn done(&mut self, node: NodeId) {
-        let Some(Host { number, group: at, under_way }) = self.hosts.remove(&node) else { return };
-        if under_way {
-            return self.count(at, |under_way| under_way - 1);
+        let Some(Host { number, group: at, turn }) = self.hosts.remove(&node) else { return };
+        match turn {
+            Place::Holds => self.count(at, |under_way| under_way - 1),
+            Place::Silent => {
+                self.silent -= 1;
+                self.hush();
+            }
+            Place::Waits => {
+                let Some(lane) = self.groups.get(at).map(|group| group.lane) else { return };
+                if let Some(queue) = self.lanes.get_mut(&lane) {
+                    queue.waiting.remove(&number);
+                }
+                self.look_at(lane);
+            }
         }
-        let Some(lane) = self.groups.get(at).map(|group| group.lane) else { return };
-        if let Some(queue) = self.lanes.get_mut(&lane) {
-            queue.waiting.remove(&number);
-        }
-        self.look_at(lane);
     }
 
     /// Nobody waits and nobody is under way.

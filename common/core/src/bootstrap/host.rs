@@ -24,6 +24,8 @@ const MOST_ATTEMPTS: u32 = 12;
 const MOST_CLOSED: u32 = 3;
 /// Places that are tried in vain before the host is given up.
 const MOST_SKIPPED: usize = 2;
+/// After so long without a byte ssh is waiting for somebody who may never answer, and is no load to anybody.
+const SILENCE: Span = Span::from_secs(5);
 /// How long ssh may take to end when it is asked to.
 const PATIENCE: Span = Span::from_secs(1);
 
@@ -38,7 +40,7 @@ pub struct DialPlan {
     pub line: LinePlan,
     /// What the guardian there is told.
     pub preamble: Preamble,
-    /// How long it may take, all attempts together.
+    /// How long it may take, all attempts together, in time in which we ran ourselves.
     pub limit: Span,
     /// Any number: pauses of different hosts shall differ.
     pub jitter: u64,
@@ -136,7 +138,7 @@ pub enum DialEvent {
 }
 
 /// A host that is ready for its edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Up {
     /// Whence the agent was started.
     pub place: Place,
@@ -152,6 +154,8 @@ pub struct Up {
     pub answered: Mono,
     /// When it would have been too late, and what it had in all.
     pub by: (Mono, Span),
+    /// What the edge has brought already: an agent that cannot go on says so at once.
+    pub rest: Vec<u8>,
 }
 
 /// What is to be done for a host.
@@ -170,6 +174,8 @@ pub enum DialAction {
     },
     /// How far it is.
     Stage(Stage),
+    /// Nothing was heard since ssh was started, and for a while.
+    Silent,
     /// The edge is ssh's stdin and stdout from here on.
     Up(Up),
     /// It could not be had.
@@ -210,6 +216,8 @@ pub struct Dial {
     facts: Option<OsBytes>,
     asked: Mono,
     deadline: Option<Mono>,
+    /// While nothing was heard of this ssh.
+    silent_at: Option<Mono>,
     actions: VecDeque<DialAction>,
 }
 
@@ -230,6 +238,7 @@ impl Dial {
             facts: None,
             asked: Mono::default(),
             deadline: None,
+            silent_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -256,10 +265,18 @@ impl Dial {
         }
     }
 
-    fn call(&mut self) {
+    /// We stood still for so long: that is not the host's time.
+    pub fn stood_still(&mut self, span: Span) {
+        for at in [&mut self.deadline, &mut self.silent_at] {
+            *at = at.map(|at| at + span);
+        }
+    }
+
+    fn call(&mut self, now: Mono) {
         match line(&self.plan.line, &self.skip) {
             Ok(line) => {
                 self.attempts += 1;
+                self.silent_at = Some(now + SILENCE);
                 self.scanner = Scanner::new(self.plan.preamble.job);
                 self.words.clear();
                 self.actions.push_back(DialAction::Start(argv(&self.plan.target, &self.plan.options, line.as_bytes())));
@@ -346,15 +363,12 @@ impl Dial {
                 if proof.as_slice() != self.plan.preamble.proof().as_bytes() {
                     return self.close(now, Some(Why::Impostor));
                 }
-                if !self.scanner.rest().is_empty() {
-                    // The agent says nothing before it is spoken to.
-                    return self.close(now, Some(Why::Garbled(self.scanner.rest().into())));
-                }
                 self.state = State::Up;
                 self.words.ready();
                 let (cold, asked) = (self.cold, self.asked);
                 let by = (self.deadline.unwrap_or(now), self.plan.limit);
-                self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now, by }));
+                let rest = self.scanner.rest().to_vec();
+                self.actions.push_back(DialAction::Up(Up { place, cold, pid, wall, asked, answered: now, by, rest }));
             }
             (
                 Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_),
@@ -379,13 +393,13 @@ impl Dial {
             }
             (Stage::Pausing | Stage::Connecting, SshEnd::Code(_)) => self.fail(Why::Shell(end)),
             (Stage::Pausing | Stage::Connecting, SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
-            (Stage::Sending(place) | Stage::Starting(place), SshEnd::Code(_)) => self.elsewhere(place, end),
+            (Stage::Sending(place) | Stage::Starting(place), SshEnd::Code(_)) => self.elsewhere(now, place, end),
             (Stage::Sending(_) | Stage::Starting(_), SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
         }
     }
 
     /// What lies in this place could not be executed after all, as on a mount that another host has without `noexec`.
-    fn elsewhere(&mut self, place: Place, end: SshEnd) {
+    fn elsewhere(&mut self, now: Mono, place: Place, end: SshEnd) {
         if let Some(path) = self.plan.line.named.clone() {
             return self.fail(Why::Stranger { path, end: Some(end) });
         }
@@ -393,7 +407,7 @@ impl Dial {
             return self.fail(Why::Agent(end));
         }
         self.skip.push(place);
-        self.call();
+        self.call(now);
     }
 
     fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
@@ -406,7 +420,7 @@ impl Dial {
             }
             Some(Trouble::MasterFull) if !self.plan.options.no_master => {
                 self.plan.options.no_master = true;
-                self.call();
+                self.call(now);
             }
             Some(trouble) => self.fail(Why::Login(trouble)),
             None => self.fail(Why::Ssh(end)),
@@ -442,10 +456,13 @@ impl Machine for Dial {
     type Action = DialAction;
 
     fn handle(&mut self, now: Mono, event: DialEvent) {
+        if matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart { .. }) {
+            self.silent_at = None;
+        }
         match (&self.state, event) {
             (State::New, DialEvent::Start) => {
                 self.deadline = Some(now + self.plan.limit);
-                self.call();
+                self.call(now);
             }
             (State::Open(_) | State::Closing { .. }, DialEvent::NoStart { errno, said }) => {
                 self.fail(Why::NoSsh { errno, said });
@@ -494,11 +511,15 @@ impl Machine for Dial {
                 let why = Why::Late { stage: *stage, seen, limit: self.plan.limit };
                 self.close(now, Some(why));
             }
+            State::Open(_) if self.silent_at.is_some_and(|at| at <= now) => {
+                self.silent_at = None;
+                self.actions.push_back(DialAction::Silent);
+            }
             State::Pausing { after, .. } if late => {
                 let why = Why::Login(*after);
                 self.fail(why);
             }
-            State::Pausing { until, .. } if *until <= now => self.call(),
+            State::Pausing { until, .. } if *until <= now => self.call(now),
             State::Closing { hard_at, .. } if hard_at.is_some_and(|at| at <= now) => {
                 *hard_at = None;
                 self.actions.push_back(DialAction::Kill { hard: true });
@@ -514,7 +535,7 @@ impl Machine for Dial {
     fn poll_timeout(&self) -> Option<Mono> {
         match self.state {
             State::New | State::Up | State::Over => None,
-            State::Open(_) => self.deadline,
+            State::Open(_) => earliest(self.silent_at, self.deadline),
             State::Pausing { until, .. } => earliest(Some(until), self.deadline),
             State::Closing { hard_at, .. } => hard_at,
         }

@@ -6,6 +6,7 @@ use super::*;
 use crate::id::{JobId, NodeId};
 use crate::machine::Machine as _;
 use crate::os_bytes::OsBytes;
+use crate::patience::Looks;
 use crate::time::{Mono, Span};
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
@@ -109,7 +110,8 @@ fn warm() {
     assert_eq!(done, [DialAction::Write(preamble), DialAction::Stage(Stage::Starting(Place::Cache))]);
     bench.now = bench.now + Span::from_millis(3);
     let by = (AT + plan().limit, plan().limit);
-    let up = Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now, by };
+    let up =
+        Up { place: Place::Cache, cold: false, pid: 77, wall: 5, asked: AT, answered: bench.now, by, rest: vec![] };
     assert_eq!(bench.up(), [DialAction::Up(up)]);
     assert_eq!(bench.dial.poll_timeout(), None, "an edge has no deadline of ours");
     let done = bench.end("Connection to node7 closed by remote host.\n", 255);
@@ -322,11 +324,25 @@ fn whoever_does_not_know_the_secret_is_refused() {
     assert_eq!(bench.closed(&done), Why::Impostor);
 }
 
+/// It was refused as an answer that makes no sense, and nobody read why the agent could not go on.
+#[test]
+fn what_comes_behind_the_last_answer_is_the_edges() {
+    let mut bench = Bench::started();
+    bench.say(&Answer::Ready(Place::Cache));
+    let up = Answer::Up { proof: plan().preamble.proof().into(), pid: 77, wall: 5 };
+    let mut bytes = format!("{}{}\n", marker(JOB), up.to_line()).into_bytes();
+    bytes.extend_from_slice(b"\0frame\n");
+    let done = bench.tell(DialEvent::Out(bytes));
+    assert!(matches!(&done[..], [DialAction::Up(up)] if up.rest == b"\0frame\n"), "{done:?}");
+}
+
 #[test]
 fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     let mut bench = Bench::started();
+    assert_eq!(bench.dial.poll_timeout(), Some(AT + Span::from_secs(5)));
+    assert_eq!(bench.pass(Span::from_secs(5)), [DialAction::Silent]);
     assert_eq!(bench.dial.poll_timeout(), Some(AT + Span::from_secs(20)));
-    assert!(bench.pass(Span::from_secs(19)).is_empty());
+    assert!(bench.pass(Span::from_secs(14)).is_empty());
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: false }]);
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: true }]);
     assert_eq!(bench.dial.poll_timeout(), None);
@@ -367,6 +383,39 @@ fn what_is_no_agent_and_prints_for_ever_is_no_noisy_login() {
     };
     assert_eq!(noisy(Some("/usr/bin/yes")), Why::Stranger { path: "/usr/bin/yes".into(), end: None });
     assert_eq!(noisy(None), Why::Noise, "what we have put there is ours: it is somebody else");
+}
+
+/// Hosts were blamed for the time in which the launcher was stopped, and their answers never read.
+#[test]
+fn time_in_which_we_stood_still_is_not_the_hosts() {
+    let mut bench = Bench::started();
+    let mut looks = Looks::new(AT);
+    for passed in [200, 300, 30_000, 250, 100] {
+        // Nor is it silence.
+        bench.now = bench.now + Span::from_millis(passed);
+        bench.dial.stood_still(looks.missed(bench.now));
+        assert!(bench.pass(Span::ZERO).is_empty(), "after {passed} ms");
+    }
+    bench.say(&Answer::Ready(Place::Cache));
+    // The gap costs one step.
+    let by = (AT + Span::from_secs(20) + Span::from_millis(29_750), plan().limit);
+    assert_eq!(bench.dial.poll_timeout(), Some(by.0));
+    assert!(matches!(&bench.up()[..], [DialAction::Up(up)] if up.by == by));
+}
+
+#[test]
+fn whoever_was_heard_of_is_not_silent() {
+    for heard in [DialEvent::Out(b"Welcome\n".to_vec()), DialEvent::Err(b"** banner **\n".to_vec())] {
+        let mut bench = Bench::started();
+        bench.tell(heard);
+        assert!(bench.pass(Span::from_secs(10)).is_empty());
+    }
+    // Another ssh is another matter.
+    let mut bench = Bench::started();
+    bench.end("kex_exchange_identification: Connection closed by remote host\n", 255);
+    bench.now = bench.dial.poll_timeout().unwrap();
+    bench.pass(Span::ZERO);
+    assert_eq!(bench.pass(Span::from_secs(5)), [DialAction::Silent]);
 }
 
 /// It was told as an ssh that had ended, and that went on until the job did.
@@ -428,7 +477,7 @@ proptest! {
                         assert!(!*running, "told before its end");
                         *verdicts += 1;
                     }
-                    DialAction::Stage(_) => {}
+                    DialAction::Stage(_) | DialAction::Silent => {}
                 }
             }
         };

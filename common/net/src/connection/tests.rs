@@ -35,6 +35,20 @@ fn early_frames_are_not_lost_by_the_change_to_the_runtime() {
     });
 }
 
+#[test]
+fn what_somebody_else_has_read_of_an_edge_comes_first() {
+    let (writer, mut reader) = pair();
+    let mut a = Early::<ToNode>::new(writer);
+    a.send(NodeId::new(0), &ToNode::Kill).unwrap();
+    a.grant(NodeId::new(0), 77).unwrap();
+    a.flush().unwrap();
+    let mut begun = [0; 20];
+    std::io::Read::read_exact(&mut reader, &mut begun).unwrap();
+    let mut b = Early::<ToNode>::begun(reader, &begun);
+    assert!(matches!(b.recv().unwrap().body, Body::Message(ToNode::Kill)));
+    assert!(matches!(b.recv().unwrap().body, Body::Credit(77)));
+}
+
 /// All signals are blocked while there is no runtime: whoever waits for a peer that reads nothing waits for ever.
 #[test]
 fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {

@@ -4,7 +4,8 @@ use super::lease::{self, LeaseLine};
 use super::{Fork, Post, Report, become_agent, fork, run, stand_apart};
 use crate::fd;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::Duration;
 
 /// An agent that was split off on a remote host.
 #[derive(Debug)]
@@ -19,8 +20,11 @@ pub struct Remote {
     pub lease: LeaseLine,
 }
 
+/// How long the agent waits for its guardian's hello, which takes no time: somebody may have stopped the guardian.
+const HELLO: Duration = Duration::from_secs(1);
+
 /// Becomes the guardian, and forks the agent, in which alone this returns. `hello` is written to stdout as soon as there
-/// is an agent; `lease` is the first deadline. Called before any thread exists and before anything big is allocated.
+/// is an agent, and before it has anything to say; `lease` is the first deadline. Called before any thread exists and before anything big is allocated.
 ///
 /// # Errors
 /// No process or descriptor can be had.
@@ -34,20 +38,24 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.
     let (input, output) = (fd::half(0)?, fd::half(1)?);
+    let (said, saying) = fd::pipe()?;
     match fork()? {
         Fork::Child => {
-            drop(watch);
+            drop((watch, saying));
             become_agent();
+            // What an agent says before `hello`, as one that has to refuse at once, is noise to the launcher. This is its end.
+            let _hello = fd::read_exactly(said.as_raw_fd(), &mut [0], HELLO);
             Ok(Remote { input, output, guardian, lease: line })
         }
         Fork::Parent(agent) => {
-            drop((line, guardian, input, output));
+            drop((line, guardian, input, output, said));
             // Complaints are the agent's; ssh would wait for whoever holds the stream.
             let _without = fd::release_stdio(&[2]);
             let mut rest = hello;
             while let Ok(n @ 1..) = fd::write(1, rest) {
                 rest = &rest[n..];
             }
+            drop(saying);
             let post = Post { lifeline: 0, report: Report::Frame { fd: 1, node }, lease: Some(watch) };
             run::run(agent, &post)
         }
@@ -57,10 +65,10 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd as _;
 
     /// What a process says on its stdin and stdout, one socket, if it can have so many descriptors and uses none for stderr.
-    fn said_with(limit: u64) -> Vec<u8> {
+    /// Its agent says something at once.
+    fn said_with(limit: u64, hello: &[u8], agent: &[u8]) -> Vec<u8> {
         let (ours, theirs) = fd::socket_pair().unwrap();
         // SAFETY: the child allocates no more than glibc's fork allows, and exits.
         let pid = unsafe { libc::fork() };
@@ -75,10 +83,8 @@ mod tests {
             let most = libc::rlimit { rlim_cur: limit, rlim_max: limit };
             // SAFETY: `most` is a valid limit.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
-            let code = u8::from(split_remote(0, b"UP", None).is_err());
-            if code != 0 {
-                fd::write(1, b"REFUSED").unwrap_or_default();
-            }
+            let code = u8::from(split_remote(0, hello, None).is_err());
+            fd::write(1, if code == 0 { agent } else { b"REFUSED" }).unwrap_or_default();
             crate::origin::exit_now(code);
         }
         drop(theirs);
@@ -94,8 +100,21 @@ mod tests {
     /// The launcher took the refusal behind it for a message that makes no sense.
     #[test]
     fn who_refuses_has_not_said_hello() {
-        let said: Vec<_> = (3..16).map(said_with).collect();
+        let said: Vec<_> = (3..16).map(|limit| said_with(limit, b"UP", b"")).collect();
         assert!(said.iter().all(|said| said == b"UP" || said == b"REFUSED"), "{said:?}");
         assert_eq!(said.first().zip(said.last()), Some((&b"REFUSED".to_vec(), &b"UP".to_vec())));
+    }
+
+    /// It was taken for what a login prints, and the host for one whose agent had crashed.
+    #[test]
+    fn who_refuses_at_once_waits_for_hello() {
+        // More than is written at once.
+        let hello = [b'U'; 1 << 20];
+        let said = said_with(64, &hello, b"REFUSED");
+        assert!(
+            said.starts_with(&hello) && said.ends_with(b"REFUSED"),
+            "{:?}",
+            said.windows(2).position(|w| w == b"UR")
+        );
     }
 }

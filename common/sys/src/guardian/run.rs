@@ -271,6 +271,38 @@ mod tests {
         assert_eq!(status_of(guardian), 0);
     }
 
+    /// Nobody reads on the other side of a partition: the guardian would wait there for ever, behind what its ranks have said.
+    #[test]
+    fn a_full_stream_does_not_hold_the_guardian() {
+        let (_unread, pipe) = crate::fd::pipe().unwrap();
+        let (_peer, socket) = socket_pair().unwrap();
+        for full in [pipe, socket] {
+            let flags = nonblocking(&full, true);
+            while crate::fd::write(full.as_raw_fd(), &[b'y'; 4096]).is_ok() {}
+            assert_eq!(errno(), libc::EAGAIN);
+            // As sshd hands it over, and as the agent leaves it.
+            for blocks in [true, false] {
+                nonblocking(&full, !blocks);
+                let began = crate::clock::boottime();
+                let guardian = without_descriptors(|| append(full.as_raw_fd(), &[0; super::super::record::FRAME]));
+                assert_eq!(status_of(guardian), 0, "it waits for ever");
+                let took = (crate::clock::boottime() - began) / 1_000_000;
+                assert!((2_000..10_000).contains(&took), "{took} ms");
+            }
+            assert_eq!(flags & libc::O_NONBLOCK, 0);
+        }
+    }
+
+    /// The flags before.
+    fn nonblocking(fd: &OwnedFd, on: bool) -> i32 {
+        // SAFETY: fcntl with F_GETFL takes integers only.
+        let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+        let new = if on { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
+        // SAFETY: as above.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, new) };
+        flags
+    }
+
     /// Lives in a session of its own until it is killed, but not for ever.
     fn stray() -> ! {
         // SAFETY: setsid and alarm take no memory of ours.

@@ -79,11 +79,63 @@ fn one_by_one_with_prompts() {
     assert_eq!(all(&mut fanout), starts(1..2));
 }
 
+/// A row of hosts without power took every place for as long as one host may take, and the others waited for them.
+#[test]
+fn who_is_silent_keeps_nobody_waiting() {
+    let mut fanout = Fanout::default();
+    of(0..30, "n").for_each(|(node, kind)| fanout.push(node, kind));
+    all(&mut fanout);
+    fanout.told(NodeId::new(8), Way::Jump("bastion".into()));
+    assert_eq!(fanout.pop(), None);
+    (0..8).for_each(|n| fanout.silent(NodeId::new(n)));
+    assert_eq!(all(&mut fanout), starts(8..16));
+    // It has no place that it could give back.
+    fanout.done(NodeId::new(0));
+    fanout.silent(NodeId::new(1));
+    fanout.silent(NodeId::new(20));
+    assert_eq!(fanout.pop(), None);
+    fanout.done(NodeId::new(8));
+    assert_eq!(all(&mut fanout), starts(16..17));
+}
+
+#[test]
+fn only_so_many_may_be_silent() {
+    let mut fanout = Fanout::default();
+    of(0..2_000, "n").for_each(|(node, kind)| fanout.push(node, kind));
+    all(&mut fanout);
+    fanout.told(NodeId::new(8), Way::Direct);
+    let mut open = 8;
+    loop {
+        let more = all(&mut fanout).len();
+        if more == 0 {
+            break;
+        }
+        open += more;
+        (0..u32::try_from(open).unwrap()).for_each(|n| fanout.silent(NodeId::new(n)));
+    }
+    assert_eq!(open, SILENT + DIRECT);
+    // Each that is given up makes room for another's silence, and so for another.
+    for n in 0..3 {
+        fanout.done(NodeId::new(n));
+        assert_eq!(all(&mut fanout), starts(576 + n..577 + n));
+    }
+}
+
+#[test]
+fn who_is_asked_for_a_password_may_think() {
+    let mut fanout = Fanout::one_by_one();
+    of(0..2, "n").for_each(|(node, kind)| fanout.push(node, kind));
+    all(&mut fanout);
+    fanout.silent(NodeId::new(0));
+    assert_eq!(fanout.pop(), None);
+}
+
 /// The same rules, by a look at all hosts.
 #[derive(Default)]
 struct Simple {
     waiting: Vec<(NodeId, Kind)>,
     under_way: Vec<(NodeId, Kind)>,
+    silent: Vec<NodeId>,
     asked: Vec<(NodeId, Kind)>,
     ways: BTreeMap<Kind, Way>,
 }
@@ -118,17 +170,24 @@ impl Simple {
         }
     }
 
+    fn silent(&mut self, node: NodeId) {
+        if let Some(at) = self.under_way.iter().position(|(other, _)| *other == node) {
+            self.silent.push(self.under_way.remove(at).0);
+        }
+    }
+
     fn done(&mut self, node: NodeId) {
+        self.silent.retain(|other| *other != node);
         self.waiting.retain(|(other, _)| *other != node);
         self.under_way.retain(|(other, _)| *other != node);
     }
 }
 
 proptest! {
-    /// Hosts come, go, answer, and are given up in any order; what is counted is what a look at all of them shows.
+    /// Hosts come, go, answer, fall silent, and are given up in any order; what is counted is what a look at all of them shows.
     #[test]
     fn turns_are_those_of_a_look_at_everybody(
-        steps in proptest::collection::vec((0u8..8, any::<u16>(), 0usize..8), 0..300),
+        steps in proptest::collection::vec((0u8..9, any::<u16>(), 0usize..8), 0..300),
     ) {
         let (mut fanout, mut simple, mut came) = (Fanout::default(), Simple::default(), 0u32);
         for (what, which, name) in steps {
@@ -144,6 +203,11 @@ proptest! {
                     fanout.told(node, way.clone());
                     simple.told(node, way);
                 },
+                5 => {
+                    let node = NodeId::new(u32::from(which) % came.max(1));
+                    fanout.silent(node);
+                    simple.silent(node);
+                }
                 _ => {
                     let node = NodeId::new(u32::from(which) % came.max(1));
                     fanout.done(node);
@@ -157,7 +221,7 @@ proptest! {
                     break;
                 }
             }
-            prop_assert_eq!(fanout.is_idle(), simple.waiting.is_empty() && simple.under_way.is_empty());
+            prop_assert_eq!(fanout.is_idle(), simple.waiting.is_empty() && simple.under_way.is_empty() && simple.silent.is_empty());
         }
     }
 
