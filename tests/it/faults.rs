@@ -151,7 +151,8 @@ fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
     bed.down();
 }
 
-/// The connection takes nothing more: neither agent nor guardian may wait for it.
+/// What its ranks have said and nobody takes holds none of ours there. That a full stream does not, either, is shown in
+/// `sys/guardian/run.rs`: credit ends before sshd's buffers do.
 #[test]
 fn a_host_that_is_cut_off_while_its_ranks_write_keeps_nothing() {
     let Some(bed) = Bed::up(4) else { return };
