@@ -252,7 +252,8 @@ fn noise_and_silence_have_an_end() {
     let done = script(&format!("{deaf}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
     says_all(&done, &["nothing came from there"]);
     let asks = "behave <<'EOF'\necho 'Which group today?'; sleep 999\nEOF\n";
-    let done = script(&format!("{asks}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 1s")).start().code(125);
+    // Long enough for a login on a busy machine: what it prints has to come in time.
+    let done = script(&format!("{asks}\"$OURS\" doctor --ssh-fast -H h --connect-timeout 8s")).start().code(125);
     says_all(&done, &["ssh got through; the login shell there has printed something, and waits"]);
 }
 

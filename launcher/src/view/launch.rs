@@ -108,7 +108,10 @@ fn misread(program: &[u8]) -> Option<String> {
     {
         return Some(format!("rlaunch {command}, if a command of rlaunch was meant"));
     }
-    program.contains(&b' ').then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
+    // A quote that has no other is part of a name.
+    let paired = |quote| program.iter().filter(|b| **b == quote).count().is_multiple_of(2);
+    (program.contains(&b' ') && paired(b'\'') && paired(b'"'))
+        .then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
 }
 
 fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Said {
@@ -209,5 +212,17 @@ const fn step(step: SpawnStep) -> &'static str {
         SpawnStep::ChangeDir => "its working directory",
         SpawnStep::Limits => "its limits",
         SpawnStep::Exec => "its program",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_offered_for_a_line_in_quotes_is_a_command_that_a_shell_takes() {
+        assert_eq!(misread(b"./d ir's/nope"), None, "its quote is part of a name");
+        let offered = misread(b"./t --x 'a b'").unwrap();
+        assert_eq!(offered, r"./t --x 'a b' (without quotes), or sh -c './t --x '\''a b'\'''");
     }
 }

@@ -107,8 +107,12 @@ impl PreparedApp {
                 // As execve(2) says it, whatever the directory is.
                 break;
             }
-            match probe(&self.seen_from_wdir(path), Want::Program) {
+            let seen = self.seen_from_wdir(path);
+            match probe(&seen, Want::Program) {
                 Ok(()) => return Ok(()),
+                // As at a start: a directory of PATH that we may not search explains nothing.
+                Err(libc::EACCES) if self.is_searched() && !is_there(&seen) => {}
+                Err(libc::ENOTDIR) if self.is_searched() => {}
                 Err(errno) if best.0 == libc::ENOENT => best = (errno, path),
                 Err(_) => {}
             }
@@ -120,10 +124,14 @@ impl PreparedApp {
     /// server, so it is looked at here, and not where nobody may wait.
     pub(super) fn no_program(&self, errno: i32, path: &[u8]) -> Failure {
         // One that was searched for in vain is nowhere, and not where it was looked for last.
-        let searched = self.candidates.get(0) != self.argv.get(0);
-        let nowhere = path.is_empty() || (searched && errno == libc::ENOENT);
+        let nowhere = path.is_empty() || (self.is_searched() && errno == libc::ENOENT);
         let found = if nowhere { Found::Nothing } else { look(&self.seen_from_wdir(path)) };
         Failure { step: Step::Exec, errno, path: path.to_vec(), found }
+    }
+
+    /// It is looked for along PATH.
+    fn is_searched(&self) -> bool {
+        self.candidates.get(0) != self.argv.get(0)
     }
 
     /// Its directory could not be entered.
@@ -158,6 +166,11 @@ fn probe(path: &[u8], want: Want) -> Result<(), i32> {
         (Want::Directory, true) | (Want::Program, false) => {}
     }
     nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).map_err(|errno| errno as i32)
+}
+
+/// Whether there is something, as far as we may see.
+fn is_there(path: &[u8]) -> bool {
+    nix::unistd::access(path, nix::unistd::AccessFlags::F_OK).is_ok()
 }
 
 fn look(path: &[u8]) -> Found {
@@ -203,6 +216,22 @@ mod tests {
             let Failure { step, errno, path, found: _ } = check(wdir);
             assert_eq!((step, errno, path), (Step::Exec, libc::ENOENT, Vec::new()), "{wdir:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_of_path_that_may_not_be_searched_explains_nothing() {
+        use std::os::unix::ffi::OsStrExt as _;
+        use std::os::unix::fs::PermissionsExt as _;
+        let temp = crate::facts::core_file::tests::Temp::new();
+        let (closed, file) = (temp.0.join("closed"), temp.file("file", b""));
+        std::fs::create_dir(&closed).unwrap();
+        let mode = |mode| std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o000);
+        // To root nothing is closed.
+        let path = [b"PATH=", closed.as_os_str().as_bytes(), b":", file.as_os_str().as_bytes(), b":/bin"].concat();
+        let failure = PreparedApp::new([&b"no-such-program"[..]], [&path[..]], None).check().unwrap_err();
+        mode(0o700);
+        assert_eq!((failure.errno, failure.found), (libc::ENOENT, Found::Nothing));
     }
 
     #[test]
