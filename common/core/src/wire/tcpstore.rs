@@ -262,6 +262,12 @@ impl<'a> Reader<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
+    /// So much has to be there before the next length is looked at: whoever was told that more is needed does not come back before,
+    /// and where packets end must make no difference.
+    fn least(&self, len: usize) -> Result<(), Stop> {
+        if self.rest.len() < len { Err(Stop::More(len)) } else { Ok(()) }
+    }
+
     fn length(&mut self, what: &'static str, most: u64) -> Result<usize, Stop> {
         let len = u64::from_le_bytes(self.array()?);
         let long = Stop::Malformed(Malformed::Long { what, len, most });
@@ -291,8 +297,11 @@ impl<'a> Reader<'a> {
         for at in 1..=count {
             // What is behind it has lengths at least. Else a request that comes in small pieces would be read again for each.
             let behind = count.saturating_sub(at).saturating_mul(each);
-            self.key().map_err(|stop| stop.and(behind.saturating_add(each).saturating_sub(8)))?;
+            let after_key = behind.saturating_add(each).saturating_sub(8);
+            self.least(after_key.saturating_add(8))?;
+            self.key().map_err(|stop| stop.and(after_key))?;
             if with_values {
+                self.least(after_key)?;
                 self.value().map_err(|stop| stop.and(behind))?;
             }
         }
