@@ -11,6 +11,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Far more than execvp's search of PATH needs.
 const STACK: usize = 64 << 10;
@@ -53,6 +54,7 @@ struct Plan {
     parent: i32,
     own_session: bool,
     terminal: Option<RawFd>,
+    slot: Option<&'static AtomicI32>,
     mask: libc::sigset_t,
     nofile: libc::rlimit,
     ignore_chld: bool,
@@ -89,6 +91,7 @@ pub(crate) fn begin(
     let mut argv = Vec::with_capacity(words.len() + 1);
     words.pointers(&mut argv);
     argv.push(ptr::null());
+    let ward = warden.take();
     let mut plan = Plan {
         argv: argv.as_ptr(),
         directory: directory.map_or(ptr::null(), CStr::as_ptr),
@@ -99,6 +102,7 @@ pub(crate) fn begin(
             Stand::Apart => None,
             Stand::Before(lent) => lent.as_ref().map(Lent::number),
         },
+        slot: ward.as_ref().map(Ward::slot),
         mask: origin.mask,
         nofile: origin.nofile,
         ignore_chld: origin.ignores_chld,
@@ -107,13 +111,14 @@ pub(crate) fn begin(
     let (pid, pidfd) = clone_child(&mut plan)?;
     // CLONE_VFORK: the child has exec'ed or ended.
     if plan.errno != 0 {
+        drop(ward);
         crate::pidfd::reap(&pidfd);
         return Err(io::Error::from_raw_os_error(plan.errno));
     }
     if let Stand::Before(Some(lent)) = stand {
         lent.to = pid;
     }
-    Ok(Child { pid, pidfd, ward: warden.take(pid) })
+    Ok(Child { pid, pidfd, ward })
 }
 
 impl Child {
@@ -186,6 +191,10 @@ fn prepare(plan: &Plan) -> bool {
     }
     if !stand(plan) {
         return false;
+    }
+    // Before anything can be started: the launcher may be killed before it runs again.
+    if let Some(slot) = plan.slot {
+        slot.store(own_pid(), Ordering::Release);
     }
     for (to, from) in (0..).zip(plan.streams) {
         // SAFETY: descriptor numbers only, all above 2: 0-2 exist in every process of ours. The copies survive the exec.

@@ -30,9 +30,20 @@ pub struct Warden {
     _lifeline: OwnedFd,
 }
 
-/// A group that is the warden's as long as this lives.
+/// A slot of the warden's: nobody's at first, then that of the group whose leader has entered itself.
 #[derive(Debug)]
 pub(crate) struct Ward(&'static AtomicI32);
+
+/// In a slot that is taken and has no group yet: below every process id, and never signalled.
+const NOBODY: i32 = -1;
+
+impl Ward {
+    /// Where a new child enters the group that it leads, before it executes anything: whatever it starts then is the
+    /// warden's, however soon the launcher is killed. An atomic store needs no lock and no memory, so a forked child may do it.
+    pub(crate) fn slot(&self) -> &'static AtomicI32 {
+        self.0
+    }
+}
 
 impl Drop for Ward {
     fn drop(&mut self) {
@@ -64,10 +75,10 @@ impl Warden {
         }
     }
 
-    /// Gives it a process group whose leader is an unreaped child of ours. It must be let go before that is reaped: the
+    /// Keeps a slot for a process group whose leader will be a child of ours. It must be let go before that is reaped: the
     /// number may be another's then.
-    pub(crate) fn take(&self, group: i32) -> Option<Ward> {
-        let free = |slot: &&AtomicI32| slot.compare_exchange(0, group, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    pub(crate) fn take(&self) -> Option<Ward> {
+        let free = |slot: &&AtomicI32| slot.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let (before, after) = self.groups.split_at_checked(self.next.load(Ordering::Relaxed))?;
         let found = (0..).zip(after.iter().chain(before)).find(|(_, slot)| free(slot));
         let (passed, slot) = found?;
@@ -129,14 +140,13 @@ mod tests {
     #[test]
     fn there_is_room_for_every_host_and_it_is_at_hand() {
         let warden = Warden::start().unwrap();
-        // Number 1 is nobody's group, and is never signalled.
-        let mut wards: Vec<Ward> = (0..70_000).map(|_| warden.take(1).unwrap()).collect();
+        let mut wards: Vec<Ward> = (0..70_000).map(|_| warden.take().unwrap()).collect();
         assert_eq!(warden.next.load(Ordering::Relaxed), 70_000, "nobody was looked at twice");
         wards.remove(0);
-        wards.extend((70_000..ROOM).map(|_| warden.take(1).unwrap()));
-        assert!(warden.take(1).is_some_and(|ward| ptr::eq(ward.0, &warden.groups[0])), "what was let go is found");
-        wards.push(warden.take(1).unwrap());
-        assert!(warden.take(1).is_none());
+        wards.extend((70_000..ROOM).map(|_| warden.take().unwrap()));
+        assert!(warden.take().is_some_and(|ward| ptr::eq(ward.0, &warden.groups[0])), "what was let go is found");
+        wards.push(warden.take().unwrap());
+        assert!(warden.take().is_none());
         drop(wards);
         warden.dismiss();
     }
