@@ -103,13 +103,19 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
 
 /// Where the ranks of a job would run.
 fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
-    let placement = match with_site(origin, |site| run.place(site)) {
-        Ok(placement) => placement,
+    let caller: Vec<&[u8]> = origin::environment().collect();
+    let placed = with_site(origin, |site| {
+        let placement = run.place(site)?;
+        let holder = run.holder(&placement, run.pins_port(&placement, &caller), site);
+        Ok::<_, cli::CliError>((placement, holder))
+    });
+    let (placement, holder) = match placed {
+        Ok(placed) => placed,
         Err(error) => return refuse(&error),
     };
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
-    let text = if json { map::json(&placement) } else { map::text(&placement, &programs) };
+    let text = if json { map::json(&placement, holder) } else { map::text(&placement, &programs, holder) };
     answer(text.as_bytes())
 }
 
@@ -251,6 +257,9 @@ fn notes(plan: &Plan) {
     if plan.presentation.verbosity >= Verbosity::Verbose {
         for option in &plan.presentation.same {
             say(&format!("rlaunch: {option}: so it is anyway\n"));
+        }
+        if plan.job.world_size() > 1 {
+            say(&format!("rlaunch: {}\n", map::store(plan.job.master_store)));
         }
     }
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {

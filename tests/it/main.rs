@@ -39,6 +39,7 @@ mod ssh;
 mod ssh_words;
 mod sshd;
 mod stopped;
+mod store;
 mod storm;
 mod storm_hosts;
 mod strangers;

@@ -8,6 +8,7 @@ use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::travel::{Lowered, Travel};
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::to_root::{Hello, Reached, Refusal};
+use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, NsError};
 use rlaunch_sys::origin::{Origin, set_creation_mask};
@@ -150,6 +151,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
             init,
             reached,
             lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
+            addresses: if plan.addresses { addresses() } else { Capped::default() },
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
@@ -197,6 +199,12 @@ fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> (Vec<OsBytes>, 
         Some(at) => (at, OsBytes::default()),
         None => (Vec::new(), address::names(&all, alone)),
     }
+}
+
+/// Where connections of this host's ranks may come from, as others see it.
+fn addresses() -> Capped<Address, HOST_ADDRESSES> {
+    let all = facts::net::addresses().into_iter().filter(|(_, addr)| !addr.is_loopback());
+    Capped::chunks(all.map(|(_, addr)| Address::from(addr))).into_iter().next().unwrap_or_default()
 }
 
 /// sshd's SSH_CONNECTION: the client's address and port, then ours.

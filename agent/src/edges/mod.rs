@@ -4,6 +4,7 @@ mod check;
 mod convert;
 mod examine;
 mod files;
+mod front;
 mod ground;
 pub(crate) mod lease;
 mod pump;
@@ -91,6 +92,10 @@ pub(crate) struct Edges {
     ground: ground::Held,
     examine: examine::Examinations,
     files: files::Files,
+    /// The TCPStore, where this agent holds it.
+    front: Option<front::Front>,
+    /// Who may speak to it, or to another host's.
+    guard: Option<front::Guard>,
     /// What has happened and was not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
@@ -121,6 +126,8 @@ impl Edges {
             ground: ground::Held::default(),
             examine: examine::Examinations::default(),
             files: files::Files::default(),
+            front: None,
+            guard: None,
             events: VecDeque::new(),
             alarm: Alarm::default(),
             stirred: false,
@@ -189,6 +196,7 @@ impl Edges {
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
         self.watch.go_live()?;
         self.pump.go_live()?;
+        self.front.as_mut().map_or(Ok(()), front::Front::go_live)?;
         let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
         let (link, done) = match link.into_connection() {
             Ok(link) => (Link::Live(link), Ok(())),
@@ -253,6 +261,7 @@ impl Edges {
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
         pump::poll(self, cx);
+        front::poll(self, cx);
         examine::settle(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
@@ -265,7 +274,7 @@ impl Edges {
             return Poll::Ready(());
         }
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
-        let ours = earliest(ours, self.files.deadline());
+        let ours = earliest(ours, earliest(self.files.deadline(), front::deadline(self)));
         let ours = earliest(ours, self.files.quiet_at().filter(|_| self.finish.is_some()));
         let unheard = self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED);
         let deadline = earliest(deadline, earliest(ours, unheard));
@@ -277,6 +286,8 @@ impl Edges {
             match link.poll_recv(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(frame)) => match frame.body {
+                    Body::Message(ToNode::Whose(question)) => front::asked(self, &question),
+                    Body::Message(ToNode::Theirs(answer)) => front::answered(self, &answer),
                     Body::Message(message) => self.events.push_back(NodeEvent::FromRoot(message)),
                     Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
                     Body::Credit(up_to) => self.granted(up_to),
@@ -335,6 +346,7 @@ impl Edges {
             NodeAction::Check { app, base } => check::perform(self, app, &base),
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
+            NodeAction::Serve { addr, port } => front::open(self, &addr, port),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");

@@ -81,6 +81,11 @@ impl Watch {
         Ok(())
     }
 
+    /// Whether the runtime has it.
+    pub(super) const fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
     pub(super) fn watch_bell(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, BELL)
     }

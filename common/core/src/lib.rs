@@ -22,6 +22,7 @@ pub mod hostlist;
 pub mod id;
 pub mod job;
 pub mod machine;
+pub mod master_store;
 pub mod node;
 pub mod os_bytes;
 pub mod os_strings;

@@ -1,6 +1,7 @@
 //! What the user asked for, after the command line was understood: the input of the job machine.
 
 use crate::id::JobId;
+use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
@@ -33,6 +34,8 @@ pub struct JobSpec {
     pub stdin: StdinPlan,
     /// How long a node other than the launcher's own may live without a word from the launcher.
     pub lease: Span,
+    /// Who holds the `TCPStore` at MASTER_PORT.
+    pub master_store: Holder,
 }
 
 impl JobSpec {

@@ -9,6 +9,7 @@ pub mod epoll;
 pub mod facts;
 pub mod fd;
 pub mod guardian;
+pub mod holders;
 pub mod memory;
 pub mod ns;
 pub mod origin;

@@ -84,6 +84,25 @@ fn is_free(port: u16) -> nix::Result<()> {
     bind(fd.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port))
 }
 
+/// A listener at a port of a block that is ours. On any address nobody else can listen there then, not on `[::]` either.
+///
+/// # Errors
+/// As `bind(2)` and `listen(2)`: the port is taken, the address is not ours.
+pub fn listen(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener> {
+    use nix::sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket, sockopt,
+    };
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(family, SockType::Stream, flags, None)?;
+    // What is in TIME_WAIT does not count.
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
+    // All ranks may come at once: as many as the kernel lets wait (net.core.somaxconn).
+    listen(&fd, Backlog::MAXALLOWABLE)?;
+    Ok(fd.into())
+}
+
 fn local_range() -> (u16, u16) {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut numbers = text.split_whitespace().filter_map(|n| n.parse().ok());

@@ -17,6 +17,7 @@ mod reach;
 mod run;
 mod scan;
 mod site;
+mod store;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub(crate) use site::{Known, LARGEST, Site, why};
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
+use rlaunch_core::master_store::Asked;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
@@ -86,6 +88,8 @@ pub(crate) struct Run {
     pub(crate) lease: Span,
     /// How other hosts are reached.
     pub(crate) reach: Reach,
+    /// `--master-store`.
+    pub(crate) master_store: Asked,
     /// What concerns only the launcher.
     pub(crate) presentation: Presentation,
 }
@@ -179,7 +183,14 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let parts = programs(words, long_form)?;
     let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
         Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
-        Id::Run(_) | Id::Place(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Hosts(_) => None,
+        Id::Run(_)
+        | Id::Place(_)
+        | Id::Env(_)
+        | Id::Output(_)
+        | Id::Faults(_)
+        | Id::Reach(_)
+        | Id::Store(_)
+        | Id::Hosts(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -266,7 +277,7 @@ const fn is_own(id: Id) -> bool {
     match id {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Help(_) | Id::Hosts(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Help(_) | Id::Hosts(_) => false,
     }
 }
 
@@ -279,6 +290,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     let mut output = output::Args::default();
     let mut faults = faults::Args::default();
     let mut reach = reach::Args::default();
+    let mut store = store::Args::default();
     for part in parts {
         let first = programs.is_empty();
         let variables_given = from_variables(&part, first, first && !named, env);
@@ -299,6 +311,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 Id::Output(opt) => output.take(opt, given)?,
                 Id::Faults(opt) => faults.take(opt, given)?,
                 Id::Reach(opt) => reach.take(opt, given)?,
+                Id::Store(opt) => store.take(opt, given)?,
                 Id::Help(_) | Id::Hosts(_) => {}
             }
         }
@@ -324,6 +337,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         timeout: faults.timeout(),
         lease: reach.lease(),
         reach: reach.reach(),
+        master_store: store.master_store,
         presentation: Presentation { verbosity: output.verbosity, events: output.events, same },
     })
 }

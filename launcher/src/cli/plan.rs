@@ -4,6 +4,7 @@ use super::{CliError, Presentation, Reach, Run, Site};
 use rlaunch_core::env::{Base, base};
 use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Placement;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
 use std::sync::Arc;
 
@@ -21,6 +22,12 @@ pub(crate) struct Plan {
 }
 
 impl Run {
+    /// Whether the user chose MASTER_PORT for the program of rank 0.
+    pub(crate) fn pins_port(&self, placement: &Placement, caller: &[&[u8]]) -> bool {
+        let exports = self.first(placement).map(|program| program.exports.as_slice());
+        exports.is_some_and(|exports| base(caller.iter().copied(), exports).pinned.contains(b"MASTER_PORT"))
+    }
+
     /// The job that this is, with the caller's environment: entries as the kernel gave them, also those that are not
     /// `NAME=value`.
     ///
@@ -33,8 +40,9 @@ impl Run {
         site: &Site<'_>,
     ) -> Result<Plan, CliError> {
         let placement = self.place(site)?;
-        let min_hosts = self.whole.least();
         let caller: Vec<&[u8]> = caller.into_iter().collect();
+        let master_store = self.holder(&placement, self.pins_port(&placement, &caller), site);
+        let min_hosts = self.whole.least();
         let mut absent: Vec<OsBytes> = Vec::new();
         let mut apps: Vec<AppSpec> = Vec::new();
         let count = u32::try_from(self.programs.len()).unwrap_or(u32::MAX);
@@ -62,6 +70,7 @@ impl Run {
             label: self.label,
             stdin: self.stdin,
             lease: self.lease,
+            master_store,
         };
         Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent })
     }

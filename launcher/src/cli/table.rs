@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{doctor, env, faults, help, hosts, output, place, reach, run};
+use super::{doctor, env, faults, help, hosts, output, place, reach, run, store};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,7 @@ pub(super) enum Id {
     Output(output::Opt),
     Faults(faults::Opt),
     Reach(reach::Opt),
+    Store(store::Opt),
     Help(help::Opt),
     /// Of `rlaunch hosts`.
     Hosts(hosts::Opt),
@@ -53,13 +54,14 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 7] =
-    [run::GROUP, place::GROUP, reach::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
+pub(super) const GROUPS: [Group; 8] =
+    [run::GROUP, place::GROUP, reach::GROUP, store::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
 
-static ROWS: [&[Row]; 7] = [
+static ROWS: [&[Row]; 8] = [
     run::GROUP.rows,
     place::GROUP.rows,
     reach::GROUP.rows,
+    store::GROUP.rows,
     env::GROUP.rows,
     output::GROUP.rows,
     faults::GROUP.rows,

@@ -10,6 +10,7 @@ mod ready;
 mod remote;
 mod sink;
 mod trace;
+mod whose;
 
 use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
@@ -65,6 +66,8 @@ pub(crate) struct Setup<'a> {
 /// All that the launcher holds of the kernel.
 pub(crate) struct Edges {
     nodes: Nodes,
+    /// Which host has which address.
+    directory: whose::Directory,
     signals: Signals,
     bell: Doorbell,
     live_bell: Option<AsyncFd<Doorbell>>,
@@ -109,6 +112,7 @@ impl Edges {
         let reader = job.placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
         Ok(Self {
             nodes,
+            directory: whose::Directory::default(),
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
             input: Input::new(job.stdin == StdinPlan::Rank0, reader, bell.clone()),
             bell,
@@ -243,13 +247,23 @@ impl Edges {
         }
     }
 
+    fn message(&mut self, node: NodeId, msg: ToRoot) {
+        let msg = match msg {
+            ToRoot::Whose(question) => return whose::ask(&mut self.nodes, &self.directory, node, question),
+            ToRoot::Theirs(answer) => return whose::answer(&mut self.nodes, &self.directory, node, answer),
+            msg => msg,
+        };
+        if let ToRoot::Hello(hello) = &msg {
+            self.directory.learn(node, &hello.addresses);
+        }
+        // Ranks start, or end: more will follow, or nothing for long.
+        self.trim_at = Some(now() + SETTLED);
+        self.events.push_back(JobEvent::Message { node, msg });
+    }
+
     fn received(&mut self, node: NodeId, body: Body<ToRoot>) {
         match body {
-            Body::Message(msg) => {
-                // Ranks start, or end: more will follow, or nothing for long.
-                self.trim_at = Some(now() + SETTLED);
-                self.events.push_back(JobEvent::Message { node, msg });
-            }
+            Body::Message(msg) => self.message(node, msg),
             Body::Data { stream, flags, bytes } => self.output.arrived(node, stream, flags, bytes, &mut self.events),
             Body::Credit(up_to) => self.input.grant(up_to),
             Body::Beat(beat) => self.events.push_back(JobEvent::Beat { node, beat }),

@@ -20,6 +20,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
                 "{own}: launcher {pid} starts job {}: {ranks} ranks of {apps} programs, --contain {contain:?}",
                 start.job
             );
+            debug!("{}", crate::view::map::store(start.master_store));
         }
         What::HostReady { node, hello } => {
             let host = host(node);
@@ -53,6 +54,9 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         }
         What::StreamEnd { rank, std, total } => {
             debug!("rank {rank}: {} has ended after {total} bytes", words::std(*std))
+        }
+        What::StoreRefused { from, count, .. } => {
+            debug!("{count} connections to the store are not the job's, the last from {from}")
         }
         What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", words::std(*std)),
         // It is made where the log is written, and never comes here.

@@ -271,6 +271,10 @@ fn refusal(report: &Report, hosts: &str, why: &Refusal) -> Said {
         Refusal::NoPort => {
             (format!("no port is free for MASTER_PORT on {hosts}"), Some("-x MASTER_PORT=N with one that is".into()))
         }
+        Refusal::NoStore { errno, at } => (
+            format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", words::errno(*errno)),
+            Some("--master-store rank0, or another MASTER_PORT".into()),
+        ),
         Refusal::NoInterface { name, has } => {
             let use_of = if report.asked() > 1 { " that others can use" } else { "" };
             let lacks = format!("there is no such interface with an address{use_of} on {hosts}, where rank 0 runs");

@@ -2,13 +2,14 @@
 
 use super::words;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
+use rlaunch_core::master_store::Holder;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Note, Placement};
 use rlaunch_core::time::Span;
 use std::fmt::Write as _;
 
 /// Hosts with their ranks, then the programs where there are several.
-pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]]) -> String {
+pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder) -> String {
     let (ranks, hosts) = (placement.seats.len() as u64, placement.nodes.len() as u64);
     let mut text = format!("{} on {}\n", words::count(ranks, "rank"), words::count(hosts, "host"));
     let names: Vec<String> = placement.nodes.iter().map(|node| node.host.to_string()).collect();
@@ -36,15 +37,27 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]]) -> String {
                 .unwrap_or_default();
         }
     }
+    if placement.seats.len() > 1 {
+        writeln!(text, "{}", self::store(store)).unwrap_or_default();
+    }
     text
+}
+
+/// Who holds the store at MASTER_PORT, and why.
+pub(crate) fn store(store: Holder) -> String {
+    let who = match store {
+        Holder::Agent(_) => "held by rlaunch at MASTER_PORT",
+        Holder::Rank0(_) => "left to rank 0",
+    };
+    format!("TCPStore: {who} ({})", store.reason())
 }
 
 fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
     placement.seats.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
 }
 
-/// One line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}]}`.
-pub(crate) fn json(placement: &Placement) -> String {
+/// One line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
+pub(crate) fn json(placement: &Placement, store: Holder) -> String {
     let mut text = String::from("{\"ranks\":[");
     for (seat, rank) in placement.seats.iter().zip(0u32..) {
         let host = name(placement, seat.node);
@@ -59,7 +72,7 @@ pub(crate) fn json(placement: &Placement) -> String {
         )
         .unwrap_or_default();
     }
-    text.push_str("]}\n");
+    writeln!(text, "],\"store\":{{\"by\":\"{}\",\"why\":\"{}\"}}}}", store.word(), store.code()).unwrap_or_default();
     text
 }
 
@@ -104,7 +117,10 @@ fn and_others(others: u32) -> String {
 mod tests {
     use super::*;
     use rlaunch_core::hostlist;
+    use rlaunch_core::master_store::{ForAgent, ForRank0};
     use rlaunch_core::place::{AppRequest, By, Here, Request, place};
+
+    const LEFT: Holder = Holder::Rank0(ForRank0::NotPython);
 
     fn placed(apps: &[(u32, &str)]) -> Placement {
         let entries = |list: &str| match list {
@@ -120,23 +136,26 @@ mod tests {
     #[test]
     fn for_people() {
         let argv = [OsBytes::from("./train"), OsBytes::from("a b")];
-        assert_eq!(text(&placed(&[(2, "")]), &[&argv]), "2 ranks on 1 host\n  me  ranks 0,1\n");
         assert_eq!(
-            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv]),
-            "5 ranks on 2 hosts\n  a          ranks 0,1\n  bob@node1  ranks 2-4\n"
+            text(&placed(&[(2, "")]), &[&argv], LEFT),
+            "2 ranks on 1 host\n  me  ranks 0,1\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
         assert_eq!(
-            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]]),
-            "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3  (3 on 1 slot)\n  rank 0     ./train 'a b'\n  ranks 1-3  ./train\n"
+            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv], LEFT),
+            "5 ranks on 2 hosts\n  a          ranks 0,1\n  bob@node1  ranks 2-4\nTCPStore: left to rank 0 (it does not run Python)\n"
+        );
+        assert_eq!(
+            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], LEFT),
+            "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3  (3 on 1 slot)\n  rank 0     ./train 'a b'\n  ranks 1-3  ./train\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
     }
 
     #[test]
     fn for_programs() {
         assert_eq!(
-            json(&placed(&[(1, "bob@node0"), (1, "node1")])),
+            json(&placed(&[(1, "bob@node0"), (1, "node1")]), Holder::Agent(ForAgent::Python)),
             "{\"ranks\":[{\"rank\":0,\"host\":\"node0\",\"local_rank\":0,\"node_index\":0,\"app\":0},\
-             {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}]}\n"
+             {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}],\"store\":{\"by\":\"agent\",\"why\":\"python\"}}\n"
         );
     }
 

@@ -36,6 +36,8 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Lowered { .. }
         | Sentence::OneMachine { .. }
         | Sentence::Unseen { .. }
+        | Sentence::StoreLeft { .. }
+        | Sentence::StoreUnused { .. }
         | Sentence::LinesBroken(_) => true,
         Sentence::LeftOut(_)
         | Sentence::GoesOn { .. }
@@ -82,6 +84,14 @@ pub(crate) fn log_failed(errno: i32) -> String {
     format!("rlaunch: cannot write the event log: {}; the job goes on without it\n", words::errno(errno))
 }
 
+fn store_left(addr: &OsBytes) -> String {
+    format!("{addr} is no address of the host of rank 0 itself: the TCPStore is left to rank 0")
+}
+
+fn store_unused(at: &OsBytes) -> String {
+    format!("nobody uses the store at {at}; if the program sets its own port: --master-store rank0")
+}
+
 fn line(sentence: &Sentence, by: By) -> String {
     let (key, verb) = (|sig: &Signal| key(*sig, by), |sig: &Signal| verb(*sig, by));
     match sentence {
@@ -92,6 +102,8 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::Lowered { lowered, hosts } => less(*lowered, hosts),
         Sentence::OneMachine { hosts, more } => one_machine(hosts, *more),
         Sentence::Unseen { addr } => unseen(addr),
+        Sentence::StoreLeft { addr } => store_left(addr),
+        Sentence::StoreUnused { at } => store_unused(at),
         Sentence::LeftOut(report) => hosts::left_out(report),
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")

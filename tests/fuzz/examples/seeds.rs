@@ -43,6 +43,7 @@ fn down() -> Vec<Vec<u8>> {
         meeting: None,
         choose_port: true,
         find: Some(OsBytes::default()),
+        addresses: true,
         travel: Some(travel),
         sole: false,
         apps: 1,
@@ -60,7 +61,7 @@ fn down() -> Vec<Vec<u8>> {
         stdin: n == 0,
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
-    let meeting = Meeting { addr: "10.0.0.1".into(), port: Some(10_000), world_size: 2, nodes: 1, node_index: 0 };
+    let meeting = Meeting { addr: "10.0.0.1".into(), port: Some(10_000), world_size: 2, nodes: 1, node_index: 0, agent_store: false };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
     [
@@ -92,6 +93,7 @@ fn up() -> Vec<Vec<u8>> {
         reached: Some(Reached { from: "10.0.0.9".into(), at: at_host, has: OsBytes::default() }),
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
         machine: "boot uts:[1] net:[2] node0".into(),
+        addresses: Default::default(),
     };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };

@@ -1,5 +1,7 @@
 //! The agent: drives the node machine and answers its actions as the real edges would, after a while.
 
+mod ends;
+
 use crate::kernel::Init;
 use crate::link;
 use crate::plan::{MS, Sight};
@@ -11,12 +13,13 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::time::Mono;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::frame::Lane;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot, Usage};
+use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the agent learns of.
@@ -45,6 +48,8 @@ pub(crate) struct Agent {
     spawn_free: u64,
     in_flight: u32,
     swept_at: Option<u64>,
+    /// Where its store is.
+    pub(crate) served: Option<(OsBytes, u16)>,
     /// The spawn thread starts nothing more.
     withhold: bool,
     spawned: BTreeSet<ProcId>,
@@ -95,6 +100,13 @@ struct Stream {
     buffered: u64,
     total: u64,
     closing: bool,
+}
+
+/// The address at which the others see the launcher's host.
+const SEEN: [u8; 4] = [10, 0, 0, 9];
+
+fn only(address: [u8; 4]) -> Capped<Address, HOST_ADDRESSES> {
+    Capped::chunks([Address::from(core::net::IpAddr::from(address))]).remove(0)
 }
 
 /// What a host chooses as MASTER_PORT.
@@ -255,6 +267,9 @@ impl World {
                 agent.looking.remove(proc);
             }
             NodeEvent::FromRoot(_)
+            | NodeEvent::Unserved { .. }
+            | NodeEvent::StoreUsed
+            | NodeEvent::StoreRefused { .. }
             | NodeEvent::Beat(_)
             | NodeEvent::Checked { .. }
             | NodeEvent::Grounded(_)
@@ -301,6 +316,11 @@ impl World {
         }
     }
 
+    fn serves(&mut self, addr: OsBytes, port: u16) {
+        let once = self.host.agent.served.replace((addr, port)).is_none() && self.host.agent.spawned.is_empty();
+        self.check(once, || "the store is held too late, or twice".to_owned());
+    }
+
     fn perform(&mut self, action: NodeAction) {
         match action {
             NodeAction::Ground(plan) => self.ground(&plan),
@@ -318,6 +338,7 @@ impl World {
                 self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
+            NodeAction::Serve { addr, port } => self.serves(addr, port),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
                 let unreaped = self.host.kernel.is_unreaped(proc);
@@ -384,6 +405,15 @@ impl World {
         }
     }
 
+    /// Whether the launcher's host is seen by an address that is not its own.
+    pub(crate) fn is_translated(&self) -> bool {
+        self.several() && self.plan.spec.placement.seats.len().is_multiple_of(3)
+    }
+
+    fn own_address(&self) -> Capped<Address, HOST_ADDRESSES> {
+        only(if self.host.remote || self.is_translated() { [10, 0, 0, 1] } else { SEEN })
+    }
+
     fn ground(&mut self, plan: &GroundPlan) {
         let event = match self.plan.refusal.clone() {
             Some(refusal) => NodeEvent::Refused(refusal),
@@ -406,6 +436,7 @@ impl World {
                         }),
                         lowered: Default::default(),
                         machine: Default::default(),
+                        addresses: if plan.addresses { self.own_address() } else { Default::default() },
                     },
                     cpus: 4,
                     error_dir: "/tmp".into(),
@@ -531,49 +562,6 @@ impl World {
                 self.host.agent.streams.remove(&(proc, which));
                 self.arrive(Arrival::Event(Box::new(NodeEvent::StreamEnd { proc, which: std, total })));
             }
-        }
-    }
-
-    fn agent_finishes(&mut self, code: u8) {
-        if code == 0 {
-            let clean = self.host.agent.done == Some(0)
-                && self.host.kernel.alive_count() == 0
-                && self.host.kernel.unreaped() == 0;
-            self.check(clean, || "a clean end that is not clean".to_owned());
-            let ended = self.host.agent.streams.is_empty();
-            self.check(ended, || "a stream is still open".to_owned());
-        }
-        let answered = self.host.agent.examined.is_subset(&self.host.agent.reaped) || code != 0;
-        self.check(answered, || "an examination was for nothing".to_owned());
-        self.agent_is_gone(Some(code));
-    }
-
-    fn agent_is_gone(&mut self, code: Option<u8>) {
-        self.host.agent.over = Some(code);
-        // Elsewhere the guardian holds the edge open, for its last words.
-        if !self.host.remote || self.host.guardian.is_over() {
-            self.close_to_launcher();
-        }
-        self.parent_of_init_is_gone();
-        self.soon(Ev::GuardianWakes);
-        // Nothing may come of what it hears later.
-        let here = self.here();
-        self.host.agent.node.handle(here, NodeEvent::EdgeLost);
-        self.host.agent.node.handle_timeout(here + Span::from_secs(100));
-        if code.is_some() {
-            let silent = self.host.agent.node.poll_action().is_none() && self.host.agent.node.poll_timeout().is_none();
-            self.check(silent, || "the node goes on after Finish".to_owned());
-        }
-    }
-
-    pub(crate) fn agent_killed(&mut self) {
-        if !self.host.agent.is_over() {
-            if self.rng.chance(50) {
-                // What it had not written yet is lost.
-                let from = self.now.saturating_sub(MS / 10);
-                self.cancel(|ev| matches!(ev, Ev::AtLauncher(sent, _) if *sent > from));
-            }
-            self.agent_is_gone(None);
         }
     }
 

@@ -172,6 +172,10 @@ impl Oracle {
             }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
             ToRoot::Draining
+            | ToRoot::Whose(_)
+            | ToRoot::StoreUnused { .. }
+            | ToRoot::StoreRefused { .. }
+            | ToRoot::Theirs(_)
             | ToRoot::Hello(_)
             | ToRoot::Ready
             | ToRoot::Started { .. }

@@ -3,6 +3,7 @@
 use crate::rng::Rng;
 use crate::site::Site;
 use rlaunch_core::id::JobId;
+use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
 use rlaunch_core::signal::Signal;
@@ -179,6 +180,11 @@ pub(crate) fn program() -> AppBase {
     }
 }
 
+/// Who holds the store makes a difference in half of all jobs.
+pub(crate) const fn holder(ranks: u32) -> Holder {
+    if ranks.is_multiple_of(2) { Holder::Agent(ForAgent::Python) } else { Holder::Rank0(ForRank0::NotPython) }
+}
+
 fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let base = program();
     // Now and then a program that needs more than one message.
@@ -198,6 +204,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         timeout: (endless || rng.chance(15)).then(|| Span::from_millis(rng.between(1, 6000))),
         label: None,
         stdin: StdinPlan::Rank0,
+        master_store: holder(count),
     }
 }
 

@@ -3,7 +3,7 @@
 //! It is drawn from a stream of its own: the jobs of one host stay what they are.
 
 use crate::host::Clock;
-use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Reaction, Script, Sight, script};
+use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Reaction, Script, Sight, holder, script};
 use crate::rng::Rng;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
@@ -159,6 +159,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         timeout: rng.chance(10).then(|| Span::from_millis(rng.between(1, 9000))),
         label: None,
         stdin: StdinPlan::Rank0,
+        master_store: holder(world),
     }
 }
 

@@ -81,6 +81,7 @@ impl World {
 
     /// A rank is where the placement says, and is told so.
     pub(crate) fn check_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
+        self.check_store(proc, exec);
         if !self.several() {
             return;
         }
@@ -104,6 +105,26 @@ impl World {
         for var in expected {
             let has = exec.shared.iter().chain(exec.vars.iter()).any(|entry| entry == var.as_bytes());
             self.check(has, || format!("{proc} is not told {var}"));
+        }
+    }
+
+    /// Ranks are told who holds the store. On the first host it is there before they are, where they are told.
+    fn check_store(&mut self, proc: ProcId, exec: &ExecSpec) {
+        let has = |var: &str| exec.shared.iter().any(|entry| entry == var.as_bytes());
+        let placement = self.placement();
+        let first_is_here = placement.seats.first().is_some_and(|seat| !self.host(seat.node.index()).remote);
+        // One host alone is met at 127.0.0.1.
+        let is_translated = self.is_translated() && first_is_here && placement.used().nth(1).is_some();
+        let by_agent = self.plan.spec.master_store.is_agent() && !is_translated;
+        let word = if by_agent { "True" } else { "False" };
+        self.check(has(&format!("TORCHELASTIC_USE_AGENT_STORE={word}")), || format!("{proc} is not told of the store"));
+        let held = self.host.agent.served.clone();
+        if by_agent && has("GROUP_RANK=0") {
+            let found = held
+                .is_some_and(|(addr, port)| has(&format!("MASTER_ADDR={addr}")) && has(&format!("MASTER_PORT={port}")));
+            self.check(found, || format!("{proc} is started before its store is held"));
+        } else {
+            self.check(held.is_none(), || "a store is held that nobody was told of".to_owned());
         }
     }
 

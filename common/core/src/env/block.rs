@@ -33,6 +33,8 @@ pub struct Host<'a> {
     pub master_addr: &'a [u8],
     /// Its port.
     pub master_port: u16,
+    /// The agent of rank 0's host holds the store there, and rank 0 is a client like the others.
+    pub agent_store: bool,
     /// Processors that the ranks may use here; `None`: not known, so no thread count is derived.
     pub cpus: Option<u32>,
     /// The guarantee that holds here.

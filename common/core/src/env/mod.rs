@@ -196,6 +196,7 @@ mod tests {
         apps: 2,
         master_addr: b"127.0.0.1",
         master_port: 20000,
+        agent_store: false,
         cpus: Some(9),
         tier: Tier::T1,
     };

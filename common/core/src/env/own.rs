@@ -46,6 +46,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_LOCAL_SIZE", Role::Set, "Ranks on the host."),
         var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics; more precise than `-vv`."),
         var("RLAUNCH_MAP_BY", Role::ReadOnce, "As `--map-by`."),
+        var("RLAUNCH_MASTER_STORE", Role::Read, "As `--master-store`."),
         var("RLAUNCH_MIN_HOSTS", Role::ReadOnce, "As `--min-hosts`."),
         var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
         var("RLAUNCH_NAME", Role::ReadOnce, "As `--name`."),

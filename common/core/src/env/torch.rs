@@ -41,7 +41,11 @@ pub(super) const CONTRACT: Contract = Contract {
         var("TORCHELASTIC_RESTART_COUNT", Role::Set, "`0`."),
         var("TORCHELASTIC_RUN_ID", Role::Set, "As RLAUNCH_JOB_ID."),
         var("TORCHELASTIC_TIMER_FILE", Role::Removed, "Belongs to an outer torchrun's agent."),
-        var("TORCHELASTIC_USE_AGENT_STORE", Role::Set, "`False`: rank 0 opens the TCPStore."),
+        var(
+            "TORCHELASTIC_USE_AGENT_STORE",
+            Role::Set,
+            "`True` where rlaunch holds the TCPStore at MASTER_PORT (`--master-store`); `False`: rank 0 opens it.",
+        ),
         var("TORCH_NCCL_ASYNC_ERROR_HANDLING", Role::Default, "`1`."),
         var("WORLD_SIZE", Role::Set, "Ranks of the job."),
     ],
@@ -60,7 +64,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("TORCHELASTIC_RESTART_COUNT", 0);
     out.number("TORCHELASTIC_MAX_RESTARTS", 0);
     out.text("TORCHELASTIC_RUN_ID", format!("{}", host.job).as_bytes());
-    out.text("TORCHELASTIC_USE_AGENT_STORE", b"False");
+    out.text("TORCHELASTIC_USE_AGENT_STORE", if host.agent_store { b"True" } else { b"False" });
     out.number("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
     if let (Some(cpus), 2..) = (host.cpus, host.local_size) {
         out.number("OMP_NUM_THREADS", (cpus / host.local_size).max(1));

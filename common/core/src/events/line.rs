@@ -7,6 +7,7 @@ use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std};
 use crate::job::CloseReason;
+use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
@@ -71,6 +72,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("lost", *lost);
             o.number("broken", *broken);
         }
+        What::StoreRefused { node, from, count } => store_refused(o, *node, from, *count),
         What::LogLost { records } => {
             o.text("ev", "log.lost");
             o.number("records", *records);
@@ -95,6 +97,13 @@ fn left_out(o: &mut Object<'_>, nodes: &[NodeId], world_size: u32, procs: &[u32]
     o.array("nodes", nodes, |text, node| push_number(text, node.get()));
     o.number("world_size", world_size.into());
     o.array("procs", procs, |text, procs| push_number(text, *procs));
+}
+
+fn store_refused(o: &mut Object<'_>, node: NodeId, from: &OsBytes, count: u32) {
+    o.text("ev", "store.refused");
+    o.number("node", node.get().into());
+    o.bytes("from", from);
+    o.number("count", count.into());
 }
 
 fn together(o: &mut Object<'_>, nodes: &[NodeId]) {
@@ -123,6 +132,10 @@ fn job_start(o: &mut Object<'_>, start: &JobStart) {
     o.number("grace", start.grace.nanos());
     o.maybe("timeout", start.timeout.map(Span::nanos));
     o.maybe("min_hosts", start.min_hosts.map(u64::from));
+    o.object("store", |o| {
+        o.text("by", start.master_store.word());
+        o.text("why", start.master_store.code());
+    });
     o.array("apps", &start.apps, app);
     o.array("hosts", &start.hosts, |text, host| push_bytes(text, host));
 }
@@ -279,6 +292,11 @@ fn refusal(o: &mut Object<'_>, why: &Refusal) {
             o.bytes("step", step);
         }
         Refusal::NoPort => o.text("why", "no_port"),
+        Refusal::NoStore { errno, at } => {
+            o.text("why", "no_store");
+            o.signed("errno", *errno);
+            o.bytes("at", at);
+        }
         Refusal::NoInterface { name, has } => {
             o.text("why", "no_interface");
             o.bytes("name", name);

@@ -12,6 +12,7 @@ pub use line::line;
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Std};
 use crate::job::HostFailure;
+use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::signal::Signal;
@@ -82,6 +83,15 @@ pub enum What {
     Together {
         /// Which.
         nodes: Vec<NodeId>,
+    },
+    /// Connections to the store of the job were closed because nobody of the job has made them.
+    StoreRefused {
+        /// The host that holds it.
+        node: NodeId,
+        /// Where the last of them came from.
+        from: OsBytes,
+        /// How many, since the last such record.
+        count: u32,
     },
     /// Nothing runs on a host any more.
     HostDone {
@@ -221,6 +231,8 @@ pub struct JobStart {
     pub timeout: Option<Span>,
     /// So many hosts are enough; `None`: all are needed.
     pub min_hosts: Option<u32>,
+    /// Who holds the `TCPStore` at MASTER_PORT, and why.
+    pub master_store: Holder,
 }
 
 /// One program of a job.

@@ -5,9 +5,9 @@
 //! forgotten, and does not answer the request after it; what is added to is a number and nothing else, and does not overflow; a key
 //! that is deleted takes its queue along. And nothing may be without end: a request, or its answer, has 64 MiB at most.
 //!
-//! When its last connection closes everything is forgotten, as it would be if rank 0 held the store and had closed it: a group that
-//! is destroyed and made again must not read the addresses of the first.
+//! When its last connection closes everything is forgotten, as it would be if rank 0 held the store and had closed it (`epochs`).
 
+mod epochs;
 mod reply;
 #[cfg(test)]
 mod tests;
@@ -20,6 +20,7 @@ use crate::wire::tcpstore::{Dialect, MAGIC, Malformed, Parsed, Request, Strings,
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use epochs::{Epoch, Epochs, MEETS};
 use reply::Reply;
 
 /// Most bytes that wait for a client that does not read.
@@ -87,6 +88,9 @@ struct Session {
     /// It is known which of two dialects that begin alike it is.
     is_settled: bool,
     next: Seq,
+    /// Whose keys it sees; and whether that is decided, because it has asked for some.
+    epoch: Epoch,
+    has_asked: bool,
     /// Requests that wait, and how they will be answered.
     waits: BTreeMap<Seq, Reply>,
     out: Vec<u8>,
@@ -98,8 +102,7 @@ struct Session {
 /// A store as torch's clients see it.
 #[derive(Debug)]
 pub struct TcpStore {
-    limits: Limits,
-    space: Namespace,
+    epochs: Epochs,
     sessions: BTreeMap<ClientId, Session>,
     /// The connections of each process.
     peers: BTreeMap<Peer, BTreeSet<ClientId>>,
@@ -114,8 +117,7 @@ impl TcpStore {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
-            limits,
-            space: Namespace::new(limits),
+            epochs: Epochs::new(limits),
             sessions: BTreeMap::new(),
             peers: BTreeMap::new(),
             next: 0,
@@ -133,6 +135,8 @@ impl TcpStore {
             dialect: None,
             is_settled: false,
             next: Seq(1),
+            epoch: self.epochs.enter(),
+            has_asked: false,
             waits: BTreeMap::new(),
             out: Vec::new(),
             needed: 1,
@@ -145,19 +149,15 @@ impl TcpStore {
 
     /// A connection is closed. With the last one everything is forgotten.
     pub fn closed(&mut self, now: Mono, client: ClientId) {
-        let peer = self.sessions.remove(&client).map(|session| session.peer);
-        if let Some(peer) = peer
-            && let Some(own) = self.peers.get_mut(&peer)
-        {
+        let Some(session) = self.sessions.remove(&client) else { return };
+        if let Some(own) = self.peers.get_mut(&session.peer) {
             own.remove(&client);
             if own.is_empty() {
-                self.peers.remove(&peer);
+                self.peers.remove(&session.peer);
             }
         }
-        self.space.gone(client);
-        self.route(now);
-        if self.sessions.is_empty() {
-            self.space = Namespace::new(self.limits);
+        if !self.epochs.leave(session.epoch, client) {
+            self.route(now, session.epoch);
         }
     }
 
@@ -251,6 +251,21 @@ impl TcpStore {
         others.any(|other| own_is_new || matches!(other.dialect, None | Some(Dialect::Watching)))
     }
 
+    /// Whose keys a connection sees.
+    fn epoch(&mut self, client: ClientId, meets: bool) -> Option<Epoch> {
+        let session = self.sessions.get(&client)?;
+        if session.has_asked {
+            return Some(session.epoch);
+        }
+        let (peer, at) = (session.peer, session.epoch);
+        let own = self.peers.get(&peer).into_iter().flatten().filter_map(|own| self.sessions.get(own));
+        let other = own.filter(|own| own.has_asked).map(|own| own.epoch).max();
+        let epoch = self.epochs.settle(peer, client, at, other, meets);
+        let session = self.sessions.get_mut(&client)?;
+        (session.epoch, session.has_asked) = (epoch, true);
+        Some(epoch)
+    }
+
     fn answer(&mut self, now: Mono, client: ClientId, request: Request<'_>) -> Result<(), Broken> {
         let (ask, reply) = match request {
             Request::Validate(MAGIC) => return Ok(()),
@@ -271,8 +286,12 @@ impl TcpStore {
                 return self.ask(now, client, Ask::Wait { keys: &keys(strings), within: None }, Reply::Ready);
             }
             Request::CancelWait => {
-                self.space.pass_on(client);
-                self.route(now);
+                if let Some(epoch) = self.epoch(client, false)
+                    && let Some(keys) = self.epochs.keys(epoch)
+                {
+                    keys.pass_on(client);
+                    self.route(now, epoch);
+                }
                 return self.write(client, |out| answer::byte(out, answer::CANCELED));
             }
             Request::GetNumKeys => (Ask::Count, Reply::Number),
@@ -302,27 +321,32 @@ impl TcpStore {
     /// A key of which 1.13 wants to hear each change, until it closes.
     fn watch(&mut self, now: Mono, client: ClientId, key: &[u8]) -> Result<(), Broken> {
         self.write(client, |out| answer::byte(out, answer::WATCHED))?;
-        let reply = Reply::Watched { key: key.to_vec(), was: self.space.get(key) };
+        let epoch = self.epoch(client, false);
+        let was = epoch.and_then(|epoch| self.epochs.keys(epoch)?.get(key));
+        let reply = Reply::Watched { key: key.to_vec(), was };
         self.ask(now, client, Ask::Watch { key, since: None, within: None }, reply)
     }
 
     fn ask(&mut self, now: Mono, client: ClientId, ask: Ask<'_>, reply: Reply) -> Result<(), Broken> {
-        self.submit(now, client, ask, reply);
-        self.route(now);
+        let meets = matches!(ask, Ask::Add(key, 1) if key == MEETS);
+        let Some(epoch) = self.epoch(client, meets) else { return Ok(()) };
+        self.submit(now, epoch, client, ask, reply);
+        self.route(now, epoch);
         Ok(())
     }
 
-    fn submit(&mut self, now: Mono, client: ClientId, ask: Ask<'_>, reply: Reply) {
+    fn submit(&mut self, now: Mono, epoch: Epoch, client: ClientId, ask: Ask<'_>, reply: Reply) {
         let Some(session) = self.sessions.get_mut(&client) else { return };
+        let Some(keys) = self.epochs.keys(epoch) else { return };
         let ticket = Ticket { client, seq: session.next };
         session.next = Seq(session.next.0.wrapping_add(1));
         session.waits.insert(ticket.seq, reply);
-        self.space.ask(now, ticket, Retry::Never, ask);
+        keys.ask(now, ticket, Retry::Never, ask);
     }
 
     /// Answers to those who have asked, whoever's request they came by.
-    fn route(&mut self, now: Mono) {
-        while let Some(Stored::Answer { ticket, answer }) = self.space.poll_action() {
+    fn route(&mut self, now: Mono, epoch: Epoch) {
+        while let Some(Stored::Answer { ticket, answer }) = self.epochs.keys(epoch).and_then(Namespace::poll_action) {
             let client = ticket.client;
             let Some(session) = self.sessions.get_mut(&client).filter(|session| !session.is_broken) else { continue };
             let Some(reply) = session.waits.remove(&ticket.seq) else { continue };
@@ -332,7 +356,7 @@ impl TcpStore {
                 Err(why) => self.break_off(client, why),
                 Ok(Some((key, was, at))) => {
                     let reply = Reply::Watched { key: key.clone(), was };
-                    self.submit(now, client, Ask::Watch { key: &key, since: Some(at), within: None }, reply);
+                    self.submit(now, epoch, client, Ask::Watch { key: &key, since: Some(at), within: None }, reply);
                 }
                 Ok(None) => {}
             }
@@ -356,8 +380,9 @@ impl TcpStore {
     /// Nobody answers what this client has asked and not heard of yet.
     fn forget_waits(&mut self, client: ClientId) {
         let Some(session) = self.sessions.get_mut(&client) else { return };
+        let Some(keys) = self.epochs.keys(session.epoch) else { return };
         for (seq, _) in core::mem::take(&mut session.waits) {
-            self.space.cancel(Ticket { client, seq });
+            keys.cancel(Ticket { client, seq });
         }
     }
 

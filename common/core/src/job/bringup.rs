@@ -20,10 +20,12 @@ use crate::time::Span;
 use crate::travel::Lowered;
 use crate::wire::to_node::{Meeting, ToNode};
 use crate::wire::to_root::{Hello, Refusal};
+use crate::wire::whose::Address;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 /// The bring-up of all nodes.
 #[derive(Debug)]
@@ -247,7 +249,23 @@ impl Bringup {
         if !seen {
             cx.act(JobAction::Say(Sentence::Unseen { addr: meeting.addr.clone() }));
         }
+        let meeting = self.held(cx, orders, meeting);
         orders.meet(cx, &meeting);
+    }
+
+    /// Nobody can listen at an address that is not his own: where the others see rank 0's host by one that somebody translates,
+    /// rank 0 may know what to do. If it was asked for, its agent says that it cannot.
+    fn held(&self, cx: &mut Cx<'_>, orders: &Orders, meeting: Meeting) -> Meeting {
+        let first = orders.node_of(Rank::new(0));
+        let own = self.hello_of(first).map(|hello| &*hello.addresses).unwrap_or_default();
+        let at = core::str::from_utf8(&meeting.addr).ok().and_then(|text| text.parse::<IpAddr>().ok());
+        // Where it does not know its own, it will say if it cannot.
+        let is_own = own.is_empty() || at.is_none_or(|at| at.is_loopback() || own.contains(&Address::from(at)));
+        if is_own || !orders.holder().is_by_itself() {
+            return meeting;
+        }
+        cx.act(JobAction::Say(Sentence::StoreLeft { addr: meeting.addr.clone() }));
+        Meeting { agent_store: false, ..meeting }
     }
 
     /// Why the job cannot start.

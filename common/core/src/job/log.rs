@@ -41,6 +41,7 @@ impl Log {
             grace: spec.grace,
             timeout: spec.timeout,
             min_hosts: spec.min_hosts,
+            master_store: spec.master_store,
         };
         self.write(cx, What::JobStart(Box::new(start)));
     }

@@ -31,6 +31,7 @@ use crate::id::NodeId;
 use crate::machine::{self, Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
+use crate::report::Sentence;
 use crate::spec::JobSpec;
 use crate::time::{Mono, WallNs};
 use crate::travel::Travel;
@@ -214,6 +215,10 @@ impl Parts<'_> {
             ToRoot::InputFailed { errno } => self.output.input_undelivered(cx, errno),
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
+            ToRoot::StoreUnused { at } => cx.act(JobAction::Say(Sentence::StoreUnused { at })),
+            ToRoot::StoreRefused { from, count } => cx.tell(Notice::Log(What::StoreRefused { node, from, count })),
+            // The edges': they are about connections, not about the job.
+            ToRoot::Whose(_) | ToRoot::Theirs(_) => {}
             // Hearing it is all that it is for.
             ToRoot::Killing => self.mute.killing(cx, node),
             ToRoot::Draining => self.procs.node_over(cx, node),

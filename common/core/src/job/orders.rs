@@ -3,6 +3,7 @@
 use super::{Cx, JobAction, Setting};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
+use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::place::{Placement, Share};
 use crate::spec::{AppBase, JobSpec, StdinPlan};
@@ -80,6 +81,11 @@ impl Orders {
         self.spec.placement.is_here()
     }
 
+    /// Who is to hold the store.
+    pub(super) fn holder(&self) -> Holder {
+        self.spec.master_store
+    }
+
     pub(super) const fn pinned_port(&self) -> Option<u16> {
         self.pinned_port
     }
@@ -135,6 +141,7 @@ impl Orders {
             meeting: sole.then(|| self.meeting(LOOPBACK.into(), self.pinned_port)),
             choose_port: self.chooses_port() && (sole || meets),
             find: meets.then(|| self.interface.clone()),
+            addresses: !sole && self.spec.master_store.is_agent(),
             travel: Some(self.travel.clone()).filter(|_| !local),
             sole,
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
@@ -154,7 +161,8 @@ impl Orders {
     pub(super) fn meeting(&self, addr: OsBytes, port: Option<u16>) -> Meeting {
         let placement = self.placement();
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
-        Meeting { addr, port, world_size: len(&placement.seats), nodes, node_index: 0 }
+        let agent_store = self.spec.master_store.is_agent();
+        Meeting { addr, port, world_size: len(&placement.seats), nodes, node_index: 0, agent_store }
     }
 
     /// All who take part: each is told where it stands among them, and its ranks.

@@ -134,6 +134,7 @@ mod tests {
             reached: None,
             lowered: Capped::default(),
             machine: OsBytes::default(),
+            addresses: Default::default(),
         };
         prop_oneof![
             Just(State::Connecting),

@@ -81,6 +81,22 @@ pub enum NodeEvent {
         /// Bytes in all.
         total: u64,
     },
+    /// The store cannot be held where the ranks will look for it.
+    Unserved {
+        /// errno of what was tried.
+        errno: i32,
+        /// Address and port.
+        at: OsBytes,
+    },
+    /// Somebody of the job has connected to the store.
+    StoreUsed,
+    /// Connections to the store were closed because nobody of the job has made them.
+    StoreRefused {
+        /// Where the last of them came from.
+        from: OsBytes,
+        /// How many.
+        count: u32,
+    },
     /// Standard input cannot be passed on: the rank that reads it sees its end.
     InputFailed {
         /// errno of what was tried.
@@ -123,6 +139,13 @@ pub enum NodeAction {
     Beat(Beat),
     /// This node may live until then: the guardian has to know.
     Lease(Mono),
+    /// Hold the job's `TCPStore` there, before any rank is started; `Unserved` where that cannot be: nothing is started then.
+    Serve {
+        /// A numeric address of this host.
+        addr: OsBytes,
+        /// MASTER_PORT.
+        port: u16,
+    },
     /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
     Spawn {
         /// Which.
@@ -187,6 +210,8 @@ pub struct GroundPlan {
     pub nodes: u32,
     /// Other hosts have to find this one, by this interface (empty: the one that suits best).
     pub find: Option<OsBytes>,
+    /// Whether the launcher has to know by which addresses this host's ranks may be seen.
+    pub addresses: bool,
     /// What ranks get of the launcher's host, where this is another.
     pub travel: Option<Travel>,
 }

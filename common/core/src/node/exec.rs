@@ -53,6 +53,7 @@ fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delt
         apps: role.apps,
         master_addr: &meeting.addr,
         master_port: meeting.port.unwrap_or(ground.hello.master_port),
+        agent_store: meeting.agent_store,
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
         tier: ground.hello.tier,
     }

@@ -11,6 +11,7 @@ mod leftovers;
 mod lost;
 mod postmortem;
 mod procs;
+mod serve;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -99,6 +100,7 @@ pub struct Node {
     lease: lease::Lease,
     lost: lost::Lost,
     postmortem: postmortem::Postmortem,
+    serve: serve::Serve,
     leftovers: leftovers::Leftovers,
     out: VecDeque<NodeAction>,
     notices: VecDeque<Notice>,
@@ -133,9 +135,14 @@ impl Node {
                 ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
                 ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
                 ToNode::Kill => self.grace.on_kill(cx),
+                // The edge's: they are about connections, not about ranks.
+                ToNode::Whose(_) | ToNode::Theirs(_) => {}
             },
             NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
             NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
+            NodeEvent::StoreUsed => self.serve.on_used(),
+            NodeEvent::StoreRefused { from, count } => self.serve.on_refused(cx, from, count),
+            NodeEvent::Unserved { errno, at } => self.start.refuse(cx, Refusal::NoStore { errno, at }),
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
             NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),
             NodeEvent::EdgeLost | NodeEvent::Signal(_) => self.lost.on_unheard(cx),
@@ -162,27 +169,37 @@ impl Node {
             Notice::Begun(start) => {
                 self.leftovers.on_begun(&start);
                 self.lease.on_begun(cx, &start);
+                self.serve.on_begun(&start);
                 self.procs.on_begun(start);
             }
             Notice::Ready(ground) => {
+                self.serve.on_ready(cx, &ground);
                 self.procs.on_ready(cx, ground);
                 self.leftovers.on_ground_settled(cx);
             }
             Notice::Unready => self.leftovers.on_ground_settled(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
-            Notice::Met(meeting) => self.procs.on_met(cx, meeting),
-            Notice::Finish => self.leftovers.on_finish(cx),
+            Notice::Met(meeting) => {
+                self.serve.on_met(cx, &meeting);
+                self.procs.on_met(cx, meeting);
+            }
+            Notice::Finish => {
+                self.serve.on_ending(cx);
+                self.leftovers.on_finish(cx);
+            }
             Notice::Unheard => self.lost.on_unheard(cx),
             Notice::Queue(deltas, last) => self.procs.on_queue(cx, deltas, last),
             Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
             Notice::Forward(sig) => self.procs.forward(cx, sig),
             Notice::Ending(sig) => {
+                self.serve.on_ending(cx);
                 self.postmortem.on_ending(sig);
                 self.procs.on_ending(cx, sig);
                 self.leftovers.on_ending(cx);
             }
             Notice::Destroy => {
                 self.grace.on_destroy();
+                self.serve.on_ending(cx);
                 self.postmortem.on_ending(Signal::KILL);
                 self.procs.on_ending(cx, Signal::KILL);
                 // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
@@ -234,6 +251,7 @@ impl Machine for Node {
             let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
             self.grace.on_timeout(cx);
             self.lease.on_timeout(cx);
+            self.serve.on_timeout(cx);
             self.settle(now);
             let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
             self.leftovers.on_timeout(cx);
@@ -259,6 +277,7 @@ impl Machine for Node {
         if self.over {
             return None;
         }
-        earliest(earliest(self.grace.deadline(), self.leftovers.deadline()), self.lease.deadline())
+        let others = earliest(self.lease.deadline(), self.serve.deadline());
+        earliest(earliest(self.grace.deadline(), self.leftovers.deadline()), others)
     }
 }

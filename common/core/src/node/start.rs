@@ -65,6 +65,7 @@ impl BringUp {
                     choose_port: start.choose_port,
                     nodes: start.nodes,
                     find: start.find.clone(),
+                    addresses: start.addresses,
                     travel: start.travel.clone(),
                 };
                 self.met = start.meeting.is_some();

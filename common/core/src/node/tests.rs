@@ -2,6 +2,7 @@
 
 mod hosts;
 mod launch;
+mod serve;
 
 use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
@@ -36,9 +37,17 @@ fn start() -> Start {
         nodes: 1,
         local_size: 300,
         label: None,
-        meeting: Some(Meeting { addr: "127.0.0.1".into(), port: None, world_size: 300, nodes: 1, node_index: 0 }),
+        meeting: Some(Meeting {
+            addr: "127.0.0.1".into(),
+            port: None,
+            world_size: 300,
+            nodes: 1,
+            node_index: 0,
+            agent_store: false,
+        }),
         choose_port: true,
         find: None,
+        addresses: false,
         travel: None,
         sole: true,
         apps: 1,
@@ -61,6 +70,7 @@ fn ground() -> Ground {
             reached: None,
             lowered: Capped::default(),
             machine: OsBytes::default(),
+            addresses: Default::default(),
         },
         cpus: 4,
         error_dir: "/run/x".into(),
@@ -208,7 +218,8 @@ const SWEEP: NodeAction = Sweep;
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
-    let plan = GroundPlan { contain: Contain::Auto, choose_port: true, nodes: 1, find: None, travel: None };
+    let plan =
+        GroundPlan { contain: Contain::Auto, choose_port: true, nodes: 1, find: None, addresses: false, travel: None };
     assert_eq!(rig.root(ToNode::Start(start())), [NodeAction::Ground(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");

@@ -45,6 +45,16 @@ pub enum Sentence {
         /// Which.
         addr: OsBytes,
     },
+    /// MASTER_ADDR is no address of rank 0's host, so its agent cannot hold the store there.
+    StoreLeft {
+        /// What it is.
+        addr: OsBytes,
+    },
+    /// Nobody has asked the store that rlaunch holds.
+    StoreUnused {
+        /// Where it is.
+        at: OsBytes,
+    },
     /// The job goes on without these hosts: what is known of the hosts.
     LeftOut(Box<Report>),
     /// A rank failed and, by `--on-failure continue`, the others go on. Said once.

@@ -11,3 +11,4 @@ pub mod tcpstore;
 mod tests;
 pub mod to_node;
 pub mod to_root;
+pub mod whose;

@@ -55,6 +55,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 meeting: Some(meeting).filter(|_| linger % 2 == 0),
                 choose_port,
                 find: Some(OsBytes::from("eth0")).filter(|_| sole),
+                addresses: sole,
                 travel: travel(linger),
                 sole,
                 apps: n[2],
@@ -72,12 +73,14 @@ fn travel(n: u64) -> Option<Travel> {
 }
 
 fn meeting() -> impl Strategy<Value = Meeting> {
-    (bytes(), any::<(Option<u16>, u32, u32, u32)>()).prop_map(|(addr, (port, world_size, nodes, node_index))| Meeting {
+    let numbers = any::<(Option<u16>, u32, u32, u32, bool)>();
+    (bytes(), numbers).prop_map(|(addr, (port, world_size, nodes, node_index, agent_store))| Meeting {
         addr,
         port,
         world_size,
         nodes,
         node_index,
+        agent_store,
     })
 }
 

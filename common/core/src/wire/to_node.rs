@@ -2,6 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use super::whose::{Answer, Question};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -32,6 +33,10 @@ pub enum ToNode {
     },
     /// Who takes part, and where they meet, where `Start` did not say; before the first `Spawn`.
     Meet(Meeting),
+    /// Another host's agent asks whose connections are that come from here.
+    Whose(Question),
+    /// The answer to such a question of this node's.
+    Theirs(Answer),
     /// Start these ranks.
     Spawn {
         /// As differences to their program's base.
@@ -104,6 +109,8 @@ pub struct Start {
     pub choose_port: bool,
     /// The same: say where other hosts find this one, by this interface (empty: the one that suits best).
     pub find: Option<OsBytes>,
+    /// Say by which addresses ranks of this host may be seen: another may hold a store for them.
+    pub addresses: bool,
     /// What ranks get of the place in which rlaunch was started; `None`: this is its host, and they inherit it.
     pub travel: Option<Travel>,
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
@@ -132,6 +139,8 @@ pub struct Meeting {
     pub nodes: u32,
     /// This host's index among them.
     pub node_index: u32,
+    /// The first host's agent holds the TCPStore there.
+    pub agent_store: bool,
 }
 
 /// One rank, as a difference to its program.

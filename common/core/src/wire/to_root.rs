@@ -2,6 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use super::whose::{Address, Answer, HOST_ADDRESSES, Question};
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::{AppIndex, ProcId};
 use crate::os_bytes::OsBytes;
@@ -56,6 +57,22 @@ pub enum ToRoot {
         /// errno of what was tried.
         errno: i32,
     },
+    /// Nobody of the job has asked the store that this node holds there, long after the ranks were started.
+    StoreUnused {
+        /// Address and port.
+        at: OsBytes,
+    },
+    /// Connections to that store that nobody of the job has made were closed.
+    StoreRefused {
+        /// Where the last of them came from.
+        from: OsBytes,
+        /// How many, since this was said last.
+        count: u32,
+    },
+    /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
+    Whose(Question),
+    /// What is known here of connections to another host's store.
+    Theirs(Answer),
     /// Init, the first process of the PID namespace, is gone and took the ranks with it.
     InitLost,
     /// The guardian is gone; the agent ends the job.
@@ -101,6 +118,8 @@ pub struct Hello {
     /// What no other machine has, nor a container of it with a name or a network of its own; empty where there is no other
     /// host, or it is not known.
     pub machine: OsBytes,
+    /// Its addresses, where connections of its ranks to another host's store may come from; empty where nobody has asked.
+    pub addresses: Capped<Address, HOST_ADDRESSES>,
 }
 
 /// By which numeric addresses a host is reached.
@@ -134,6 +153,13 @@ pub enum Refusal {
     },
     /// No port is free for MASTER_PORT.
     NoPort,
+    /// The agent cannot listen there, where ranks will look for the store.
+    NoStore {
+        /// errno of what was tried.
+        errno: i32,
+        /// Address and port.
+        at: OsBytes,
+    },
     /// The interface at which rank 0 is to be found has no address on this host, or none that another host could use.
     NoInterface {
         /// Which.

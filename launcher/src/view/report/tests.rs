@@ -6,6 +6,7 @@ use crate::view::say::{By, say};
 use rlaunch_core::events::{AppLine, JobStart, Record, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Std};
 use rlaunch_core::job::HostFailure;
+use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Sentence, fold};
 use rlaunch_core::signal::Signal;
@@ -41,6 +42,7 @@ impl Log {
             grace: Span::from_secs(5),
             timeout: None,
             min_hosts: None,
+            master_store: Holder::Rank0(ForRank0::NotPython),
         };
         let mut log = Self(vec![]);
         log.at(0, What::JobStart(Box::new(start)));

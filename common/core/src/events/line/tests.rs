@@ -4,6 +4,7 @@ use super::*;
 use crate::bootstrap::SshEnd;
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
+use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
 use crate::time::WallNs;
 use alloc::boxed::Box;
@@ -39,12 +40,14 @@ fn starts() -> Vec<What> {
         grace: Span::from_secs(5),
         timeout: None,
         min_hosts: None,
+        master_store: Holder::Rank0(ForRank0::NotPython),
     };
     let other = JobStart {
         contain: Contain::Strict,
         on_failure: OnFailure::Continue,
         timeout: Some(Span::from_secs(60)),
         min_hosts: Some(2),
+        master_store: Holder::Agent(ForAgent::Python),
         apps: vec![],
         ..start.clone()
     };
@@ -59,6 +62,7 @@ fn starts() -> Vec<What> {
         reached: None,
         lowered: crate::wire::capped::Capped::default(),
         machine: OsBytes::default(),
+        addresses: Default::default(),
     };
     vec![
         What::JobStart(Box::new(start)),
@@ -109,6 +113,7 @@ fn causes() -> Vec<Cause> {
         refused(Refusal::Contain { errno: 1, step: bytes("unshare") }),
         refused(Refusal::Resource { errno: 24, step: bytes("epoll") }),
         refused(Refusal::NoPort),
+        refused(Refusal::NoStore { errno: 98, at: "127.0.0.1:20000".into() }),
         refused(Refusal::Protocol),
         Cause::Signal(Signal::INT),
         Cause::Timeout(Span::from_secs(60)),
@@ -141,6 +146,7 @@ fn rest() -> Vec<What> {
         What::Ending { cause: began.clone(), sent: Some(Signal::TERM), grace: Span::from_secs(5) },
         What::Ending { cause: began, sent: None, grace: Span::ZERO },
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
+        What::StoreRefused { node: NODE, from: bytes("10.0.0.9:4711"), count: 3 },
         What::SinkLost { std: Std::Out, errno: None },
         What::SinkLost { std: Std::Out, errno: Some(28) },
         What::OutputEnd { lost: 1, broken: 2 },

@@ -264,6 +264,53 @@ fn everything_is_forgotten_with_the_last_connection_only() {
     desk.exchange(late, Words::op(5).n(1).s("/addr"), say().raw(&[1]));
 }
 
+/// A client of this process that meets the others, as the nth, and says where it is.
+fn meets(desk: &mut Desk, process: u64, nth: i64) -> ClientId {
+    let client = desk.front.open(Peer(process));
+    desk.send(client, &say().raw(&[0, 0xCE, 0xF7, 0x85, 0x3C]));
+    desk.exchange(client, Words::op(4).s("init/").n(1), say().n(nth));
+    desk.send(client, &Words::op(1).s(&format!("/at{process}")).s("here"));
+    client
+}
+
+fn sees(desk: &mut Desk, client: ClientId, process: u64) -> bool {
+    desk.send(client, &Words::op(5).n(1).s(&format!("/at{process}")));
+    let (written, closed) = desk.outcome();
+    assert_eq!((written.len(), closed), (1, vec![]));
+    // `CheckResponseType`: 0 is ready.
+    written[0].1 == [0]
+}
+
+#[test]
+fn a_group_that_is_made_again_does_not_read_the_addresses_of_the_first() {
+    let mut desk = Desk::new();
+    let (early, late) = (meets(&mut desk, 1, 1), meets(&mut desk, 2, 2));
+    desk.front.closed(desk.now, early);
+    // Back before the other has left: what that one has written is not for it, and the other one finds it still.
+    let early = meets(&mut desk, 1, 1);
+    assert!(!sees(&mut desk, early, 2) && sees(&mut desk, late, 2));
+    let child = desk.front.open(Peer(3));
+    desk.send(child, &say().raw(&[0, 0xCE, 0xF7, 0x85, 0x3C]));
+    assert!(sees(&mut desk, child, 1), "who comes for the first time sees the newest");
+    let second = desk.front.open(Peer(2));
+    desk.send(second, &say().raw(&[0, 0xCE, 0xF7, 0x85, 0x3C]));
+    assert!(sees(&mut desk, second, 2), "and another connection what the first of its process sees");
+    desk.front.closed(desk.now, second);
+    desk.front.closed(desk.now, late);
+    let late = meets(&mut desk, 2, 2);
+    assert!(sees(&mut desk, late, 1) && sees(&mut desk, early, 2), "they meet again");
+}
+
+#[test]
+fn whoever_comes_back_without_meeting_finds_what_was_there() {
+    let mut desk = Desk::new();
+    let (stays, goes) = (meets(&mut desk, 1, 1), meets(&mut desk, 2, 2));
+    desk.front.closed(desk.now, goes);
+    let back = desk.front.open(Peer(2));
+    desk.send(back, &say().raw(&[0, 0xCE, 0xF7, 0x85, 0x3C]));
+    assert!(sees(&mut desk, back, 1) && sees(&mut desk, stays, 2));
+}
+
 #[test]
 fn what_no_client_sends_ends_its_connection_and_no_other() {
     let mut desk = Desk::new();

@@ -58,6 +58,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
             reached: None,
             lowered: crate::wire::capped::Capped::default(),
             machine: Default::default(),
+            addresses: Default::default(),
         })),
         15 => {
             let started = Started { proc, pid: 1, at: Mono::default().host_time() };

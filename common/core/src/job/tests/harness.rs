@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::id::JobId;
+use crate::master_store::{ForRank0, Holder};
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
 use crate::report::Report;
@@ -37,6 +38,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         timeout: None,
         label: None,
         stdin: StdinPlan::Rank0,
+        master_store: Holder::Rank0(ForRank0::NotPython),
     }
 }
 
@@ -161,6 +163,7 @@ impl Script {
             reached: None,
             lowered: Capped::default(),
             machine: OsBytes::default(),
+            addresses: Default::default(),
         }))
     }
 

@@ -41,6 +41,7 @@ pub(super) fn hello(at: &str, from: &str, port: u16) -> ToRoot {
         reached,
         lowered: Capped::default(),
         machine: OsBytes::default(),
+        addresses: Default::default(),
     })
 }
 
@@ -114,7 +115,14 @@ fn no_rank_starts_before_all_hosts_are_ready() {
     assert_eq!(ranks(&s), [], "one has not checked its program");
     s.hears_of(OTHER, &ToRoot::Ready);
     assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)]);
-    let at = |node_index| Meeting { addr: "10.0.0.1".into(), port: Some(20_000), world_size: 4, nodes: 2, node_index };
+    let at = |node_index| Meeting {
+        addr: "10.0.0.1".into(),
+        port: Some(20_000),
+        world_size: 4,
+        nodes: 2,
+        node_index,
+        agent_store: false,
+    };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));
 }
@@ -132,6 +140,27 @@ fn ranks_meet_at_the_launchers_host_by_the_address_that_others_see() {
     s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
     let places: Vec<_> = met(&s).into_iter().map(|(node, meeting)| (node, meeting.addr, meeting.port)).collect();
     assert_eq!(places, [(0, "10.0.0.9".into(), Some(20_000)), (1, "10.0.0.9".into(), Some(20_000))]);
+}
+
+#[test]
+fn an_address_that_is_not_rank_0s_own_leaves_the_store_to_it() {
+    use crate::master_store::{ForAgent, Holder};
+    for (own, why, held) in [
+        ("10.0.0.1", ForAgent::Python, true),
+        ("192.168.0.1", ForAgent::Python, false),
+        ("192.168.0.1", ForAgent::Asked, true),
+    ] {
+        let mut s = Script::new(&JobSpec { master_store: Holder::Agent(why), ..two(false) });
+        s.event(JobEvent::EdgeUp { node: OTHER }).event(JobEvent::EdgeUp { node: NODE });
+        let ToRoot::Hello(first) = hello("10.0.0.1", "10.0.0.9", 20_000) else { unreachable!() };
+        let own: core::net::IpAddr = own.parse().unwrap();
+        let addresses = Capped::chunks([own.into()]).remove(0);
+        s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
+        s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
+        assert!(met(&s).iter().all(|(_, meeting)| meeting.agent_store == held), "{own} {why:?}");
+        let left = Sentence::StoreLeft { addr: "10.0.0.1".into() };
+        assert_eq!(s.said.contains(&left), !held, "{own} {why:?}");
+    }
 }
 
 #[test]

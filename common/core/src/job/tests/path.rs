@@ -12,6 +12,8 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             ToNode::Start(start) => Some(start.meeting.as_ref().and_then(|meeting| meeting.port)),
             ToNode::App { .. }
             | ToNode::Meet(_)
+            | ToNode::Whose(_)
+            | ToNode::Theirs(_)
             | ToNode::Spawn { .. }
             | ToNode::Signal { .. }
             | ToNode::End { .. }
@@ -60,6 +62,8 @@ fn what_is_big_travels_in_parts() {
             ToNode::Spawn { last, .. } => lasts.push(*last),
             ToNode::Start(_)
             | ToNode::Meet(_)
+            | ToNode::Whose(_)
+            | ToNode::Theirs(_)
             | ToNode::Signal { .. }
             | ToNode::End { .. }
             | ToNode::Kill
@@ -96,6 +100,7 @@ fn notes_of_the_node_are_said() {
         reached: None,
         lowered: crate::wire::capped::Capped::default(),
         machine: Default::default(),
+        addresses: Default::default(),
     };
     s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello));
     let tier = Sentence::Tier { tier: crate::spec::Tier::T3, note };
@@ -117,6 +122,7 @@ fn what_an_ordinary_user_gets_anyway_is_only_logged() {
         reached: None,
         lowered: crate::wire::capped::Capped::default(),
         machine: Default::default(),
+        addresses: Default::default(),
     }));
     assert_eq!(s.said, []);
     assert!(matches!(s.log.last(), Some(What::HostReady { hello, .. }) if hello.note == note), "{:?}", s.log);

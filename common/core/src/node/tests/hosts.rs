@@ -10,7 +10,14 @@ fn elsewhere() -> Start {
 }
 
 fn meeting() -> ToNode {
-    ToNode::Meet(Meeting { addr: "10.0.0.1".into(), port: Some(7000), world_size: 6, nodes: 3, node_index: 2 })
+    ToNode::Meet(Meeting {
+        addr: "10.0.0.1".into(),
+        port: Some(7000),
+        world_size: 6,
+        nodes: 3,
+        node_index: 2,
+        agent_store: false,
+    })
 }
 
 fn ms(n: u64) -> u64 {

@@ -1,0 +1,319 @@
+//! The listener at MASTER_PORT where it is ours: connections of torch's clients, their bytes to the front and back.
+//!
+//! One set of descriptors for all of them, beside the runtime's: a task for each would cost more than what it is asked. Nothing is read of
+//! a connection before it is known whose it is; until then its bytes wait in the kernel.
+
+mod door;
+mod guard;
+
+use super::Edges;
+use crate::early::now;
+use door::{Door, Guest};
+pub(super) use guard::Guard;
+use rlaunch_core::front::tcpstore::{Action, MAX_UNREAD, Peer, TcpStore};
+use rlaunch_core::id::ClientId;
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::store::Limits;
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_core::wire::whose::{Answer, Comer, End, Question, Verdict};
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::spawn::SpawnPort;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+/// The listener's token; those below are connections, and with this bit they have room to be written to.
+const LISTENER: u64 = u64::MAX;
+const WRITABLE: u64 = 1 << 32;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+/// Most that is ready at a time.
+const BURST: usize = 256;
+/// Rounds before others of this process have their turn.
+const ROUNDS: usize = 16;
+
+#[derive(Debug)]
+struct Connection {
+    socket: TcpStream,
+    /// The beginning of a request.
+    held: Vec<u8>,
+    /// What the client has not taken, and the copy of the descriptor that says when it will. Nothing is read meanwhile.
+    unsent: Vec<u8>,
+    room: Option<OwnedFd>,
+}
+
+/// The listener, its connections, and what they share.
+#[derive(Debug)]
+pub(super) struct Front {
+    store: TcpStore,
+    door: Door,
+    set: Arc<ReadySet>,
+    live: Option<AsyncFd<Arc<ReadySet>>>,
+    batch: Batch,
+    connections: BTreeMap<ClientId, Connection>,
+    /// Somebody of the job has come; and the machine has heard of it.
+    was_used: bool,
+    told: bool,
+    chunk: Vec<u8>,
+}
+
+/// Holds the store there. Where that cannot be nothing is started.
+pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16) {
+    let live = edges.watch.is_live();
+    let opened = guard(edges).and_then(|_| address(addr, port)).and_then(Front::open).and_then(|mut front| {
+        if live {
+            front.go_live()?;
+        }
+        Ok(front)
+    });
+    match opened {
+        Ok(front) => edges.front = Some(front),
+        Err(error) => {
+            tracing::debug!(%error, "the store cannot be held at {addr}, port {port}");
+            edges.ground.port().into_iter().for_each(SpawnPort::withhold);
+            let errno = error.raw_os_error().unwrap_or(0);
+            let at = OsBytes::from(format!("{addr}:{port}"));
+            edges.events.push_back(NodeEvent::Unserved { errno, at });
+        }
+    }
+}
+
+fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
+    let ip: Option<IpAddr> = std::str::from_utf8(addr).ok().and_then(|text| text.parse().ok());
+    ip.map(|ip| SocketAddr::new(ip, port)).ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))
+}
+
+impl Front {
+    fn open(address: SocketAddr) -> io::Result<Self> {
+        let set = Arc::new(ReadySet::new()?);
+        Ok(Self {
+            store: TcpStore::new(Limits::default()),
+            door: Door::open(address, &set, LISTENER)?,
+            set,
+            live: None,
+            batch: Batch::with_room(BURST),
+            connections: BTreeMap::new(),
+            was_used: false,
+            told: false,
+            chunk: vec![0; CHUNK],
+        })
+    }
+
+    pub(super) fn go_live(&mut self) -> io::Result<()> {
+        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
+        Ok(())
+    }
+
+    /// Takes in what the last look has found.
+    fn round(&mut self, guard: &mut Guard) {
+        let tokens: Vec<u64> = self.batch.tokens().collect();
+        for token in tokens {
+            match token {
+                LISTENER => {
+                    let guests = self.door.take(&self.set, guard);
+                    self.admit(guests);
+                }
+                token if token & WRITABLE != 0 => self.send(client_of(token)),
+                token => self.read(client_of(token)),
+            }
+        }
+        self.perform();
+    }
+
+    fn admit(&mut self, guests: Vec<Guest>) {
+        self.was_used |= !guests.is_empty();
+        for (socket, peer) in guests {
+            let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
+            let client = self.store.open(peer);
+            if ready.and_then(|()| self.set.add(&socket, u64::from(client.get()))).is_err() {
+                self.store.closed(now(), client);
+                continue;
+            }
+            let connection = Connection { socket, held: Vec::new(), unsent: Vec::new(), room: None };
+            self.connections.insert(client, connection);
+        }
+    }
+
+    fn read(&mut self, client: ClientId) {
+        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let came = match connection.socket.read(&mut self.chunk) {
+            Ok(0) => return self.close(client),
+            Ok(len) => self.chunk.get(..len).unwrap_or_default(),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
+            Err(_) => return self.close(client),
+        };
+        if connection.held.is_empty() {
+            let used = self.store.receive(now(), client, came);
+            connection.held.extend_from_slice(came.get(used..).unwrap_or_default());
+        } else {
+            connection.held.extend_from_slice(came);
+            let used = self.store.receive(now(), client, &connection.held);
+            connection.held.drain(..used.min(connection.held.len()));
+            if connection.held.is_empty() {
+                // It may have been 64 MiB.
+                connection.held = Vec::new();
+            }
+        }
+    }
+
+    /// Does what the front asks for.
+    fn perform(&mut self) {
+        while let Some(action) = self.store.poll_action() {
+            match action {
+                Action::Write { client, bytes } => self.write(client, bytes),
+                Action::Close { client, why } => {
+                    tracing::debug!("a client of the store is closed: {why}");
+                    self.close(client);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, client: ClientId, bytes: Vec<u8>) {
+        let Some(connection) = self.connections.get_mut(&client) else { return };
+        if connection.unsent.is_empty() {
+            connection.unsent = bytes;
+            return self.send(client);
+        }
+        if connection.unsent.len().saturating_add(bytes.len()) > MAX_UNREAD {
+            tracing::debug!("a client of the store does not read its answers");
+            return self.close(client);
+        }
+        connection.unsent.extend(bytes);
+    }
+
+    /// Writes what can be written. A client that takes nothing is not read from.
+    fn send(&mut self, client: ClientId) {
+        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let mut sent = 0;
+        while let Some(rest @ [_, ..]) = connection.unsent.get(sent..) {
+            match connection.socket.write(rest) {
+                Ok(len) => sent += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return self.close(client),
+            }
+        }
+        if sent < connection.unsent.len() {
+            connection.unsent.drain(..sent);
+        } else {
+            connection.unsent = Vec::new();
+        }
+        if connection.turn(&self.set, client).is_err() {
+            self.close(client);
+        }
+    }
+
+    fn close(&mut self, client: ClientId) {
+        let Some(connection) = self.connections.remove(&client) else { return };
+        self.set.remove(&connection.socket);
+        connection.room.iter().for_each(|room| self.set.remove(room));
+        self.store.closed(now(), client);
+        self.door.left();
+    }
+}
+
+impl Connection {
+    /// Waits for room while there is something unsent, for requests otherwise.
+    fn turn(&mut self, set: &ReadySet, client: ClientId) -> io::Result<()> {
+        let token = u64::from(client.get());
+        match self.room.take() {
+            Some(room) if self.unsent.is_empty() => {
+                set.remove(&room);
+                set.add(&self.socket, token)
+            }
+            None if !self.unsent.is_empty() => {
+                let room = OwnedFd::from(self.socket.try_clone()?);
+                set.add_writable(&room, token | WRITABLE)?;
+                set.remove(&self.socket);
+                self.room = Some(room);
+                Ok(())
+            }
+            room => {
+                self.room = room;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn client_of(token: u64) -> ClientId {
+    ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(u32::MAX))
+}
+
+/// Serves whoever has asked.
+pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    serve(edges, cx);
+    let Some(front) = &mut edges.front else { return };
+    front.door.expire(now());
+    front.door.reopen(&front.set);
+    if front.was_used && !std::mem::replace(&mut front.told, true) {
+        edges.events.push_back(NodeEvent::StoreUsed);
+    }
+    if let Some((count, from)) = front.door.refused() {
+        edges.events.push_back(NodeEvent::StoreRefused { from: OsBytes::from(from.to_string()), count });
+    }
+    let (asker, to) = (edges.node, End::from(front.door.own()));
+    for comers in front.door.questions() {
+        edges.send(&ToRoot::Whose(Question { asker, to, comers }));
+    }
+}
+
+fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
+    let Edges { front: Some(front), guard: Some(guard), .. } = edges else { return };
+    for _ in 0..ROUNDS {
+        let Some(live) = &front.live else { return };
+        let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
+        if front.set.ready(&mut front.batch) == 0 {
+            ready.clear_ready();
+            continue;
+        }
+        front.round(guard);
+    }
+    cx.waker().wake_by_ref();
+}
+
+/// When the next connection is given up of which another host says nothing.
+pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
+    edges.front.as_ref()?.door.deadline()
+}
+
+/// Another host's agent asks whose connections of this host's are.
+pub(super) fn asked(edges: &mut Edges, question: &Question) {
+    let from: Vec<SocketAddr> = question.comers.iter().map(|comer| SocketAddr::from(comer.from)).collect();
+    let members = match guard(edges) {
+        Ok(guard) => guard.judge(question.to.into(), &from),
+        Err(error) => {
+            tracing::warn!(%error, "the kernel cannot be asked whose a connection is");
+            vec![None; from.len()]
+        }
+    };
+    // Processes of two hosts may have the same number.
+    let here = u64::from(edges.node.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let verdict =
+        |(comer, member): (&Comer, Option<Peer>)| Verdict { comer: *comer, member: member.map(|p| p.0 ^ here) };
+    for verdicts in Capped::chunks(question.comers.iter().zip(members).map(verdict)) {
+        edges.send(&ToRoot::Theirs(Answer { asker: question.asker, verdicts }));
+    }
+}
+
+/// It says so.
+pub(super) fn answered(edges: &mut Edges, answer: &Answer) {
+    let Some(front) = &mut edges.front else { return };
+    let guests = front.door.answered(answer);
+    front.admit(guests);
+}
+
+fn guard(edges: &mut Edges) -> io::Result<&mut Guard> {
+    match edges.guard {
+        Some(ref mut guard) => Ok(guard),
+        None => Ok(edges.guard.insert(Guard::new()?)),
+    }
+}

@@ -1,0 +1,104 @@
+//! Which of a store's connections see the same keys: those of one epoch, from the first client of a process group to the last.
+//!
+//! A group that is destroyed and made again must not read the addresses of the first. Processes do not do so at the same moment: one
+//! may be back before another has left. A store that rank 0 holds dies under whoever was too early. Here a process that has met the
+//! others, has closed all of its connections and begins to meet again is in the next epoch, which the others join when they come back;
+//! whoever is still in the one before it finds what was there. That a client begins to meet is told by what torch's does first: it
+//! adds 1 to `init/` (`initKey_` in `TCPStore.hpp`).
+
+use super::Peer;
+use crate::id::ClientId;
+use crate::store::{Limits, Namespace};
+use alloc::collections::BTreeMap;
+
+/// What a client adds to when it begins to meet.
+pub(super) const MEETS: &[u8] = b"init/";
+
+/// Which of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Epoch(u64);
+
+#[derive(Debug)]
+struct Space {
+    keys: Namespace,
+    /// Connections that see it.
+    clients: usize,
+}
+
+/// Those that somebody is in.
+#[derive(Debug)]
+pub(super) struct Epochs {
+    limits: Limits,
+    spaces: BTreeMap<Epoch, Space>,
+    /// In which of them a process has begun to meet the others last.
+    met: BTreeMap<Peer, Epoch>,
+    next: u64,
+}
+
+impl Epochs {
+    pub(super) const fn new(limits: Limits) -> Self {
+        Self { limits, spaces: BTreeMap::new(), met: BTreeMap::new(), next: 0 }
+    }
+
+    /// A connection: it sees the newest, as long as nothing else is known of it.
+    pub(super) fn enter(&mut self) -> Epoch {
+        let newest = self.spaces.last_key_value().map(|(epoch, _)| *epoch);
+        let epoch = newest.unwrap_or_else(|| self.after());
+        self.count(epoch);
+        epoch
+    }
+
+    /// It asks for the first time. `other`: where another one of its process is that has asked; `meets`: it begins to meet.
+    pub(super) fn settle(
+        &mut self,
+        peer: Peer,
+        client: ClientId,
+        at: Epoch,
+        other: Option<Epoch>,
+        meets: bool,
+    ) -> Epoch {
+        let newest = self.spaces.last_key_value().map_or(at, |(epoch, _)| *epoch);
+        let is_back = meets && self.met.get(&peer) == Some(&newest);
+        let epoch = match other {
+            Some(other) => other,
+            None if is_back => self.after(),
+            None => newest,
+        };
+        if meets {
+            self.met.insert(peer, epoch);
+        }
+        if epoch != at {
+            self.count(epoch);
+            self.leave(at, client);
+        }
+        epoch
+    }
+
+    fn after(&mut self) -> Epoch {
+        self.next = self.next.saturating_add(1);
+        Epoch(self.next)
+    }
+
+    fn count(&mut self, epoch: Epoch) {
+        let limits = self.limits;
+        let space = self.spaces.entry(epoch).or_insert_with(|| Space { keys: Namespace::new(limits), clients: 0 });
+        space.clients = space.clients.saturating_add(1);
+    }
+
+    /// A connection of this epoch is closed. With the last one its keys are forgotten; whether they are.
+    pub(super) fn leave(&mut self, epoch: Epoch, client: ClientId) -> bool {
+        let Some(space) = self.spaces.get_mut(&epoch) else { return true };
+        space.keys.gone(client);
+        space.clients = space.clients.saturating_sub(1);
+        if space.clients > 0 {
+            return false;
+        }
+        self.spaces.remove(&epoch);
+        self.met.retain(|_, met| *met != epoch);
+        true
+    }
+
+    pub(super) fn keys(&mut self, epoch: Epoch) -> Option<&mut Namespace> {
+        self.spaces.get_mut(&epoch).map(|space| &mut space.keys)
+    }
+}

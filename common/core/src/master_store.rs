@@ -1,0 +1,354 @@
+//! Who holds torch's `TCPStore` at MASTER_PORT: the agent of rank 0's host, or rank 0 itself.
+//!
+//! torchrun's agent holds it, so that its workers are all clients (`TORCHELASTIC_USE_AGENT_STORE=True`). Under mpirun rank 0 opens
+//! it. A program that binds MASTER_PORT itself needs the port free, and a script that sets another port of its own would find
+//! nobody there if all of its ranks believed that an agent holds the store: it would wait for half an hour. So what will happen is
+//! read off the program before it is started.
+
+use crate::os_strings::OsStrings;
+use alloc::vec::Vec;
+
+/// How much of a script is looked at, in bytes.
+pub const MOST: usize = 1 << 20;
+
+/// `--master-store`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Asked {
+    /// What suits the program.
+    #[default]
+    Auto,
+    /// The agent.
+    Agent,
+    /// Rank 0.
+    Rank0,
+}
+
+/// Who holds the store, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// The agent of rank 0's host listens on MASTER_PORT.
+    Agent(ForAgent),
+    /// Nobody of ours does.
+    Rank0(ForRank0),
+}
+
+/// Why the agent holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForAgent {
+    /// It was asked for.
+    Asked,
+    /// The program of rank 0 is one of Python.
+    Python,
+}
+
+/// Why rank 0 holds it, if anybody does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForRank0 {
+    /// It was asked for.
+    Asked,
+    /// There is nobody else to talk to.
+    Alone,
+    /// The user chose MASTER_PORT, and with it whoever listens there.
+    Pinned,
+    /// The program of rank 0 is none of Python.
+    NotPython,
+    /// The script brings a port of its own.
+    Script(Sign),
+}
+
+/// What in a script tells that it meets at a port of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sign {
+    /// It assigns MASTER_PORT.
+    Assigns,
+    /// It starts processes that meet by themselves: `mp.spawn`.
+    Spawns,
+    /// It names an address: `tcp://`.
+    Names,
+    /// It opens a store by itself: torch's server would find the port taken.
+    Opens,
+}
+
+impl Holder {
+    /// Whether the agent holds it.
+    #[must_use]
+    pub const fn is_agent(self) -> bool {
+        matches!(self, Self::Agent(_))
+    }
+
+    /// Whether it is the agent, and nobody has asked for that.
+    #[must_use]
+    pub const fn is_by_itself(self) -> bool {
+        matches!(self, Self::Agent(ForAgent::Python))
+    }
+
+    /// In a word, as `--master-store` takes it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Agent(_) => "agent",
+            Self::Rank0(_) => "rank0",
+        }
+    }
+
+    /// Why, for programs that read it.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Agent(ForAgent::Asked) | Self::Rank0(ForRank0::Asked) => "asked",
+            Self::Agent(ForAgent::Python) => "python",
+            Self::Rank0(ForRank0::Alone) => "alone",
+            Self::Rank0(ForRank0::Pinned) => "port_given",
+            Self::Rank0(ForRank0::NotPython) => "not_python",
+            Self::Rank0(ForRank0::Script(Sign::Assigns)) => "script_sets_port",
+            Self::Rank0(ForRank0::Script(Sign::Spawns)) => "script_spawns",
+            Self::Rank0(ForRank0::Script(Sign::Names)) => "script_names_address",
+            Self::Rank0(ForRank0::Script(Sign::Opens)) => "script_opens_store",
+        }
+    }
+
+    /// Why, in words.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Agent(ForAgent::Asked) | Self::Rank0(ForRank0::Asked) => "asked for",
+            Self::Agent(ForAgent::Python) => "rank 0 runs Python",
+            Self::Rank0(ForRank0::Alone) => "there is one rank",
+            Self::Rank0(ForRank0::Pinned) => "MASTER_PORT is yours",
+            Self::Rank0(ForRank0::NotPython) => "it does not run Python",
+            Self::Rank0(ForRank0::Script(Sign::Assigns)) => "the script sets MASTER_PORT",
+            Self::Rank0(ForRank0::Script(Sign::Spawns)) => "the script uses mp.spawn",
+            Self::Rank0(ForRank0::Script(Sign::Names)) => "the script names a tcp:// address",
+            Self::Rank0(ForRank0::Script(Sign::Opens)) => "the script opens a TCPStore",
+        }
+    }
+}
+
+/// What a command line runs, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program<'a> {
+    /// A file of Python.
+    Script(&'a [u8]),
+    /// Python on the command line itself: `-c`.
+    Code(&'a [u8]),
+    /// A module: `-m`. Where its file is only Python knows.
+    Module,
+    /// Something else, or Python that reads its program from stdin.
+    Other,
+}
+
+/// What a program's words run. The interpreter's options are those of CPython (`python --help`): of those with a value only `-c`,
+/// `-m`, `-W`, `-X` and `--check-hash-based-pycs` take the next word.
+#[must_use]
+pub fn program(argv: &OsStrings) -> Program<'_> {
+    let mut words = argv.iter();
+    let Some(first) = words.next() else { return Program::Other };
+    if first.ends_with(b".py") {
+        return Program::Script(first);
+    }
+    if !is_interpreter(first.rsplit(|b| *b == b'/').next().unwrap_or_default()) {
+        return Program::Other;
+    }
+    while let Some(word) = words.next() {
+        match word {
+            b"-" => return Program::Other,
+            b"--check-hash-based-pycs" => drop(words.next()),
+            word if word.starts_with(b"--") => {}
+            [b'-', letters @ ..] => match valued(letters) {
+                None => {}
+                Some((b'm', _)) => return Program::Module,
+                Some((b'c', [])) => return words.next().map_or(Program::Other, Program::Code),
+                Some((b'c', code)) => return Program::Code(code),
+                Some((_, [])) => drop(words.next()),
+                Some((_, _)) => {}
+            },
+            script => return Program::Script(script),
+        }
+    }
+    Program::Other
+}
+
+/// Among letters behind one dash the first that takes a value, and what follows it.
+fn valued(letters: &[u8]) -> Option<(u8, &[u8])> {
+    let at = letters.iter().position(|letter| b"cmWX".contains(letter))?;
+    Some((*letters.get(at)?, letters.get(at + 1..).unwrap_or_default()))
+}
+
+/// `python`, `python3`, `python3.12`, and those of PyPy.
+fn is_interpreter(name: &[u8]) -> bool {
+    let version = name.strip_prefix(b"python").or_else(|| name.strip_prefix(b"pypy"));
+    version.is_some_and(|version| version.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
+}
+
+/// Whether a script meets at a port of its own, by the first line that tells.
+#[must_use]
+pub fn sign(script: &[u8]) -> Option<Sign> {
+    script.split(|b| *b == b'\n').find_map(sign_of)
+}
+
+fn sign_of(line: &[u8]) -> Option<Sign> {
+    let line = line.trim_ascii_start();
+    if line.starts_with(b"#") {
+        return None;
+    }
+    let has = |what: &[u8]| memchr::memmem::find(line, what).is_some();
+    if has(b"mp.spawn(") || has(b"multiprocessing.spawn(") {
+        return Some(Sign::Spawns);
+    }
+    if has(b"tcp://") {
+        return Some(Sign::Names);
+    }
+    if has(b"TCPStore(") {
+        return Some(Sign::Opens);
+    }
+    assigns(line).then_some(Sign::Assigns)
+}
+
+/// `os.environ["MASTER_PORT"] = …`, `MASTER_PORT=…`, `"MASTER_PORT": …`, `setdefault("MASTER_PORT", …)`, `putenv("MASTER_PORT", …)`.
+fn assigns(line: &[u8]) -> bool {
+    const NAME: &[u8] = b"MASTER_PORT";
+    memchr::memmem::find_iter(line, NAME).any(|at| {
+        let before = line.get(..at).unwrap_or_default().trim_ascii_end();
+        let before =
+            before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before).trim_ascii_end();
+        let after: Vec<u8> = line
+            .get(at + NAME.len()..)
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .filter(|b| !b.is_ascii_whitespace() && !b"\"'".contains(b))
+            .take(3)
+            .collect();
+        let sets = match after.as_slice() {
+            [b'=', next, ..] | [b']', b'=', next] => *next != b'=',
+            [b':', ..] => true,
+            _ => false,
+        };
+        sets || before.ends_with(b"setdefault(") || before.ends_with(b"putenv(")
+    })
+}
+
+/// What is known of a job before it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Facts<'a> {
+    /// All ranks.
+    pub world_size: u32,
+    /// The user chose MASTER_PORT.
+    pub pinned: bool,
+    /// What rank 0 runs.
+    pub program: Program<'a>,
+    /// Its text, where it can be read: of a script, its first [`MOST`] bytes.
+    pub text: Option<&'a [u8]>,
+}
+
+/// Who holds the store.
+#[must_use]
+pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
+    match asked {
+        Asked::Agent => Holder::Agent(ForAgent::Asked),
+        Asked::Rank0 => Holder::Rank0(ForRank0::Asked),
+        Asked::Auto if facts.world_size < 2 => Holder::Rank0(ForRank0::Alone),
+        Asked::Auto if facts.pinned => Holder::Rank0(ForRank0::Pinned),
+        Asked::Auto => match facts.program {
+            Program::Other => Holder::Rank0(ForRank0::NotPython),
+            Program::Script(_) | Program::Code(_) | Program::Module => match facts.text.and_then(sign) {
+                Some(sign) => Holder::Rank0(ForRank0::Script(sign)),
+                None => Holder::Agent(ForAgent::Python),
+            },
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> OsStrings {
+        line.split_whitespace().collect()
+    }
+
+    #[test]
+    fn what_an_interpreter_runs_is_told_from_its_options() {
+        for line in [
+            "python train.py",
+            "/opt/v/bin/python3.12 -u -O train.py x.py",
+            "python3 -Wd -X dev train.py --lr 1",
+            "pypy3 -bb train.py",
+        ] {
+            assert_eq!(program(&words(line)), Program::Script(b"train.py"), "{line}");
+        }
+        assert_eq!(
+            program(&words("python -W ignore --check-hash-based-pycs never train.py")),
+            Program::Script(b"train.py")
+        );
+        assert_eq!(program(&words("./train.py -m x")), Program::Script(b"./train.py"));
+        assert_eq!(program(&words("python -uc pass x")), Program::Code(b"pass"));
+        assert_eq!(program(&words("python -cpass")), Program::Code(b"pass"));
+        for line in ["python -m pkg.train a.py", "python -um pkg", "python3 -mpkg"] {
+            assert_eq!(program(&words(line)), Program::Module, "{line}");
+        }
+        for line in [
+            "./train",
+            "python",
+            "python -",
+            "python -c",
+            "pythonic train.py",
+            "python-config x.py",
+            "bash train.py",
+            "",
+        ] {
+            assert_eq!(program(&words(line)), Program::Other, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_script_that_meets_at_its_own_port_is_known() {
+        for text in [
+            "os.environ['MASTER_PORT'] = '29500'",
+            "import os\n    os.environ[\"MASTER_PORT\"]=str(p)\n",
+            "os.environ.setdefault('MASTER_PORT', '1')",
+            "os.putenv(\"MASTER_PORT\", p)",
+            "os.environ.update(MASTER_PORT='1')",
+            "env = {'MASTER_PORT': '1'}",
+            "MASTER_PORT = 29500",
+        ] {
+            assert_eq!(sign(text.as_bytes()), Some(Sign::Assigns), "{text}");
+        }
+        assert_eq!(sign(b"  mp.spawn(run, args=(2,), nprocs=2)"), Some(Sign::Spawns));
+        assert_eq!(sign(b"torch.multiprocessing.spawn(run)"), Some(Sign::Spawns));
+        assert_eq!(sign(b"dist.init_process_group('gloo', init_method='tcp://localhost:1')"), Some(Sign::Names));
+        assert_eq!(sign(b"s = dist.TCPStore(host, port, 2, r == 0)"), Some(Sign::Opens));
+        for text in [
+            "port = int(os.environ['MASTER_PORT'])",
+            "if os.environ['MASTER_PORT'] == '1': pass",
+            "os.environ.get('MASTER_PORT', '29500')",
+            "# os.environ['MASTER_PORT'] = '1'",
+            "print(f\"{os.environ['MASTER_PORT']}\")",
+            "dist.init_process_group('gloo')",
+            "",
+        ] {
+            assert_eq!(sign(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_program_decides_where_the_user_does_not() {
+        let python =
+            Facts { world_size: 2, pinned: false, program: Program::Script(b"x.py"), text: Some(b"import torch") };
+        let chosen = |facts: Facts<'_>| choose(Asked::Auto, &facts);
+        assert_eq!(chosen(python), Holder::Agent(ForAgent::Python));
+        assert_eq!(chosen(Facts { text: None, ..python }), Holder::Agent(ForAgent::Python));
+        assert_eq!(chosen(Facts { text: None, program: Program::Module, ..python }), Holder::Agent(ForAgent::Python));
+        let by_rank_0 = [
+            (Facts { world_size: 1, ..python }, ForRank0::Alone),
+            (Facts { pinned: true, ..python }, ForRank0::Pinned),
+            (Facts { program: Program::Other, ..python }, ForRank0::NotPython),
+            (Facts { text: Some(b"mp.spawn(f)"), ..python }, ForRank0::Script(Sign::Spawns)),
+        ];
+        for (facts, why) in by_rank_0 {
+            assert_eq!(chosen(facts), Holder::Rank0(why));
+            assert_eq!(choose(Asked::Agent, &facts), Holder::Agent(ForAgent::Asked));
+        }
+        assert_eq!(choose(Asked::Rank0, &python), Holder::Rank0(ForRank0::Asked));
+    }
+}

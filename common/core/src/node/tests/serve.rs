@@ -1,0 +1,92 @@
+//! The store that the agent of the first host holds.
+
+use super::*;
+use crate::wire::to_node::Meeting;
+
+fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
+    Meeting { addr: "10.0.0.1".into(), port, world_size: 2, nodes: 2, node_index, agent_store: true }
+}
+
+/// The only node of its job, whose agent holds the store.
+fn sole(port: Option<u16>) -> (Rig, Vec<NodeAction>) {
+    let mut rig = Rig::new();
+    let mut actions = rig.root(ToNode::Start(Start { meeting: Some(meeting(0, port)), ..start() }));
+    actions.extend(rig.root(app_of(0, &base())));
+    actions.extend(rig.root(spawn(0..2, true)));
+    actions.extend(rig.hear(NodeEvent::Grounded(ground())));
+    (rig, actions)
+}
+
+fn serve(port: u16) -> NodeAction {
+    NodeAction::Serve { addr: "10.0.0.1".into(), port }
+}
+
+fn place(actions: &[NodeAction], is: impl Fn(&NodeAction) -> bool) -> Option<usize> {
+    actions.iter().position(is)
+}
+
+fn refused(from: &str, count: u32) -> ToRoot {
+    ToRoot::StoreRefused { from: from.into(), count }
+}
+
+#[test]
+fn it_is_held_before_the_first_rank_at_the_port_that_ranks_are_told() {
+    for (given, port) in [(None, 20000), (Some(7000), 7000)] {
+        let (_, actions) = sole(given);
+        let held = place(&actions, |action| *action == serve(port)).expect("held");
+        let spawned = place(&actions, |action| matches!(action, NodeAction::Spawn { .. })).expect("spawned");
+        assert!(held < spawned, "{actions:?}");
+        let NodeAction::Spawn { exec, .. } = &actions[spawned] else { unreachable!() };
+        let vars: Vec<_> = exec.shared.iter().map(<[u8]>::to_vec).collect();
+        assert!(vars.contains(&format!("MASTER_PORT={port}").into_bytes()));
+        assert!(vars.contains(&b"TORCHELASTIC_USE_AGENT_STORE=True".to_vec()));
+    }
+}
+
+#[test]
+fn of_several_nodes_the_first_holds_it() {
+    for (index, holds) in [(0, true), (1, false)] {
+        let mut rig = Rig::new();
+        rig.root(ToNode::Start(Start { sole: false, meeting: None, ..start() }));
+        rig.hear(NodeEvent::Grounded(ground()));
+        let actions = rig.root(ToNode::Meet(meeting(index, Some(7000))));
+        assert_eq!(actions.contains(&serve(7000)), holds);
+    }
+}
+
+#[test]
+fn where_it_cannot_be_held_the_node_refuses() {
+    let (mut rig, _) = sole(None);
+    let (errno, at) = (98, OsBytes::from("10.0.0.1:20000"));
+    let actions = rig.hear(NodeEvent::Unserved { errno, at: at.clone() });
+    assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(Refusal::NoStore { errno, at })));
+}
+
+#[test]
+fn it_is_told_once_that_nobody_asks_it() {
+    let (mut rig, _) = sole(None);
+    let unused = NodeAction::ToRoot(ToRoot::StoreUnused { at: "10.0.0.1:20000".into() });
+    assert_eq!(rig.wait(59_000), []);
+    assert_eq!(rig.wait(1_000), [unused]);
+    assert_eq!(rig.wait(600_000), []);
+    let (mut rig, _) = sole(None);
+    assert_eq!(rig.hear(NodeEvent::StoreUsed), []);
+    assert_eq!(rig.wait(600_000), []);
+}
+
+#[test]
+fn of_strangers_is_told_at_once_and_then_now_and_then() {
+    let (mut rig, _) = sole(None);
+    rig.hear(NodeEvent::StoreUsed);
+    let says = |message| vec![NodeAction::ToRoot(message)];
+    let comes = |from: &str, count| NodeEvent::StoreRefused { from: from.into(), count };
+    assert_eq!(rig.hear(comes("a:1", 2)), says(refused("a:1", 2)));
+    assert_eq!(rig.hear(comes("a:2", 1)), []);
+    assert_eq!(rig.hear(comes("b:3", 4)), []);
+    assert_eq!(rig.wait(10_000), says(refused("b:3", 5)));
+    assert_eq!(rig.wait(10_000), [], "nobody came");
+    assert_eq!(rig.hear(comes("c:1", 1)), says(refused("c:1", 1)));
+    assert_eq!(rig.hear(comes("c:2", 1)), []);
+    let actions = rig.root(ToNode::Kill);
+    assert!(actions.contains(&NodeAction::ToRoot(refused("c:2", 1))), "the rest at the end: {actions:?}");
+}

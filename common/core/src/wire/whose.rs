@@ -1,0 +1,107 @@
+//! Whose a connection is: what the agent that holds a store asks, through the launcher, of the host that a connection comes from.
+//!
+//! The launcher's edges pass these on by the addresses that hosts have; no machine decides anything by them.
+
+use super::capped::Capped;
+use crate::id::NodeId;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use serde::{Deserialize, Serialize};
+
+/// Most connections in one message.
+pub const BATCH: usize = 256;
+/// Most addresses of a host that are told.
+pub const HOST_ADDRESSES: usize = 64;
+
+/// An address as a message has it: an IPv4 one stands within one of IPv6 (RFC 4291, 2.5.5.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Address([u8; 16]);
+
+impl From<IpAddr> for Address {
+    fn from(ip: IpAddr) -> Self {
+        Self(match ip {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        })
+    }
+}
+
+impl From<Address> for IpAddr {
+    fn from(address: Address) -> Self {
+        Ipv6Addr::from(address.0).to_canonical()
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct End {
+    /// Of which host.
+    pub address: Address,
+    /// Its port.
+    pub port: u16,
+}
+
+impl From<SocketAddr> for End {
+    fn from(end: SocketAddr) -> Self {
+        Self { address: end.ip().into(), port: end.port() }
+    }
+}
+
+impl From<End> for SocketAddr {
+    fn from(end: End) -> Self {
+        Self::new(end.address.into(), end.port)
+    }
+}
+
+/// A connection that has come to a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Comer {
+    /// Where it comes from.
+    pub from: End,
+    /// Its number among those that came to this store: what is said of one is not true of another, which comes from the same port
+    /// later.
+    pub number: u64,
+}
+
+/// Connections to a store, of each of which is to be said whose it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Question {
+    /// Who asks.
+    pub asker: NodeId,
+    /// Where the store is.
+    pub to: End,
+    /// Which they are.
+    pub comers: Capped<Comer, BATCH>,
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// Who has asked.
+    pub asker: NodeId,
+    /// Of some of the connections.
+    pub verdicts: Capped<Verdict, BATCH>,
+}
+
+/// What is known of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Which it is.
+    pub comer: Comer,
+    /// A number for the process of the job that holds it; `None`: no process of the job does.
+    pub member: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_itself_again_and_of_the_family_it_was() {
+        for text in ["10.0.0.1:7", "[fe80::1]:65535", "127.0.0.1:0"] {
+            let end: SocketAddr = text.parse().unwrap();
+            assert_eq!(SocketAddr::from(End::from(end)), end);
+        }
+        let mapped: SocketAddr = "[::ffff:10.0.0.1]:7".parse().unwrap();
+        assert_eq!(SocketAddr::from(End::from(mapped)), "10.0.0.1:7".parse().unwrap());
+    }
+}

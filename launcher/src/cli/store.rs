@@ -1,0 +1,97 @@
+//! Options about where ranks meet.
+
+use super::errors::CliError;
+use super::scan::Given;
+use super::site::Site;
+use super::table::{Group, Id, Row, Takes};
+use super::{Program, Run};
+use rlaunch_core::master_store::{self, Asked, Facts, Holder};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_strings::OsStrings;
+use rlaunch_core::place::Placement;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    MasterStore,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "Where ranks meet",
+    rows: &[Row {
+        id: Id::Store(Opt::MasterStore),
+        short: None,
+        names: &["master-store"],
+        takes: Takes::One("WHO"),
+        brief: "who holds torch's TCPStore: auto, agent, rank0",
+        more: &[
+            "agent: rlaunch does, at MASTER_PORT, as torchrun.",
+            "rank0: the port is left to the program. auto: agent,",
+            "if rank 0 runs Python and its script does not set a",
+            "port of its own; the store outlives rank 0 then.",
+        ],
+    }],
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    pub(super) master_store: Asked,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
+        match opt {
+            Opt::MasterStore => {
+                self.master_store = match given.value.as_slice() {
+                    b"auto" => Asked::Auto,
+                    b"agent" => Asked::Agent,
+                    b"rank0" => Asked::Rank0,
+                    _ => {
+                        return Err(CliError::Value {
+                            option: given.spelled,
+                            takes: "auto, agent or rank0".into(),
+                            got: given.value,
+                            hint: None,
+                        });
+                    }
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Who holds the store, with ranks placed like this. `pinned`: whether the user chose MASTER_PORT for the program of rank 0.
+    pub(crate) fn holder(&self, placement: &Placement, pinned: bool, site: &Site<'_>) -> Holder {
+        let Some(first) = self.first(placement) else { return master_store::choose(Asked::Rank0, &NOBODY) };
+        let argv: OsStrings = first.argv.iter().collect();
+        let program = master_store::program(&argv);
+        let script = match program {
+            // Nothing of the script matters where the answer is known.
+            master_store::Program::Script(path) if self.master_store == Asked::Auto && !pinned => {
+                read(first, path, site)
+            }
+            master_store::Program::Code(code) => Some(code.to_vec()),
+            master_store::Program::Script(_) | master_store::Program::Module | master_store::Program::Other => None,
+        };
+        let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let text = script.as_deref().map(|text| text.get(..master_store::MOST).unwrap_or(text));
+        master_store::choose(self.master_store, &Facts { world_size, pinned, program, text })
+    }
+
+    /// What rank 0 runs.
+    pub(crate) fn first(&self, placement: &Placement) -> Option<&Program> {
+        self.programs.get(placement.seats.first()?.app.index())
+    }
+}
+
+const NOBODY: Facts<'_> = Facts { world_size: 0, pinned: false, program: master_store::Program::Other, text: None };
+
+/// A script, from the directory that its ranks work in. One that cannot be read here may be there.
+fn read(program: &Program, path: &[u8], site: &Site<'_>) -> Option<Vec<u8>> {
+    let path = match &program.wdir {
+        Some(dir) if !path.starts_with(b"/") => OsBytes::new([dir.as_slice(), b"/", path].concat()),
+        Some(_) | None => OsBytes::from(path),
+    };
+    (site.is_file)(&path).then(|| (site.read)(&path).ok()).flatten()
+}

@@ -1,0 +1,117 @@
+//! Questions of the agent that holds a store, whose connections are: passed on to the hosts that they come from.
+//!
+//! Agents have no edges to each other, so these go through ours. No machine hears of them: they are about connections.
+
+use super::nodes::Nodes;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::whose::{Address, Answer, Comer, Question, Verdict};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Which host has which address.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    hosts: BTreeMap<Address, Vec<NodeId>>,
+}
+
+impl Directory {
+    /// A host has said by which addresses it may be seen.
+    pub(super) fn learn(&mut self, node: NodeId, addresses: &[Address]) {
+        for address in addresses {
+            let hosts = self.hosts.entry(*address).or_default();
+            if !hosts.contains(&node) {
+                hosts.push(node);
+            }
+        }
+    }
+
+    /// Who is to be asked of each connection; an address that several have, as those of bridges to containers, is nobody's.
+    fn by_host(&self, question: &Question) -> BTreeMap<Option<NodeId>, Vec<Comer>> {
+        let mut all: BTreeMap<Option<NodeId>, Vec<Comer>> = BTreeMap::new();
+        for comer in &*question.comers {
+            let host = match self.hosts.get(&comer.from.address).map(Vec::as_slice) {
+                Some([host]) => Some(*host),
+                Some(_) | None => None,
+            };
+            all.entry(host).or_default().push(*comer);
+        }
+        all
+    }
+}
+
+/// Asks those hosts. Of an address that no host has it is answered at once: nobody of the job is there.
+pub(super) fn ask(nodes: &mut Nodes, directory: &Directory, asker: NodeId, question: Question) {
+    // Whatever it says that it is.
+    let question = Question { asker, ..question };
+    for (host, comers) in directory.by_host(&question) {
+        match host {
+            Some(host) => {
+                for comers in Capped::chunks(comers) {
+                    let question = ToNode::Whose(Question { comers, ..question });
+                    send(nodes, host, &question);
+                }
+            }
+            None => {
+                if let Some(comer) = comers.first() {
+                    let from = IpAddr::from(comer.from.address);
+                    tracing::warn!(
+                        "no host of the job has the address {from}, from which the store is asked: --master-store rank0"
+                    );
+                }
+                let nobody = comers.into_iter().map(|comer| Verdict { comer, member: None });
+                for verdicts in Capped::chunks(nobody) {
+                    send(nodes, asker, &ToNode::Theirs(Answer { asker, verdicts }));
+                }
+            }
+        }
+    }
+}
+
+/// Passes an answer on to whoever has asked. A host can answer for its own addresses only.
+pub(super) fn answer(nodes: &mut Nodes, directory: &Directory, node: NodeId, answer: Answer) {
+    let is_own = |verdict: &Verdict| {
+        directory.hosts.get(&verdict.comer.from.address).is_some_and(|hosts| hosts.as_slice() == [node])
+    };
+    let own = answer.verdicts.into_vec().into_iter().filter(is_own);
+    for verdicts in Capped::chunks(own) {
+        send(nodes, answer.asker, &ToNode::Theirs(Answer { asker: answer.asker, verdicts }));
+    }
+}
+
+fn send(nodes: &mut Nodes, node: NodeId, message: &ToNode) {
+    if !nodes.send(node, message) {
+        tracing::debug!("{message:?} for node {node} is not sent: its edge has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn comer(text: &str) -> Comer {
+        Comer { from: text.parse::<SocketAddr>().unwrap().into(), number: 0 }
+    }
+
+    #[test]
+    fn each_host_is_asked_about_its_own_addresses() {
+        let mut directory = Directory::default();
+        let (a, b) = (NodeId::new(1), NodeId::new(2));
+        let address = |text: &str| comer(text).from.address;
+        let docker = comer("172.17.0.1:1");
+        directory.learn(a, &[address("10.0.0.1:1"), docker.from.address]);
+        directory.learn(b, &[address("10.0.0.2:1"), docker.from.address]);
+        directory.learn(b, &[address("10.0.0.2:1")]);
+        let all = ["10.0.0.2:5", "10.0.0.1:7", "10.0.0.9:1", "172.17.0.1:1", "[::ffff:10.0.0.2]:6"].map(comer);
+        let comers = Capped::chunks(all).remove(0);
+        let all = directory.by_host(&Question { asker: a, to: comer("10.0.0.1:9").from, comers });
+        let expected = [
+            (None, vec![comer("10.0.0.9:1"), docker]),
+            (Some(a), vec![comer("10.0.0.1:7")]),
+            (Some(b), vec![comer("10.0.0.2:5"), comer("10.0.0.2:6")]),
+        ];
+        assert_eq!(all, BTreeMap::from(expected));
+    }
+}

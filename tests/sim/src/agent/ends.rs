@@ -1,0 +1,52 @@
+//! The end of an agent: by itself, where nothing may be left open, or killed.
+
+use crate::plan::MS;
+use crate::world::{Ev, World};
+use rlaunch_core::machine::Machine as _;
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::time::Span;
+
+impl World {
+    pub(super) fn agent_finishes(&mut self, code: u8) {
+        if code == 0 {
+            let clean = self.host.agent.done == Some(0)
+                && self.host.kernel.alive_count() == 0
+                && self.host.kernel.unreaped() == 0;
+            self.check(clean, || "a clean end that is not clean".to_owned());
+            let ended = self.host.agent.streams.is_empty();
+            self.check(ended, || "a stream is still open".to_owned());
+        }
+        let answered = self.host.agent.examined.is_subset(&self.host.agent.reaped) || code != 0;
+        self.check(answered, || "an examination was for nothing".to_owned());
+        self.agent_is_gone(Some(code));
+    }
+
+    fn agent_is_gone(&mut self, code: Option<u8>) {
+        self.host.agent.over = Some(code);
+        // Elsewhere the guardian holds the edge open, for its last words.
+        if !self.host.remote || self.host.guardian.is_over() {
+            self.close_to_launcher();
+        }
+        self.parent_of_init_is_gone();
+        self.soon(Ev::GuardianWakes);
+        // Nothing may come of what it hears later.
+        let here = self.here();
+        self.host.agent.node.handle(here, NodeEvent::EdgeLost);
+        self.host.agent.node.handle_timeout(here + Span::from_secs(100));
+        if code.is_some() {
+            let silent = self.host.agent.node.poll_action().is_none() && self.host.agent.node.poll_timeout().is_none();
+            self.check(silent, || "the node goes on after Finish".to_owned());
+        }
+    }
+
+    pub(crate) fn agent_killed(&mut self) {
+        if !self.host.agent.is_over() {
+            if self.rng.chance(50) {
+                // What it had not written yet is lost.
+                let from = self.now.saturating_sub(MS / 10);
+                self.cancel(|ev| matches!(ev, Ev::AtLauncher(sent, _) if *sent > from));
+            }
+            self.agent_is_gone(None);
+        }
+    }
+}
