@@ -65,7 +65,8 @@ fn receive(edges: &mut Edges, deadline: Option<Mono>) -> io::Result<bool> {
         Ok(Some(Body::Data { bytes, flags, .. })) => edges.stdin_arrived(bytes, flags),
         Ok(Some(Body::Broken(broken))) => edges.line_broken(broken),
         Ok(Some(Body::Beat(beat))) => edges.happened(NodeEvent::Beat(beat)),
-        Ok(Some(Body::Last(_))) => {}
+        // No rank has asked yet.
+        Ok(Some(Body::Last(_) | Body::Store(_))) => {}
         // sshd closes our input when the guardian is gone. Nothing runs yet, and the launcher shall know which of us it was.
         Err(_) if edges.is_unguarded() => edges.happened(NodeEvent::GuardianLost),
         Err(_) => edges.happened(NodeEvent::EdgeLost),
@@ -109,6 +110,7 @@ mod tests {
             // A regular file cannot be waited for (epoll_ctl(2)): not permitted.
             guardian: File::open("/proc/self/exe").unwrap().into(),
             origin: rlaunch_sys::origin::capture().unwrap(),
+            litter: rlaunch_sys::guardian::Litter::new().unwrap(),
             lease: None,
         };
         assert!(run(seat).is_err());

@@ -8,6 +8,7 @@ mod edges;
 pub use edges::Edge;
 pub use edges::lease::LeaseLine;
 use rlaunch_core::id::NodeId;
+use rlaunch_sys::guardian::Litter;
 use rlaunch_sys::origin::Origin;
 use std::os::fd::OwnedFd;
 
@@ -22,6 +23,8 @@ pub struct Seat {
     pub guardian: OwnedFd,
     /// The caller's settings, for the ranks.
     pub origin: Origin,
+    /// What is to be removed at the end; the guardian does so, too.
+    pub litter: Litter,
     /// On another host: where the guardian is told how long the job may go on.
     pub lease: Option<LeaseLine>,
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)]
 
+mod asking;
 mod bootstrap;
 mod cli;
 mod directory;

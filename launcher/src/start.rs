@@ -1,6 +1,7 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
+use crate::asking;
 use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Site, Verbosity};
 use crate::directory::{self, NoDirectory};
@@ -60,9 +61,14 @@ pub(crate) fn run() -> u8 {
         return origin.interruptibly(|| without_job(args, &origin));
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian }) => {
-            rlaunch_agent::run(Seat { node: NodeId::new(0), edge: Edge::Socket(edge), guardian, origin, lease: None })
-        }
+        Ok(Role::Agent { edge, guardian, litter }) => rlaunch_agent::run(Seat {
+            node: NodeId::new(0),
+            edge: Edge::Socket(edge),
+            guardian,
+            origin,
+            litter,
+            lease: None,
+        }),
         Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
@@ -73,7 +79,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_)) => {
+        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_) | Command::Ask(_)) => {
             return fail("this command line asks for something else than doctor does");
         }
         Err(error) => return refuse(&error),
@@ -96,8 +102,22 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
             Err(error) => refuse(&error),
         },
         Ok(Command::Map { run, json }) => map(&run, json, origin),
+        Ok(Command::Ask(request)) => ask(&request),
         Ok(Command::Run(_) | Command::Doctor(_)) => fail("this command line starts a job where none was expected"),
         Err(error) => refuse(&error),
+    }
+}
+
+/// The store of the job in which we run.
+fn ask(request: &cli::Request) -> u8 {
+    match asking::run(request, || read_all(io::stdin())) {
+        Ok(asking::Outcome { output, code: 0 }) => answer(&output),
+        Ok(asking::Outcome { code, .. }) => code,
+        Err(asking::Failure { text, hint, code }) => {
+            let hint = hint.map_or_else(String::new, |hint| format!("  try     {hint}\n"));
+            say(&format!("error: {text}\n{hint}"));
+            code
+        }
     }
 }
 
@@ -155,7 +175,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
         },
         Ok(Command::Map { run, json }) => return map(&run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Hosts(_) | Command::Doctor(_)) => {
+        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_)) => {
             return fail("this command line starts no job where one was expected");
         }
         Err(error) => Err(error),

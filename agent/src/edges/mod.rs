@@ -10,6 +10,7 @@ pub(crate) mod lease;
 mod pump;
 mod ranks;
 mod stdin;
+mod store;
 mod sweep;
 mod watch;
 
@@ -28,6 +29,7 @@ use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{Refusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
+use rlaunch_sys::guardian::Litter;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::spawn::SpawnPort;
 use std::collections::VecDeque;
@@ -94,6 +96,9 @@ pub(crate) struct Edges {
     files: files::Files,
     /// The TCPStore, where this agent holds it.
     front: Option<front::Front>,
+    /// Our own front, and the spaces behind it.
+    store: Option<store::Store>,
+    litter: Litter,
     /// Who may speak to it, or to another host's.
     guard: Option<front::Guard>,
     /// What has happened and was not handled yet.
@@ -127,6 +132,8 @@ impl Edges {
             examine: examine::Examinations::default(),
             files: files::Files::default(),
             front: None,
+            store: None,
+            litter: seat.litter,
             guard: None,
             events: VecDeque::new(),
             alarm: Alarm::default(),
@@ -197,6 +204,7 @@ impl Edges {
         self.watch.go_live()?;
         self.pump.go_live()?;
         self.front.as_mut().map_or(Ok(()), front::Front::go_live)?;
+        self.store.as_mut().map_or(Ok(()), store::Store::go_live)?;
         let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
         let (link, done) = match link.into_connection() {
             Ok(link) => (Link::Live(link), Ok(())),
@@ -262,6 +270,7 @@ impl Edges {
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
         pump::poll(self, cx);
         front::poll(self, cx);
+        store::poll(self, cx);
         examine::settle(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
@@ -275,6 +284,7 @@ impl Edges {
         }
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
         let ours = earliest(ours, earliest(self.files.deadline(), front::deadline(self)));
+        let ours = earliest(ours, store::deadline(self));
         let ours = earliest(ours, self.files.quiet_at().filter(|_| self.finish.is_some()));
         let unheard = self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED);
         let deadline = earliest(deadline, earliest(ours, unheard));
@@ -293,6 +303,7 @@ impl Edges {
                     Body::Credit(up_to) => self.granted(up_to),
                     Body::Broken(broken) => self.line_broken(broken),
                     Body::Beat(beat) => self.events.push_back(NodeEvent::Beat(beat)),
+                    Body::Store(bytes) => self.store_heard(frame.node, &bytes),
                     Body::Last(_) => {}
                 },
                 // sshd lets go of our input when the guardian is gone, which it has started; our output it takes to the end.
@@ -338,6 +349,12 @@ impl Edges {
         self.stdin.push(bytes, flags.has(Flags::END));
     }
 
+    fn store_heard(&mut self, node: NodeId, bytes: &[u8]) {
+        if let Some(store) = &mut self.store {
+            store.heard(node, bytes);
+        }
+    }
+
     /// Does what the machine asks for.
     pub(crate) fn perform(&mut self, action: NodeAction) {
         tracing::trace!(?action, "perform");
@@ -347,7 +364,11 @@ impl Edges {
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Serve { addr, port } => front::open(self, &addr, port),
-            NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
+            NodeAction::Space { here } => self.store.iter_mut().for_each(|store| store.begin(here)),
+            NodeAction::Spawn { proc, exec } => {
+                self.store.iter_mut().for_each(|store| store.seat(exec.delta.rank));
+                ranks::spawn(self, proc, *exec);
+            }
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
                 self.ground.port().into_iter().for_each(SpawnPort::withhold);

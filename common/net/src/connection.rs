@@ -29,6 +29,9 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 /// Read at once; several frames of 64 KiB fit.
 const CHUNK: usize = 256 << 10;
 
+/// Bytes of messages that may wait when a frame for a store is queued behind them.
+const STORE_AHEAD: usize = 256 << 10;
+
 /// How much is kept of what is no frame.
 const SHOWN: usize = 64;
 
@@ -65,6 +68,8 @@ pub enum Body<M> {
     Broken(Broken),
     /// A heartbeat.
     Beat(Beat),
+    /// Something for a store, of the agent that asks or is answered.
+    Store(Bytes),
     /// The last words of a remote guardian, whose agent ended without counting.
     Last(Last),
 }
@@ -393,6 +398,20 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.control(Lane::Beat, node, &beat.to_bytes())
     }
 
+    /// Queues a frame for a store: of the agent that asks, or is answered.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn store(&mut self, node: NodeId, body: &[u8]) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Store, node, body)
+    }
+
+    /// Whether a frame for a store can be queued without keeping messages waiting for long.
+    #[must_use]
+    pub fn has_store_room(&self) -> bool {
+        self.outbox.waiting() < STORE_AHEAD
+    }
+
     /// Whether a data frame can be queued. There is one big one at a time: what waits behind it waits in the rank's pipe.
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -564,8 +583,7 @@ fn take_frame<M: WireMessage>(inbox: &mut BytesMut) -> Result<Option<Frame<M>>, 
         }
         Lane::Credit => Body::Credit(u64::from_le_bytes(bytes.as_ref().try_into().map_err(|_| Closed::Message)?)),
         Lane::Beat => Body::Beat(Beat::parse(&bytes).ok_or(Closed::Message)?),
-        // The store has no home in this version.
-        Lane::Store => return Err(Closed::Message),
+        Lane::Store => Body::Store(bytes.freeze()),
     };
     Ok(Some(Frame { node, body }))
 }

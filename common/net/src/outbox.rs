@@ -62,7 +62,7 @@ fn header(lane: Lane, flags: Flags, node: NodeId, stream: u32, len: usize) -> [u
 impl Outbox {
     /// Queues a message on the control, credit or beat lane.
     pub(crate) fn control(&mut self, lane: Lane, node: NodeId, body: &[u8]) -> Result<(), Overflow> {
-        if self.control.len().saturating_sub(self.control_at) + body.len() > CONTROL_LIMIT {
+        if self.waiting() + body.len() > CONTROL_LIMIT {
             return Err(Overflow);
         }
         self.control.extend_from_slice(&header(lane, Flags::NONE, node, 0, body.len()));
@@ -72,11 +72,16 @@ impl Outbox {
 
     /// Queues a frame without a body, about a stream.
     pub(crate) fn mark(&mut self, lane: Lane, flags: Flags, node: NodeId, stream: StreamId) -> Result<(), Overflow> {
-        if self.control.len().saturating_sub(self.control_at) > CONTROL_LIMIT {
+        if self.waiting() > CONTROL_LIMIT {
             return Err(Overflow);
         }
         self.control.extend_from_slice(&header(lane, flags, node, stream.get(), 0));
         Ok(())
+    }
+
+    /// Bytes of messages that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.control.len().saturating_sub(self.control_at)
     }
 
     /// Whether a data frame can be taken.

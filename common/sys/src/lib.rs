@@ -21,6 +21,7 @@ pub mod sock_diag;
 pub mod spawn;
 pub mod thread;
 pub mod tty;
+pub mod unix;
 pub mod upcall;
 pub mod warden;
 

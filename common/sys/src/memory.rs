@@ -1,6 +1,34 @@
 //! Memory that a launch has used and a running job does not need: a process of ours that only waits should be small.
 
 use std::ffi::{c_int, c_void};
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU8};
+
+/// What may be in memory that stays shared after a fork.
+pub(crate) trait Shared: seal::Sealed {}
+
+mod seal {
+    /// Types of which zero bytes are a valid value.
+    pub(crate) trait Sealed {}
+    impl Sealed for std::sync::atomic::AtomicI32 {}
+    impl Sealed for std::sync::atomic::AtomicU8 {}
+}
+
+impl Shared for AtomicI32 {}
+impl Shared for AtomicU8 {}
+
+/// Zeros that stay shared after a fork; pages that nobody touches cost nothing.
+pub(crate) fn shared<T: Shared>(count: usize) -> io::Result<&'static [T]> {
+    let (bytes, protection) = (count * size_of::<T>(), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new mapping, wherever the kernel likes.
+    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `bytes` zeroed and page-aligned bytes that are never unmapped; zero is a valid value of each such type.
+    Ok(unsafe { std::slice::from_raw_parts(at.cast::<T>(), count) })
+}
 
 /// Gives it back to the kernel: what was freed, and the pages of our own file that are mapped. What is run or read again is
 /// mapped again from the page cache, sixteen pages at a fault, or as much as one folio of a freshly written file holds.

@@ -57,7 +57,7 @@ impl Warden {
     /// # Errors
     /// No process, descriptor or memory can be had.
     pub fn start() -> io::Result<Self> {
-        let groups = shared()?;
+        let groups = crate::memory::shared(ROOM)?;
         let (theirs, lifeline) = crate::fd::pipe()?;
         match fork()? {
             Fork::Parent(pid) => Ok(Self { groups, next: AtomicUsize::new(0), pid, _lifeline: lifeline }),
@@ -85,18 +85,6 @@ impl Warden {
         self.next.store((before.len() + passed + 1) % self.groups.len(), Ordering::Relaxed);
         Some(Ward(slot))
     }
-}
-
-/// Zeros that stay shared after a fork; pages that nobody touches cost nothing.
-fn shared() -> io::Result<&'static [AtomicI32]> {
-    let (bytes, protection) = (ROOM * size_of::<AtomicI32>(), libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: a new mapping, wherever the kernel likes.
-    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0) };
-    if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `bytes` zeroed and page-aligned bytes that are never unmapped; zero is a valid AtomicI32.
-    Ok(unsafe { std::slice::from_raw_parts(at.cast::<AtomicI32>(), ROOM) })
 }
 
 /// The warden's whole life.

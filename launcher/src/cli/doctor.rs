@@ -51,7 +51,14 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
         match given.row.id {
             Id::Place(opt) => hosts.take(opt, given)?,
             Id::Reach(opt) => reach.take(opt, given)?,
-            Id::Run(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Store(_) | Id::Help(_) | Id::Hosts(_) => {}
+            Id::Run(_)
+            | Id::Env(_)
+            | Id::Output(_)
+            | Id::Faults(_)
+            | Id::Store(_)
+            | Id::Help(_)
+            | Id::Hosts(_)
+            | Id::Ask(_) => {}
         }
     }
     hosts.fill(env);

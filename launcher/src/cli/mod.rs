@@ -2,6 +2,7 @@
 //!
 //! Pure: the caller's environment is asked through a function, and nothing is printed here.
 
+mod ask;
 mod doctor;
 mod env;
 mod errors;
@@ -23,6 +24,7 @@ mod table;
 mod tests;
 mod values;
 
+pub(crate) use ask::{Action, Request};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     },
     /// Something about lists of hosts.
     Hosts(Box<Query>),
+    /// The store of a job.
+    Ask(Box<Request>),
     /// What is to be found on hosts.
     Doctor(Box<Doctor>),
     /// This text on stdout, and nothing else.
@@ -146,14 +150,16 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     apart(args).is_none()
         && first.is_some_and(|word| {
-            !matches!(word, b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"version" | b"map" | b"hosts")
-                && !later::is_command(word)
+            !matches!(
+                word,
+                b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"version" | b"map" | b"hosts" | b"store"
+            ) && !later::is_command(word)
         })
 }
 
 /// The command of ours that this word was probably meant as.
 pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
-    nearest::nearest(word, ["run", "map", "hosts", "doctor", "help", "version"].into_iter())
+    nearest::nearest(word, ["run", "map", "hosts", "doctor", "store", "help", "version"].into_iter())
 }
 
 /// Reads a command line, without the command's own name.
@@ -169,6 +175,10 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         b"hosts" => {
             words.remove(0);
             return hosts::parse(words);
+        }
+        b"store" => {
+            words.remove(0);
+            return ask::parse(words);
         }
         b"doctor" => {
             words.remove(0);
@@ -190,7 +200,8 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Faults(_)
         | Id::Reach(_)
         | Id::Store(_)
-        | Id::Hosts(_) => None,
+        | Id::Hosts(_)
+        | Id::Ask(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -277,7 +288,7 @@ const fn is_own(id: Id) -> bool {
     match id {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Help(_) | Id::Hosts(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => false,
     }
 }
 
@@ -312,7 +323,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 Id::Faults(opt) => faults.take(opt, given)?,
                 Id::Reach(opt) => reach.take(opt, given)?,
                 Id::Store(opt) => store.take(opt, given)?,
-                Id::Help(_) | Id::Hosts(_) => {}
+                Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => {}
             }
         }
         if first && !named {

@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{doctor, env, faults, help, hosts, output, place, reach, run, store};
+use super::{ask, doctor, env, faults, help, hosts, output, place, reach, run, store};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +19,8 @@ pub(super) enum Id {
     Help(help::Opt),
     /// Of `rlaunch hosts`.
     Hosts(hosts::Opt),
+    /// Of `rlaunch store`.
+    Ask(ask::Opt),
 }
 
 /// How many words follow an option, and what the help calls them.
@@ -102,6 +104,8 @@ pub(super) struct Table {
 pub(super) static JOB: Table = Table { rows: &ROWS, only: None, help: "rlaunch --help" };
 /// Those of `rlaunch hosts`.
 pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], only: None, help: "rlaunch hosts --help" };
+/// Those of `rlaunch store`.
+pub(super) static ASK: Table = Table { rows: &[ask::ROWS], only: None, help: "rlaunch store --help" };
 /// Those of `rlaunch doctor`: some of a job's.
 pub(super) static DOCTOR: Table = Table { rows: &ROWS, only: Some(doctor::OPTIONS), help: "rlaunch doctor --help" };
 

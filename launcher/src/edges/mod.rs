@@ -9,6 +9,7 @@ mod output;
 mod ready;
 mod remote;
 mod sink;
+mod store;
 mod trace;
 mod whose;
 
@@ -33,7 +34,7 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::{Alarm, Body, Closed};
+use rlaunch_net::{Alarm, Body, Closed, Frame};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::guardian::Lifeline;
 use rlaunch_sys::origin::Origin;
@@ -66,6 +67,7 @@ pub(crate) struct Setup<'a> {
 /// All that the launcher holds of the kernel.
 pub(crate) struct Edges {
     nodes: Nodes,
+    store: store::Store,
     /// Which host has which address.
     directory: whose::Directory,
     signals: Signals,
@@ -112,6 +114,7 @@ impl Edges {
         let reader = job.placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
         Ok(Self {
             nodes,
+            store: store::Store::new(reader),
             directory: whose::Directory::default(),
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
             input: Input::new(job.stdin == StdinPlan::Rank0, reader, bell.clone()),
@@ -183,6 +186,7 @@ impl Edges {
         self.settle_progress();
         self.poll_input(cx);
         self.settle_output();
+        self.store.poll(&mut self.nodes);
         self.nodes.finish();
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
@@ -195,7 +199,7 @@ impl Edges {
         let shown = self.progress.as_ref().and_then(Progress::deadline);
         let deadline = earliest(
             earliest(earliest(deadline, finish), shown),
-            earliest(self.output.deadline(), self.nodes.deadline()),
+            earliest(earliest(self.output.deadline(), self.nodes.deadline()), self.store.deadline()),
         );
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
@@ -223,8 +227,8 @@ impl Edges {
     }
 
     fn poll_recv(&mut self, node: NodeId) {
-        while let Some(body) = self.nodes.poll_recv(node) {
-            self.received(node, body);
+        while let Some(Frame { node: of, body }) = self.nodes.poll_recv(node) {
+            self.received(node, of, body);
         }
     }
 
@@ -261,13 +265,15 @@ impl Edges {
         self.events.push_back(JobEvent::Message { node, msg });
     }
 
-    fn received(&mut self, node: NodeId, body: Body<ToRoot>) {
+    /// A frame of a node's; `of` is whom it names.
+    fn received(&mut self, node: NodeId, of: NodeId, body: Body<ToRoot>) {
         match body {
             Body::Message(msg) => self.message(node, msg),
             Body::Data { stream, flags, bytes } => self.output.arrived(node, stream, flags, bytes, &mut self.events),
             Body::Credit(up_to) => self.input.grant(up_to),
             Body::Beat(beat) => self.events.push_back(JobEvent::Beat { node, beat }),
             Body::Broken(_) => {}
+            Body::Store(bytes) => self.store.heard(node, of, &bytes),
             // A guardian on this machine writes them on the lifeline.
             Body::Last(last) => self.events.push_back(nodes::last_words(node, last)),
         }
@@ -323,6 +329,7 @@ impl Edges {
     fn lose(&mut self, node: NodeId, why: CloseReason) {
         tracing::debug!(%node, ?why, "the edge to the agent has ended");
         self.nodes.close(node);
+        self.store.lost(node);
         self.output.cut_off(node);
         self.events.push_back(JobEvent::EdgeClosed { node, why });
     }
@@ -355,7 +362,9 @@ impl Edges {
                 self.output.cut_off(node);
             }
             JobAction::Reseat(placement) => {
-                self.input.reseat(placement.seats.first().map_or(NodeId::new(0), |seat| seat.node));
+                let first = placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
+                self.input.reseat(first);
+                self.store.reseat(first);
                 self.output.reseat(placement);
             }
             JobAction::Emit(record) => {

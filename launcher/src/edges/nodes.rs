@@ -16,7 +16,7 @@ use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::last::Last;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::{Body, Closed, Connection, Early, Overflow};
+use rlaunch_net::{Closed, Connection, Early, Frame, Overflow};
 use rlaunch_sys::guardian::Lifeline;
 use std::collections::VecDeque;
 use std::io;
@@ -150,7 +150,7 @@ impl Nodes {
     }
 
     /// The next frame of a node; `None`: nothing more for now.
-    pub(super) fn poll_recv(&mut self, id: NodeId) -> Option<Body<ToRoot>> {
+    pub(super) fn poll_recv(&mut self, id: NodeId) -> Option<Frame<ToRoot>> {
         let node = self.list.get_mut(id.index())?;
         let Link::Live(link) = &mut node.link else { return None };
         let next = match link.poll_recv(&mut self.ready.context(id)?) {
@@ -159,7 +159,7 @@ impl Nodes {
             Poll::Pending => return None,
         };
         let (why, stray) = match next {
-            Ok(Some(frame)) => return Some(frame.body),
+            Ok(Some(frame)) => return Some(frame),
             // An agent may live on without its guardian.
             Ok(None) if node.ended.is_none() => return None,
             // Somebody else still holds ssh's end of the stream.

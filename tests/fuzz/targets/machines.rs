@@ -97,6 +97,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             },
             cpus: 2,
             error_dir: OsBytes::from("/tmp"),
+            socket: OsBytes::default(),
         }),
         NodeAction::Spawn { proc, .. } => NodeEvent::Spawned { proc, pid: proc.get(), at: now },
         NodeAction::Signal { proc, sig, .. } => {

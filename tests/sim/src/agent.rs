@@ -338,6 +338,10 @@ impl World {
                 self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
+            NodeAction::Space { .. } => {
+                let early = self.host.agent.spawned.is_empty();
+                self.check(early, || "a space is made after the first rank".to_owned());
+            }
             NodeAction::Serve { addr, port } => self.serves(addr, port),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
@@ -440,6 +444,7 @@ impl World {
                     },
                     cpus: 4,
                     error_dir: "/tmp".into(),
+                    socket: OsBytes::default(),
                 })
             }
         };

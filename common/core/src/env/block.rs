@@ -39,6 +39,8 @@ pub struct Host<'a> {
     pub cpus: Option<u32>,
     /// The guarantee that holds here.
     pub tier: Tier,
+    /// Where the agent listens for clients of the store; empty: nowhere.
+    pub socket: &'a [u8],
 }
 
 /// What only one rank has.

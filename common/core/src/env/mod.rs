@@ -199,6 +199,7 @@ mod tests {
         agent_store: false,
         cpus: Some(9),
         tier: Tier::T1,
+        socket: b"/s",
     };
     const SEAT: Seat<'_> =
         Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), app_rank: 2, error_file: b"/e" };

@@ -59,6 +59,11 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_PROPAGATE_LIMITS", Role::Read, "As `--propagate-limits`."),
         var("RLAUNCH_RANK", Role::Set, "Rank, from 0."),
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
+        var(
+            "RLAUNCH_SOCKET",
+            Role::Set,
+            "Where the agent of the host listens for `rlaunch store` and clients of its kind.",
+        ),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
@@ -89,6 +94,9 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
         Tier::T3 => b"t3",
     };
     out.text("RLAUNCH_TIER", tier);
+    if !host.socket.is_empty() {
+        out.text("RLAUNCH_SOCKET", host.socket);
+    }
 }
 
 pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {

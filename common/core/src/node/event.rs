@@ -139,6 +139,11 @@ pub enum NodeAction {
     Beat(Beat),
     /// This node may live until then: the guardian has to know.
     Lease(Mono),
+    /// Ranks may ask the store from now on: the space of this generation lives here, or on another host.
+    Space {
+        /// Whether it lives here.
+        here: bool,
+    },
     /// Hold the job's `TCPStore` there, before any rank is started; `Unserved` where that cannot be: nothing is started then.
     Serve {
         /// A numeric address of this host.
@@ -225,6 +230,8 @@ pub struct Ground {
     pub cpus: u32,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
     pub error_dir: OsBytes,
+    /// Where this agent listens for clients of the store; empty: nowhere.
+    pub socket: OsBytes,
 }
 
 /// Everything needed to start one rank.

@@ -40,7 +40,7 @@ impl Program {
     }
 }
 
-fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delta, role: &'a Role) -> Host<'a> {
+fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &'a Ground, delta: Delta, role: &'a Role) -> Host<'a> {
     Host {
         job: start.job,
         world_size: meeting.world_size,
@@ -56,6 +56,7 @@ fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delt
         agent_store: meeting.agent_store,
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
         tier: ground.hello.tier,
+        socket: &ground.socket,
     }
 }
 

@@ -48,6 +48,7 @@ impl Serve {
     /// Before the first rank, which may ask at once.
     fn begin(&mut self, cx: &mut Cx<'_>) {
         let (Some(meeting), Some(chosen)) = (&self.meeting, self.chosen) else { return };
+        cx.act(NodeAction::Space { here: meeting.node_index == 0 });
         if meeting.agent_store && meeting.node_index == 0 {
             let port = meeting.port.unwrap_or(chosen);
             self.at = OsBytes::from(format!("{}:{port}", meeting.addr));

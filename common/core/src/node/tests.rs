@@ -74,6 +74,7 @@ fn ground() -> Ground {
         },
         cpus: 4,
         error_dir: "/run/x".into(),
+        socket: "/run/x/s".into(),
     }
 }
 

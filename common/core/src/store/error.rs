@@ -32,6 +32,14 @@ pub enum Refusal {
         /// The longest there may be.
         most: usize,
     },
+    /// What was asked for does not fit in one answer.
+    #[error("the answer would have {len} bytes; the longest may have {most}")]
+    LongAnswer {
+        /// Its length.
+        len: usize,
+        /// The longest there may be.
+        most: usize,
+    },
     /// There are too many keys, items of queues, and fences.
     #[error("there is no room for '{key}': {most} keys and items of queues are here")]
     ManyKeys {
@@ -190,7 +198,7 @@ impl Refusal {
             Self::NoParticipant { name, who } => name.as_slice().len() + Limits::of_ranks(who),
             Self::TimedOut { missing, .. } => missing.weight(),
             Self::LongKey { .. } | Self::ManyWaiting { .. } | Self::FullOfAnswers { .. } | Self::ManyKept { .. } => 0,
-            Self::Gone | Self::Stale => 0,
+            Self::LongAnswer { .. } | Self::Gone | Self::Stale => 0,
         }
     }
 }
@@ -211,6 +219,7 @@ impl Hint for Refusal {
             Self::LongKey { .. } | Self::LongValue { .. } => {
                 Some("large data belongs in a file or a tensor, and its path in the store".into())
             }
+            Self::LongAnswer { .. } => Some("ask for fewer keys at a time".into()),
             Self::ManyKeys { .. } | Self::Full { .. } => Some("delete keys that nobody reads any more".into()),
             Self::ManyWaiting { .. } => Some("wait for several keys with one request".into()),
             Self::FullOfWaits { .. } => {

@@ -11,10 +11,12 @@ mod account;
 mod ask;
 mod error;
 mod fences;
+pub mod home;
 mod kv;
 mod limits;
 mod pending;
 mod queues;
+pub mod relay;
 mod seen;
 #[cfg(test)]
 mod tests;

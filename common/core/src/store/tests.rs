@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 mod histories;
 mod limits;
 mod model;
+mod relays;
 mod retries;
 mod room;
 mod waiting;

@@ -5,7 +5,9 @@ pub mod beat;
 pub mod capped;
 pub mod codec;
 pub mod frame;
+pub mod frozen;
 pub mod last;
+pub mod store;
 pub mod tcpstore;
 #[cfg(test)]
 mod tests;

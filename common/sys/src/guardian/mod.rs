@@ -4,12 +4,14 @@
 
 mod lease;
 mod lifeline;
+mod litter;
 mod record;
 mod remote;
 mod run;
 
 pub use lease::LeaseLine;
 pub use lifeline::{Lifeline, Word};
+pub use litter::Litter;
 pub use record::{Record, example_frame};
 pub use remote::{Remote, split_remote};
 
@@ -34,6 +36,8 @@ pub enum Role {
         edge: OwnedFd,
         /// The guardian, our parent.
         guardian: OwnedFd,
+        /// What the guardian removes, too.
+        litter: Litter,
     },
 }
 
@@ -89,17 +93,21 @@ fn guard(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
     // Before the agent exists, which might find us dead and our number somebody else's.
     // SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
+    let litter = Litter::new()?;
     match fork() {
         Ok(Fork::Child) => {
             become_agent();
             // Our copy of the guardian's end must not keep the lifeline from hanging up.
             drop(lifeline);
-            Ok(Role::Agent { edge, guardian })
+            Ok(Role::Agent { edge, guardian, litter })
         }
         Ok(Fork::Parent(agent)) => {
             drop((edge, guardian));
             run::let_go_of_stdio();
-            run::run(agent, &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None })
+            run::run(
+                agent,
+                &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, litter: Some(litter) },
+            )
         }
         // The launcher sees the edge and the lifeline hang up, and says that its agent was lost.
         Err(_) => crate::origin::exit_now(1),
@@ -119,6 +127,7 @@ struct Post {
     lifeline: RawFd,
     report: Report,
     lease: Option<lease::Watch>,
+    litter: Option<Litter>,
 }
 
 /// Where the record goes.

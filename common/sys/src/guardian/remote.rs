@@ -1,7 +1,7 @@
 //! The guardian of a remote host: the process that sshd's shell became. Its stdin is edge and lifeline in one.
 
 use super::lease::{self, LeaseLine};
-use super::{Fork, Post, Report, become_agent, fork, run, stand_apart};
+use super::{Fork, Litter, Post, Report, become_agent, fork, run, stand_apart};
 use crate::fd;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -18,6 +18,8 @@ pub struct Remote {
     pub guardian: OwnedFd,
     /// Where new deadlines are told.
     pub lease: LeaseLine,
+    /// What the guardian removes, too.
+    pub litter: Litter,
 }
 
 /// How long the agent waits for its guardian's hello, which takes no time: somebody may have stopped the guardian.
@@ -39,13 +41,14 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
     // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.
     let (input, output) = (fd::half(0)?, fd::half(1)?);
     let (said, saying) = fd::pipe()?;
+    let litter = Litter::new()?;
     match fork()? {
         Fork::Child => {
             drop((watch, saying));
             become_agent();
             // What an agent says before `hello`, as one that has to refuse at once, is noise to the launcher. This is its end.
             let _hello = fd::read_exactly(said.as_raw_fd(), &mut [0], HELLO);
-            Ok(Remote { input, output, guardian, lease: line })
+            Ok(Remote { input, output, guardian, lease: line, litter })
         }
         Fork::Parent(agent) => {
             drop((line, guardian, input, output, said));
@@ -56,7 +59,8 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
                 rest = &rest[n..];
             }
             drop(saying);
-            let post = Post { lifeline: 0, report: Report::Frame { fd: 1, node }, lease: Some(watch) };
+            let post =
+                Post { lifeline: 0, report: Report::Frame { fd: 1, node }, lease: Some(watch), litter: Some(litter) };
             run::run(agent, &post)
         }
     }

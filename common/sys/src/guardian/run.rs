@@ -23,7 +23,7 @@ pub(super) fn run(agent: i32, post: &Post) -> ! {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     let expired = wait_for_an_end(agent, post);
     if ended_clean(agent) {
-        crate::origin::exit_now(0);
+        go(post, 0);
     }
     end_everything(post, expired)
 }
@@ -190,7 +190,13 @@ fn leave(post: &Post, words: Words<'_>) -> ! {
         },
         Report::Frame { fd, node } => append(fd, &record::frame(node, &bytes)),
     }
-    crate::origin::exit_now(if words.left == 0 { 0 } else { 1 });
+    go(post, if words.left == 0 { 0 } else { 1 });
+}
+
+/// The last act: a file system that does not answer holds up nobody but us.
+fn go(post: &Post, code: u8) -> ! {
+    post.litter.iter().for_each(super::Litter::sweep);
+    crate::origin::exit_now(code)
 }
 
 /// Writes a frame behind the agent's, which is dead. A partition must not hold us: what is not taken in time is lost.
@@ -266,7 +272,10 @@ mod tests {
             if agent == 0 {
                 crate::origin::exit_now(0);
             }
-            wait_for_an_end(agent, &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None });
+            wait_for_an_end(
+                agent,
+                &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, litter: None },
+            );
         });
         assert_eq!(status_of(guardian), 0);
     }
@@ -319,7 +328,7 @@ mod tests {
     fn a_guardian_can_always_have_two_descriptors_at_the_end() {
         for report in [Report::Lifeline, Report::Frame { fd: 1, node: 0 }] {
             let guardian = without_descriptors(|| {
-                make_room(&Post { lifeline: 0, report, lease: None });
+                make_room(&Post { lifeline: 0, report, lease: None, litter: None });
                 if crate::fd::pipe().is_err() {
                     crate::origin::exit_now(2);
                 }

@@ -9,7 +9,7 @@ const CLIENTS: usize = 3;
 const EACH: usize = 4;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(super) enum Op {
     Get(usize),
     Set(usize, Vec<u8>),
     Add(usize, i64),
@@ -22,7 +22,7 @@ enum Op {
 }
 
 impl Op {
-    fn ask(&self) -> Ask<'_> {
+    pub(super) fn ask(&self) -> Ask<'_> {
         match self {
             Self::Get(key) => Ask::Get(KEYS[*key]),
             Self::Set(key, value) => Ask::Set(KEYS[*key], value),
@@ -86,15 +86,15 @@ impl State {
 
 /// A request, as its client saw it: when it asked, and when it was answered.
 #[derive(Clone, Debug)]
-struct Call {
-    op: Op,
-    asked: usize,
-    answered: Option<(usize, Answer)>,
+pub(super) struct Call {
+    pub op: Op,
+    pub asked: usize,
+    pub answered: Option<(usize, Answer)>,
 }
 
 /// Whether there is an order in which each request was done at one moment between question and answer. One that was not answered
 /// may have been done or not.
-fn is_linearizable(calls: &[Call]) -> bool {
+pub(super) fn is_linearizable(calls: &[Call]) -> bool {
     fn search(calls: &[Call], done: u32, state: &State, been: &mut BTreeSet<(u32, State)>) -> bool {
         let is_open = |at: &usize| done & (1 << at) == 0;
         let open: Vec<usize> = (0..calls.len()).filter(is_open).collect();
@@ -114,10 +114,10 @@ fn is_linearizable(calls: &[Call]) -> bool {
 }
 
 /// Splitmix: the same seed, the same history.
-struct Rng(u64);
+pub(super) struct Rng(pub u64);
 
 impl Rng {
-    fn below(&mut self, most: usize) -> usize {
+    pub(super) fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -125,7 +125,7 @@ impl Rng {
     }
 
     /// Values differ from each other, so that what was read tells what was done.
-    fn op(&mut self, unique: usize) -> Op {
+    pub(super) fn op(&mut self, unique: usize) -> Op {
         let (key, text) = (self.below(KEYS.len()), (100 + unique).to_string().into_bytes());
         match self.below(12) {
             0 | 1 => Op::Get(key),

@@ -1,0 +1,145 @@
+//! One client of our own front: what it has begun to say, and what it has not taken.
+
+use rlaunch_core::wire::frozen::Malformed;
+use rlaunch_core::wire::frozen::client::{HELLO, VERSION, frame_len, hello, parse_hello};
+use rlaunch_sys::epoll::ReadySet;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+/// With this bit a token says that there is room to write.
+pub(super) const WRITABLE: u64 = 1 << 32;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: UnixStream,
+    token: u64,
+    has_greeted: bool,
+    held: Vec<u8>,
+    unsent: Vec<u8>,
+    /// A copy of the descriptor that says when there is room. Nothing is read meanwhile.
+    room: Option<OwnedFd>,
+    /// Its ask is under way: nothing more is read of it.
+    pub(super) is_asking: bool,
+    is_paused: bool,
+}
+
+/// Why a client is let go.
+pub(super) enum Parted {
+    /// It has left, or its socket has failed.
+    Left,
+    /// It says what we do not understand: this is why.
+    Wrong(&'static str),
+}
+
+impl From<io::Error> for Parted {
+    fn from(_: io::Error) -> Self {
+        Self::Left
+    }
+}
+
+impl From<Malformed> for Parted {
+    fn from(_: Malformed) -> Self {
+        Self::Wrong("this is not what a client of rlaunch says")
+    }
+}
+
+impl Client {
+    pub(super) fn new(socket: UnixStream, token: u64, set: &ReadySet) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        set.add(&socket, token)?;
+        let (held, unsent) = (Vec::new(), Vec::new());
+        Ok(Self { socket, token, has_greeted: false, held, unsent, room: None, is_asking: false, is_paused: false })
+    }
+
+    /// Takes what is there to read.
+    pub(super) fn read(&mut self, chunk: &mut [u8]) -> Result<(), Parted> {
+        match self.socket.read(chunk) {
+            Ok(0) => Err(Parted::Left),
+            Ok(len) => {
+                self.held.extend_from_slice(chunk.get(..len).unwrap_or_default());
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The next frame, if it is all there and nothing else is asked. The beginning is answered here.
+    pub(super) fn frame(&mut self) -> Result<Option<Vec<u8>>, Parted> {
+        if !self.has_greeted {
+            let Some(first) = self.held.first_chunk::<HELLO>() else { return Ok(None) };
+            let (version, _rank) = parse_hello(first)?;
+            self.held.drain(..HELLO);
+            self.unsent.extend(hello(0));
+            self.has_greeted = true;
+            if version != VERSION {
+                return Err(Parted::Wrong("it is of another version"));
+            }
+        }
+        let Some(len) = frame_len(&self.held)?.filter(|len| !self.is_asking && *len <= self.held.len()) else {
+            return Ok(None);
+        };
+        let rest = self.held.split_off(len);
+        self.is_asking = true;
+        Ok(Some(std::mem::replace(&mut self.held, rest)))
+    }
+
+    pub(super) fn queue(&mut self, bytes: &[u8]) {
+        self.unsent.extend_from_slice(bytes);
+    }
+
+    /// Writes what is taken, and waits for what comes next: room, or something to read, unless that has to wait.
+    pub(super) fn settle(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
+        let mut sent = 0;
+        while let Some(rest @ [_, ..]) = self.unsent.get(sent..) {
+            match self.socket.write(rest) {
+                Ok(len) => sent += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.unsent.drain(..sent);
+        if self.unsent.is_empty() && self.unsent.capacity() > 16 << 10 {
+            self.unsent = Vec::new();
+        }
+        match (self.room.take(), self.unsent.is_empty()) {
+            (None, false) => {
+                let room = OwnedFd::from(self.socket.try_clone()?);
+                set.add_writable(&room, self.token | WRITABLE)?;
+                self.room = Some(room);
+            }
+            (Some(room), true) => set.remove(&room),
+            (room, _) => self.room = room,
+        }
+        self.pause(set, hold || self.room.is_some())
+    }
+
+    /// Whoever asks on while he is not answered waits in the kernel.
+    fn pause(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
+        let hold = hold || (self.is_asking && self.held.len() >= HELLO);
+        match (hold, self.is_paused) {
+            (true, false) => set.remove(&self.socket),
+            (false, true) => set.add(&self.socket, self.token)?,
+            _ => {}
+        }
+        self.is_paused = hold;
+        Ok(())
+    }
+
+    /// Says why, as far as that is taken at once, and goes.
+    pub(super) fn part(mut self, set: &ReadySet, why: Option<&str>) {
+        if let Some(why) = why {
+            self.unsent.extend(rlaunch_core::wire::frozen::client::bye_frame(why));
+        }
+        if !self.unsent.is_empty() && self.room.is_none() {
+            // Whoever does not read it sees the end.
+            let _unread = self.socket.write(&self.unsent);
+        }
+        if !self.is_paused {
+            set.remove(&self.socket);
+        }
+        self.room.iter().for_each(|room| set.remove(room));
+    }
+}

@@ -1,0 +1,367 @@
+//! Our own front: a unix socket at which ranks, and what they start, ask the job's store; and the home of this generation's space, on
+//! the host of rank 0.
+//!
+//! What is asked goes to a space's relay, and from there to its home: here, or by the store lane of our edge to the launcher, which
+//! holds the job's space and passes on what is for another agent.
+
+mod client;
+
+use super::{Edges, Link};
+use crate::early::now;
+use bytes::Bytes;
+use client::{Client, Parted, WRITABLE};
+use rlaunch_core::id::{ClientId, NodeId, Rank};
+use rlaunch_core::machine::earliest;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::store::home::Home;
+use rlaunch_core::store::relay::{Relay, RelayAction};
+use rlaunch_core::store::{Seq, Ticket};
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::frozen::client::{Asked, Space, Words, answer_frame};
+use rlaunch_core::wire::store::{Passage, Up};
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::guardian::Litter;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+const LISTENER: u64 = u64::MAX;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+/// Most that is ready at a time.
+const BURST: usize = 256;
+/// Rounds before others of this process have their turn.
+const ROUNDS: usize = 16;
+/// Bytes that wait for the launcher before clients are not read any more.
+const AHEAD: usize = 4 << 20;
+
+/// The front and what stands behind it.
+#[derive(Debug)]
+pub(super) struct Store {
+    listener: UnixListener,
+    set: Arc<ReadySet>,
+    live: Option<AsyncFd<Arc<ReadySet>>>,
+    batch: Batch,
+    chunk: Vec<u8>,
+    clients: BTreeMap<ClientId, Client>,
+    last: u32,
+    /// No descriptor can be had for another client until one leaves.
+    is_full: bool,
+    /// Clients that are not read because too much waits for the launcher.
+    held: Vec<ClientId>,
+    spaces: Spaces,
+    litter: Litter,
+}
+
+/// Both spaces, as seen from here.
+#[derive(Debug)]
+struct Spaces {
+    node: NodeId,
+    seats: RankSet,
+    job: Relay,
+    generation: Relay,
+    /// Of this generation's space, where it is ours.
+    home: Option<Home>,
+    /// For the launcher: of which agent, and what.
+    out: VecDeque<(NodeId, Vec<u8>)>,
+    waiting: usize,
+    /// For clients.
+    answers: VecDeque<(Ticket, Bytes)>,
+}
+
+/// Listens; the path of the socket, which is empty where that cannot be. A job can do without.
+pub(super) fn open(edges: &mut Edges, dir: &OsBytes) -> OsBytes {
+    match Store::open(edges.node, edges.litter, Path::new(OsStr::from_bytes(dir))) {
+        Ok((store, path)) => {
+            edges.store = Some(store);
+            path
+        }
+        Err(error) => {
+            tracing::debug!(%error, "there is no socket for clients of the store");
+            OsBytes::default()
+        }
+    }
+}
+
+impl Store {
+    fn open(node: NodeId, litter: Litter, dir: &Path) -> io::Result<(Self, OsBytes)> {
+        let (listener, path) = rlaunch_sys::unix::listen(dir, |path| litter.note(path))?;
+        let set = Arc::new(ReadySet::new()?);
+        set.add(&listener, LISTENER)?;
+        let store = Self {
+            listener,
+            set,
+            live: None,
+            batch: Batch::with_room(BURST),
+            chunk: vec![0; CHUNK],
+            clients: BTreeMap::new(),
+            last: 0,
+            is_full: false,
+            held: Vec::new(),
+            spaces: Spaces::new(node),
+            litter,
+        };
+        Ok((store, OsBytes::new(path.into_os_string().into_vec())))
+    }
+
+    pub(super) fn go_live(&mut self) -> io::Result<()> {
+        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
+        Ok(())
+    }
+
+    /// Where this generation's space lives. It is a new one.
+    pub(super) fn begin(&mut self, here: bool) {
+        self.spaces.generation.close();
+        self.settle();
+        self.spaces.generation = Relay::new(self.spaces.seats.clone());
+        self.spaces.home = here.then(Home::default);
+    }
+
+    /// One of this host's ranks.
+    pub(super) fn seat(&mut self, rank: Rank) {
+        self.spaces.seats.insert(rank);
+        self.spaces.job.seat(rank);
+        self.spaces.generation.seat(rank);
+    }
+
+    /// The launcher passes something on.
+    pub(super) fn heard(&mut self, node: NodeId, bytes: &[u8]) {
+        match Passage::parse(bytes) {
+            Ok(Passage::Down(space, down)) => self.spaces.relay(space).hear(down),
+            Ok(Passage::Up(Space::Generation, up)) => {
+                if let Some(home) = &mut self.spaces.home {
+                    home.hear(now(), node, up);
+                }
+            }
+            Ok(Passage::Up(Space::Job, _)) | Err(_) => tracing::debug!("something of a store is not for us"),
+        }
+        self.settle();
+    }
+
+    fn round(&mut self) {
+        let tokens: Vec<u64> = self.batch.tokens().collect();
+        for token in tokens {
+            match token {
+                LISTENER => self.accept(),
+                token => {
+                    self.turn(ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(0)), token & WRITABLE == 0)
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..BURST {
+            match self.listener.accept() {
+                Ok((socket, _)) => {
+                    // Root can look at everything, and is told so here as well.
+                    let user = rlaunch_sys::unix::user_of(&socket);
+                    if !user.is_ok_and(|user| user == 0 || user == rlaunch_sys::facts::host::user().0) {
+                        tracing::debug!("somebody else has come to our socket");
+                        continue;
+                    }
+                    self.last = self.last.checked_add(1).unwrap_or(1);
+                    let id = ClientId::new(self.last);
+                    if let Ok(client) = Client::new(socket, u64::from(id.get()), &self.set) {
+                        self.clients.insert(id, client);
+                    }
+                }
+                Err(error) => {
+                    if rlaunch_sys::is_shortage(&error) {
+                        tracing::warn!(%error, "the store takes no more clients");
+                        self.is_full = true;
+                        self.set.remove(&self.listener);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, id: ClientId, readable: bool) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let read = if readable { client.read(&mut self.chunk) } else { Ok(()) };
+        if let Err(parted) = read.and_then(|()| self.serve(id)) {
+            self.part(id, &parted);
+        }
+    }
+
+    /// Whatever a client has asked and was not begun.
+    fn serve(&mut self, id: ClientId) -> Result<(), Parted> {
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
+        if let Some(frame) = client.frame()? {
+            let asked = Asked::parse(&frame)?;
+            let words = Words::parse(asked.words)?;
+            let ticket = Ticket { client: id, seq: Seq(asked.seq) };
+            self.spaces.relay(asked.space).ask(now(), ticket, asked.words, &words);
+        }
+        let hold = self.spaces.waiting > AHEAD;
+        if hold {
+            self.held.push(id);
+        }
+        client.settle(&self.set, hold)?;
+        Ok(())
+    }
+
+    fn part(&mut self, id: ClientId, parted: &Parted) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        let why = match parted {
+            Parted::Left => None,
+            Parted::Wrong(why) => {
+                tracing::debug!("a client of the store is let go: {why}");
+                Some(*why)
+            }
+        };
+        client.part(&self.set, why);
+        self.spaces.job.gone(id);
+        self.spaces.generation.gone(id);
+        if std::mem::take(&mut self.is_full) {
+            self.is_full = self.set.add(&self.listener, LISTENER).is_err();
+        }
+    }
+
+    /// Has all relays, and the home, say what they have to say, until nobody does.
+    fn settle(&mut self) {
+        loop {
+            self.spaces.settle();
+            if self.spaces.answers.is_empty() {
+                return;
+            }
+            while let Some((ticket, words)) = self.spaces.answers.pop_front() {
+                let Some(client) = self.clients.get_mut(&ticket.client) else { continue };
+                client.queue(&answer_frame(ticket.seq.0, &words));
+                client.is_asking = false;
+                self.turn(ticket.client, false);
+            }
+        }
+    }
+
+    /// Gives the launcher what it has room for.
+    fn send(&mut self, link: &mut Link) {
+        let Link::Live(link) = link else { return };
+        while link.has_store_room()
+            && let Some((node, bytes)) = self.spaces.out.pop_front()
+        {
+            self.spaces.waiting = self.spaces.waiting.saturating_sub(bytes.len());
+            // It has room: the limit is far away.
+            let _room = link.store(node, &bytes);
+        }
+        if self.spaces.waiting <= AHEAD {
+            std::mem::take(&mut self.held).into_iter().for_each(|id| self.turn(id, false));
+        }
+    }
+
+    fn handle_timeout(&mut self) {
+        let now = now();
+        self.spaces.job.handle_timeout(now);
+        self.spaces.generation.handle_timeout(now);
+        if let Some(home) = &mut self.spaces.home {
+            home.handle_timeout(now);
+        }
+        self.settle();
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let home = self.spaces.home.as_ref().and_then(Home::poll_timeout);
+        earliest(earliest(self.spaces.job.poll_timeout(), self.spaces.generation.poll_timeout()), home)
+    }
+}
+
+impl Drop for Store {
+    /// The guardian does so too, if it lives.
+    fn drop(&mut self) {
+        self.litter.sweep();
+    }
+}
+
+impl Spaces {
+    fn new(node: NodeId) -> Self {
+        let relay = || Relay::new(RankSet::new());
+        let (out, answers) = (VecDeque::new(), VecDeque::new());
+        Self { node, seats: RankSet::new(), job: relay(), generation: relay(), home: None, out, waiting: 0, answers }
+    }
+
+    const fn relay(&mut self, space: Space) -> &mut Relay {
+        match space {
+            Space::Job => &mut self.job,
+            Space::Generation => &mut self.generation,
+        }
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let mut has_moved = false;
+            for space in Space::ALL {
+                while let Some(action) = self.relay(space).poll_action() {
+                    has_moved = true;
+                    self.perform(space, action);
+                }
+            }
+            while let Some((node, tell)) = self.home.as_mut().and_then(Home::poll_action) {
+                has_moved = true;
+                if node == self.node {
+                    self.generation.hear(tell.down());
+                } else {
+                    self.send(node, Passage::Down(Space::Generation, tell.down()));
+                }
+            }
+            if !has_moved {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, space: Space, action: RelayAction) {
+        let Some(up) = action.up() else {
+            if let RelayAction::Answer(ticket, words) = action {
+                self.answers.push_back((ticket, words));
+            }
+            return;
+        };
+        match (&mut self.home, space) {
+            (Some(home), Space::Generation) => home.hear(now(), self.node, up),
+            (_, Space::Job | Space::Generation) => self.ask(space, up),
+        }
+    }
+
+    fn ask(&mut self, space: Space, up: Up<'_>) {
+        self.send(self.node, Passage::Up(space, up));
+    }
+
+    fn send(&mut self, node: NodeId, passage: Passage<'_>) {
+        let bytes = passage.to_bytes();
+        self.waiting += bytes.len();
+        self.out.push_back((node, bytes));
+    }
+}
+
+/// Serves whoever has asked.
+pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    let Edges { store: Some(store), link, .. } = edges else { return };
+    if store.deadline().is_some_and(|at| at <= now()) {
+        store.handle_timeout();
+    }
+    for _ in 0..ROUNDS {
+        let Some(live) = &store.live else { return };
+        let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { break };
+        if store.set.ready(&mut store.batch) == 0 {
+            ready.clear_ready();
+            continue;
+        }
+        store.round();
+    }
+    store.send(link);
+}
+
+/// When somebody has waited long enough.
+pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
+    edges.store.as_ref().and_then(Store::deadline)
+}

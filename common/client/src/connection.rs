@@ -1,0 +1,83 @@
+//! One connection to the agent: one ask at a time.
+
+use crate::Error;
+use rlaunch_core::wire::frozen::client::{
+    Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello,
+};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: UnixStream,
+    seq: u64,
+    came: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn open(path: &Path, rank: u32) -> Result<Self, Error> {
+        let connect = |source| Error::Connect { path: path.to_owned(), source };
+        // It is closed on exec.
+        let mut socket = UnixStream::connect(path).map_err(connect)?;
+        socket.write_all(&hello(rank))?;
+        let mut first = [0; HELLO];
+        if let Err(error) = socket.read_exact(&mut first) {
+            return Err(if error.kind() == std::io::ErrorKind::UnexpectedEof {
+                Error::Closed(String::new())
+            } else {
+                error.into()
+            });
+        }
+        let (version, _) = parse_hello(&first).map_err(|_| Error::Malformed)?;
+        if version != VERSION {
+            return Err(Error::Version(version));
+        }
+        Ok(Self { socket, seq: 0, came: Vec::new() })
+    }
+
+    /// Asks, and waits for the answer: the whole frame, to be read as [`Told`].
+    pub(crate) fn ask(&mut self, space: Space, words: &[u8]) -> Result<Vec<u8>, Error> {
+        self.seq += 1;
+        let frame = Asked { seq: self.seq, space, words }.to_frame();
+        if frame.len() > MAX_FRAME + 4 {
+            return Err(Error::TooLong(words.len()));
+        }
+        // What the agent has said before it closed is worth more than that it did.
+        let sent = self.socket.write_all(&frame);
+        loop {
+            let frame = match self.frame() {
+                Err(Error::Closed(_)) => {
+                    return Err(sent.err().map_or_else(|| Error::Closed(String::new()), Error::Io));
+                }
+                frame => frame?,
+            };
+            match Told::parse(&frame).map_err(|_| Error::Malformed)? {
+                Told::Bye(why) => return Err(Error::Closed(String::from_utf8_lossy(why).into_owned())),
+                Told::Answer(seq, _) if seq == self.seq => return Ok(frame),
+                Told::Answer(..) => {}
+            }
+        }
+    }
+
+    fn frame(&mut self) -> Result<Vec<u8>, Error> {
+        let mut chunk = [0; 16 << 10];
+        loop {
+            if let Some(len) = frame_len(&self.came).map_err(|_| Error::Malformed)?
+                && len <= self.came.len()
+            {
+                let rest = self.came.split_off(len);
+                return Ok(std::mem::replace(&mut self.came, rest));
+            }
+            match self.socket.read(&mut chunk) {
+                Ok(0) => return Err(Error::Closed(String::new())),
+                Ok(len) => self.came.extend_from_slice(chunk.get(..len).unwrap_or_default()),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return Err(Error::Closed(String::new()));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Why something did not work.
+
+use rlaunch_core::wire::frozen::client::{Code, Refused};
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why the store was not asked, or has not done it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The program does not run below rlaunch, or its environment was cleared.
+    #[error("RLAUNCH_SOCKET is not set: this is not a program of a job of rlaunch's")]
+    NoJob,
+    /// The agent cannot be reached.
+    #[error("cannot connect to the agent at {}: {source}", path.display())]
+    Connect {
+        /// Where it listens.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The connection has ended, with the agent or by its word.
+    #[error("the agent has closed the connection{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
+    Closed(String),
+    /// The connection has failed.
+    #[error("the connection to the agent has failed: {0}")]
+    Io(#[from] io::Error),
+    /// The agent says what this version does not understand.
+    #[error("the agent says what this version does not understand")]
+    Malformed,
+    /// The agent speaks another version only.
+    #[error("the agent speaks version {0} of the protocol, and not 1")]
+    Version(u32),
+    /// More than a message can hold.
+    #[error("{0} bytes are more than a message can hold")]
+    TooLong(usize),
+    /// What was waited for did not come in time.
+    #[error("after {within:?}: {missing}")]
+    TimedOut {
+        /// How long it was waited for.
+        within: Duration,
+        /// What did not come.
+        missing: String,
+    },
+    /// The store has not done it.
+    #[error("{text}{}", if hint.is_empty() { String::new() } else { format!(" ({hint})") })]
+    Refused {
+        /// The kind.
+        code: Code,
+        /// Why.
+        text: String,
+        /// What to try; may be empty.
+        hint: String,
+    },
+}
+
+impl From<Refused<'_>> for Error {
+    fn from(refused: Refused<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match (refused.code, refused.within) {
+            (Code::TimedOut, Some(within)) => {
+                Self::TimedOut { within: Duration::from_nanos(within.nanos()), missing: text(refused.text) }
+            }
+            (code, _) => Self::Refused { code, text: text(refused.text), hint: text(refused.hint) },
+        }
+    }
+}

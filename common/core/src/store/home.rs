@@ -1,0 +1,314 @@
+//! The one place where a space lives, as agents see it: their clients' asks, and which of them keep copies of values.
+//!
+//! A value that was read is given to that agent's other clients without asking here. So that nobody is ever told what is not true any
+//! more, whoever changes a key waits until all agents that keep its value have said that they do not any more: an agent that stands
+//! still holds up those who change what it has read, until it is lost or goes on. What is written once and then read by all, as
+//! addresses are, costs one ask of each agent.
+
+use super::{Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Ticket};
+use crate::id::{ClientId, NodeId, Rank};
+use crate::rank_set::RankSet;
+use crate::time::Mono;
+use crate::wire::frozen::client::{MAX_FRAME, Words, write_reply};
+use crate::wire::store::{Down, Up};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// What a space of ours may hold: an ask, and an answer, with the longest value is one message.
+pub const LIMITS: Limits = Limits { key: 8 << 10, value: 512 << 10, keys: 1 << 20, bytes: 1 << 30, waiting: 1 << 17 };
+/// Longest answer: with what stands around it, it is a frame.
+pub(super) const LONGEST: usize = MAX_FRAME - 64;
+
+/// What an agent is to be told: words are as in [`Down`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Tell {
+    /// The answer to one of its clients, and whether it may keep the value.
+    Answer(Ticket, bool, Vec<u8>),
+    /// It must not answer this key from memory any more.
+    Drop(Bytes),
+    /// There is nothing here any more.
+    Closed,
+}
+
+impl Tell {
+    /// As it travels.
+    #[must_use]
+    pub fn down(&self) -> Down<'_> {
+        match self {
+            Self::Answer(ticket, keep, words) => Down::Answer(*ticket, *keep, words),
+            Self::Drop(key) => Down::Drop(key),
+            Self::Closed => Down::Closed,
+        }
+    }
+}
+
+/// An ask that changes keys of which others keep values.
+#[derive(Debug)]
+struct Deferred {
+    from: (NodeId, Ticket),
+    words: Bytes,
+    /// Keys that are still kept by somebody.
+    left: BTreeSet<Bytes>,
+}
+
+/// A space, and who asks there.
+#[derive(Debug)]
+pub struct Home {
+    space: Namespace,
+    /// Each client's number here, by its agent's.
+    guests: BTreeMap<(NodeId, ClientId), ClientId>,
+    names: BTreeMap<ClientId, (NodeId, ClientId)>,
+    next: u32,
+    /// Who keeps the value of a key. Nodes are kept as ranges, as ranks are: in most cases it is all of them.
+    readers: BTreeMap<Bytes, RankSet>,
+    /// Who has not said yet that he does not any more, of keys that are to change.
+    closing: BTreeMap<Bytes, RankSet>,
+    /// In the order in which they came.
+    deferred: VecDeque<Deferred>,
+    agents: BTreeSet<NodeId>,
+    out: VecDeque<(NodeId, Tell)>,
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        Self {
+            space: Namespace::new(LIMITS),
+            guests: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next: 0,
+            readers: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            deferred: VecDeque::new(),
+            agents: BTreeSet::new(),
+            out: VecDeque::new(),
+        }
+    }
+}
+
+const fn as_rank(node: NodeId) -> Rank {
+    Rank::new(node.get())
+}
+
+impl Home {
+    /// An agent has said something. Words that are no operation are none of an agent's: nothing is answered.
+    pub fn hear(&mut self, now: Mono, node: NodeId, up: Up<'_>) {
+        self.agents.insert(node);
+        match up {
+            Up::Ask(ticket, words) => {
+                if let Ok(parsed) = Words::parse(words) {
+                    self.asked(now, (node, ticket), words, &parsed.ask());
+                }
+            }
+            Up::Cancel(ticket) => {
+                self.deferred.retain(|ask| ask.from != (node, ticket));
+                if let Some(client) = self.guests.get(&(node, ticket.client)) {
+                    self.space.cancel(Ticket { client: *client, ..ticket });
+                }
+            }
+            Up::Gone(client) => self.gone(node, client),
+            Up::Dropped(key) => self.dropped(now, node, key),
+            Up::Lost => self.lost(now, node),
+        }
+        self.settle();
+    }
+
+    /// An agent is lost: nobody of there waits, and nothing is kept there.
+    fn lost(&mut self, now: Mono, node: NodeId) {
+        self.agents.remove(&node);
+        let all: Vec<ClientId> = self
+            .guests
+            .range((node, ClientId::new(0))..)
+            .map(|(of, _)| *of)
+            .take_while(|(of, _)| *of == node)
+            .map(|(_, client)| client)
+            .collect();
+        all.into_iter().for_each(|client| self.gone(node, client));
+        let keeps = |nodes: &RankSet| nodes.contains(as_rank(node));
+        let kept: Vec<Bytes> =
+            self.readers.iter().filter(|(_, nodes)| keeps(nodes)).map(|(key, _)| key.clone()).collect();
+        for key in kept {
+            let only: RankSet = [as_rank(node)].into_iter().collect();
+            if let Some(nodes) = self.readers.get_mut(&key) {
+                *nodes = nodes.without(&only);
+            }
+        }
+        let closing: Vec<Bytes> =
+            self.closing.iter().filter(|(_, nodes)| keeps(nodes)).map(|(key, _)| key.clone()).collect();
+        closing.iter().for_each(|key| self.dropped(now, node, key));
+    }
+
+    /// The space ends: all who wait are told, and all agents.
+    pub fn close(&mut self) {
+        for ask in core::mem::take(&mut self.deferred) {
+            let (node, ticket) = ask.from;
+            let words = write_reply(&Answer::Refused(Refusal::Gone));
+            self.out.push_back((node, Tell::Answer(ticket, false, words)));
+        }
+        self.closing.clear();
+        self.readers.clear();
+        self.space.close();
+        self.settle();
+        self.out.extend(self.agents.iter().map(|node| (*node, Tell::Closed)));
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        self.space.handle_timeout(now);
+        self.settle();
+    }
+
+    /// When `handle_timeout` wants to be called next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.space.poll_timeout()
+    }
+
+    /// Whom to tell what, next.
+    #[must_use]
+    pub fn poll_action(&mut self) -> Option<(NodeId, Tell)> {
+        self.out.pop_front()
+    }
+
+    fn asked(&mut self, now: Mono, from: (NodeId, Ticket), words: &[u8], ask: &Ask<'_>) {
+        let kept = self.kept_of(ask);
+        if kept.is_empty() {
+            return self.perform(now, from, ask);
+        }
+        for key in &kept {
+            if let Some(nodes) = self.readers.remove(key) {
+                for node in nodes.ranges().flat_map(|(first, last)| first..=last).map(NodeId::new) {
+                    self.out.push_back((node, Tell::Drop(key.clone())));
+                }
+                self.closing.insert(key.clone(), nodes);
+            }
+        }
+        self.deferred.push_back(Deferred { from, words: Bytes::copy_from_slice(words), left: kept });
+    }
+
+    /// The keys that an ask changes and somebody keeps, or is about to forget.
+    fn kept_of(&self, ask: &Ask<'_>) -> BTreeSet<Bytes> {
+        let mut all = BTreeSet::new();
+        let mut look = |key: &[u8]| {
+            let is_kept = self.readers.get_key_value(key).filter(|(_, nodes)| !nodes.is_empty()).map(|(key, _)| key);
+            all.extend(is_kept.or_else(|| self.closing.get_key_value(key).map(|(key, _)| key)).cloned());
+        };
+        match ask {
+            Ask::Set(key, _) | Ask::Add(key, _) | Ask::Append(key, _) | Ask::Delete(key) => look(key),
+            Ask::CompareSet { key, .. } | Ask::Gather { key, .. } => look(key),
+            Ask::SetAll(pairs) => pairs.iter().for_each(|(key, _)| look(key)),
+            Ask::Get(_) | Ask::GetAll(_) | Ask::Check(_) | Ask::Wait { .. } | Ask::Count | Ask::List { .. } => {}
+            Ask::Push(..) | Ask::Pop(_) | Ask::Take { .. } | Ask::Len(_) | Ask::Watch { .. } => {}
+            Ask::Fence { .. } | Ask::Arrive { .. } => {}
+        }
+        all
+    }
+
+    fn perform(&mut self, now: Mono, (node, ticket): (NodeId, Ticket), ask: &Ask<'_>) {
+        let client = self.guest(node, ticket.client);
+        self.space.ask(now, Ticket { client, ..ticket }, Retry::Never, *ask);
+        let keep = match ask {
+            Ask::Get(key) => self.keeps(node, &[key]),
+            Ask::GetAll(keys) => self.keeps(node, keys),
+            Ask::Set(..) | Ask::Add(..) | Ask::Append(..) | Ask::Delete(_) | Ask::CompareSet { .. } => false,
+            Ask::Gather { .. } | Ask::SetAll(_) | Ask::Check(_) | Ask::Wait { .. } | Ask::Count => false,
+            Ask::List { .. } | Ask::Push(..) | Ask::Pop(_) | Ask::Take { .. } | Ask::Len(_) => false,
+            Ask::Watch { .. } | Ask::Fence { .. } | Ask::Arrive { .. } => false,
+        };
+        while let Some(Action::Answer { ticket: of, answer }) = self.space.poll_action() {
+            let keep = keep && of == Ticket { client, ..ticket };
+            self.tell(of, keep, answer);
+        }
+    }
+
+    /// An agent may keep values that are there, unless one is about to change.
+    fn keeps(&mut self, node: NodeId, keys: &[&[u8]]) -> bool {
+        let is_kept = keys.iter().all(|key| !self.closing.contains_key(*key) && self.space.get(key).is_some());
+        if is_kept {
+            for key in keys {
+                match self.readers.get_mut(*key) {
+                    Some(nodes) => nodes.insert(as_rank(node)),
+                    None => {
+                        self.readers.insert(Bytes::copy_from_slice(key), [as_rank(node)].into_iter().collect());
+                    }
+                }
+            }
+        }
+        is_kept
+    }
+
+    fn dropped(&mut self, now: Mono, node: NodeId, key: &[u8]) {
+        let Some(nodes) = self.closing.get_mut(key) else { return };
+        let only: RankSet = [as_rank(node)].into_iter().collect();
+        *nodes = nodes.without(&only);
+        if !nodes.is_empty() {
+            return;
+        }
+        self.closing.remove(key);
+        self.deferred.iter_mut().for_each(|ask| {
+            ask.left.remove(key);
+        });
+        while let Some(at) = self.deferred.iter().position(|ask| ask.left.is_empty()) {
+            let Some(ask) = self.deferred.remove(at) else { return };
+            if let Ok(parsed) = Words::parse(&ask.words) {
+                self.perform(now, ask.from, &parsed.ask());
+            }
+        }
+    }
+
+    fn guest(&mut self, node: NodeId, client: ClientId) -> ClientId {
+        if let Some(known) = self.guests.get(&(node, client)) {
+            return *known;
+        }
+        let own = ClientId::new(self.next);
+        self.next = self.next.wrapping_add(1);
+        self.guests.insert((node, client), own);
+        self.names.insert(own, (node, client));
+        own
+    }
+
+    fn gone(&mut self, node: NodeId, client: ClientId) {
+        self.deferred.retain(|ask| (ask.from.0, ask.from.1.client) != (node, client));
+        if let Some(own) = self.guests.remove(&(node, client)) {
+            self.space.gone(own);
+            self.settle();
+            self.names.remove(&own);
+        }
+    }
+
+    fn settle(&mut self) {
+        while let Some(Action::Answer { ticket, answer }) = self.space.poll_action() {
+            self.tell(ticket, false, answer);
+        }
+    }
+
+    fn tell(&mut self, ticket: Ticket, keep: bool, answer: Answer) {
+        let Some((node, client)) = self.names.get(&ticket.client) else { return };
+        let answer = fitted(answer);
+        let keep = keep && !matches!(answer, Answer::Refused(_));
+        self.out.push_back((*node, Tell::Answer(Ticket { client: *client, ..ticket }, keep, write_reply(&answer))));
+    }
+}
+
+/// As much as fits in a message. Of keys the rest is asked for again.
+fn fitted(answer: Answer) -> Answer {
+    let len = |item: &Bytes| item.len() + 8;
+    match answer {
+        Answer::Keys(mut keys) => {
+            let mut room = LONGEST;
+            let fit =
+                keys.iter().take_while(|key| room.checked_sub(len(key)).map(|left| room = left).is_some()).count();
+            keys.truncate(fit);
+            Answer::Keys(keys)
+        }
+        Answer::Values(values) => {
+            let all: usize = values.iter().map(|value| value.as_ref().map_or(8, len)).sum();
+            if all > LONGEST {
+                return Answer::Refused(Refusal::LongAnswer { len: all, most: LONGEST });
+            }
+            Answer::Values(values)
+        }
+        answer @ (Answer::Done | Answer::Missing | Answer::Value(_) | Answer::Number(_)) => answer,
+        answer @ (Answer::Compared { .. } | Answer::Changed { .. } | Answer::Refused(_)) => answer,
+    }
+}

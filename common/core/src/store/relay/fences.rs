@@ -1,0 +1,160 @@
+//! Those of a host who have come to a fence: the home hears of them at once.
+
+use super::{Due, Flight, Relay, Waiter};
+use crate::id::ClientId;
+use crate::rank_set::RankSet;
+use crate::store::{Ask, Seq, Ticket};
+use crate::time::{Mono, Span};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// How long those who have come wait for the others of their host, and how long at most: it doubles, so that a fence at which ranks
+/// come one by one costs the home few messages.
+const FIRST: Span = Span::from_millis(20);
+const LONGEST: Span = Span::from_secs(1);
+
+#[derive(Debug)]
+struct Gathering {
+    all: RankSet,
+    /// Those of this host who take part.
+    expected: RankSet,
+    here: RankSet,
+    /// Of whom the home has heard.
+    told: RankSet,
+    waiters: Vec<Waiter>,
+    flight: Option<Seq>,
+    pause: Span,
+    /// When a `Due::Tell` stands.
+    tell_at: Option<Mono>,
+}
+
+/// Who waits, by the name of the fence.
+#[derive(Debug, Default)]
+pub(super) struct Fences(BTreeMap<Bytes, Gathering>);
+
+impl Fences {
+    pub(super) fn into_tickets(self) -> impl Iterator<Item = Ticket> {
+        self.0.into_values().flat_map(|fence| fence.waiters).map(|waiter| waiter.ticket)
+    }
+}
+
+impl Relay {
+    /// Whether it is done here: what is wrong is said by the home.
+    pub(super) fn fence(
+        &mut self,
+        now: Mono,
+        ticket: Ticket,
+        name: &[u8],
+        (all, who): (&RankSet, &RankSet),
+        within: Option<Span>,
+    ) -> bool {
+        if !all.covers(who) || self.fences.0.get(name).is_some_and(|fence| fence.all != *all) {
+            return false;
+        }
+        let name = Bytes::copy_from_slice(name);
+        let waiter = Waiter::new(now, ticket, within);
+        self.due.extend(waiter.due(Due::Fence, &name));
+        let seats = &self.seats;
+        let fence = self.fences.0.entry(name.clone()).or_insert_with(|| Gathering {
+            all: all.clone(),
+            expected: all.without(&all.without(seats)),
+            here: RankSet::new(),
+            told: RankSet::new(),
+            waiters: Vec::new(),
+            flight: None,
+            pause: FIRST,
+            tell_at: None,
+        });
+        fence.here.extend(who);
+        fence.waiters.push(waiter);
+        if fence.here.covers(&fence.expected) {
+            self.tell_home(&name);
+        } else if fence.tell_at.is_none() {
+            let at = now + fence.pause;
+            fence.tell_at = Some(at);
+            fence.pause = Span::from_nanos(fence.pause.nanos().saturating_mul(2).min(LONGEST.nanos()));
+            self.due.insert((at, Due::Tell(name)));
+        }
+        true
+    }
+
+    /// Those who are here, of whom it has not heard.
+    pub(super) fn tell_home(&mut self, name: &Bytes) {
+        let Some(fence) = self.fences.0.get_mut(name) else { return };
+        if let Some(at) = fence.tell_at.take() {
+            self.due.remove(&(at, Due::Tell(name.clone())));
+        }
+        let new = fence.here.without(&fence.told);
+        if fence.flight.is_some() && new.is_empty() {
+            return;
+        }
+        fence.told = fence.here.clone();
+        let (all, here, is_asked) = (fence.all.clone(), fence.here.clone(), fence.flight.is_some());
+        if is_asked {
+            self.fly(&Ask::Arrive { name, all: &all, who: &new }, Flight::Quiet);
+            return;
+        }
+        let ask = Ask::Fence { name, all: &all, who: &here, within: None };
+        let flight = self.fly(&ask, Flight::Fence(name.clone()));
+        if let Some(fence) = self.fences.0.get_mut(name) {
+            fence.flight = Some(flight);
+        }
+    }
+
+    /// The home says that all have come, or what is wrong.
+    pub(super) fn fence_over(&mut self, name: &Bytes, told: &Bytes) {
+        let Some(fence) = self.fences.0.remove(name) else { return };
+        if let Some(at) = fence.tell_at {
+            self.due.remove(&(at, Due::Tell(name.clone())));
+        }
+        for waiter in fence.waiters {
+            if let Some(due) = waiter.due(Due::Fence, name) {
+                self.due.remove(&due);
+            }
+            self.pass(waiter.ticket, told.clone());
+        }
+    }
+
+    /// Somebody has waited long enough: the home knows who is missing.
+    pub(super) fn fence_late(&mut self, name: &Bytes, ticket: Ticket) {
+        let Some(fence) = self.fences.0.get_mut(name) else { return };
+        let Some(at) = fence.waiters.iter().position(|waiter| waiter.ticket == ticket) else { return };
+        let within = fence.waiters.swap_remove(at).limit.map_or(Span::ZERO, |(within, _)| within);
+        let (all, here) = (fence.all.clone(), fence.here.clone());
+        fence.told = here.clone();
+        let ask = Ask::Fence { name, all: &all, who: &here, within: Some(Span::ZERO) };
+        self.fly(&ask, Flight::Missing(ticket, within));
+        self.disband(name);
+    }
+
+    /// A client does not wait any more. That it has come is not taken back.
+    pub(super) fn leave_fences(&mut self, client: ClientId) {
+        let names: Vec<Bytes> = self.fences.0.keys().cloned().collect();
+        for name in names {
+            let Some(fence) = self.fences.0.get_mut(&name) else { continue };
+            let left: Vec<Waiter> = fence.waiters.extract_if(.., |waiter| waiter.ticket.client == client).collect();
+            for due in left.iter().filter_map(|waiter| waiter.due(Due::Fence, &name)) {
+                self.due.remove(&due);
+            }
+            if !left.is_empty() {
+                self.disband(&name);
+            }
+        }
+    }
+
+    /// Nobody may be left who waits: the home is told who had come, and need not answer.
+    fn disband(&mut self, name: &Bytes) {
+        let Some(fence) = self.fences.0.get(name).filter(|fence| fence.waiters.is_empty()) else { return };
+        let (all, new, flight) = (fence.all.clone(), fence.here.without(&fence.told), fence.flight);
+        let tell_at = fence.tell_at;
+        self.fences.0.remove(name);
+        if let Some(at) = tell_at {
+            self.due.remove(&(at, Due::Tell(name.clone())));
+        }
+        if !new.is_empty() {
+            self.fly(&Ask::Arrive { name, all: &all, who: &new }, Flight::Quiet);
+        }
+        flight.into_iter().for_each(|seq| self.cancel(seq));
+    }
+}

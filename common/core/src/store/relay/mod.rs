@@ -1,0 +1,346 @@
+//! An agent's part of a space that lives elsewhere, or beside it: what its clients ask is answered here where that can be, and passed on
+//! where it cannot, so that the home sees hosts and not ranks.
+//!
+//! Values that were read are kept until the home says that they change. Several who ask for the same key, or wait for it, are one
+//! asker to the home. Of a fence the home hears when all of this host's ranks have come, or after a moment, so that it can say who has not.
+
+mod fences;
+mod waits;
+
+use super::home::LONGEST;
+use super::{Answer, Ask, Refusal, Seq, Ticket};
+use crate::id::{ClientId, Rank};
+use crate::rank_set::RankSet;
+use crate::time::{Mono, Span};
+use crate::wire::frozen::client::{Refused, Reply, Words, write_reply};
+use crate::wire::store::{Down, Up};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use fences::Fences;
+use waits::Waits;
+
+/// By whom a relay asks for itself: clients are numbered from 1.
+pub const ITSELF: ClientId = ClientId::new(0);
+/// How many bytes of values are kept.
+const KEPT: usize = 64 << 20;
+
+/// What a relay wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RelayAction {
+    /// Ask the home.
+    Ask(Ticket, Vec<u8>),
+    /// The home need not answer any more.
+    Cancel(Ticket),
+    /// A client asks no more.
+    Gone(ClientId),
+    /// A key is not kept any more.
+    Dropped(Bytes),
+    /// Tell a client: the words of an answer.
+    Answer(Ticket, Bytes),
+}
+
+impl RelayAction {
+    /// What it says to the home; `None`: it is for a client.
+    #[must_use]
+    pub fn up(&self) -> Option<Up<'_>> {
+        match self {
+            Self::Ask(ticket, words) => Some(Up::Ask(*ticket, words)),
+            Self::Cancel(ticket) => Some(Up::Cancel(*ticket)),
+            Self::Gone(client) => Some(Up::Gone(*client)),
+            Self::Dropped(key) => Some(Up::Dropped(key)),
+            Self::Answer(..) => None,
+        }
+    }
+}
+
+/// What the home was asked by the relay itself.
+#[derive(Debug)]
+enum Flight {
+    /// The value of a key, for a client.
+    Get(Bytes, Ticket),
+    /// Values.
+    GetAll(Vec<Bytes>, Ticket),
+    /// That a key exists.
+    Wait(Bytes),
+    /// That a fence is complete.
+    Fence(Bytes),
+    /// Who is missing at a fence, for a client that has waited so long.
+    Missing(Ticket, Span),
+    /// Something that needs no answer.
+    Quiet,
+}
+
+/// What is to be looked at when its time comes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Due {
+    /// A client that waits for a key.
+    Wait(Bytes, Ticket),
+    /// A client that waits at a fence.
+    Fence(Bytes, Ticket),
+    /// Those who have come to a fence, of whom the home has not heard.
+    Tell(Bytes),
+}
+
+/// One space, as seen from one host.
+#[derive(Debug)]
+pub struct Relay {
+    /// The ranks of this host.
+    seats: RankSet,
+    kept: BTreeMap<Bytes, Bytes>,
+    kept_bytes: usize,
+    /// Keys that are being asked for, and who asks for them, too.
+    gets: BTreeMap<Bytes, Vec<Ticket>>,
+    waits: Waits,
+    fences: Fences,
+    flying: BTreeMap<Seq, Flight>,
+    last: Seq,
+    due: BTreeSet<(Mono, Due)>,
+    clients: BTreeSet<ClientId>,
+    is_closed: bool,
+    out: VecDeque<RelayAction>,
+}
+
+impl Relay {
+    /// For a host with these ranks.
+    #[must_use]
+    pub fn new(seats: RankSet) -> Self {
+        Self {
+            seats,
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
+            gets: BTreeMap::new(),
+            waits: Waits::default(),
+            fences: Fences::default(),
+            flying: BTreeMap::new(),
+            last: Seq(0),
+            due: BTreeSet::new(),
+            clients: BTreeSet::new(),
+            is_closed: false,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// One more of this host's ranks.
+    pub fn seat(&mut self, rank: Rank) {
+        self.seats.insert(rank);
+    }
+
+    /// A client asks: `words` are what was read as `parsed`.
+    pub fn ask(&mut self, now: Mono, ticket: Ticket, words: &[u8], parsed: &Words<'_>) {
+        self.clients.insert(ticket.client);
+        if self.is_closed {
+            return self.refuse(ticket, Refusal::Gone);
+        }
+        let pass_on = match parsed.ask() {
+            Ask::Get(key) => return self.get(ticket, key),
+            Ask::GetAll(keys) => return self.get_all(ticket, keys),
+            Ask::Check(keys) if keys.iter().all(|key| self.kept.contains_key(*key)) => {
+                return self.answer(ticket, &Answer::Done);
+            }
+            Ask::Wait { keys, within } => !self.wait(now, ticket, keys, within),
+            Ask::Fence { name, all, who, within } => !self.fence(now, ticket, name, (all, who), within),
+            Ask::Check(_) | Ask::Set(..) | Ask::SetAll(_) | Ask::Add(..) | Ask::Append(..) => true,
+            Ask::CompareSet { .. } | Ask::Delete(_) | Ask::Count | Ask::List { .. } | Ask::Push(..) => true,
+            Ask::Pop(_) | Ask::Take { .. } | Ask::Len(_) | Ask::Watch { .. } | Ask::Gather { .. } => true,
+            Ask::Arrive { .. } => true,
+        };
+        if pass_on {
+            self.out.push_back(RelayAction::Ask(ticket, words.to_vec()));
+        }
+    }
+
+    /// A client asks no more.
+    pub fn gone(&mut self, client: ClientId) {
+        if !self.clients.remove(&client) {
+            return;
+        }
+        self.gets.values_mut().for_each(|all| all.retain(|ticket| ticket.client != client));
+        self.leave_waits(client);
+        self.leave_fences(client);
+        if !self.is_closed {
+            self.out.push_back(RelayAction::Gone(client));
+        }
+    }
+
+    /// The home has said something.
+    pub fn hear(&mut self, down: Down<'_>) {
+        match down {
+            Down::Answer(ticket, keep, words) if ticket.client == ITSELF => self.landed(ticket.seq, keep, words),
+            Down::Answer(ticket, _, words) => self.pass(ticket, Bytes::copy_from_slice(words)),
+            Down::Drop(key) => {
+                self.forget(key);
+                self.out.push_back(RelayAction::Dropped(Bytes::copy_from_slice(key)));
+            }
+            Down::Closed => self.close(),
+        }
+    }
+
+    /// The home is gone: all who wait are told so, and all who ask from now on.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        self.kept.clear();
+        let askers = core::mem::take(&mut self.gets).into_values().flatten();
+        let mut all: Vec<Ticket> = askers.collect();
+        for flight in core::mem::take(&mut self.flying).into_values() {
+            match flight {
+                Flight::Get(_, ticket) | Flight::GetAll(_, ticket) | Flight::Missing(ticket, _) => all.push(ticket),
+                Flight::Wait(_) | Flight::Fence(_) | Flight::Quiet => {}
+            }
+        }
+        all.extend(core::mem::take(&mut self.waits).into_tickets());
+        all.extend(core::mem::take(&mut self.fences).into_tickets());
+        self.due.clear();
+        all.into_iter().for_each(|ticket| self.refuse(ticket, Refusal::Gone));
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        while self.due.first().is_some_and(|(at, _)| *at <= now) {
+            match self.due.pop_first() {
+                Some((_, Due::Wait(key, ticket))) => self.waited_enough(&key, ticket),
+                Some((_, Due::Fence(name, ticket))) => self.fence_late(&name, ticket),
+                Some((_, Due::Tell(name))) => self.tell_home(&name),
+                None => {}
+            }
+        }
+    }
+
+    /// When `handle_timeout` wants to be called next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The next thing to do.
+    #[must_use]
+    pub fn poll_action(&mut self) -> Option<RelayAction> {
+        self.out.pop_front()
+    }
+
+    fn get(&mut self, ticket: Ticket, key: &[u8]) {
+        if let Some(value) = self.kept.get(key) {
+            let answer = Answer::Value(Some(value.clone()));
+            return self.answer(ticket, &answer);
+        }
+        if let Some(others) = self.gets.get_mut(key) {
+            return others.push(ticket);
+        }
+        let key = Bytes::copy_from_slice(key);
+        self.gets.insert(key.clone(), Vec::new());
+        self.fly(&Ask::Get(&key.clone()), Flight::Get(key, ticket));
+    }
+
+    fn get_all(&mut self, ticket: Ticket, keys: &[&[u8]]) {
+        let kept: Option<Vec<Option<Bytes>>> = keys.iter().map(|key| self.kept.get(*key).cloned().map(Some)).collect();
+        let fits = |values: &Vec<Option<Bytes>>| {
+            values.iter().flatten().map(|value| value.len() + 8).sum::<usize>() <= LONGEST
+        };
+        // What does not fit is refused by the home.
+        if let Some(values) = kept.filter(fits) {
+            return self.answer(ticket, &Answer::Values(values));
+        }
+        let flight = Flight::GetAll(keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(), ticket);
+        self.fly(&Ask::GetAll(keys), flight);
+    }
+
+    /// Asks the home, for ourselves.
+    fn fly(&mut self, ask: &Ask<'_>, flight: Flight) -> Seq {
+        self.last.0 += 1;
+        self.flying.insert(self.last, flight);
+        let ticket = Ticket { client: ITSELF, seq: self.last };
+        self.out.push_back(RelayAction::Ask(ticket, Words::write(*ask)));
+        self.last
+    }
+
+    fn cancel(&mut self, seq: Seq) {
+        if self.flying.remove(&seq).is_some() {
+            self.out.push_back(RelayAction::Cancel(Ticket { client: ITSELF, seq }));
+        }
+    }
+
+    /// The home has answered us.
+    fn landed(&mut self, seq: Seq, keep: bool, words: &[u8]) {
+        let reply = Reply::parse(words);
+        let told = Bytes::copy_from_slice(words);
+        match self.flying.remove(&seq) {
+            Some(Flight::Get(key, ticket)) => {
+                if let (true, Ok(Reply::Value(Some(value)))) = (keep, &reply) {
+                    self.keep(&key, value);
+                }
+                self.pass(ticket, told);
+                let others = self.gets.remove(&key).unwrap_or_default();
+                others.into_iter().for_each(|ticket| self.get(ticket, &key));
+            }
+            Some(Flight::GetAll(keys, ticket)) => {
+                if let (true, Ok(Reply::Values(values))) = (keep, &reply) {
+                    for (key, value) in keys.iter().zip(values) {
+                        value.iter().for_each(|value| self.keep(key, value));
+                    }
+                }
+                self.pass(ticket, told);
+            }
+            Some(Flight::Wait(key)) => self.wait_over(&key, &told),
+            Some(Flight::Fence(name)) => self.fence_over(&name, &told),
+            Some(Flight::Missing(ticket, within)) => self.pass(ticket, rewritten(&reply, within).unwrap_or(told)),
+            Some(Flight::Quiet) | None => {}
+        }
+    }
+
+    fn keep(&mut self, key: &Bytes, value: &[u8]) {
+        if self.kept_bytes.saturating_add(value.len()) > KEPT {
+            // What is asked for again comes back.
+            self.kept.clear();
+            self.kept_bytes = 0;
+        }
+        let old = self.kept.insert(key.clone(), Bytes::copy_from_slice(value));
+        self.kept_bytes += key.len() + value.len();
+        self.kept_bytes -= old.map_or(0, |old| key.len() + old.len());
+    }
+
+    fn forget(&mut self, key: &[u8]) {
+        if let Some(old) = self.kept.remove(key) {
+            self.kept_bytes -= key.len() + old.len();
+        }
+    }
+
+    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        self.answer(ticket, &Answer::Refused(refusal));
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: &Answer) {
+        self.pass(ticket, write_reply(answer).into());
+    }
+
+    fn pass(&mut self, ticket: Ticket, words: Bytes) {
+        if self.clients.contains(&ticket.client) {
+            self.out.push_back(RelayAction::Answer(ticket, words));
+        }
+    }
+}
+
+/// Somebody who waits here.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    ticket: Ticket,
+    /// For how long, and until when.
+    limit: Option<(Span, Mono)>,
+}
+
+impl Waiter {
+    fn new(now: Mono, ticket: Ticket, within: Option<Span>) -> Self {
+        Self { ticket, limit: within.map(|within| (within, now + within)) }
+    }
+
+    /// What stands in the list of what is due.
+    fn due(&self, due: fn(Bytes, Ticket) -> Due, name: &Bytes) -> Option<(Mono, Due)> {
+        self.limit.map(|(_, until)| (until, due(name.clone(), self.ticket)))
+    }
+}
+
+/// The home was asked who is missing, and not for how long somebody waited.
+fn rewritten(reply: &Result<Reply<'_>, crate::wire::frozen::Malformed>, within: Span) -> Option<Bytes> {
+    let Ok(Reply::Refused(refused)) = reply else { return None };
+    let within = refused.within.map(|_| within);
+    Some(Refused { within, ..*refused }.write().into())
+}

@@ -1,0 +1,428 @@
+//! A home and the relays of several hosts, with messages on their way between them: what clients see is as if they asked one store,
+//! and what the home sees does not grow with the ranks of a host.
+
+use super::histories::{Call, Op, Rng, is_linearizable};
+use super::*;
+use crate::id::NodeId;
+use crate::store::home::{Home, Tell};
+use crate::store::relay::{Relay, RelayAction};
+use crate::wire::frozen::client::Space;
+use crate::wire::frozen::client::{Code, Refused, Reply, Words};
+use crate::wire::store::{Down, Passage, Up};
+use alloc::collections::VecDeque;
+use alloc::format;
+
+/// Hosts, one behind the other, with the same number of ranks each.
+struct Site {
+    home: Home,
+    relays: Vec<Relay>,
+    /// On their way from a host, and to it: in order.
+    ups: Vec<VecDeque<RelayAction>>,
+    downs: Vec<VecDeque<Tell>>,
+    now: Mono,
+    next: u64,
+    said: Vec<(usize, Ticket, Vec<u8>)>,
+    /// What the home was asked, beside answers to its own questions.
+    asked: usize,
+}
+
+impl Site {
+    fn new(hosts: u32, each: u32) -> Self {
+        let seats = |host: u32| {
+            let mut set = RankSet::new();
+            set.insert_range(host * each, host * each + each - 1);
+            set
+        };
+        Self {
+            home: Home::default(),
+            relays: (0..hosts).map(|host| Relay::new(seats(host))).collect(),
+            ups: (0..hosts).map(|_| VecDeque::new()).collect(),
+            downs: (0..hosts).map(|_| VecDeque::new()).collect(),
+            now: Mono::from_nanos(1),
+            next: 0,
+            said: Vec::new(),
+            asked: 0,
+        }
+    }
+
+    fn ask(&mut self, host: usize, client: u32, ask: Ask<'_>) -> Ticket {
+        self.next += 1;
+        let ticket = Ticket { client: ClientId::new(client), seq: Seq(self.next) };
+        let words = Words::write(ask);
+        self.relays[host].ask(self.now, ticket, &words, &Words::parse(&words).unwrap());
+        self.collect(host);
+        ticket
+    }
+
+    fn collect(&mut self, host: usize) {
+        while let Some(action) = self.relays[host].poll_action() {
+            match action {
+                RelayAction::Answer(ticket, words) => self.said.push((host, ticket, words.to_vec())),
+                up @ (RelayAction::Ask(..)
+                | RelayAction::Cancel(_)
+                | RelayAction::Gone(_)
+                | RelayAction::Dropped(_)) => {
+                    self.ups[host].push_back(up);
+                }
+            }
+        }
+    }
+
+    /// The next message of a host comes to the home.
+    fn lift(&mut self, host: usize) {
+        let Some(action) = self.ups[host].pop_front() else { return };
+        let up = action.up().unwrap();
+        self.asked += usize::from(matches!(up, Up::Ask(..)));
+        let bytes = Passage::Up(Space::Job, up).to_bytes();
+        assert_eq!(Passage::parse(&bytes), Ok(Passage::Up(Space::Job, up)));
+        self.home.hear(self.now, node(host), up);
+        self.spread();
+    }
+
+    fn spread(&mut self) {
+        while let Some((node, tell)) = self.home.poll_action() {
+            self.downs[node.index()].push_back(tell);
+        }
+    }
+
+    /// The next message of the home comes to a host.
+    fn lower(&mut self, host: usize) {
+        let Some(tell) = self.downs[host].pop_front() else { return };
+        let bytes = Passage::Down(Space::Job, tell.down()).to_bytes();
+        assert_eq!(Passage::parse(&bytes), Ok(Passage::Down(Space::Job, tell.down())));
+        self.relays[host].hear(tell.down());
+        self.collect(host);
+    }
+
+    /// All that is on its way comes.
+    fn settle(&mut self) {
+        while self.ups.iter().any(|all| !all.is_empty()) || self.downs.iter().any(|all| !all.is_empty()) {
+            for host in 0..self.relays.len() {
+                self.lift(host);
+                self.lower(host);
+            }
+        }
+    }
+
+    /// Time passes, and messages come.
+    fn later(&mut self, span: Span) {
+        self.now = self.now + span;
+        for host in 0..self.relays.len() {
+            self.relays[host].handle_timeout(self.now);
+            self.collect(host);
+        }
+        self.settle();
+        self.home.handle_timeout(self.now);
+        self.spread();
+        self.settle();
+    }
+
+    fn answer(&mut self, host: usize, client: u32, ask: Ask<'_>) -> Vec<u8> {
+        let ticket = self.ask(host, client, ask);
+        self.settle();
+        self.of(ticket).expect("it does not wait")
+    }
+
+    fn of(&self, ticket: Ticket) -> Option<Vec<u8>> {
+        self.said.iter().find(|(_, of, _)| *of == ticket).map(|(_, _, words)| words.clone())
+    }
+}
+
+fn node(host: usize) -> NodeId {
+    NodeId::new(u32::try_from(host).unwrap())
+}
+
+fn value_of(words: &[u8]) -> Option<Vec<u8>> {
+    let Ok(Reply::Value(value)) = Reply::parse(words) else { panic!("{words:?} is no value") };
+    value.map(<[u8]>::to_vec)
+}
+
+fn complaint(words: &[u8]) -> String {
+    let Ok(Reply::Refused(Refused { text, .. })) = Reply::parse(words) else { panic!("{words:?} is no refusal") };
+    String::from_utf8(text.to_vec()).unwrap()
+}
+
+/// The answer, as one that a store gives.
+fn as_answer(words: &[u8]) -> Answer {
+    let bytes = |value: Option<&[u8]>| value.map(Bytes::copy_from_slice);
+    match Reply::parse(words).unwrap() {
+        Reply::Done => Answer::Done,
+        Reply::Missing => Answer::Missing,
+        Reply::Value(value) => Answer::Value(bytes(value)),
+        Reply::Values(values) => Answer::Values(values.into_iter().map(bytes).collect()),
+        Reply::Number(number) => Answer::Number(number),
+        Reply::Compared(set, now) => Answer::Compared { set, now: bytes(now) },
+        Reply::Keys(_) | Reply::Changed(..) | Reply::Refused(_) => panic!("{words:?} was not asked for"),
+    }
+}
+
+/// Clients of several hosts, each with one request under way; messages keep their order on each way, and wait for any time.
+fn history(seed: u64) -> (Vec<Call>, usize) {
+    const HOSTS: usize = 3;
+    let (mut site, mut rng) = (Site::new(3, 1), Rng(seed));
+    let mut calls: Vec<Call> = Vec::new();
+    let mut open: Vec<Option<(Ticket, usize)>> = alloc::vec![None; HOSTS * 2];
+    for moment in 0..160 {
+        match rng.below(4) {
+            0 => site.lift(rng.below(HOSTS)),
+            1 => site.lower(rng.below(HOSTS)),
+            2 => site.lower(rng.below(HOSTS)),
+            _ => {
+                let who = rng.below(open.len());
+                if open[who].is_none() && calls.len() < 14 {
+                    let op = match rng.below(2) {
+                        0 => Op::Get(0),
+                        _ => rng.op(calls.len()),
+                    };
+                    let client = 1 + u32::try_from(who / HOSTS).unwrap();
+                    calls.push(Call { op: op.clone(), asked: 2 * moment, answered: None });
+                    open[who] = Some((site.ask(who % HOSTS, client, op.ask()), calls.len() - 1));
+                }
+            }
+        }
+        for slot in &mut open {
+            if let Some((ticket, call)) = *slot
+                && let Some(words) = site.of(ticket)
+            {
+                calls[call].answered = Some((2 * moment + 1, as_answer(&words)));
+                *slot = None;
+            }
+        }
+    }
+    (calls, site.asked)
+}
+
+#[test]
+fn whoever_asks_on_another_host_sees_the_same_store() {
+    let (mut answered, mut asked) = (0, 0);
+    for seed in 0..600 {
+        let (calls, at_home) = history(seed);
+        answered += calls.iter().filter(|call| call.answered.is_some()).count();
+        asked += at_home;
+        assert!(is_linearizable(&calls), "seed {seed}: {calls:#?}");
+    }
+    assert!(answered > 3_000, "most is answered: {answered}");
+    assert!(asked < answered, "and some of it from memory: {asked} of {answered}");
+}
+
+#[test]
+fn what_all_read_is_asked_for_once_by_each_host() {
+    let mut site = Site::new(4, 8);
+    for rank in 0..32u32 {
+        let key = format!("address/{rank}");
+        site.answer(usize::try_from(rank / 8).unwrap(), 1 + rank % 8, Ask::Set(key.as_bytes(), b"somewhere"));
+    }
+    site.asked = 0;
+    for rank in 0..32u32 {
+        for other in 0..32 {
+            let key = format!("address/{other}");
+            let words = site.answer(usize::try_from(rank / 8).unwrap(), 1 + rank % 8, Ask::Get(key.as_bytes()));
+            assert_eq!(value_of(&words).as_deref(), Some(&b"somewhere"[..]));
+        }
+    }
+    assert_eq!(site.asked, 4 * 32, "hosts times keys, and not ranks times keys");
+    let keys: Vec<String> = (0..32).map(|rank| format!("address/{rank}")).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    site.answer(0, 3, Ask::GetAll(&keys));
+    site.answer(0, 3, Ask::Check(&keys));
+    site.answer(0, 3, Ask::Wait { keys: &keys, within: None });
+    assert_eq!(site.asked, 4 * 32, "nor for several at a time");
+}
+
+#[test]
+fn several_who_ask_for_the_same_at_once_are_one() {
+    let mut site = Site::new(1, 8);
+    site.answer(0, 1, Ask::Set(b"k", b"v"));
+    site.asked = 0;
+    let all: Vec<Ticket> = (1..9).map(|client| site.ask(0, client, Ask::Get(b"k"))).collect();
+    let waits: Vec<Ticket> =
+        (1..9).map(|client| site.ask(0, client, Ask::Wait { keys: &[b"w"], within: None })).collect();
+    site.settle();
+    assert!(all.iter().all(|ticket| value_of(&site.of(*ticket).unwrap()).is_some()));
+    assert_eq!(site.asked, 2, "one get, one wait");
+    site.answer(0, 9, Ask::Set(b"w", b""));
+    assert!(waits.iter().all(|ticket| site.of(*ticket).is_some()));
+    assert!(site.asked <= 4, "the set, and once more for those who came later: {}", site.asked);
+}
+
+#[test]
+fn whoever_changes_what_others_keep_waits_for_them() {
+    let mut site = Site::new(3, 1);
+    site.answer(0, 1, Ask::Set(b"k", b"old"));
+    site.answer(1, 1, Ask::Get(b"k"));
+    site.answer(2, 1, Ask::Get(b"k"));
+    let set = site.ask(0, 1, Ask::Set(b"k", b"new"));
+    site.lift(0);
+    site.lower(1);
+    site.lift(1);
+    site.lower(0);
+    assert_eq!(site.of(set), None, "host 2 still has the old value");
+    site.settle();
+    assert_eq!(value_of(&site.answer(1, 1, Ask::Get(b"k"))).as_deref(), Some(&b"new"[..]));
+    assert!(site.of(set).is_some());
+    // A host that is lost holds nobody up.
+    site.answer(2, 1, Ask::Get(b"k"));
+    let set = site.ask(0, 1, Ask::Set(b"k", b"newer"));
+    site.lift(0);
+    site.lower(0);
+    site.lower(1);
+    site.lift(1);
+    assert_eq!(site.of(set), None);
+    site.home.hear(site.now, node(2), Up::Lost);
+    site.spread();
+    site.lower(0);
+    assert_eq!(site.of(set).as_deref(), Some(&b"\x01"[..]));
+}
+
+/// How often the home hears of a fence of all.
+fn told_of_fence(hosts: u32, each: u32) -> usize {
+    let mut site = Site::new(hosts, each);
+    let all = RankSet::world(hosts * each);
+    for rank in 0..hosts * each {
+        let who = ranks(&[rank]);
+        let ask = Ask::Fence { name: b"f", all: &all, who: &who, within: Some(Span::from_secs(60)) };
+        site.ask(usize::try_from(rank / each).unwrap(), 1 + rank % each, ask);
+    }
+    site.settle();
+    assert_eq!(site.said.len(), usize::try_from(hosts * each).unwrap());
+    assert!(site.said.iter().all(|(_, _, words)| words == b"\x01"));
+    assert!(site.relays.iter().all(|relay| relay.poll_timeout().is_none()), "nothing is left of it");
+    site.asked
+}
+
+#[test]
+fn a_home_hears_of_hosts_and_not_of_ranks() {
+    assert_eq!(told_of_fence(4, 1), 4);
+    assert_eq!(told_of_fence(4, 256), 4);
+    assert_eq!(told_of_fence(10_000, 2), 10_000);
+}
+
+#[test]
+fn whoever_is_missing_at_a_fence_is_named() {
+    let mut site = Site::new(3, 4);
+    let all = RankSet::world(12);
+    let arrive = |site: &mut Site, rank: u32, within| {
+        let who = ranks(&[rank]);
+        site.ask(
+            usize::try_from(rank / 4).unwrap(),
+            1 + rank % 4,
+            Ask::Fence { name: b"f", all: &all, who: &who, within },
+        )
+    };
+    let second = Some(Span::from_secs(1));
+    let late: Vec<Ticket> = [0, 1, 4, 5, 6, 7].map(|rank| arrive(&mut site, rank, second)).into();
+    let patient = arrive(&mut site, 9, None);
+    site.later(Span::from_millis(20));
+    site.later(Span::from_millis(980));
+    for ticket in late {
+        let words = site.of(ticket).unwrap();
+        assert_eq!(complaint(&words), "ranks 2-3,8,10-11 have not arrived at the fence 'f'");
+        let Ok(Reply::Refused(refused)) = Reply::parse(&words) else { panic!() };
+        assert_eq!((refused.code, refused.within), (Code::TimedOut, second));
+    }
+    // They have arrived, nevertheless.
+    for rank in [2, 3, 8, 10] {
+        arrive(&mut site, rank, None);
+        site.later(Span::from_secs(1));
+    }
+    assert_eq!(site.of(patient), None);
+    let last = arrive(&mut site, 11, None);
+    site.settle();
+    assert!(site.of(last).is_some() && site.of(patient).is_some());
+}
+
+#[test]
+fn a_fence_that_is_another_is_refused_by_the_home() {
+    let mut site = Site::new(2, 2);
+    let (all, some, who) = (RankSet::world(4), ranks(&[0, 1, 2]), ranks(&[0]));
+    site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &who, within: None });
+    site.later(Span::from_millis(20));
+    let words = site.answer(0, 2, Ask::Fence { name: b"f", all: &some, who: &ranks(&[1]), within: None });
+    assert_eq!(complaint(&words), "the fence 'f' is open for ranks 0-3, not for 0-2");
+    let words = site.answer(0, 2, Ask::Fence { name: b"g", all: &who, who: &ranks(&[1]), within: None });
+    assert_eq!(complaint(&words), "ranks 1 do not take part in the fence 'g'");
+}
+
+#[test]
+fn a_wait_names_its_key_and_its_time_and_is_forgotten_with_its_client() {
+    let mut site = Site::new(2, 2);
+    let late = site.ask(0, 1, Ask::Wait { keys: &[b"k"], within: Some(Span::from_secs(2)) });
+    let patient = site.ask(0, 2, Ask::Wait { keys: &[b"k"], within: None });
+    site.settle();
+    site.later(Span::from_secs(2));
+    assert_eq!(complaint(&site.of(late).unwrap()), "nobody has set 'k'");
+    assert_eq!(site.of(patient), None);
+    site.relays[0].gone(ClientId::new(2));
+    site.collect(0);
+    let cancelled = site.ups[0].iter().any(|up| matches!(up, RelayAction::Cancel(_)));
+    assert!(cancelled, "nobody waits any more: {:?}", site.ups[0]);
+    site.settle();
+    site.answer(1, 1, Ask::Set(b"k", b""));
+    assert_eq!(site.of(patient), None, "nobody is told");
+}
+
+#[test]
+fn a_space_that_is_gone_says_so_to_all_who_wait() {
+    let mut site = Site::new(2, 2);
+    let (all, who) = (RankSet::world(4), ranks(&[0]));
+    let waits = [
+        site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &who, within: None }),
+        site.ask(0, 2, Ask::Wait { keys: &[b"k"], within: Some(Span::from_secs(9)) }),
+        site.ask(1, 1, Ask::Take { key: b"q", within: None }),
+        site.ask(1, 2, Ask::Wait { keys: &[b"k", b"l"], within: None }),
+    ];
+    site.settle();
+    let in_flight = site.ask(1, 3, Ask::Get(b"k"));
+    site.home.close();
+    site.spread();
+    site.settle();
+    for ticket in waits.into_iter().chain([in_flight]) {
+        assert_eq!(complaint(&site.of(ticket).unwrap()), "the namespace is gone");
+    }
+    assert_eq!(complaint(&site.answer(0, 1, Ask::Get(b"k"))), "the namespace is gone");
+}
+
+#[test]
+fn an_answer_is_never_longer_than_a_message() {
+    let mut site = Site::new(1, 1);
+    let long = alloc::vec![7; 512 << 10];
+    for key in [b"a", b"b", b"c"] {
+        site.answer(0, 1, Ask::Set(key, &long));
+    }
+    let words = site.answer(0, 1, Ask::GetAll(&[b"a", b"b", b"c"]));
+    assert!(complaint(&words).starts_with("the answer would have 1572888 bytes; the longest may have "));
+    site.answer(0, 1, Ask::Get(b"a"));
+    site.answer(0, 1, Ask::Get(b"b"));
+    site.answer(0, 1, Ask::Get(b"c"));
+    let words = site.answer(0, 1, Ask::GetAll(&[b"a", b"b", b"c"]));
+    assert!(complaint(&words).starts_with("the answer would have 1572888 bytes"), "from memory too");
+    for n in 0..200 {
+        site.answer(0, 1, Ask::Set(format!("{n:08000}").as_bytes(), b""));
+    }
+    let mut after: Option<Vec<u8>> = None;
+    let mut found = 0;
+    loop {
+        let words = site.answer(0, 1, Ask::List { prefix: b"0", after: after.as_deref(), most: usize::MAX });
+        assert!(words.len() < 1 << 20);
+        let Ok(Reply::Keys(keys)) = Reply::parse(&words) else { panic!() };
+        let Some(last) = keys.last() else { break };
+        (found, after) = (found + keys.len(), Some(last.to_vec()));
+    }
+    assert_eq!(found, 200);
+}
+
+#[test]
+fn what_comes_down_may_be_anything() {
+    let mut site = Site::new(1, 1);
+    let ticket = Ticket { client: crate::store::relay::ITSELF, seq: Seq(9) };
+    site.relays[0].hear(Down::Answer(ticket, true, b"nonsense"));
+    site.relays[0].hear(Down::Drop(b"unknown"));
+    site.home.hear(site.now, node(0), Up::Ask(ticket, b"nonsense"));
+    site.home.hear(site.now, node(0), Up::Dropped(b"unknown"));
+    site.home.hear(site.now, node(0), Up::Gone(ClientId::new(7)));
+    assert_eq!(site.home.poll_action(), None);
+    site.ask(0, 1, Ask::Get(b"k"));
+    site.ups[0].clear();
+    site.relays[0].hear(Down::Answer(Ticket { seq: Seq(1), ..ticket }, true, b"nonsense"));
+    assert!(site.relays[0].poll_action().is_some(), "its agent and its home are of one version: passed on as it is");
+}

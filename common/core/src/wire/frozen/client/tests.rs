@@ -1,0 +1,139 @@
+//! The wire is frozen: what was written once is read as it was meant, byte by byte.
+
+use super::*;
+use crate::id::Rank;
+use crate::rank_set::RankSet;
+use crate::store::{Absent, Answer, Ask, Expected, Refusal, Revision};
+use crate::time::Span;
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use proptest::prelude::*;
+
+fn set(all: &[u32]) -> RankSet {
+    all.iter().copied().map(Rank::new).collect()
+}
+
+fn every_ask(check: impl Fn(Ask<'_>, &[u8])) {
+    let (all, who) = (set(&[0, 1, 2, 7]), set(&[7]));
+    let second = Some(Span::from_nanos(258));
+    for (ask, bytes) in [
+        (Ask::Get(b"k"), &b"\x01\x01\0\0\0k"[..]),
+        (Ask::GetAll(&[b"k", b""]), b"\x02\x02\0\0\0\x01\0\0\0k\0\0\0\0"),
+        (Ask::Set(b"k", b"v"), b"\x03\x01\0\0\0k\x01\0\0\0v"),
+        (Ask::SetAll(&[(b"k", b"v")]), b"\x04\x01\0\0\0\x01\0\0\0k\x01\0\0\0v"),
+        (Ask::Add(b"k", -2), b"\x05\x01\0\0\0k\xfe\xff\xff\xff\xff\xff\xff\xff"),
+        (Ask::Append(b"k", b"v"), b"\x06\x01\0\0\0k\x01\0\0\0v"),
+        (
+            Ask::CompareSet { key: b"k", expected: Expected::AbsentOr(b"o"), desired: b"v" },
+            b"\x07\x01\0\0\0k\x02\x01\0\0\0o\x01\0\0\0v",
+        ),
+        (Ask::Delete(b"k"), b"\x08\x01\0\0\0k"),
+        (Ask::Check(&[b"k"]), b"\x09\x01\0\0\0\x01\0\0\0k"),
+        (
+            Ask::Wait { keys: &[b"k"], within: None },
+            b"\x0a\x01\0\0\0\x01\0\0\0k\xff\xff\xff\xff\xff\xff\xff\xff",
+        ),
+        (Ask::Count, b"\x0b"),
+        (Ask::List { prefix: b"p", after: None, most: 9 }, b"\x0c\x01\0\0\0p\0\x09\0\0\0"),
+        (Ask::Push(b"q", b"v"), b"\x0d\x01\0\0\0q\x01\0\0\0v"),
+        (Ask::Pop(b"q"), b"\x0e\x01\0\0\0q"),
+        (Ask::Take { key: b"q", within: second }, b"\x0f\x01\0\0\0q\x02\x01\0\0\0\0\0\0"),
+        (Ask::Len(b"q"), b"\x10\x01\0\0\0q"),
+        (
+            Ask::Watch { key: b"k", since: Some(Revision(3)), within: second },
+            b"\x11\x01\0\0\0k\x01\x03\0\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0",
+        ),
+        (
+            Ask::Gather { key: b"k", until: 3, within: second },
+            b"\x12\x01\0\0\0k\x03\0\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0",
+        ),
+        (
+            Ask::Fence { name: b"f", all: &all, who: &who, within: second },
+            b"\x13\x01\0\0\0f\x02\0\0\0\0\0\0\0\x02\0\0\0\x07\0\0\0\x07\0\0\0\x01\0\0\0\x07\0\0\0\x07\0\0\0\x02\x01\0\0\0\0\0\0",
+        ),
+        (
+            Ask::Arrive { name: b"f", all: &who, who: &who },
+            b"\x14\x01\0\0\0f\x01\0\0\0\x07\0\0\0\x07\0\0\0\x01\0\0\0\x07\0\0\0\x07\0\0\0",
+        ),
+    ] {
+        check(ask, bytes);
+    }
+}
+
+#[test]
+fn asks_are_as_they_were() {
+    every_ask(|ask, bytes| {
+        assert_eq!(Words::write(ask), bytes, "{ask:?}");
+        assert_eq!(Words::parse(bytes).unwrap().ask(), ask);
+        assert_eq!(Words::parse(&bytes[..bytes.len() - 1]), Err(Malformed), "{ask:?} is cut");
+        let mut more = bytes.to_vec();
+        more.push(0);
+        assert_eq!(Words::parse(&more), Err(Malformed), "{ask:?} goes on");
+    });
+}
+
+#[test]
+fn answers_are_as_they_were() {
+    let bytes = |text: &'static [u8]| Bytes::from_static(text);
+    let late = Refusal::TimedOut { within: Span::from_nanos(1), missing: Absent::Item("q".into()) };
+    for (answer, bytes, reply) in [
+        (Answer::Done, &b"\x01"[..], Reply::Done),
+        (Answer::Missing, b"\x02", Reply::Missing),
+        (Answer::Value(None), b"\x03\0", Reply::Value(None)),
+        (Answer::Value(Some(bytes(b"v"))), b"\x03\x01\x01\0\0\0v", Reply::Value(Some(b"v"))),
+        (
+            Answer::Values(vec![None, Some(bytes(b""))]),
+            b"\x04\x02\0\0\0\0\x01\0\0\0\0",
+            Reply::Values(vec![None, Some(b"")]),
+        ),
+        (Answer::Number(-1), b"\x05\xff\xff\xff\xff\xff\xff\xff\xff", Reply::Number(-1)),
+        (Answer::Compared { set: true, now: None }, b"\x06\x01\0", Reply::Compared(true, None)),
+        (Answer::Keys(vec![bytes(b"k")]), b"\x07\x01\0\0\0\x01\0\0\0k", Reply::Keys(vec![b"k"])),
+        (Answer::Changed { at: Revision(2), value: None }, b"\x08\x02\0\0\0\0\0\0\0\0", Reply::Changed(2, None)),
+        (
+            Answer::Refused(late),
+            b"\x09\x01\x01\0\0\0\0\0\0\0\x16\0\0\0the queue 'q' is empty\0\0\0\0",
+            Reply::Refused(Refused {
+                code: Code::TimedOut,
+                within: Some(Span::from_nanos(1)),
+                text: b"the queue 'q' is empty",
+                hint: b"",
+            }),
+        ),
+    ] {
+        assert_eq!(write_reply(&answer), bytes, "{answer:?}");
+        assert_eq!(Reply::parse(bytes), Ok(reply));
+    }
+    let gone = write_reply(&Answer::Refused(Refusal::Gone));
+    assert!(matches!(Reply::parse(&gone), Ok(Reply::Refused(Refused { code: Code::Gone, within: None, .. }))));
+}
+
+#[test]
+fn frames_are_as_they_were() {
+    assert_eq!(&hello(7), b"rlaunch\n\x01\0\0\0\x07\0\0\0");
+    assert_eq!(parse_hello(&hello(7)), Ok((1, 7)));
+    assert_eq!(parse_hello(b"rlaunch \x01\0\0\0\x07\0\0\0"), Err(Malformed));
+    let asked = Asked { seq: 3, space: Space::Generation, words: b"\x0b" };
+    let frame = asked.to_frame();
+    assert_eq!(frame, b"\x0b\0\0\0\x01\x03\0\0\0\0\0\0\0\x01\x0b");
+    assert_eq!((frame_len(&frame), Asked::parse(&frame)), (Ok(Some(frame.len())), Ok(asked)));
+    let frame = answer_frame(3, b"\x01");
+    assert_eq!(frame, b"\x0a\0\0\0\x01\x03\0\0\0\0\0\0\0\x01");
+    assert_eq!((frame_len(&frame), Told::parse(&frame)), (Ok(Some(frame.len())), Ok(Told::Answer(3, Reply::Done))));
+    let frame = bye_frame("no");
+    assert_eq!((frame_len(&frame), Told::parse(&frame)), (Ok(Some(frame.len())), Ok(Told::Bye(b"no"))));
+    assert_eq!(frame_len(b"\0\0\x10\0"), Err(Malformed), "1 MiB is too long");
+    assert_eq!(frame_len(b"\0\0\x0f"), Ok(None));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_much(bytes: Vec<u8>) {
+        if let Ok(words) = Words::parse(&bytes) {
+            let again = Words::write(words.ask());
+            prop_assert_eq!(Words::parse(&again), Ok(words.clone()));
+        }
+        let _whatever = (Reply::parse(&bytes), Asked::parse(&bytes), Told::parse(&bytes), frame_len(&bytes));
+    }
+}

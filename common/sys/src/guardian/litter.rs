@@ -1,0 +1,73 @@
+//! What lies in the file system for as long as a job runs: the socket of the store, in a directory of its own.
+//!
+//! Agent and guardian share a page with its path, so that it goes also if one of them is killed. A path that would have to be told
+//! to the guardian could be lost on the way.
+
+use crate::memory::shared;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Longest path of a unix socket with its end, and so of ours: `sun_path`, unix(7).
+const ROOM: usize = 108;
+
+/// The path of a socket that is alone in its directory; or of nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Litter(&'static [AtomicU8]);
+
+impl Litter {
+    /// Before the fork.
+    ///
+    /// # Errors
+    /// No memory can be had.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(shared(ROOM)?))
+    }
+
+    /// This is to go with the job. Only one; false: it is too long.
+    pub fn note(&self, path: &Path) -> bool {
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.len() >= self.0.len() || bytes.is_empty() {
+            return false;
+        }
+        // The first byte last: until then nothing is there.
+        for (slot, byte) in self.0.iter().zip(bytes).skip(1) {
+            slot.store(*byte, Ordering::Relaxed);
+        }
+        self.0.iter().zip(bytes).take(1).for_each(|(slot, byte)| slot.store(*byte, Ordering::Release));
+        true
+    }
+
+    /// Removes the socket and its directory, if they are there. Nothing but system calls: the guardian calls it.
+    pub fn sweep(&self) {
+        let mut path = [0u8; ROOM];
+        path.iter_mut().zip(self.0).for_each(|(byte, slot)| *byte = slot.load(Ordering::Acquire));
+        let Some(slash) = path.iter().rposition(|byte| *byte == b'/').filter(|_| path[0] != 0) else { return };
+        // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
+        unsafe { libc::unlink(path.as_ptr().cast()) };
+        path[slash] = 0;
+        // SAFETY: as above.
+        unsafe { libc::rmdir(path.as_ptr().cast()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_goes_with_its_directory() {
+        let litter = Litter::new().unwrap();
+        litter.sweep();
+        let dir = std::env::temp_dir().join(format!("rlaunch-litter-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(dir.join("s")).unwrap();
+        assert!(!litter.note(Path::new(&"x".repeat(108))));
+        assert!(litter.note(&dir.join("s")));
+        litter.sweep();
+        assert!(!dir.exists(), "it is gone, while somebody listens");
+        litter.sweep();
+        drop(socket);
+    }
+}

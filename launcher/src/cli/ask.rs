@@ -1,0 +1,135 @@
+//! `rlaunch store`: the store of a job, for scripts in it and for people.
+
+use super::errors::CliError;
+use super::scan::{self, Given};
+use super::table::{ASK, Id, Row, Takes};
+use super::values::{choice, span};
+use super::{Command, help};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::time::Span;
+
+const USAGE: &str = "\
+Usage: rlaunch store [OPTIONS] ACTION [WORD...]
+
+Asks the key-value store of the job in which it runs:
+  get KEY            print the value; exit code 1 if there is none
+  set KEY VALUE      give a key a value; -: all of stdin
+  append KEY VALUE   add to the end of a value
+  add KEY [N]        add N (default: 1; -- -1) to a number, and print the sum
+  delete KEY         remove it; exit code 1 if there is none
+  wait KEY...        until all of them have a value
+  ls [PREFIX]        the keys, one a line
+  dump [PREFIX]      keys and values, a TAB between them
+  fence NAME         until all ranks of the job have come to it
+
+";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Generation,
+    Raw,
+    Timeout,
+    Help,
+}
+
+const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
+    Row { id: Id::Ask(opt), short, names, takes, brief, more: &[] }
+}
+
+/// Its options.
+pub(super) const ROWS: &[Row] = &[
+    row(Opt::Generation, Some(b'g'), &["generation"], Takes::Nothing, "the store of these processes, on rank 0's host"),
+    row(Opt::Raw, Some(b'r'), &["raw"], Takes::Nothing, "get: the value as it is, without a newline"),
+    row(
+        Opt::Timeout,
+        Some(b't'),
+        &["timeout"],
+        Takes::One("TIME"),
+        "wait, fence: give up after TIME, with exit code 124",
+    ),
+    row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
+];
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    Get,
+    Set,
+    Append,
+    Add,
+    Delete,
+    Wait,
+    List,
+    Dump,
+    Fence,
+}
+
+impl Action {
+    const ALL: [(&'static str, Self); 9] = [
+        ("get", Self::Get),
+        ("set", Self::Set),
+        ("append", Self::Append),
+        ("add", Self::Add),
+        ("delete", Self::Delete),
+        ("wait", Self::Wait),
+        ("ls", Self::List),
+        ("dump", Self::Dump),
+        ("fence", Self::Fence),
+    ];
+
+    /// How many words it takes, and what they are.
+    const fn words(self) -> (usize, usize, &'static str) {
+        match self {
+            Self::Get | Self::Delete => (1, 1, "KEY"),
+            Self::Set | Self::Append => (2, 2, "KEY VALUE"),
+            Self::Add => (1, 2, "KEY [N]"),
+            Self::Wait => (1, usize::MAX, "KEY..."),
+            Self::List | Self::Dump => (0, 1, "[PREFIX]"),
+            Self::Fence => (1, 1, "NAME"),
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) action: Action,
+    pub(crate) words: Vec<OsBytes>,
+    pub(crate) generation: bool,
+    pub(crate) raw: bool,
+    pub(crate) timeout: Option<Span>,
+}
+
+/// Reads the words after `store`.
+pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
+    let words = scan::mixed(words.into_iter(), &ASK)?;
+    let (mut generation, mut raw, mut timeout) = (false, false, None);
+    for Given { row, spelled, value, .. } in &words.given {
+        let Id::Ask(opt) = row.id else { continue };
+        match opt {
+            Opt::Generation => generation = true,
+            Opt::Raw => raw = true,
+            Opt::Timeout => timeout = Some(span(spelled, value)?).filter(|time| *time > Span::ZERO),
+            Opt::Help => return Ok(Command::Help(help::of(USAGE, &ASK))),
+        }
+    }
+    let of = OsBytes::from("rlaunch store");
+    let mut words = words.argv.into_iter();
+    let word = words.next().ok_or_else(|| CliError::missing(&of, "ACTION, as get or set", &ASK))?;
+    let action = choice(&of, &word, &Action::ALL)?;
+    let words: Vec<OsBytes> = words.collect();
+    let (least, most, what) = action.words();
+    let of = OsBytes::from(format!("rlaunch store {word}"));
+    if words.len() < least {
+        return Err(CliError::missing(&of, what, &ASK));
+    }
+    if let Some(more) = words.get(most) {
+        return Err(CliError::Value {
+            option: of.clone(),
+            takes: what.into(),
+            got: more.clone(),
+            hint: Some("words with blanks in quotes".into()),
+        });
+    }
+    Ok(Command::Ask(Box::new(Request { action, words, generation, raw, timeout })))
+}

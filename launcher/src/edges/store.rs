@@ -1,0 +1,105 @@
+//! The job's space, which lives here, and the way between agents for what is asked of this generation's.
+//!
+//! No machine hears of any of it: it is between the programs of the job.
+
+use super::nodes::Nodes;
+use super::now;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::store::home::Home;
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::frozen::client::Space;
+use rlaunch_core::wire::store::{Down, Passage, Up};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The launcher's part of the store.
+#[derive(Debug)]
+pub(super) struct Store {
+    job: Home,
+    /// The node on which this generation's space lives: rank 0's.
+    generation: NodeId,
+    is_lost: bool,
+    /// Who has asked there: they are told if it is lost.
+    guests: Vec<NodeId>,
+    /// What waits for room on the edges: of which agent, and what.
+    out: BTreeMap<NodeId, VecDeque<(NodeId, Vec<u8>)>>,
+}
+
+impl Store {
+    pub(super) fn new(generation: NodeId) -> Self {
+        Self { job: Home::default(), generation, is_lost: false, guests: Vec::new(), out: BTreeMap::new() }
+    }
+
+    /// Rank 0 runs on another host.
+    pub(super) const fn reseat(&mut self, generation: NodeId) {
+        self.generation = generation;
+    }
+
+    /// An agent says something; `of` is whom it names.
+    pub(super) fn heard(&mut self, from: NodeId, of: NodeId, bytes: &[u8]) {
+        match Passage::parse(bytes) {
+            Ok(Passage::Up(Space::Job, up)) => self.job.hear(now(), from, up),
+            Ok(Passage::Up(Space::Generation, _)) if self.is_lost => self.tell(from, Down::Closed),
+            Ok(Passage::Up(Space::Generation, _)) => {
+                if !self.guests.contains(&from) {
+                    self.guests.push(from);
+                }
+                self.push(self.generation, from, bytes.to_vec());
+            }
+            Ok(Passage::Down(Space::Generation, _)) if from == self.generation => self.push(of, of, bytes.to_vec()),
+            Ok(Passage::Down(..)) | Err(_) => tracing::debug!(%from, "something of a store makes no sense"),
+        }
+        self.settle();
+    }
+
+    /// A node is lost.
+    pub(super) fn lost(&mut self, node: NodeId) {
+        self.out.remove(&node);
+        self.job.hear(now(), node, Up::Lost);
+        if node == self.generation {
+            self.is_lost = true;
+            for guest in std::mem::take(&mut self.guests) {
+                self.tell(guest, Down::Closed);
+            }
+        } else if self.guests.contains(&node) {
+            self.guests.retain(|guest| *guest != node);
+            self.push(self.generation, node, Passage::Up(Space::Generation, Up::Lost).to_bytes());
+        }
+        self.settle();
+    }
+
+    fn tell(&mut self, node: NodeId, down: Down<'_>) {
+        self.push(node, node, Passage::Down(Space::Generation, down).to_bytes());
+    }
+
+    fn push(&mut self, to: NodeId, of: NodeId, bytes: Vec<u8>) {
+        self.out.entry(to).or_default().push_back((of, bytes));
+    }
+
+    fn settle(&mut self) {
+        while let Some((node, tell)) = self.job.poll_action() {
+            self.push(node, node, Passage::Down(Space::Job, tell.down()).to_bytes());
+        }
+    }
+
+    /// Queues what the edges have room for; time has passed, too.
+    pub(super) fn poll(&mut self, nodes: &mut Nodes) {
+        if self.job.poll_timeout().is_some_and(|at| at <= now()) {
+            self.job.handle_timeout(now());
+            self.settle();
+        }
+        self.out.retain(|node, waiting| {
+            let Some(link) = nodes.live(*node) else { return false };
+            while link.has_store_room()
+                && let Some((of, bytes)) = waiting.pop_front()
+            {
+                // It has room: the limit is far away.
+                let _room = link.store(of, &bytes);
+            }
+            !waiting.is_empty()
+        });
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.job.poll_timeout()
+    }
+}
