@@ -32,6 +32,14 @@ pub struct Seat {
 /// The agent's life. Returns its exit code: 0 only if everything was counted and nothing is left.
 #[must_use]
 pub fn run(seat: Seat) -> u8 {
+    let litter = seat.litter;
+    let code = live(seat);
+    // The guardian does so too, if it lives.
+    litter.sweep();
+    code
+}
+
+fn live(seat: Seat) -> u8 {
     match early::run(seat) {
         Ok(early::Outcome::Over(code)) => code,
         Ok(early::Outcome::Live(live)) => driver::run(live.0, live.1).unwrap_or_else(|error| {

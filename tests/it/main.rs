@@ -14,6 +14,7 @@ mod place;
 mod plan;
 mod watch;
 
+mod ask;
 mod bad_input;
 mod diagnostics;
 mod elsewhere;

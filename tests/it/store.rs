@@ -226,12 +226,15 @@ fn torch_meets_at_it_and_without_it() {
         assert!(std::env::var_os("RLAUNCH_REQUIRE_TORCH").is_none_or(|v| v != "1"), "{}", probe.err());
         return place::absent("torch at the store", "/usr/bin/python3 has no torch.distributed");
     }
-    let reduce = "import torch, torch.distributed as dist\nfor turn in range(2):\n    dist.init_process_group('gloo')\n    \
-                  t = torch.ones(3) * (rank + 1)\n    dist.all_reduce(t)\n    dist.barrier()\n    \
-                  dist.destroy_process_group()\nsay(rank, t.tolist(), agent)\n";
-    for (who, agent) in [("agent", "True"), ("rank0", "False")] {
+    // A store of rank 0's own closes under those who come back before rank 0 has left: only the agent's can be used twice.
+    for (who, agent, turns) in [("agent", "True", 2), ("rank0", "False", 1)] {
+        let reduce = format!(
+            "import torch, torch.distributed as dist\nfor turn in range({turns}):\n    dist.init_process_group('gloo')\n    \
+             t = torch.ones(3) * (rank + 1)\n    dist.all_reduce(t)\n    dist.barrier()\n    \
+             dist.destroy_process_group()\nsay(rank, t.tolist(), agent)\n"
+        );
         let plan = Plan::rlaunch(["-n", "3", "--master-store", who]);
-        let path = script(&plan, reduce);
+        let path = script(&plan, &reduce);
         let done = plan.args([PathBuf::from("/usr/bin/python3"), path]).start().code(0);
         let expected: Vec<String> = (0..3).map(|n| format!("{n} [6.0, 6.0, 6.0] {agent}")).collect();
         assert_eq!(done.sorted(), expected, "{}", done.err());

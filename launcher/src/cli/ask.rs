@@ -1,9 +1,10 @@
 //! `rlaunch store`: the store of a job, for scripts in it and for people.
 
 use super::errors::CliError;
+use super::nearest::nearest;
 use super::scan::{self, Given};
 use super::table::{ASK, Id, Row, Takes};
-use super::values::{choice, span};
+use super::values::span;
 use super::{Command, help};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
@@ -116,7 +117,16 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     let of = OsBytes::from("rlaunch store");
     let mut words = words.argv.into_iter();
     let word = words.next().ok_or_else(|| CliError::missing(&of, "ACTION, as get or set", &ASK))?;
-    let action = choice(&of, &word, &Action::ALL)?;
+    let named = Action::ALL.iter().find(|(name, _)| name.as_bytes() == word.as_slice());
+    let Some((_, action)) = named.copied() else {
+        let near = nearest(&word, Action::ALL.iter().map(|(name, _)| *name)).unwrap_or("--help");
+        return Err(CliError::Value {
+            option: of,
+            takes: "get, set, append, add, delete, wait, ls, dump or fence".into(),
+            got: word,
+            hint: Some(format!("rlaunch store {near}").into()),
+        });
+    };
     let words: Vec<OsBytes> = words.collect();
     let (least, most, what) = action.words();
     let of = OsBytes::from(format!("rlaunch store {word}"));

@@ -57,7 +57,6 @@ pub(super) struct Store {
     /// Clients that are not read because too much waits for the launcher.
     held: Vec<ClientId>,
     spaces: Spaces,
-    litter: Litter,
 }
 
 /// Both spaces, as seen from here.
@@ -106,7 +105,6 @@ impl Store {
             is_full: false,
             held: Vec::new(),
             spaces: Spaces::new(node),
-            litter,
         };
         Ok((store, OsBytes::new(path.into_os_string().into_vec())))
     }
@@ -143,6 +141,20 @@ impl Store {
             Ok(Passage::Up(Space::Job, _)) | Err(_) => tracing::debug!("something of a store is not for us"),
         }
         self.settle();
+    }
+
+    /// Takes in what has come, as much as is fair to others.
+    fn look(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..ROUNDS {
+            let Some(live) = &self.live else { return };
+            let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
+            if self.set.ready(&mut self.batch) == 0 {
+                ready.clear_ready();
+                continue;
+            }
+            self.round();
+        }
+        cx.waker().wake_by_ref();
     }
 
     fn round(&mut self) {
@@ -275,13 +287,6 @@ impl Store {
     }
 }
 
-impl Drop for Store {
-    /// The guardian does so too, if it lives.
-    fn drop(&mut self) {
-        self.litter.sweep();
-    }
-}
-
 impl Spaces {
     fn new(node: NodeId) -> Self {
         let relay = || Relay::new(RankSet::new());
@@ -349,15 +354,7 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     if store.deadline().is_some_and(|at| at <= now()) {
         store.handle_timeout();
     }
-    for _ in 0..ROUNDS {
-        let Some(live) = &store.live else { return };
-        let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { break };
-        if store.set.ready(&mut store.batch) == 0 {
-            ready.clear_ready();
-            continue;
-        }
-        store.round();
-    }
+    store.look(cx);
     store.send(link);
 }
 

@@ -1,0 +1,191 @@
+//! `rlaunch store` and the socket behind it: what ranks of one host and of several find there, who else is let in, and that the socket
+//! goes with the job, whoever is killed.
+
+use crate::bed::Bed;
+use crate::case::Case;
+use crate::census::Mercy;
+use crate::place;
+use crate::plan::Plan;
+use crate::several::job;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlaunch_core::store::Ask;
+use rlaunch_core::wire::frozen::client::{Asked, Reply, Space, Told, Words, hello};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Ranks that say where their agent listens, and live until stdin ends.
+fn waiting(plan: Plan, ranks: usize) -> (Case, PathBuf) {
+    let case = plan.args(["sh", "-c", "echo socket $RLAUNCH_SOCKET; [ $RANK = 0 ] && cat; true"]).stdin_pipe().start();
+    case.says_on_stdout("socket ", ranks);
+    let path = case.until("the socket", |seen| {
+        let text = String::from_utf8_lossy(&seen.out).into_owned();
+        text.lines().find_map(|line| line.strip_prefix("socket ").map(PathBuf::from))
+    });
+    (case, path)
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let mut socket = UnixStream::connect(path).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    socket.write_all(&hello(u32::MAX)).unwrap();
+    let mut first = [0; 16];
+    socket.read_exact(&mut first).unwrap();
+    assert_eq!(first, hello(0));
+    socket
+}
+
+fn ask(socket: &mut UnixStream, seq: u64, ask: Ask<'_>) -> Vec<u8> {
+    socket.write_all(&Asked { seq, space: Space::Job, words: &Words::write(ask) }.to_frame()).unwrap();
+    let mut len = [0; 4];
+    socket.read_exact(&mut len).unwrap();
+    let mut rest = vec![0; u32::from_le_bytes(len) as usize];
+    socket.read_exact(&mut rest).unwrap();
+    [len.to_vec(), rest].concat()
+}
+
+/// What is said before the end of a connection.
+fn last_words(mut socket: UnixStream) -> String {
+    let mut said = Vec::new();
+    socket.read_to_end(&mut said).unwrap_or_default();
+    match Told::parse(&said) {
+        Ok(Told::Bye(why)) => String::from_utf8_lossy(why).into_owned(),
+        _ => format!("{said:?}"),
+    }
+}
+
+const MEET: &str = "\"$RL\" store set from.$RANK \"rank $RANK\" && \"$RL\" store fence all -t 30s && \
+                    \"$RL\" store wait from.0 from.$((WORLD_SIZE - 1)) && \"$RL\" store get from.$((WORLD_SIZE - 1 - RANK)) && \
+                    \"$RL\" store -g add count > /dev/null && \"$RL\" store -g fence all && \"$RL\" store -g get count && \
+                    \"$RL\" store ls from. | wc -l";
+
+#[test]
+fn ranks_and_what_they_start_ask_the_store() {
+    for tier in place::tiers() {
+        let done = Plan::rlaunch(["-n", "4", "sh", "-c", MEET]).contain(tier).start().code(0);
+        let mut expected: Vec<String> = (0..4).flat_map(|n| [format!("rank {n}"), "4".into(), "4".into()]).collect();
+        expected.sort();
+        assert_eq!(done.sorted(), expected, "{tier}: {}", done.err());
+    }
+}
+
+#[test]
+fn what_is_asked_in_vain_is_said() {
+    let script = "s=\"$RL store\"; $s get no; echo $?; $s delete no; echo $?; $s wait no.1 no.2 -t 200ms; echo $?; \
+                  printf 'a\\0b\\nc' | $s set bin -; $s get --raw bin | od -An -c | tr -d ' '; $s dump; $s append bin !; $s add bin; echo $?; \
+                  $s add n 5; $s add n -- -7; $s delete n; echo $?; $s fence f -t 100ms; echo $?; $s add n x; echo $?; \
+                  head -c 600000 /dev/zero | $s set big -; echo $?";
+    let done = Plan::rlaunch(["-n", "2", "sh", "-c", &format!("[ $RANK = 1 ] || {{ {script}; }}")]).start().code(0);
+    let expected = "1\n1\n124\na\\0b\\nc\nbin\ta\\u{0}b\\nc\n125\n5\n-2\n0\n124\n2\n125\n";
+    assert_eq!(done.out(), expected, "{}", done.err());
+    done.says("error: after 200ms: nobody has set 'no.1', 'no.2'")
+        .says("error: the value of 'bin' is no decimal number of 64 bits (one key for numbers, another for text)")
+        .says("error: after 100ms: ranks 1 have not arrived at the fence 'f'")
+        .says("error: 'x' is no whole number of 64 bits")
+        .says("error: the value of 'big' would have 600000 bytes; the longest may have 524288");
+    let done = Plan::shell("exec \"$RL\" store get k").start().code(125);
+    done.says("error: RLAUNCH_SOCKET is not set: this is not a program of a job of rlaunch's");
+    let done = Plan::shell("exec \"$RL\" store get k").env("RLAUNCH_SOCKET", "/nonexistent/x").start().code(125);
+    done.says("cannot connect to the agent at /nonexistent/x").says("while the job runs");
+    for (words, says) in [
+        ("", "rlaunch store needs a value: ACTION"),
+        (
+            &["store", "got", "k"],
+            "rlaunch store takes get, set, append, add, delete, wait, ls, dump or fence, got 'got'",
+        ),
+        ("get", "rlaunch store get needs a value: KEY"),
+        ("get a b", "rlaunch store get takes KEY, got 'b'"),
+        ("--gneration ls", "unknown option '--gneration'"),
+    ] {
+        Plan::shell(&format!("exec \"$RL\" store {words}")).start().code(2).says(says);
+    }
+}
+
+#[test]
+fn the_socket_is_its_owners_alone_and_goes_with_the_job() {
+    for tier in place::tiers() {
+        let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]).contain(tier), 2);
+        let dir = path.parent().unwrap();
+        assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+        let mut socket = connect(&path);
+        assert_eq!(Told::parse(&ask(&mut socket, 7, Ask::Add(b"n", 3))), Ok(Told::Answer(7, Reply::Number(3))));
+        drop(case.take_stdin());
+        case.code(0);
+        assert!(!dir.exists(), "{tier}");
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0, "whoever still listens hears of the end");
+    }
+}
+
+#[test]
+fn the_socket_goes_also_if_one_of_ours_is_killed() {
+    for tier in place::tiers() {
+        for victim in ["rlaunch", "rlaunch-guard", "rlaunch-agent"] {
+            let (case, path) = waiting(Plan::rlaunch(["-n", "2"]).contain(tier).mercy(Mercy::All), 2);
+            let pid = if victim == "rlaunch" { case.pid() } else { case.ours(victim).unwrap() };
+            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+            case.end_with(Mercy::All);
+            assert!(!path.parent().unwrap().exists(), "{tier}: {victim} was killed");
+        }
+    }
+}
+
+#[test]
+fn whoever_talks_nonsense_is_told_so_and_the_others_go_on() {
+    let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
+    let mut good = connect(&path);
+    for (bytes, why) in [
+        (&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], "this is not what a client of rlaunch says"),
+        (b"rlaunch\n\x02\0\0\0\0\0\0\0", "it is of another version"),
+    ] {
+        let mut socket = UnixStream::connect(&path).unwrap();
+        socket.write_all(bytes).unwrap();
+        let said = last_words(socket);
+        assert!(said.contains(why) || why.starts_with("it is") && said.contains("114, 108, 97"), "{said}");
+    }
+    for frame in
+        [&b"\xff\xff\xff\xff"[..], b"\0\0\x10\0", b"\x01\0\0\0\x09", b"\x0b\0\0\0\x01\0\0\0\0\0\0\0\0\0\x63", &[0; 8]]
+    {
+        let mut socket = connect(&path);
+        socket.write_all(frame).unwrap();
+        assert_eq!(last_words(socket), "this is not what a client of rlaunch says", "{frame:?}");
+    }
+    // Those that leave in the middle of a frame, and those who wait and leave.
+    for _ in 0..200 {
+        let mut socket = connect(&path);
+        socket.write_all(b"\x20\0\0\0\x01").unwrap();
+        let mut socket = connect(&path);
+        let words = Words::write(Ask::Wait { keys: &[b"never"], within: None });
+        socket.write_all(&Asked { seq: 1, space: Space::Job, words: &words }.to_frame()).unwrap();
+    }
+    let idle: Vec<UnixStream> = (0..300).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let reply = ask(&mut good, 1, Ask::Set(b"k", b"v"));
+    assert_eq!(Told::parse(&reply), Ok(Told::Answer(1, Reply::Done)));
+    // Several at once on one connection are answered one after the other.
+    let frames: Vec<u8> = (2..402)
+        .flat_map(|seq| Asked { seq, space: Space::Job, words: &Words::write(Ask::Add(b"n", 1)) }.to_frame())
+        .collect();
+    good.write_all(&frames).unwrap();
+    for seq in 2..402 {
+        let mut frame = [0; 22];
+        good.read_exact(&mut frame).unwrap();
+        let sum = i64::try_from(seq).unwrap() - 1;
+        assert_eq!(Told::parse(&frame), Ok(Told::Answer(seq, Reply::Number(sum))));
+    }
+    drop((idle, case.take_stdin()));
+    case.code(0);
+}
+
+#[test]
+fn ranks_of_several_hosts_share_one_store() {
+    let Some(bed) = Bed::up(4) else { return };
+    for user in ["root", "tester"] {
+        let done = job(&bed, user, &["sh", "-c", MEET]).start().code(0);
+        let mut expected: Vec<String> = (0..8).flat_map(|n| [format!("rank {n}"), "8".into(), "8".into()]).collect();
+        expected.sort();
+        assert_eq!(done.sorted(), expected, "{user}: {}", done.err());
+        bed.clean(2);
+    }
+    bed.down();
+}
