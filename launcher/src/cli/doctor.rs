@@ -51,7 +51,14 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
         match given.row.id {
             Id::Place(opt) => hosts.take(opt, given)?,
             Id::Reach(opt) => reach.take(opt, given)?,
-            Id::Run(_) | Id::Env(_) | Id::Output(_) | Id::Faults(_) | Id::Store(_) | Id::Help(_) | Id::Hosts(_) => {}
+            Id::Run(_)
+            | Id::Env(_)
+            | Id::Output(_)
+            | Id::Faults(_)
+            | Id::Store(_)
+            | Id::Torch(_)
+            | Id::Help(_)
+            | Id::Hosts(_) => {}
         }
     }
     hosts.fill(env);
@@ -95,6 +102,9 @@ mod tests {
                 _ => Err(std::io::Error::from_raw_os_error(2)),
             },
             is_file: &|path| path.as_slice() == b"file",
+            runs: &|_| None,
+            directory: &|| None,
+            env: &|_| None,
             groups: &Known::new(&Nobody),
         };
         let words = line.split_whitespace().map(OsBytes::from).collect();

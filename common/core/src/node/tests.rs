@@ -84,6 +84,7 @@ fn base() -> AppBase {
         pinned: ["RANK"].iter().collect(),
         wdir: None,
         role: Role::sole(),
+        logs: None,
     }
 }
 
