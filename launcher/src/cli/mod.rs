@@ -320,6 +320,47 @@ impl Wide {
             Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) => Ok(()),
         }
     }
+
+    /// All of a job, with what no flag and no variable of ours said.
+    fn into_run(
+        mut self,
+        programs: Vec<Program>,
+        variables: Vec<(String, OsBytes)>,
+        Seen { same, torchrun }: Seen,
+        env: Lookup<'_>,
+    ) -> Result<Run, CliError> {
+        self.output.fill(env)?;
+        self.faults.fill(env)?;
+        let Wide { whole, mut output, faults, reach, store, torch } = self;
+        Ok(Run {
+            programs,
+            whole,
+            variables,
+            label: output.label(),
+            stdin: output.stdin(),
+            contain: faults.contain(),
+            on_failure: faults.on_failure(),
+            grace: faults.grace(),
+            timeout: faults.timeout(),
+            lease: reach.lease(),
+            reach: reach.reach(),
+            master_store: store.master_store,
+            torchrun,
+            torch,
+            presentation: Presentation {
+                verbosity: output.verbosity,
+                events: output.events,
+                same,
+                interpreted: Vec::new(),
+            },
+        })
+    }
+}
+
+/// What was seen of other launchers' options.
+struct Seen {
+    same: Vec<OsBytes>,
+    torchrun: bool,
 }
 
 fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
@@ -366,29 +407,5 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own, python });
         shared.extend(variables.shared);
     }
-    wide.output.fill(env)?;
-    wide.faults.fill(env)?;
-    let Wide { whole, mut output, faults, reach, store, torch } = wide;
-    Ok(Run {
-        programs,
-        whole,
-        variables: variables_used,
-        label: output.label(),
-        stdin: output.stdin(),
-        contain: faults.contain(),
-        on_failure: faults.on_failure(),
-        grace: faults.grace(),
-        timeout: faults.timeout(),
-        lease: reach.lease(),
-        reach: reach.reach(),
-        master_store: store.master_store,
-        torchrun,
-        torch,
-        presentation: Presentation {
-            verbosity: output.verbosity,
-            events: output.events,
-            same,
-            interpreted: Vec::new(),
-        },
-    })
+    wide.into_run(programs, variables_used, Seen { same, torchrun }, env)
 }
