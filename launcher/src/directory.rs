@@ -4,7 +4,7 @@
 use rlaunch_core::error::Hint;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{AppSpec, JobSpec};
-use rlaunch_sys::origin;
+use rlaunch_sys::origin::{self, Origin};
 use std::borrow::Cow;
 use std::io;
 
@@ -19,6 +19,29 @@ impl Hint for NoDirectory {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some("cd to another one, or --wdir with an absolute path".into())
     }
+}
+
+/// The directory of log files cannot be made on this host; others say so themselves.
+#[derive(Debug, thiserror::Error)]
+#[error("--log-dir {path}: {why}")]
+pub(crate) struct NoLogs {
+    path: OsBytes,
+    why: String,
+}
+
+/// Makes the directory of a job's log files, where this host has ranks: a job of days without them is none.
+///
+/// # Errors
+/// It cannot be made.
+pub(crate) fn for_logs(job: &JobSpec, origin: &Origin) -> Result<(), NoLogs> {
+    let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref());
+    let here = job.placement.nodes.iter().any(|node| node.local && node.ranks > 0);
+    let Some((logs, path)) = logs.filter(|_| here).and_then(|logs| Some((logs, logs.dir.as_ref()?))) else {
+        return Ok(());
+    };
+    // It may be on a file system that does not answer.
+    let made = origin.interruptibly(|| rlaunch_sys::directory::make(path, logs.private));
+    made.map_err(|error| NoLogs { path: path.clone(), why: rlaunch_sys::reason(&error) })
 }
 
 /// For a job on other hosts; empty if it has none, and they can do without.

@@ -3,7 +3,7 @@
 
 use crate::asking;
 use crate::bootstrap::{self, room::NoRoom};
-use crate::cli::{self, Apart, Command, Plan, Reach, Site, Verbosity};
+use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
 use crate::directory::{self, NoDirectory};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
@@ -33,6 +33,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 /// When rlaunch was started.
@@ -101,7 +102,7 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
             Ok(text) => answer(&text),
             Err(error) => refuse(&error),
         },
-        Ok(Command::Map { run, json }) => map(&run, json, origin),
+        Ok(Command::Map { run, json }) => map(*run, json, origin),
         Ok(Command::Ask(request)) => ask(&request),
         Ok(Command::Run(_) | Command::Doctor(_)) => fail("this command line starts a job where none was expected"),
         Err(error) => refuse(&error),
@@ -122,9 +123,10 @@ fn ask(request: &cli::Request) -> u8 {
 }
 
 /// Where the ranks of a job would run.
-fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
+fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let caller: Vec<&[u8]> = origin::environment().collect();
     let placed = with_site(origin, |site| {
+        run.interpret(site)?;
         let placement = run.place(site)?;
         let holder = run.holder(&placement, run.pins_port(&placement, &caller), site);
         Ok::<_, cli::CliError>((placement, holder))
@@ -143,16 +145,33 @@ fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
 fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let name = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
     let ground = HostGround::new(origin);
+    let env = &|name: &str| std::env::var_os(name);
     let done = ask(&Site {
         here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
-        gpus: &rlaunch_sys::facts::host::gpus,
+        gpus: &|| cli::visible(rlaunch_sys::facts::host::gpus(), env),
         // What is named may be a FIFO that waits for its writer.
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
+        runs: &|path| runs(path),
+        directory: &|| origin::directory().ok().map(OsBytes::new),
+        env,
         groups: &cli::Known::new(&ground),
     });
     ground.end();
     done
+}
+
+/// Whether the kernel would run a file: it may, and its first bytes say how. Others run by somebody who reads them.
+fn runs(path: &OsBytes) -> Option<Runs> {
+    let path = OsStr::from_bytes(path);
+    let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let may = meta.permissions().mode() & 0o111 != 0;
+    let known = |mut file: std::fs::File| {
+        let mut begin = [0; 4];
+        file.read(&mut begin).is_ok() && (begin.starts_with(b"#!") || begin.as_slice() == b"\x7fELF")
+    };
+    // One that may be run and not be read is no script.
+    Some(if may && std::fs::File::open(path).map_or(true, known) { Runs::Itself } else { Runs::Never })
 }
 
 pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
@@ -173,7 +192,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
                 return fail(&format!("cannot get random bytes for the job's name: {}", rlaunch_sys::reason(&error)));
             }
         },
-        Ok(Command::Map { run, json }) => return map(&run, json, origin),
+        Ok(Command::Map { run, json }) => return map(*run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_)) => {
             return fail("this command line starts no job where one was expected");
@@ -200,6 +219,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
     }
+    directory::for_logs(&plan.job, origin)?;
     let trace = diagnostics(plan.presentation.verbosity);
     let setting = Setting {
         version: OsBytes::from(env!("CARGO_PKG_VERSION")),
@@ -278,9 +298,15 @@ fn notes(plan: &Plan) {
         for option in &plan.presentation.same {
             say(&format!("rlaunch: {option}: so it is anyway\n"));
         }
-        if plan.job.world_size() > 1 {
+        for program in &plan.presentation.interpreted {
+            say(&format!("rlaunch: {program}\n"));
+        }
+        if plan.job.world_size() > 1 || plan.job.master_store.is_agent() {
             say(&format!("rlaunch: {}\n", map::store(plan.job.master_store)));
         }
+    }
+    if let Some(note) = map::logs(&plan.job, plan.presentation.verbosity >= Verbosity::Verbose) {
+        say(&note);
     }
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);

@@ -46,5 +46,6 @@ mod storm_hosts;
 mod strangers;
 mod terminal;
 mod tiers;
+mod torchrun;
 mod travel;
 mod unready;

@@ -120,8 +120,14 @@ impl Remote {
         // A rank, and somebody who has left its session.
         let argv = ["sh", "-c", "setsid sleep 999 & exec sleep 999"].into_iter().collect();
         let env = [format!("{}={}", census::TAG, self.tag), format!("PATH={}", std::env::var("PATH").unwrap())];
-        let base =
-            AppBase { argv, env: env.iter().collect(), pinned: OsStrings::default(), wdir: None, role: Role::sole() };
+        let base = AppBase {
+            argv,
+            env: env.iter().collect(),
+            pinned: OsStrings::default(),
+            wdir: None,
+            role: Role::sole(),
+            logs: None,
+        };
         self.send(&ToNode::App { app: AppIndex::new(0), last: true, part: encode(&base).as_slice().into() });
         let (proc, app) = (ProcId::new(0), AppIndex::new(0));
         let (rank, local_rank) = (Rank::new(0), LocalRank::new(0));

@@ -4,7 +4,7 @@ use super::{Edges, convert};
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::spec::AppBase;
-use rlaunch_core::wire::to_root::SpawnError;
+use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
 use rlaunch_sys::spawn::PreparedApp;
 use std::sync::Arc;
 
@@ -20,7 +20,16 @@ pub(super) fn perform(edges: &mut Edges, app: AppIndex, base: &Arc<AppBase>) {
 /// What its start would most likely fail with, told as of a rank that could not be started.
 pub(super) fn look(base: &AppBase) -> Option<SpawnError> {
     let prepared = PreparedApp::new(base.argv.iter(), base.env.iter(), base.wdir.as_deref());
-    prepared.check().err().map(|failure| convert::failure(failure, Some(base)))
+    prepared.check().err().map(|failure| convert::failure(failure, Some(base))).or_else(|| log_directory(base))
+}
+
+/// The same for the directory of its log files, which is made.
+fn log_directory(base: &AppBase) -> Option<SpawnError> {
+    let logs = base.logs.as_ref()?;
+    let path = logs.dir.clone()?;
+    let error = rlaunch_sys::directory::make(&path, logs.private).err()?;
+    let errno = error.raw_os_error().unwrap_or(0);
+    Some(SpawnError { step: SpawnStep::LogDirectory, errno, path, found: Found::Nothing })
 }
 
 /// Takes in which programs were looked at.

@@ -83,7 +83,8 @@ pub(super) fn ask(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth)
         Status::Signaled { sig, core: true } if depth == Depth::Full => rank.map(|rank| dump_of(rank, sig)),
         Status::Signaled { .. } | Status::Exited(_) | Status::Lost => None,
     };
-    let far = rank.filter(|_| !ground.error_files_are_near()).map(|rank| rank.error_file.path().to_vec());
+    let near = |rank: &Rank| is_near(ground.error_files_are_near(), rank);
+    let far = rank.filter(|rank| !near(rank)).map(|rank| rank.error_file.path().to_vec());
     let files_asked = far.is_some() || dump.is_some();
     if files_asked {
         files.ask(Look { proc, error_file: far, dump }, |bell| watch.watch_files(bell));
@@ -117,7 +118,13 @@ pub(super) fn settle(edges: &mut Edges) {
 fn facts(edges: &mut Edges, asked: &Asked, found: Found) -> Facts {
     let Asked { proc, status, depth, .. } = *asked;
     let near = edges.ground.error_files_are_near();
-    let read = || edges.ranks.get(proc).filter(|_| near).and_then(|rank| error_file::read(&rank.error_file.path()));
+    let read = || {
+        edges
+            .ranks
+            .get(proc)
+            .filter(|rank| is_near(near, rank))
+            .and_then(|rank| error_file::read(&rank.error_file.path()))
+    };
     let error_file = found.error_file.or_else(read).map(OsBytes::new);
     if depth == Depth::ErrorFile {
         return Facts { error_file, late: found.late, ..Facts::default() };
@@ -126,6 +133,11 @@ fn facts(edges: &mut Edges, asked: &Asked, found: Found) -> Facts {
     let oom_limit = if killed { edges.examine.memory.killed_since() } else { None };
     let tail = OsBytes::new(edges.pump.last_words(&mut edges.ranks, proc));
     Facts { tail, core: found.core.map(OsBytes::new), oom_limit, error_file, late: found.late }
+}
+
+/// A rank's error file lies on a file system that always answers. Where log files lie nobody knows.
+fn is_near(own: bool, rank: &Rank) -> bool {
+    own && rank.error_file.directory().is_none()
 }
 
 fn dump_of(rank: &Rank, sig: Signal) -> Dump {

@@ -7,6 +7,7 @@ mod files;
 mod front;
 mod ground;
 pub(crate) mod lease;
+mod logs;
 mod pump;
 mod ranks;
 mod stdin;
@@ -94,6 +95,7 @@ pub(crate) struct Edges {
     ground: ground::Held,
     examine: examine::Examinations,
     files: files::Files,
+    logs: logs::Logs,
     /// The TCPStore, where this agent holds it.
     front: Option<front::Front>,
     /// Our own front, and the spaces behind it.
@@ -131,6 +133,7 @@ impl Edges {
             ground: ground::Held::default(),
             examine: examine::Examinations::default(),
             files: files::Files::default(),
+            logs: logs::Logs::default(),
             front: None,
             store: None,
             litter: seat.litter,
@@ -203,6 +206,7 @@ impl Edges {
     pub(crate) fn go_live(&mut self) -> io::Result<()> {
         self.watch.go_live()?;
         self.pump.go_live()?;
+        self.logs.go_live()?;
         self.front.as_mut().map_or(Ok(()), front::Front::go_live)?;
         self.store.as_mut().map_or(Ok(()), store::Store::go_live)?;
         let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
@@ -268,6 +272,7 @@ impl Edges {
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
+        logs::poll(self, cx);
         pump::poll(self, cx);
         front::poll(self, cx);
         store::poll(self, cx);
@@ -285,6 +290,7 @@ impl Edges {
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
         let ours = earliest(ours, earliest(self.files.deadline(), front::deadline(self)));
         let ours = earliest(ours, store::deadline(self));
+        let ours = earliest(ours, self.logs.deadline());
         let ours = earliest(ours, self.files.quiet_at().filter(|_| self.finish.is_some()));
         let unheard = self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED);
         let deadline = earliest(deadline, earliest(ours, unheard));

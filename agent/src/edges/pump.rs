@@ -4,9 +4,10 @@
 //! of the set, which would report it again and again.
 
 use super::ranks::Ranks;
-use super::{Edges, Link};
+use super::{Edges, Link, logs};
 use crate::early::now;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
+use rlaunch_core::logs::Way;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::stream::cut::{Cutter, Held, PATIENCE};
 use rlaunch_core::stream::lines::OpenLines;
@@ -30,23 +31,25 @@ const BULKY: usize = 32 << 10;
 
 /// One rank's stdout or stderr.
 pub(super) struct Stream {
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
     cutter: Cutter,
-    total: u64,
-    tail: Tail,
+    pub(super) total: u64,
+    pub(super) tail: Tail,
+    /// Where it goes.
+    pub(super) way: Way,
     /// When the start of a line that is held has waited long enough.
     pub(super) flush_at: Option<Mono>,
     /// The last read brought much: the next one is worth more system calls than a copy.
     bulky: bool,
     /// It ends where it has nothing more to read, even if somebody still holds it.
-    closing: bool,
+    pub(super) closing: bool,
     parked: bool,
 }
 
 impl Stream {
-    pub(super) fn new(fd: OwnedFd, cutter: Cutter) -> Self {
+    pub(super) fn new(fd: OwnedFd, cutter: Cutter, way: Way) -> Self {
         let tail = Tail::new();
-        Self { fd, cutter, total: 0, tail, flush_at: None, bulky: false, closing: false, parked: false }
+        Self { fd, cutter, total: 0, tail, way, flush_at: None, bulky: false, closing: false, parked: false }
     }
 }
 
@@ -85,8 +88,8 @@ pub(super) struct Pump {
     chunk: Vec<u8>,
     work: Option<Work>,
     parked: VecDeque<(StreamId, Option<Work>)>,
-    /// The stream whose last frame is being written, and its bytes in all.
-    ending: Option<(StreamId, u64)>,
+    /// The stream whose last frame is being written, its bytes in all, and whether it has a file.
+    ending: Option<(StreamId, u64, bool)>,
     /// Last words of ranks whose stderr has ended, until they are reaped.
     tails: BTreeMap<ProcId, Tail>,
     size: u32,
@@ -147,6 +150,22 @@ impl Pump {
             Some(stream) => stream.tail.take(),
             None => self.tails.remove(&proc).map(|mut tail| tail.take()).unwrap_or_default(),
         }
+    }
+
+    /// The last words of a rank whose stderr has ended.
+    pub(super) fn keep_tail(&mut self, proc: ProcId, tail: Tail) {
+        self.tails.insert(proc, tail);
+    }
+
+    /// A stream that had waited for its file may be read again.
+    pub(super) fn wake(&mut self, id: StreamId, stream: &mut Stream) {
+        stream.parked = false;
+        if let Err(error) = self.set.add(&stream.fd, u64::from(id.get())) {
+            // Rather the end of what it has to say than a rank that waits for ever.
+            tracing::error!(%error, "a stream cannot be watched any more");
+            stream.closing = true;
+        }
+        self.turn.push_back(id);
     }
 
     /// Nobody will ask for its last words any more.
@@ -232,7 +251,10 @@ fn unpark(edges: &mut Edges, lost: bool) {
 /// Tells the end of a stream once nothing that is said later can overtake its last frame.
 fn settle_end(edges: &mut Edges) {
     let under_way = matches!(&edges.link, Link::Live(link) if link.has_data());
-    if !under_way && let Some((id, total)) = edges.pump.ending.take() {
+    if !under_way && let Some((id, total, file)) = edges.pump.ending.take() {
+        if file {
+            return logs::ended(edges, id, total);
+        }
         edges.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
     }
 }
@@ -268,7 +290,7 @@ fn step(edges: &mut Edges, cx: &mut Context<'_>, lost: bool) -> bool {
     }
     if edges.pump.work.is_none() {
         let Some(id) = edges.pump.next_ready(cx) else { return false };
-        if edges.ranks.stream_mut(id.proc(), id.std()).is_some_and(|stream| stream.parked) {
+        if edges.ranks.stream_mut(id.proc(), id.std()).is_some_and(|stream| stream.parked || !stream.way.shown) {
             return true;
         }
         if !(lost || edges.pump.may_send(id)) {
@@ -288,7 +310,7 @@ fn step(edges: &mut Edges, cx: &mut Context<'_>, lost: bool) -> bool {
 
 /// Reads once from a stream: a chunk to cut, a frame to send as it is, or the end.
 fn read(edges: &mut Edges, id: StreamId) {
-    let Edges { ranks, pump, link, .. } = edges;
+    let Edges { ranks, pump, link, logs, .. } = edges;
     let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else {
         // Not known yet, or ended meanwhile.
         super::ranks::drain_outcomes(edges);
@@ -302,10 +324,15 @@ fn read(edges: &mut Edges, id: StreamId) {
         pump.work = end;
         return;
     }
+    if stream.way.file && !logs.has_room() {
+        pump.set.remove(&stream.fd);
+        stream.parked = true;
+        return logs.starve(id);
+    }
     let raw = stream.cutter.is_raw();
     let max = if raw { pump.frame_max } else { LABELLED_CHUNK };
     // Last words are taken from copies, and there is little of them.
-    if raw && stream.bulky && id.std() == Std::Out && splice(stream, pump, link, id) {
+    if raw && stream.bulky && id.std() == Std::Out && !stream.way.file && splice(stream, pump, link, id) {
         return;
     }
     let mut buf = match link {
@@ -319,6 +346,9 @@ fn read(edges: &mut Edges, id: StreamId) {
             took(stream, pump, id, n);
             if id.std() == Std::Err {
                 stream.tail.push(&buf);
+            }
+            if stream.way.file {
+                logs.write(id, &buf);
             }
             if raw {
                 stream.bulky = n >= BULKY;
@@ -410,7 +440,7 @@ fn end(edges: &mut Edges, id: StreamId, body: Vec<u8>) {
     send(edges, id, Flags::END, body);
     let Some((stream, reaped)) = edges.ranks.end_stream(id) else { return };
     edges.pump.set.remove(&stream.fd);
-    edges.pump.ending = Some((id, stream.total));
+    edges.pump.ending = Some((id, stream.total, stream.way.file));
     if id.std() == Std::Err && !reaped {
         edges.pump.tails.insert(id.proc(), stream.tail);
     }
@@ -418,10 +448,13 @@ fn end(edges: &mut Edges, id: StreamId, body: Vec<u8>) {
 
 /// Treats what a rank's streams hold now as all of it.
 pub(super) fn close_streams(edges: &mut Edges, proc: ProcId) {
+    edges.logs.close(std::iter::empty());
     for std in [Std::Out, Std::Err] {
         if let Some(stream) = edges.ranks.stream_mut(proc, std) {
             stream.closing = true;
-            edges.pump.turn.push_back(StreamId::of(proc, std));
+            let (id, hidden) = (StreamId::of(proc, std), !stream.way.shown);
+            edges.logs.close(hidden.then_some(id).into_iter());
+            edges.pump.turn.extend((!hidden).then_some(id));
         }
     }
 }
@@ -436,6 +469,8 @@ pub(super) fn written_by_now(edges: &mut Edges, proc: ProcId) -> u64 {
 pub(super) fn will_be_read(edges: &mut Edges, proc: ProcId, up_to: u64) -> bool {
     let lost = matches!(edges.link, Link::Gone);
     let can = lost || (edges.pump.has_credit() && edges.pump.may_send(StreamId::of(proc, Std::Err)));
+    let (hidden, room) = (lost || edges.logs.has_room(), can);
     let stream = edges.ranks.stream_mut(proc, Std::Err);
+    let can = stream.as_ref().is_some_and(|stream| if stream.way.shown { room } else { hidden });
     can && stream.is_some_and(|stream| stream.total < up_to && rlaunch_sys::fd::readable_now(&stream.fd))
 }

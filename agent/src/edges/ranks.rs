@@ -1,8 +1,8 @@
 //! The ranks as descriptors: what was asked for, what runs, and what is still open of it.
 
 use super::Edges;
-use super::convert;
 use super::pump::Stream;
+use super::{convert, logs};
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
@@ -106,15 +106,15 @@ impl Ranks {
         }
     }
 
-    /// Reaps a rank for good; returns the error file that it may have left.
+    /// Reaps a rank for good; returns the error file that it may have left, unless it is kept.
     pub(super) fn reap(&mut self, proc: ProcId) -> Option<OsBytes> {
         let rank = self.live.get_mut(&proc).filter(|rank| !rank.reaped)?;
         rank.reaped = true;
         // ECHILD: a sweep has reaped it already.
         let _reaped = rlaunch_sys::pidfd::ended(&rank.pidfd, true);
-        let error_file = rank.error_file.path();
+        let error_file = rank.error_file.directory().is_none().then(|| rank.error_file.path());
         self.forget(proc);
-        Some(error_file)
+        error_file
     }
 
     /// Lets go of a rank of which nothing can come any more.
@@ -153,6 +153,7 @@ impl Rank {
 pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
     let prepared = PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin };
+    logs::prepare(edges, proc, &exec);
     let Some(port) = edges.ground.port() else { return };
     let full = port.submit(proc.get(), prepared).is_err();
     edges.ranks.asked.insert(proc, exec);
@@ -196,8 +197,14 @@ fn started(edges: &mut Edges, launched: Launched) {
     let Some(exec) = edges.ranks.asked.remove(&proc) else { return };
     let Launched { pid: number, pidfd, stdout, stderr, stdin, at, .. } = launched;
     let pid = number.cast_unsigned();
-    let streams = [(Std::Out, stdout), (Std::Err, stderr)]
-        .map(|(std, fd)| Some(Stream::new(fd, cutter(&exec, std, pid, edges.ground.host()))));
+    let [out, err] = exec.ways;
+    let streams = [(Std::Out, stdout, out), (Std::Err, stderr, err)].map(|(std, fd, way)| {
+        let stream = Stream::new(fd, cutter(&exec, std, pid, edges.ground.host()), way);
+        if !way.shown {
+            logs::adopt(edges, StreamId::of(proc, std), &stream);
+        }
+        Some(stream)
+    });
     if let Some(stdin) = stdin {
         edges.stdin.open(stdin);
     }

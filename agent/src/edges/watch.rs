@@ -1,7 +1,7 @@
 //! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
 
 use super::Edges;
-use super::{check, convert, ranks, sweep};
+use super::{check, convert, logs, ranks, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::NodeEvent;
@@ -29,6 +29,7 @@ const INIT_GONE: u64 = OURS + 3;
 const INIT_ENDED: u64 = OURS + 4;
 const CHILDREN: u64 = OURS + 5;
 const FILES: u64 = OURS + 6;
+const LOGS: u64 = OURS + 7;
 
 pub(super) struct Watch {
     pub(super) set: Arc<ReadySet>,
@@ -92,6 +93,10 @@ impl Watch {
 
     pub(super) fn watch_files(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, FILES)
+    }
+
+    pub(super) fn watch_logs(&self, bell: &Doorbell) -> io::Result<()> {
+        self.set.add(bell, LOGS)
     }
 
     /// Listens to SIGCHLD. Not needed in a PID namespace: init reaps orphans there, and ranks are watched one by one.
@@ -161,6 +166,7 @@ fn one(edges: &mut Edges, token: u64) {
             edges.events.push_back(NodeEvent::GuardianLost);
         }
         FILES => check::settle(edges),
+        LOGS => logs::settle(edges),
         INIT_GONE => init_gone(edges),
         INIT_ENDED => {
             if let Some(init) = &edges.watch.init {

@@ -21,6 +21,7 @@ pub mod front;
 pub mod hostlist;
 pub mod id;
 pub mod job;
+pub mod logs;
 pub mod machine;
 pub mod master_store;
 pub mod node;

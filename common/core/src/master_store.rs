@@ -39,6 +39,8 @@ pub enum ForAgent {
     Asked,
     /// The program of rank 0 is one of Python.
     Python,
+    /// It is asked for what torchrun does, whose agent holds it.
+    Torchrun,
 }
 
 /// Why rank 0 holds it, if anybody does.
@@ -79,7 +81,7 @@ impl Holder {
     /// Whether it is the agent, and nobody has asked for that.
     #[must_use]
     pub const fn is_by_itself(self) -> bool {
-        matches!(self, Self::Agent(ForAgent::Python))
+        matches!(self, Self::Agent(ForAgent::Python | ForAgent::Torchrun))
     }
 
     /// In a word, as `--master-store` takes it.
@@ -97,6 +99,7 @@ impl Holder {
         match self {
             Self::Agent(ForAgent::Asked) | Self::Rank0(ForRank0::Asked) => "asked",
             Self::Agent(ForAgent::Python) => "python",
+            Self::Agent(ForAgent::Torchrun) => "torchrun",
             Self::Rank0(ForRank0::Alone) => "alone",
             Self::Rank0(ForRank0::Pinned) => "port_given",
             Self::Rank0(ForRank0::NotPython) => "not_python",
@@ -113,6 +116,7 @@ impl Holder {
         match self {
             Self::Agent(ForAgent::Asked) | Self::Rank0(ForRank0::Asked) => "asked for",
             Self::Agent(ForAgent::Python) => "rank 0 runs Python",
+            Self::Agent(ForAgent::Torchrun) => "torchrun's options are used",
             Self::Rank0(ForRank0::Alone) => "there is one rank",
             Self::Rank0(ForRank0::Pinned) => "MASTER_PORT is yours",
             Self::Rank0(ForRank0::NotPython) => "it does not run Python",
@@ -235,6 +239,8 @@ pub struct Facts<'a> {
     pub world_size: u32,
     /// The user chose MASTER_PORT.
     pub pinned: bool,
+    /// torchrun's options are used.
+    pub torchrun: bool,
     /// What rank 0 runs.
     pub program: Program<'a>,
     /// Its text, where it can be read: of a script, its first [`MOST`] bytes.
@@ -247,12 +253,14 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
     match asked {
         Asked::Agent => Holder::Agent(ForAgent::Asked),
         Asked::Rank0 => Holder::Rank0(ForRank0::Asked),
-        Asked::Auto if facts.world_size < 2 => Holder::Rank0(ForRank0::Alone),
+        Asked::Auto if facts.world_size < 2 && !facts.torchrun => Holder::Rank0(ForRank0::Alone),
         Asked::Auto if facts.pinned => Holder::Rank0(ForRank0::Pinned),
         Asked::Auto => match facts.program {
-            Program::Other => Holder::Rank0(ForRank0::NotPython),
-            Program::Script(_) | Program::Code(_) | Program::Module => match facts.text.and_then(sign) {
+            Program::Other if !facts.torchrun => Holder::Rank0(ForRank0::NotPython),
+            Program::Other | Program::Script(_) | Program::Code(_) | Program::Module => match facts.text.and_then(sign)
+            {
                 Some(sign) => Holder::Rank0(ForRank0::Script(sign)),
+                None if facts.torchrun => Holder::Agent(ForAgent::Torchrun),
                 None => Holder::Agent(ForAgent::Python),
             },
         },
@@ -333,8 +341,13 @@ mod tests {
 
     #[test]
     fn the_program_decides_where_the_user_does_not() {
-        let python =
-            Facts { world_size: 2, pinned: false, program: Program::Script(b"x.py"), text: Some(b"import torch") };
+        let python = Facts {
+            world_size: 2,
+            pinned: false,
+            torchrun: false,
+            program: Program::Script(b"x.py"),
+            text: Some(b"import torch"),
+        };
         let chosen = |facts: Facts<'_>| choose(Asked::Auto, &facts);
         assert_eq!(chosen(python), Holder::Agent(ForAgent::Python));
         assert_eq!(chosen(Facts { text: None, ..python }), Holder::Agent(ForAgent::Python));
@@ -350,5 +363,14 @@ mod tests {
             assert_eq!(choose(Asked::Agent, &facts), Holder::Agent(ForAgent::Asked));
         }
         assert_eq!(choose(Asked::Rank0, &python), Holder::Rank0(ForRank0::Asked));
+        let torchrun = Facts { torchrun: true, ..python };
+        for facts in
+            [torchrun, Facts { world_size: 1, ..torchrun }, Facts { program: Program::Other, text: None, ..torchrun }]
+        {
+            assert_eq!(chosen(facts), Holder::Agent(ForAgent::Torchrun), "{facts:?}");
+        }
+        assert_eq!(chosen(Facts { pinned: true, ..torchrun }), Holder::Rank0(ForRank0::Pinned));
+        let own = Facts { text: Some(b"mp.spawn(f)"), ..torchrun };
+        assert_eq!(chosen(own), Holder::Rank0(ForRank0::Script(Sign::Spawns)), "under torchrun it would wait for ever");
     }
 }

@@ -1,6 +1,7 @@
 //! What the user asked for, after the command line was understood: the input of the job machine.
 
 use crate::id::JobId;
+use crate::logs::Logs;
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -68,6 +69,8 @@ pub struct AppBase {
     pub wdir: Option<OsBytes>,
     /// Which part of the job it is.
     pub role: Role,
+    /// What becomes of its output besides being shown; `None`: nothing.
+    pub logs: Option<Logs>,
 }
 
 /// A program's part in the job, as far as it is known before all hosts are there.

@@ -126,6 +126,7 @@ mod tests {
             pinned: OsStrings::default(),
             wdir: wdir.map(OsBytes::from),
             role: Role::sole(),
+            logs: None,
         };
         let login = ["TMPDIR=/tmp/there", "PWD=/home/v", "B=2"].iter().collect();
         Travel { dir: dir.into(), ..Travel::default() }.settle(base, &login)

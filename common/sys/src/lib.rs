@@ -4,6 +4,7 @@
 pub mod child;
 pub mod children;
 pub mod clock;
+pub mod directory;
 pub mod doorbell;
 pub mod epoll;
 pub mod facts;

@@ -56,6 +56,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
             | Id::Output(_)
             | Id::Faults(_)
             | Id::Store(_)
+            | Id::Torch(_)
             | Id::Help(_)
             | Id::Hosts(_)
             | Id::Ask(_) => {}
@@ -102,6 +103,9 @@ mod tests {
                 _ => Err(std::io::Error::from_raw_os_error(2)),
             },
             is_file: &|path| path.as_slice() == b"file",
+            runs: &|_| None,
+            directory: &|| None,
+            env: &|_| None,
             groups: &Known::new(&Nobody),
         };
         let words = line.split_whitespace().map(OsBytes::from).collect();

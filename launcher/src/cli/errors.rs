@@ -84,6 +84,9 @@ pub(crate) enum CliError {
     /// `--nproc-per-node gpu` for other hosts.
     #[error("{} counts this machine only, and {host} is another", Named(option))]
     CountedElsewhere { option: OsBytes, host: String },
+    /// `-m --no-python`
+    #[error("-m runs a module by Python, and --no-python runs no Python")]
+    ModuleWithoutPython,
     /// `-x`.
     #[error("{} {source}", Named(option))]
     Export { option: OsBytes, source: ExportError },
@@ -166,6 +169,7 @@ impl Hint for CliError {
             }
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
+            Self::ModuleWithoutPython => Some("one of the two".into()),
             Self::Json => Some("rlaunch map --json ...".into()),
             Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", typed(word)).into()),
             Self::Hostlist { source } => source.hint(),

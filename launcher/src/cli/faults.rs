@@ -35,7 +35,7 @@ pub(super) const GROUP: Group = Group {
         Row {
             id: Id::Faults(Opt::Grace),
             short: None,
-            names: &["grace"],
+            names: &["grace", "shutdown-timeout"],
             takes: Takes::One("TIME"),
             brief: "from asking ranks to end to SIGKILL (default: 5s)",
             more: &["TIME: 90 (seconds), 90s, 1m30s, 1h, 250ms, 0.5s."],

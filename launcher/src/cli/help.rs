@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{place, reach, run};
+use super::{place, reach, run, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,15 @@ const COLUMN: usize = 27;
 /// What is left out of `-h`, so that it stays on one screen.
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
+    Id::Torch(torch::Opt::Module),
+    Id::Torch(torch::Opt::NoPython),
+    Id::Torch(torch::Opt::LogDir),
+    Id::Torch(torch::Opt::Redirects),
+    Id::Torch(torch::Opt::Tee),
+    Id::Torch(torch::Opt::Filter),
+    Id::Torch(torch::Opt::MasterAddr),
+    Id::Torch(torch::Opt::MasterPort),
+    Id::Torch(torch::Opt::RunId),
     Id::Place(place::Opt::Nodes),
     Id::Place(place::Opt::MinHosts),
     Id::Place(place::Opt::MapBy),

@@ -180,6 +180,9 @@ mod tests {
                 _ => Err(io::Error::from_raw_os_error(2)),
             },
             is_file: &|path| path.as_slice() == b"file",
+            runs: &|_| None,
+            directory: &|| None,
+            env: &|_| None,
             groups: &Known::new(&Nobody),
         };
         let words = line.split_whitespace().map(OsBytes::from);

@@ -52,11 +52,18 @@ const SHOWN: Option<&str> = Some("rlaunch map ... shows where ranks run");
 const LABELS: Option<&str> = Some("-l   or   --prefix FMT");
 const GOES_ON: Option<&str> = Some("--on-failure continue");
 
+/// torchrun's default, and what its documentation adds to it for Slurm: ranks get all of them.
+const SIGNALS: &[&str] = &[
+    "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+    "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
+    "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
+];
+
 static OPTIONS: &[Later] = &[
-    same(&["oversubscribe", "allow-run-as-root", "standalone", "no-python"], Same::Flag, None),
+    same(&["oversubscribe", "allow-run-as-root", "standalone", "run-path", "use-env"], Same::Flag, None),
     same(&["unbuffered", "enable-auto-cleanup", "genvall", "envall"], Same::Flag, None),
     // Ranks of one job find each other, and no rank is started twice.
-    same(&["rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "monitor-interval"], Same::Any, None),
+    same(&["rdzv-backend", "rdzv-endpoint", "rdzv-conf", "monitor-interval"], Same::Any, None),
     same(
         &["bind-to", "cpu-bind", "mem-bind", "gpu-bind", "nic-bind", "numa-binding"],
         Same::Only(&["none", "no"]),
@@ -78,12 +85,17 @@ static OPTIONS: &[Later] = &[
     later(None, &["prepend-rank", "prepend-pattern"], LABELS),
     later(None, &["output"], LABELS),
     later(None, &["enable-recovery", "disable-auto-cleanup", "no-kill"], GOES_ON),
-    later(None, &["role"], Some("--name NAME")),
-    later(Some(b'm'), &["module"], Some("rlaunch ... python3 -m MODULE")),
-    later(None, &["master-addr", "master-port"], Some("-x MASTER_PORT=PORT")),
+    same(&["start-method"], Same::Only(&["spawn", "fork", "forkserver"]), None),
+    same(&["event-log-handler"], Same::Only(&["null"]), Some("--events FILE")),
+    same(&["logs-specs"], Same::Only(&["default"]), Some("--log-dir DIR -r 3   or   --log-dir DIR -t 3")),
+    same(&["signals-to-handle"], Same::Only(SIGNALS), Some("leave it out: docs/signals.md lists what ranks get")),
+    later(None, &["local-addr"], Some("--interface NAME, if other hosts find rank 0 at a wrong address")),
+    later(None, &["log-line-prefix-template"], Some("--prefix FMT   with %r rank, %l local rank, %h host")),
+    later(None, &["duplicate-stdout-filters", "duplicate-stderr-filters"], Some("-t 3, and grep in the files")),
+    later(None, &["virtual-local-rank"], None),
     later(None, &["genvnone", "genvlist", "envnone", "envlist", "unset-env"], TRAVELS),
     later(None, &["mca", "gmca", "pmixmca", "prtemca"], Some("-x OMPI_MCA_name=value")),
-    later(None, &["log-dir", "outfile-pattern", "errfile-pattern", "redirects", "tee"], None),
+    later(None, &["outfile-pattern", "errfile-pattern"], Some("--log-dir DIR -r 3   or   --log-dir DIR -t 3")),
     later(None, &["fold", "exit-code", "show-config", "as"], None),
     later(None, &["multi-prog", "app", "configfile", "suspend-limit", "tier"], None),
 ];

@@ -7,6 +7,7 @@ mod doctor;
 mod env;
 mod errors;
 mod faults;
+mod gpus;
 mod help;
 mod hosts;
 mod later;
@@ -14,6 +15,7 @@ mod nearest;
 mod output;
 mod place;
 mod plan;
+mod python;
 mod reach;
 mod run;
 mod scan;
@@ -22,16 +24,18 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod torch;
 mod values;
 
 pub(crate) use ask::{Action, Request};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
+pub(crate) use gpus::visible;
 pub(crate) use hosts::Query;
 pub(crate) use output::{Events, Verbosity};
 pub(crate) use plan::Plan;
 pub(crate) use reach::Reach;
-pub(crate) use site::{Known, LARGEST, Site, why};
+pub(crate) use site::{Known, LARGEST, Runs, Site, why};
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
@@ -94,6 +98,10 @@ pub(crate) struct Run {
     pub(crate) reach: Reach,
     /// `--master-store`.
     pub(crate) master_store: Asked,
+    /// torchrun's options are used.
+    torchrun: bool,
+    /// Those of them that are for the whole job.
+    torch: torch::Args,
     /// What concerns only the launcher.
     pub(crate) presentation: Presentation,
 }
@@ -113,6 +121,8 @@ pub(crate) struct Program {
     pub(crate) exports: Vec<Export>,
     /// Where its ranks run.
     pub(crate) place: place::Own,
+    /// `-m`, `--no-python`.
+    pub(crate) python: python::Said,
 }
 
 /// What the launcher shows, and where.
@@ -124,6 +134,8 @@ pub(crate) struct Presentation {
     pub(crate) events: Option<Events>,
     /// Other launchers' options that ask for what happens anyway.
     pub(crate) same: Vec<OsBytes>,
+    /// Programs that Python runs, in words.
+    pub(crate) interpreted: Vec<OsBytes>,
 }
 
 /// What a first word asks for that is neither a job nor its help; decided before anything else is read.
@@ -200,6 +212,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Faults(_)
         | Id::Reach(_)
         | Id::Store(_)
+        | Id::Torch(_)
         | Id::Hosts(_)
         | Id::Ask(_) => None,
     });
@@ -254,6 +267,7 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
                     | Id::Run(run::Opt::Wdir | run::Opt::Name)
                     | Id::Place(place::Opt::Hosts | place::Opt::Hostfile)
                     | Id::Output(output::Opt::Prefix | output::Opt::Events)
+                    | Id::Torch(torch::Opt::LogDir | torch::Opt::MasterAddr | torch::Opt::RunId)
             ) && !value.contains(&b'=') =>
         {
             let what = match row.takes {
@@ -276,8 +290,9 @@ fn from_variables(part: &scan::Words, first: bool, hosts: bool, env: Lookup<'_>)
     });
     meant
         .filter_map(|row| {
-            let name = row.variable()?;
-            let value = values::variable(env, &name)?;
+            let own = row.variable().into_iter();
+            let mut names = own.chain(torch::variable(row));
+            let (name, value) = names.find_map(|name| Some((name.clone(), values::variable(env, &name)?)))?;
             Some(scan::Given { row, spelled: name.into(), value, apart: false })
         })
         .collect()
@@ -288,20 +303,84 @@ const fn is_own(id: Id) -> bool {
     match id {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
+        Id::Torch(opt) => opt.is_own(),
         Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => false,
     }
+}
+
+/// Options for the whole job.
+#[derive(Default)]
+struct Wide {
+    whole: place::Whole,
+    output: output::Args,
+    faults: faults::Args,
+    reach: reach::Args,
+    store: store::Args,
+    torch: torch::Args,
+}
+
+impl Wide {
+    fn take(&mut self, given: scan::Given) -> Result<(), CliError> {
+        match given.row.id {
+            Id::Place(opt) => self.whole.take(opt, &given),
+            Id::Output(opt) => self.output.take(opt, given),
+            Id::Faults(opt) => self.faults.take(opt, given),
+            Id::Reach(opt) => self.reach.take(opt, given),
+            Id::Store(opt) => self.store.take(opt, given),
+            Id::Torch(opt) => self.torch.take(opt, given),
+            Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => Ok(()),
+        }
+    }
+
+    /// All of a job, with what no flag and no variable of ours said.
+    fn into_run(
+        mut self,
+        programs: Vec<Program>,
+        variables: Vec<(String, OsBytes)>,
+        Seen { same, torchrun }: Seen,
+        env: Lookup<'_>,
+    ) -> Result<Run, CliError> {
+        self.output.fill(env)?;
+        self.faults.fill(env)?;
+        let Wide { whole, mut output, faults, reach, store, torch } = self;
+        Ok(Run {
+            programs,
+            whole,
+            variables,
+            label: output.label(),
+            stdin: output.stdin(),
+            contain: faults.contain(),
+            on_failure: faults.on_failure(),
+            grace: faults.grace(),
+            timeout: faults.timeout(),
+            lease: reach.lease(),
+            reach: reach.reach(),
+            master_store: store.master_store,
+            torchrun,
+            torch,
+            presentation: Presentation {
+                verbosity: output.verbosity,
+                events: output.events,
+                same,
+                interpreted: Vec::new(),
+            },
+        })
+    }
+}
+
+/// What was seen of other launchers' options.
+struct Seen {
+    same: Vec<OsBytes>,
+    torchrun: bool,
 }
 
 fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     let named = parts.iter().flat_map(|part| &part.given).any(scan::Given::names_hosts);
     let mut programs: Vec<Program> = Vec::new();
     let (mut variables_used, mut same) = (Vec::new(), Vec::new());
-    let mut whole = place::Whole::default();
     let mut shared: Vec<Export> = Vec::new();
-    let mut output = output::Args::default();
-    let mut faults = faults::Args::default();
-    let mut reach = reach::Args::default();
-    let mut store = store::Args::default();
+    let mut wide = Wide::default();
+    let torchrun = parts.iter().any(torch::is_used);
     for part in parts {
         let first = programs.is_empty();
         let variables_given = from_variables(&part, first, first && !named, env);
@@ -310,6 +389,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         let mut what = run::Args::default();
         let mut variables = env::Args::default();
         let mut own = place::Own::default();
+        let mut python = python::Said::default();
         for given in part.given.into_iter().chain(variables_given) {
             if !first && !is_own(given.row.id) {
                 return Err(CliError::WholeJob { option: given.spelled });
@@ -317,38 +397,27 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
             match given.row.id {
                 Id::Run(opt) => what.take(opt, given)?,
                 Id::Place(opt) if opt.is_own() => own.take(opt, given)?,
-                Id::Place(opt) => whole.take(opt, &given)?,
                 Id::Env(opt) => variables.take(opt, given)?,
-                Id::Output(opt) => output.take(opt, given)?,
-                Id::Faults(opt) => faults.take(opt, given)?,
-                Id::Reach(opt) => reach.take(opt, given)?,
-                Id::Store(opt) => store.take(opt, given)?,
-                Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => {}
+                Id::Torch(opt) if opt.is_own() => python.take(opt),
+                Id::Place(_)
+                | Id::Output(_)
+                | Id::Faults(_)
+                | Id::Reach(_)
+                | Id::Store(_)
+                | Id::Torch(_)
+                | Id::Help(_)
+                | Id::Hosts(_)
+                | Id::Ask(_) => wide.take(given)?,
             }
         }
         if first && !named {
             own.fill(env);
         }
+        python.fill(env);
         let run::Args { n, wdir, name } = what;
-        let exports = shared.iter().cloned().chain(variables.exports).collect();
-        programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own });
+        let exports = wide.torch.exports().into_iter().chain(shared.iter().cloned()).chain(variables.exports).collect();
+        programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own, python });
         shared.extend(variables.shared);
     }
-    output.fill(env)?;
-    faults.fill(env)?;
-    Ok(Run {
-        programs,
-        whole,
-        variables: variables_used,
-        label: output.label(),
-        stdin: output.stdin(),
-        contain: faults.contain(),
-        on_failure: faults.on_failure(),
-        grace: faults.grace(),
-        timeout: faults.timeout(),
-        lease: reach.lease(),
-        reach: reach.reach(),
-        master_store: store.master_store,
-        presentation: Presentation { verbosity: output.verbosity, events: output.events, same },
-    })
+    wide.into_run(programs, variables_used, Seen { same, torchrun }, env)
 }

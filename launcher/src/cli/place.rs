@@ -215,6 +215,11 @@ impl Own {
         Ok(())
     }
 
+    /// Whether other hosts may run it.
+    pub(super) fn names_hosts(&self) -> bool {
+        !(self.lists.is_empty() && self.files.is_empty())
+    }
+
     /// What neither a flag nor a variable of ours said.
     pub(super) fn fill(&mut self, env: Lookup<'_>) {
         const THEIRS: &str = "HYDRA_HOST_FILE";

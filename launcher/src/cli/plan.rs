@@ -34,12 +34,14 @@ impl Run {
     /// # Errors
     /// Hosts that cannot be understood, or ranks that do not fit.
     pub(crate) fn into_plan<'a>(
-        self,
+        mut self,
         job: JobId,
         caller: impl IntoIterator<Item = &'a [u8]>,
         site: &Site<'_>,
     ) -> Result<Plan, CliError> {
+        self.interpret(site)?;
         let placement = self.place(site)?;
+        let logs = self.torch.logs(job, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, self.pins_port(&placement, &caller), site);
         let min_hosts = self.whole.least();
@@ -55,7 +57,14 @@ impl Run {
                 }
             }
             let role = Role { name, apps: count };
-            let base = AppBase { argv: program.argv.iter().collect(), env, pinned, wdir: program.wdir, role };
+            let base = AppBase {
+                argv: program.argv.iter().collect(),
+                env,
+                pinned,
+                wdir: program.wdir,
+                role,
+                logs: logs.clone(),
+            };
             apps.push(AppSpec { procs: placement.procs(index), base });
         }
         let job = JobSpec {

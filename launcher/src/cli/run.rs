@@ -36,7 +36,7 @@ pub(super) const GROUP: Group = Group {
         Row {
             id: Id::Run(Opt::Name),
             short: None,
-            names: &["name"],
+            names: &["name", "role"],
             takes: Takes::One("NAME"),
             brief: "call this program NAME (ROLE_NAME of its ranks)",
             more: &[],

@@ -3,7 +3,7 @@
 
 use super::errors::CliError;
 use super::place::{Counted, Own, PerNode, Said};
-use super::{Program, Run};
+use super::{Lookup, Program, Run};
 use crate::view::words;
 use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
 use rlaunch_core::hostlist::{self, Entry, Outside};
@@ -25,8 +25,23 @@ pub(crate) struct Site<'a> {
     pub(crate) read: &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>,
     /// Whether a path is a file.
     pub(crate) is_file: &'a dyn Fn(&OsBytes) -> bool,
+    /// Whether a path is a file, and runs.
+    pub(crate) runs: &'a dyn Fn(&OsBytes) -> Option<Runs>,
+    /// The directory in which rlaunch was started, if it has a name.
+    pub(crate) directory: &'a dyn Fn() -> Option<OsBytes>,
+    /// The caller's environment.
+    pub(crate) env: Lookup<'a>,
     /// Groups of hosts.
     pub(crate) groups: &'a Known<'a>,
+}
+
+/// Whether a file runs when it is started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Runs {
+    /// The kernel knows how, and may.
+    Itself,
+    /// Something else would have to read it.
+    Never,
 }
 
 /// Groups of hosts: read when the first is named, and only once.

@@ -76,7 +76,7 @@ impl Run {
         };
         let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
         let text = script.as_deref().map(|text| text.get(..master_store::MOST).unwrap_or(text));
-        master_store::choose(self.master_store, &Facts { world_size, pinned, program, text })
+        master_store::choose(self.master_store, &Facts { world_size, pinned, torchrun: self.torchrun, program, text })
     }
 
     /// What rank 0 runs.
@@ -85,7 +85,8 @@ impl Run {
     }
 }
 
-const NOBODY: Facts<'_> = Facts { world_size: 0, pinned: false, program: master_store::Program::Other, text: None };
+const NOBODY: Facts<'_> =
+    Facts { world_size: 0, pinned: false, torchrun: false, program: master_store::Program::Other, text: None };
 
 /// A script, from the directory that its ranks work in. One that cannot be read here may be there.
 fn read(program: &Program, path: &[u8], site: &Site<'_>) -> Option<Vec<u8>> {

@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{ask, doctor, env, faults, help, hosts, output, place, reach, run, store};
+use super::{ask, doctor, env, faults, help, hosts, output, place, reach, run, store, torch};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,7 @@ pub(super) enum Id {
     Faults(faults::Opt),
     Reach(reach::Opt),
     Store(store::Opt),
+    Torch(torch::Opt),
     Help(help::Opt),
     /// Of `rlaunch hosts`.
     Hosts(hosts::Opt),
@@ -56,10 +57,19 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 8] =
-    [run::GROUP, place::GROUP, reach::GROUP, store::GROUP, env::GROUP, output::GROUP, faults::GROUP, help::GROUP];
+pub(super) const GROUPS: [Group; 9] = [
+    run::GROUP,
+    place::GROUP,
+    reach::GROUP,
+    store::GROUP,
+    env::GROUP,
+    output::GROUP,
+    faults::GROUP,
+    torch::GROUP,
+    help::GROUP,
+];
 
-static ROWS: [&[Row]; 8] = [
+static ROWS: [&[Row]; 9] = [
     run::GROUP.rows,
     place::GROUP.rows,
     reach::GROUP.rows,
@@ -67,6 +77,7 @@ static ROWS: [&[Row]; 8] = [
     env::GROUP.rows,
     output::GROUP.rows,
     faults::GROUP.rows,
+    torch::GROUP.rows,
     help::GROUP.rows,
 ];
 

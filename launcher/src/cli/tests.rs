@@ -3,8 +3,9 @@
 mod place;
 mod reach;
 mod theirs;
+mod torch;
 
-use super::site::{Known, Nobody};
+use super::site::{Known, Nobody, Runs};
 use super::{Command, Events, Program, Run, Site, Verbosity, is_job, later, parse, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
@@ -67,6 +68,9 @@ fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) ->
         gpus: &|| gpus,
         read: &|path| found(path).map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::Error::from_raw_os_error(2)),
         is_file: &|path| found(path).is_some(),
+        runs: &|path| found(path).map(|_| Runs::Never),
+        directory: &|| Some("/home/u".into()),
+        env: &|_| None,
         groups: &Known::new(&Nobody),
     })
 }
@@ -203,7 +207,18 @@ const REFUSED: &[&str] = &[
     "--do-not-launch ./train",
     "--enable-recovery ./train",
     "--pernode ./train",
-    "-m train",
+    "-m",
+    "-r 4 ./train",
+    "--tee=0:1,1 ./train",
+    "--local-ranks-filter a ./train",
+    "--log-dir logs",
+    "--log-dir= ./train",
+    "--master_port 0 ./train",
+    "--local-addr a ./train",
+    "--log-line-prefix-template x ./train",
+    "--logs-specs mine ./train",
+    "--signals-to-handle SIGCONT ./train",
+    "--virtual-local-rank ./train",
     "--map-by core:OVERSUBSCRIBE ./train",
     "-H !x ./train",
     "--rdzv-id",
@@ -424,7 +439,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 23);
+    assert_eq!(names.len(), 30);
 }
 
 #[test]

@@ -58,6 +58,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::StoreRefused { from, count, .. } => {
             debug!("{count} connections to the store are not the job's, the last from {from}")
         }
+        what @ (What::FileFailed { .. } | What::FileLost { .. }) => file(what, host),
         What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", words::std(*std)),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
@@ -67,5 +68,15 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
             let never = never_started.map_or_else(|| "an unknown number".to_owned(), |n| n.to_string());
             debug!("the job ends with {exit:?}: launch {launch}, {never} of the ranks never started");
         }
+    }
+}
+
+/// Log files that do not have everything.
+fn file<'a>(what: &What, host: impl Fn(&NodeId) -> &'a str) {
+    if let What::FileFailed { node, errno, path } = what {
+        debug!("{path} on {} cannot be written: errno {errno}", host(node));
+    }
+    if let What::FileLost { rank, std, bytes } = what {
+        debug!("rank {rank}: {bytes} bytes of {} are in no file", words::std(*std));
     }
 }

@@ -297,6 +297,9 @@ fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said
         SpawnStep::ChangeDir => {
             (format!("--wdir {path} on {hosts}: {why}"), Some("a directory that all hosts have".into()))
         }
+        SpawnStep::LogDirectory => {
+            (format!("--log-dir {path} on {hosts}: {why}"), Some("a directory that can be made on all hosts".into()))
+        }
         SpawnStep::Exec => launch::program(error, &launch::Place::There(hosts)),
         SpawnStep::Pipes
         | SpawnStep::Clone

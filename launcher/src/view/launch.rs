@@ -50,7 +50,8 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         | SpawnStep::MountProc
         | SpawnStep::Session
         | SpawnStep::Streams
-        | SpawnStep::Limits => Said {
+        | SpawnStep::Limits
+        | SpawnStep::LogDirectory => Said {
             what: format!("rank {rank} cannot be started: {}: {}", step(error.step), words::errno(error.errno)),
             hint: words::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },
@@ -211,6 +212,7 @@ const fn step(step: SpawnStep) -> &'static str {
         SpawnStep::Streams => "its standard streams",
         SpawnStep::ChangeDir => "its working directory",
         SpawnStep::Limits => "its limits",
+        SpawnStep::LogDirectory => "its log files",
         SpawnStep::Exec => "its program",
     }
 }

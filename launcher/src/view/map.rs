@@ -5,6 +5,7 @@ use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::master_store::Holder;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Note, Placement};
+use rlaunch_core::spec::JobSpec;
 use rlaunch_core::time::Span;
 use std::fmt::Write as _;
 
@@ -50,6 +51,13 @@ pub(crate) fn store(store: Holder) -> String {
         Holder::Rank0(_) => "left to rank 0",
     };
     format!("TCPStore: {who} ({})", store.reason())
+}
+
+/// Where the log files are: to be told where nobody has named the directory, or on request.
+pub(crate) fn logs(job: &JobSpec, always: bool) -> Option<String> {
+    let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref()).filter(|logs| logs.private || always)?;
+    let stem = OsBytes::new([logs.dir.as_deref()?, b"/", logs.run.as_slice()].concat());
+    Some(format!("rlaunch: log files: {stem}_HOST/attempt_0/LOCAL_RANK\n"))
 }
 
 fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {

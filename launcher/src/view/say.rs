@@ -56,6 +56,8 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::InputUndelivered { .. }
         | Sentence::SinkFailed { .. }
         | Sentence::OutputLost(_)
+        | Sentence::FileFailed { .. }
+        | Sentence::FilesLost(_)
         | Sentence::Report(_) => false,
     }
 }
@@ -142,15 +144,23 @@ fn line(sentence: &Sentence, by: By) -> String {
         }
         Sentence::InputFailed { errno } => no_input("read on", *errno),
         Sentence::InputUndelivered { errno } => no_input("passed on", *errno),
-        Sentence::SinkFailed { std, errno } => {
-            format!("cannot write to {}: {}; the job goes on without it", words::std(*std), words::errno(*errno))
-        }
+        Sentence::SinkFailed { std, errno } => sink_failed(*std, *errno),
         Sentence::LinesBroken(lines) => {
             format!("{} broken because another rank waited", words::count_was(*lines, "line"))
         }
         Sentence::OutputLost(lost) => format!("{} of output could not be written", words::bytes(*lost)),
+        Sentence::FileFailed { host, errno, path } => file_failed(path, host, *errno),
+        Sentence::FilesLost(lost) => format!("{} could not be written to log files", words::bytes(*lost)),
         Sentence::Report(_) => String::new(),
     }
+}
+
+fn sink_failed(std: rlaunch_core::id::Std, errno: i32) -> String {
+    format!("cannot write to {}: {}; the job goes on without it", words::std(std), words::errno(errno))
+}
+
+fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
+    format!("cannot write {path} on {host}: {}; the job goes on without what is lost there", words::errno(errno))
 }
 
 fn less(Lowered { on, to }: Lowered, hosts: &OsBytes) -> String {

@@ -28,6 +28,7 @@ fn app() -> AppBase {
         pinned: strings(&["A"]),
         wdir: Some("/tmp".into()),
         role: Role::sole(),
+        logs: None,
     }
 }
 

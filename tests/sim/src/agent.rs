@@ -276,6 +276,8 @@ impl World {
             | NodeEvent::Refused(_)
             | NodeEvent::Withheld { .. }
             | NodeEvent::StreamEnd { .. }
+            | NodeEvent::FileFailed { .. }
+            | NodeEvent::FileLost { .. }
             | NodeEvent::InputFailed { .. }
             | NodeEvent::Left { .. } => {}
         }

@@ -174,6 +174,8 @@ impl Oracle {
             ToRoot::Draining
             | ToRoot::Whose(_)
             | ToRoot::StoreUnused { .. }
+            | ToRoot::FileFailed { .. }
+            | ToRoot::FileLost { .. }
             | ToRoot::StoreRefused { .. }
             | ToRoot::Theirs(_)
             | ToRoot::Hello(_)

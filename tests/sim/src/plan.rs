@@ -177,6 +177,7 @@ pub(crate) fn program() -> AppBase {
         pinned: OsStrings::default(),
         wdir: None,
         role: Role::sole(),
+        logs: None,
     }
 }
 

@@ -73,6 +73,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("broken", *broken);
         }
         What::StoreRefused { node, from, count } => store_refused(o, *node, from, *count),
+        What::FileFailed { .. } | What::FileLost { .. } => file(o, what),
         What::LogLost { records } => {
             o.text("ev", "log.lost");
             o.number("records", *records);
@@ -104,6 +105,21 @@ fn store_refused(o: &mut Object<'_>, node: NodeId, from: &OsBytes, count: u32) {
     o.number("node", node.get().into());
     o.bytes("from", from);
     o.number("count", count.into());
+}
+
+fn file(o: &mut Object<'_>, what: &What) {
+    if let What::FileFailed { node, errno, path } = what {
+        o.text("ev", "file.failed");
+        o.number("node", node.get().into());
+        o.signed("errno", *errno);
+        o.bytes("path", path);
+    }
+    if let What::FileLost { rank, std, bytes } = what {
+        o.text("ev", "file.lost");
+        o.number("rank", rank.get().into());
+        o.text("stream", self::std(*std));
+        o.number("bytes", *bytes);
+    }
 }
 
 fn together(o: &mut Object<'_>, nodes: &[NodeId]) {
@@ -266,6 +282,7 @@ fn spawn_error(o: &mut Object<'_>, error: &SpawnError) {
         SpawnStep::Streams => "streams",
         SpawnStep::ChangeDir => "chdir",
         SpawnStep::Limits => "limits",
+        SpawnStep::LogDirectory => "log_dir",
         SpawnStep::Exec => "exec",
     };
     o.text("step", step);

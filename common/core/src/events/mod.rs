@@ -93,6 +93,24 @@ pub enum What {
         /// How many, since the last such record.
         count: u32,
     },
+    /// A log file of ranks, or the directory for it, cannot be written: the first of a host.
+    FileFailed {
+        /// Which host.
+        node: NodeId,
+        /// errno of what was tried.
+        errno: i32,
+        /// Which file.
+        path: OsBytes,
+    },
+    /// A rank's stdout or stderr has ended, and not all of it is in its log file.
+    FileLost {
+        /// Whose.
+        rank: Rank,
+        /// Which.
+        std: Std,
+        /// Bytes that are missing.
+        bytes: u64,
+    },
     /// Nothing runs on a host any more.
     HostDone {
         /// Which.

@@ -55,6 +55,14 @@ impl Log {
         cx.act(JobAction::Say(Sentence::LeftOut(Box::new(self.report.of_hosts()))));
     }
 
+    /// A log file on a host cannot be written.
+    pub(super) fn file_failed(&mut self, cx: &mut Cx<'_>, node: NodeId, errno: i32, path: OsBytes) {
+        self.write(cx, What::FileFailed { node, errno, path: path.clone() });
+        let hosts = self.report.start.as_ref().map(|start| start.hosts.as_slice()).unwrap_or_default();
+        let host = hosts.get(node.index()).cloned().unwrap_or_default();
+        cx.act(JobAction::Say(Sentence::FileFailed { host, errno, path }));
+    }
+
     pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {
         let t = self.clock.since(cx.now);
         let record = Record { t, wall: WallNs(self.clock.wall.0.saturating_add(t.nanos())), what };

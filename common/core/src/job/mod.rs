@@ -217,6 +217,8 @@ impl Parts<'_> {
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
             ToRoot::StoreUnused { at } => cx.act(JobAction::Say(Sentence::StoreUnused { at })),
             ToRoot::StoreRefused { from, count } => cx.tell(Notice::Log(What::StoreRefused { node, from, count })),
+            ToRoot::FileFailed { errno, path } => self.log.file_failed(cx, node, errno, path),
+            ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(cx, proc, which, bytes),
             // The edges': they are about connections, not about the job.
             ToRoot::Whose(_) | ToRoot::Theirs(_) => {}
             // Hearing it is all that it is for.
@@ -260,6 +262,7 @@ impl Parts<'_> {
 
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
         self.output.rest().for_each(|what| self.log.write(cx, what));
+        self.output.close(cx);
         let nodes = self.verdict.together();
         if !nodes.is_empty() {
             self.log.write(cx, What::Together { nodes });

@@ -18,11 +18,13 @@ pub(super) struct Output {
     /// Streams that ended, of processes that were not heard to have started, and their bytes. What a process says does not wait
     /// for the news of its start.
     early: BTreeMap<StreamId, u64>,
+    /// Bytes that are missing in log files of ranks.
+    unfiled: u64,
 }
 
 impl Output {
     pub(super) const fn new(nohup: bool) -> Self {
-        Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new() }
+        Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
     }
 
     pub(super) fn began(&mut self) {
@@ -94,6 +96,19 @@ impl Output {
     /// A full disk costs the output, not the job.
     pub(super) fn sink_failed(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32) {
         self.lose(cx, std, errno, Sentence::SinkFailed { std, errno });
+    }
+
+    /// So much of a stream is not in its log file.
+    pub(super) fn file_lost(&mut self, cx: &mut Cx<'_>, proc: ProcId, which: Std, bytes: u64) {
+        self.unfiled = self.unfiled.saturating_add(bytes);
+        cx.tell(Notice::Log(What::FileLost { rank: rank_of(proc), std: which, bytes }));
+    }
+
+    /// The job is over: what is missing is said, once.
+    pub(super) fn close(&mut self, cx: &mut Cx<'_>) {
+        if self.unfiled > 0 {
+            cx.act(JobAction::Say(Sentence::FilesLost(core::mem::take(&mut self.unfiled))));
+        }
     }
 
     fn lose(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, sentence: Sentence) {

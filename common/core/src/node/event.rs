@@ -1,6 +1,7 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
-use crate::id::{AppIndex, ProcId, Std};
+use crate::id::{AppIndex, LocalRank, ProcId, Std};
+use crate::logs::Way;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::signal::Signal;
@@ -96,6 +97,22 @@ pub enum NodeEvent {
         from: OsBytes,
         /// How many.
         count: u32,
+    },
+    /// A log file, or the directory for it, cannot be written: the first of this host.
+    FileFailed {
+        /// errno of what was tried.
+        errno: i32,
+        /// Which.
+        path: OsBytes,
+    },
+    /// A rank's stdout or stderr has ended, and not all of it is in its log file. Before its `StreamEnd`.
+    FileLost {
+        /// Whose.
+        proc: ProcId,
+        /// Which.
+        which: Std,
+        /// Bytes that are missing.
+        bytes: u64,
     },
     /// Standard input cannot be passed on: the rank that reads it sees its end.
     InputFailed {
@@ -247,29 +264,59 @@ pub struct ExecSpec {
     pub delta: Delta,
     /// The format of what stands before each line of its output; `None`: raw.
     pub label: Option<OsBytes>,
-    /// Its TORCHELASTIC_ERROR_FILE: absent at its start, read by `Examine`, removed by `Reap`.
+    /// Its TORCHELASTIC_ERROR_FILE: absent at its start, read by `Examine`, removed by `Reap` if it is not kept.
     pub error_file: ErrorFile,
+    /// What becomes of its stdout and stderr.
+    pub ways: [Way; 2],
 }
 
 /// The path of a rank's error file. All ranks share what is the same in theirs: it is kept as long as they live.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ErrorFile {
     stem: Arc<OsBytes>,
-    proc: ProcId,
+    name: Name,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Name {
+    /// Of a process, in a directory of many.
+    Own(ProcId),
+    /// In the directory of a rank's log files.
+    Kept(LocalRank),
 }
 
 impl ErrorFile {
     /// For a process whose path begins with `stem`.
     #[must_use]
     pub(super) const fn new(stem: Arc<OsBytes>, proc: ProcId) -> Self {
-        Self { stem, proc }
+        Self { stem, name: Name::Own(proc) }
+    }
+
+    /// In a directory whose path is `stem` and this number: it stays there.
+    #[must_use]
+    pub(super) const fn kept(stem: Arc<OsBytes>, rank: LocalRank) -> Self {
+        Self { stem, name: Name::Kept(rank) }
     }
 
     /// The path.
     #[must_use]
     pub fn path(&self) -> OsBytes {
-        let mut path = self.stem.to_vec();
-        path.extend_from_slice(format!("{}.error.json", self.proc).as_bytes());
-        OsBytes::new(path)
+        match self.name {
+            Name::Own(proc) => self.after_stem(&format!("{proc}.error.json")),
+            Name::Kept(rank) => self.after_stem(&format!("{rank}/error.json")),
+        }
+    }
+
+    /// The directory of the rank's log files, where it has one: there the file is kept.
+    #[must_use]
+    pub fn directory(&self) -> Option<OsBytes> {
+        match self.name {
+            Name::Own(_) => None,
+            Name::Kept(rank) => Some(self.after_stem(&format!("{rank}"))),
+        }
+    }
+
+    fn after_stem(&self, name: &str) -> OsBytes {
+        OsBytes::new([self.stem.as_slice(), name.as_bytes()].concat())
     }
 }

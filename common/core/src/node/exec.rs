@@ -2,6 +2,7 @@
 
 use super::{ErrorFile, ExecSpec, Ground};
 use crate::env::{self, Host, Seat};
+use crate::logs::Way;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::spec::{AppBase, Role};
@@ -28,15 +29,24 @@ impl Program {
         let shared = self.shared.get_or_insert_with(|| {
             Arc::new(env::common(&host(start, meeting, ground, delta, &self.base.role), pinned))
         });
-        let stem = self.error_stem.get_or_insert_with(|| Arc::new(error_stem(start, ground)));
-        let error_file = ErrorFile::new(Arc::clone(stem), delta.proc);
-        let path = error_file.path();
+        let logs = self.base.logs.as_ref();
+        let kept = logs.is_some_and(|logs| logs.dir.is_some());
+        let stem = self.error_stem.get_or_insert_with(|| {
+            let kept = logs.and_then(|logs| logs.stem(meeting.node_index));
+            Arc::new(kept.unwrap_or_else(|| error_stem(start, ground)))
+        });
         let Delta { rank, local_rank, app_rank, .. } = delta;
+        let error_file = match kept {
+            true => ErrorFile::kept(Arc::clone(stem), local_rank),
+            false => ErrorFile::new(Arc::clone(stem), delta.proc),
+        };
+        let path = error_file.path();
+        let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
         let seat = Seat { rank, local_rank, app_rank, error_file: &path };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
-        Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file })
+        Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file, ways })
     }
 }
 

@@ -158,6 +158,10 @@ impl Node {
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
             NodeEvent::InputFailed { errno } => cx.act(NodeAction::ToRoot(ToRoot::InputFailed { errno })),
+            NodeEvent::FileFailed { errno, path } => cx.act(NodeAction::ToRoot(ToRoot::FileFailed { errno, path })),
+            NodeEvent::FileLost { proc, which, bytes } => {
+                cx.act(NodeAction::ToRoot(ToRoot::FileLost { proc, which, bytes }));
+            }
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }

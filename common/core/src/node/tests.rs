@@ -85,6 +85,7 @@ fn base() -> AppBase {
         pinned: ["RANK"].iter().collect(),
         wdir: None,
         role: Role::sole(),
+        logs: None,
     }
 }
 

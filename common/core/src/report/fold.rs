@@ -218,7 +218,7 @@ impl Report {
             What::Together { nodes } => self.together.clone_from(nodes),
             What::LeftOut { nodes, world_size, procs } => self.leave_out(nodes, *world_size, procs),
             What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
-            What::StoreRefused { .. } => {}
+            What::StoreRefused { .. } | What::FileFailed { .. } | What::FileLost { .. } => {}
         }
     }
 

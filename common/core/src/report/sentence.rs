@@ -144,6 +144,17 @@ pub enum Sentence {
         /// errno of the write.
         errno: i32,
     },
+    /// A log file of ranks cannot be written; the job goes on.
+    FileFailed {
+        /// On this host.
+        host: OsBytes,
+        /// errno of what was tried.
+        errno: i32,
+        /// Which file.
+        path: OsBytes,
+    },
+    /// So many bytes are not in the log files of ranks.
+    FilesLost(u64),
     /// Lines were broken because another rank waited.
     LinesBroken(u64),
     /// Bytes of output were received but not written.

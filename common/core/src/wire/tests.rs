@@ -5,7 +5,8 @@ use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
 use super::to_node::{Delta, Meeting, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
-use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
+use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
+use crate::logs::{Logs, Which};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Role};
@@ -36,11 +37,19 @@ fn delta() -> impl Strategy<Value = Delta> {
     })
 }
 
+fn logs() -> impl Strategy<Value = Logs> {
+    let texts = ["0", "3", "0:1,7:2"].map(|text| Which::parse(text.as_bytes()).unwrap());
+    (proptest::option::of(bytes()), bytes(), proptest::sample::select(texts.to_vec())).prop_map(|(dir, run, which)| {
+        let shown = dir.as_ref().and_then(|_| crate::logs::shown(b"0,5"));
+        Logs { dir, private: shown.is_some(), run, redirects: which.clone(), tee: which, shown }
+    })
+}
+
 fn program() -> impl Strategy<Value = AppBase> {
     let strings = || vec(vec(1u8.., 0..20), 0..20).prop_map(|texts| texts.iter().collect());
     let role = (bytes(), any::<u32>()).prop_map(|(name, apps)| Role { name, apps });
-    (strings(), strings(), strings(), proptest::option::of(bytes()), role)
-        .prop_map(|(argv, env, pinned, wdir, role)| AppBase { argv, env, pinned, wdir, role })
+    (strings(), strings(), strings(), proptest::option::of(bytes()), role, proptest::option::of(logs()))
+        .prop_map(|(argv, env, pinned, wdir, role, logs)| AppBase { argv, env, pinned, wdir, role, logs })
 }
 
 fn start() -> impl Strategy<Value = ToNode> {
@@ -127,6 +136,12 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
             }
         ),
         Just(ToRoot::InitLost),
+        (any::<i32>(), bytes()).prop_map(|(errno, path)| ToRoot::FileFailed { errno, path }),
+        any::<(u32, u64)>().prop_map(|(proc, bytes)| ToRoot::FileLost {
+            proc: ProcId::new(proc),
+            which: Std::Err,
+            bytes
+        }),
         Just(ToRoot::Ready),
         (any::<u32>(), vec(leftover, 1..16))
             .prop_map(|(left, named)| ToRoot::Done { left, named: Capped::chunks(named).remove(0) }),

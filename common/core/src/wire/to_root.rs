@@ -4,7 +4,7 @@ use super::capped::Capped;
 use super::codec::WireMessage;
 use super::whose::{Address, Answer, HOST_ADDRESSES, Question};
 use crate::errno::{ENOENT, ENOTDIR};
-use crate::id::{AppIndex, ProcId};
+use crate::id::{AppIndex, ProcId, Std};
 use crate::os_bytes::OsBytes;
 use crate::spec::Tier;
 use crate::status::Status;
@@ -68,6 +68,22 @@ pub enum ToRoot {
         from: OsBytes,
         /// How many, since this was said last.
         count: u32,
+    },
+    /// A log file of this host, or the directory for it, cannot be written; the first. The ranks go on.
+    FileFailed {
+        /// errno of what was tried.
+        errno: i32,
+        /// Which.
+        path: OsBytes,
+    },
+    /// A stream of a rank has ended, and not all of it is in its log file.
+    FileLost {
+        /// Whose.
+        proc: ProcId,
+        /// Which.
+        which: Std,
+        /// Bytes that are missing.
+        bytes: u64,
     },
     /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
     Whose(Question),
@@ -235,6 +251,8 @@ pub enum SpawnStep {
     Limits,
     /// The program itself.
     Exec,
+    /// The directory of its log files, looked at before.
+    LogDirectory,
 }
 
 impl SpawnError {
@@ -250,7 +268,8 @@ impl SpawnError {
             | SpawnStep::Session
             | SpawnStep::Streams
             | SpawnStep::ChangeDir
-            | SpawnStep::Limits => crate::exit::LAUNCH,
+            | SpawnStep::Limits
+            | SpawnStep::LogDirectory => crate::exit::LAUNCH,
         }
     }
 }

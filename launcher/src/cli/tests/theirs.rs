@@ -8,7 +8,7 @@ fn what_others_ask_for_and_we_do_anyway_is_taken() {
         "--oversubscribe --allow-run-as-root -n 2 a",
         "-oversubscribe --bind-to none -n2 a",
         "--bind-to=none --cpu_bind none --gpu-bind=NONE -n 2 a",
-        "--standalone --nproc_per_node=2 --no-python a",
+        "--standalone --nproc_per_node=2 --run-path --monitor_interval 1 --start-method fork --no-python a",
         "--rdzv-backend c10d --rdzv_endpoint=localhost:0 --rdzv-id 7 --max_restarts=0 --node_rank 0 -n 2 a",
         "--mpi=none --kill-on-bad-exit --distribution=block -n 2 a",
         "--kill-on-bad-exit=1 --unbuffered -n 2 a",

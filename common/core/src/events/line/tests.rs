@@ -147,6 +147,8 @@ fn rest() -> Vec<What> {
         What::Ending { cause: began, sent: None, grace: Span::ZERO },
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
         What::StoreRefused { node: NODE, from: bytes("10.0.0.9:4711"), count: 3 },
+        What::FileFailed { node: NODE, errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") },
+        What::FileLost { rank: RANK, std: Std::Out, bytes: 4096 },
         What::SinkLost { std: Std::Out, errno: None },
         What::SinkLost { std: Std::Out, errno: Some(28) },
         What::OutputEnd { lost: 1, broken: 2 },

@@ -25,6 +25,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         pinned: OsStrings::default(),
         wdir: None,
         role: Role::sole(),
+        logs: None,
     };
     JobSpec {
         lease: Span::from_secs(30),

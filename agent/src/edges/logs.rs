@@ -1,0 +1,388 @@
+//! Log files of ranks: what their streams say goes to the `file` thread, and of some of them to nobody else.
+//!
+//! Streams that are not shown are watched in a set of their own: the reader of rlaunch's output does not hold them up. What the
+//! thread has not written is bounded. Beyond that nothing more is read, and ranks wait as they would for a slow file. Only where
+//! the job ends, and a file system that does not answer is all that is waited for, it is given up after [`PATIENCE`]; what it has
+//! not taken is lost then, and counted.
+
+mod writer;
+
+use super::Edges;
+use super::pump::Stream;
+use crate::early::now;
+use rlaunch_core::id::{ProcId, Std, StreamId};
+use rlaunch_core::node::{ExecSpec, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+use writer::{Answer, Port, Request};
+
+/// How long a file system may stand still while the job ends. The launcher waits longer for us: it does not end an agent that has
+/// no rank left to wait for within 6 s (`core::job`'s `closing` and `mute`).
+const PATIENCE: Span = Span::from_secs(4);
+/// Most bytes that wait to be written.
+const ROOM: usize = 4 << 20;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+/// Read before others have their turn.
+const BURST: usize = 64;
+
+/// All of it; nothing where a job has no such streams.
+#[derive(Default)]
+pub(super) struct Logs(Option<Box<Inner>>);
+
+struct Inner {
+    /// `None`: there is no thread, and all is lost.
+    port: Option<Port>,
+    /// Streams that are not shown.
+    set: Arc<ReadySet>,
+    live: Option<AsyncFd<Arc<ReadySet>>>,
+    batch: Batch,
+    turn: VecDeque<StreamId>,
+    /// Streams with a file.
+    open: BTreeMap<StreamId, File>,
+    /// Requests and bytes that were not answered.
+    under_way: (usize, usize),
+    /// Since when nothing was.
+    silent_since: Option<Mono>,
+    /// Streams that are shown too, and wait for room here.
+    starved: Vec<StreamId>,
+    /// Nobody waits for the ranks any more.
+    closing: bool,
+}
+
+#[derive(Default)]
+struct File {
+    unwritten: usize,
+    lost: u64,
+    /// Its stream has ended, after so many bytes.
+    ended: Option<u64>,
+}
+
+impl Inner {
+    fn new(watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> io::Result<Self> {
+        let set = Arc::new(ReadySet::new()?);
+        let port = Port::start().and_then(|port| watch(&port.bell).map(|()| port));
+        let port = port.inspect_err(|error| tracing::error!(%error, "log files cannot be written")).ok();
+        Ok(Self {
+            port,
+            set,
+            live: None,
+            batch: Batch::with_room(64),
+            turn: VecDeque::new(),
+            open: BTreeMap::new(),
+            under_way: (0, 0),
+            silent_since: None,
+            starved: Vec::new(),
+            closing: false,
+        })
+    }
+
+    fn has_room(&self) -> bool {
+        let (requests, bytes) = self.under_way;
+        // Directories, files and their ends are asked for besides.
+        requests < writer::ROOM / 2 && bytes < ROOM
+    }
+
+    /// Nothing is to be waited for any more.
+    fn is_stuck(&self) -> bool {
+        self.closing && self.silent_since.is_some_and(|since| since + PATIENCE <= now())
+    }
+
+    fn ask(&mut self, request: Request, bytes: usize) -> bool {
+        let asked = self.port.as_ref().is_some_and(|port| port.ask(request));
+        if asked && bytes > 0 {
+            self.under_way.0 += 1;
+            self.under_way.1 += bytes;
+            self.silent_since.get_or_insert_with(now);
+        }
+        asked
+    }
+
+    fn write(&mut self, id: StreamId, bytes: Vec<u8>) {
+        let len = bytes.len();
+        let asked = self.has_room() && self.ask(Request::Write(id, bytes), len);
+        if let Some(file) = self.open.get_mut(&id) {
+            if asked {
+                file.unwritten += len;
+            } else {
+                file.lost = file.lost.saturating_add(len as u64);
+            }
+        }
+    }
+
+    /// A stream has ended. True: and so has its file.
+    fn end(&mut self, id: StreamId, total: u64) -> bool {
+        let asked = self.ask(Request::Close(id), 0);
+        let Some(file) = self.open.get_mut(&id) else { return true };
+        file.ended = Some(total);
+        !asked || self.is_stuck()
+    }
+
+    fn next_ready(&mut self, cx: &mut Context<'_>) -> Option<StreamId> {
+        loop {
+            if !self.has_room() && !self.is_stuck() {
+                return None;
+            }
+            if let Some(id) = self.turn.pop_front() {
+                return Some(id);
+            }
+            let Poll::Ready(Ok(mut guard)) = self.live.as_ref()?.poll_read_ready(cx) else { return None };
+            if self.set.ready(&mut self.batch) == 0 {
+                guard.clear_ready();
+                continue;
+            }
+            let ids = self.batch.tokens().filter_map(|t| u32::try_from(t).ok().and_then(StreamId::from_raw));
+            self.turn.extend(ids);
+        }
+    }
+}
+
+impl Logs {
+    /// Whether more may be read for a file.
+    pub(super) fn has_room(&self) -> bool {
+        self.0.as_ref().is_none_or(|inner| inner.has_room() || inner.is_stuck())
+    }
+
+    pub(super) fn go_live(&mut self) -> io::Result<()> {
+        let Some(inner) = &mut self.0 else { return Ok(()) };
+        inner.live = Some(rlaunch_net::ready::readable(Arc::clone(&inner.set))?);
+        Ok(())
+    }
+
+    /// When a file system that does not answer is given up.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        let inner = self.0.as_ref().filter(|inner| inner.closing && !inner.is_stuck())?;
+        inner.silent_since.map(|since| since + PATIENCE)
+    }
+
+    /// A stream that is shown as well has said this.
+    pub(super) fn write(&mut self, id: StreamId, bytes: &[u8]) {
+        if let Some(inner) = &mut self.0 {
+            inner.write(id, bytes.to_vec());
+        }
+    }
+
+    /// A stream that is shown as well waits for room here.
+    pub(super) fn starve(&mut self, id: StreamId) {
+        if let Some(inner) = &mut self.0 {
+            inner.starved.push(id);
+        }
+    }
+
+    /// Nobody waits for the ranks any more: what these streams, which are not shown, hold now is all of it.
+    pub(super) fn close(&mut self, hidden: impl Iterator<Item = StreamId>) {
+        if let Some(inner) = &mut self.0 {
+            inner.closing = true;
+            inner.turn.extend(hidden);
+        }
+    }
+}
+
+/// A rank will be started: its directory and its files are made meanwhile.
+pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) {
+    let directory = exec.error_file.directory();
+    if directory.is_none() && exec.ways.iter().all(|way| way.shown) {
+        return;
+    }
+    if edges.logs.0.is_none() {
+        let watch = &edges.watch;
+        match Inner::new(|bell| watch.watch_logs(bell)) {
+            Ok(inner) => edges.logs.0 = Some(Box::new(inner)),
+            Err(error) => return tracing::error!(%error, "log files cannot be written"),
+        }
+        if edges.watch.is_live()
+            && let Err(error) = edges.logs.go_live()
+        {
+            tracing::error!(%error, "streams that are not shown cannot be read");
+        }
+    }
+    let (Some(inner), Some(directory)) = (&mut edges.logs.0, directory) else { return };
+    let private = exec.base.logs.as_ref().is_some_and(|logs| logs.private);
+    let mut all = inner.ask(Request::Make(directory.to_vec(), private), 0);
+    for (std, way, name) in [(Std::Out, exec.ways[0], "stdout.log"), (Std::Err, exec.ways[1], "stderr.log")] {
+        if way.file {
+            let id = StreamId::of(proc, std);
+            inner.open.insert(id, File::default());
+            all &= inner.ask(Request::Open(id, [directory.as_slice(), b"/", name.as_bytes()].concat()), 0);
+        }
+    }
+    if !all {
+        let path = directory;
+        edges.events.push_back(NodeEvent::FileFailed { errno: rlaunch_core::errno::EAGAIN, path });
+    }
+}
+
+/// A stream that is not shown has come to be: nobody else watches it.
+pub(super) fn adopt(edges: &Edges, id: StreamId, stream: &Stream) {
+    edges.pump.set.remove(&stream.fd);
+    let watched = edges.logs.0.as_ref().map(|inner| inner.set.add(&stream.fd, u64::from(id.get())));
+    if let Some(Err(error)) = watched {
+        tracing::error!(%error, "a stream cannot be watched");
+    }
+}
+
+/// Reads what there is while there is room for it.
+pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    give_up(edges);
+    for _ in 0..BURST {
+        let Some(id) = edges.logs.0.as_mut().and_then(|inner| inner.next_ready(cx)) else { return };
+        read(edges, id);
+    }
+    cx.waker().wake_by_ref();
+}
+
+fn read(edges: &mut Edges, id: StreamId) {
+    let Edges { ranks, logs, .. } = edges;
+    let Some(inner) = &mut logs.0 else { return };
+    let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else { return };
+    if stream.closing && !rlaunch_sys::fd::readable_now(&stream.fd) {
+        return end(edges, id);
+    }
+    let mut bytes = Vec::new();
+    match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut bytes, CHUNK) {
+        Ok(0) => return end(edges, id),
+        Ok(n) => {
+            stream.total = stream.total.saturating_add(n as u64);
+            if id.std() == Std::Err {
+                stream.tail.push(&bytes);
+            }
+            if stream.way.file {
+                bytes.shrink_to_fit();
+                inner.write(id, bytes);
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(_) => return end(edges, id),
+    }
+    if stream.closing {
+        // Whoever still holds it may never write again, so that nothing would bring it back to its turn.
+        inner.turn.push_back(id);
+    }
+}
+
+/// A stream that is not shown has ended.
+fn end(edges: &mut Edges, id: StreamId) {
+    let Some((stream, reaped)) = edges.ranks.end_stream(id) else { return };
+    if let Some(inner) = &edges.logs.0 {
+        inner.set.remove(&stream.fd);
+    }
+    let total = stream.total;
+    if id.std() == Std::Err && !reaped {
+        edges.pump.keep_tail(id.proc(), stream.tail);
+    }
+    ended(edges, id, total);
+}
+
+/// A stream has ended, and what was said of it was sent: its end is told when its file has all of it too.
+pub(super) fn ended(edges: &mut Edges, id: StreamId, total: u64) {
+    let closed = edges.logs.0.as_mut().is_none_or(|inner| inner.end(id, total));
+    if closed {
+        closed_file(edges, id, total);
+    }
+}
+
+fn closed_file(edges: &mut Edges, id: StreamId, total: u64) {
+    let file = edges.logs.0.as_mut().and_then(|inner| inner.open.remove(&id)).unwrap_or_default();
+    let (proc, which) = (id.proc(), id.std());
+    let bytes = file.lost.saturating_add(file.unwritten as u64);
+    if bytes > 0 {
+        edges.events.push_back(NodeEvent::FileLost { proc, which, bytes });
+    }
+    edges.events.push_back(NodeEvent::StreamEnd { proc, which, total });
+}
+
+/// Takes in what the thread has done.
+pub(super) fn settle(edges: &mut Edges) {
+    let Some(inner) = &mut edges.logs.0 else { return };
+    let answers: Vec<Answer> = inner.port.as_ref().map(|port| port.answers().collect()).unwrap_or_default();
+    let mut over = Vec::new();
+    for answer in answers {
+        match answer {
+            Answer::Took { id, bytes, lost } => {
+                inner.under_way = (inner.under_way.0.saturating_sub(1), inner.under_way.1.saturating_sub(bytes));
+                inner.silent_since = (inner.under_way.0 > 0).then(now);
+                if let Some(file) = inner.open.get_mut(&id) {
+                    file.unwritten = file.unwritten.saturating_sub(bytes);
+                    file.lost = file.lost.saturating_add(lost as u64);
+                }
+            }
+            Answer::Failed { errno, path } => {
+                edges.events.push_back(NodeEvent::FileFailed { errno, path: OsBytes::new(path) });
+            }
+            Answer::Closed(id) => over.extend(inner.open.get(&id).and_then(|file| file.ended).map(|total| (id, total))),
+        }
+    }
+    over.into_iter().for_each(|(id, total)| closed_file(edges, id, total));
+    feed(edges);
+}
+
+/// Where only a file system is waited for that does not answer, it is not.
+fn give_up(edges: &mut Edges) {
+    let Some(inner) = edges.logs.0.as_ref().filter(|inner| inner.is_stuck()) else { return };
+    let ended = |(id, file): (&StreamId, &File)| file.ended.map(|total| (*id, total));
+    let over: Vec<(StreamId, u64)> = inner.open.iter().filter_map(ended).collect();
+    over.into_iter().for_each(|(id, total)| closed_file(edges, id, total));
+    feed(edges);
+}
+
+/// Streams that waited for room go on.
+fn feed(edges: &mut Edges) {
+    if !edges.logs.has_room() {
+        return;
+    }
+    let Some(inner) = &mut edges.logs.0 else { return };
+    for id in std::mem::take(&mut inner.starved) {
+        let Some(stream) = edges.ranks.stream_mut(id.proc(), id.std()) else { continue };
+        edges.pump.wake(id, stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd as _;
+    use std::sync::mpsc::sync_channel;
+
+    /// A file system that does not answer: ranks wait for it while they are waited for, and nobody does for longer.
+    #[test]
+    fn a_file_system_that_does_not_answer_is_given_up_only_at_the_end() {
+        let (_answer, held) = sync_channel::<()>(0);
+        let port = Port::over(move |_| {
+            let _ended = held.recv();
+            Ok(io::sink())
+        });
+        let mut inner = Inner { port: Some(port.unwrap()), ..Inner::new(|_| Ok(())).unwrap() };
+        let id = StreamId::of(ProcId::new(0), Std::Out);
+        inner.open.insert(id, File::default());
+        assert!(inner.ask(Request::Open(id, b"/a".to_vec()), 0));
+        while inner.has_room() {
+            inner.write(id, vec![0; CHUNK]);
+        }
+        let began = now();
+        assert_eq!(inner.open[&id].unwritten, ROOM, "so much waits and no more");
+        let mut logs = Logs(Some(Box::new(inner)));
+        assert!(!logs.has_room() && logs.deadline().is_none(), "a rank that runs can wait");
+        logs.close(std::iter::empty());
+        let until = logs.deadline().unwrap();
+        while !logs.has_room() {
+            let bell = logs.0.as_ref().unwrap().port.as_ref().unwrap().bell.clone();
+            let wait = std::time::Duration::from_nanos(until.since(now()).nanos() + 1_000_000);
+            rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
+        }
+        let took = now().since(began);
+        assert!(took + Span::from_millis(100) >= PATIENCE, "{took}");
+        assert_eq!(logs.deadline(), None, "it has passed, and nothing is waited for any more");
+        let inner = logs.0.as_mut().unwrap();
+        inner.write(id, vec![0; 7]);
+        assert!(inner.end(id, 9), "its end is told at once");
+        assert_eq!((inner.open[&id].unwritten, inner.open[&id].lost), (ROOM, 7));
+    }
+}

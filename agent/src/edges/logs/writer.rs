@@ -1,0 +1,239 @@
+//! The `file` thread: it makes the log files of ranks and writes them. It may be held up for as long as a file system is.
+
+use rlaunch_core::id::StreamId;
+use rlaunch_sys::doorbell::Doorbell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+/// Most requests that were not taken.
+pub(super) const ROOM: usize = 1024;
+
+/// What is asked for.
+pub(super) enum Request {
+    /// A directory, with those that it is in; whether nobody else may look into them.
+    Make(Vec<u8>, bool),
+    /// A file, for this stream.
+    Open(StreamId, Vec<u8>),
+    Write(StreamId, Vec<u8>),
+    Close(StreamId),
+}
+
+/// What has become of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// So many bytes were taken of a stream, and some of them are not in its file.
+    Took {
+        id: StreamId,
+        bytes: usize,
+        lost: usize,
+    },
+    /// The first thing that went wrong.
+    Failed {
+        errno: i32,
+        path: Vec<u8>,
+    },
+    Closed(StreamId),
+}
+
+/// The way to the thread and back.
+pub(super) struct Port {
+    requests: SyncSender<Request>,
+    answers: Receiver<Answer>,
+    pub(super) bell: Doorbell,
+}
+
+impl Port {
+    pub(super) fn start() -> io::Result<Self> {
+        Self::over(|path| File::create(OsStr::from_bytes(path)))
+    }
+
+    /// `open`: how files are made.
+    pub(super) fn over<W: Write>(open: impl FnMut(&[u8]) -> io::Result<W> + Send + 'static) -> io::Result<Self> {
+        let (requests, inbox) = sync_channel(ROOM);
+        // An answer for each request, and the one that says what went wrong.
+        let (outbox, answers) = sync_channel(ROOM + 1);
+        let bell = Doorbell::new()?;
+        let theirs = bell.clone();
+        rlaunch_sys::thread::permanent("file", move || {
+            Writer { open, files: BTreeMap::new(), told: false, outbox, bell: theirs }.run(&inbox);
+        })?;
+        Ok(Self { requests, answers, bell })
+    }
+
+    /// False: it has too much to do, or is gone.
+    pub(super) fn ask(&self, request: Request) -> bool {
+        self.requests.try_send(request).is_ok()
+    }
+
+    /// What was answered by now.
+    pub(super) fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
+        self.bell.clear();
+        self.answers.try_iter()
+    }
+}
+
+/// A file, or why there is none: then nothing of its stream is kept.
+struct Opened<W> {
+    path: Vec<u8>,
+    file: Option<W>,
+}
+
+struct Writer<O, W> {
+    open: O,
+    files: BTreeMap<StreamId, Opened<W>>,
+    told: bool,
+    outbox: SyncSender<Answer>,
+    bell: Doorbell,
+}
+
+impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
+    /// Until nobody asks any more. The agent is woken when there is nothing left to do, or for much that was done: not for
+    /// every line.
+    fn run(mut self, inbox: &Receiver<Request>) {
+        const OFTEN: usize = ROOM / 4;
+        let mut unrung = 0;
+        loop {
+            let request = match inbox.try_recv() {
+                Ok(request) => request,
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    if unrung > 0 {
+                        self.bell.ring();
+                    }
+                    unrung = 0;
+                    let Ok(request) = inbox.recv() else { return };
+                    request
+                }
+            };
+            if !self.perform(request) {
+                return;
+            }
+            unrung += 1;
+            if unrung == OFTEN {
+                self.bell.ring();
+                unrung = 0;
+            }
+        }
+    }
+
+    fn perform(&mut self, request: Request) -> bool {
+        match request {
+            Request::Make(path, private) => match rlaunch_sys::directory::make(&path, private) {
+                Ok(()) => true,
+                Err(error) => self.failed(&error, &path),
+            },
+            Request::Open(id, path) => {
+                let (file, said) = match (self.open)(&path) {
+                    Ok(file) => (Some(file), true),
+                    Err(error) => (None, self.failed(&error, &path)),
+                };
+                self.files.insert(id, Opened { path, file });
+                said
+            }
+            Request::Write(id, bytes) => self.write(id, &bytes),
+            Request::Close(id) => {
+                self.files.remove(&id);
+                self.answer(Answer::Closed(id))
+            }
+        }
+    }
+
+    fn write(&mut self, id: StreamId, bytes: &[u8]) -> bool {
+        let Some(Opened { path, file }) = self.files.get_mut(&id) else { return true };
+        let mut rest = bytes;
+        let mut failure = None;
+        while let (Some(file), false) = (file.as_mut(), rest.is_empty()) {
+            match file.write(rest) {
+                Ok(0) => failure = Some(io::Error::from(ErrorKind::WriteZero)),
+                Ok(n) => rest = rest.get(n..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => failure = Some(error),
+            }
+            if failure.is_some() {
+                break;
+            }
+        }
+        let (path, lost) = (path.clone(), rest.len());
+        // What comes later is tried again: there may be room by then.
+        failure.is_none_or(|error| self.failed(&error, &path))
+            && self.answer(Answer::Took { id, bytes: bytes.len(), lost })
+    }
+
+    /// Says what went wrong, once.
+    fn failed(&mut self, error: &io::Error, path: &[u8]) -> bool {
+        tracing::debug!(%error, "a log file cannot be written");
+        if std::mem::replace(&mut self.told, true) {
+            return true;
+        }
+        self.answer(Answer::Failed { errno: error.raw_os_error().unwrap_or(0), path: path.to_vec() })
+    }
+
+    fn answer(&self, answer: Answer) -> bool {
+        self.outbox.send(answer).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// A disk with room for so many bytes.
+    struct Disk(Arc<Mutex<(usize, Vec<u8>)>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut disk = self.0.lock().unwrap();
+            let n = bytes.len().min(disk.0).min(3);
+            if n == 0 {
+                return Err(io::Error::from_raw_os_error(28));
+            }
+            disk.0 -= n;
+            disk.1.extend_from_slice(&bytes[..n]);
+            Ok(n)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn id(n: u32) -> StreamId {
+        StreamId::from_raw(4 * n + 1).unwrap()
+    }
+
+    /// As many answers as there will be.
+    fn answers(port: &Port, count: usize) -> Vec<Answer> {
+        port.answers.iter().take(count).collect()
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once_and_what_is_lost_is_counted() {
+        let disk = Arc::new(Mutex::new((10, Vec::new())));
+        let theirs = Arc::clone(&disk);
+        let port = Port::over(move |path| match path {
+            b"/no" => Err(io::Error::from_raw_os_error(13)),
+            _ => Ok(Disk(Arc::clone(&theirs))),
+        });
+        let port = port.unwrap();
+        let took = |n, bytes, lost| Answer::Took { id: id(n), bytes, lost };
+        assert!(port.ask(Request::Open(id(0), b"/a".to_vec())));
+        assert!(port.ask(Request::Write(id(0), b"0123456".to_vec())));
+        assert!(port.ask(Request::Write(id(0), b"789ab".to_vec())));
+        let failed = Answer::Failed { errno: 28, path: b"/a".to_vec() };
+        assert_eq!(answers(&port, 3), [took(0, 7, 0), failed, took(0, 5, 2)]);
+        assert!(port.ask(Request::Write(id(0), b"c".to_vec())));
+        assert!(port.ask(Request::Open(id(1), b"/no".to_vec())));
+        assert!(port.ask(Request::Write(id(1), b"xy".to_vec())));
+        assert_eq!(answers(&port, 2), [took(0, 1, 1), took(1, 2, 2)]);
+        disk.lock().unwrap().0 = 1;
+        assert!(port.ask(Request::Write(id(0), b"d".to_vec())));
+        assert!(port.ask(Request::Close(id(0))));
+        assert_eq!(answers(&port, 2), [took(0, 1, 0), Answer::Closed(id(0))], "there is room again");
+        assert_eq!(disk.lock().unwrap().1, b"0123456789d");
+    }
+}

@@ -1,0 +1,221 @@
+//! Log files of ranks, in torchrun's layout: which stream of which rank goes into a file, and which is shown.
+//!
+//! `DIR/RUN_HOST/attempt_0/LOCAL_RANK/{stdout.log,stderr.log,error.json}`. torchrun makes up what follows RUN on every host; here it
+//! is the job's, with the host's index behind it, so that hosts that share a file system do not share a file.
+
+use crate::id::LocalRank;
+use crate::os_bytes::OsBytes;
+use crate::wire::capped::Capped;
+use alloc::format;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Most local ranks that an option names.
+pub const MOST: usize = 1024;
+
+/// Streams of a rank, as torchrun counts them: 1 is stdout, 2 stderr, 3 both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Streams(u8);
+
+impl Streams {
+    /// Neither.
+    pub const NONE: Self = Self(0);
+
+    const fn out(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    const fn err(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    fn parse(digits: &[u8]) -> Option<Self> {
+        match digits {
+            [digit @ b'0'..=b'3'] => Some(Self(*digit - b'0')),
+            _ => None,
+        }
+    }
+}
+
+/// Streams by local rank: `-r`, `-t`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Which {
+    /// Of each the same.
+    All(Streams),
+    /// Of these; of others none.
+    Of(Capped<(u32, Streams), MOST>),
+}
+
+impl Default for Which {
+    fn default() -> Self {
+        Self::All(Streams::NONE)
+    }
+}
+
+impl Which {
+    /// `3`, or `0:1,1:2`.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if let Some(all) = Streams::parse(text) {
+            return Some(Self::All(all));
+        }
+        let mut of = Vec::new();
+        for part in text.split(|b| *b == b',') {
+            let at = memchr::memchr(b':', part)?;
+            of.push((number(part.get(..at)?)?, Streams::parse(part.get(at + 1..)?)?));
+        }
+        one_chunk(of).map(Self::Of)
+    }
+
+    /// Those of a rank. Of one that is named twice the last counts, as in torchrun.
+    fn of(&self, rank: LocalRank) -> Streams {
+        match self {
+            Self::All(streams) => *streams,
+            Self::Of(named) => {
+                named.iter().rev().find(|(own, _)| *own == rank.get()).map_or(Streams::NONE, |(_, streams)| *streams)
+            }
+        }
+    }
+
+    /// Whether it is none of any.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        match self {
+            Self::All(streams) => *streams == Streams::NONE,
+            Self::Of(named) => named.iter().all(|(_, streams)| *streams == Streams::NONE),
+        }
+    }
+}
+
+/// Local ranks of which something is shown: `--local-ranks-filter`, `0,1`.
+#[must_use]
+pub fn shown(text: &[u8]) -> Option<Capped<u32, MOST>> {
+    text.split(|b| *b == b',').map(|part| number(part.trim_ascii())).collect::<Option<Vec<u32>>>().and_then(one_chunk)
+}
+
+fn number(digits: &[u8]) -> Option<u32> {
+    let text = core::str::from_utf8(digits).ok()?;
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn one_chunk<T>(items: Vec<T>) -> Option<Capped<T, MOST>> {
+    if items.len() > MOST { None } else { Capped::chunks(items).pop() }
+}
+
+/// What becomes of the output of a program's ranks besides being shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Logs {
+    /// Where the files are, on every host: a path from the root. `None`: there are none.
+    pub dir: Option<OsBytes>,
+    /// Nobody else may look into what has to be made of it.
+    pub private: bool,
+    /// What the job's part of it is called, before the index of the host.
+    pub run: OsBytes,
+    /// Streams that go into a file and nowhere else.
+    pub redirects: Which,
+    /// Streams that go into a file as well.
+    pub tee: Which,
+    /// Local ranks whose streams are shown; `None`: all.
+    pub shown: Option<Capped<u32, MOST>>,
+}
+
+/// What becomes of one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// It goes into a file.
+    pub file: bool,
+    /// It goes to the launcher.
+    pub shown: bool,
+}
+
+impl Way {
+    /// What becomes of it if nobody says otherwise.
+    pub const SHOWN: Self = Self { file: false, shown: true };
+}
+
+impl Logs {
+    /// How the directories of a host's ranks begin: their local ranks follow.
+    #[must_use]
+    pub fn stem(&self, node_index: u32) -> Option<OsBytes> {
+        let dir = self.dir.as_deref()?;
+        let rest = format!("_{node_index}/attempt_0/");
+        let between: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+        Some(OsBytes::new([dir, between, self.run.as_slice(), rest.as_bytes()].concat()))
+    }
+
+    /// Of a rank's stdout and stderr.
+    #[must_use]
+    pub fn ways(&self, rank: LocalRank) -> [Way; 2] {
+        let (redirects, tee) = (self.redirects.of(rank), self.tee.of(rank));
+        let shown = self.shown.as_ref().is_none_or(|shown| shown.contains(&rank.get()));
+        let way = |redirected: bool, teed: bool| Way {
+            file: (redirected || teed) && self.dir.is_some(),
+            // Whoever asks for both is shown it, as by torchrun.
+            shown: shown && (teed || !redirected),
+        };
+        [way(redirects.out(), tee.out()), way(redirects.err(), tee.err())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ways(logs: &Logs, rank: u32) -> [(bool, bool); 2] {
+        logs.ways(LocalRank::new(rank)).map(|way| (way.file, way.shown))
+    }
+
+    fn logs(redirects: &str, tee: &str, filter: &str) -> Logs {
+        let which = |text: &str| Which::parse(text.as_bytes()).unwrap();
+        let shown = (!filter.is_empty()).then(|| shown(filter.as_bytes()).unwrap());
+        Logs {
+            dir: Some("/l".into()),
+            private: false,
+            run: "r_1".into(),
+            redirects: which(redirects),
+            tee: which(tee),
+            shown,
+        }
+    }
+
+    const FILE: (bool, bool) = (true, false);
+    const BOTH: (bool, bool) = (true, true);
+    const SHOWN: (bool, bool) = (false, true);
+    const NEITHER: (bool, bool) = (false, false);
+
+    #[test]
+    fn streams_are_named_as_by_torchrun() {
+        assert_eq!(ways(&logs("0", "0", ""), 0), [SHOWN, SHOWN]);
+        assert_eq!(ways(&logs("3", "0", ""), 7), [FILE, FILE]);
+        assert_eq!(ways(&logs("1", "2", ""), 7), [FILE, BOTH]);
+        assert_eq!(ways(&logs("3", "3", ""), 7), [BOTH, BOTH], "whoever asks for both is shown it");
+        let some = logs("0:1,12:2", "0:2", "");
+        assert_eq!([0, 1, 12].map(|rank| ways(&some, rank)), [[FILE, BOTH], [SHOWN, SHOWN], [SHOWN, FILE]]);
+        assert_eq!(ways(&logs("0:1,0:2", "0", ""), 0), [SHOWN, FILE], "the last counts");
+        let some = logs("1", "2", "0, 2");
+        assert_eq!([0, 1].map(|rank| ways(&some, rank)), [[FILE, BOTH], [FILE, FILE]]);
+        assert_eq!(ways(&logs("0", "0", "1"), 0), [NEITHER, NEITHER]);
+        assert_eq!(ways(&Logs { dir: None, ..logs("3", "0", "") }, 0), [NEITHER, NEITHER]);
+        assert!(Which::parse(b"0:0,1:0").unwrap().is_none() && !Which::parse(b"0:0,1:1").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_names_no_streams_is_refused() {
+        for text in ["", "4", "33", "a", "0:4", "0:", ":1", "0:1,", "0:1;1:2", "-1:1", "+1:1", "0:1,1", "99999999999:1"]
+        {
+            assert_eq!(Which::parse(text.as_bytes()), None, "{text}");
+        }
+        for text in ["", "a", "0,", "0;1", "-1"] {
+            assert_eq!(shown(text.as_bytes()), None, "{text}");
+        }
+        let many = (0..=MOST).map(|n| format!("{n}:1")).collect::<Vec<_>>().join(",");
+        assert_eq!(Which::parse(many.as_bytes()), None);
+    }
+
+    #[test]
+    fn hosts_do_not_share_directories() {
+        let stem = |dir: &str| Logs { dir: Some(dir.into()), ..logs("3", "0", "") }.stem(2).unwrap();
+        assert_eq!(stem("/l"), "/l/r_1_2/attempt_0/".into());
+        assert_eq!(stem("/"), "/r_1_2/attempt_0/".into());
+    }
+}

@@ -1,0 +1,153 @@
+//! torchrun's command line.
+
+use super::super::site::{Known, Nobody, Runs, Site};
+use super::super::table::{self, Row};
+use super::{at_site, error, run, run_with, sole};
+use rlaunch_core::env::{Export, Role as VarRole};
+use rlaunch_core::id::{JobId, LocalRank};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Here;
+use rlaunch_core::spec::JobSpec;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// What a program becomes where these files are and `env` is set; and what is said of it.
+fn becomes(line: &str, files: &[(&str, Runs)], env: &[(&str, &str)]) -> (String, Vec<String>) {
+    let mut run = run(line);
+    let runs =
+        |path: &OsBytes| files.iter().find(|(name, _)| path.as_slice() == name.as_bytes()).map(|(_, runs)| *runs);
+    let done = run.interpret(&Site {
+        here: Here { name: "me".into(), cpus: 2 },
+        gpus: &|| None,
+        read: &|_| Err(std::io::Error::from_raw_os_error(2)),
+        is_file: &|_| false,
+        runs: &runs,
+        directory: &|| None,
+        env: &|name| env.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(*value)),
+        groups: &Known::new(&Nobody),
+    });
+    done.unwrap();
+    let words: Vec<String> = sole(&run).argv.iter().map(ToString::to_string).collect();
+    (words.join(" "), run.presentation.interpreted.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn python_runs_what_torchrun_would_have_it_run() {
+    use Runs::{Itself, Never};
+    let files = [
+        ("train.py", Never),
+        ("./run.py", Itself),
+        ("run.py", Itself),
+        ("w/train.py", Never),
+        ("/bin/tool.py", Itself),
+        ("/bin/python3", Itself),
+    ];
+    let env = [("PATH", "/sbin:/bin")];
+    let argv = |line: &str| becomes(line, &files, &env).0;
+    for (line, words) in [
+        ("-n 2 train.py --lr 1", "python3 -u train.py --lr 1"),
+        ("-n 2 ./run.py a", "./run.py a"),
+        ("-n 2 run.py a", "python3 -u run.py a"),
+        ("-n 2 tool.py a", "tool.py a"),
+        ("-n 2 absent.py a", "absent.py a"),
+        ("-n 2 --wdir w train.py", "python3 -u train.py"),
+        ("-n 2 ./train -m x.py", "./train -m x.py"),
+        ("-n 2 --no-python train.py", "train.py"),
+        ("--nproc-per-node 2 ./run.py a", "python3 -u ./run.py a"),
+        ("--nproc_per_node=2 absent.py", "python3 -u absent.py"),
+        ("--standalone --nproc-per-node 2 ./train", "./train"),
+        ("--standalone --nproc-per-node 2 python3 train.py", "python3 train.py"),
+        ("--nproc-per-node 2 --no-python ./run.py", "./run.py"),
+        ("-m pkg.train --lr 1", "python3 -u -m pkg.train --lr 1"),
+        ("--module -n 2 pkg", "python3 -u -m pkg"),
+    ] {
+        assert_eq!(argv(line), words, "{line}");
+    }
+    assert_eq!(becomes("train.py", &files, &env).1, ["train.py is run by python3 -u (/bin/python3)"]);
+    let only = [("train.py", Never), ("/bin/python", Itself)];
+    assert_eq!(becomes("train.py", &only, &env).0, "python -u train.py");
+    assert_eq!(becomes("-H b train.py", &only, &env).0, "python3 -u train.py", "its PATH is another");
+    assert_eq!(becomes("train.py", &only, &[("PYTHON_EXEC", "/v/bin/py")]).0, "/v/bin/py -u train.py");
+    assert_eq!(becomes("train.py", &only[..1], &env).0, "python3 -u train.py", "and then it is not found");
+    let both = at_site(0, |site| run("-m --no-python x").interpret(site)).unwrap_err();
+    assert!(both.render().starts_with("error: -m runs a module by Python"), "{}", both.render());
+}
+
+#[test]
+fn who_uses_torchruns_options_gets_its_store() {
+    let why = |line: &str| {
+        let run = run(line);
+        at_site(0, |site| run.holder(&run.place(site).unwrap(), false, site)).code()
+    };
+    for line in
+        ["--nproc-per-node 1 a", "-n 1 --standalone a", "-n 2 --rdzv_backend c10d a", "-t 3 -n 1 a", "-m a", "-r0 a"]
+    {
+        assert_eq!(why(line), "torchrun", "{line}");
+    }
+    assert_eq!(why("--ppn 2 --nnodes 1 a"), "not_python");
+    assert_eq!(why("-n 1 --log-dir x a"), "alone");
+}
+
+fn job(line: &str, env: &[(&str, &str)]) -> Arc<JobSpec> {
+    let run = run_with(line, env);
+    at_site(4, |site| run.into_plan(JobId([0xab; 16]), [], site)).unwrap().job
+}
+
+#[test]
+fn log_files_have_torchruns_layout() {
+    let logs = |line: &str| job(line, &[]).apps[0].base.logs.clone();
+    assert_eq!(logs("-n 2 a"), None);
+    let stem = |line: &str| {
+        let logs = logs(line).unwrap();
+        (logs.stem(0).map(|stem| stem.to_string()), logs.private)
+    };
+    let id = "ab".repeat(16);
+    assert_eq!(stem("--log-dir /l -n 2 a"), (Some(format!("/l/{id}_0/attempt_0/")), false));
+    assert_eq!(stem("--log_dir=l -n 2 a"), (Some(format!("/home/u/l/{id}_0/attempt_0/")), false));
+    assert_eq!(stem("-r 3 -n 2 a"), (Some(format!("/tmp/torchelastic_{id}/{id}_0/attempt_0/")), true));
+    assert_eq!(stem("--log-dir /l --rdzv-id a/b -n 2 a"), (Some("/l/a_b_abababab_0/attempt_0/".into()), false));
+    assert_eq!(stem("--log-dir /dev/null -r 3 -n 2 a"), (None, false));
+    assert_eq!(stem("--local-ranks-filter 0 -n 2 a"), (None, false));
+    let ways = logs("--log-dir /l -t 0:1 -r 1:3 -n 2 a").unwrap().ways(LocalRank::new(1));
+    assert!(ways.iter().all(|way| way.file && !way.shown));
+    for (line, said) in [
+        ("-r 4 a", "-r takes 0 to 3 (1: stdout, 2: stderr, 3: both), or LOCAL_RANK:N,..., got '4'"),
+        ("--tee 0:1,x a", "--tee takes 0 to 3"),
+        ("--log-dir= a", "--log-dir takes a directory"),
+        ("--local-ranks-filter x a", "--local-ranks-filter takes local ranks"),
+        ("--master-port 0 a", "--master-port takes a whole number above 0"),
+        ("--master-port 65536 a", "--master-port takes at most 65535"),
+        ("--local-addr x a", "--local-addr is not supported"),
+        ("--node-rank 1 a", "--node-rank 1 is not supported"),
+    ] {
+        let text = error(line);
+        assert!(text.contains(said) && text.contains("\n  try "), "{line}: {text}");
+    }
+}
+
+#[test]
+fn where_ranks_meet_may_be_said_as_to_torchrun() {
+    let run = run("--master_addr h --master-port 7 --rdzv-id r -x MASTER_PORT=8 -n 1 a : -n 1 b");
+    let set = |name: &str, value: &str| Export::Set { name: name.into(), value: value.into() };
+    let all = [set("MASTER_ADDR", "h"), set("MASTER_PORT", "7"), set("TORCHELASTIC_RUN_ID", "r")];
+    assert_eq!(run.programs[0].exports, [all.as_slice(), &[set("MASTER_PORT", "8")]].concat(), "-x is nearer");
+    assert_eq!(run.programs[1].exports, all);
+}
+
+#[test]
+fn torchruns_variables_count_below_ours() {
+    let env = [("PET_NPROC_PER_NODE", "3"), ("PET_NNODES", "1:1"), ("PET_RDZV_ID", "r"), ("PET_LOG_DIR", "/l")];
+    let ranks = |line: &str, more: &[(&str, &str)]| job(line, &[&env, more].concat()).placement.seats.len();
+    assert_eq!(ranks("a", &[]), 3);
+    assert_eq!(ranks("--ppn 2 a", &[]), 2);
+    assert_eq!(ranks("a", &[("RLAUNCH_PPN", "1")]), 1);
+    assert_eq!(
+        job("a", &env).apps[0].base.logs.as_ref().unwrap().stem(1).unwrap(),
+        "/l/r_abababab_1/attempt_0/".into()
+    );
+    assert!(sole(&run_with("a", &[("PET_MODULE", "1"), ("PET_NO_PYTHON", "0")])).python.module);
+    for row in table::rows() {
+        let read = |name: &str| rlaunch_core::env::lookup(name.as_bytes()).is_some_and(|var| var.role == VarRole::Read);
+        assert!(super::super::torch::variable(row).is_none_or(|name| read(&name)), "{:?}", Row::typed(row));
+    }
+}

@@ -1,0 +1,291 @@
+//! torchrun's options that are not ours by another name: what Python runs, log files, and where ranks meet.
+
+use super::errors::CliError;
+use super::python::Said;
+use super::scan::{Given, Words};
+use super::site::Site;
+use super::table::{Group, Id, Row, Takes, same};
+use super::values::{self, Lookup};
+use rlaunch_core::env::Export;
+use rlaunch_core::id::JobId;
+use rlaunch_core::logs::{self, Logs, MOST, Which};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::wire::capped::Capped;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Module,
+    NoPython,
+    LogDir,
+    Redirects,
+    Tee,
+    Filter,
+    MasterAddr,
+    MasterPort,
+    RunId,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "As torchrun (docs/torchrun.md)",
+    rows: &[
+        Row {
+            id: Id::Torch(Opt::Module),
+            short: Some(b'm'),
+            names: &["module"],
+            takes: Takes::Nothing,
+            brief: "PROGRAM is a module: python3 -u -m PROGRAM",
+            more: &["PYTHON_EXEC names another Python."],
+        },
+        Row {
+            id: Id::Torch(Opt::NoPython),
+            short: None,
+            names: &["no-python"],
+            takes: Takes::Nothing,
+            brief: "PROGRAM is run as it is, whatever it is called",
+            more: &[
+                "Otherwise python3 -u runs a PROGRAM.py that is not",
+                "executable, or any if torchrun's options are used.",
+            ],
+        },
+        Row {
+            id: Id::Torch(Opt::LogDir),
+            short: None,
+            names: &["log-dir"],
+            takes: Takes::One("DIR"),
+            brief: "where -r and -t put files, on every host",
+            more: &[
+                "DIR/ID_HOST/attempt_0/LOCAL_RANK/stdout.log, also",
+                "stderr.log, error.json. Default: a new one in /tmp.",
+            ],
+        },
+        Row {
+            id: Id::Torch(Opt::Redirects),
+            short: Some(b'r'),
+            names: &["redirects"],
+            takes: Takes::One("STREAMS"),
+            brief: "streams that only go to files: 3, or 0:1,1:2",
+            more: &["1 is stdout, 2 stderr, 3 both; of all local ranks,", "or LOCAL_RANK:STREAMS."],
+        },
+        Row {
+            id: Id::Torch(Opt::Tee),
+            short: Some(b't'),
+            names: &["tee"],
+            takes: Takes::One("STREAMS"),
+            brief: "streams that go to files too",
+            more: &[],
+        },
+        Row {
+            id: Id::Torch(Opt::Filter),
+            short: None,
+            names: &["local-ranks-filter"],
+            takes: Takes::One("LIST"),
+            brief: "show the output of these local ranks only: 0,1",
+            more: &["Files have all of it."],
+        },
+        Row {
+            id: Id::Torch(Opt::MasterAddr),
+            short: None,
+            names: &["master-addr"],
+            takes: Takes::One("ADDR"),
+            brief: "the same as -x MASTER_ADDR=ADDR, for all programs",
+            more: &[],
+        },
+        Row {
+            id: Id::Torch(Opt::MasterPort),
+            short: None,
+            names: &["master-port"],
+            takes: Takes::One("PORT"),
+            brief: "the same as -x MASTER_PORT=PORT",
+            more: &["The TCPStore there is the program's then."],
+        },
+        Row {
+            id: Id::Torch(Opt::RunId),
+            short: None,
+            names: &["rdzv-id"],
+            takes: Takes::One("ID"),
+            brief: "TORCHELASTIC_RUN_ID, and how log directories begin",
+            more: &[],
+        },
+    ],
+};
+
+/// Options that only torchrun has: who uses one of them expects its ways.
+const STYLE: &[&str] = &[
+    "nproc-per-node",
+    "standalone",
+    "rdzv-backend",
+    "rdzv-endpoint",
+    "rdzv-id",
+    "rdzv-conf",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "monitor-interval",
+    "start-method",
+    "event-log-handler",
+    "logs-specs",
+    "signals-to-handle",
+    "shutdown-timeout",
+    "role",
+    "module",
+    "no-python",
+    "run-path",
+    "redirects",
+    "tee",
+    "local-ranks-filter",
+];
+const LETTERS: &[&[u8]] = &[b"-m", b"-r", b"-t"];
+
+/// Whether torchrun's options are used.
+pub(super) fn is_used(words: &Words) -> bool {
+    let given = words.given.iter().map(|given| given.spelled.as_slice());
+    given.chain(words.same.iter().map(OsBytes::as_slice)).any(is_style)
+}
+
+fn is_style(spelled: &[u8]) -> bool {
+    let word = spelled.split(|b| *b == b' ').next().unwrap_or_default();
+    let name: &[u8] = word.strip_prefix(b"--").or_else(|| word.strip_prefix(b"-")).unwrap_or_default();
+    LETTERS.contains(&word) || STYLE.iter().any(|own| same(own, name))
+}
+
+/// Those of torchrun's options whose variables stand for one of ours.
+const VARIABLES: &[&str] = &[
+    "nnodes",
+    "nproc-per-node",
+    "max-restarts",
+    "role",
+    "log-dir",
+    "redirects",
+    "tee",
+    "local-ranks-filter",
+    "master-addr",
+    "master-port",
+    "rdzv-id",
+    "shutdown-timeout",
+];
+
+/// torchrun's variable for an option.
+pub(super) fn variable(row: &Row) -> Option<String> {
+    let name = row.names.iter().find(|name| VARIABLES.contains(name))?;
+    Some(format!("PET_{}", name.replace('-', "_").to_ascii_uppercase()))
+}
+
+impl Said {
+    pub(super) fn take(&mut self, opt: Opt) {
+        match opt {
+            Opt::Module => self.module = true,
+            Opt::NoPython => self.no_python = true,
+            Opt::LogDir | Opt::Redirects | Opt::Tee | Opt::Filter | Opt::MasterAddr | Opt::MasterPort | Opt::RunId => {}
+        }
+    }
+
+    /// torchrun's flags from its variables: a number that is not 0.
+    pub(super) fn fill(&mut self, env: Lookup<'_>) {
+        let is_set = |name| values::variable(env, name).is_some_and(|value| value.as_slice() != b"0");
+        self.module |= !self.no_python && is_set("PET_MODULE");
+        self.no_python |= !self.module && is_set("PET_NO_PYTHON");
+    }
+}
+
+impl Opt {
+    /// Whether each program has its own.
+    pub(super) const fn is_own(self) -> bool {
+        matches!(self, Self::Module | Self::NoPython)
+    }
+}
+
+/// What is for the whole job.
+#[derive(Debug, Default)]
+pub(crate) struct Args {
+    dir: Option<OsBytes>,
+    redirects: Which,
+    tee: Which,
+    shown: Option<Capped<u32, MOST>>,
+    addr: Option<OsBytes>,
+    port: Option<OsBytes>,
+    run_id: Option<OsBytes>,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
+        let Given { spelled, value, .. } = given;
+        match opt {
+            Opt::LogDir if !value.is_empty() => self.dir = Some(value),
+            Opt::LogDir => return Err(refuse(spelled, value, "a directory", "logs")),
+            Opt::Redirects => self.redirects = which(spelled, value)?,
+            Opt::Tee => self.tee = which(spelled, value)?,
+            Opt::Filter if value.is_empty() => self.shown = None,
+            Opt::Filter => match logs::shown(&value) {
+                Some(shown) => self.shown = Some(shown),
+                None => return Err(refuse(spelled, value, "local ranks, separated by commas", "0,1")),
+            },
+            Opt::MasterAddr if !value.is_empty() => self.addr = Some(value),
+            Opt::MasterAddr => return Err(refuse(spelled, value, "an address or a name", "10.0.0.1")),
+            Opt::MasterPort => {
+                let port = values::count(&spelled, &value, u16::MAX.into())?;
+                self.port = Some(port.to_string().into());
+            }
+            Opt::RunId => self.run_id = Some(value).filter(|id| !id.is_empty() && id.as_slice() != b"none"),
+            Opt::Module | Opt::NoPython => {}
+        }
+        Ok(())
+    }
+
+    /// What it sets for all programs. It goes before what `-x` sets.
+    pub(super) fn exports(&self) -> Vec<Export> {
+        [("MASTER_ADDR", &self.addr), ("MASTER_PORT", &self.port), ("TORCHELASTIC_RUN_ID", &self.run_id)]
+            .into_iter()
+            .filter_map(|(name, value)| Some(Export::Set { name: name.into(), value: value.clone()? }))
+            .collect()
+    }
+
+    /// What becomes of the output of the ranks of this job; `None`: nothing but that it is shown.
+    pub(super) fn logs(&self, job: JobId, site: &Site<'_>) -> Result<Option<Logs>, CliError> {
+        const NOWHERE: &[u8] = b"/dev/null";
+        let files = !(self.redirects.is_none() && self.tee.is_none());
+        if self.dir.is_none() && !files && self.shown.is_none() {
+            return Ok(None);
+        }
+        let id = job.to_string();
+        let dir = match &self.dir {
+            Some(dir) if dir.as_slice() == NOWHERE => None,
+            Some(dir) => Some(absolute(dir, site)?),
+            None => files.then(|| format!("/tmp/torchelastic_{id}").into()),
+        };
+        let run = self.run_id.as_ref().map_or_else(|| id.clone().into(), |run| named(run, &id));
+        let (redirects, tee) = (self.redirects.clone(), self.tee.clone());
+        Ok(Some(Logs { private: self.dir.is_none() && files, dir, run, redirects, tee, shown: self.shown.clone() }))
+    }
+}
+
+/// A name that is one part of a path, and of this job only.
+fn named(run: &OsBytes, id: &str) -> OsBytes {
+    let mut name: Vec<u8> = run.iter().map(|b| if *b == b'/' { b'_' } else { *b }).collect();
+    name.push(b'_');
+    name.extend(id.bytes().take(8));
+    OsBytes::new(name)
+}
+
+/// From the directory in which rlaunch was started: hosts and ranks have others.
+fn absolute(dir: &OsBytes, site: &Site<'_>) -> Result<OsBytes, CliError> {
+    if dir.starts_with(b"/") {
+        return Ok(dir.clone());
+    }
+    match (site.directory)() {
+        Some(own) => Ok(OsBytes::new([own.as_slice(), b"/", dir.as_slice()].concat())),
+        None => {
+            let takes = "a path from the root here, where the current directory has no name";
+            Err(refuse("--log-dir".into(), dir.clone(), takes, "/var/log/jobs"))
+        }
+    }
+}
+
+fn which(option: OsBytes, value: OsBytes) -> Result<Which, CliError> {
+    Which::parse(&value)
+        .ok_or_else(|| refuse(option, value, "0 to 3 (1: stdout, 2: stderr, 3: both), or LOCAL_RANK:N,...", "3"))
+}
+
+fn refuse(option: OsBytes, got: OsBytes, takes: &'static str, like: &str) -> CliError {
+    let hint = Some(values::spell(&option, like).into());
+    CliError::Value { option, takes: takes.into(), got, hint }
+}
