@@ -4,15 +4,18 @@ use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppBase, Contain, Role, Tier};
 use rlaunch_core::status::Status;
+use rlaunch_core::store::{Ask, Expected, Revision};
 use rlaunch_core::time::{HostTime, Span};
 use rlaunch_core::travel::{Limit, Lowered, Resource, Travel};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
+use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
@@ -62,7 +65,14 @@ fn down() -> Vec<Vec<u8>> {
         stdin: n == 0,
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
-    let meeting = Meeting { addr: "10.0.0.1".into(), port: Some(10_000), world_size: 2, nodes: 1, node_index: 0, agent_store: false };
+    let meeting = Meeting {
+        addr: "10.0.0.1".into(),
+        port: Some(10_000),
+        world_size: 2,
+        nodes: 1,
+        node_index: 0,
+        agent_store: false,
+    };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
     [
@@ -229,6 +239,37 @@ fn tcpstore() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Every kind of ask of our own store.
+fn asks() -> Vec<Vec<u8>> {
+    let (all, who) = (RankSet::world(2), RankSet::world(1));
+    let within = Some(Span::from_millis(2));
+    [
+        Ask::Get(b"k"),
+        Ask::GetAll(&[b"k", b"l"]),
+        Ask::Set(b"k", b"1"),
+        Ask::SetAll(&[(b"k", b"1"), (b"l", b"2")]),
+        Ask::Add(b"k", -2),
+        Ask::Append(b"k", b"3"),
+        Ask::CompareSet { key: b"k", expected: Expected::AbsentOr(b"1"), desired: b"4" },
+        Ask::Delete(b"k"),
+        Ask::Check(&[b"k"]),
+        Ask::Wait { keys: &[b"k"], within },
+        Ask::Wait { keys: &[b"k", b"l"], within: None },
+        Ask::Count,
+        Ask::List { prefix: b"", after: None, most: 9 },
+        Ask::Push(b"q", b"1"),
+        Ask::Pop(b"q"),
+        Ask::Take { key: b"q", within },
+        Ask::Len(b"q"),
+        Ask::Watch { key: b"k", since: Some(Revision(1)), within },
+        Ask::Gather { key: b"n", until: 2, within },
+        Ask::Fence { name: b"f", all: &all, who: &who, within },
+        Ask::Arrive { name: b"f", all: &all, who: &who },
+    ]
+    .map(Words::write)
+    .into()
+}
+
 fn main() -> io::Result<()> {
     let (down, up) = (down(), up());
     let write = |target: &str, name: &str, bytes: &[u8]| {
@@ -249,6 +290,11 @@ fn main() -> io::Result<()> {
     }
     for (name, bytes) in tcpstore() {
         write("tcpstore", name, &bytes)?;
+    }
+    for (n, words) in asks().iter().enumerate() {
+        let len = u8::try_from(words.len()).unwrap_or(u8::MAX);
+        write("spaces", &format!("words-{n}"), &[&[0], words.as_slice()].concat())?;
+        write("spaces", &format!("ask-{n}"), &[&[1, 3, len], words.as_slice(), &[4, len], words.as_slice()].concat())?;
     }
     for (name, bytes) in words() {
         write("remote_words", name, &bytes)?;

@@ -59,6 +59,9 @@ fuzz_target!(|data: &[u8]| {
                 gpus: &|| Some(0),
                 read: &|_| Ok(b"node[01-02] slots=2\n".to_vec()),
                 is_file: &|_| false,
+                runs: &|_| None,
+                directory: &|| Some("/home".into()),
+                env: &lookup,
                 groups: &cli::Known::new(&given),
             };
             if let Ok(plan) = run.into_plan(JobId([1; 16]), caller, &site) {
@@ -66,7 +69,7 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(plan.job.placement.seats.len(), plan.job.world_size() as usize);
             }
         }
-        Ok(cli::Command::Map { .. } | cli::Command::Hosts(_) | cli::Command::Doctor(_)) => {}
+        Ok(cli::Command::Map { .. } | cli::Command::Hosts(_) | cli::Command::Doctor(_) | cli::Command::Ask(_)) => {}
         Ok(cli::Command::Help(text) | cli::Command::Version(text)) => assert!(text.ends_with('\n')),
         Err(error) => {
             let text = format!("{error}{}", error.hint().unwrap_or_default());

@@ -6,6 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use rlaunch_core::events::line;
 use rlaunch_core::id::{JobId, NodeId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
+use rlaunch_core::master_store::{ForAgent, Holder};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
@@ -41,6 +42,7 @@ fn spec(ranks: u32) -> JobSpec {
         timeout: None,
         label: None,
         stdin: StdinPlan::Rank0,
+        master_store: Holder::Agent(ForAgent::Asked),
     }
 }
 
@@ -94,6 +96,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
                 reached: None,
                 lowered: Default::default(),
                 machine: Default::default(),
+                addresses: Default::default(),
             },
             cpus: 2,
             error_dir: OsBytes::from("/tmp"),

@@ -59,7 +59,8 @@ fn several(mut data: &[u8]) {
         while let Some(action) = front.poll_action() {
             if let Action::Close { client, .. } = action {
                 front.closed(NOW, client);
-                let whose = |slot: &Option<(ClientId, Vec<u8>)>| slot.as_ref().is_some_and(|(other, _)| *other == client);
+                let whose =
+                    |slot: &Option<(ClientId, Vec<u8>)>| slot.as_ref().is_some_and(|(other, _)| *other == client);
                 let slot = clients.iter_mut().find(|slot| whose(slot)).expect("closed once, and only who is there");
                 *slot = None;
             }

@@ -318,6 +318,11 @@ impl World {
         }
     }
 
+    fn makes_space(&mut self) {
+        let early = self.host.agent.spawned.is_empty();
+        self.check(early, || "a space is made after the first rank".to_owned());
+    }
+
     fn serves(&mut self, addr: OsBytes, port: u16) {
         let once = self.host.agent.served.replace((addr, port)).is_none() && self.host.agent.spawned.is_empty();
         self.check(once, || "the store is held too late, or twice".to_owned());
@@ -340,10 +345,7 @@ impl World {
                 self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
-            NodeAction::Space { .. } => {
-                let early = self.host.agent.spawned.is_empty();
-                self.check(early, || "a space is made after the first rank".to_owned());
-            }
+            NodeAction::Space { .. } => self.makes_space(),
             NodeAction::Serve { addr, port } => self.serves(addr, port),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {

@@ -1,0 +1,93 @@
+//! Our own store's wires: what clients of several hosts ask, through their relays and the home, in any order; and frames that are none.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rlaunch_core::id::{ClientId, NodeId, Rank};
+use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::store::home::Home;
+use rlaunch_core::store::relay::{Relay, RelayAction};
+use rlaunch_core::store::{Seq, Ticket};
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::frozen::client::{Asked, HELLO, Reply, Told, Words, frame_len, parse_hello};
+use rlaunch_core::wire::store::Passage;
+use std::collections::BTreeSet;
+
+const HOSTS: u32 = 2;
+
+/// Bytes that come from anywhere.
+fn any(data: &[u8]) {
+    if let Ok(words) = Words::parse(data) {
+        assert_eq!(Words::parse(&Words::write(words.ask())).as_ref(), Ok(&words));
+    }
+    if let Ok(asked) = Asked::parse(data) {
+        assert_eq!(Asked::parse(&asked.to_frame()), Ok(asked));
+    }
+    if let Ok(passage) = Passage::parse(data) {
+        assert_eq!(Passage::parse(&passage.to_bytes()), Ok(passage));
+    }
+    let _read = (Reply::parse(data), Told::parse(data), frame_len(data));
+    if let Some(first) = data.first_chunk::<HELLO>() {
+        let _hello = parse_hello(first);
+    }
+}
+
+/// Asks of some clients on two hosts: host and client, how many bytes, what. Each is answered once at most; all, when the home closes.
+fn several(mut data: &[u8]) {
+    let seats = |host| [Rank::new(host)].into_iter().collect::<RankSet>();
+    let mut relays: Vec<Relay> = (0..HOSTS).map(|host| Relay::new(seats(host))).collect();
+    let (mut home, mut open, mut seq, mut now) = (Home::default(), BTreeSet::new(), 0, Mono::from_nanos(1));
+    let mut gone: BTreeSet<(usize, ClientId)> = BTreeSet::new();
+    while let Some(([who, len], rest)) = data.split_first_chunk::<2>() {
+        let (words, rest) = rest.split_at(rest.len().min(usize::from(*len)));
+        data = rest;
+        let (host, client) = (usize::from(who & 1), ClientId::new(u32::from(who >> 1 & 3) + 1));
+        if who & 0x80 != 0 {
+            relays[host].gone(client);
+            open.retain(|(of, ticket): &(usize, Ticket)| (*of, ticket.client) != (host, client));
+            gone.insert((host, client));
+        } else if let Ok(parsed) = Words::parse(words)
+            && !gone.contains(&(host, client))
+        {
+            seq += 1;
+            let ticket = Ticket { client, seq: Seq(seq) };
+            open.insert((host, ticket));
+            relays[host].ask(now, ticket, words, &parsed);
+        }
+        now = now + Span::from_millis(u64::from(who >> 5 & 3));
+        settle(&mut relays, &mut home, &mut open, now);
+    }
+    home.close();
+    settle(&mut relays, &mut home, &mut open, now);
+    assert!(open.is_empty(), "nobody waits for ever: {open:?}");
+}
+
+fn settle(relays: &mut [Relay], home: &mut Home, open: &mut BTreeSet<(usize, Ticket)>, now: Mono) {
+    home.handle_timeout(now);
+    relays.iter_mut().for_each(|relay| relay.handle_timeout(now));
+    let mut moved = true;
+    while std::mem::take(&mut moved) {
+        for (host, relay) in relays.iter_mut().enumerate() {
+            while let Some(action) = relay.poll_action() {
+                moved = true;
+                if let Some(up) = action.up() {
+                    home.hear(now, NodeId::new(host as u32), up);
+                } else if let RelayAction::Answer(ticket, words) = action {
+                    assert!(Reply::parse(&words).is_ok());
+                    assert!(open.remove(&(host, ticket)), "answered twice");
+                }
+            }
+        }
+        while let Some((node, tell)) = home.poll_action() {
+            moved = true;
+            relays[node.index()].hear(tell.down());
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    match data.split_first() {
+        Some((0, rest)) => any(rest),
+        Some((_, rest)) => several(rest),
+        None => {}
+    }
+});
