@@ -106,7 +106,7 @@ fn map(run: &cli::Run, json: bool, origin: &Origin) -> u8 {
     let caller: Vec<&[u8]> = origin::environment().collect();
     let placed = with_site(origin, |site| {
         let placement = run.place(site)?;
-        let holder = run.holder(&placement, run.pins_port(&placement, &caller), site);
+        let holder = run.holder(&placement, &caller, site)?;
         Ok::<_, cli::CliError>((placement, holder))
     });
     let (placement, holder) = match placed {
@@ -257,6 +257,14 @@ fn notes(plan: &Plan) {
     if plan.presentation.verbosity >= Verbosity::Verbose {
         for option in &plan.presentation.same {
             say(&format!("rlaunch: {option}: so it is anyway\n"));
+        }
+        for name in &plan.given {
+            say(&format!("rlaunch: {name} is the one of your environment\n"));
+        }
+        for name in &plan.others {
+            say(&format!(
+                "rlaunch: {name} of your environment is not used: RANK says that it is another job's (-x {name} keeps it)\n"
+            ));
         }
         if plan.job.world_size() > 1 {
             say(&format!("rlaunch: {}\n", map::store(plan.job.master_store)));

@@ -176,6 +176,48 @@ fn a_port_that_is_taken_is_named_and_nothing_is_started() {
 }
 
 #[test]
+fn where_ranks_meet_is_the_users_to_say() {
+    if !place::has("python3") {
+        return;
+    }
+    let tell = "say(os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'], agent)\n";
+    let chosen = |words: &[&str], env: &[(&str, &str)]| {
+        let all: Vec<&str> = ["-n", "2", "-v"].iter().chain(words).copied().collect();
+        let plan = env.iter().fold(python(&all, tell), |plan, (name, value)| plan.env(name, value));
+        plan.start().code(0)
+    };
+    for (words, env, said, why) in [
+        (&[][..], &[("MASTER_ADDR", "localhost"), ("MASTER_PORT", "4242")][..], "localhost 4242 False", "port_given"),
+        (&["-x", "MASTER_PORT=4242"], &[], "127.0.0.1 4242 False", "port_given"),
+        (&["-x", "MASTER_PORT=4242"], &[("MASTER_PORT", "17")], "127.0.0.1 4242 False", "port_given"),
+        (&["-x", "MASTER_PORT"], &[("RANK", "1"), ("MASTER_PORT", "4242")], "127.0.0.1 4242 False", "port_given"),
+    ] {
+        let done = chosen(words, env);
+        assert_eq!((done.out(), holder(&done)), (format!("{said}\n").repeat(2), ("rank0", why)), "{words:?} {env:?}");
+        assert_eq!(
+            done.err().contains("MASTER_PORT is the one of your environment"),
+            env.len() == 2 && words.is_empty()
+        );
+    }
+    let done = chosen(&[], &[("MASTER_ADDR", "10.0.0.77")]);
+    assert!(done.out().starts_with("10.0.0.77 "), "{}", done.out());
+    assert_eq!(holder(&done), ("rank0", "addr_given"));
+    // A rank of another job has that job's.
+    let done = chosen(&[], &[("RANK", "1"), ("MASTER_ADDR", "10.0.0.77"), ("MASTER_PORT", "4242")]);
+    assert!(done.out().starts_with("127.0.0.1 ") && !done.out().contains("4242"), "{}", done.out());
+    done.says("MASTER_PORT of your environment is not used: RANK says");
+    // An agent listens where it is told to, or says why not, before anything starts.
+    let done = python(&["-n", "2", "--master-store", "agent", "-x", "MASTER_ADDR=127.0.0.3"], MEET).start().code(0);
+    assert_eq!(done.sorted(), ["0 here True 0", "1 here True 0"]);
+    let plan = Plan::rlaunch(["-n", "2", "--master-store", "agent", "-x", "MASTER_ADDR=10.0.0.77", "echo", "started"]);
+    let done = plan.start().code(125);
+    assert_eq!(done.out(), "");
+    done.says("cannot hold the TCPStore at 10.0.0.77:").says("a MASTER_ADDR that is an address of that host");
+    let plan = Plan::rlaunch(["-n", "2", "--master-store", "agent", "echo", "started"]).env("MASTER_ADDR", "login");
+    plan.start().code(2).says("MASTER_ADDR (environment) takes the number of an address");
+}
+
+#[test]
 fn the_store_of_several_hosts_is_there_for_their_ranks_alone() {
     let Some(bed) = Bed::up(4) else { return };
     for user in ["root", "tester"] {

@@ -50,6 +50,8 @@ pub enum ForRank0 {
     Alone,
     /// The user chose MASTER_PORT, and with it whoever listens there.
     Pinned,
+    /// The same of MASTER_ADDR.
+    Located,
     /// The program of rank 0 is none of Python.
     NotPython,
     /// The script brings a port of its own.
@@ -99,6 +101,7 @@ impl Holder {
             Self::Agent(ForAgent::Python) => "python",
             Self::Rank0(ForRank0::Alone) => "alone",
             Self::Rank0(ForRank0::Pinned) => "port_given",
+            Self::Rank0(ForRank0::Located) => "addr_given",
             Self::Rank0(ForRank0::NotPython) => "not_python",
             Self::Rank0(ForRank0::Script(Sign::Assigns)) => "script_sets_port",
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "script_spawns",
@@ -115,6 +118,7 @@ impl Holder {
             Self::Agent(ForAgent::Python) => "rank 0 runs Python",
             Self::Rank0(ForRank0::Alone) => "there is one rank",
             Self::Rank0(ForRank0::Pinned) => "MASTER_PORT is yours",
+            Self::Rank0(ForRank0::Located) => "MASTER_ADDR is yours",
             Self::Rank0(ForRank0::NotPython) => "it does not run Python",
             Self::Rank0(ForRank0::Script(Sign::Assigns)) => "the script sets MASTER_PORT",
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "the script uses mp.spawn",
@@ -228,13 +232,30 @@ fn assigns(line: &[u8]) -> bool {
     })
 }
 
+/// What the user chose of where ranks meet, for the program of rank 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Given {
+    /// MASTER_PORT.
+    pub port: bool,
+    /// MASTER_ADDR.
+    pub addr: bool,
+}
+
+impl Given {
+    /// Either of them.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.port || self.addr
+    }
+}
+
 /// What is known of a job before it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts<'a> {
     /// All ranks.
     pub world_size: u32,
-    /// The user chose MASTER_PORT.
-    pub pinned: bool,
+    /// What the user chose of where ranks meet.
+    pub given: Given,
     /// What rank 0 runs.
     pub program: Program<'a>,
     /// Its text, where it can be read: of a script, its first [`MOST`] bytes.
@@ -248,7 +269,8 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
         Asked::Agent => Holder::Agent(ForAgent::Asked),
         Asked::Rank0 => Holder::Rank0(ForRank0::Asked),
         Asked::Auto if facts.world_size < 2 => Holder::Rank0(ForRank0::Alone),
-        Asked::Auto if facts.pinned => Holder::Rank0(ForRank0::Pinned),
+        Asked::Auto if facts.given.port => Holder::Rank0(ForRank0::Pinned),
+        Asked::Auto if facts.given.addr => Holder::Rank0(ForRank0::Located),
         Asked::Auto => match facts.program {
             Program::Other => Holder::Rank0(ForRank0::NotPython),
             Program::Script(_) | Program::Code(_) | Program::Module => match facts.text.and_then(sign) {
@@ -333,15 +355,20 @@ mod tests {
 
     #[test]
     fn the_program_decides_where_the_user_does_not() {
-        let python =
-            Facts { world_size: 2, pinned: false, program: Program::Script(b"x.py"), text: Some(b"import torch") };
+        let python = Facts {
+            world_size: 2,
+            given: Given::default(),
+            program: Program::Script(b"x.py"),
+            text: Some(b"import torch"),
+        };
         let chosen = |facts: Facts<'_>| choose(Asked::Auto, &facts);
         assert_eq!(chosen(python), Holder::Agent(ForAgent::Python));
         assert_eq!(chosen(Facts { text: None, ..python }), Holder::Agent(ForAgent::Python));
         assert_eq!(chosen(Facts { text: None, program: Program::Module, ..python }), Holder::Agent(ForAgent::Python));
         let by_rank_0 = [
             (Facts { world_size: 1, ..python }, ForRank0::Alone),
-            (Facts { pinned: true, ..python }, ForRank0::Pinned),
+            (Facts { given: Given { port: true, addr: true }, ..python }, ForRank0::Pinned),
+            (Facts { given: Given { port: false, addr: true }, ..python }, ForRank0::Located),
             (Facts { program: Program::Other, ..python }, ForRank0::NotPython),
             (Facts { text: Some(b"mp.spawn(f)"), ..python }, ForRank0::Script(Sign::Spawns)),
         ];

@@ -70,6 +70,17 @@ pub struct AppBase {
     pub role: Role,
 }
 
+impl AppBase {
+    /// What the user set a name to that a contract writes.
+    #[must_use]
+    pub fn pinned(&self, name: &[u8]) -> Option<&[u8]> {
+        let value = |entry: &&[u8]| entry.get(..name.len()) == Some(name) && entry.get(name.len()) == Some(&b'=');
+        // Of several entries the last is that of `-x`.
+        let entry = self.pinned.contains(name).then(|| self.env.iter().filter(value).last())??;
+        entry.get(name.len() + 1..)
+    }
+}
+
 /// A program's part in the job, as far as it is known before all hosts are there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Role {

@@ -5,10 +5,12 @@ use super::scan::Given;
 use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
-use rlaunch_core::master_store::{self, Asked, Facts, Holder};
+use rlaunch_core::env::{Export, base, glob};
+use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
+use std::net::IpAddr;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
@@ -61,14 +63,18 @@ impl Args {
 }
 
 impl Run {
-    /// Who holds the store, with ranks placed like this. `pinned`: whether the user chose MASTER_PORT for the program of rank 0.
-    pub(crate) fn holder(&self, placement: &Placement, pinned: bool, site: &Site<'_>) -> Holder {
-        let Some(first) = self.first(placement) else { return master_store::choose(Asked::Rank0, &NOBODY) };
+    /// Who holds the store, with ranks placed like this and the caller's environment.
+    ///
+    /// # Errors
+    /// The agent shall, at an address that it cannot have.
+    pub(crate) fn holder(&self, placement: &Placement, caller: &[&[u8]], site: &Site<'_>) -> Result<Holder, CliError> {
+        let Some(first) = self.first(placement) else { return Ok(master_store::choose(Asked::Rank0, &NOBODY)) };
+        let given = self.chosen(first, placement, caller)?;
         let argv: OsStrings = first.argv.iter().collect();
         let program = master_store::program(&argv);
         let script = match program {
             // Nothing of the script matters where the answer is known.
-            master_store::Program::Script(path) if self.master_store == Asked::Auto && !pinned => {
+            master_store::Program::Script(path) if self.master_store == Asked::Auto && !given.any() => {
                 read(first, path, site)
             }
             master_store::Program::Code(code) => Some(code.to_vec()),
@@ -76,7 +82,28 @@ impl Run {
         };
         let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
         let text = script.as_deref().map(|text| text.get(..master_store::MOST).unwrap_or(text));
-        master_store::choose(self.master_store, &Facts { world_size, pinned, program, text })
+        Ok(master_store::choose(self.master_store, &Facts { world_size, given, program, text }))
+    }
+
+    /// What the user chose of where ranks meet.
+    fn chosen(&self, first: &Program, placement: &Placement, caller: &[&[u8]]) -> Result<Chosen, CliError> {
+        let base = base(caller.iter().copied(), &first.exports);
+        let chosen = Chosen { port: base.pinned.contains(b"MASTER_PORT"), addr: base.pinned.contains(b"MASTER_ADDR") };
+        let addr = base.env.iter().filter_map(|entry| entry.strip_prefix(b"MASTER_ADDR=")).last();
+        let Some(addr) = addr.filter(|_| chosen.addr && self.master_store == Asked::Agent) else { return Ok(chosen) };
+        let alone = placement.nodes.len() < 2;
+        let own = std::str::from_utf8(addr).ok().and_then(|addr| addr.parse::<IpAddr>().ok());
+        if own.is_some_and(|own| !own.is_unspecified() && (alone || !own.is_loopback())) {
+            return Ok(chosen);
+        }
+        let is_exported = first.exports.iter().any(|export| names(export, b"MASTER_ADDR"));
+        let reach = if alone { "" } else { " that other hosts can use" };
+        Err(CliError::Value {
+            option: if is_exported { "-x MASTER_ADDR" } else { "MASTER_ADDR" }.into(),
+            takes: format!("the number of an address{reach}, where --master-store agent listens").into(),
+            got: addr.into(),
+            hint: Some("leave it out for one that rlaunch chooses; --master-store rank0".into()),
+        })
     }
 
     /// What rank 0 runs.
@@ -85,7 +112,20 @@ impl Run {
     }
 }
 
-const NOBODY: Facts<'_> = Facts { world_size: 0, pinned: false, program: master_store::Program::Other, text: None };
+const NOBODY: Facts<'_> = Facts {
+    world_size: 0,
+    given: Chosen { port: false, addr: false },
+    program: master_store::Program::Other,
+    text: None,
+};
+
+/// Whether a `-x` is about this name.
+fn names(export: &Export, name: &[u8]) -> bool {
+    match export {
+        Export::Set { name: own, .. } | Export::Take(own) => own.as_slice() == name,
+        Export::Glob(pattern) => glob(pattern, name),
+    }
+}
 
 /// A script, from the directory that its ranks work in. One that cannot be read here may be there.
 fn read(program: &Program, path: &[u8], site: &Site<'_>) -> Option<Vec<u8>> {

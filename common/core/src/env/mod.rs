@@ -25,6 +25,8 @@ pub enum Role {
     Set,
     /// Set where the caller has not set it.
     Default,
+    /// The same; but where the caller is a rank of another job, its value is that job's, and none of the user's.
+    Meeting,
     /// Taken out of the environment that the ranks inherit.
     Removed,
     /// Read by rlaunch; it passes on to the ranks.
@@ -45,7 +47,7 @@ impl Role {
 
     /// A contract writes it.
     const fn is_written(self) -> bool {
-        matches!(self, Self::Set | Self::Default)
+        matches!(self, Self::Set | Self::Default | Self::Meeting)
     }
 
     /// A host other than the launcher's may know better.
@@ -56,7 +58,7 @@ impl Role {
     const fn in_words(self) -> &'static str {
         match self {
             Self::Set => "set",
-            Self::Default => "set unless you do",
+            Self::Default | Self::Meeting => "set unless you do",
             Self::Removed => "removed",
             Self::Read => "read",
             Self::ReadOnce => "read, removed",

@@ -40,6 +40,7 @@ pub(super) struct Orders {
     travel: Travel,
     interface: OsBytes,
     pinned_port: Option<u16>,
+    pinned_addr: Option<OsBytes>,
 }
 
 impl Orders {
@@ -53,7 +54,8 @@ impl Orders {
                 own.insert(seat.app);
             }
         }
-        Self { trace, travel, interface, pinned_port: pinned_port(&spec), fewer: None, heads, apps, spec }
+        let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
+        Self { trace, travel, interface, pinned_port, pinned_addr, fewer: None, heads, apps, spec }
     }
 
     /// So many hosts are enough.
@@ -88,6 +90,10 @@ impl Orders {
 
     pub(super) const fn pinned_port(&self) -> Option<u16> {
         self.pinned_port
+    }
+
+    pub(super) const fn pinned_addr(&self) -> Option<&OsBytes> {
+        self.pinned_addr.as_ref()
     }
 
     pub(super) const fn chooses_port(&self) -> bool {
@@ -138,7 +144,10 @@ impl Orders {
             nodes: len(&placement.nodes),
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             label: self.spec.label.clone(),
-            meeting: sole.then(|| self.meeting(LOOPBACK.into(), self.pinned_port)),
+            meeting: sole.then(|| {
+                let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
+                self.meeting(addr, self.pinned_port)
+            }),
             choose_port: self.chooses_port() && (sole || meets),
             find: meets.then(|| self.interface.clone()),
             addresses: !sole && self.spec.master_store.is_agent(),
@@ -225,13 +234,19 @@ fn send_app(cx: &mut Cx<'_>, node: NodeId, app: AppIndex, base: &AppBase) {
     }
 }
 
-/// The port that the user set by `-x MASTER_PORT=N` for the program of rank 0. What is no port is the program's business: its
-/// ranks see it unchanged, and we choose one for whoever asks us.
+/// The port that the user chose for the program of rank 0. What is no port is the program's business: its ranks see it unchanged,
+/// and we choose one for whoever asks us.
 fn pinned_port(spec: &JobSpec) -> Option<u16> {
-    let base = &spec.apps.iter().find(|app| app.procs > 0)?.base;
-    if !base.pinned.contains(b"MASTER_PORT") {
-        return None;
-    }
-    let value = base.env.iter().filter_map(|var| var.strip_prefix(b"MASTER_PORT=")).last()?;
+    let value = first(spec)?.pinned(b"MASTER_PORT")?;
     core::str::from_utf8(value).ok()?.parse().ok().filter(|port| *port != 0)
+}
+
+/// The same of the address.
+fn pinned_addr(spec: &JobSpec) -> Option<OsBytes> {
+    first(spec)?.pinned(b"MASTER_ADDR").map(OsBytes::from)
+}
+
+/// What rank 0 runs.
+fn first(spec: &JobSpec) -> Option<&AppBase> {
+    spec.apps.iter().find(|app| app.procs > 0).map(|app| &app.base)
 }
