@@ -23,6 +23,7 @@ mod exits;
 mod faults;
 mod fewer;
 mod groups;
+mod guard;
 mod harness;
 mod hosts;
 mod input;

@@ -106,6 +106,7 @@ impl Remote {
                 nodes: 1,
                 node_index: 0,
                 agent_store: false,
+                guard: Default::default(),
             }),
             choose_port: true,
             find: None,

@@ -346,7 +346,7 @@ impl Edges {
             NodeAction::Check { app, base } => check::perform(self, app, &base),
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
-            NodeAction::Serve { addr, port } => front::open(self, &addr, port),
+            NodeAction::Serve { addr, port, guard } => front::open(self, &addr, port, guard),
             NodeAction::Spawn { proc, exec } => ranks::spawn(self, proc, *exec),
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");

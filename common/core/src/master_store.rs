@@ -7,6 +7,7 @@
 
 use crate::os_strings::OsStrings;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// How much of a script is looked at, in bytes.
 pub const MOST: usize = 1 << 20;
@@ -21,6 +22,18 @@ pub enum Asked {
     Agent,
     /// Rank 0.
     Rank0,
+}
+
+/// `--store-guard`: whom an agent that holds the store serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Guard {
+    /// Processes of the job.
+    #[default]
+    Job,
+    /// Whoever connects from an address of a host of the job.
+    Hosts,
+    /// Everybody.
+    Off,
 }
 
 /// Who holds the store, and why.

@@ -1,7 +1,7 @@
 //! What the user asked for, after the command line was understood: the input of the job machine.
 
 use crate::id::JobId;
-use crate::master_store::Holder;
+use crate::master_store::{Guard, Holder};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
@@ -36,6 +36,8 @@ pub struct JobSpec {
     pub lease: Span,
     /// Who holds the `TCPStore` at MASTER_PORT.
     pub master_store: Holder,
+    /// Whom its agent serves, if one does.
+    pub store_guard: Guard,
 }
 
 impl JobSpec {

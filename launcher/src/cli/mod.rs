@@ -33,7 +33,7 @@ pub(crate) use site::{Known, LARGEST, Site, why};
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
-use rlaunch_core::master_store::Asked;
+use rlaunch_core::master_store::{Asked, Guard};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
@@ -90,6 +90,8 @@ pub(crate) struct Run {
     pub(crate) reach: Reach,
     /// `--master-store`.
     pub(crate) master_store: Asked,
+    /// `--store-guard`.
+    pub(crate) store_guard: Guard,
     /// What concerns only the launcher.
     pub(crate) presentation: Presentation,
 }
@@ -338,6 +340,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         lease: reach.lease(),
         reach: reach.reach(),
         master_store: store.master_store,
+        store_guard: store.guard,
         presentation: Presentation { verbosity: output.verbosity, events: output.events, same },
     })
 }

@@ -70,6 +70,7 @@ impl Run {
             stdin: self.stdin,
             lease: self.lease,
             master_store,
+            store_guard: self.store_guard,
         };
         Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent, given, others })
     }

@@ -6,7 +6,7 @@ use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
 use rlaunch_core::env::{Export, base, glob};
-use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Holder};
+use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
@@ -15,28 +15,40 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     MasterStore,
+    Guard,
 }
 
 pub(super) const GROUP: Group = Group {
     title: "Where ranks meet",
-    rows: &[Row {
-        id: Id::Store(Opt::MasterStore),
-        short: None,
-        names: &["master-store"],
-        takes: Takes::One("WHO"),
-        brief: "who holds torch's TCPStore: auto, agent, rank0",
-        more: &[
-            "agent: rlaunch does, at MASTER_PORT, as torchrun.",
-            "rank0: the port is left to the program. auto: agent,",
-            "if rank 0 runs Python and its script does not set a",
-            "port of its own; the store outlives rank 0 then.",
-        ],
-    }],
+    rows: &[
+        Row {
+            id: Id::Store(Opt::MasterStore),
+            short: None,
+            names: &["master-store"],
+            takes: Takes::One("WHO"),
+            brief: "who holds torch's TCPStore: auto, agent, rank0",
+            more: &[
+                "agent: rlaunch does, at MASTER_PORT, as torchrun.",
+                "rank0: the port is left to the program. auto: agent,",
+                "if rank 0 runs Python and its script does not set a",
+                "port of its own; the store outlives rank 0 then.",
+            ],
+        },
+        Row {
+            id: Id::Store(Opt::Guard),
+            short: None,
+            names: &["store-guard"],
+            takes: Takes::One("WHO"),
+            brief: "whom rlaunch's store serves (default: job)",
+            more: &["job: its processes. hosts: everybody on its hosts,", "other users too. off: whoever can connect."],
+        },
+    ],
 };
 
 #[derive(Debug, Default)]
 pub(super) struct Args {
     pub(super) master_store: Asked,
+    pub(super) guard: Guard,
 }
 
 impl Args {
@@ -51,6 +63,21 @@ impl Args {
                         return Err(CliError::Value {
                             option: given.spelled,
                             takes: "auto, agent or rank0".into(),
+                            got: given.value,
+                            hint: None,
+                        });
+                    }
+                };
+            }
+            Opt::Guard => {
+                self.guard = match given.value.as_slice() {
+                    b"job" => Guard::Job,
+                    b"hosts" => Guard::Hosts,
+                    b"off" => Guard::Off,
+                    _ => {
+                        return Err(CliError::Value {
+                            option: given.spelled,
+                            takes: "job, hosts or off".into(),
                             got: given.value,
                             hint: None,
                         });

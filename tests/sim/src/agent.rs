@@ -338,7 +338,7 @@ impl World {
                 self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
-            NodeAction::Serve { addr, port } => self.serves(addr, port),
+            NodeAction::Serve { addr, port, guard: _ } => self.serves(addr, port),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
                 let unreaped = self.host.kernel.is_unreaped(proc);

@@ -174,6 +174,7 @@ impl Oracle {
             ToRoot::Draining
             | ToRoot::Whose(_)
             | ToRoot::StoreUnused { .. }
+            | ToRoot::StoreForeign { .. }
             | ToRoot::StoreRefused { .. }
             | ToRoot::Theirs(_)
             | ToRoot::Hello(_)

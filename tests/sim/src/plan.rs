@@ -205,6 +205,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         label: None,
         stdin: StdinPlan::Rank0,
         master_store: holder(count),
+        store_guard: Default::default(),
     }
 }
 

@@ -60,6 +60,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_RANK", Role::Set, "Rank, from 0."),
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
+        var("RLAUNCH_STORE_GUARD", Role::Read, "As `--store-guard`."),
         var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
         var("RLAUNCH_WDIR", Role::ReadOnce, "As `--wdir`."),

@@ -171,7 +171,15 @@ impl Orders {
         let placement = self.placement();
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
         let agent_store = self.spec.master_store.is_agent();
-        Meeting { addr, port, world_size: len(&placement.seats), nodes, node_index: 0, agent_store }
+        Meeting {
+            addr,
+            port,
+            world_size: len(&placement.seats),
+            nodes,
+            node_index: 0,
+            agent_store,
+            guard: self.spec.store_guard,
+        }
     }
 
     /// All who take part: each is told where it stands among them, and its ranks.

@@ -1,6 +1,7 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
 use crate::id::{AppIndex, ProcId, Std};
+use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::signal::Signal;
@@ -96,6 +97,8 @@ pub enum NodeEvent {
         from: OsBytes,
         /// How many.
         count: u32,
+        /// One of them from an address that no host of the job has: that.
+        foreign: Option<OsBytes>,
     },
     /// Standard input cannot be passed on: the rank that reads it sees its end.
     InputFailed {
@@ -141,6 +144,8 @@ pub enum NodeAction {
     Lease(Mono),
     /// Hold the job's `TCPStore` there, before any rank is started; `Unserved` where that cannot be: nothing is started then.
     Serve {
+        /// Whom.
+        guard: Guard,
         /// A numeric address of this host.
         addr: OsBytes,
         /// MASTER_PORT.

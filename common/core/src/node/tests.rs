@@ -44,6 +44,7 @@ fn start() -> Start {
             nodes: 1,
             node_index: 0,
             agent_store: false,
+            guard: Default::default(),
         }),
         choose_port: true,
         find: None,

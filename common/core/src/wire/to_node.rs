@@ -4,6 +4,7 @@ use super::capped::Capped;
 use super::codec::WireMessage;
 use super::whose::{Answer, Question};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
+use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
@@ -141,6 +142,8 @@ pub struct Meeting {
     pub node_index: u32,
     /// The first host's agent holds the TCPStore there.
     pub agent_store: bool,
+    /// Whom it serves.
+    pub guard: Guard,
 }
 
 /// One rank, as a difference to its program.
