@@ -107,6 +107,7 @@ impl Remote {
                 node_index: 0,
                 agent_store: false,
                 guard: Default::default(),
+                interface: Default::default(),
             }),
             choose_port: true,
             find: None,

@@ -439,6 +439,7 @@ impl World {
                         addresses: if plan.addresses { self.own_address() } else { Default::default() },
                     },
                     cpus: 4,
+                    interfaces: vec![],
                     error_dir: "/tmp".into(),
                 })
             }

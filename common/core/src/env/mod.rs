@@ -6,6 +6,7 @@
 mod block;
 mod host;
 mod inherit;
+mod net;
 mod ompi;
 mod own;
 mod pmi;
@@ -93,8 +94,15 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 6] =
-    [&own::CONTRACT, &torch::CONTRACT, &ompi::CONTRACT, &pmi::CONTRACT, &slurm::CONTRACT, &host::CONTRACT];
+pub const REGISTRY: [&Contract; 7] = [
+    &own::CONTRACT,
+    &torch::CONTRACT,
+    &net::CONTRACT,
+    &ompi::CONTRACT,
+    &pmi::CONTRACT,
+    &slurm::CONTRACT,
+    &host::CONTRACT,
+];
 
 /// For each first byte the lengths of the names that begin with it, as bits. Most variables of a caller are nobody's, and
 /// all of them are looked up before the first rank starts: this tells it by one load.
@@ -201,6 +209,8 @@ mod tests {
         agent_store: false,
         cpus: Some(9),
         tier: Tier::T1,
+        interface: Some(b"eth0"),
+        interface_asked: true,
     };
     const SEAT: Seat<'_> =
         Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), app_rank: 2, error_file: b"/e" };
@@ -276,6 +286,17 @@ mod tests {
             assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
         }
         assert!(!set.iter().any(|e| e.starts_with("PMI_") || e.starts_with("OMPI_MCA_")));
+    }
+
+    #[test]
+    fn interfaces_are_named_where_there_is_one_and_nccls_only_if_it_was_asked_for() {
+        let named = |interface, interface_asked| -> Vec<String> {
+            let set = entries(&Host { interface, interface_asked, ..HOST }, &["TP_SOCKET_IFNAME"]);
+            set.into_iter().filter(|e| e.contains("_SOCKET_IFNAME=")).collect()
+        };
+        assert_eq!(named(Some(b"ib0"), true), ["GLOO_SOCKET_IFNAME=ib0", "NCCL_SOCKET_IFNAME=ib0"]);
+        assert_eq!(named(Some(b"ib0"), false), ["GLOO_SOCKET_IFNAME=ib0"]);
+        assert_eq!(named(None, true), [""; 0]);
     }
 
     #[test]

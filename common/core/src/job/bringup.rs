@@ -326,6 +326,9 @@ impl Bringup {
         if let Some(addr) = orders.pinned_addr() {
             return (orders.meeting(addr.clone(), port), true);
         }
+        if orders.is_together() && orders.interface().is_empty() {
+            return (orders.meeting(orders::LOOPBACK.into(), port), true);
+        }
         let own: &[OsBytes] = hello.and_then(|hello| hello.reached.as_ref()).map_or(&[], |reached| &*reached.at);
         let others = || self.hellos().filter(|(node, _)| *node != first).map(|(_, hello)| hello);
         let seen = || others().filter_map(|hello| hello.reached.as_ref()).map(|reached| &reached.from);

@@ -78,6 +78,11 @@ impl Orders {
         self.fewer.as_deref().unwrap_or(&self.spec.placement)
     }
 
+    /// All ranks are on one host.
+    pub(super) fn is_together(&self) -> bool {
+        self.placement().used().nth(1).is_none()
+    }
+
     /// The launcher's own host is the only one.
     pub(super) fn is_sole(&self) -> bool {
         self.spec.placement.is_here()
@@ -179,6 +184,7 @@ impl Orders {
             node_index: 0,
             agent_store,
             guard: self.spec.store_guard,
+            interface: self.interface.clone(),
         }
     }
 

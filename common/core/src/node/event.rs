@@ -1,5 +1,6 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
+use crate::address::Interface;
 use crate::id::{AppIndex, ProcId, Std};
 use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
@@ -228,6 +229,8 @@ pub struct Ground {
     pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
+    /// Its network interfaces, where there are other hosts.
+    pub interfaces: Vec<Interface>,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
     pub error_dir: OsBytes,
 }

@@ -1,6 +1,7 @@
 //! From a rank's numbers to everything needed to start it.
 
 use super::{ErrorFile, ExecSpec, Ground};
+use crate::address;
 use crate::env::{self, Host, Seat};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -40,7 +41,10 @@ impl Program {
     }
 }
 
-fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delta, role: &'a Role) -> Host<'a> {
+fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &'a Ground, delta: Delta, role: &'a Role) -> Host<'a> {
+    let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
+    let carrier =
+        || address::carrier(&ground.interfaces, &meeting.interface, &meeting.addr, reached.map(|at| at.as_slice()));
     Host {
         job: start.job,
         world_size: meeting.world_size,
@@ -56,6 +60,8 @@ fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &Ground, delta: Delt
         agent_store: meeting.agent_store,
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
         tier: ground.hello.tier,
+        interface: (meeting.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
+        interface_asked: !meeting.interface.is_empty(),
     }
 }
 

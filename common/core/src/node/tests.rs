@@ -45,6 +45,7 @@ fn start() -> Start {
             node_index: 0,
             agent_store: false,
             guard: Default::default(),
+            interface: Default::default(),
         }),
         choose_port: true,
         find: None,
@@ -74,6 +75,7 @@ fn ground() -> Ground {
             addresses: Default::default(),
         },
         cpus: 4,
+        interfaces: alloc::vec![],
         error_dir: "/run/x".into(),
     }
 }

@@ -83,6 +83,7 @@ fn meeting() -> impl Strategy<Value = Meeting> {
         node_index,
         agent_store,
         guard: if agent_store { Guard::Hosts } else { Guard::Job },
+        interface: Default::default(),
     })
 }
 

@@ -144,6 +144,8 @@ pub struct Meeting {
     pub agent_store: bool,
     /// Whom it serves.
     pub guard: Guard,
+    /// `--interface`; empty: not given.
+    pub interface: OsBytes,
 }
 
 /// One rank, as a difference to its program.

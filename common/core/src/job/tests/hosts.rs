@@ -123,6 +123,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         node_index,
         agent_store: false,
         guard: Default::default(),
+        interface: Default::default(),
     };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));

@@ -18,6 +18,7 @@ fn meeting() -> ToNode {
         node_index: 2,
         agent_store: false,
         guard: Default::default(),
+        interface: Default::default(),
     })
 }
 

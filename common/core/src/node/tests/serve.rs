@@ -12,6 +12,7 @@ fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
         node_index,
         agent_store: true,
         guard: Default::default(),
+        interface: Default::default(),
     }
 }
 
