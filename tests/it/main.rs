@@ -27,6 +27,7 @@ mod guard;
 mod harness;
 mod hosts;
 mod input;
+mod jax;
 mod launch;
 mod leftovers;
 mod many;

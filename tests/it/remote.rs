@@ -108,6 +108,7 @@ impl Remote {
                 agent_store: false,
                 guard: Default::default(),
                 interface: Default::default(),
+                jax: false,
             }),
             choose_port: true,
             find: None,

@@ -5,6 +5,7 @@
 //! nobody there if all of its ranks believed that an agent holds the store: it would wait for half an hour. So what will happen is
 //! read off the program before it is started.
 
+use crate::framework::imports;
 use crate::os_strings::OsStrings;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,8 @@ pub enum ForRank0 {
     NotPython,
     /// The script brings a port of its own.
     Script(Sign),
+    /// It is one of JAX, which has a service of its own for this.
+    Jax,
 }
 
 /// What in a script tells that it meets at a port of its own.
@@ -116,6 +119,7 @@ impl Holder {
             Self::Rank0(ForRank0::Pinned) => "port_given",
             Self::Rank0(ForRank0::Located) => "addr_given",
             Self::Rank0(ForRank0::NotPython) => "not_python",
+            Self::Rank0(ForRank0::Jax) => "jax",
             Self::Rank0(ForRank0::Script(Sign::Assigns)) => "script_sets_port",
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "script_spawns",
             Self::Rank0(ForRank0::Script(Sign::Names)) => "script_names_address",
@@ -133,6 +137,7 @@ impl Holder {
             Self::Rank0(ForRank0::Pinned) => "MASTER_PORT is yours",
             Self::Rank0(ForRank0::Located) => "MASTER_ADDR is yours",
             Self::Rank0(ForRank0::NotPython) => "it does not run Python",
+            Self::Rank0(ForRank0::Jax) => "the script is one of JAX",
             Self::Rank0(ForRank0::Script(Sign::Assigns)) => "the script sets MASTER_PORT",
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "the script uses mp.spawn",
             Self::Rank0(ForRank0::Script(Sign::Names)) => "the script names a tcp:// address",
@@ -269,6 +274,8 @@ pub struct Facts<'a> {
     pub world_size: u32,
     /// What the user chose of where ranks meet.
     pub given: Given,
+    /// It is a program of JAX.
+    pub jax: bool,
     /// What rank 0 runs.
     pub program: Program<'a>,
     /// Its text, where it can be read: of a script, its first [`MOST`] bytes.
@@ -288,6 +295,9 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
             Program::Other => Holder::Rank0(ForRank0::NotPython),
             Program::Script(_) | Program::Code(_) | Program::Module => match facts.text.and_then(sign) {
                 Some(sign) => Holder::Rank0(ForRank0::Script(sign)),
+                None if facts.jax && !facts.text.is_some_and(|text| imports(text, b"torch")) => {
+                    Holder::Rank0(ForRank0::Jax)
+                }
                 None => Holder::Agent(ForAgent::Python),
             },
         },
@@ -371,18 +381,21 @@ mod tests {
         let python = Facts {
             world_size: 2,
             given: Given::default(),
+            jax: false,
             program: Program::Script(b"x.py"),
             text: Some(b"import torch"),
         };
         let chosen = |facts: Facts<'_>| choose(Asked::Auto, &facts);
         assert_eq!(chosen(python), Holder::Agent(ForAgent::Python));
         assert_eq!(chosen(Facts { text: None, ..python }), Holder::Agent(ForAgent::Python));
+        assert_eq!(chosen(Facts { jax: true, ..python }), Holder::Agent(ForAgent::Python), "it uses both");
         assert_eq!(chosen(Facts { text: None, program: Program::Module, ..python }), Holder::Agent(ForAgent::Python));
         let by_rank_0 = [
             (Facts { world_size: 1, ..python }, ForRank0::Alone),
             (Facts { given: Given { port: true, addr: true }, ..python }, ForRank0::Pinned),
             (Facts { given: Given { port: false, addr: true }, ..python }, ForRank0::Located),
             (Facts { program: Program::Other, ..python }, ForRank0::NotPython),
+            (Facts { jax: true, text: Some(b"import jax"), ..python }, ForRank0::Jax),
             (Facts { text: Some(b"mp.spawn(f)"), ..python }, ForRank0::Script(Sign::Spawns)),
         ];
         for (facts, why) in by_rank_0 {

@@ -38,6 +38,8 @@ pub struct JobSpec {
     pub master_store: Holder,
     /// Whom its agent serves, if one does.
     pub store_guard: Guard,
+    /// Its program is one of JAX (`--framework`).
+    pub jax: bool,
 }
 
 impl JobSpec {

@@ -53,6 +53,7 @@ const RARE: &[Id] = &[
     Id::Reach(reach::Opt::Interface),
     Id::Reach(reach::Opt::Limits),
     Id::Store(store::Opt::Guard),
+    Id::Store(store::Opt::Framework),
 ];
 
 /// `-h`.

@@ -33,6 +33,7 @@ pub(crate) use site::{Known, LARGEST, Site, why};
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
+use rlaunch_core::framework::Framework;
 use rlaunch_core::master_store::{Asked, Guard};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
@@ -92,6 +93,8 @@ pub(crate) struct Run {
     pub(crate) master_store: Asked,
     /// `--store-guard`.
     pub(crate) store_guard: Guard,
+    /// `--framework`.
+    pub(crate) framework: Framework,
     /// What concerns only the launcher.
     pub(crate) presentation: Presentation,
 }
@@ -341,6 +344,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         reach: reach.reach(),
         master_store: store.master_store,
         store_guard: store.guard,
+        framework: store.framework,
         presentation: Presentation { verbosity: output.verbosity, events: output.events, same },
     })
 }

@@ -38,6 +38,7 @@ impl Run {
         let placement = self.place(site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
+        let jax = self.is_jax(&placement, site);
         let min_hosts = self.whole.least();
         let [mut absent, mut given, mut others]: [Vec<OsBytes>; 3] = Default::default();
         let mut apps: Vec<AppSpec> = Vec::new();
@@ -71,6 +72,7 @@ impl Run {
             lease: self.lease,
             master_store,
             store_guard: self.store_guard,
+            jax,
         };
         Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent, given, others })
     }

@@ -6,6 +6,7 @@ use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
 use rlaunch_core::env::{Export, base, glob};
+use rlaunch_core::framework::Framework;
 use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
@@ -16,6 +17,7 @@ use std::net::IpAddr;
 pub(super) enum Opt {
     MasterStore,
     Guard,
+    Framework,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -42,6 +44,17 @@ pub(super) const GROUP: Group = Group {
             brief: "whom rlaunch's store serves (default: job)",
             more: &["job: its processes. hosts: everybody on its hosts,", "other users too. off: whoever can connect."],
         },
+        Row {
+            id: Id::Store(Opt::Framework),
+            short: None,
+            names: &["framework"],
+            takes: Takes::One("NAME"),
+            brief: "what ranks are told beside: auto, jax, none",
+            more: &[
+                "jax: what jax.distributed.initialize() needs, by",
+                "itself (auto) if the script imports jax, not mpi4py.",
+            ],
+        },
     ],
 };
 
@@ -49,6 +62,7 @@ pub(super) const GROUP: Group = Group {
 pub(super) struct Args {
     pub(super) master_store: Asked,
     pub(super) guard: Guard,
+    pub(super) framework: Framework,
 }
 
 impl Args {
@@ -63,6 +77,21 @@ impl Args {
                         return Err(CliError::Value {
                             option: given.spelled,
                             takes: "auto, agent or rank0".into(),
+                            got: given.value,
+                            hint: None,
+                        });
+                    }
+                };
+            }
+            Opt::Framework => {
+                self.framework = match given.value.as_slice() {
+                    b"auto" => Framework::Auto,
+                    b"jax" => Framework::Jax,
+                    b"none" => Framework::None,
+                    _ => {
+                        return Err(CliError::Value {
+                            option: given.spelled,
+                            takes: "auto, jax or none".into(),
                             got: given.value,
                             hint: None,
                         });
@@ -99,17 +128,30 @@ impl Run {
         let given = self.chosen(first, placement, caller)?;
         let argv: OsStrings = first.argv.iter().collect();
         let program = master_store::program(&argv);
-        let script = match program {
-            // Nothing of the script matters where the answer is known.
-            master_store::Program::Script(path) if self.master_store == Asked::Auto && !given.any() => {
-                read(first, path, site)
-            }
-            master_store::Program::Code(code) => Some(code.to_vec()),
-            master_store::Program::Script(_) | master_store::Program::Module | master_store::Program::Other => None,
-        };
+        let script = self.script(placement, site);
+        let text = script.as_deref();
         let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
-        let text = script.as_deref().map(|text| text.get(..master_store::MOST).unwrap_or(text));
-        Ok(master_store::choose(self.master_store, &Facts { world_size, given, program, text }))
+        let jax = self.framework.is_jax(text);
+        Ok(master_store::choose(self.master_store, &Facts { world_size, given, jax, program, text }))
+    }
+
+    /// Whether rank 0 runs a program of JAX.
+    pub(crate) fn is_jax(&self, placement: &Placement, site: &Site<'_>) -> bool {
+        let script = if self.framework == Framework::Auto { self.script(placement, site) } else { None };
+        self.framework.is_jax(script.as_deref())
+    }
+
+    /// The text of what rank 0 runs, if that is Python and can be read here.
+    fn script(&self, placement: &Placement, site: &Site<'_>) -> Option<Vec<u8>> {
+        let first = self.first(placement)?;
+        let argv: OsStrings = first.argv.iter().collect();
+        let mut text = match master_store::program(&argv) {
+            master_store::Program::Script(path) => read(first, path, site)?,
+            master_store::Program::Code(code) => code.to_vec(),
+            master_store::Program::Module | master_store::Program::Other => return None,
+        };
+        text.truncate(master_store::MOST);
+        Some(text)
     }
 
     /// What the user chose of where ranks meet.
@@ -142,6 +184,7 @@ impl Run {
 const NOBODY: Facts<'_> = Facts {
     world_size: 0,
     given: Chosen { port: false, addr: false },
+    jax: false,
     program: master_store::Program::Other,
     text: None,
 };

@@ -206,6 +206,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         stdin: StdinPlan::Rank0,
         master_store: holder(count),
         store_guard: Default::default(),
+        jax: false,
     }
 }
 

@@ -161,6 +161,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         stdin: StdinPlan::Rank0,
         master_store: holder(world),
         store_guard: Default::default(),
+        jax: false,
     }
 }
 

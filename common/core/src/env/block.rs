@@ -3,7 +3,7 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{net, ompi, own, pmi, torch};
+use super::{jax, net, ompi, others, own, pmi, torch};
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
@@ -43,6 +43,8 @@ pub struct Host<'a> {
     pub interface: Option<&'a [u8]>,
     /// `--interface` was given.
     pub interface_asked: bool,
+    /// The program is one of JAX.
+    pub jax: bool,
 }
 
 /// What only one rank has.
@@ -68,6 +70,8 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
     ompi::common(host, &mut out);
     pmi::common(host, &mut out);
     net::common(host, &mut out);
+    jax::common(host, &mut out);
+    others::common(host, &mut out);
     block
 }
 

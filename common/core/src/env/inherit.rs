@@ -390,7 +390,7 @@ mod tests {
             let host = Host {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
                 app_name: b"x", app_size: 2, apps: 1,
-                master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, interface: Some(b"e"), interface_asked: true,
+                master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, interface: Some(b"e"), interface_asked: true, jax: true,
             };
             let mut seat = OsStrings::default();
             of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x" }, &base.pinned, &mut seat);

@@ -6,8 +6,10 @@
 mod block;
 mod host;
 mod inherit;
+mod jax;
 mod net;
 mod ompi;
+mod others;
 mod own;
 mod pmi;
 mod slurm;
@@ -94,10 +96,12 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 7] = [
+pub const REGISTRY: [&Contract; 9] = [
     &own::CONTRACT,
     &torch::CONTRACT,
     &net::CONTRACT,
+    &jax::CONTRACT,
+    &others::CONTRACT,
     &ompi::CONTRACT,
     &pmi::CONTRACT,
     &slurm::CONTRACT,
@@ -211,6 +215,7 @@ mod tests {
         tier: Tier::T1,
         interface: Some(b"eth0"),
         interface_asked: true,
+        jax: true,
     };
     const SEAT: Seat<'_> =
         Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), app_rank: 2, error_file: b"/e" };
@@ -282,10 +287,14 @@ mod tests {
             "TORCHELASTIC_ERROR_FILE=/e",
             "OMP_NUM_THREADS=2",
             "RLAUNCH_TIER=t1",
+            "JAX_COORDINATOR_ADDRESS=127.0.0.1:20001",
+            "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1:1",
+            "NODE_RANK=1",
         ] {
             assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
         }
-        assert!(!set.iter().any(|e| e.starts_with("PMI_") || e.starts_with("OMPI_MCA_")));
+        let set = entries(&Host { jax: false, ..HOST }, &[]);
+        assert!(!set.iter().any(|e| ["PMI_", "OMPI_MCA_", "JAX_"].iter().any(|start| e.starts_with(start))), "{set:?}");
     }
 
     #[test]

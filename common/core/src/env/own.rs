@@ -31,6 +31,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_CONNECT_TIMEOUT", Role::Read, "As `--connect-timeout`."),
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
         var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`."),
+        var("RLAUNCH_FRAMEWORK", Role::Read, "As `--framework`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where no program is given hosts."),
         var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, where no program is given hosts."),

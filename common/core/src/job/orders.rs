@@ -185,6 +185,7 @@ impl Orders {
             agent_store,
             guard: self.spec.store_guard,
             interface: self.interface.clone(),
+            jax: self.spec.jax,
         }
     }
 

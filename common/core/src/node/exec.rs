@@ -62,6 +62,7 @@ fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &'a Ground, delta: D
         tier: ground.hello.tier,
         interface: (meeting.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
         interface_asked: !meeting.interface.is_empty(),
+        jax: meeting.jax,
     }
 }
 

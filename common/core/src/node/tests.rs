@@ -43,9 +43,7 @@ fn start() -> Start {
             world_size: 300,
             nodes: 1,
             node_index: 0,
-            agent_store: false,
-            guard: Default::default(),
-            interface: Default::default(),
+            ..Meeting::default()
         }),
         choose_port: true,
         find: None,

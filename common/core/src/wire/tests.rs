@@ -84,6 +84,7 @@ fn meeting() -> impl Strategy<Value = Meeting> {
         agent_store,
         guard: if agent_store { Guard::Hosts } else { Guard::Job },
         interface: Default::default(),
+        jax: false,
     })
 }
 

@@ -128,7 +128,7 @@ pub struct Start {
 }
 
 /// Who takes part in a job, and where its ranks find each other: known once it is known which hosts there are.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Meeting {
     /// What ranks are told as MASTER_ADDR.
     pub addr: OsBytes,
@@ -146,6 +146,8 @@ pub struct Meeting {
     pub guard: Guard,
     /// `--interface`; empty: not given.
     pub interface: OsBytes,
+    /// Its program is one of JAX.
+    pub jax: bool,
 }
 
 /// One rank, as a difference to its program.

@@ -124,6 +124,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         agent_store: false,
         guard: Default::default(),
         interface: Default::default(),
+        jax: false,
     };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));

@@ -19,6 +19,7 @@ fn meeting() -> ToNode {
         agent_store: false,
         guard: Default::default(),
         interface: Default::default(),
+        jax: false,
     })
 }
 

@@ -13,6 +13,7 @@ fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
         agent_store: true,
         guard: Default::default(),
         interface: Default::default(),
+        jax: false,
     }
 }
 
