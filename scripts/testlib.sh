@@ -12,6 +12,7 @@ made_account=0
 packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev nftables openssh-client openssh-server procps
     python3 python3-torch python3-venv shellcheck tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
+jax=jax[cpu]==0.10.2
 report=()
 passed=0
 failed=0
@@ -130,6 +131,16 @@ install_clustershell() {
     "$scratch/clustershell/bin/nodeset" --version
 }
 
+# JAX, whose processes find each other without an argument; as ClusterShell.
+install_jax() {
+    local path=/usr/local/bin:/usr/bin:/bin
+    PATH="$path" python3 -m venv "$scratch/jax" || return
+    "$scratch/jax/bin/pip" --quiet --disable-pip-version-check install "$jax" || return
+    chmod -R a+rX "$scratch/jax"
+    export RLAUNCH_JAX="$scratch/jax/bin/python"
+    "$RLAUNCH_JAX" -c 'import jax; print("jax", jax.__version__)'
+}
+
 # Builds all programs and all tests, and copies what another user must be able to read beside each other.
 build() {
     local artifacts="$scratch/artifacts.json" name path
@@ -193,6 +204,7 @@ integration() {
     [ -z "${RLAUNCH_TEST_FULL-}" ] || words+=(RLAUNCH_TEST_FULL=1)
     [ -z "$tiers" ] || words+=(RLAUNCH_REQUIRE_TIERS="$tiers")
     [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || words+=(RLAUNCH_CLUSTERSHELL="$RLAUNCH_CLUSTERSHELL")
+    [ -z "${RLAUNCH_JAX-}" ] || words+=(RLAUNCH_JAX="$RLAUNCH_JAX")
     [ -z "${CI-}" ] || words+=(CI="$CI")
     # shellcheck disable=SC2016
     timeout --kill-after=30 "$limit" "$@" env -i "${words[@]}" sh -c \

@@ -128,7 +128,7 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let placed = with_site(origin, |site| {
         run.interpret(site)?;
         let placement = run.place(site)?;
-        let holder = run.holder(&placement, run.pins_port(&placement, &caller), site);
+        let holder = run.holder(&placement, &caller, site)?;
         Ok::<_, cli::CliError>((placement, holder))
     });
     let (placement, holder) = match placed {
@@ -300,6 +300,14 @@ fn notes(plan: &Plan) {
         }
         for program in &plan.presentation.interpreted {
             say(&format!("rlaunch: {program}\n"));
+        }
+        for name in &plan.given {
+            say(&format!("rlaunch: {name} is the one of your environment\n"));
+        }
+        for name in &plan.others {
+            say(&format!(
+                "rlaunch: {name} of your environment is not used: RANK says that it is another job's (-x {name} keeps it)\n"
+            ));
         }
         if plan.job.world_size() > 1 || plan.job.master_store.is_agent() {
             say(&format!("rlaunch: {}\n", map::store(plan.job.master_store)));

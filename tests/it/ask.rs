@@ -91,10 +91,7 @@ fn what_is_asked_in_vain_is_said() {
     done.says("cannot connect to the agent at /nonexistent/x").says("while the job runs");
     for (words, says) in [
         ("", "rlaunch store needs a value: ACTION"),
-        (
-            &["store", "got", "k"],
-            "rlaunch store takes get, set, append, add, delete, wait, ls, dump or fence, got 'got'",
-        ),
+        ("got k", "rlaunch store takes get, set, append, add, delete, wait, ls, dump or fence, got 'got'"),
         ("get", "rlaunch store get needs a value: KEY"),
         ("get a b", "rlaunch store get takes KEY, got 'b'"),
         ("--gneration ls", "unknown option '--gneration'"),

@@ -28,6 +28,40 @@ fn ends(bed: &Bed, plan: Plan, code: i32) -> Done {
 }
 
 #[test]
+fn ranks_know_by_which_interface_they_reach_the_others() {
+    let Some(bed) = Bed::up(4) else { return };
+    let tell = [
+        "sh",
+        "-c",
+        "echo $MASTER_ADDR ${GLOO_SOCKET_IFNAME-none} ${TP_SOCKET_IFNAME-none} ${NCCL_SOCKET_IFNAME-none}",
+    ];
+    let said = |words: &[&str]| {
+        let all: Vec<&str> = ["rlaunch", "--ssh-fast"].iter().chain(words).chain(&tell).copied().collect();
+        let mut lines = ends(&bed, bed.plan("tester", "login", all).with_events(), 0).sorted();
+        lines.dedup();
+        lines
+    };
+    let name = bed.run([
+        "exec",
+        "--user",
+        "root",
+        "--cwd",
+        "/",
+        "node0",
+        "sh",
+        "-c",
+        "ip -o -4 addr | grep -F 10.77.1.1/ | cut -d' ' -f2",
+    ]);
+    let name = name.trim_end();
+    assert_eq!(said(&["-H", "node[0-3]:2"]), [format!("10.77.1.1 {name} {name} none")]);
+    assert_eq!(said(&["-H", "node[0-1]", "--interface", name]), [format!("10.77.1.1 {name} {name} {name}")]);
+    assert_eq!(said(&["-H", "node[0-1]", "-x", "GLOO_SOCKET_IFNAME=ib7"]), [format!("10.77.1.1 ib7 {name} none")]);
+    // All on one host, wherever it is: nobody else has to reach them.
+    assert_eq!(said(&["-H", "node0:2"]), ["127.0.0.1 none none none"]);
+    bed.down();
+}
+
+#[test]
 fn ranks_know_their_place_and_their_output_comes_home() {
     let Some(bed) = Bed::up(4) else { return };
     for user in USERS {

@@ -9,9 +9,12 @@ mod guard;
 use super::Edges;
 use crate::early::now;
 use door::{Door, Guest};
+use guard::Asker;
 pub(super) use guard::Guard;
 use rlaunch_core::front::tcpstore::{Action, MAX_UNREAD, Peer, TcpStore};
-use rlaunch_core::id::ClientId;
+use rlaunch_core::id::{ClientId, NodeId};
+use rlaunch_core::machine::earliest;
+use rlaunch_core::master_store::Guard as Whom;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::Limits;
@@ -36,6 +39,11 @@ const WRITABLE: u64 = 1 << 32;
 const CHUNK: usize = 64 << 10;
 /// Most that is ready at a time.
 const BURST: usize = 256;
+/// Descriptors that are not for connections: those of the ranks, three each, and what else this process needs.
+const OTHERS: usize = 256;
+const OF_RANK: usize = 4;
+/// Connections that there may be in any case.
+const LEAST: usize = 16;
 /// Rounds before others of this process have their turn.
 const ROUNDS: usize = 16;
 
@@ -65,9 +73,11 @@ pub(super) struct Front {
 }
 
 /// Holds the store there. Where that cannot be nothing is started.
-pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16) {
+pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom) {
     let live = edges.watch.is_live();
-    let opened = guard(edges).and_then(|_| address(addr, port)).and_then(Front::open).and_then(|mut front| {
+    let most = most(edges);
+    let opened = guard(edges).and_then(|_| address(addr, port)).and_then(|at| Front::open(at, whom, most));
+    let opened = opened.and_then(|mut front| {
         if live {
             front.go_live()?;
         }
@@ -85,17 +95,24 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16) {
     }
 }
 
+/// How many connections leave enough descriptors for everything else.
+fn most(edges: &Edges) -> usize {
+    let (_, limit) = edges.origin.nofile_limits();
+    let ranks = edges.ranks.asked_for().saturating_mul(OF_RANK);
+    usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(OTHERS.saturating_add(ranks)).max(LEAST)
+}
+
 fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
     let ip: Option<IpAddr> = std::str::from_utf8(addr).ok().and_then(|text| text.parse().ok());
     ip.map(|ip| SocketAddr::new(ip, port)).ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))
 }
 
 impl Front {
-    fn open(address: SocketAddr) -> io::Result<Self> {
+    fn open(address: SocketAddr, whom: Whom, most: usize) -> io::Result<Self> {
         let set = Arc::new(ReadySet::new()?);
         Ok(Self {
             store: TcpStore::new(Limits::default()),
-            door: Door::open(address, &set, LISTENER)?,
+            door: Door::open(address, whom, most, &set, LISTENER)?,
             set,
             live: None,
             batch: Batch::with_room(BURST),
@@ -134,6 +151,7 @@ impl Front {
             let client = self.store.open(peer);
             if ready.and_then(|()| self.set.add(&socket, u64::from(client.get()))).is_err() {
                 self.store.closed(now(), client);
+                self.door.left();
                 continue;
             }
             let connection = Connection { socket, held: Vec::new(), unsent: Vec::new(), room: None };
@@ -251,18 +269,21 @@ fn client_of(token: u64) -> ClientId {
 /// Serves whoever has asked.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     serve(edges, cx);
+    settle(edges);
     let Some(front) = &mut edges.front else { return };
     front.door.expire(now());
     front.door.reopen(&front.set);
     if front.was_used && !std::mem::replace(&mut front.told, true) {
         edges.events.push_back(NodeEvent::StoreUsed);
     }
-    if let Some((count, from)) = front.door.refused() {
-        edges.events.push_back(NodeEvent::StoreRefused { from: OsBytes::from(from.to_string()), count });
+    if let Some((count, from, foreign)) = front.door.refused() {
+        let text = |from: SocketAddr| OsBytes::from(from.to_string());
+        let foreign = foreign.map(|from| OsBytes::from(from.ip().to_string()));
+        edges.events.push_back(NodeEvent::StoreRefused { from: text(from), count, foreign });
     }
-    let (asker, to) = (edges.node, End::from(front.door.own()));
+    let (asker, to, guard) = (edges.node, End::from(front.door.own()), front.door.whom());
     for comers in front.door.questions() {
-        edges.send(&ToRoot::Whose(Question { asker, to, comers }));
+        edges.send(&ToRoot::Whose(Question { asker, to, comers, guard }));
     }
 }
 
@@ -282,38 +303,68 @@ fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
 
 /// When the next connection is given up of which another host says nothing.
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
-    edges.front.as_ref()?.door.deadline()
+    let door = edges.front.as_ref().and_then(|front| front.door.deadline());
+    earliest(door, edges.guard.as_ref().and_then(Guard::deadline))
 }
 
 /// Another host's agent asks whose connections of this host's are.
 pub(super) fn asked(edges: &mut Edges, question: &Question) {
-    let from: Vec<SocketAddr> = question.comers.iter().map(|comer| SocketAddr::from(comer.from)).collect();
-    let members = match guard(edges) {
-        Ok(guard) => guard.judge(question.to.into(), &from),
-        Err(error) => {
-            tracing::warn!(%error, "the kernel cannot be asked whose a connection is");
-            vec![None; from.len()]
-        }
+    let to = question.to.into();
+    let Some(guard) = guard(edges)
+        .inspect_err(|error| tracing::warn!(%error, "the kernel cannot be asked whose a connection is"))
+        .ok()
+    else {
+        let nobody = question.comers.iter().map(|comer| (*comer, None));
+        return say_whose(edges, question.asker, nobody.collect());
     };
+    for comer in &*question.comers {
+        let asker = Asker::Host(question.asker, *comer);
+        match guard.judge(to, comer.from.into()) {
+            Ok(peer) => guard.tell(asker, peer),
+            Err(inode) => guard.look_for(asker, inode),
+        }
+    }
+}
+
+fn say_whose(edges: &mut Edges, asker: NodeId, verdicts: Vec<(Comer, Option<Peer>)>) {
     // Processes of two hosts may have the same number.
     let here = u64::from(edges.node.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let verdict =
-        |(comer, member): (&Comer, Option<Peer>)| Verdict { comer: *comer, member: member.map(|p| p.0 ^ here) };
-    for verdicts in Capped::chunks(question.comers.iter().zip(members).map(verdict)) {
-        edges.send(&ToRoot::Theirs(Answer { asker: question.asker, verdicts }));
+        |(comer, member): (Comer, Option<Peer>)| Verdict { comer, member: member.map(|p| p.0 ^ here), foreign: false };
+    for verdicts in Capped::chunks(verdicts.into_iter().map(verdict)) {
+        edges.send(&ToRoot::Theirs(Answer { asker, verdicts }));
     }
 }
 
 /// It says so.
 pub(super) fn answered(edges: &mut Edges, answer: &Answer) {
-    let Some(front) = &mut edges.front else { return };
-    let guests = front.door.answered(answer);
-    front.admit(guests);
+    let Edges { front: Some(front), guard: Some(guard), .. } = edges else { return };
+    front.door.answered(answer, guard);
+}
+
+/// Lets in, closes or tells of those of which it is known by now whose they are.
+fn settle(edges: &mut Edges) {
+    let Some(guard) = &mut edges.guard else { return };
+    let settled = guard.settle(now);
+    let mut guests = Vec::new();
+    let mut asked: BTreeMap<NodeId, Vec<(Comer, Option<Peer>)>> = BTreeMap::new();
+    for (asker, peer) in settled {
+        match asker {
+            Asker::Door(number) => {
+                guests.extend(edges.front.as_mut().and_then(|front| front.door.settled(number, peer)));
+            }
+            Asker::Host(node, comer) => asked.entry(node).or_default().push((comer, peer)),
+        }
+    }
+    if let Some(front) = edges.front.as_mut().filter(|_| !guests.is_empty()) {
+        front.admit(guests);
+    }
+    asked.into_iter().for_each(|(node, verdicts)| say_whose(edges, node, verdicts));
 }
 
 fn guard(edges: &mut Edges) -> io::Result<&mut Guard> {
     match edges.guard {
         Some(ref mut guard) => Ok(guard),
-        None => Ok(edges.guard.insert(Guard::new()?)),
+        None => Ok(edges.guard.insert(Guard::new(now())?)),
     }
 }

@@ -158,6 +158,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
+        interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,
         socket,
     };
@@ -191,11 +192,7 @@ fn reached(plan: &GroundPlan, remote: bool) -> Option<Reached> {
 /// Where others find this host. If the interface that was asked for will not do, nowhere, and those that would: whether
 /// that matters the launcher knows, when it is known whose rank 0 is.
 fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> (Vec<OsBytes>, OsBytes) {
-    let default = facts::net::default_interface();
-    let all: Vec<Interface> = facts::net::addresses()
-        .into_iter()
-        .map(|(name, addr)| Interface { default: default.as_ref() == Some(&name), name: OsBytes::from(name), addr })
-        .collect();
+    let all = interfaces();
     if interface.is_empty() {
         return (address::find(&all, ssh, alone), OsBytes::default());
     }
@@ -203,6 +200,18 @@ fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> (Vec<OsBytes>, 
         Some(at) => (at, OsBytes::default()),
         None => (Vec::new(), address::names(&all, alone)),
     }
+}
+
+/// The interfaces of this host.
+fn interfaces() -> Vec<Interface> {
+    let default = facts::net::default_interface();
+    let interface = |(name, addr, prefix)| Interface {
+        default: default.as_ref() == Some(&name),
+        name: OsBytes::from(name),
+        addr,
+        prefix,
+    };
+    facts::net::interfaces().into_iter().map(interface).collect()
 }
 
 /// Where connections of this host's ranks may come from, as others see it.

@@ -369,7 +369,7 @@ impl Edges {
             NodeAction::Check { app, base } => check::perform(self, app, &base),
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
-            NodeAction::Serve { addr, port } => front::open(self, &addr, port),
+            NodeAction::Serve { addr, port, guard } => front::open(self, &addr, port, guard),
             NodeAction::Space { here } => self.store.iter_mut().for_each(|store| store.begin(here)),
             NodeAction::Spawn { proc, exec } => {
                 self.store.iter_mut().for_each(|store| store.seat(exec.delta.rank));

@@ -23,6 +23,8 @@ pub struct Interface {
     pub addr: IpAddr,
     /// The way to hosts that no other interface leads to.
     pub default: bool,
+    /// So many bits of the address are those of its network.
+    pub prefix: u8,
 }
 
 impl Interface {
@@ -37,6 +39,16 @@ impl Interface {
             IpAddr::V6(v6) if is_of_link(v6) => format!("{v6}%{}", self.name).into(),
             addr @ (IpAddr::V4(_) | IpAddr::V6(_)) => format!("{addr}").into(),
         }
+    }
+
+    /// Whether an address is of its network.
+    fn is_with(&self, addr: IpAddr) -> bool {
+        let differ = match (self.addr, addr) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
+        };
+        self.prefix > 0 && differ >= u32::from(self.prefix)
     }
 
     /// Smaller is better.
@@ -100,6 +112,21 @@ pub fn of_interface(all: &[Interface], name: &[u8], alone: bool) -> Option<Vec<O
     (!own.is_empty()).then(|| own.into_iter().map(Interface::text).collect())
 }
 
+/// The name of the interface by which this host's ranks talk to the others: `asked` if it has that; else the one that has the address
+/// where all meet, or is in a network with it; else the one at which this host was reached, or would be. `None`: nobody can tell.
+#[must_use]
+pub fn carrier<'a>(all: &'a [Interface], asked: &[u8], meeting: &[u8], reached: Option<&[u8]>) -> Option<&'a OsBytes> {
+    let has = |addr: IpAddr| all.iter().find(|one| one.addr == addr);
+    let met = parse(meeting).filter(|addr| !addr.is_loopback());
+    let of_name = || usable(all, false).find(|one| !asked.is_empty() && one.name.as_slice() == asked);
+    let near = |addr: IpAddr| usable(all, false).filter(|one| !one.is_inner()).find(|one| one.is_with(addr));
+    let ssh = || reached.and_then(parse).filter(|addr| !addr.is_loopback()).and_then(has);
+    let best =
+        || usable(all, false).filter(|one| !one.is_inner() && !needs_zone(one.addr)).min_by_key(|one| one.rank(None));
+    let found = of_name().or_else(|| met.and_then(has)).or_else(|| met.and_then(near)).or_else(ssh).or_else(best);
+    found.map(|one| &one.name)
+}
+
 /// The names of the interfaces of which that can be said, in one line.
 #[must_use]
 pub fn names(all: &[Interface], alone: bool) -> OsBytes {
@@ -133,6 +160,7 @@ mod tests {
             name: (*name).into(),
             addr: addr.parse().unwrap(),
             default: *name == "eth0",
+            prefix: 24,
         };
         HOST.iter().map(one).collect()
     }
@@ -177,12 +205,35 @@ mod tests {
     }
 
     #[test]
+    fn ranks_talk_by_the_interface_that_leads_to_where_they_meet() {
+        let all = interfaces();
+        let of = |asked: &str, meeting: &str, reached: Option<&str>| {
+            carrier(&all, asked.as_bytes(), meeting.as_bytes(), reached.map(str::as_bytes)).map(ToString::to_string)
+        };
+        for (asked, meeting, reached, expected) in [
+            ("", "192.168.5.3", None, "eth1"),
+            ("", "192.168.5.77", Some("10.1.0.3"), "eth1"),
+            ("", "10.9.0.1", Some("192.168.5.3"), "eth1"),
+            ("", "10.9.0.1", Some("127.0.0.1"), "eth0"),
+            ("", "10.9.0.1", None, "eth0"),
+            ("", "172.17.0.9", None, "eth0"),
+            ("", "node0", Some("192.168.5.3"), "eth1"),
+            ("eth1", "10.1.0.3", Some("10.1.0.3"), "eth1"),
+            ("ib7", "10.1.0.3", None, "eth0"),
+            ("lo", "10.1.0.3", None, "eth0"),
+        ] {
+            assert_eq!(of(asked, meeting, reached).as_deref(), Some(expected), "{asked} {meeting} {reached:?}");
+        }
+        assert_eq!(carrier(&all[..2], b"", b"10.1.0.1", None), None, "a bridge to containers leads to nobody");
+    }
+
+    #[test]
     fn where_there_are_others_the_loopback_is_none_to_choose() {
         let mut all = interfaces();
         assert_eq!(of_interface(&all, b"lo", false), None);
         assert_eq!(names(&all, false).to_string(), "docker0 eth1 eth0 ib0 br-12ab");
         // But for an address that others know.
-        all.push(Interface { name: "lo".into(), addr: "10.9.9.9".parse().unwrap(), default: false });
+        all.push(Interface { name: "lo".into(), addr: "10.9.9.9".parse().unwrap(), default: false, prefix: 32 });
         assert_eq!(of_interface(&all, b"lo", false), Some(["10.9.9.9".into()].to_vec()));
         assert_eq!(names(&all, false).to_string(), "docker0 eth1 eth0 ib0 br-12ab lo");
     }

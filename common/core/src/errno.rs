@@ -1,7 +1,6 @@
 //! The errnos that decide something here, in one place: core has no libc, and launcher and agent ask the same questions.
 //!
-//! errno(3). All are below 35, where every architecture of Linux has the same numbers
-//! (include/uapi/asm-generic/errno-base.h).
+//! errno(3). Those below 35 have the same numbers on every architecture of Linux (include/uapi/asm-generic/errno-base.h).
 
 /// No such file or directory.
 pub const ENOENT: i32 = 2;
@@ -21,3 +20,5 @@ pub const ENOTDIR: i32 = 20;
 pub const EMFILE: i32 = 24;
 /// Nobody reads it any more.
 pub const EPIPE: i32 = 32;
+/// No interface of this host has the address (asm-generic/errno.h: x86, Arm, RISC-V, POWER).
+pub const EADDRNOTAVAIL: i32 = 99;

@@ -5,8 +5,10 @@
 //! nobody there if all of its ranks believed that an agent holds the store: it would wait for half an hour. So what will happen is
 //! read off the program before it is started.
 
+use crate::framework::imports;
 use crate::os_strings::OsStrings;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// How much of a script is looked at, in bytes.
 pub const MOST: usize = 1 << 20;
@@ -21,6 +23,18 @@ pub enum Asked {
     Agent,
     /// Rank 0.
     Rank0,
+}
+
+/// `--store-guard`: whom an agent that holds the store serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Guard {
+    /// Processes of the job.
+    #[default]
+    Job,
+    /// Whoever connects from an address of a host of the job.
+    Hosts,
+    /// Everybody.
+    Off,
 }
 
 /// Who holds the store, and why.
@@ -52,10 +66,14 @@ pub enum ForRank0 {
     Alone,
     /// The user chose MASTER_PORT, and with it whoever listens there.
     Pinned,
+    /// The same of MASTER_ADDR.
+    Located,
     /// The program of rank 0 is none of Python.
     NotPython,
     /// The script brings a port of its own.
     Script(Sign),
+    /// It is one of JAX, which has a service of its own for this.
+    Jax,
 }
 
 /// What in a script tells that it meets at a port of its own.
@@ -102,7 +120,9 @@ impl Holder {
             Self::Agent(ForAgent::Torchrun) => "torchrun",
             Self::Rank0(ForRank0::Alone) => "alone",
             Self::Rank0(ForRank0::Pinned) => "port_given",
+            Self::Rank0(ForRank0::Located) => "addr_given",
             Self::Rank0(ForRank0::NotPython) => "not_python",
+            Self::Rank0(ForRank0::Jax) => "jax",
             Self::Rank0(ForRank0::Script(Sign::Assigns)) => "script_sets_port",
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "script_spawns",
             Self::Rank0(ForRank0::Script(Sign::Names)) => "script_names_address",
@@ -119,7 +139,9 @@ impl Holder {
             Self::Agent(ForAgent::Torchrun) => "torchrun's options are used",
             Self::Rank0(ForRank0::Alone) => "there is one rank",
             Self::Rank0(ForRank0::Pinned) => "MASTER_PORT is yours",
+            Self::Rank0(ForRank0::Located) => "MASTER_ADDR is yours",
             Self::Rank0(ForRank0::NotPython) => "it does not run Python",
+            Self::Rank0(ForRank0::Jax) => "the script is one of JAX",
             Self::Rank0(ForRank0::Script(Sign::Assigns)) => "the script sets MASTER_PORT",
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "the script uses mp.spawn",
             Self::Rank0(ForRank0::Script(Sign::Names)) => "the script names a tcp:// address",
@@ -232,13 +254,32 @@ fn assigns(line: &[u8]) -> bool {
     })
 }
 
+/// What the user chose of where ranks meet, for the program of rank 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Given {
+    /// MASTER_PORT.
+    pub port: bool,
+    /// MASTER_ADDR.
+    pub addr: bool,
+}
+
+impl Given {
+    /// Either of them.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.port || self.addr
+    }
+}
+
 /// What is known of a job before it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts<'a> {
     /// All ranks.
     pub world_size: u32,
-    /// The user chose MASTER_PORT.
-    pub pinned: bool,
+    /// What the user chose of where ranks meet.
+    pub given: Given,
+    /// It is a program of JAX.
+    pub jax: bool,
     /// torchrun's options are used.
     pub torchrun: bool,
     /// What rank 0 runs.
@@ -254,13 +295,17 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
         Asked::Agent => Holder::Agent(ForAgent::Asked),
         Asked::Rank0 => Holder::Rank0(ForRank0::Asked),
         Asked::Auto if facts.world_size < 2 && !facts.torchrun => Holder::Rank0(ForRank0::Alone),
-        Asked::Auto if facts.pinned => Holder::Rank0(ForRank0::Pinned),
+        Asked::Auto if facts.given.port => Holder::Rank0(ForRank0::Pinned),
+        Asked::Auto if facts.given.addr => Holder::Rank0(ForRank0::Located),
         Asked::Auto => match facts.program {
             Program::Other if !facts.torchrun => Holder::Rank0(ForRank0::NotPython),
             Program::Other | Program::Script(_) | Program::Code(_) | Program::Module => match facts.text.and_then(sign)
             {
                 Some(sign) => Holder::Rank0(ForRank0::Script(sign)),
                 None if facts.torchrun => Holder::Agent(ForAgent::Torchrun),
+                None if facts.jax && !facts.text.is_some_and(|text| imports(text, b"torch")) => {
+                    Holder::Rank0(ForRank0::Jax)
+                }
                 None => Holder::Agent(ForAgent::Python),
             },
         },
@@ -343,7 +388,8 @@ mod tests {
     fn the_program_decides_where_the_user_does_not() {
         let python = Facts {
             world_size: 2,
-            pinned: false,
+            given: Given::default(),
+            jax: false,
             torchrun: false,
             program: Program::Script(b"x.py"),
             text: Some(b"import torch"),
@@ -351,11 +397,14 @@ mod tests {
         let chosen = |facts: Facts<'_>| choose(Asked::Auto, &facts);
         assert_eq!(chosen(python), Holder::Agent(ForAgent::Python));
         assert_eq!(chosen(Facts { text: None, ..python }), Holder::Agent(ForAgent::Python));
+        assert_eq!(chosen(Facts { jax: true, ..python }), Holder::Agent(ForAgent::Python), "it uses both");
         assert_eq!(chosen(Facts { text: None, program: Program::Module, ..python }), Holder::Agent(ForAgent::Python));
         let by_rank_0 = [
             (Facts { world_size: 1, ..python }, ForRank0::Alone),
-            (Facts { pinned: true, ..python }, ForRank0::Pinned),
+            (Facts { given: Given { port: true, addr: true }, ..python }, ForRank0::Pinned),
+            (Facts { given: Given { port: false, addr: true }, ..python }, ForRank0::Located),
             (Facts { program: Program::Other, ..python }, ForRank0::NotPython),
+            (Facts { jax: true, text: Some(b"import jax"), ..python }, ForRank0::Jax),
             (Facts { text: Some(b"mp.spawn(f)"), ..python }, ForRank0::Script(Sign::Spawns)),
         ];
         for (facts, why) in by_rank_0 {
@@ -369,7 +418,10 @@ mod tests {
         {
             assert_eq!(chosen(facts), Holder::Agent(ForAgent::Torchrun), "{facts:?}");
         }
-        assert_eq!(chosen(Facts { pinned: true, ..torchrun }), Holder::Rank0(ForRank0::Pinned));
+        assert_eq!(
+            chosen(Facts { given: Given { port: true, addr: false }, ..torchrun }),
+            Holder::Rank0(ForRank0::Pinned)
+        );
         let own = Facts { text: Some(b"mp.spawn(f)"), ..torchrun };
         assert_eq!(chosen(own), Holder::Rank0(ForRank0::Script(Sign::Spawns)), "under torchrun it would wait for ever");
     }

@@ -2,7 +2,7 @@
 
 use crate::id::JobId;
 use crate::logs::Logs;
-use crate::master_store::Holder;
+use crate::master_store::{Guard, Holder};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
@@ -37,6 +37,10 @@ pub struct JobSpec {
     pub lease: Span,
     /// Who holds the `TCPStore` at MASTER_PORT.
     pub master_store: Holder,
+    /// Whom its agent serves, if one does.
+    pub store_guard: Guard,
+    /// Its program is one of JAX (`--framework`).
+    pub jax: bool,
 }
 
 impl JobSpec {
@@ -71,6 +75,17 @@ pub struct AppBase {
     pub role: Role,
     /// What becomes of its output besides being shown; `None`: nothing.
     pub logs: Option<Logs>,
+}
+
+impl AppBase {
+    /// What the user set a name to that a contract writes.
+    #[must_use]
+    pub fn pinned(&self, name: &[u8]) -> Option<&[u8]> {
+        let value = |entry: &&[u8]| entry.get(..name.len()) == Some(name) && entry.get(name.len()) == Some(&b'=');
+        // Of several entries the last is that of `-x`.
+        let entry = self.pinned.contains(name).then(|| self.env.iter().filter(value).last())??;
+        entry.get(name.len() + 1..)
+    }
 }
 
 /// A program's part in the job, as far as it is known before all hosts are there.

@@ -2,7 +2,8 @@
 //!
 //! The kernel tells of a connection the inode of its socket (`sock_diag`), and /proc/PID/fd whose descriptors lead there. To look
 //! through all processes takes milliseconds, so one look answers for all that is asked, and where the last socket of a process was
-//! found the next one is looked for first: descriptors are numbered upwards.
+//! found the next one is looked for first: descriptors are numbered upwards. How often is looked is the caller's matter: a look finds
+//! no process that forks and ends, passing its sockets on, while it goes on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +14,6 @@ use std::os::unix::fs::MetadataExt as _;
 const NEAR: i32 = 4;
 /// Most processes that are remembered.
 const KNOWN: usize = 4096;
-/// Looks for a process that forks and ends while it is looked for.
-const LOOKS: usize = 3;
 /// Generations between a process and the one above its job: far more than there are.
 const DEEPEST: usize = 256;
 
@@ -37,28 +36,16 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// Who of those below the process `above` holds each of these sockets.
+    /// Who of those below the process `above` holds each of these sockets: one look through all processes.
     pub fn find(&mut self, above: i32, inodes: &[u32]) -> Vec<Option<Process>> {
-        let mut found: Vec<Option<Process>> = inodes.iter().map(|inode| self.guess(*inode)).collect();
-        for _ in 0..LOOKS {
-            let mut wanted: BTreeMap<u32, usize> = BTreeMap::new();
-            wanted.extend(
-                inodes
-                    .iter()
-                    .zip(0..)
-                    .filter(|(_, at)| found.get(*at).is_some_and(Option::is_none))
-                    .map(|(i, at)| (*i, at)),
-            );
-            if wanted.is_empty() {
-                break;
-            }
-            self.look(above, &wanted, &mut found);
-        }
+        let mut found: Vec<Option<Process>> = vec![None; inodes.len()];
+        let wanted: BTreeMap<u32, usize> = inodes.iter().copied().zip(0..).collect();
+        self.look(above, &wanted, &mut found);
         found
     }
 
-    /// The process that connected last, and a few descriptors behind that one.
-    fn guess(&mut self, inode: u32) -> Option<Process> {
+    /// The process that connected last, a few descriptors behind that one.
+    pub fn guess(&mut self, inode: u32) -> Option<Process> {
         let (process, fd) = self.known.get_mut(&self.last)?;
         let hit = (*fd..fd.saturating_add(NEAR)).find(|fd| socket_at(process.pid, *fd) == Some(inode))?;
         // It is still the same process: one look at its file tells.
@@ -78,8 +65,7 @@ impl Holders {
             if left == 0 {
                 return;
             }
-            let is_own = fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| own == 0 || meta.uid() == own);
-            if !is_own {
+            if !is_readable(pid, own) {
                 continue;
             }
             let mut member = None;
@@ -106,6 +92,17 @@ impl Holders {
         self.last = process.pid;
         self.known.insert(process.pid, (process, fd));
     }
+}
+
+/// A process of this user; root may look at all.
+fn is_readable(pid: i32, own: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| own == 0 || meta.uid() == own)
+}
+
+/// The processes below another one that are of this user.
+pub(crate) fn below(above: i32) -> impl Iterator<Item = i32> {
+    let own = nix::unistd::geteuid().as_raw();
+    numbers("/proc").filter(move |pid| is_readable(*pid, own) && is_below(*pid, above))
 }
 
 /// Entries of a directory that are numbers.
@@ -178,7 +175,6 @@ mod tests {
         let mut holders = Holders::default();
         let found = holders.find(above, &inodes);
         assert!(found.iter().all(|process| process.is_some_and(|process| process.pid == own)), "{found:?}");
-        assert_eq!(holders.find(own, &inodes[19..]), found[19..], "who is known is not looked for again");
         assert_eq!(Holders::default().find(own, &inodes), vec![None; 20], "nobody is below itself");
         drop(held);
         assert_eq!(holders.find(above, &inodes), vec![None; 20], "nobody holds them any more");

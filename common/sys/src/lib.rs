@@ -12,6 +12,7 @@ pub mod fd;
 pub mod guardian;
 pub mod holders;
 pub mod memory;
+pub mod namespaces;
 pub mod ns;
 pub mod origin;
 pub mod pidfd;

@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{place, reach, run, torch};
+use super::{place, reach, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +61,8 @@ const RARE: &[Id] = &[
     Id::Reach(reach::Opt::AgentPath),
     Id::Reach(reach::Opt::Interface),
     Id::Reach(reach::Opt::Limits),
+    Id::Store(store::Opt::Guard),
+    Id::Store(store::Opt::Framework),
 ];
 
 /// `-h`.

@@ -39,7 +39,8 @@ pub(crate) use site::{Known, LARGEST, Runs, Site, why};
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
-use rlaunch_core::master_store::Asked;
+use rlaunch_core::framework::Framework;
+use rlaunch_core::master_store::{Asked, Guard};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
@@ -102,6 +103,10 @@ pub(crate) struct Run {
     torchrun: bool,
     /// Those of them that are for the whole job.
     torch: torch::Args,
+    /// `--store-guard`.
+    pub(crate) store_guard: Guard,
+    /// `--framework`.
+    pub(crate) framework: Framework,
     /// What concerns only the launcher.
     pub(crate) presentation: Presentation,
 }
@@ -356,6 +361,8 @@ impl Wide {
             lease: reach.lease(),
             reach: reach.reach(),
             master_store: store.master_store,
+            store_guard: store.guard,
+            framework: store.framework,
             torchrun,
             torch,
             presentation: Presentation {

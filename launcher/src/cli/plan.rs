@@ -4,7 +4,6 @@ use super::{CliError, Presentation, Reach, Run, Site};
 use rlaunch_core::env::{Base, base};
 use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Placement;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
 use std::sync::Arc;
 
@@ -19,15 +18,12 @@ pub(crate) struct Plan {
     pub(crate) presentation: Presentation,
     /// What `-x` asked for and the caller's environment does not have: each is worth a note.
     pub(crate) absent: Vec<OsBytes>,
+    /// Where ranks meet, as the caller's environment says: names that are used, and those that are another job's.
+    pub(crate) given: Vec<OsBytes>,
+    pub(crate) others: Vec<OsBytes>,
 }
 
 impl Run {
-    /// Whether the user chose MASTER_PORT for the program of rank 0.
-    pub(crate) fn pins_port(&self, placement: &Placement, caller: &[&[u8]]) -> bool {
-        let exports = self.first(placement).map(|program| program.exports.as_slice());
-        exports.is_some_and(|exports| base(caller.iter().copied(), exports).pinned.contains(b"MASTER_PORT"))
-    }
-
     /// The job that this is, with the caller's environment: entries as the kernel gave them, also those that are not
     /// `NAME=value`.
     ///
@@ -43,17 +39,21 @@ impl Run {
         let placement = self.place(site)?;
         let logs = self.torch.logs(job, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
-        let master_store = self.holder(&placement, self.pins_port(&placement, &caller), site);
+        let master_store = self.holder(&placement, &caller, site)?;
+        let jax = self.is_jax(&placement, site);
         let min_hosts = self.whole.least();
-        let mut absent: Vec<OsBytes> = Vec::new();
+        let [mut absent, mut given, mut others]: [Vec<OsBytes>; 3] = Default::default();
         let mut apps: Vec<AppSpec> = Vec::new();
         let count = u32::try_from(self.programs.len()).unwrap_or(u32::MAX);
         for (program, index) in self.programs.into_iter().zip((0..).map(AppIndex::new)) {
             let name = program.name.unwrap_or_else(|| Role::UNNAMED.into());
-            let Base { env, pinned, absent: gone } = base(caller.iter().copied(), &program.exports);
-            for name in gone {
-                if !absent.contains(&name) {
-                    absent.push(name);
+            let Base { env, pinned, absent: gone, given: here, others: not } =
+                base(caller.iter().copied(), &program.exports);
+            for (all, own) in [(&mut absent, gone), (&mut given, here), (&mut others, not)] {
+                for name in own {
+                    if !all.contains(&name) {
+                        all.push(name);
+                    }
                 }
             }
             let role = Role { name, apps: count };
@@ -80,7 +80,9 @@ impl Run {
             stdin: self.stdin,
             lease: self.lease,
             master_store,
+            store_guard: self.store_guard,
+            jax,
         };
-        Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent })
+        Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent, given, others })
     }
 }

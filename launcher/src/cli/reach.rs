@@ -74,7 +74,10 @@ pub(super) const GROUP: Group = Group {
             names: &["interface"],
             takes: Takes::One("NAME"),
             brief: "MASTER_ADDR: this interface of rank 0's host",
-            more: &["The default is where ssh has reached that host."],
+            more: &[
+                "The default is where ssh has reached that host.",
+                "Also what gloo and NCCL use, on hosts that have it.",
+            ],
         },
         Row {
             id: Id::Reach(Opt::Limits),

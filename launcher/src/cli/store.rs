@@ -5,36 +5,64 @@ use super::scan::Given;
 use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
-use rlaunch_core::master_store::{self, Asked, Facts, Holder};
+use rlaunch_core::env::{Export, base, glob};
+use rlaunch_core::framework::Framework;
+use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
+use std::net::IpAddr;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     MasterStore,
+    Guard,
+    Framework,
 }
 
 pub(super) const GROUP: Group = Group {
     title: "Where ranks meet",
-    rows: &[Row {
-        id: Id::Store(Opt::MasterStore),
-        short: None,
-        names: &["master-store"],
-        takes: Takes::One("WHO"),
-        brief: "who holds torch's TCPStore: auto, agent, rank0",
-        more: &[
-            "agent: rlaunch does, at MASTER_PORT, as torchrun.",
-            "rank0: the port is left to the program. auto: agent,",
-            "if rank 0 runs Python and its script does not set a",
-            "port of its own; the store outlives rank 0 then.",
-        ],
-    }],
+    rows: &[
+        Row {
+            id: Id::Store(Opt::MasterStore),
+            short: None,
+            names: &["master-store"],
+            takes: Takes::One("WHO"),
+            brief: "who holds torch's TCPStore: auto, agent, rank0",
+            more: &[
+                "agent: rlaunch does, at MASTER_PORT, as torchrun.",
+                "rank0: the port is left to the program. auto: agent,",
+                "if rank 0 runs Python and its script does not set a",
+                "port of its own; the store outlives rank 0 then.",
+            ],
+        },
+        Row {
+            id: Id::Store(Opt::Guard),
+            short: None,
+            names: &["store-guard"],
+            takes: Takes::One("WHO"),
+            brief: "whom rlaunch's store serves (default: job)",
+            more: &["job: its processes. hosts: everybody on its hosts,", "other users too. off: whoever can connect."],
+        },
+        Row {
+            id: Id::Store(Opt::Framework),
+            short: None,
+            names: &["framework"],
+            takes: Takes::One("NAME"),
+            brief: "what ranks are told beside: auto, jax, none",
+            more: &[
+                "jax: what jax.distributed.initialize() needs, by",
+                "itself (auto) if the script imports jax, not mpi4py.",
+            ],
+        },
+    ],
 };
 
 #[derive(Debug, Default)]
 pub(super) struct Args {
     pub(super) master_store: Asked,
+    pub(super) guard: Guard,
+    pub(super) framework: Framework,
 }
 
 impl Args {
@@ -55,28 +83,97 @@ impl Args {
                     }
                 };
             }
+            Opt::Framework => {
+                self.framework = match given.value.as_slice() {
+                    b"auto" => Framework::Auto,
+                    b"jax" => Framework::Jax,
+                    b"none" => Framework::None,
+                    _ => {
+                        return Err(CliError::Value {
+                            option: given.spelled,
+                            takes: "auto, jax or none".into(),
+                            got: given.value,
+                            hint: None,
+                        });
+                    }
+                };
+            }
+            Opt::Guard => {
+                self.guard = match given.value.as_slice() {
+                    b"job" => Guard::Job,
+                    b"hosts" => Guard::Hosts,
+                    b"off" => Guard::Off,
+                    _ => {
+                        return Err(CliError::Value {
+                            option: given.spelled,
+                            takes: "job, hosts or off".into(),
+                            got: given.value,
+                            hint: None,
+                        });
+                    }
+                };
+            }
         }
         Ok(())
     }
 }
 
 impl Run {
-    /// Who holds the store, with ranks placed like this. `pinned`: whether the user chose MASTER_PORT for the program of rank 0.
-    pub(crate) fn holder(&self, placement: &Placement, pinned: bool, site: &Site<'_>) -> Holder {
-        let Some(first) = self.first(placement) else { return master_store::choose(Asked::Rank0, &NOBODY) };
+    /// Who holds the store, with ranks placed like this and the caller's environment.
+    ///
+    /// # Errors
+    /// The agent shall, at an address that it cannot have.
+    pub(crate) fn holder(&self, placement: &Placement, caller: &[&[u8]], site: &Site<'_>) -> Result<Holder, CliError> {
+        let Some(first) = self.first(placement) else { return Ok(master_store::choose(Asked::Rank0, &NOBODY)) };
+        let given = self.chosen(first, placement, caller)?;
         let argv: OsStrings = first.argv.iter().collect();
         let program = master_store::program(&argv);
-        let script = match program {
-            // Nothing of the script matters where the answer is known.
-            master_store::Program::Script(path) if self.master_store == Asked::Auto && !pinned => {
-                read(first, path, site)
-            }
-            master_store::Program::Code(code) => Some(code.to_vec()),
-            master_store::Program::Script(_) | master_store::Program::Module | master_store::Program::Other => None,
-        };
+        let script = self.script(placement, site);
+        let text = script.as_deref();
         let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
-        let text = script.as_deref().map(|text| text.get(..master_store::MOST).unwrap_or(text));
-        master_store::choose(self.master_store, &Facts { world_size, pinned, torchrun: self.torchrun, program, text })
+        let jax = self.framework.is_jax(text);
+        let facts = Facts { world_size, given, jax, torchrun: self.torchrun, program, text };
+        Ok(master_store::choose(self.master_store, &facts))
+    }
+
+    /// Whether rank 0 runs a program of JAX.
+    pub(crate) fn is_jax(&self, placement: &Placement, site: &Site<'_>) -> bool {
+        let script = if self.framework == Framework::Auto { self.script(placement, site) } else { None };
+        self.framework.is_jax(script.as_deref())
+    }
+
+    /// The text of what rank 0 runs, if that is Python and can be read here.
+    fn script(&self, placement: &Placement, site: &Site<'_>) -> Option<Vec<u8>> {
+        let first = self.first(placement)?;
+        let argv: OsStrings = first.argv.iter().collect();
+        let mut text = match master_store::program(&argv) {
+            master_store::Program::Script(path) => read(first, path, site)?,
+            master_store::Program::Code(code) => code.to_vec(),
+            master_store::Program::Module | master_store::Program::Other => return None,
+        };
+        text.truncate(master_store::MOST);
+        Some(text)
+    }
+
+    /// What the user chose of where ranks meet.
+    fn chosen(&self, first: &Program, placement: &Placement, caller: &[&[u8]]) -> Result<Chosen, CliError> {
+        let base = base(caller.iter().copied(), &first.exports);
+        let chosen = Chosen { port: base.pinned.contains(b"MASTER_PORT"), addr: base.pinned.contains(b"MASTER_ADDR") };
+        let addr = base.env.iter().filter_map(|entry| entry.strip_prefix(b"MASTER_ADDR=")).last();
+        let Some(addr) = addr.filter(|_| chosen.addr && self.master_store == Asked::Agent) else { return Ok(chosen) };
+        let alone = placement.nodes.len() < 2;
+        let own = std::str::from_utf8(addr).ok().and_then(|addr| addr.parse::<IpAddr>().ok());
+        if own.is_some_and(|own| !own.is_unspecified() && (alone || !own.is_loopback())) {
+            return Ok(chosen);
+        }
+        let is_exported = first.exports.iter().any(|export| names(export, b"MASTER_ADDR"));
+        let reach = if alone { "" } else { " that other hosts can use" };
+        Err(CliError::Value {
+            option: if is_exported { "-x MASTER_ADDR" } else { "MASTER_ADDR" }.into(),
+            takes: format!("the number of an address{reach}, where --master-store agent listens").into(),
+            got: addr.into(),
+            hint: Some("leave it out for one that rlaunch chooses; --master-store rank0".into()),
+        })
     }
 
     /// What rank 0 runs.
@@ -85,8 +182,22 @@ impl Run {
     }
 }
 
-const NOBODY: Facts<'_> =
-    Facts { world_size: 0, pinned: false, torchrun: false, program: master_store::Program::Other, text: None };
+const NOBODY: Facts<'_> = Facts {
+    world_size: 0,
+    given: Chosen { port: false, addr: false },
+    jax: false,
+    torchrun: false,
+    program: master_store::Program::Other,
+    text: None,
+};
+
+/// Whether a `-x` is about this name.
+fn names(export: &Export, name: &[u8]) -> bool {
+    match export {
+        Export::Set { name: own, .. } | Export::Take(own) => own.as_slice() == name,
+        Export::Glob(pattern) => glob(pattern, name),
+    }
+}
 
 /// A script, from the directory that its ranks work in. One that cannot be read here may be there.
 fn read(program: &Program, path: &[u8], site: &Site<'_>) -> Option<Vec<u8>> {

@@ -96,6 +96,7 @@ fn examine(hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Ou
     let failed = round.findings.values().any(|finding| !matches!(finding, Finding::Good { .. }));
     let found = hosts.iter().zip(round.findings.values());
     let mut text: String = found.map(|(target, finding)| show::host(target, finding, round.began)).collect();
+    text.push_str(show::known_limit(hosts.len()));
     // Whoever is asked for a password for each login does not want to be asked four times more.
     let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));
     if let Some(target) = first.and_then(|at| hosts.get(at)).filter(|_| !reach.fast && !reach.prompt) {

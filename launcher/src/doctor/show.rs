@@ -28,6 +28,15 @@ pub(super) fn host(host: &Target, finding: &Finding, began: Mono) -> String {
     text
 }
 
+/// What no guard can do. Said where jobs would have other hosts to talk to.
+pub(super) fn known_limit(hosts: usize) -> &'static str {
+    if hosts > 1 {
+        "PyTorch's TCPStore is clear text between hosts: strangers cannot connect, but who can read the network can read it (docs/security.md)\n"
+    } else {
+        ""
+    }
+}
+
 /// What --ssh-fast would save.
 pub(super) fn saving(host: &Target, without: Span, with: Span) -> String {
     let saved = without.nanos().saturating_sub(with.nanos());

@@ -4,11 +4,11 @@
 
 use super::nodes::Nodes;
 use rlaunch_core::id::NodeId;
+use rlaunch_core::master_store::Guard;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::whose::{Address, Answer, Comer, Question, Verdict};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 /// Which host has which address.
 #[derive(Debug, Default)]
@@ -27,6 +27,34 @@ impl Directory {
         }
     }
 
+    /// Whoever comes from an address of a host is welcome.
+    fn let_in(&self, nodes: &mut Nodes, question: &Question) {
+        let verdict = |comer: &Comer| {
+            let is_ours = self.hosts.contains_key(&comer.from.address);
+            Verdict { comer: *comer, member: is_ours.then(|| comer.from.address.number()), foreign: !is_ours }
+        };
+        tell(nodes, question.asker, question.comers.iter().map(verdict));
+    }
+
+    /// Each host is asked about those that come from it. Of an address that no host has it is answered at once: nobody of the job is
+    /// there.
+    fn pass_on(&self, nodes: &mut Nodes, question: Question) {
+        for (host, comers) in self.by_host(&question) {
+            match host {
+                Some(host) => {
+                    for comers in Capped::chunks(comers) {
+                        let question = ToNode::Whose(Question { comers, ..question });
+                        send(nodes, host, &question);
+                    }
+                }
+                None => {
+                    let nobody = |comer| Verdict { comer, member: None, foreign: true };
+                    tell(nodes, question.asker, comers.into_iter().map(nobody));
+                }
+            }
+        }
+    }
+
     /// Who is to be asked of each connection; an address that several have, as those of bridges to containers, is nobody's.
     fn by_host(&self, question: &Question) -> BTreeMap<Option<NodeId>, Vec<Comer>> {
         let mut all: BTreeMap<Option<NodeId>, Vec<Comer>> = BTreeMap::new();
@@ -41,31 +69,19 @@ impl Directory {
     }
 }
 
-/// Asks those hosts. Of an address that no host has it is answered at once: nobody of the job is there.
+/// Asks those hosts, unless the address is all that matters.
 pub(super) fn ask(nodes: &mut Nodes, directory: &Directory, asker: NodeId, question: Question) {
     // Whatever it says that it is.
     let question = Question { asker, ..question };
-    for (host, comers) in directory.by_host(&question) {
-        match host {
-            Some(host) => {
-                for comers in Capped::chunks(comers) {
-                    let question = ToNode::Whose(Question { comers, ..question });
-                    send(nodes, host, &question);
-                }
-            }
-            None => {
-                if let Some(comer) = comers.first() {
-                    let from = IpAddr::from(comer.from.address);
-                    tracing::warn!(
-                        "no host of the job has the address {from}, from which the store is asked: --master-store rank0"
-                    );
-                }
-                let nobody = comers.into_iter().map(|comer| Verdict { comer, member: None });
-                for verdicts in Capped::chunks(nobody) {
-                    send(nodes, asker, &ToNode::Theirs(Answer { asker, verdicts }));
-                }
-            }
-        }
+    match question.guard {
+        Guard::Hosts => directory.let_in(nodes, &question),
+        Guard::Job | Guard::Off => directory.pass_on(nodes, question),
+    }
+}
+
+fn tell(nodes: &mut Nodes, asker: NodeId, verdicts: impl Iterator<Item = Verdict>) {
+    for verdicts in Capped::chunks(verdicts) {
+        send(nodes, asker, &ToNode::Theirs(Answer { asker, verdicts }));
     }
 }
 
@@ -106,7 +122,7 @@ mod tests {
         directory.learn(b, &[address("10.0.0.2:1")]);
         let all = ["10.0.0.2:5", "10.0.0.1:7", "10.0.0.9:1", "172.17.0.1:1", "[::ffff:10.0.0.2]:6"].map(comer);
         let comers = Capped::chunks(all).remove(0);
-        let all = directory.by_host(&Question { asker: a, to: comer("10.0.0.1:9").from, comers });
+        let all = directory.by_host(&Question { asker: a, to: comer("10.0.0.1:9").from, comers, guard: Guard::Job });
         let expected = [
             (None, vec![comer("10.0.0.9:1"), docker]),
             (Some(a), vec![comer("10.0.0.1:7")]),

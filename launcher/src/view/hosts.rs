@@ -2,6 +2,7 @@
 
 use super::report::{Block, host, lost};
 use super::{launch, words};
+use rlaunch_core::errno::EADDRNOTAVAIL;
 use rlaunch_core::events::Cause;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
@@ -273,7 +274,10 @@ fn refusal(report: &Report, hosts: &str, why: &Refusal) -> Said {
         }
         Refusal::NoStore { errno, at } => (
             format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", words::errno(*errno)),
-            Some("--master-store rank0, or another MASTER_PORT".into()),
+            Some(match *errno {
+                EADDRNOTAVAIL => "a MASTER_ADDR that is an address of that host, or --master-store rank0".into(),
+                _ => "--master-store rank0, or another MASTER_PORT".into(),
+            }),
         ),
         Refusal::NoInterface { name, has } => {
             let use_of = if report.asked() > 1 { " that others can use" } else { "" };

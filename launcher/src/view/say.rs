@@ -38,6 +38,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Unseen { .. }
         | Sentence::StoreLeft { .. }
         | Sentence::StoreUnused { .. }
+        | Sentence::StoreForeign { .. }
         | Sentence::LinesBroken(_) => true,
         Sentence::LeftOut(_)
         | Sentence::GoesOn { .. }
@@ -90,6 +91,13 @@ fn store_left(addr: &OsBytes) -> String {
     format!("{addr} is no address of the host of rank 0 itself: the TCPStore is left to rank 0")
 }
 
+fn store_foreign(from: &OsBytes) -> String {
+    format!(
+        "{from} asked the store and was refused: no host of the job has that address; if they are translated between hosts (NAT): \
+         --master-store rank0, or --store-guard off"
+    )
+}
+
 fn store_unused(at: &OsBytes) -> String {
     format!("nobody uses the store at {at}; if the program sets its own port: --master-store rank0")
 }
@@ -106,6 +114,7 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::Unseen { addr } => unseen(addr),
         Sentence::StoreLeft { addr } => store_left(addr),
         Sentence::StoreUnused { at } => store_unused(at),
+        Sentence::StoreForeign { from } => store_foreign(from),
         Sentence::LeftOut(report) => hosts::left_out(report),
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")

@@ -3,6 +3,7 @@
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
+use rlaunch_core::master_store::Guard;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::signal::Signal;
@@ -65,14 +66,7 @@ fn down() -> Vec<Vec<u8>> {
         stdin: n == 0,
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
-    let meeting = Meeting {
-        addr: "10.0.0.1".into(),
-        port: Some(10_000),
-        world_size: 2,
-        nodes: 1,
-        node_index: 0,
-        agent_store: false,
-    };
+    let meeting = Meeting { addr: "10.0.0.1".into(), port: Some(10_000), world_size: 2, nodes: 1, node_index: 0, agent_store: false, guard: Guard::Job, interface: "eth0".into(), jax: true };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
     [

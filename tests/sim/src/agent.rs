@@ -346,7 +346,7 @@ impl World {
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
             NodeAction::Space { .. } => self.makes_space(),
-            NodeAction::Serve { addr, port } => self.serves(addr, port),
+            NodeAction::Serve { addr, port, guard: _ } => self.serves(addr, port),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
                 let unreaped = self.host.kernel.is_unreaped(proc);
@@ -447,6 +447,7 @@ impl World {
                         addresses: if plan.addresses { self.own_address() } else { Default::default() },
                     },
                     cpus: 4,
+                    interfaces: vec![],
                     error_dir: "/tmp".into(),
                     socket: OsBytes::default(),
                 })

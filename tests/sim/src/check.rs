@@ -176,6 +176,7 @@ impl Oracle {
             | ToRoot::StoreUnused { .. }
             | ToRoot::FileFailed { .. }
             | ToRoot::FileLost { .. }
+            | ToRoot::StoreForeign { .. }
             | ToRoot::StoreRefused { .. }
             | ToRoot::Theirs(_)
             | ToRoot::Hello(_)

@@ -206,6 +206,8 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         label: None,
         stdin: StdinPlan::Rank0,
         master_store: holder(count),
+        store_guard: Default::default(),
+        jax: false,
     }
 }
 

@@ -160,6 +160,8 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         label: None,
         stdin: StdinPlan::Rank0,
         master_store: holder(world),
+        store_guard: Default::default(),
+        jax: false,
     }
 }
 

@@ -1,19 +1,20 @@
 //! The listener, and connections of which it is not known yet whose they are. Nothing is read of them: their bytes wait in the kernel.
 
-use super::guard::Guard;
+use super::guard::{Asker, Guard};
 use crate::early::now;
 use rlaunch_core::front::tcpstore::Peer;
+use rlaunch_core::master_store::Guard as Whom;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::capped::Capped;
-use rlaunch_core::wire::whose::{Answer, BATCH, Comer, Verdict};
+use rlaunch_core::wire::whose::{Address, Answer, BATCH, Comer, Verdict};
 use rlaunch_sys::epoll::ReadySet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 /// Most connections that are taken at a time.
 const BURST: usize = 256;
-/// Most of which another host was asked.
+/// Most of which it is not known whose they are.
 const MOST_WAITING: usize = 4096;
 /// How long that host may take to answer: the launcher, which passes it on, may stand still for less than a lease.
 const PATIENCE: Span = Span::from_secs(60);
@@ -25,14 +26,25 @@ pub(super) type Guest = (TcpStream, Peer);
 pub(super) struct Door {
     listener: TcpListener,
     own: SocketAddr,
+    /// Addresses of this host.
+    here: Vec<IpAddr>,
+    /// Whom we serve.
+    whom: Whom,
+    /// How many connections there may be, and are.
+    most: usize,
+    held: usize,
     /// By their numbers: where they come from, and until when.
     waiting: BTreeMap<u64, (TcpStream, SocketAddr, Mono)>,
+    /// Those of them that come from an address that no host of the job has.
+    foreign: BTreeSet<u64>,
     /// How many have come.
     came: u64,
     /// Those of which another host is still to be asked.
     unasked: Vec<Comer>,
     /// How many were closed that nobody of the job has made, and where the last came from.
     refused: (u32, Option<SocketAddr>),
+    /// One of these that came from an address which no host has.
+    stray: Option<SocketAddr>,
     /// No descriptor can be had for another connection until one is closed.
     is_full: bool,
     has_room: bool,
@@ -40,18 +52,25 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Listens. Nobody else can at that port then, on any address: so torch's own server fails to.
-    pub(super) fn open(address: SocketAddr, set: &ReadySet, token: u64) -> io::Result<Self> {
+    /// Listens. Nobody else can at that port then, on any address: so torch's own server fails to. `most`: so many connections may
+    /// be there at a time; the others wait in the kernel.
+    pub(super) fn open(address: SocketAddr, whom: Whom, most: usize, set: &ReadySet, token: u64) -> io::Result<Self> {
         let listener = rlaunch_sys::port::listen(address)?;
         set.add(&listener, token)?;
         let own = listener.local_addr()?;
         Ok(Self {
             listener,
             own,
+            here: rlaunch_sys::facts::net::addresses().into_iter().map(|(_, ip)| ip).collect(),
+            whom,
+            most,
+            held: 0,
             waiting: BTreeMap::new(),
+            foreign: BTreeSet::new(),
             came: 0,
             unasked: Vec::new(),
             refused: (0, None),
+            stray: None,
             is_full: false,
             has_room: false,
             token,
@@ -63,23 +82,33 @@ impl Door {
         self.own
     }
 
+    /// Whom we serve.
+    pub(super) const fn whom(&self) -> Whom {
+        self.whom
+    }
+
     /// Takes in who has come, as far as it is known whose they are.
     pub(super) fn take(&mut self, set: &ReadySet, guard: &mut Guard) -> Vec<Guest> {
-        let came = self.accept(set);
-        let from: Vec<SocketAddr> = came.iter().map(|(_, from)| *from).collect();
-        let verdicts = guard.judge(self.own, &from);
         let mut guests = Vec::new();
-        for ((socket, from), verdict) in came.into_iter().zip(verdicts) {
-            match verdict {
-                Some(peer) => guests.push((socket, peer)),
-                // From an address of this host; or the queue is full.
-                None if from.ip() == self.own.ip() || from.ip().is_loopback() || self.waiting.len() >= MOST_WAITING => {
-                    self.refuse(from);
-                }
-                None => {
+        for (socket, from) in self.accept(set) {
+            let is_here = from.ip().is_loopback() || self.here.contains(&from.ip());
+            let judged = match self.whom {
+                Whom::Off => Ok(Some(any_of(from))),
+                Whom::Hosts if is_here => Ok(Some(any_of(from))),
+                Whom::Job if is_here => guard.judge(self.own, from).map_err(Some),
+                Whom::Job | Whom::Hosts => Err(None),
+            };
+            match judged {
+                Ok(Some(peer)) => guests.push((socket, peer)),
+                Ok(None) => self.refuse(from),
+                Err(_) if self.waiting.len() >= MOST_WAITING => self.refuse(from),
+                Err(inode) => {
                     self.came = self.came.wrapping_add(1);
                     self.waiting.insert(self.came, (socket, from, now() + PATIENCE));
-                    self.unasked.push(Comer { from: from.into(), number: self.came });
+                    match inode {
+                        Some(inode) => guard.look_for(Asker::Door(self.came), inode),
+                        None => self.unasked.push(Comer { from: from.into(), number: self.came }),
+                    }
                 }
             }
         }
@@ -89,13 +118,20 @@ impl Door {
     fn accept(&mut self, set: &ReadySet) -> Vec<(TcpStream, SocketAddr)> {
         let mut came = Vec::new();
         while came.len() < BURST {
+            if self.held >= self.most {
+                tracing::warn!("the store takes no more than {} connections", self.most);
+                self.shut(set);
+                break;
+            }
             match self.listener.accept() {
-                Ok(connection) => came.push(connection),
+                Ok(connection) => {
+                    self.held += 1;
+                    came.push(connection);
+                }
                 Err(error) => {
                     if rlaunch_sys::is_shortage(&error) {
                         tracing::warn!(%error, "the store takes no more connections");
-                        self.is_full = true;
-                        set.remove(&self.listener);
+                        self.shut(set);
                     }
                     break;
                 }
@@ -104,8 +140,15 @@ impl Door {
         came
     }
 
+    /// Until somebody leaves.
+    fn shut(&mut self, set: &ReadySet) {
+        self.is_full = true;
+        set.remove(&self.listener);
+    }
+
     /// Somebody was closed: a descriptor is free again.
     pub(super) const fn left(&mut self) {
+        self.held = self.held.saturating_sub(1);
         self.has_room = true;
     }
 
@@ -121,19 +164,31 @@ impl Door {
         Capped::chunks(std::mem::take(&mut self.unasked))
     }
 
-    /// What another host has said.
-    pub(super) fn answered(&mut self, answer: &Answer) -> Vec<Guest> {
-        let guest = |verdict: &Verdict| {
-            let (socket, from, _) = self.waiting.remove(&verdict.comer.number)?;
-            match verdict.member {
-                Some(member) => Some((socket, Peer(member))),
-                None => {
-                    self.refuse(from);
-                    None
-                }
+    /// What another host has said. An address that none has may be that of a rank in a network namespace of its own.
+    pub(super) fn answered(&mut self, answer: &Answer, guard: &mut Guard) {
+        for Verdict { comer, member, foreign } in &*answer.verdicts {
+            let asker = Asker::Door(comer.number);
+            let Some((_, from, _)) = self.waiting.get(&comer.number).filter(|_| *foreign) else {
+                guard.tell(asker, member.map(Peer));
+                continue;
+            };
+            self.foreign.insert(comer.number);
+            match self.whom {
+                Whom::Job => guard.look_inside(asker, *from, self.own),
+                Whom::Hosts | Whom::Off => guard.tell(asker, None),
             }
-        };
-        answer.verdicts.iter().filter_map(guest).collect()
+        }
+    }
+
+    /// Of a connection it is known whose it is.
+    pub(super) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<Guest> {
+        let (socket, from, _) = self.waiting.remove(&number)?;
+        let is_foreign = self.foreign.remove(&number);
+        if peer.is_none() {
+            self.refuse(from);
+            self.stray = self.stray.or(Some(from).filter(|_| is_foreign));
+        }
+        Some((socket, peer?))
     }
 
     fn refuse(&mut self, from: SocketAddr) {
@@ -142,10 +197,10 @@ impl Door {
         self.left();
     }
 
-    /// How many were refused since this was asked last, and where the last came from.
-    pub(super) fn refused(&mut self) -> Option<(u32, SocketAddr)> {
+    /// How many were refused since this was asked last, where the last came from, and one of an address that no host has.
+    pub(super) fn refused(&mut self) -> Option<(u32, SocketAddr, Option<SocketAddr>)> {
         let (count, from) = std::mem::take(&mut self.refused);
-        Some((count, from?))
+        Some((count, from?, self.stray.take()))
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
@@ -156,9 +211,15 @@ impl Door {
     pub(super) fn expire(&mut self, now: Mono) {
         // The first was first to come.
         while let Some(entry) = self.waiting.first_entry().filter(|entry| entry.get().2 <= now) {
+            self.foreign.remove(entry.key());
             let (_closed, from, _) = entry.remove();
             tracing::warn!("nobody says in time whose a connection to the store from {from} is");
             self.refuse(from);
         }
     }
+}
+
+/// Whoever it is, of that host: where it does not matter which process.
+fn any_of(from: SocketAddr) -> Peer {
+    Peer(Address::from(from.ip()).number())
 }

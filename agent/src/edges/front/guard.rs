@@ -1,11 +1,53 @@
 //! Who may speak to a store that asks nobody for a name: processes of the job, as the kernel tells them.
+//!
+//! The owner of a connection's socket the kernel tells in microseconds; which process holds it takes a look through /proc. Whoever
+//! connects can ask for one of these, strangers of the same user too: so one look is for all that wait, and all looks together take a
+//! fifth of a processor at most.
 
 use rlaunch_core::front::tcpstore::Peer;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::whose::Comer;
 use rlaunch_sys::facts::host;
 use rlaunch_sys::holders::{Holders, Process};
+use rlaunch_sys::namespaces;
 use rlaunch_sys::sock_diag::SockDiag;
 use std::io;
 use std::net::SocketAddr;
+
+/// Looks for one socket: its process may fork and end while it is looked for.
+const LOOKS: u8 = 3;
+/// The part of the time that looks may take, as one in so many.
+const SHARE: u64 = 5;
+/// What they may take at once after a pause, so that nobody waits who comes alone.
+const SAVED: Span = Span::from_millis(50);
+/// Most sockets that wait for a look.
+const MOST_WAITING: usize = 4096;
+
+/// Whose question it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asker {
+    /// That of the own door, about its connection of this number.
+    Door(u64),
+    /// Another host's.
+    Host(NodeId, Comer),
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+enum Sought {
+    /// A socket.
+    Inode(u32),
+    /// One of another network namespace, by its ends: its own, and the other.
+    Ends(SocketAddr, SocketAddr),
+}
+
+#[derive(Debug)]
+struct Inquiry {
+    asker: Asker,
+    sought: Sought,
+    looks: u8,
+}
 
 /// Looks it up.
 #[derive(Debug)]
@@ -16,35 +58,184 @@ pub(in crate::edges) struct Guard {
     above: i32,
     /// Whose ranks run; root can be anybody.
     user: u32,
+    open: Vec<Inquiry>,
+    settled: Vec<(Asker, Option<Peer>)>,
+    budget: Budget,
 }
 
 impl Guard {
     /// # Errors
     /// The kernel cannot be asked.
-    pub(super) fn new() -> io::Result<Self> {
-        let above = i32::try_from(std::process::id()).unwrap_or(0);
-        Ok(Self { diag: SockDiag::open()?, holders: Holders::default(), above, user: host::user().0 })
+    pub(super) fn new(now: Mono) -> io::Result<Self> {
+        Ok(Self {
+            diag: SockDiag::open()?,
+            holders: Holders::default(),
+            above: i32::try_from(std::process::id()).unwrap_or(0),
+            user: host::user().0,
+            open: Vec::new(),
+            settled: Vec::new(),
+            budget: Budget { credit: SAVED.nanos(), at: now, next: now },
+        })
     }
 
-    /// Which process of the job has made each connection from these addresses of this host to `own`; `None`: none has, or it has
-    /// closed it already.
-    pub(super) fn judge(&mut self, own: SocketAddr, from: &[SocketAddr]) -> Vec<Option<Peer>> {
-        let mut owner = |from: &SocketAddr| {
-            // What cannot be found out is refused.
-            let owner = self.diag.owner(*from, own).unwrap_or_else(|error| {
-                tracing::warn!(%error, "the kernel does not tell whose a connection is");
-                None
-            });
-            owner.filter(|owner| self.user == 0 || owner.uid == self.user).map(|owner| owner.inode)
+    /// Which process of the job has made the connection from this address of this host to `own`: known at once where it has connected
+    /// before. `Err`: it is not known yet, and the inode of its socket is; `Ok(None)`: none has, or it has closed it already.
+    pub(super) fn judge(&mut self, own: SocketAddr, from: SocketAddr) -> Result<Option<Peer>, u32> {
+        // What cannot be found out is refused.
+        let owner = self.diag.owner(from, own).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the kernel does not tell whose a connection is");
+            None
+        });
+        match owner.filter(|owner| self.user == 0 || owner.uid == self.user) {
+            None => Ok(None),
+            Some(owner) => self.holders.guess(owner.inode).map(|process| Some(peer(process))).ok_or(owner.inode),
+        }
+    }
+
+    /// A socket whose holder is to be looked for.
+    pub(super) fn look_for(&mut self, asker: Asker, inode: u32) {
+        self.inquire(asker, Sought::Inode(inode));
+    }
+
+    /// A connection that comes from no address of any host: from a network namespace of the job's, or from a stranger.
+    pub(super) fn look_inside(&mut self, asker: Asker, from: SocketAddr, own: SocketAddr) {
+        self.inquire(asker, Sought::Ends(from, own));
+    }
+
+    fn inquire(&mut self, asker: Asker, sought: Sought) {
+        if self.open.len() < MOST_WAITING {
+            self.open.push(Inquiry { asker, sought, looks: 0 });
+        } else {
+            self.settled.push((asker, None));
+        }
+    }
+
+    /// It is known whose connection that is.
+    pub(super) fn tell(&mut self, asker: Asker, peer: Option<Peer>) {
+        self.settled.push((asker, peer));
+    }
+
+    /// Looks, as far as it may, and says what is known now.
+    pub(super) fn settle(&mut self, now: impl Fn() -> Mono) -> Vec<(Asker, Option<Peer>)> {
+        while !self.open.is_empty() && self.budget.allows(now()) {
+            let began = now();
+            self.look();
+            self.budget.spent(now().since(began), now());
+        }
+        std::mem::take(&mut self.settled)
+    }
+
+    /// When it may look again, if something is to be looked for.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        (!self.open.is_empty()).then_some(self.budget.next)
+    }
+
+    /// One look for all.
+    fn look(&mut self) {
+        let ends = |inquiry: &Inquiry| match inquiry.sought {
+            Sought::Ends(own, other) => Some((own, other)),
+            Sought::Inode(_) => None,
         };
-        let inodes: Vec<Option<u32>> = from.iter().map(&mut owner).collect();
+        let outside: Vec<(SocketAddr, SocketAddr)> = self.open.iter().filter_map(ends).collect();
+        let mut inside = match outside.as_slice() {
+            [] => Vec::new(),
+            ends => namespaces::inodes(self.above, ends),
+        }
+        .into_iter();
+        let mut inode = |inquiry: &Inquiry| match inquiry.sought {
+            Sought::Inode(inode) => Some(inode),
+            Sought::Ends(..) => inside.next().flatten(),
+        };
+        let inodes: Vec<Option<u32>> = self.open.iter().map(&mut inode).collect();
         let known: Vec<u32> = inodes.iter().copied().flatten().collect();
-        let mut found = self.holders.find(self.above, &known).into_iter();
-        inodes.iter().map(|inode| inode.and_then(|_| found.next().flatten()).map(peer)).collect()
+        let mut holders = self.holders.find(self.above, &known).into_iter();
+        for (mut inquiry, inode) in std::mem::take(&mut self.open).into_iter().zip(inodes) {
+            inquiry.looks += 1;
+            match inode.and_then(|_| holders.next().flatten()) {
+                Some(process) => self.settled.push((inquiry.asker, Some(peer(process)))),
+                None if inquiry.looks >= LOOKS => self.settled.push((inquiry.asker, None)),
+                None => self.open.push(inquiry),
+            }
+        }
+    }
+}
+
+/// What looks may take of the time.
+#[derive(Debug)]
+struct Budget {
+    /// In nanoseconds, at the time `at`.
+    credit: u64,
+    at: Mono,
+    /// When there is some again.
+    next: Mono,
+}
+
+impl Budget {
+    fn allows(&mut self, now: Mono) -> bool {
+        if now < self.next {
+            return false;
+        }
+        let earned = now.since(self.at).nanos() / SHARE;
+        (self.credit, self.at) = (self.credit.saturating_add(earned).min(SAVED.nanos()), now);
+        true
+    }
+
+    fn spent(&mut self, took: Span, now: Mono) {
+        let owed = took.nanos().saturating_sub(self.credit);
+        self.credit = self.credit.saturating_sub(took.nanos());
+        self.at = now + Span::from_nanos(owed.saturating_mul(SHARE));
+        self.next = self.at;
     }
 }
 
 /// A process as a number: that of its pid, and of its start as much as tells it from one before.
 fn peer(process: Process) -> Peer {
     Peer(u64::from(process.pid.unsigned_abs()) << 32 | process.started & u64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_take_a_fifth_of_the_time_and_nobody_waits_who_comes_alone() {
+        let start = Mono::from_nanos(7);
+        let at = |millis: u64| start + Span::from_millis(millis);
+        let mut budget = Budget { credit: SAVED.nanos(), at: start, next: start };
+        let mut looked = 0;
+        for now in 0..1000 {
+            // Each takes 3 ms; somebody always waits.
+            if budget.allows(at(now)) {
+                budget.spent(Span::from_millis(3), at(now));
+                looked += 3;
+            }
+        }
+        assert!((200..=260).contains(&looked), "{looked} ms in a second");
+        let after = 1000 + 5 * SAVED.nanos() / 1_000_000;
+        for _ in 0..LOOKS {
+            assert!(budget.allows(at(after)), "what was saved is enough for the looks of one");
+            budget.spent(Span::from_millis(10), at(after));
+        }
+    }
+
+    #[test]
+    fn whoever_is_nobodys_is_settled_after_some_looks() {
+        let now = || Mono::from_nanos(rlaunch_sys::clock::boottime());
+        let mut guard = Guard::new(now()).unwrap();
+        guard.look_for(Asker::Door(1), u32::MAX);
+        guard.look_inside(Asker::Door(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
+        guard.tell(Asker::Door(3), Some(Peer(5)));
+        let mut settled = Vec::new();
+        while guard.deadline().is_some() {
+            settled.extend(guard.settle(now));
+        }
+        assert_eq!(settled, [(Asker::Door(3), Some(Peer(5))), (Asker::Door(1), None), (Asker::Door(2), None)]);
+        guard.open.extend((0..MOST_WAITING).map(|_| Inquiry {
+            asker: Asker::Door(4),
+            sought: Sought::Inode(0),
+            looks: 0,
+        }));
+        guard.look_for(Asker::Door(5), 0);
+        assert_eq!(guard.settled, [(Asker::Door(5), None)], "they are bounded");
+    }
 }

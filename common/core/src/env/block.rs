@@ -3,7 +3,7 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{ompi, own, pmi, torch};
+use super::{jax, net, ompi, others, own, pmi, torch};
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
@@ -41,6 +41,12 @@ pub struct Host<'a> {
     pub tier: Tier,
     /// Where the agent listens for clients of the store; empty: nowhere.
     pub socket: &'a [u8],
+    /// By which interface ranks talk to those of other hosts; `None`: there are none, or it is not known.
+    pub interface: Option<&'a [u8]>,
+    /// `--interface` was given.
+    pub interface_asked: bool,
+    /// The program is one of JAX.
+    pub jax: bool,
 }
 
 /// What only one rank has.
@@ -65,6 +71,9 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
     torch::common(host, &mut out);
     ompi::common(host, &mut out);
     pmi::common(host, &mut out);
+    net::common(host, &mut out);
+    jax::common(host, &mut out);
+    others::common(host, &mut out);
     block
 }
 

@@ -1,6 +1,6 @@
 //! What the ranks inherit: the caller's environment byte for byte, minus what would tell them who somebody else is.
 
-use super::{Var, lookup};
+use super::{Role, Var, lookup};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -81,6 +81,10 @@ pub struct Base {
     pub pinned: OsStrings,
     /// What `-x` asked for and the caller does not have; worth a note.
     pub absent: Vec<OsBytes>,
+    /// Where ranks meet, as the caller says by itself: names that are passed on.
+    pub given: Vec<OsBytes>,
+    /// The same of a caller that is a rank of another job, whose ranks meet there: names that are not passed on.
+    pub others: Vec<OsBytes>,
 }
 
 impl Base {
@@ -103,6 +107,20 @@ impl Base {
         }
     }
 
+    /// Passes on where ranks meet, if that is what the user has set. Nothing is no place.
+    fn meet(&mut self, name: &[u8], var: &Var, entry: &[u8], is_rank: bool) {
+        if entry.len() <= name.len().saturating_add(1) {
+            return;
+        }
+        let names = if is_rank { &mut self.others } else { &mut self.given };
+        if !names.iter().any(|known| known.as_slice() == name) {
+            names.push(name.into());
+        }
+        if !is_rank {
+            self.keep(name, Some(var), entry);
+        }
+    }
+
     /// Passes an entry on. Of a name that a contract knows only the first counts, as for `getenv`.
     fn keep(&mut self, name: &[u8], known: Option<&Var>, entry: &[u8]) {
         if known.is_none() || !self.pinned.contains(name) {
@@ -115,8 +133,10 @@ impl Base {
 /// What the ranks inherit of `caller`, whose entries are as the kernel gave them: an entry without `=`, or with nothing
 /// before it, is nobody's business and passes. Of several `-x` for one name the last counts; a pattern counts last.
 #[must_use]
-pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) -> Base {
+pub fn base<'a>(caller: impl Iterator<Item = &'a [u8]> + Clone, exports: &[Export]) -> Base {
     let mut base = Base::default();
+    // torchrun, rlaunch and their like set it together with MASTER_ADDR and MASTER_PORT. Others (srun, mpirun) set none of them.
+    let is_rank = caller.clone().any(|entry| entry.starts_with(b"RANK="));
     let mut found: Vec<bool> = exports.iter().map(|export| matches!(export, Export::Set { .. })).collect();
     for entry in caller {
         let name = match memchr::memchr(b'=', entry) {
@@ -134,6 +154,9 @@ pub fn base<'a>(caller: impl IntoIterator<Item = &'a [u8]>, exports: &[Export]) 
                 base.pin_named(name, known);
             }
             None if known.is_some_and(|var| var.role.hides_callers()) => {}
+            None if let Some(var) = known.filter(|var| var.role == Role::Meeting) => {
+                base.meet(name, var, entry, is_rank)
+            }
             None => base.keep(name, known, entry),
         }
     }
@@ -276,6 +299,23 @@ mod tests {
     }
 
     #[test]
+    fn where_ranks_meet_is_the_users_unless_it_is_another_jobs() {
+        let caller: [&[u8]; 3] = [b"MASTER_ADDR=h", b"MASTER_PORT=7", b"WORLD_SIZE=2"];
+        let base = inherit(&caller, &[]);
+        assert_eq!(shown(&base.env), ["MASTER_ADDR=h", "MASTER_PORT=7"]);
+        assert_eq!(
+            (shown(&base.pinned), shown(&base.given)),
+            (shown(&base.given), shown(["MASTER_ADDR", "MASTER_PORT"]))
+        );
+        let rank: Vec<&[u8]> = caller.into_iter().chain([b"RANK=1".as_slice()]).collect();
+        let base = inherit(&rank, &["MASTER_PORT"]);
+        assert_eq!((shown(&base.env), shown(&base.pinned)), (shown(["MASTER_PORT=7"]), shown(["MASTER_PORT"])));
+        assert_eq!((base.given.len(), shown(&base.others)), (0, shown(["MASTER_ADDR"])));
+        let base = inherit(&[b"MASTER_PORT=", b"MASTER_PORT"], &[]);
+        assert_eq!((shown(&base.env), base.pinned.is_empty(), base.given.len()), (shown(["MASTER_PORT"]), true, 0));
+    }
+
+    #[test]
     fn what_a_host_knows_better_is_pinned_only_if_it_is_named() {
         let caller: [&[u8]; 3] = [b"TMPDIR=/a", b"HOME=/h", b"SSH_AUTH_SOCK=/s"];
         let base = inherit(&caller, &[]);
@@ -350,7 +390,7 @@ mod tests {
             let host = Host {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
                 app_name: b"x", app_size: 2, apps: 1,
-                master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, socket: b"/s",
+                master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, socket: b"/s", interface: Some(b"e"), interface_asked: true, jax: true,
             };
             let mut seat = OsStrings::default();
             of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x" }, &base.pinned, &mut seat);

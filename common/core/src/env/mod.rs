@@ -6,7 +6,10 @@
 mod block;
 mod host;
 mod inherit;
+mod jax;
+mod net;
 mod ompi;
+mod others;
 mod own;
 mod pmi;
 mod slurm;
@@ -25,6 +28,8 @@ pub enum Role {
     Set,
     /// Set where the caller has not set it.
     Default,
+    /// The same; but where the caller is a rank of another job, its value is that job's, and none of the user's.
+    Meeting,
     /// Taken out of the environment that the ranks inherit.
     Removed,
     /// Read by rlaunch; it passes on to the ranks.
@@ -45,7 +50,7 @@ impl Role {
 
     /// A contract writes it.
     const fn is_written(self) -> bool {
-        matches!(self, Self::Set | Self::Default)
+        matches!(self, Self::Set | Self::Default | Self::Meeting)
     }
 
     /// A host other than the launcher's may know better.
@@ -56,7 +61,7 @@ impl Role {
     const fn in_words(self) -> &'static str {
         match self {
             Self::Set => "set",
-            Self::Default => "set unless you do",
+            Self::Default | Self::Meeting => "set unless you do",
             Self::Removed => "removed",
             Self::Read => "read",
             Self::ReadOnce => "read, removed",
@@ -91,8 +96,17 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 6] =
-    [&own::CONTRACT, &torch::CONTRACT, &ompi::CONTRACT, &pmi::CONTRACT, &slurm::CONTRACT, &host::CONTRACT];
+pub const REGISTRY: [&Contract; 9] = [
+    &own::CONTRACT,
+    &torch::CONTRACT,
+    &net::CONTRACT,
+    &jax::CONTRACT,
+    &others::CONTRACT,
+    &ompi::CONTRACT,
+    &pmi::CONTRACT,
+    &slurm::CONTRACT,
+    &host::CONTRACT,
+];
 
 /// For each first byte the lengths of the names that begin with it, as bits. Most variables of a caller are nobody's, and
 /// all of them are looked up before the first rank starts: this tells it by one load.
@@ -200,6 +214,9 @@ mod tests {
         cpus: Some(9),
         tier: Tier::T1,
         socket: b"/s",
+        interface: Some(b"eth0"),
+        interface_asked: true,
+        jax: true,
     };
     const SEAT: Seat<'_> =
         Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), app_rank: 2, error_file: b"/e" };
@@ -271,10 +288,25 @@ mod tests {
             "TORCHELASTIC_ERROR_FILE=/e",
             "OMP_NUM_THREADS=2",
             "RLAUNCH_TIER=t1",
+            "JAX_COORDINATOR_ADDRESS=127.0.0.1:20001",
+            "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1:1",
+            "NODE_RANK=1",
         ] {
             assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
         }
-        assert!(!set.iter().any(|e| e.starts_with("PMI_") || e.starts_with("OMPI_MCA_")));
+        let set = entries(&Host { jax: false, ..HOST }, &[]);
+        assert!(!set.iter().any(|e| ["PMI_", "OMPI_MCA_", "JAX_"].iter().any(|start| e.starts_with(start))), "{set:?}");
+    }
+
+    #[test]
+    fn interfaces_are_named_where_there_is_one_and_nccls_only_if_it_was_asked_for() {
+        let named = |interface, interface_asked| -> Vec<String> {
+            let set = entries(&Host { interface, interface_asked, ..HOST }, &["TP_SOCKET_IFNAME"]);
+            set.into_iter().filter(|e| e.contains("_SOCKET_IFNAME=")).collect()
+        };
+        assert_eq!(named(Some(b"ib0"), true), ["GLOO_SOCKET_IFNAME=ib0", "NCCL_SOCKET_IFNAME=ib0"]);
+        assert_eq!(named(Some(b"ib0"), false), ["GLOO_SOCKET_IFNAME=ib0"]);
+        assert_eq!(named(None, true), [""; 0]);
     }
 
     #[test]

@@ -35,7 +35,6 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_MCA_num_procs"),
         gone("OMPI_MCA_orte_app_num"),
         gone("OMPI_MCA_orte_bound_at_launch"),
-        gone("OMPI_MCA_orte_hnp_uri"),
         gone("OMPI_MCA_orte_jobfam_session_dir"),
         gone("OMPI_MCA_orte_launch"),
         gone("OMPI_MCA_orte_local_daemon_uri"),

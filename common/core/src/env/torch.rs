@@ -16,11 +16,15 @@ pub(super) const CONTRACT: Contract = Contract {
         var("GROUP_WORLD_SIZE", Role::Set, "Hosts of the job."),
         var("LOCAL_RANK", Role::Set, "Rank among those of the host, from 0."),
         var("LOCAL_WORLD_SIZE", Role::Set, "Ranks on the host."),
-        var("MASTER_ADDR", Role::Set, "Address at which rank 0 listens."),
+        var(
+            "MASTER_ADDR",
+            Role::Meeting,
+            "Address at which rank 0 listens. Yours goes first, unless RANK says that you are a rank of another job: then it is that job's.",
+        ),
         var(
             "MASTER_PORT",
-            Role::Set,
-            "Port at which rank 0 listens: free at the start, and no other job of rlaunch on the host has it.",
+            Role::Meeting,
+            "Port at which rank 0 listens: free at the start, and no other job of rlaunch on the host has it. Yours goes first, as of MASTER_ADDR.",
         ),
         var(
             "OMP_NUM_THREADS",

@@ -10,6 +10,7 @@ use super::notice::Notice;
 use super::orders::{self, Orders};
 use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
+use crate::errno::EADDRNOTAVAIL;
 use crate::events::{Cause, What};
 use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
@@ -206,7 +207,7 @@ impl Bringup {
         }
         self.settled = true;
         let Some(mut orders) = self.orders.take() else { return };
-        match self.gather(cx, &mut orders) {
+        match self.gather(cx, &mut orders).and_then(|()| self.check_holder(cx, &orders)) {
             Ok(()) => self.go(cx, &orders),
             Err(cause) => cx.tell(Notice::End(cause)),
         }
@@ -226,6 +227,28 @@ impl Bringup {
             cx.tell(Notice::Log(What::HostRefused { node: first, why }));
             cx.tell(Notice::Absent(first));
         }
+    }
+
+    /// An agent that is to hold the store at an address which the user chose has to have it: nothing is started otherwise.
+    fn check_holder(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
+        let Some(addr) = orders.pinned_addr().filter(|_| orders.holder().is_agent()) else { return Ok(()) };
+        let node = orders.node_of(Rank::new(0));
+        if self.is_own(node, addr) {
+            return Ok(());
+        }
+        let port = orders.pinned_port().or_else(|| self.hello_of(node).map(|hello| hello.master_port));
+        let at = OsBytes::from(format!("{addr}:{}", port.unwrap_or(0)));
+        let why = Refusal::NoStore { errno: EADDRNOTAVAIL, at };
+        self.nodes.set(node, State::Refused(why.clone()));
+        cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
+        Err(Cause::Refused { node, why })
+    }
+
+    /// Whether somebody there can listen at an address. Where the host does not know its own, it will say if it cannot.
+    fn is_own(&self, node: NodeId, addr: &OsBytes) -> bool {
+        let own = self.hello_of(node).map(|hello| &*hello.addresses).unwrap_or_default();
+        let at = core::str::from_utf8(addr).ok().and_then(|text| text.parse::<IpAddr>().ok());
+        own.is_empty() || at.is_none_or(|at| at.is_loopback() || own.contains(&Address::from(at)))
     }
 
     /// Has all who are there start their ranks.
@@ -257,11 +280,7 @@ impl Bringup {
     /// rank 0 may know what to do. If it was asked for, its agent says that it cannot.
     fn held(&self, cx: &mut Cx<'_>, orders: &Orders, meeting: Meeting) -> Meeting {
         let first = orders.node_of(Rank::new(0));
-        let own = self.hello_of(first).map(|hello| &*hello.addresses).unwrap_or_default();
-        let at = core::str::from_utf8(&meeting.addr).ok().and_then(|text| text.parse::<IpAddr>().ok());
-        // Where it does not know its own, it will say if it cannot.
-        let is_own = own.is_empty() || at.is_none_or(|at| at.is_loopback() || own.contains(&Address::from(at)));
-        if is_own || !orders.holder().is_by_itself() {
+        if self.is_own(first, &meeting.addr) || !orders.holder().is_by_itself() {
             return meeting;
         }
         cx.act(JobAction::Say(Sentence::StoreLeft { addr: meeting.addr.clone() }));
@@ -303,6 +322,13 @@ impl Bringup {
         let first = orders.node_of(Rank::new(0));
         let hello = self.hello_of(first);
         let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
+        let port = orders.pinned_port().or(chosen);
+        if let Some(addr) = orders.pinned_addr() {
+            return (orders.meeting(addr.clone(), port), true);
+        }
+        if orders.is_together() && orders.interface().is_empty() {
+            return (orders.meeting(orders::LOOPBACK.into(), port), true);
+        }
         let own: &[OsBytes] = hello.and_then(|hello| hello.reached.as_ref()).map_or(&[], |reached| &*reached.at);
         let others = || self.hellos().filter(|(node, _)| *node != first).map(|(_, hello)| hello);
         let seen = || others().filter_map(|hello| hello.reached.as_ref()).map(|reached| &reached.from);
@@ -313,7 +339,7 @@ impl Bringup {
             Some(_) | None => (own.first().or_else(|| seen().next()), !from_outside || own.is_empty()),
         };
         let addr = addr.cloned().unwrap_or_else(|| orders::LOOPBACK.into());
-        (orders.meeting(addr, orders.pinned_port().or(chosen)), known || !orders.interface().is_empty())
+        (orders.meeting(addr, port), known || !orders.interface().is_empty())
     }
 
     fn hello_of(&self, node: NodeId) -> Option<&Hello> {

@@ -216,6 +216,7 @@ impl Parts<'_> {
             ToRoot::InitLost => self.loss.init_lost(cx, node),
             ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
             ToRoot::StoreUnused { at } => cx.act(JobAction::Say(Sentence::StoreUnused { at })),
+            ToRoot::StoreForeign { from } => cx.act(JobAction::Say(Sentence::StoreForeign { from })),
             ToRoot::StoreRefused { from, count } => cx.tell(Notice::Log(What::StoreRefused { node, from, count })),
             ToRoot::FileFailed { errno, path } => self.log.file_failed(cx, node, errno, path),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(cx, proc, which, bytes),

@@ -40,6 +40,7 @@ pub(super) struct Orders {
     travel: Travel,
     interface: OsBytes,
     pinned_port: Option<u16>,
+    pinned_addr: Option<OsBytes>,
 }
 
 impl Orders {
@@ -53,7 +54,8 @@ impl Orders {
                 own.insert(seat.app);
             }
         }
-        Self { trace, travel, interface, pinned_port: pinned_port(&spec), fewer: None, heads, apps, spec }
+        let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
+        Self { trace, travel, interface, pinned_port, pinned_addr, fewer: None, heads, apps, spec }
     }
 
     /// So many hosts are enough.
@@ -76,6 +78,11 @@ impl Orders {
         self.fewer.as_deref().unwrap_or(&self.spec.placement)
     }
 
+    /// All ranks are on one host.
+    pub(super) fn is_together(&self) -> bool {
+        self.placement().used().nth(1).is_none()
+    }
+
     /// The launcher's own host is the only one.
     pub(super) fn is_sole(&self) -> bool {
         self.spec.placement.is_here()
@@ -88,6 +95,10 @@ impl Orders {
 
     pub(super) const fn pinned_port(&self) -> Option<u16> {
         self.pinned_port
+    }
+
+    pub(super) const fn pinned_addr(&self) -> Option<&OsBytes> {
+        self.pinned_addr.as_ref()
     }
 
     pub(super) const fn chooses_port(&self) -> bool {
@@ -138,7 +149,10 @@ impl Orders {
             nodes: len(&placement.nodes),
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             label: self.spec.label.clone(),
-            meeting: sole.then(|| self.meeting(LOOPBACK.into(), self.pinned_port)),
+            meeting: sole.then(|| {
+                let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
+                self.meeting(addr, self.pinned_port)
+            }),
             choose_port: self.chooses_port() && (sole || meets),
             find: meets.then(|| self.interface.clone()),
             addresses: !sole && self.spec.master_store.is_agent(),
@@ -162,7 +176,17 @@ impl Orders {
         let placement = self.placement();
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
         let agent_store = self.spec.master_store.is_agent();
-        Meeting { addr, port, world_size: len(&placement.seats), nodes, node_index: 0, agent_store }
+        Meeting {
+            addr,
+            port,
+            world_size: len(&placement.seats),
+            nodes,
+            node_index: 0,
+            agent_store,
+            guard: self.spec.store_guard,
+            interface: self.interface.clone(),
+            jax: self.spec.jax,
+        }
     }
 
     /// All who take part: each is told where it stands among them, and its ranks.
@@ -225,13 +249,19 @@ fn send_app(cx: &mut Cx<'_>, node: NodeId, app: AppIndex, base: &AppBase) {
     }
 }
 
-/// The port that the user set by `-x MASTER_PORT=N` for the program of rank 0. What is no port is the program's business: its
-/// ranks see it unchanged, and we choose one for whoever asks us.
+/// The port that the user chose for the program of rank 0. What is no port is the program's business: its ranks see it unchanged,
+/// and we choose one for whoever asks us.
 fn pinned_port(spec: &JobSpec) -> Option<u16> {
-    let base = &spec.apps.iter().find(|app| app.procs > 0)?.base;
-    if !base.pinned.contains(b"MASTER_PORT") {
-        return None;
-    }
-    let value = base.env.iter().filter_map(|var| var.strip_prefix(b"MASTER_PORT=")).last()?;
+    let value = first(spec)?.pinned(b"MASTER_PORT")?;
     core::str::from_utf8(value).ok()?.parse().ok().filter(|port| *port != 0)
+}
+
+/// The same of the address.
+fn pinned_addr(spec: &JobSpec) -> Option<OsBytes> {
+    first(spec)?.pinned(b"MASTER_ADDR").map(OsBytes::from)
+}
+
+/// What rank 0 runs.
+fn first(spec: &JobSpec) -> Option<&AppBase> {
+    spec.apps.iter().find(|app| app.procs > 0).map(|app| &app.base)
 }

@@ -1,7 +1,9 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
+use crate::address::Interface;
 use crate::id::{AppIndex, LocalRank, ProcId, Std};
 use crate::logs::Way;
+use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::signal::Signal;
@@ -97,6 +99,8 @@ pub enum NodeEvent {
         from: OsBytes,
         /// How many.
         count: u32,
+        /// One of them from an address that no host of the job has: that.
+        foreign: Option<OsBytes>,
     },
     /// A log file, or the directory for it, cannot be written: the first of this host.
     FileFailed {
@@ -163,6 +167,8 @@ pub enum NodeAction {
     },
     /// Hold the job's `TCPStore` there, before any rank is started; `Unserved` where that cannot be: nothing is started then.
     Serve {
+        /// Whom.
+        guard: Guard,
         /// A numeric address of this host.
         addr: OsBytes,
         /// MASTER_PORT.
@@ -245,6 +251,8 @@ pub struct Ground {
     pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
+    /// Its network interfaces, where there are other hosts.
+    pub interfaces: Vec<Interface>,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
     pub error_dir: OsBytes,
     /// Where this agent listens for clients of the store; empty: nowhere.

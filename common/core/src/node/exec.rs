@@ -1,6 +1,7 @@
 //! From a rank's numbers to everything needed to start it.
 
 use super::{ErrorFile, ExecSpec, Ground};
+use crate::address;
 use crate::env::{self, Host, Seat};
 use crate::logs::Way;
 use crate::os_bytes::OsBytes;
@@ -51,6 +52,9 @@ impl Program {
 }
 
 fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &'a Ground, delta: Delta, role: &'a Role) -> Host<'a> {
+    let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
+    let carrier =
+        || address::carrier(&ground.interfaces, &meeting.interface, &meeting.addr, reached.map(|at| at.as_slice()));
     Host {
         job: start.job,
         world_size: meeting.world_size,
@@ -67,6 +71,9 @@ fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &'a Ground, delta: D
         cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
         tier: ground.hello.tier,
         socket: &ground.socket,
+        interface: (meeting.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
+        interface_asked: !meeting.interface.is_empty(),
+        jax: meeting.jax,
     }
 }
 

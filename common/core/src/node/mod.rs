@@ -141,7 +141,7 @@ impl Node {
             NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
             NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
             NodeEvent::StoreUsed => self.serve.on_used(),
-            NodeEvent::StoreRefused { from, count } => self.serve.on_refused(cx, from, count),
+            NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::Unserved { errno, at } => self.start.refuse(cx, Refusal::NoStore { errno, at }),
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
             NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),

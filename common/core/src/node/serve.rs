@@ -26,6 +26,8 @@ pub(super) struct Serve {
     /// Strangers that the launcher was not told of, and where the last came from.
     refused: u32,
     from: OsBytes,
+    /// The launcher knows of one from an address that no host has.
+    foreign: bool,
     /// Until when it is not told of more.
     pause: Option<Mono>,
 }
@@ -53,7 +55,7 @@ impl Serve {
             let port = meeting.port.unwrap_or(chosen);
             self.at = OsBytes::from(format!("{}:{port}", meeting.addr));
             self.unused_at = Some(cx.now + UNUSED);
-            cx.act(NodeAction::Serve { addr: meeting.addr.clone(), port });
+            cx.act(NodeAction::Serve { addr: meeting.addr.clone(), port, guard: meeting.guard });
         }
     }
 
@@ -61,7 +63,10 @@ impl Serve {
         self.unused_at = None;
     }
 
-    pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, from: OsBytes, count: u32) {
+    pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, from: OsBytes, count: u32, foreign: Option<OsBytes>) {
+        if let Some(from) = foreign.filter(|_| !core::mem::replace(&mut self.foreign, true)) {
+            cx.act(NodeAction::ToRoot(ToRoot::StoreForeign { from }));
+        }
         self.refused = self.refused.saturating_add(count);
         self.from = from;
         if self.pause.is_none() {

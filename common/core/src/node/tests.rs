@@ -43,7 +43,7 @@ fn start() -> Start {
             world_size: 300,
             nodes: 1,
             node_index: 0,
-            agent_store: false,
+            ..Meeting::default()
         }),
         choose_port: true,
         find: None,
@@ -73,6 +73,7 @@ fn ground() -> Ground {
             addresses: Default::default(),
         },
         cpus: 4,
+        interfaces: alloc::vec![],
         error_dir: "/run/x".into(),
         socket: "/run/x/s".into(),
     }

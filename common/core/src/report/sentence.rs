@@ -55,6 +55,11 @@ pub enum Sentence {
         /// Where it is.
         at: OsBytes,
     },
+    /// Somebody was refused by that store who comes from an address that no host of the job has. Said once.
+    StoreForeign {
+        /// From where.
+        from: OsBytes,
+    },
     /// The job goes on without these hosts: what is known of the hosts.
     LeftOut(Box<Report>),
     /// A rank failed and, by `--on-failure continue`, the others go on. Said once.

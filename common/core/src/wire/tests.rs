@@ -7,6 +7,7 @@ use super::to_node::{Delta, Meeting, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
 use crate::logs::{Logs, Which};
+use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Role};
@@ -90,6 +91,9 @@ fn meeting() -> impl Strategy<Value = Meeting> {
         nodes,
         node_index,
         agent_store,
+        guard: if agent_store { Guard::Hosts } else { Guard::Job },
+        interface: Default::default(),
+        jax: false,
     })
 }
 

@@ -4,6 +4,7 @@ use super::capped::Capped;
 use super::codec::WireMessage;
 use super::whose::{Answer, Question};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
+use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
@@ -127,7 +128,7 @@ pub struct Start {
 }
 
 /// Who takes part in a job, and where its ranks find each other: known once it is known which hosts there are.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Meeting {
     /// What ranks are told as MASTER_ADDR.
     pub addr: OsBytes,
@@ -141,6 +142,12 @@ pub struct Meeting {
     pub node_index: u32,
     /// The first host's agent holds the TCPStore there.
     pub agent_store: bool,
+    /// Whom it serves.
+    pub guard: Guard,
+    /// `--interface`; empty: not given.
+    pub interface: OsBytes,
+    /// Its program is one of JAX.
+    pub jax: bool,
 }
 
 /// One rank, as a difference to its program.

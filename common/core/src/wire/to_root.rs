@@ -85,6 +85,11 @@ pub enum ToRoot {
         /// Bytes that are missing.
         bytes: u64,
     },
+    /// One of them came from an address that no host of the job has. Said once.
+    StoreForeign {
+        /// From where.
+        from: OsBytes,
+    },
     /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
     Whose(Question),
     /// What is known here of connections to another host's store.

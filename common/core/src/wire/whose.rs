@@ -4,6 +4,7 @@
 
 use super::capped::Capped;
 use crate::id::NodeId;
+use crate::master_store::Guard;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,14 @@ impl From<IpAddr> for Address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
             IpAddr::V6(v6) => v6.octets(),
         })
+    }
+}
+
+impl Address {
+    /// A number in place of that of a process, where it does not matter which process of a host connects.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0.as_chunks::<8>().0.iter().fold(0, |all, half| all.rotate_left(32) ^ u64::from_ne_bytes(*half))
     }
 }
 
@@ -71,6 +80,8 @@ pub struct Question {
     pub to: End,
     /// Which they are.
     pub comers: Capped<Comer, BATCH>,
+    /// Whom it serves.
+    pub guard: Guard,
 }
 
 /// The answer.
@@ -89,6 +100,8 @@ pub struct Verdict {
     pub comer: Comer,
     /// A number for the process of the job that holds it; `None`: no process of the job does.
     pub member: Option<u64>,
+    /// It comes from an address that no host of the job has, or several.
+    pub foreign: bool,
 }
 
 #[cfg(test)]

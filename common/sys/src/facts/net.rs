@@ -7,13 +7,22 @@ use std::net::IpAddr;
 /// The addresses of all interfaces that are up, with the interfaces' names.
 #[must_use]
 pub fn addresses() -> Vec<(String, IpAddr)> {
+    interfaces().into_iter().map(|(name, addr, _)| (name, addr)).collect()
+}
+
+/// The same, with the lengths of their networks' prefixes.
+#[must_use]
+pub fn interfaces() -> Vec<(String, IpAddr, u8)> {
     let Ok(all) = getifaddrs() else { return Vec::new() };
     all.filter(|one| one.flags.contains(InterfaceFlags::IFF_UP))
         .filter_map(|one| {
             let addr = one.address?;
             let v4 = addr.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
             let addr = v4.or_else(|| addr.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))?;
-            Some((one.interface_name, addr))
+            let mask = one.netmask?;
+            let v4 = mask.as_sockaddr_in().map(|v4| v4.ip().to_bits().leading_ones());
+            let prefix = v4.or_else(|| mask.as_sockaddr_in6().map(|v6| v6.ip().to_bits().leading_ones()))?;
+            Some((one.interface_name, addr, u8::try_from(prefix).ok()?))
         })
         .collect()
 }

@@ -40,6 +40,8 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         label: None,
         stdin: StdinPlan::Rank0,
         master_store: Holder::Rank0(ForRank0::NotPython),
+        store_guard: Default::default(),
+        jax: false,
     }
 }
 

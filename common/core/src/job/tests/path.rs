@@ -79,7 +79,7 @@ fn a_pinned_port_is_used_if_it_is_one() {
     for (value, expected) in [("5000", Some(5000)), ("0", None), ("70000", None), ("port", None)] {
         let mut spec = spec(1);
         spec.apps[0].base.env = ["MASTER_PORT=1", &alloc::format!("MASTER_PORT={value}")].iter().collect();
-        assert_eq!(starts(&Script::new(&spec)), [None], "inherited, not asked for");
+        assert_eq!(starts(&Script::new(&spec)), [None], "not the user's");
         spec.apps[0].base.pinned = ["MASTER_PORT"].iter().collect();
         assert_eq!(starts(&Script::new(&spec)), [expected], "{value}");
     }

@@ -17,6 +17,9 @@ fn meeting() -> ToNode {
         nodes: 3,
         node_index: 2,
         agent_store: false,
+        guard: Default::default(),
+        interface: Default::default(),
+        jax: false,
     })
 }
 

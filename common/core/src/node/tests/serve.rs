@@ -4,7 +4,17 @@ use super::*;
 use crate::wire::to_node::Meeting;
 
 fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
-    Meeting { addr: "10.0.0.1".into(), port, world_size: 2, nodes: 2, node_index, agent_store: true }
+    Meeting {
+        addr: "10.0.0.1".into(),
+        port,
+        world_size: 2,
+        nodes: 2,
+        node_index,
+        agent_store: true,
+        guard: Default::default(),
+        interface: Default::default(),
+        jax: false,
+    }
 }
 
 /// The only node of its job, whose agent holds the store.
@@ -18,7 +28,7 @@ fn sole(port: Option<u16>) -> (Rig, Vec<NodeAction>) {
 }
 
 fn serve(port: u16) -> NodeAction {
-    NodeAction::Serve { addr: "10.0.0.1".into(), port }
+    NodeAction::Serve { addr: "10.0.0.1".into(), port, guard: Default::default() }
 }
 
 fn place(actions: &[NodeAction], is: impl Fn(&NodeAction) -> bool) -> Option<usize> {
@@ -79,7 +89,7 @@ fn of_strangers_is_told_at_once_and_then_now_and_then() {
     let (mut rig, _) = sole(None);
     rig.hear(NodeEvent::StoreUsed);
     let says = |message| vec![NodeAction::ToRoot(message)];
-    let comes = |from: &str, count| NodeEvent::StoreRefused { from: from.into(), count };
+    let comes = |from: &str, count| NodeEvent::StoreRefused { from: from.into(), count, foreign: None };
     assert_eq!(rig.hear(comes("a:1", 2)), says(refused("a:1", 2)));
     assert_eq!(rig.hear(comes("a:2", 1)), []);
     assert_eq!(rig.hear(comes("b:3", 4)), []);

@@ -1,0 +1,31 @@
+//! By which network interface ranks of several hosts talk. Gloo takes the address of the host's own name otherwise, which on Debian is
+//! 127.0.1.1 and leads to nobody; `TensorPipe` does the same.
+
+use super::block::{Host, Sink};
+use super::{Contract, Role, Var};
+
+const fn var(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::Default, doc }
+}
+
+pub(super) const CONTRACT: Contract = Contract {
+    title: "Interfaces (gloo, TensorPipe, NCCL)",
+    about: "Where a job has several hosts. Each host has its own: the interface with the address at which ranks meet, or in a network \
+            with it, or the one at which ssh has reached the host; with `--interface` that one, where the host has it.",
+    vars: &[
+        var("GLOO_SOCKET_IFNAME", "The interface."),
+        var("NCCL_SOCKET_IFNAME", "The same, with `--interface` only: NCCL chooses among several by itself."),
+        var("TP_SOCKET_IFNAME", "As GLOO_SOCKET_IFNAME."),
+    ],
+    families: &[],
+};
+
+pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
+    if let Some(name) = host.interface {
+        out.text("GLOO_SOCKET_IFNAME", name);
+        out.text("TP_SOCKET_IFNAME", name);
+        if host.interface_asked {
+            out.text("NCCL_SOCKET_IFNAME", name);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Names by which further frameworks know a rank: DeepSpeed, accelerate, Lightning, Horovod. Most of what they read is torchrun's.
+
+use super::block::{Host, Sink};
+use super::{Contract, Role, Var};
+
+const fn set(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::Set, doc }
+}
+
+const fn gone(name: &'static str) -> Var {
+    Var { name, role: Role::Removed, doc: "Set by an outer horovodrun for its own ranks." }
+}
+
+pub(super) const CONTRACT: Contract = Contract {
+    title: "DeepSpeed, accelerate, Lightning, Horovod",
+    about: "DeepSpeed's, accelerate's and Lightning's programs find each other by torchrun's names, and these; settings like \
+            `ACCELERATE_*` pass. Horovod meets by MPI, or by a server of horovodrun's, which rlaunch is not.",
+    vars: &[
+        set("CROSS_RANK", "As GROUP_RANK, for DeepSpeed."),
+        set("CROSS_SIZE", "As GROUP_WORLD_SIZE, for DeepSpeed."),
+        gone("HOROVOD_CONTROLLER"),
+        gone("HOROVOD_CPU_OPERATIONS"),
+        gone("HOROVOD_ELASTIC"),
+        gone("HOROVOD_HOSTNAME"),
+        gone("HOROVOD_RANK"),
+        gone("HOROVOD_SIZE"),
+        set("LOCAL_SIZE", "As LOCAL_WORLD_SIZE, for DeepSpeed."),
+        set("NODE_RANK", "As GROUP_RANK, for Lightning."),
+    ],
+    families: &[gone("HOROVOD_CROSS_*"), gone("HOROVOD_GLOO_*"), gone("HOROVOD_LOCAL_*")],
+};
+
+pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
+    out.number("CROSS_RANK", host.node_index);
+    out.number("CROSS_SIZE", host.nodes);
+    out.number("LOCAL_SIZE", host.local_size);
+    out.number("NODE_RANK", host.node_index);
+}

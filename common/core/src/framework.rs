@@ -1,0 +1,77 @@
+//! Which framework a program uses, as far as its ranks have to be told more for it than for others.
+
+/// `--framework`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Framework {
+    /// What the script imports.
+    #[default]
+    Auto,
+    /// JAX.
+    Jax,
+    /// None that has to be told anything.
+    None,
+}
+
+impl Framework {
+    /// Whether the program of rank 0 is one of JAX. `text`: that of its script, where it can be read.
+    #[must_use]
+    pub fn is_jax(self, text: Option<&[u8]>) -> bool {
+        match self {
+            Self::Jax => true,
+            Self::None => false,
+            Self::Auto => text.is_some_and(|text| imports(text, b"jax") && !imports(text, b"mpi4py")),
+        }
+    }
+}
+
+/// Whether some of the lines of a script imports a package, or a module of it.
+#[must_use]
+pub fn imports(script: &[u8], package: &[u8]) -> bool {
+    script.split(|b| matches!(b, b'\n' | b';')).any(|line| line_imports(line.trim_ascii(), package))
+}
+
+/// `import a, jax.numpy as np`, `from jax import ...`.
+fn line_imports(line: &[u8], package: &[u8]) -> bool {
+    let is_it = |module: &[u8]| {
+        let name = module.trim_ascii().split(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
+        name.split(|b| *b == b'.').next() == Some(package)
+    };
+    let code = line.split(|b| *b == b'#').next().unwrap_or_default();
+    match (code.strip_prefix(b"import "), code.strip_prefix(b"from ")) {
+        (Some(modules), _) => modules.split(|b| *b == b',').any(is_it),
+        (None, Some(module)) => is_it(module),
+        (None, None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_of_jax_is_known_by_what_it_imports() {
+        for text in [
+            "import jax",
+            "import os, jax.numpy as np\n",
+            "def f():\n    from jax import random",
+            "import sys; import jax",
+            "#!/usr/bin/python\nfrom jax.experimental import multihost_utils  # all",
+        ] {
+            assert!(Framework::Auto.is_jax(Some(text.as_bytes())), "{text}");
+        }
+        for text in [
+            "import jaxlib",
+            "# import jax",
+            "import numpy  # not jax",
+            "from jaxtyping import Array",
+            "print('import jax')",
+            "import jax\nfrom mpi4py import MPI",
+            "import mpi4py, jax",
+            "",
+        ] {
+            assert!(!Framework::Auto.is_jax(Some(text.as_bytes())), "{text}");
+        }
+        assert!(Framework::Jax.is_jax(None) && !Framework::Auto.is_jax(None));
+        assert!(!Framework::None.is_jax(Some(b"import jax")));
+    }
+}

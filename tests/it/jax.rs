@@ -1,0 +1,56 @@
+//! JAX finds its other processes without an argument.
+//!
+//! `RLAUNCH_JAX` names a Python that has it; scripts/test makes one.
+
+use crate::bed::Bed;
+use crate::place;
+use crate::plan::Plan;
+use std::path::PathBuf;
+
+const SUM: &str = r#"
+import jax
+jax.distributed.initialize()
+from jax.experimental import multihost_utils
+import numpy, os
+all = multihost_utils.process_allgather(numpy.array([jax.process_index() + 1]))
+os.write(1, ("%d of %d: %d\n" % (jax.process_index(), jax.process_count(), int(all.sum()))).encode())
+"#;
+
+fn python() -> Option<PathBuf> {
+    let python = std::env::var_os("RLAUNCH_JAX").map(PathBuf::from);
+    if python.is_none() {
+        place::absent("JAX", "RLAUNCH_JAX names no Python that has it");
+    }
+    python
+}
+
+fn sums(plan: Plan, python: PathBuf) {
+    let path = plan.scratch().path("sum.py");
+    std::fs::write(&path, SUM).unwrap();
+    // Inside a batch job of Slurm, whose names are those of its first task.
+    let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")];
+    let plan = slurm.iter().fold(plan, |plan, (name, value)| plan.env(name, value));
+    let plan = plan.env("SLURM_STEP_NODELIST", "elsewhere").env("JAX_PLATFORMS", "cpu");
+    let done = plan.args([python, path]).start().code(0);
+    // JAX's own gloo says something too.
+    let sums: Vec<String> =
+        done.sorted().into_iter().filter(|line| line.contains(" of ") && !line.contains("Gloo")).collect();
+    assert_eq!(sums, ["0 of 2: 3", "1 of 2: 3"], "{}", done.err());
+    assert_eq!(done.event("job.start")["store"]["why"], "jax");
+}
+
+#[test]
+fn two_processes_of_this_host_need_no_argument() {
+    if let Some(python) = python() {
+        sums(Plan::rlaunch(["-n", "2"]), python);
+    }
+}
+
+#[test]
+fn nor_do_those_of_two_hosts() {
+    let Some(python) = python() else { return };
+    let Some(bed) = Bed::up(2) else { return };
+    sums(bed.plan("tester", "login", ["rlaunch", "--ssh-fast", "-H", "node[0-1]"]).with_events(), python);
+    bed.clean(2);
+    bed.down();
+}
