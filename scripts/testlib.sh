@@ -13,6 +13,10 @@ packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev nft
     python3 python3-torch python3-venv shellcheck tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
 jax=jax[cpu]==0.10.2
+# The newest torch that is known to work, NVRx, and what they import; not the libraries of NVIDIA, which are gigabytes.
+torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
+torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy
+    typing_extensions)
 report=()
 passed=0
 failed=0
@@ -141,6 +145,31 @@ install_jax() {
     "$RLAUNCH_JAX" -c 'import jax; print("jax", jax.__version__)'
 }
 
+# A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. What it takes from NVIDIA is made by ourselves.
+install_torch() {
+    local home=$scratch/torch path=/usr/local/bin:/usr/bin:/bin
+    PATH="$path" timeout 900 python3 -m venv "$home" &&
+        timeout 900 "$home/bin/pip" --quiet --disable-pip-version-check install --no-deps "${torch[@]}" &&
+        timeout 900 "$home/bin/pip" --quiet --disable-pip-version-check install "${torch_needs[@]}"
+}
+
+newer_torch() {
+    RLAUNCH_TORCH=$(PATH=/usr/local/bin:/usr/bin:/bin python3 tests/torch/stub_cuda.py "$scratch/torch") || return
+    chmod -R a+rX "$scratch/torch"
+    export RLAUNCH_TORCH
+    "$RLAUNCH_TORCH" -W ignore -c 'import torch, nvidia_resiliency_ext.inprocess; print("torch", torch.__version__)'
+}
+
+newer_torch_if_any() {
+    local title="${torch[0]} and NVRx from PyPI" log="$scratch/torch.log"
+    if install_torch >"$log" 2>&1; then
+        section "$title" newer_torch
+    else
+        tail -n 5 "$log"
+        absent "$title" "cannot be installed: $(grep -m 1 -i error "$log" || echo "no end within 15 minutes")"
+    fi
+}
+
 # Builds all programs and all tests, and copies what another user must be able to read beside each other.
 build() {
     local artifacts="$scratch/artifacts.json" name path
@@ -167,7 +196,7 @@ build() {
 check_scripts() {
     local python source
     shellcheck -x scripts/test scripts/testlib.sh scripts/fuzz scripts/try .ci/run || return
-    for python in scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/testbed scripts/testbedlib/*.py; do
+    for python in tests/torch/*.py scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/testbed scripts/testbedlib/*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
     done
     for source in scripts/bench.d/*.c; do
@@ -205,6 +234,7 @@ integration() {
     [ -z "$tiers" ] || words+=(RLAUNCH_REQUIRE_TIERS="$tiers")
     [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || words+=(RLAUNCH_CLUSTERSHELL="$RLAUNCH_CLUSTERSHELL")
     [ -z "${RLAUNCH_JAX-}" ] || words+=(RLAUNCH_JAX="$RLAUNCH_JAX")
+    [ -z "${RLAUNCH_TORCH-}" ] || words+=(RLAUNCH_TORCH="$RLAUNCH_TORCH")
     [ -z "${CI-}" ] || words+=(CI="$CI")
     # shellcheck disable=SC2016
     timeout --kill-after=30 "$limit" "$@" env -i "${words[@]}" sh -c \

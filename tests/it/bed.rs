@@ -131,7 +131,12 @@ impl Bed {
         let mut bed = Self { name, holder: None, share, spaces: Rc::default(), names: RefCell::default() };
         let count = count.to_string();
         let mut up = bed.command(["up", &count, "--hold", "--share"]);
-        up.arg(bed.share.dir()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        up.arg(bed.share.dir());
+        // The hosts have another /tmp.
+        if let Some(home) = place::newer_torch().as_deref().and_then(|python| python.ancestors().nth(2)) {
+            up.arg("--share").arg(home);
+        }
+        up.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let holder = bed.holder.insert(census::spawn(&mut up));
         let mut word = String::new();
         BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut word).unwrap();

@@ -53,6 +53,11 @@ pub(crate) fn has(program: &str) -> bool {
     found
 }
 
+/// A Python with a newer torch than Debian's: `bin/NAME` of a virtual environment.
+pub(crate) fn newer_torch() -> Option<PathBuf> {
+    std::env::var_os("RLAUNCH_TORCH").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 /// The tiers that this user has here. One that `RLAUNCH_REQUIRE_TIERS` names must be among them.
 pub(crate) fn tiers() -> &'static [&'static str] {
     static TIERS: OnceLock<Vec<&'static str>> = OnceLock::new();

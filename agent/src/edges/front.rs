@@ -11,7 +11,7 @@ use crate::early::now;
 use door::{Door, Guest};
 use guard::Asker;
 pub(super) use guard::Guard;
-use rlaunch_core::front::tcpstore::{Action, MAX_UNREAD, Peer, TcpStore};
+use rlaunch_core::front::tcpstore::{Action, MAX_UNREAD, Peer, Table, TcpStore};
 use rlaunch_core::id::{ClientId, NodeId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;
@@ -65,7 +65,9 @@ pub(super) struct Front {
     set: Arc<ReadySet>,
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
-    connections: BTreeMap<ClientId, Connection>,
+    /// The room for those of one round.
+    tokens: Vec<u64>,
+    connections: Table<Connection>,
     /// Somebody of the job has come; and the machine has heard of it.
     was_used: bool,
     told: bool,
@@ -116,7 +118,8 @@ impl Front {
             set,
             live: None,
             batch: Batch::with_room(BURST),
-            connections: BTreeMap::new(),
+            tokens: Vec::new(),
+            connections: Table::default(),
             was_used: false,
             told: false,
             chunk: vec![0; CHUNK],
@@ -130,8 +133,9 @@ impl Front {
 
     /// Takes in what the last look has found.
     fn round(&mut self, guard: &mut Guard) {
-        let tokens: Vec<u64> = self.batch.tokens().collect();
-        for token in tokens {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        tokens.extend(self.batch.tokens());
+        for token in tokens.drain(..) {
             match token {
                 LISTENER => {
                     let guests = self.door.take(&self.set, guard);
@@ -141,6 +145,7 @@ impl Front {
                 token => self.read(client_of(token)),
             }
         }
+        self.tokens = tokens;
         self.perform();
     }
 
@@ -160,7 +165,7 @@ impl Front {
     }
 
     fn read(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let Some(connection) = self.connections.get_mut(client) else { return };
         let came = match connection.socket.read(&mut self.chunk) {
             Ok(0) => return self.close(client),
             Ok(len) => self.chunk.get(..len).unwrap_or_default(),
@@ -195,7 +200,7 @@ impl Front {
     }
 
     fn write(&mut self, client: ClientId, bytes: Vec<u8>) {
-        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let Some(connection) = self.connections.get_mut(client) else { return };
         if connection.unsent.is_empty() {
             connection.unsent = bytes;
             return self.send(client);
@@ -209,7 +214,7 @@ impl Front {
 
     /// Writes what can be written. A client that takes nothing is not read from.
     fn send(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let Some(connection) = self.connections.get_mut(client) else { return };
         let mut sent = 0;
         while let Some(rest @ [_, ..]) = connection.unsent.get(sent..) {
             match connection.socket.write(rest) {
@@ -230,7 +235,7 @@ impl Front {
     }
 
     fn close(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.remove(&client) else { return };
+        let Some(connection) = self.connections.remove(client) else { return };
         self.set.remove(&connection.socket);
         connection.room.iter().for_each(|room| self.set.remove(room));
         self.store.closed(now(), client);

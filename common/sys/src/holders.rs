@@ -5,15 +5,16 @@
 //! found the next one is looked for first: descriptors are numbered upwards. How often is looked is the caller's matter: a look finds
 //! no process that forks and ends, passing its sockets on, while it goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
 /// How far behind the last descriptor of a process the next one is looked for.
 const NEAR: i32 = 4;
-/// Most processes that are remembered.
-const KNOWN: usize = 4096;
+/// Most processes that are remembered: each costs a descriptor, and a look when a socket is somebody else's.
+const KNOWN: usize = 8;
 /// Generations between a process and the one above its job: far more than there are.
 const DEEPEST: usize = 256;
 
@@ -26,13 +27,31 @@ pub struct Process {
     pub started: u64,
 }
 
+impl Process {
+    /// Whoever has the number.
+    fn now(pid: i32) -> Option<Self> {
+        Some(Self { pid, started: started(pid)? })
+    }
+}
+
+/// A member of the job that has connected.
+#[derive(Debug)]
+struct Member {
+    process: Process,
+    /// Where a socket of it was found last.
+    fd: i32,
+    /// Its /proc/PID/fd. What is open there is this process and no other: once it has ended nothing can be found there, whoever has
+    /// its number then.
+    dir: OwnedFd,
+}
+
 /// Where sockets were found.
 #[derive(Debug, Default)]
 pub struct Holders {
-    /// Members of the job, and the descriptor at which a socket of theirs was found last.
-    known: BTreeMap<i32, (Process, i32)>,
-    /// Which of them connected last.
-    last: i32,
+    /// Who connected last, first.
+    known: VecDeque<Member>,
+    /// All that have, while they live.
+    met: BTreeSet<i32>,
 }
 
 impl Holders {
@@ -44,24 +63,21 @@ impl Holders {
         found
     }
 
-    /// The process that connected last, a few descriptors behind that one.
+    /// Those that connected last, a few descriptors behind that one.
     pub fn guess(&mut self, inode: u32) -> Option<Process> {
-        let (process, fd) = self.known.get_mut(&self.last)?;
-        let hit = (*fd..fd.saturating_add(NEAR)).find(|fd| socket_at(process.pid, *fd) == Some(inode))?;
-        // It is still the same process: one look at its file tells.
-        if started(process.pid) != Some(process.started) {
-            self.known.remove(&self.last);
-            return None;
+        let at = self.known.iter_mut().position(|member| member.holds(inode))?;
+        if at > 0 {
+            let member = self.known.remove(at)?;
+            self.known.push_front(member);
         }
-        *fd = hit;
-        Some(*process)
+        self.known.front().map(|member| member.process)
     }
 
     fn look(&mut self, above: i32, wanted: &BTreeMap<u32, usize>, found: &mut [Option<Process>]) {
         // Descriptors of others cannot be read, and are none of ours.
         let own = nix::unistd::geteuid().as_raw();
         let mut left = wanted.len();
-        for pid in numbers("/proc") {
+        for pid in self.in_turn(above) {
             if left == 0 {
                 return;
             }
@@ -70,12 +86,14 @@ impl Holders {
             }
             let mut member = None;
             for fd in numbers(&format!("/proc/{pid}/fd")) {
-                let Some(at) = socket_at(pid, fd).and_then(|inode| wanted.get(&inode)) else { continue };
+                let Some(inode) = socket_at(pid, fd) else { continue };
+                let Some(at) = wanted.get(&inode) else { continue };
                 if member.is_none() && !is_below(pid, above) {
                     break;
                 }
-                let Some(process) = member.or_else(|| Some(Process { pid, started: started(pid)? })) else { break };
+                let Some(process) = member.or_else(|| Process::now(pid)) else { break };
                 member = Some(process);
+                let process = forked_from(pid, fd, inode, above).and_then(Process::now).unwrap_or(process);
                 if let Some(slot @ None) = found.get_mut(*at) {
                     *slot = Some(process);
                     left = left.saturating_sub(1);
@@ -85,18 +103,45 @@ impl Holders {
         }
     }
 
+    /// All processes, in the order in which they are looked at. A job's are younger than the one above them, mostly, and many meet once,
+    /// in the order in which they were started: so who has not been met yet comes first, the oldest of them before the others.
+    fn in_turn(&mut self, above: i32) -> Vec<i32> {
+        let mut pids: Vec<i32> = numbers("/proc").collect();
+        pids.sort_unstable();
+        self.met.retain(|pid| pids.binary_search(pid).is_ok());
+        pids.sort_by_key(|pid| (self.met.contains(pid), *pid <= above));
+        pids
+    }
+
     fn remember(&mut self, process: Process, fd: i32) {
-        if self.known.len() >= KNOWN {
-            self.known.clear();
+        if let Some(member) = self.known.front_mut().filter(|member| member.process == process) {
+            member.fd = fd;
+            return;
         }
-        self.last = process.pid;
-        self.known.insert(process.pid, (process, fd));
+        self.met.insert(process.pid);
+        self.known.retain(|member| member.process != process);
+        let Ok(dir) = fs::File::open(format!("/proc/{}/fd", process.pid)) else { return };
+        // The number may have become another's just now.
+        if started(process.pid) == Some(process.started) {
+            self.known.truncate(KNOWN - 1);
+            self.known.push_front(Member { process, fd, dir: dir.into() });
+        }
+    }
+}
+
+impl Member {
+    /// Whether it holds that socket: behind the last one, or where that was, which may be closed by now.
+    fn holds(&mut self, inode: u32) -> bool {
+        let near = (1..NEAR).map(|more| self.fd.saturating_add(more)).chain([self.fd]);
+        let hit = near.into_iter().find(|fd| socket(self.dir.as_fd(), format_args!("{fd}")) == Some(inode));
+        self.fd = hit.unwrap_or(self.fd);
+        hit.is_some()
     }
 }
 
 /// A process of this user; root may look at all.
 fn is_readable(pid: i32, own: u32) -> bool {
-    fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| own == 0 || meta.uid() == own)
+    own == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| meta.uid() == own)
 }
 
 /// The processes below another one that are of this user.
@@ -113,13 +158,18 @@ fn numbers(dir: &str) -> impl Iterator<Item = i32> + use<> {
 
 /// The inode of the socket that a descriptor leads to.
 fn socket_at(pid: i32, fd: i32) -> Option<u32> {
+    socket(nix::fcntl::AT_FDCWD, format_args!("/proc/{pid}/fd/{fd}"))
+}
+
+/// The inode of the socket that a link leads to, in a directory.
+fn socket(dir: BorrowedFd<'_>, link: std::fmt::Arguments<'_>) -> Option<u32> {
     let mut path = [0u8; 40];
     let room = path.len();
     let mut rest = &mut path[..];
-    write!(rest, "/proc/{pid}/fd/{fd}").ok()?;
+    rest.write_fmt(link).ok()?;
     let len = room - rest.len();
-    let link = nix::fcntl::readlink(std::str::from_utf8(path.get(..len)?).ok()?).ok()?;
-    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    let leads_to = nix::fcntl::readlinkat(dir, std::str::from_utf8(path.get(..len)?).ok()?).ok()?;
+    leads_to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// Whether a process descends from another. The reparented count: they go to one that stands above.
@@ -135,6 +185,14 @@ fn is_below(pid: i32, above: i32) -> bool {
     false
 }
 
+/// A process that is just being forked has its parent's descriptors under the same numbers: the oldest above it that has this socket there.
+fn forked_from(pid: i32, fd: i32, inode: u32, above: i32) -> Option<i32> {
+    let parent = |pid| field(pid, 4).and_then(|parent| i32::try_from(parent).ok());
+    let has_it = |pid: &i32| *pid != above && *pid > 1 && socket_at(*pid, fd) == Some(inode);
+    let first = parent(pid).filter(has_it)?;
+    core::iter::successors(Some(first), |pid| parent(*pid).filter(has_it)).take(DEEPEST).last()
+}
+
 fn started(pid: i32) -> Option<u64> {
     field(pid, 22)
 }
@@ -148,10 +206,16 @@ fn field(pid: i32, number: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "processes that hold something, not ranks")]
     use super::*;
     use nix::fcntl::{FcntlArg, fcntl};
     use std::net::TcpListener;
     use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::Mutex;
+
+    /// A child of one test must not have the sockets of another one's, if only until it runs its program.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     /// One behind the other from a number on that is no other test's: they run side by side.
     fn sockets(from: i32, count: usize) -> (Vec<OwnedFd>, Vec<u32>) {
@@ -169,12 +233,14 @@ mod tests {
 
     #[test]
     fn the_holder_is_found_below_whoever_stands_above_it() {
+        let _alone = ONE_AT_A_TIME.lock();
         let own = i32::try_from(std::process::id()).unwrap();
         let above = nix::unistd::getppid().as_raw();
         let (held, inodes) = sockets(500, 20);
         let mut holders = Holders::default();
         let found = holders.find(above, &inodes);
         assert!(found.iter().all(|process| process.is_some_and(|process| process.pid == own)), "{found:?}");
+        assert_eq!(holders.find(own, &inodes[19..]), found[19..], "who is known is not looked for again");
         assert_eq!(Holders::default().find(own, &inodes), vec![None; 20], "nobody is below itself");
         drop(held);
         assert_eq!(holders.find(above, &inodes), vec![None; 20], "nobody holds them any more");
@@ -182,6 +248,7 @@ mod tests {
 
     #[test]
     fn the_next_one_is_where_the_last_one_was() {
+        let _alone = ONE_AT_A_TIME.lock();
         let above = nix::unistd::getppid().as_raw();
         let (_held, inodes) = sockets(600, 3);
         let mut holders = Holders::default();
@@ -192,15 +259,65 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_anothers_by_now_is_not_believed() {
-        let above = nix::unistd::getppid().as_raw();
-        let (_held, inodes) = sockets(700, 2);
+    fn one_that_has_ended_holds_nothing_whoever_has_its_number() {
+        let _alone = ONE_AT_A_TIME.lock();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let (mut held, inodes) = sockets(700, 1);
+        let mut child = Command::new("sleep").arg("100").stdin(held.remove(0)).spawn().unwrap();
         let mut holders = Holders::default();
-        let process = holders.find(above, &inodes[..1])[0].unwrap();
-        let other = Process { started: process.started + 1, ..process };
-        holders.known.values_mut().for_each(|(known, _)| *known = other);
-        assert_eq!(holders.guess(inodes[1]), None);
-        assert!(holders.known.is_empty());
+        let found = holders.find(own, &inodes)[0].unwrap();
+        assert_eq!(found.pid.unsigned_abs(), child.id());
+        assert_eq!(holders.guess(inodes[0]), Some(found));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(holders.guess(inodes[0]), None);
+    }
+
+    #[test]
+    fn what_was_forked_with_a_socket_is_not_taken_for_its_owner() {
+        let _alone = ONE_AT_A_TIME.lock();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let (mut held, inodes) = sockets(900, 1);
+        // A shell and what it starts have the same stdin.
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 100; :"])
+            .stdin(held.remove(0))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let shell = i32::try_from(child.id()).unwrap();
+        let grandchild = || numbers("/proc").find(|pid| field(*pid, 4) == Some(u64::from(child.id())));
+        let grandchild = core::iter::repeat_with(grandchild).find_map(|found| found).unwrap();
+        let mut holders = Holders::default();
+        // The shell was met before, and comes last.
+        holders.met.insert(shell);
+        assert!(holders.in_turn(own).last() == Some(&shell) && socket_at(grandchild, 0) == Some(inodes[0]));
+        assert_eq!(holders.find(own, &inodes)[0].unwrap().pid, shell);
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(grandchild), nix::sys::signal::Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn many_that_take_turns_are_known() {
+        let _alone = ONE_AT_A_TIME.lock();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let (held, inodes) = sockets(800, KNOWN + 1);
+        let child = |socket| Command::new("sleep").arg("100").stdin(socket).spawn().unwrap();
+        let mut children: Vec<_> = held.into_iter().map(child).collect();
+        let mut holders = Holders::default();
+        let found = holders.find(own, &inodes);
+        let pids: Vec<_> = found.iter().map(|process| process.unwrap().pid.unsigned_abs()).collect();
+        assert_eq!(pids, children.iter().map(Child::id).collect::<Vec<_>>());
+        // They are looked at after all others now.
+        let turns = holders.in_turn(own);
+        let last = turns.iter().rev().take(children.len()).map(|pid| pid.unsigned_abs());
+        assert_eq!(last.collect::<BTreeSet<_>>(), pids.into_iter().collect());
+        let known = inodes.iter().zip(&found).filter(|(inode, process)| holders.guess(**inode) == **process);
+        assert_eq!((known.count(), holders.known.len()), (KNOWN, KNOWN));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod epochs;
 mod reply;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use epochs::{Epoch, Epochs, MEETS};
 use reply::Reply;
+pub use table::Table;
 
 /// Most bytes that wait for a client that does not read.
 pub const MAX_UNREAD: usize = 64 << 20;
@@ -91,8 +93,8 @@ struct Session {
     /// Whose keys it sees; and whether that is decided, because it has asked for some.
     epoch: Epoch,
     has_asked: bool,
-    /// Requests that wait, and how they will be answered.
-    waits: BTreeMap<Seq, Reply>,
+    /// Requests that wait, in their order, and how they will be answered.
+    waits: Vec<(Seq, Reply)>,
     out: Vec<u8>,
     /// So many bytes are needed before it is worth looking.
     needed: usize,
@@ -103,7 +105,7 @@ struct Session {
 #[derive(Debug)]
 pub struct TcpStore {
     epochs: Epochs,
-    sessions: BTreeMap<ClientId, Session>,
+    sessions: Table<Session>,
     /// The connections of each process.
     peers: BTreeMap<Peer, BTreeSet<ClientId>>,
     next: u32,
@@ -118,7 +120,7 @@ impl TcpStore {
     pub fn new(limits: Limits) -> Self {
         Self {
             epochs: Epochs::new(limits),
-            sessions: BTreeMap::new(),
+            sessions: Table::default(),
             peers: BTreeMap::new(),
             next: 0,
             ready: VecDeque::new(),
@@ -128,8 +130,8 @@ impl TcpStore {
 
     /// A connection.
     pub fn open(&mut self, peer: Peer) -> ClientId {
-        let client = ClientId::new(self.next);
-        self.next = self.next.wrapping_add(1);
+        let client = self.sessions.free_from(self.next);
+        self.next = client.get().wrapping_add(1);
         let session = Session {
             peer,
             dialect: None,
@@ -137,7 +139,7 @@ impl TcpStore {
             next: Seq(1),
             epoch: self.epochs.enter(),
             has_asked: false,
-            waits: BTreeMap::new(),
+            waits: Vec::new(),
             out: Vec::new(),
             needed: 1,
             is_broken: false,
@@ -149,7 +151,7 @@ impl TcpStore {
 
     /// A connection is closed. With the last one everything is forgotten.
     pub fn closed(&mut self, now: Mono, client: ClientId) {
-        let Some(session) = self.sessions.remove(&client) else { return };
+        let Some(session) = self.sessions.remove(client) else { return };
         if let Some(own) = self.peers.get_mut(&session.peer) {
             own.remove(&client);
             if own.is_empty() {
@@ -173,7 +175,7 @@ impl TcpStore {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
-            let Some(session) = self.sessions.get(&client).filter(|session| !session.is_broken) else {
+            let Some(session) = self.sessions.get(client).filter(|session| !session.is_broken) else {
                 return bytes.len();
             };
             if rest.len() < session.needed {
@@ -194,7 +196,7 @@ impl TcpStore {
     #[must_use]
     pub fn poll_action(&mut self) -> Option<Action> {
         while let Some(client) = self.ready.pop_front() {
-            let out = self.sessions.get_mut(&client).map(|session| core::mem::take(&mut session.out));
+            let out = self.sessions.get_mut(client).map(|session| core::mem::take(&mut session.out));
             if let Some(bytes) = out.filter(|out| !out.is_empty()) {
                 return Some(Action::Write { client, bytes });
             }
@@ -206,7 +208,7 @@ impl TcpStore {
     fn first(&mut self, now: Mono, client: ClientId, bytes: &[u8]) -> Result<usize, Broken> {
         let Some(dialect) = self.dialect(client, bytes) else { return Ok(0) };
         let parsed = parse(dialect, bytes)?;
-        let Some(session) = self.sessions.get_mut(&client) else { return Ok(0) };
+        let Some(session) = self.sessions.get_mut(client) else { return Ok(0) };
         match parsed {
             Parsed::More(needed) => {
                 session.needed = needed;
@@ -227,17 +229,20 @@ impl TcpStore {
     /// Which opcodes a connection uses. 1.13 and 2.1 begin alike. They part at opcodes 7 and 8, and the first of these settles it:
     /// only a process with 1.13 has a second connection, on which it has sent nothing yet, or watches keys.
     fn dialect(&mut self, client: ClientId, bytes: &[u8]) -> Option<Dialect> {
-        let session = self.sessions.get(&client)?;
+        let session = self.sessions.get(client)?;
+        if session.dialect == Some(Dialect::Validated) {
+            return session.dialect;
+        }
         let first = *bytes.first()?;
         let (mut dialect, mut is_settled) = (session.dialect, session.is_settled);
-        if dialect != Some(Dialect::Validated) && !is_settled && matches!(first, 7 | 8) {
+        if !is_settled && matches!(first, 7 | 8) {
             let is_watching = self.has_idle_sibling(client, session.peer);
             (dialect, is_settled) = (Some(if is_watching { Dialect::Watching } else { Dialect::Plain }), true);
         }
         if dialect.is_none() {
             dialect = Dialect::detect(bytes);
         }
-        let session = self.sessions.get_mut(&client)?;
+        let session = self.sessions.get_mut(client)?;
         (session.dialect, session.is_settled) = (dialect, is_settled);
         dialect
     }
@@ -245,23 +250,23 @@ impl TcpStore {
     /// Whether the process has another connection that is silent, or one that speaks as 1.13. The watching one itself asks while the
     /// other has spoken long ago.
     fn has_idle_sibling(&self, client: ClientId, peer: Peer) -> bool {
-        let own_is_new = self.sessions.get(&client).is_some_and(|session| session.dialect.is_none());
+        let own_is_new = self.sessions.get(client).is_some_and(|session| session.dialect.is_none());
         let others = self.peers.get(&peer).into_iter().flatten().filter(|other| **other != client);
-        let mut others = others.filter_map(|other| self.sessions.get(other));
+        let mut others = others.filter_map(|other| self.sessions.get(*other));
         others.any(|other| own_is_new || matches!(other.dialect, None | Some(Dialect::Watching)))
     }
 
     /// Whose keys a connection sees.
     fn epoch(&mut self, client: ClientId, meets: bool) -> Option<Epoch> {
-        let session = self.sessions.get(&client)?;
+        let session = self.sessions.get(client)?;
         if session.has_asked {
             return Some(session.epoch);
         }
         let (peer, at) = (session.peer, session.epoch);
-        let own = self.peers.get(&peer).into_iter().flatten().filter_map(|own| self.sessions.get(own));
+        let own = self.peers.get(&peer).into_iter().flatten().filter_map(|own| self.sessions.get(*own));
         let other = own.filter(|own| own.has_asked).map(|own| own.epoch).max();
         let epoch = self.epochs.settle(peer, client, at, other, meets);
-        let session = self.sessions.get_mut(&client)?;
+        let session = self.sessions.get_mut(client)?;
         (session.epoch, session.has_asked) = (epoch, true);
         Some(epoch)
     }
@@ -336,11 +341,11 @@ impl TcpStore {
     }
 
     fn submit(&mut self, now: Mono, epoch: Epoch, client: ClientId, ask: Ask<'_>, reply: Reply) {
-        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let Some(keys) = self.epochs.keys(epoch) else { return };
         let ticket = Ticket { client, seq: session.next };
         session.next = Seq(session.next.0.wrapping_add(1));
-        session.waits.insert(ticket.seq, reply);
+        session.waits.push((ticket.seq, reply));
         keys.ask(now, ticket, Retry::Never, ask);
     }
 
@@ -348,8 +353,9 @@ impl TcpStore {
     fn route(&mut self, now: Mono, epoch: Epoch) {
         while let Some(Stored::Answer { ticket, answer }) = self.epochs.keys(epoch).and_then(Namespace::poll_action) {
             let client = ticket.client;
-            let Some(session) = self.sessions.get_mut(&client).filter(|session| !session.is_broken) else { continue };
-            let Some(reply) = session.waits.remove(&ticket.seq) else { continue };
+            let Some(session) = self.sessions.get_mut(client).filter(|session| !session.is_broken) else { continue };
+            let Ok(at) = session.waits.binary_search_by_key(&ticket.seq, |(seq, _)| *seq) else { continue };
+            let (_, reply) = session.waits.remove(at);
             let mut said = Ok(None);
             let written = self.write(client, |out| said = reply.write(answer, out));
             match written.and(said) {
@@ -365,7 +371,7 @@ impl TcpStore {
 
     /// Writes something for a client. Who does not read what is written for it is cut off.
     fn write(&mut self, client: ClientId, what: impl FnOnce(&mut Vec<u8>)) -> Result<(), Broken> {
-        let Some(session) = self.sessions.get_mut(&client) else { return Ok(()) };
+        let Some(session) = self.sessions.get_mut(client) else { return Ok(()) };
         let before = session.out.len();
         what(&mut session.out);
         if session.out.len() > MAX_UNREAD {
@@ -379,15 +385,15 @@ impl TcpStore {
 
     /// Nobody answers what this client has asked and not heard of yet.
     fn forget_waits(&mut self, client: ClientId) {
-        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let Some(keys) = self.epochs.keys(session.epoch) else { return };
-        for (seq, _) in core::mem::take(&mut session.waits) {
+        for (seq, _) in session.waits.drain(..) {
             keys.cancel(Ticket { client, seq });
         }
     }
 
     fn break_off(&mut self, client: ClientId, why: Broken) {
-        let Some(session) = self.sessions.get_mut(&client).filter(|session| !session.is_broken) else { return };
+        let Some(session) = self.sessions.get_mut(client).filter(|session| !session.is_broken) else { return };
         session.is_broken = true;
         if matches!(why, Broken::Unread(_)) {
             session.out = Vec::new();

@@ -99,10 +99,20 @@ impl Kv {
 
     /// The sum, written in decimal as torch's TCPStore writes it.
     pub(super) fn add(&mut self, account: &mut Account, key: &[u8], by: i64) -> Result<i64, Refusal> {
-        let named = || OsBytes::new(key.to_vec());
-        let new = self.count(key)?.checked_add(by).ok_or_else(|| Refusal::Overflow { key: named() })?;
         let mut digits = Digits::default();
-        self.set(account, key, digits.of(new))?;
+        let Some(entry) = self.entries.get_mut(key) else {
+            self.set(account, key, digits.of(by))?;
+            return Ok(by);
+        };
+        let named = || OsBytes::new(key.to_vec());
+        let old = number(&entry.value).ok_or_else(|| Refusal::NoNumber { key: named() })?;
+        let new = old.checked_add(by).ok_or_else(|| Refusal::Overflow { key: named() })?;
+        let text = digits.of(new);
+        account.value_fits(key, text.len())?;
+        account.has_room(key, 0, text.len(), entry.value.len())?;
+        account.resize(entry.value.len(), text.len());
+        self.last.0 += 1;
+        *entry = Entry { value: Bytes::copy_from_slice(text), changed: self.last };
         Ok(new)
     }
 

@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn everything_is_ended_without_a_descriptor() {
         let (_ours, lifeline): (OwnedFd, OwnedFd) = socket_pair().unwrap();
-        let post = Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None };
+        let post = Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, litter: None };
         assert_eq!(status_of(guardian_of_two(|| end_everything(&post, false))), 0, "its own number is enough");
         let by_number = guardian_of_two(|| {
             while !reap_all() {

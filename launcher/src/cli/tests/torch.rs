@@ -77,7 +77,7 @@ fn python_runs_what_torchrun_would_have_it_run() {
 fn who_uses_torchruns_options_gets_its_store() {
     let why = |line: &str| {
         let run = run(line);
-        at_site(0, |site| run.holder(&run.place(site).unwrap(), false, site)).code()
+        at_site(0, |site| run.holder(&run.place(site).unwrap(), &[], site)).unwrap().code()
     };
     for line in
         ["--nproc-per-node 1 a", "-n 1 --standalone a", "-n 2 --rdzv_backend c10d a", "-t 3 -n 1 a", "-m a", "-r0 a"]

@@ -229,11 +229,11 @@ fn a_long_list_is_not_read_again_for_each_of_its_keys() {
     let client = desk.modern();
     let head = Words::op(6).n(1000).s("/k");
     assert_eq!(desk.front.receive(desk.now, client, &head.0), 0);
-    assert_eq!(desk.front.sessions[&client].needed, 9 + 1000 * 8, "each key has a length");
+    assert_eq!(desk.front.sessions.get(client).unwrap().needed, 9 + 1000 * 8, "each key has a length");
     let other = desk.modern();
     let head = Words::op(11).n(10).s("/k");
     assert_eq!(desk.front.receive(desk.now, other, &head.0), 0);
-    assert_eq!(desk.front.sessions[&other].needed, 9 + 10 * 16, "so has each value");
+    assert_eq!(desk.front.sessions.get(other).unwrap().needed, 9 + 10 * 16, "so has each value");
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn a_large_request_is_looked_at_when_it_is_there() {
     let client = desk.modern();
     let request = Words::op(1).s("/k").b(&vec![7; 1 << 20]);
     assert_eq!(desk.front.receive(desk.now, client, &request.0[..1000]), 0);
-    assert_eq!(desk.front.sessions[&client].needed, request.0.len(), "its end is known from its beginning");
+    assert_eq!(desk.front.sessions.get(client).unwrap().needed, request.0.len(), "its end is known from its beginning");
     assert_eq!(desk.front.receive(desk.now, client, &request.0), request.0.len());
     desk.exchange(client, Words::op(7), say().n(1));
 }
