@@ -226,7 +226,8 @@ fn torch_meets_at_it_and_without_it() {
         assert!(std::env::var_os("RLAUNCH_REQUIRE_TORCH").is_none_or(|v| v != "1"), "{}", probe.err());
         return place::absent("torch at the store", "/usr/bin/python3 has no torch.distributed");
     }
-    let reduce = "import torch, torch.distributed as dist\nfor turn in range(2):\n    dist.init_process_group('gloo')\n    \
+    // A store of rank 0's own closes under whoever is back before rank 0 has left: there is no second turn then.
+    let reduce = "import torch, torch.distributed as dist\nfor turn in range(2 if agent == 'True' else 1):\n    dist.init_process_group('gloo')\n    \
                   t = torch.ones(3) * (rank + 1)\n    dist.all_reduce(t)\n    dist.barrier()\n    \
                   dist.destroy_process_group()\nsay(rank, t.tolist(), agent)\n";
     for (who, agent) in [("agent", "True"), ("rank0", "False")] {
