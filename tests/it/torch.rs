@@ -40,7 +40,10 @@ fn pythons() -> Vec<PathBuf> {
 /// A script of `tests/torch`, run by this Python.
 fn script(plan: Plan, python: &Path, name: &str, words: &[&str]) -> Plan {
     let path = place::root().join("tests/torch").join(name);
-    plan.args([python, &path]).args(words).env("TORCH_CPP_LOG_LEVEL", "ERROR").env("PYTHONWARNINGS", "ignore")
+    let plan = plan.args([python, &path]).args(words);
+    // torch's own server looks up the name of each client: five seconds each where nobody answers.
+    let plan = plan.env("RES_OPTIONS", "timeout:1 attempts:1");
+    plan.env("TORCH_CPP_LOG_LEVEL", "ERROR").env("PYTHONWARNINGS", "ignore")
 }
 
 fn holder(done: &Done) -> (&str, &str) {
@@ -104,7 +107,9 @@ fn scripts_that_meet_by_themselves_need_no_flag() {
             ("2", "own_port.py", 2, "script_sets_port"),
             ("3", "own_store.py", 3, "script_opens_store"),
         ];
-        for (ranks, name, all, why) in cases {
+        // Six processes that each load a gigabyte first, and say nothing until then, are for the smaller one.
+        let few = cases.into_iter().filter(|(_, _, all, _)| *all < 4 || python == Path::new(DEBIANS));
+        for (ranks, name, all, why) in few {
             let done = script(Plan::rlaunch(["-n", ranks]), &python, name, &[&a_port()]).start().code(0);
             let sum: usize = (0..all).sum();
             let expected: Vec<String> = (0..all).map(|n| format!("rank {n} of {all}: {sum}")).collect();
