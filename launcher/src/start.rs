@@ -26,7 +26,7 @@ use rlaunch_core::travel::{Limit, Resource, Travel};
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
-use rlaunch_sys::guardian::{self, Lifeline, Role};
+use rlaunch_sys::guardian::{self, Lifeline, Litter, Role};
 use rlaunch_sys::origin::{self, Origin};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -70,7 +70,7 @@ pub(crate) fn run() -> u8 {
             litter,
             lease: None,
         }),
-        Ok(Role::Launcher { edge, lifeline }) => launch(args, began, &origin, edge, lifeline),
+        Ok(Role::Launcher { edge, lifeline, litter }) => launch(args, began, &origin, (edge, lifeline, litter)),
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
 }
@@ -183,8 +183,11 @@ pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What leads to agent and guardian.
+type Below = (OwnedFd, Lifeline, Litter);
+
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
-fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lifeline: Lifeline) -> u8 {
+fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (edge, lifeline, litter): Below) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Run(run)) => match rlaunch_sys::random::bytes() {
             Ok(id) => with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site)),
@@ -204,7 +207,10 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, edge: OwnedFd, lif
         Err(error) => return refuse(&error),
     };
     notes(&plan);
-    match job(plan, began, origin, edge, lifeline) {
+    let ended = job(plan, began, origin, edge, lifeline);
+    // Where somebody has killed both who would.
+    litter.sweep();
+    match ended {
         Ok(Ending::Code(code)) => code,
         Ok(Ending::Signal(sig)) => {
             rlaunch_sys::signals::die_of(sig.get());

@@ -34,7 +34,7 @@ agent = os.environ["TORCHELASTIC_USE_AGENT_STORE"]
 "#;
 
 /// All ranks meet, and a child of each one meets with them.
-const MEET: &str = r#"
+pub(crate) const MEET: &str = r#"
 pid = os.fork()
 s = connect()
 if add(s, b"came") == 2 * size: put(s, b"all", b"here")
@@ -44,17 +44,17 @@ say(rank, said, agent, os.waitpid(pid, 0)[1])
 "#;
 
 /// Connected, until stdin ends.
-const HOLD: &str = "s = connect()\nadd(s, b'n')\nsay('ready')\nsys.stdin.read() if rank == 0 else get(s, b'end')\n\
+pub(crate) const HOLD: &str = "s = connect()\nadd(s, b'n')\nsay('ready')\nsys.stdin.read() if rank == 0 else get(s, b'end')\n\
                     put(s, b'end', b'1')\n";
 
-fn script(plan: &Plan, body: &str) -> PathBuf {
+pub(crate) fn script(plan: &Plan, body: &str) -> PathBuf {
     let path = plan.scratch().path("a script.py");
     std::fs::write(&path, format!("{CLIENT}{body}")).unwrap();
     path
 }
 
 /// A job of Python.
-fn python(words: &[&str], body: &str) -> Plan {
+pub(crate) fn python(words: &[&str], body: &str) -> Plan {
     let plan = Plan::rlaunch(words);
     let path = script(&plan, body);
     plan.args([PathBuf::from("python3"), path])
@@ -66,7 +66,7 @@ fn holder(done: &Done) -> (&str, &str) {
 }
 
 /// What somebody gets who asks for a key: nothing, and the end.
-fn gets_nothing(addr: &str, port: u16) -> bool {
+pub(crate) fn gets_nothing(addr: &str, port: u16) -> bool {
     let mut socket = TcpStream::connect((addr, port)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut ask = vec![0];
@@ -86,7 +86,7 @@ fn gets_nothing(addr: &str, port: u16) -> bool {
     said.is_empty() && is_over(&written) && is_over(&read.map(|_| ()))
 }
 
-fn port(case: &Case) -> u16 {
+pub(crate) fn port(case: &Case) -> u16 {
     u16::try_from(case.event("host.ready")["master_port"].as_u64().unwrap()).unwrap()
 }
 
@@ -208,7 +208,7 @@ fn the_store_of_several_hosts_is_there_for_their_ranks_alone() {
 }
 
 /// Asks rank 0's host for a key, and prints what comes.
-const ASK: &str = r#"
+pub(crate) const ASK: &str = r#"
 import socket, struct, sys
 s = socket.create_connection(("10.77.1.1", int(sys.argv[1])), 20)
 try:

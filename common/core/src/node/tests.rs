@@ -1,5 +1,6 @@
 //! The rules of a node, one by one.
 
+mod early;
 mod hosts;
 mod launch;
 mod serve;
@@ -217,6 +218,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 }
 
 const SWEEP: NodeAction = Sweep;
+const HERE: NodeAction = NodeAction::Space { here: true };
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
@@ -227,7 +229,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");
     let actions = rig.hear(NodeEvent::Grounded(ground()));
-    let [NodeAction::ToRoot(ToRoot::Hello(hello)), NodeAction::Spawn { proc, exec }] = &actions[..] else {
+    let [NodeAction::ToRoot(ToRoot::Hello(hello)), HERE, NodeAction::Spawn { proc, exec }] = &actions[..] else {
         panic!("{actions:?}")
     };
     assert_eq!((hello.master_port, hello.init, *proc), (20000, Some(11), p(0)));
@@ -369,19 +371,6 @@ fn no_grace_is_a_kill() {
     let mut rig = Rig::running(1);
     let end = ToNode::End { sig: TERM, grace: Span::ZERO };
     assert_eq!(rig.root(end), [says(ToRoot::Killing), group(0, TERM), group(0, KILL), SWEEP]);
-}
-
-#[test]
-fn an_end_before_anything_runs_starts_nothing() {
-    let mut rig = Rig::new();
-    rig.root(ToNode::Start(start()));
-    rig.root(app_of(0, &base()));
-    rig.root(spawn(0..1, false));
-    let said = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
-    assert_eq!(said, [says(ToRoot::Killing)], "there is nobody to be patient with, but init may be about to exist");
-    let actions = rig.hear(NodeEvent::Grounded(ground()));
-    assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Hello(_)), SWEEP]), "{actions:?}");
-    assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub enum Role {
         edge: OwnedFd,
         /// The stream to the guardian.
         lifeline: Lifeline,
+        /// What agent and guardian remove, if they live.
+        litter: Litter,
     },
     /// The agent, in a session of its own.
     Agent {
@@ -49,16 +51,17 @@ pub enum Role {
 pub fn split(origin: &Origin) -> io::Result<Role> {
     let (edge, agent_edge) = fd::socket_pair()?;
     let (lifeline, guardian_lifeline) = fd::socket_pair()?;
+    let litter = Litter::new()?;
     match fork()? {
         Fork::Parent(guardian) => {
             origin.start_elsewhere(guardian);
-            Ok(Role::Launcher { edge, lifeline: Lifeline::new(lifeline) })
+            Ok(Role::Launcher { edge, lifeline: Lifeline::new(lifeline), litter })
         }
         Fork::Child => {
             close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);
             // The launcher's ends were closed by number just now.
             let _closed = (edge.into_raw_fd(), lifeline.into_raw_fd());
-            guard(agent_edge, guardian_lifeline)
+            guard(agent_edge, guardian_lifeline, litter)
         }
     }
 }
@@ -88,12 +91,11 @@ pub(crate) fn close_others(keep: [RawFd; 2]) {
 }
 
 /// The guardian's life. Returns only in the agent.
-fn guard(edge: OwnedFd, lifeline: OwnedFd) -> io::Result<Role> {
+fn guard(edge: OwnedFd, lifeline: OwnedFd, litter: Litter) -> io::Result<Role> {
     stand_apart();
     // Before the agent exists, which might find us dead and our number somebody else's.
     // SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
-    let litter = Litter::new()?;
     match fork() {
         Ok(Fork::Child) => {
             become_agent();

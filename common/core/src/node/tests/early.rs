@@ -1,0 +1,16 @@
+//! What is asked before anything runs.
+
+use super::*;
+
+#[test]
+fn an_end_before_anything_runs_starts_nothing() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..1, false));
+    let said = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
+    assert_eq!(said, [says(ToRoot::Killing)], "there is nobody to be patient with, but init may be about to exist");
+    let actions = rig.hear(NodeEvent::Grounded(ground()));
+    assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Hello(_)), HERE, SWEEP]), "{actions:?}");
+    assert_eq!(rig.left(0), [done(0), Finish(0)]);
+}
