@@ -12,7 +12,7 @@ made_account=0
 packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev nftables openssh-client openssh-server procps
     python3 python3-torch python3-venv shellcheck tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
-jax=jax[cpu]==0.10.2
+jax='jax[cpu]==0.10.2'
 # The newest torch that is known to work, NVRx, and what they import; not the libraries of NVIDIA, which are gigabytes.
 torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
 torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy

@@ -133,7 +133,8 @@ impl Bed {
         let mut up = bed.command(["up", &count, "--hold", "--share"]);
         up.arg(bed.share.dir());
         // The hosts have another /tmp.
-        if let Some(home) = place::newer_torch().as_deref().and_then(|python| python.ancestors().nth(2)) {
+        let pythons = [place::newer_torch(), place::jax()];
+        for home in pythons.iter().flatten().filter_map(|python| python.ancestors().nth(2)) {
             up.arg("--share").arg(home);
         }
         up.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -17,7 +17,7 @@ os.write(1, ("%d of %d: %d\n" % (jax.process_index(), jax.process_count(), int(a
 "#;
 
 fn python() -> Option<PathBuf> {
-    let python = std::env::var_os("RLAUNCH_JAX").map(PathBuf::from);
+    let python = place::jax();
     if python.is_none() {
         place::absent("JAX", "RLAUNCH_JAX names no Python that has it");
     }

@@ -53,6 +53,11 @@ pub(crate) fn has(program: &str) -> bool {
     found
 }
 
+/// A Python that has JAX, if there is one.
+pub(crate) fn jax() -> Option<PathBuf> {
+    std::env::var_os("RLAUNCH_JAX").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 /// A Python with a newer torch than Debian's: `bin/NAME` of a virtual environment.
 pub(crate) fn newer_torch() -> Option<PathBuf> {
     std::env::var_os("RLAUNCH_TORCH").filter(|path| !path.is_empty()).map(PathBuf::from)
