@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use rlaunch_core::events::line;
 use rlaunch_core::id::{JobId, NodeId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
-use rlaunch_core::master_store::{ForAgent, Holder};
+use rlaunch_core::master_store::{ForAgent, Guard, Holder};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
@@ -43,6 +43,8 @@ fn spec(ranks: u32) -> JobSpec {
         label: None,
         stdin: StdinPlan::Rank0,
         master_store: Holder::Agent(ForAgent::Asked),
+        store_guard: Guard::Job,
+        jax: false,
     }
 }
 
@@ -99,6 +101,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
                 addresses: Default::default(),
             },
             cpus: 2,
+            interfaces: Vec::new(),
             error_dir: OsBytes::from("/tmp"),
             socket: OsBytes::default(),
         }),
