@@ -66,7 +66,17 @@ fn down() -> Vec<Vec<u8>> {
         stdin: n == 0,
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
-    let meeting = Meeting { addr: "10.0.0.1".into(), port: Some(10_000), world_size: 2, nodes: 1, node_index: 0, agent_store: false, guard: Guard::Job, interface: "eth0".into(), jax: true };
+    let meeting = Meeting {
+        addr: "10.0.0.1".into(),
+        port: Some(10_000),
+        world_size: 2,
+        nodes: 1,
+        node_index: 0,
+        agent_store: false,
+        guard: Guard::Job,
+        interface: "eth0".into(),
+        jax: true,
+    };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
     [

@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use rlaunch_core::events::line;
 use rlaunch_core::id::{JobId, NodeId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
-use rlaunch_core::master_store::{ForAgent, Guard, Holder};
 use rlaunch_core::machine::Machine;
+use rlaunch_core::master_store::{ForAgent, Guard, Holder};
 use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
@@ -114,7 +114,9 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
-        NodeAction::Beat(_) | NodeAction::Lease(_) => return None,
+        NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
+            return None;
+        }
         NodeAction::Withhold | NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
     })
 }
