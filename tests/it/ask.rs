@@ -73,10 +73,10 @@ fn ranks_and_what_they_start_ask_the_store() {
 
 #[test]
 fn what_is_asked_in_vain_is_said() {
-    let script = "s=\"$RL store\"; $s get no; echo $?; $s delete no; echo $?; $s wait no.1 no.2 -t 200ms; echo $?; \
-                  printf 'a\\0b\\nc' | $s set bin -; $s get --raw bin | od -An -c | tr -d ' '; $s dump; $s append bin !; $s add bin; echo $?; \
-                  $s add n 5; $s add n -- -7; $s delete n; echo $?; $s fence f -t 100ms; echo $?; $s add n x; echo $?; \
-                  head -c 600000 /dev/zero | $s set big -; echo $?";
+    let script = "s() { \"$RL\" store \"$@\"; }; s get no; echo $?; s delete no; echo $?; s wait no.1 no.2 -t 200ms; echo $?; \
+                  printf 'a\\0b\\nc' | s set bin -; s get --raw bin | od -An -c | tr -d ' '; s dump; s append bin !; s add bin; echo $?; \
+                  s add n 5; s add n -- -7; s delete n; echo $?; s fence f -t 100ms; echo $?; s add n x; echo $?; \
+                  head -c 600000 /dev/zero | s set big -; echo $?";
     let done = Plan::rlaunch(["-n", "2", "sh", "-c", &format!("[ $RANK = 1 ] || {{ {script}; }}")]).start().code(0);
     let expected = "1\n1\n124\na\\0b\\nc\nbin\ta\\u{0}b\\nc\n125\n5\n-2\n0\n124\n2\n125\n";
     assert_eq!(done.out(), expected, "{}", done.err());
