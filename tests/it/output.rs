@@ -160,7 +160,10 @@ fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
         drop(master);
         // A child that another test is about to start may hold it until its exec.
         poll(&mut [PollFd::new(probe.as_fd(), PollFlags::empty())], PollTimeout::from(10_000_u16)).unwrap();
-        go.iter().for_each(|path| std::fs::write(path, "\n").unwrap());
+        // Both are open before one of them goes on: it may end the job, and nobody would open the other.
+        let go = go.map(|path| File::options().write(true).open(path).unwrap());
+        let heard = go.map(|mut go| go.write_all(b"\n"));
+        assert!(heard[0].is_ok(), "rank 0 reads");
         let done = case.finish(if nohup { Exit::Code(0) } else { Exit::Signal(Signal::SIGPIPE) });
         let log = std::fs::read_to_string(done.scratch.path("log")).unwrap();
         assert!(log.contains(r#""ev":"sink.lost","stream":"stdout","errno":5"#), "{log}");
