@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Context;
 use tokio::io::unix::AsyncFd;
 use writer::{Answer, Port, Request};
 
@@ -127,21 +127,10 @@ impl Inner {
     }
 
     fn next_ready(&mut self, cx: &mut Context<'_>) -> Option<StreamId> {
-        loop {
-            if !self.has_room() && !self.is_stuck() {
-                return None;
-            }
-            if let Some(id) = self.turn.pop_front() {
-                return Some(id);
-            }
-            let Poll::Ready(Ok(mut guard)) = self.live.as_ref()?.poll_read_ready(cx) else { return None };
-            if self.set.ready(&mut self.batch) == 0 {
-                guard.clear_ready();
-                continue;
-            }
-            let ids = self.batch.tokens().filter_map(|t| u32::try_from(t).ok().and_then(StreamId::from_raw));
-            self.turn.extend(ids);
+        if !self.has_room() && !self.is_stuck() {
+            return None;
         }
+        super::pump::next_ready(self.live.as_ref()?, &mut self.batch, &mut self.turn, cx)
     }
 }
 

@@ -175,18 +175,27 @@ impl Pump {
 
     /// The next stream that has something to read.
     fn next_ready(&mut self, cx: &mut Context<'_>) -> Option<StreamId> {
-        loop {
-            if let Some(id) = self.turn.pop_front() {
-                return Some(id);
-            }
-            let Poll::Ready(Ok(mut guard)) = self.live.as_ref()?.poll_read_ready(cx) else { return None };
-            if self.set.ready(&mut self.batch) == 0 {
-                guard.clear_ready();
-                continue;
-            }
-            let ids = self.batch.tokens().filter_map(|t| u32::try_from(t).ok().and_then(StreamId::from_raw));
-            self.turn.extend(ids);
+        next_ready(self.live.as_ref()?, &mut self.batch, &mut self.turn, cx)
+    }
+}
+
+/// The next stream of a set that has something to read; `turn` holds those of the last look.
+pub(super) fn next_ready(
+    live: &AsyncFd<Arc<ReadySet>>,
+    batch: &mut Batch,
+    turn: &mut VecDeque<StreamId>,
+    cx: &mut Context<'_>,
+) -> Option<StreamId> {
+    loop {
+        if let Some(id) = turn.pop_front() {
+            return Some(id);
         }
+        let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return None };
+        if guard.get_inner().ready(batch) == 0 {
+            guard.clear_ready();
+            continue;
+        }
+        turn.extend(batch.tokens().filter_map(|t| u32::try_from(t).ok().and_then(StreamId::from_raw)));
     }
 }
 
