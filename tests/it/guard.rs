@@ -3,8 +3,7 @@
 use crate::bed::Bed;
 use crate::place;
 use crate::plan::Plan;
-use crate::several::job;
-use crate::store::{ASK, HOLD, MEET, gets_nothing, port, python, script};
+use crate::store::{HOLD, MEET, gets_nothing, held, port, python, script};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -41,14 +40,7 @@ fn whom_it_serves_is_the_users_to_say() {
 fn hosts_of_the_job_are_told_from_others() {
     let Some(bed) = Bed::up(4) else { return };
     for whom in ["hosts", "off"] {
-        let plan = job(&bed, "tester", &["--store-guard", whom]);
-        let path = script(&plan, HOLD);
-        let ask = plan.scratch().path("ask.py");
-        std::fs::write(&ask, ASK).unwrap();
-        let mut case = plan.args([PathBuf::from("python3"), path]).stdin_pipe().start();
-        case.says_on_stdout("ready", 8);
-        let port = case.events("host.ready", 4).iter().map(|e| e["master_port"].as_u64().unwrap()).max().unwrap();
-        let port = port.to_string();
+        let (mut case, ask, port) = held(&bed, "tester", &["--store-guard", whom]);
         // A value of one byte: eight of its length, and itself.
         for (host, is_served) in [("node0", true), ("node2", true), ("login", whom == "off")] {
             let words = ["exec", "--user", "root", "--cwd", "/", host, "python3", ask.to_str().unwrap(), &port];

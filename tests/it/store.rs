@@ -185,14 +185,7 @@ fn the_store_of_several_hosts_is_there_for_their_ranks_alone() {
         assert_eq!(done.sorted(), (0..8).map(|n| format!("{n} here True 0")).collect::<Vec<_>>(), "{}", done.err());
         bed.clean(2);
 
-        let plan = job(&bed, user, &[]);
-        let path = script(&plan, HOLD);
-        let ask = plan.scratch().path("ask.py");
-        std::fs::write(&ask, ASK).unwrap();
-        let mut case = plan.args([PathBuf::from("python3"), path]).stdin_pipe().start();
-        case.says_on_stdout("ready", 8);
-        let port = case.events("host.ready", 4).iter().map(|e| e["master_port"].as_u64().unwrap()).max().unwrap();
-        let port = port.to_string();
+        let (mut case, ask, port) = held(&bed, user, &[]);
         // From a host of the job, from one that is none, and from that of the store itself.
         for host in ["node0", "node2", "login"] {
             for stranger in ["root", "tester"] {
@@ -207,8 +200,20 @@ fn the_store_of_several_hosts_is_there_for_their_ranks_alone() {
     bed.down();
 }
 
+/// A job of eight ranks that are connected until stdin ends; a script that asks its store, and the port of that.
+pub(crate) fn held(bed: &Bed, user: &str, words: &[&str]) -> (Case, PathBuf, String) {
+    let plan = job(bed, user, words);
+    let path = script(&plan, HOLD);
+    let ask = plan.scratch().path("ask.py");
+    std::fs::write(&ask, ASK).unwrap();
+    let case = plan.args([PathBuf::from("python3"), path]).stdin_pipe().start();
+    case.says_on_stdout("ready", 8);
+    let port = case.events("host.ready", 4).iter().map(|e| e["master_port"].as_u64().unwrap()).max().unwrap();
+    (case, ask, port.to_string())
+}
+
 /// Asks rank 0's host for a key, and prints what comes.
-pub(crate) const ASK: &str = r#"
+const ASK: &str = r#"
 import socket, struct, sys
 s = socket.create_connection(("10.77.1.1", int(sys.argv[1])), 20)
 try:
