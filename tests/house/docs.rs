@@ -37,3 +37,13 @@ fn environment_is_documented() {
         "docs/environment.md is out of date: RLAUNCH_BLESS=1 cargo test -p rlaunch --test house"
     );
 }
+
+#[test]
+fn every_fuzz_target_has_seeds() {
+    let targets = fs::read_dir(root().join("tests/fuzz/targets")).unwrap();
+    for target in targets.map(|entry| entry.unwrap().path()) {
+        let seeds = root().join("tests/fuzz/corpus").join(target.file_stem().unwrap());
+        let count = fs::read_dir(&seeds).map_or(0, Iterator::count);
+        assert!(count > 0, "{} has no file: `cargo run --example seeds` in tests/fuzz", seeds.display());
+    }
+}

@@ -57,8 +57,8 @@ impl RelayAction {
 /// What the home was asked by the relay itself.
 #[derive(Debug)]
 enum Flight {
-    /// The value of a key, for a client.
-    Get(Bytes, Ticket),
+    /// The value of a key.
+    Get(Bytes),
     /// Values.
     GetAll(Vec<Bytes>, Ticket),
     /// That a key exists.
@@ -69,6 +69,15 @@ enum Flight {
     Missing(Ticket, Span),
     /// Something that needs no answer.
     Quiet,
+}
+
+/// Those who ask for the value of a key.
+#[derive(Debug, Default)]
+struct Getting {
+    /// For whom the home was asked.
+    asked: Vec<Ticket>,
+    /// Who came later: what is on its way may be older than their asks. They are asked for together, next.
+    later: Vec<Ticket>,
 }
 
 /// What is to be looked at when its time comes.
@@ -89,8 +98,7 @@ pub struct Relay {
     seats: RankSet,
     kept: BTreeMap<Bytes, Bytes>,
     kept_bytes: usize,
-    /// Keys that are being asked for, and who asks for them, too.
-    gets: BTreeMap<Bytes, Vec<Ticket>>,
+    gets: BTreeMap<Bytes, Getting>,
     waits: Waits,
     fences: Fences,
     flying: BTreeMap<Seq, Flight>,
@@ -155,7 +163,9 @@ impl Relay {
         if !self.clients.remove(&client) {
             return;
         }
-        self.gets.values_mut().for_each(|all| all.retain(|ticket| ticket.client != client));
+        for getting in self.gets.values_mut() {
+            getting.later.retain(|ticket| ticket.client != client);
+        }
         self.leave_waits(client);
         self.leave_fences(client);
         if !self.is_closed {
@@ -180,12 +190,12 @@ impl Relay {
     pub fn close(&mut self) {
         self.is_closed = true;
         self.kept.clear();
-        let askers = core::mem::take(&mut self.gets).into_values().flatten();
-        let mut all: Vec<Ticket> = askers.collect();
+        let askers = core::mem::take(&mut self.gets).into_values();
+        let mut all: Vec<Ticket> = askers.flat_map(|getting| getting.asked.into_iter().chain(getting.later)).collect();
         for flight in core::mem::take(&mut self.flying).into_values() {
             match flight {
-                Flight::Get(_, ticket) | Flight::GetAll(_, ticket) | Flight::Missing(ticket, _) => all.push(ticket),
-                Flight::Wait(_) | Flight::Fence(_) | Flight::Quiet => {}
+                Flight::GetAll(_, ticket) | Flight::Missing(ticket, _) => all.push(ticket),
+                Flight::Get(_) | Flight::Wait(_) | Flight::Fence(_) | Flight::Quiet => {}
             }
         }
         all.extend(core::mem::take(&mut self.waits).into_tickets());
@@ -223,12 +233,26 @@ impl Relay {
             let answer = Answer::Value(Some(value.clone()));
             return self.answer(ticket, &answer);
         }
-        if let Some(others) = self.gets.get_mut(key) {
-            return others.push(ticket);
+        match self.gets.get_mut(key) {
+            Some(getting) => getting.later.push(ticket),
+            None => self.get_for(Bytes::copy_from_slice(key), alloc::vec![ticket]),
         }
-        let key = Bytes::copy_from_slice(key);
-        self.gets.insert(key.clone(), Vec::new());
-        self.fly(&Ask::Get(&key.clone()), Flight::Get(key, ticket));
+    }
+
+    fn get_for(&mut self, key: Bytes, asked: Vec<Ticket>) {
+        self.fly(&Ask::Get(&key), Flight::Get(key.clone()));
+        self.gets.insert(key, Getting { asked, later: Vec::new() });
+    }
+
+    /// The home has said what there is.
+    fn got(&mut self, key: &Bytes, told: &Bytes) {
+        let Some(Getting { asked, later }) = self.gets.remove(key) else { return };
+        asked.into_iter().for_each(|ticket| self.pass(ticket, told.clone()));
+        match self.kept.get(key).cloned() {
+            Some(value) => later.into_iter().for_each(|ticket| self.answer(ticket, &Answer::Value(Some(value.clone())))),
+            None if later.is_empty() => {}
+            None => self.get_for(key.clone(), later),
+        }
     }
 
     fn get_all(&mut self, ticket: Ticket, keys: &[&[u8]]) {
@@ -264,13 +288,11 @@ impl Relay {
         let reply = Reply::parse(words);
         let told = Bytes::copy_from_slice(words);
         match self.flying.remove(&seq) {
-            Some(Flight::Get(key, ticket)) => {
+            Some(Flight::Get(key)) => {
                 if let (true, Ok(Reply::Value(Some(value)))) = (keep, &reply) {
                     self.keep(&key, value);
                 }
-                self.pass(ticket, told);
-                let others = self.gets.remove(&key).unwrap_or_default();
-                others.into_iter().for_each(|ticket| self.get(ticket, &key));
+                self.got(&key, &told);
             }
             Some(Flight::GetAll(keys, ticket)) => {
                 if let (true, Ok(Reply::Values(values))) = (keep, &reply) {

@@ -240,6 +240,10 @@ fn several_who_ask_for_the_same_at_once_are_one() {
     site.settle();
     assert!(all.iter().all(|ticket| value_of(&site.of(*ticket).unwrap()).is_some()));
     assert_eq!(site.asked, 2, "one get, one wait");
+    let all: Vec<Ticket> = (1..9).map(|client| site.ask(0, client, Ask::Get(b"none"))).collect();
+    site.settle();
+    assert!(all.iter().all(|ticket| value_of(&site.of(*ticket).unwrap()).is_none()));
+    assert_eq!(core::mem::replace(&mut site.asked, 2), 4, "what is not there is not kept: those who came later, once");
     site.answer(0, 9, Ask::Set(b"w", b""));
     assert!(waits.iter().all(|ticket| site.of(*ticket).is_some()));
     assert!(site.asked <= 4, "the set, and once more for those who came later: {}", site.asked);
