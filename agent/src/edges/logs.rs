@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
+use std::sync::mpsc::TrySendError;
 use std::task::Context;
 use tokio::io::unix::AsyncFd;
 use writer::{Answer, Port, Request};
@@ -41,6 +42,9 @@ pub(super) struct Logs(Option<Box<Inner>>);
 struct Inner {
     /// `None`: there is no thread, and all is lost.
     port: Option<Port>,
+    /// What the thread has no room for yet: a host may have hundreds of ranks, and its file system may be slow. Bytes are bounded by
+    /// [`ROOM`], and of everything else there are a few for each rank.
+    backlog: VecDeque<Request>,
     /// Streams that are not shown.
     set: Arc<ReadySet>,
     live: Option<AsyncFd<Arc<ReadySet>>>,
@@ -73,6 +77,7 @@ impl Inner {
         let port = port.inspect_err(|error| tracing::error!(%error, "log files cannot be written")).ok();
         Ok(Self {
             port,
+            backlog: VecDeque::new(),
             set,
             live: None,
             batch: Batch::with_room(64),
@@ -97,13 +102,32 @@ impl Inner {
     }
 
     fn ask(&mut self, request: Request, bytes: usize) -> bool {
-        let asked = self.port.as_ref().is_some_and(|port| port.ask(request));
+        self.backlog.push_back(request);
+        let asked = self.hand_over();
         if asked && bytes > 0 {
             self.under_way.0 += 1;
             self.under_way.1 += bytes;
             self.silent_since.get_or_insert_with(now);
         }
         asked
+    }
+
+    /// Gives the thread what it has room for. False: there is no thread.
+    fn hand_over(&mut self) -> bool {
+        while let Some(request) = self.backlog.pop_front() {
+            match self.port.as_ref().map(|port| port.ask(request)) {
+                Some(Ok(())) => {}
+                Some(Err(TrySendError::Full(request))) => {
+                    self.backlog.push_front(request);
+                    break;
+                }
+                Some(Err(TrySendError::Disconnected(_))) | None => {
+                    self.backlog.clear();
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     fn write(&mut self, id: StreamId, bytes: Vec<u8>) {
@@ -292,6 +316,7 @@ fn closed_file(edges: &mut Edges, id: StreamId, total: u64) {
 pub(super) fn settle(edges: &mut Edges) {
     let Some(inner) = &mut edges.logs.0 else { return };
     let answers: Vec<Answer> = inner.port.as_ref().map(|port| port.answers().collect()).unwrap_or_default();
+    inner.hand_over();
     let mut over = Vec::new();
     for answer in answers {
         match answer {
@@ -349,6 +374,11 @@ mod tests {
             Ok(io::sink())
         });
         let mut inner = Inner { port: Some(port.unwrap()), ..Inner::new(|_| Ok(())).unwrap() };
+        for rank in 1..writer::ROOM {
+            let id = StreamId::of(ProcId::new(u32::try_from(rank).unwrap()), Std::Out);
+            assert!(inner.ask(Request::Make(b"/".to_vec(), false), 0) && inner.ask(Request::Open(id, b"/".to_vec()), 0));
+        }
+        assert!(inner.backlog.len() >= writer::ROOM - 4, "more ranks than the thread has room for");
         let id = StreamId::of(ProcId::new(0), Std::Out);
         inner.open.insert(id, File::default());
         assert!(inner.ask(Request::Open(id, b"/a".to_vec()), 0));

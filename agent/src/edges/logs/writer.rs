@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
 /// Most requests that were not taken.
 pub(super) const ROOM: usize = 1024;
@@ -64,9 +64,10 @@ impl Port {
         Ok(Self { requests, answers, bell })
     }
 
-    /// False: it has too much to do, or is gone.
-    pub(super) fn ask(&self, request: Request) -> bool {
-        self.requests.try_send(request).is_ok()
+    /// # Errors
+    /// It has too much to do, or is gone.
+    pub(super) fn ask(&self, request: Request) -> Result<(), TrySendError<Request>> {
+        self.requests.try_send(request)
     }
 
     /// What was answered by now.
@@ -221,18 +222,18 @@ mod tests {
         });
         let port = port.unwrap();
         let took = |n, bytes, lost| Answer::Took { id: id(n), bytes, lost };
-        assert!(port.ask(Request::Open(id(0), b"/a".to_vec())));
-        assert!(port.ask(Request::Write(id(0), b"0123456".to_vec())));
-        assert!(port.ask(Request::Write(id(0), b"789ab".to_vec())));
+        assert!(port.ask(Request::Open(id(0), b"/a".to_vec())).is_ok());
+        assert!(port.ask(Request::Write(id(0), b"0123456".to_vec())).is_ok());
+        assert!(port.ask(Request::Write(id(0), b"789ab".to_vec())).is_ok());
         let failed = Answer::Failed { errno: 28, path: b"/a".to_vec() };
         assert_eq!(answers(&port, 3), [took(0, 7, 0), failed, took(0, 5, 2)]);
-        assert!(port.ask(Request::Write(id(0), b"c".to_vec())));
-        assert!(port.ask(Request::Open(id(1), b"/no".to_vec())));
-        assert!(port.ask(Request::Write(id(1), b"xy".to_vec())));
+        assert!(port.ask(Request::Write(id(0), b"c".to_vec())).is_ok());
+        assert!(port.ask(Request::Open(id(1), b"/no".to_vec())).is_ok());
+        assert!(port.ask(Request::Write(id(1), b"xy".to_vec())).is_ok());
         assert_eq!(answers(&port, 2), [took(0, 1, 1), took(1, 2, 2)]);
         disk.lock().unwrap().0 = 1;
-        assert!(port.ask(Request::Write(id(0), b"d".to_vec())));
-        assert!(port.ask(Request::Close(id(0))));
+        assert!(port.ask(Request::Write(id(0), b"d".to_vec())).is_ok());
+        assert!(port.ask(Request::Close(id(0))).is_ok());
         assert_eq!(answers(&port, 2), [took(0, 1, 0), Answer::Closed(id(0))], "there is room again");
         assert_eq!(disk.lock().unwrap().1, b"0123456789d");
     }
