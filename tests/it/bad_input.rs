@@ -34,7 +34,7 @@ fn a_program_that_was_meant_as_something_else() {
         (&["sleep 5"], "sleep 5 (without quotes), or sh -c 'sleep 5'"),
         (&["A=1", "true"], "-x A=1 PROGRAM"),
         (&["", "true"], "empty"),
-        (&["gone.py"], "python3 gone.py"),
+        (&["gone.py"], "the path of gone.py"),
     ] {
         Case::start(words).code(127).says("no such file").says("  try     ").says(hint);
     }

@@ -376,7 +376,9 @@ mod tests {
         let mut inner = Inner { port: Some(port.unwrap()), ..Inner::new(|_| Ok(())).unwrap() };
         for rank in 1..writer::ROOM {
             let id = StreamId::of(ProcId::new(u32::try_from(rank).unwrap()), Std::Out);
-            assert!(inner.ask(Request::Make(b"/".to_vec(), false), 0) && inner.ask(Request::Open(id, b"/".to_vec()), 0));
+            assert!(
+                inner.ask(Request::Make(b"/".to_vec(), false), 0) && inner.ask(Request::Open(id, b"/".to_vec()), 0)
+            );
         }
         assert!(inner.backlog.len() >= writer::ROOM - 4, "more ranks than the thread has room for");
         let id = StreamId::of(ProcId::new(0), Std::Out);

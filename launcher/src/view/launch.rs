@@ -88,8 +88,8 @@ pub(super) enum Place<'a> {
     There(&'a str),
 }
 
-/// What a program that does not exist was meant as, by its look.
-fn misread(program: &[u8]) -> Option<String> {
+/// What a program that does not exist was meant as, by its look; whether it was looked for here.
+fn misread(program: &[u8], here: bool) -> Option<String> {
     let shown = quoted(program);
     if program.is_empty() {
         return Some("is a variable of your command line empty?".to_owned());
@@ -100,9 +100,13 @@ fn misread(program: &[u8]) -> Option<String> {
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
-    // What has a path and is not there python3 would not find either.
+    // Python runs what is in the directory itself; what has a path and is not there it would not find either.
     if !program.contains(&b'/') && program.ends_with(b".py") {
-        return Some(format!("python3 {shown}"));
+        return Some(if here {
+            format!("the path of {shown}: it is not in this directory")
+        } else {
+            format!("python3 {shown}")
+        });
     }
     if !program.contains(&b'/')
         && let Some(command) = crate::cli::command_like(program)
@@ -156,7 +160,7 @@ fn path_of(error: &SpawnError) -> String {
 
 /// A program that does not exist.
 fn missing(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
-    let by_look = || misread(&error.path);
+    let by_look = || misread(&error.path, matches!(place, Place::Here { .. }));
     match place {
         Place::Here { searched, near } => {
             (format!("no such file ({searched})"), near.map(|near| quoted(near.as_bytes())).or_else(by_look))
@@ -223,8 +227,8 @@ mod tests {
 
     #[test]
     fn what_is_offered_for_a_line_in_quotes_is_a_command_that_a_shell_takes() {
-        assert_eq!(misread(b"./d ir's/nope"), None, "its quote is part of a name");
-        let offered = misread(b"./t --x 'a b'").unwrap();
+        assert_eq!(misread(b"./d ir's/nope", true), None, "its quote is part of a name");
+        let offered = misread(b"./t --x 'a b'", true).unwrap();
         assert_eq!(offered, r"./t --x 'a b' (without quotes), or sh -c './t --x '\''a b'\'''");
     }
 }

@@ -249,7 +249,9 @@ impl Relay {
         let Some(Getting { asked, later }) = self.gets.remove(key) else { return };
         asked.into_iter().for_each(|ticket| self.pass(ticket, told.clone()));
         match self.kept.get(key).cloned() {
-            Some(value) => later.into_iter().for_each(|ticket| self.answer(ticket, &Answer::Value(Some(value.clone())))),
+            Some(value) => {
+                later.into_iter().for_each(|ticket| self.answer(ticket, &Answer::Value(Some(value.clone()))))
+            }
             None if later.is_empty() => {}
             None => self.get_for(key.clone(), later),
         }
