@@ -94,6 +94,14 @@ impl Site {
         self.collect(host);
     }
 
+    /// A host is lost, and what was under way with it.
+    fn lose(&mut self, host: usize) {
+        self.ups[host].clear();
+        self.home.hear(self.now, node(host), Up::Lost);
+        self.spread();
+        self.downs[host].clear();
+    }
+
     /// All that is on its way comes.
     fn settle(&mut self) {
         while self.ups.iter().any(|all| !all.is_empty()) || self.downs.iter().any(|all| !all.is_empty()) {
@@ -156,20 +164,37 @@ fn as_answer(words: &[u8]) -> Answer {
     }
 }
 
-/// Clients of several hosts, each with one request under way; messages keep their order on each way, and wait for any time.
-fn history(seed: u64) -> (Vec<Call>, usize) {
+/// What clients of several hosts have asked.
+struct History {
+    calls: Vec<Call>,
+    /// Those of hosts that live which were not answered when all that was on its way had come.
+    stuck: Vec<Op>,
+    asked: usize,
+}
+
+/// Clients, each with one request under way; messages keep their order on each way, and wait for any time. `loses`: at some moment a
+/// host is lost with its clients, and what was on its way there and from there.
+fn history(seed: u64, loses: bool) -> History {
     const HOSTS: usize = 3;
+    const MOMENTS: usize = 160;
     let (mut site, mut rng) = (Site::new(3, 1), Rng(seed));
     let mut calls: Vec<Call> = Vec::new();
     let mut open: Vec<Option<(Ticket, usize)>> = alloc::vec![None; HOSTS * 2];
-    for moment in 0..160 {
+    let loss = (rng.below(MOMENTS), rng.below(HOSTS));
+    let is_lost = |moment: usize, host: usize| loses && moment >= loss.0 && host == loss.1;
+    for moment in 0..=MOMENTS {
+        if loses && moment == loss.0 {
+            site.lose(loss.1);
+            open.iter_mut().skip(loss.1).step_by(HOSTS).for_each(|slot| *slot = None);
+        }
         match rng.below(4) {
+            _ if moment == MOMENTS => site.settle(),
             0 => site.lift(rng.below(HOSTS)),
             1 => site.lower(rng.below(HOSTS)),
             2 => site.lower(rng.below(HOSTS)),
             _ => {
                 let who = rng.below(open.len());
-                if open[who].is_none() && calls.len() < 14 {
+                if open[who].is_none() && calls.len() < 14 && !is_lost(moment, who % HOSTS) {
                     let op = match rng.below(2) {
                         0 => Op::Get(0),
                         _ => rng.op(calls.len()),
@@ -189,20 +214,30 @@ fn history(seed: u64) -> (Vec<Call>, usize) {
             }
         }
     }
-    (calls, site.asked)
+    let stuck = open.into_iter().flatten().map(|(_, call)| calls[call].op.clone());
+    let stuck = stuck.filter(|op| !matches!(op, Op::Take)).collect();
+    History { calls, stuck, asked: site.asked }
 }
 
 #[test]
 fn whoever_asks_on_another_host_sees_the_same_store() {
     let (mut answered, mut asked) = (0, 0);
     for seed in 0..600 {
-        let (calls, at_home) = history(seed);
+        let History { calls, stuck, asked: at_home } = history(seed, false);
         answered += calls.iter().filter(|call| call.answered.is_some()).count();
         asked += at_home;
-        assert!(is_linearizable(&calls), "seed {seed}: {calls:#?}");
+        assert!(is_linearizable(&calls) && stuck.is_empty(), "seed {seed}: {stuck:?} {calls:#?}");
     }
     assert!(answered > 3_000, "most is answered: {answered}");
     assert!(asked < answered, "and some of it from memory: {asked} of {answered}");
+}
+
+#[test]
+fn a_host_that_is_lost_holds_nobody_up_and_leaves_nothing_untrue() {
+    for seed in 0..600 {
+        let History { calls, stuck, .. } = history(seed, true);
+        assert!(is_linearizable(&calls) && stuck.is_empty(), "seed {seed}: {stuck:?} {calls:#?}");
+    }
 }
 
 #[test]
