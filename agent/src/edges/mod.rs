@@ -36,7 +36,7 @@ use rlaunch_sys::spawn::SpawnPort;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -49,6 +49,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long what we have to say at our end may take to go out, if we hear nothing from there.
 const OUTLIVED: Span = Span::from_secs(2);
+
+/// Descriptors for which there is room before there are threads: those of some hundred ranks, and as many connections to the store.
+const ROOM: RawFd = 4096;
 
 /// What carries the stream to the launcher.
 #[derive(Debug)]
@@ -120,6 +123,7 @@ impl Edges {
         let (node, mut link) = (seat.node, seat.edge.early());
         let sets = watch::Watch::new(&seat.origin, seat.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
         let (watch, pump) = sets.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
+        rlaunch_sys::fd::make_room(&watch.set, ROOM);
         Ok(Self {
             link: Link::Early(link),
             origin: seat.origin,

@@ -74,6 +74,20 @@ pub fn inherited(raw: RawFd) -> io::Result<OwnedFd> {
     duplicate(raw)
 }
 
+/// Makes room for this many descriptors, or as many as the limit allows, by means of one that is there. The kernel's table grows by
+/// doubling, and where threads share it each time waits until every processor has been through the scheduler (`synchronize_rcu`):
+/// some 10 ms in which whoever accepts a connection, or makes a rank's pipes, stands still. For a single thread nothing waits.
+pub fn make_room(by: &impl AsFd, count: RawFd) {
+    use nix::sys::resource::{Resource, getrlimit};
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    let last = RawFd::try_from(most).unwrap_or(RawFd::MAX).min(count).saturating_sub(1);
+    // Where there is none it grows later.
+    let _grown = nix::fcntl::fcntl(by.as_fd(), nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(last)).map(|fd| {
+        // SAFETY: the kernel has just made this descriptor for us.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    });
+}
+
 /// A copy of a descriptor of ours, or of one of 0-2.
 ///
 /// # Errors
@@ -285,4 +299,25 @@ pub fn readable_within(fds: &[BorrowedFd<'_>; 2], time: Duration) {
     let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
     // Whoever is interrupted only looks sooner.
     let _sooner = poll(&mut fds, time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_and_nothing_is_left_open() {
+        let field = |file: &str, name: &str| {
+            let text = std::fs::read_to_string(file).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
+            line.trim_start_matches(':').split_whitespace().next().unwrap().parse::<RawFd>().unwrap()
+        };
+        let null = dev_null().unwrap();
+        let limit = field("/proc/self/limits", "Max open files");
+        // A number that no other test uses, all of which run side by side.
+        let count = limit.min(3333);
+        make_room(&null, count);
+        assert!(field("/proc/self/status", "FDSize") >= count);
+        assert!(!std::path::Path::new(&format!("/proc/self/fd/{}", count - 1)).exists());
+    }
 }

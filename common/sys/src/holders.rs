@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
@@ -15,6 +15,8 @@ use std::os::unix::fs::MetadataExt as _;
 const NEAR: i32 = 4;
 /// Most processes that are remembered: each costs a descriptor, and a look when a socket is somebody else's.
 const KNOWN: usize = 8;
+/// As much of a /proc/PID/stat as holds its first 22 fields, however long each is.
+const STAT: usize = 1024;
 /// Generations between a process and the one above its job: far more than there are.
 const DEEPEST: usize = 256;
 
@@ -84,16 +86,16 @@ impl Holders {
             if !is_readable(pid, own) {
                 continue;
             }
-            let mut member = None;
+            let mut member: Option<(Process, Vec<i32>)> = None;
             for fd in numbers(&format!("/proc/{pid}/fd")) {
                 let Some(inode) = socket_at(pid, fd) else { continue };
                 let Some(at) = wanted.get(&inode) else { continue };
-                if member.is_none() && !is_below(pid, above) {
-                    break;
+                if member.is_none() {
+                    let lineage = lineage(pid, above);
+                    member = lineage.and_then(|lineage| Some((Process::now(pid)?, lineage)));
                 }
-                let Some(process) = member.or_else(|| Process::now(pid)) else { break };
-                member = Some(process);
-                let process = forked_from(pid, fd, inode, above).and_then(Process::now).unwrap_or(process);
+                let Some((process, lineage)) = &member else { break };
+                let process = forked_from(lineage, fd, inode).and_then(Process::now).unwrap_or(*process);
                 if let Some(slot @ None) = found.get_mut(*at) {
                     *slot = Some(process);
                     left = left.saturating_sub(1);
@@ -174,23 +176,29 @@ fn socket(dir: BorrowedFd<'_>, link: std::fmt::Arguments<'_>) -> Option<u32> {
 
 /// Whether a process descends from another. The reparented count: they go to one that stands above.
 fn is_below(pid: i32, above: i32) -> bool {
+    lineage(pid, above).is_some()
+}
+
+/// Who stands between a process and the one above it, its parent first; `None`: it is not below that.
+fn lineage(pid: i32, above: i32) -> Option<Vec<i32>> {
+    let mut between = Vec::new();
     let mut at = pid;
     for _ in 0..DEEPEST {
         match field(at, 4).and_then(|parent| i32::try_from(parent).ok()) {
-            Some(parent) if parent == above => return true,
-            Some(parent) if parent > 1 => at = parent,
-            Some(_) | None => return false,
+            Some(parent) if parent == above => return Some(between),
+            Some(parent) if parent > 1 => {
+                between.push(parent);
+                at = parent;
+            }
+            Some(_) | None => return None,
         }
     }
-    false
+    None
 }
 
 /// A process that is just being forked has its parent's descriptors under the same numbers: the oldest above it that has this socket there.
-fn forked_from(pid: i32, fd: i32, inode: u32, above: i32) -> Option<i32> {
-    let parent = |pid| field(pid, 4).and_then(|parent| i32::try_from(parent).ok());
-    let has_it = |pid: &i32| *pid != above && *pid > 1 && socket_at(*pid, fd) == Some(inode);
-    let first = parent(pid).filter(has_it)?;
-    core::iter::successors(Some(first), |pid| parent(*pid).filter(has_it)).take(DEEPEST).last()
+fn forked_from(lineage: &[i32], fd: i32, inode: u32) -> Option<i32> {
+    lineage.iter().copied().take_while(|pid| socket_at(*pid, fd) == Some(inode)).last()
 }
 
 fn started(pid: i32) -> Option<u64> {
@@ -199,7 +207,10 @@ fn started(pid: i32) -> Option<u64> {
 
 /// A field of /proc/PID/stat, counted from 1, behind the name: that may hold anything.
 fn field(pid: i32, number: usize) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The kernel gives it whole, or as much as there is room: what is wanted stands in its first half.
+    let mut room = [0; STAT];
+    let len = fs::File::open(format!("/proc/{pid}/stat")).and_then(|mut stat| stat.read(&mut room)).ok()?;
+    let stat = room.get(..len)?;
     let rest = stat.get(stat.iter().rposition(|b| *b == b')')? + 2..)?;
     std::str::from_utf8(rest.split(|b| *b == b' ').nth(number.checked_sub(3)?)?).ok()?.parse().ok()
 }

@@ -65,6 +65,9 @@ struct Host {
     up: bool,
 }
 
+/// Descriptors that starting a host takes: ssh's three streams, its pidfd, and what is made meanwhile.
+const OF_HOST: usize = 8;
+
 /// All hosts that are being reached, and those that were.
 pub(crate) struct Bootstrap {
     set: Arc<ReadySet>,
@@ -91,6 +94,7 @@ impl Bootstrap {
     pub(crate) fn new(setting: Setting, origin: Origin, nodes: usize) -> io::Result<Self> {
         rlaunch_sys::origin::raise_nofile(&origin);
         let set = Arc::new(ReadySet::new()?);
+        rlaunch_sys::fd::make_room(&set, i32::try_from(nodes.saturating_mul(OF_HOST)).unwrap_or(i32::MAX));
         let fanout = if setting.options.prompt { Fanout::one_by_one() } else { Fanout::default() };
         Ok(Self {
             live: rlaunch_net::ready::readable(Arc::clone(&set))?,

@@ -101,13 +101,33 @@ struct Session {
     is_broken: bool,
 }
 
+/// The connections of a process, which may be many.
+#[derive(Debug, Default)]
+struct Process {
+    connections: BTreeSet<ClientId>,
+    /// Those of them that have asked are all in this epoch: how many.
+    asked: Option<(Epoch, usize)>,
+}
+
+impl Process {
+    fn has_asked(&mut self, epoch: Epoch) {
+        let (_, count) = self.asked.get_or_insert((epoch, 0));
+        *count = count.saturating_add(1);
+    }
+
+    fn leave(&mut self, client: ClientId, has_asked: bool) {
+        self.connections.remove(&client);
+        let asked = self.asked.map(|(epoch, count)| (epoch, count.saturating_sub(usize::from(has_asked))));
+        self.asked = asked.filter(|(_, count)| *count > 0);
+    }
+}
+
 /// A store as torch's clients see it.
 #[derive(Debug)]
 pub struct TcpStore {
     epochs: Epochs,
     sessions: Table<Session>,
-    /// The connections of each process.
-    peers: BTreeMap<Peer, BTreeSet<ClientId>>,
+    peers: BTreeMap<Peer, Process>,
     next: u32,
     /// Those that have bytes to be sent, once each.
     ready: VecDeque<ClientId>,
@@ -145,7 +165,7 @@ impl TcpStore {
             is_broken: false,
         };
         self.sessions.insert(client, session);
-        self.peers.entry(peer).or_default().insert(client);
+        self.peers.entry(peer).or_default().connections.insert(client);
         client
     }
 
@@ -153,8 +173,8 @@ impl TcpStore {
     pub fn closed(&mut self, now: Mono, client: ClientId) {
         let Some(session) = self.sessions.remove(client) else { return };
         if let Some(own) = self.peers.get_mut(&session.peer) {
-            own.remove(&client);
-            if own.is_empty() {
+            own.leave(client, session.has_asked);
+            if own.connections.is_empty() {
                 self.peers.remove(&session.peer);
             }
         }
@@ -251,7 +271,8 @@ impl TcpStore {
     /// other has spoken long ago.
     fn has_idle_sibling(&self, client: ClientId, peer: Peer) -> bool {
         let own_is_new = self.sessions.get(client).is_some_and(|session| session.dialect.is_none());
-        let others = self.peers.get(&peer).into_iter().flatten().filter(|other| **other != client);
+        let all = self.peers.get(&peer).into_iter().flat_map(|own| &own.connections);
+        let others = all.filter(|other| **other != client);
         let mut others = others.filter_map(|other| self.sessions.get(*other));
         others.any(|other| own_is_new || matches!(other.dialect, None | Some(Dialect::Watching)))
     }
@@ -263,9 +284,9 @@ impl TcpStore {
             return Some(session.epoch);
         }
         let (peer, at) = (session.peer, session.epoch);
-        let own = self.peers.get(&peer).into_iter().flatten().filter_map(|own| self.sessions.get(*own));
-        let other = own.filter(|own| own.has_asked).map(|own| own.epoch).max();
+        let other = self.peers.get(&peer).and_then(|own| own.asked).map(|(epoch, _)| epoch);
         let epoch = self.epochs.settle(peer, client, at, other, meets);
+        self.peers.entry(peer).or_default().has_asked(epoch);
         let session = self.sessions.get_mut(client)?;
         (session.epoch, session.has_asked) = (epoch, true);
         Some(epoch)
