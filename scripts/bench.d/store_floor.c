@@ -1,6 +1,7 @@
-/* store_floor: the least that a server of torch's store can do: one epoll loop over TCP, a hash table, no limits, no checks, no guard.
- * What it takes is the kernel's share, which is the floor of the `store` rows. Says its port and serves until stdin ends. It knows
- * what store_load asks: set, get, add, and a wait for one key; every value is the last one that was set, of 64 bytes at least. */
+/* store_floor [PATH]: the least that a server of torch's store can do: one epoll loop over TCP, or over a unix socket at PATH, a hash
+ * table, no limits, no checks, no guard. What it takes is the kernel's share, which is the floor of the `store` rows. Says its port (of
+ * a unix socket 0) and serves until stdin ends. It knows what store_load asks of torch's: set, get, add, and a wait for one key; every
+ * value is the last one that was set, of 64 bytes at least. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define MANY 256
@@ -135,20 +137,33 @@ static void serve(struct client *from)
         send_all(from->fd, out, said);
 }
 
-int main(void)
+/* Listens; says the port, or 0 for a unix socket. */
+static int listen_at(const char *path)
 {
-    int one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), set_fd = epoll_create1(EPOLL_CLOEXEC);
+    int listener = socket(path ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_un named = {.sun_family = AF_UNIX};
     socklen_t len = sizeof own;
-    if (bind(listener, (void *)&own, sizeof own) || listen(listener, 4096) || getsockname(listener, (void *)&own, &len))
-        return 2;
+    if (path)
+        strncpy(named.sun_path, path, sizeof named.sun_path - 1);
+    if (path ? bind(listener, (void *)&named, sizeof named) : bind(listener, (void *)&own, sizeof own))
+        exit(2);
+    if (listen(listener, 4096) || (!path && getsockname(listener, (void *)&own, &len)))
+        exit(2);
+    printf("%d\n", ntohs(own.sin_port));
+    fflush(stdout);
+    return listener;
+}
+
+int main(int argc, char **argv)
+{
+    const char *path = argc > 1 ? argv[1] : NULL;
+    int one = 1, own = listen_at(path), set_fd = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = &own}, events[MANY];
-    epoll_ctl(set_fd, EPOLL_CTL_ADD, listener, &event);
+    epoll_ctl(set_fd, EPOLL_CTL_ADD, own, &event);
     event.data.ptr = NULL;
     epoll_ctl(set_fd, EPOLL_CTL_ADD, 0, &event);
     memset(value, 'v', sizeof value);
-    printf("%d\n", ntohs(own.sin_port));
-    fflush(stdout);
     for (;;) {
         int count = epoll_wait(set_fd, events, MANY, -1);
         for (int i = 0; i < count; i++) {
@@ -159,8 +174,9 @@ int main(void)
                 continue;
             }
             struct client *client = calloc(1, sizeof *client);
-            client->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-            setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+            client->fd = accept4(own, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            if (!path)
+                setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
             event.data.ptr = client;
             epoll_ctl(set_fd, EPOLL_CTL_ADD, client->fd, &event);
         }

@@ -11,6 +11,7 @@ ROWS = {
     "fail": failure.cases,
     "hangs": hangs.cases,
     "store": store.cases,
+    "store-own": store.own_cases,
     "strangers": strangers.cases,
     "ssh": ssh.cases,
     "ssh-fail": ssh_failure.cases,
