@@ -144,9 +144,10 @@ impl Front {
                 token if token & WRITABLE != 0 => self.send(client_of(token)),
                 token => self.read(client_of(token)),
             }
+            // Who is answered first goes on while we read the others.
+            self.perform();
         }
         self.tokens = tokens;
-        self.perform();
     }
 
     fn admit(&mut self, guests: Vec<Guest>) {

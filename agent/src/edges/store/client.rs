@@ -1,7 +1,7 @@
 //! One client of our own front: what it has begun to say, and what it has not taken.
 
 use rlaunch_core::wire::frozen::Malformed;
-use rlaunch_core::wire::frozen::client::{HELLO, VERSION, frame_len, hello, parse_hello};
+use rlaunch_core::wire::frozen::client::{HELLO, VERSION, frame_len, hello, parse_hello, put_answer_frame};
 use rlaunch_sys::epoll::ReadySet;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -9,6 +9,10 @@ use std::os::unix::net::UnixStream;
 
 /// With this bit a token says that there is room to write.
 pub(super) const WRITABLE: u64 = 1 << 32;
+
+/// Room for answers, and for asks, that a client keeps between two of its asks.
+const KEPT: usize = 16 << 10;
+const KEPT_FOR_ASKS: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -20,7 +24,7 @@ pub(super) struct Client {
     /// A copy of the descriptor that says when there is room. Nothing is read meanwhile.
     room: Option<OwnedFd>,
     /// Its ask is under way: nothing more is read of it.
-    pub(super) is_asking: bool,
+    is_asking: bool,
     is_paused: bool,
 }
 
@@ -85,8 +89,18 @@ impl Client {
         Ok(Some(std::mem::replace(&mut self.held, rest)))
     }
 
-    pub(super) fn queue(&mut self, bytes: &[u8]) {
-        self.unsent.extend_from_slice(bytes);
+    /// A frame that was dealt with: its room is that of the next one, unless it was a large one.
+    pub(super) fn done(&mut self, mut frame: Vec<u8>) {
+        if self.held.is_empty() && frame.capacity() <= KEPT_FOR_ASKS {
+            frame.clear();
+            self.held = frame;
+        }
+    }
+
+    /// Its ask is answered.
+    pub(super) fn answer(&mut self, seq: u64, words: &[u8]) {
+        put_answer_frame(&mut self.unsent, seq, words);
+        self.is_asking = false;
     }
 
     /// Writes what is taken, and waits for what comes next: room, or something to read, unless that has to wait.
@@ -101,7 +115,7 @@ impl Client {
             }
         }
         self.unsent.drain(..sent);
-        if self.unsent.is_empty() && self.unsent.capacity() > 16 << 10 {
+        if self.unsent.is_empty() && self.unsent.capacity() > KEPT {
             self.unsent = Vec::new();
         }
         match (self.room.take(), self.unsent.is_empty()) {

@@ -10,19 +10,20 @@ use super::{Edges, Link};
 use crate::early::now;
 use bytes::Bytes;
 use client::{Client, Parted, WRITABLE};
+use rlaunch_core::front::tcpstore::Table;
 use rlaunch_core::id::{ClientId, NodeId, Rank};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::home::Home;
-use rlaunch_core::store::relay::{Relay, RelayAction};
+use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::Mono;
-use rlaunch_core::wire::frozen::client::{Asked, Space, Words, answer_frame};
+use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
 use rlaunch_core::wire::store::{Passage, Up};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::guardian::Litter;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -50,7 +51,7 @@ pub(super) struct Store {
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
     chunk: Vec<u8>,
-    clients: BTreeMap<ClientId, Client>,
+    clients: Table<Client>,
     last: u32,
     /// No descriptor can be had for another client until one leaves.
     is_full: bool,
@@ -100,7 +101,7 @@ impl Store {
             live: None,
             batch: Batch::with_room(BURST),
             chunk: vec![0; CHUNK],
-            clients: BTreeMap::new(),
+            clients: Table::default(),
             last: 0,
             is_full: false,
             held: Vec::new(),
@@ -180,8 +181,7 @@ impl Store {
                         tracing::debug!("somebody else has come to our socket");
                         continue;
                     }
-                    self.last = self.last.checked_add(1).unwrap_or(1);
-                    let id = ClientId::new(self.last);
+                    let id = self.number();
                     if let Ok(client) = Client::new(socket, u64::from(id.get()), &self.set) {
                         self.clients.insert(id, client);
                     }
@@ -198,8 +198,18 @@ impl Store {
         }
     }
 
+    /// For a client that comes: no number is given twice in a long time, and that of the relays themselves to nobody.
+    fn number(&mut self) -> ClientId {
+        let mut id = self.clients.free_from(self.last.wrapping_add(1));
+        if id == ITSELF {
+            id = self.clients.free_from(1);
+        }
+        self.last = id.get();
+        id
+    }
+
     fn turn(&mut self, id: ClientId, readable: bool) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(client) = self.clients.get_mut(id) else { return };
         let read = if readable { client.read(&mut self.chunk) } else { Ok(()) };
         if let Err(parted) = read.and_then(|()| self.serve(id)) {
             self.part(id, &parted);
@@ -208,12 +218,13 @@ impl Store {
 
     /// Whatever a client has asked and was not begun.
     fn serve(&mut self, id: ClientId) -> Result<(), Parted> {
-        let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
+        let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
         if let Some(frame) = client.frame()? {
             let asked = Asked::parse(&frame)?;
             let words = Words::parse(asked.words)?;
             let ticket = Ticket { client: id, seq: Seq(asked.seq) };
             self.spaces.relay(asked.space).ask(now(), ticket, asked.words, &words);
+            client.done(frame);
         }
         let hold = self.spaces.waiting > AHEAD;
         if hold {
@@ -224,7 +235,7 @@ impl Store {
     }
 
     fn part(&mut self, id: ClientId, parted: &Parted) {
-        let Some(client) = self.clients.remove(&id) else { return };
+        let Some(client) = self.clients.remove(id) else { return };
         let why = match parted {
             Parted::Left => None,
             Parted::Wrong(why) => {
@@ -248,9 +259,8 @@ impl Store {
                 return;
             }
             while let Some((ticket, words)) = self.spaces.answers.pop_front() {
-                let Some(client) = self.clients.get_mut(&ticket.client) else { continue };
-                client.queue(&answer_frame(ticket.seq.0, &words));
-                client.is_asking = false;
+                let Some(client) = self.clients.get_mut(ticket.client) else { continue };
+                client.answer(ticket.seq.0, &words);
                 self.turn(ticket.client, false);
             }
         }
@@ -313,7 +323,7 @@ impl Spaces {
             while let Some((node, tell)) = self.home.as_mut().and_then(Home::poll_action) {
                 has_moved = true;
                 if node == self.node {
-                    self.generation.hear(tell.down());
+                    self.generation.take(tell);
                 } else {
                     self.send(node, Passage::Down(Space::Generation, tell.down()));
                 }

@@ -129,8 +129,9 @@ pub struct TcpStore {
     sessions: Table<Session>,
     peers: BTreeMap<Peer, Process>,
     next: u32,
-    /// Those that have bytes to be sent, once each.
-    ready: VecDeque<ClientId>,
+    /// Those that have bytes to be sent, once each. The last is first: a program that reads the answers to many of its connections in the
+    /// order in which it has asked finds all of them when the first one wakes it, and is not woken for each.
+    ready: Vec<ClientId>,
     broken: VecDeque<(ClientId, Broken)>,
 }
 
@@ -143,7 +144,7 @@ impl TcpStore {
             sessions: Table::default(),
             peers: BTreeMap::new(),
             next: 0,
-            ready: VecDeque::new(),
+            ready: Vec::new(),
             broken: VecDeque::new(),
         }
     }
@@ -215,7 +216,7 @@ impl TcpStore {
     /// The next thing to do.
     #[must_use]
     pub fn poll_action(&mut self) -> Option<Action> {
-        while let Some(client) = self.ready.pop_front() {
+        while let Some(client) = self.ready.pop() {
             let out = self.sessions.get_mut(client).map(|session| core::mem::take(&mut session.out));
             if let Some(bytes) = out.filter(|out| !out.is_empty()) {
                 return Some(Action::Write { client, bytes });
@@ -399,7 +400,7 @@ impl TcpStore {
             return Err(Broken::Unread(session.out.len()));
         }
         if before == 0 && !session.out.is_empty() {
-            self.ready.push_back(client);
+            self.ready.push(client);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 mod fences;
 mod waits;
 
-use super::home::LONGEST;
+use super::home::{LONGEST, Tell};
 use super::{Answer, Ask, Refusal, Seq, Ticket};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
@@ -183,6 +183,14 @@ impl Relay {
                 self.out.push_back(RelayAction::Dropped(Bytes::copy_from_slice(key)));
             }
             Down::Closed => self.close(),
+        }
+    }
+
+    /// The home is beside us, and says it without a copy.
+    pub fn take(&mut self, tell: Tell) {
+        match tell {
+            Tell::Answer(ticket, _, words) if ticket.client != ITSELF => self.pass(ticket, words.into()),
+            Tell::Answer(..) | Tell::Drop(_) | Tell::Closed => self.hear(tell.down()),
         }
     }
 

@@ -130,10 +130,18 @@ impl<'a> Asked<'a> {
 /// The frame of an answer, of what [`write_reply`] has made.
 #[must_use]
 pub fn answer_frame(seq: u64, words: &[u8]) -> Vec<u8> {
-    let mut body = Body(Vec::with_capacity(HEAD.saturating_add(words.len())));
+    let mut frame = Vec::new();
+    put_answer_frame(&mut frame, seq, words);
+    frame
+}
+
+/// The same, behind what is to be sent before.
+pub fn put_answer_frame(out: &mut Vec<u8>, seq: u64, words: &[u8]) {
+    let mut body = Body(core::mem::take(out));
+    body.0.reserve(HEAD.saturating_add(words.len()));
     body.count(9usize.saturating_add(words.len())).byte(ANSWER).long(seq);
     body.0.extend_from_slice(words);
-    body.0
+    *out = body.0;
 }
 
 /// The frame that says why the connection is closed.

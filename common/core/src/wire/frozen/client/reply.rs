@@ -144,10 +144,13 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// Room that most answers do with.
+const SHORT: usize = 16;
+
 /// The bytes of an answer.
 #[must_use]
 pub fn write(answer: &Answer) -> Vec<u8> {
-    let mut body = Body::default();
+    let mut body = Body(Vec::with_capacity(SHORT));
     match answer {
         Answer::Done => body.byte(1),
         Answer::Missing => body.byte(2),
