@@ -90,7 +90,12 @@ impl Site {
         let Some(tell) = self.downs[host].pop_front() else { return };
         let bytes = Passage::Down(Space::Job, tell.down()).to_bytes();
         assert_eq!(Passage::parse(&bytes), Ok(Passage::Down(Space::Job, tell.down())));
-        self.relays[host].hear(tell.down());
+        // The first host is the home's own.
+        if host == 0 {
+            self.relays[host].take(tell);
+        } else {
+            self.relays[host].hear(tell.down());
+        }
         self.collect(host);
     }
 
