@@ -7,7 +7,7 @@ use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
 use crate::directory::{self, NoDirectory};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
-use crate::view::{map, words};
+use crate::view::{self, map, words};
 use crate::{doctor, driver, serve};
 use anyhow::Context as _;
 use rlaunch_agent::{Edge, Seat};
@@ -80,7 +80,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_) | Command::Ask(_)) => {
+        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_) | Command::Ask(_) | Command::Assign(_)) => {
             return fail("this command line asks for something else than doctor does");
         }
         Err(error) => return refuse(&error),
@@ -104,6 +104,7 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
         },
         Ok(Command::Map { run, json }) => map(*run, json, origin),
         Ok(Command::Ask(request)) => ask(&request),
+        Ok(Command::Assign(trial)) => assign(*trial, origin),
         Ok(Command::Run(_) | Command::Doctor(_)) => fail("this command line starts a job where none was expected"),
         Err(error) => refuse(&error),
     }
@@ -119,6 +120,16 @@ fn ask(request: &cli::Request) -> u8 {
             say(&format!("error: {text}\n{hint}"));
             code
         }
+    }
+}
+
+/// Who would be which rank after losses.
+fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
+    let (all, json) = (trial.all, trial.json);
+    match with_site(origin, |site| trial.told(site)) {
+        Ok(told) if json => answer(view::assign::json(&told).as_bytes()),
+        Ok(told) => answer(view::assign::text(&told, all).as_bytes()),
+        Err(error) => refuse(&error),
     }
 }
 
@@ -197,7 +208,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (edge, lifeline, l
         },
         Ok(Command::Map { run, json }) => return map(*run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_)) => {
+        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_)) => {
             return fail("this command line starts no job where one was expected");
         }
         Err(error) => Err(error),

@@ -15,6 +15,7 @@ mod plan;
 mod watch;
 
 mod ask;
+mod assign;
 mod bad_input;
 mod diagnostics;
 mod elsewhere;

@@ -59,7 +59,8 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
             | Id::Torch(_)
             | Id::Help(_)
             | Id::Hosts(_)
-            | Id::Ask(_) => {}
+            | Id::Ask(_)
+            | Id::Assign(_) => {}
         }
     }
     hosts.fill(env);

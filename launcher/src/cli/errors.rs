@@ -87,6 +87,9 @@ pub(crate) enum CliError {
     /// `-m --no-python`
     #[error("-m runs a module by Python, and --no-python runs no Python")]
     ModuleWithoutPython,
+    /// A policy, or what it is tried with.
+    #[error("{at}: {what}")]
+    Assign { at: String, what: String, hint: Option<Cow<'static, str>> },
     /// `-x`.
     #[error("{} {source}", Named(option))]
     Export { option: OsBytes, source: ExportError },
@@ -148,7 +151,7 @@ impl Hint for CliError {
             Self::Swallowed { option, what, word } => {
                 Some(format!("rlaunch {option} {what} {}   if that is the program", typed(word)).into())
             }
-            Self::Value { hint, .. } => hint.clone(),
+            Self::Value { hint, .. } | Self::Assign { hint, .. } => hint.clone(),
             Self::Missing { help, .. } => Some((*help).into()),
             Self::Unwanted { option, .. } => Some(format!("{option}").into()),
             Self::Unknown { nearest: Some(nearest), .. } => Some(nearest.clone().into()),

@@ -96,6 +96,7 @@ static OPTIONS: &[Later] = &[
     later(None, &["genvnone", "genvlist", "envnone", "envlist", "unset-env"], TRAVELS),
     later(None, &["mca", "gmca", "pmixmca", "prtemca"], Some("-x OMPI_MCA_name=value")),
     later(None, &["outfile-pattern", "errfile-pattern"], Some("--log-dir DIR -r 3   or   --log-dir DIR -t 3")),
+    later(None, &["assign"], Some("rlaunch assign ...   tries a policy")),
     later(None, &["fold", "exit-code", "show-config", "as"], None),
     later(None, &["multi-prog", "app", "configfile", "suspend-limit", "tier"], None),
 ];
@@ -113,7 +114,7 @@ pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
 }
 
 static COMMANDS: &[&str] =
-    &["assign", "attach", "clean", "completions", "kill", "logs", "man", "pool", "ps", "replay", "report", "top"];
+    &["attach", "clean", "completions", "kill", "logs", "man", "pool", "ps", "replay", "report", "top"];
 
 pub(super) fn by_name(name: &[u8]) -> Option<&'static Later> {
     OPTIONS.iter().find(|row| row.names.iter().any(|own| super::table::same(own, name)))

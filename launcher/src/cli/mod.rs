@@ -3,6 +3,7 @@
 //! Pure: the caller's environment is asked through a function, and nothing is printed here.
 
 mod ask;
+mod assign;
 mod doctor;
 mod env;
 mod errors;
@@ -11,7 +12,6 @@ mod gpus;
 mod help;
 mod hosts;
 mod later;
-mod nearest;
 mod output;
 mod place;
 mod plan;
@@ -28,6 +28,7 @@ mod torch;
 mod values;
 
 pub(crate) use ask::{Action, Request};
+pub(crate) use assign::{Round, Told, Trial};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use gpus::visible;
@@ -41,6 +42,7 @@ pub(crate) use values::Lookup;
 use rlaunch_core::env::Export;
 use rlaunch_core::framework::Framework;
 use rlaunch_core::master_store::{Asked, Guard};
+use rlaunch_core::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Hosts(Box<Query>),
     /// The store of a job.
     Ask(Box<Request>),
+    /// What a policy makes of losses.
+    Assign(Box<Trial>),
     /// What is to be found on hosts.
     Doctor(Box<Doctor>),
     /// This text on stdout, and nothing else.
@@ -169,14 +173,23 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
         && first.is_some_and(|word| {
             !matches!(
                 word,
-                b"-h" | b"--help" | b"-V" | b"--version" | b"help" | b"version" | b"map" | b"hosts" | b"store"
+                b"-h"
+                    | b"--help"
+                    | b"-V"
+                    | b"--version"
+                    | b"help"
+                    | b"version"
+                    | b"map"
+                    | b"hosts"
+                    | b"store"
+                    | b"assign"
             ) && !later::is_command(word)
         })
 }
 
 /// The command of ours that this word was probably meant as.
 pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
-    nearest::nearest(word, ["run", "map", "hosts", "doctor", "store", "help", "version"].into_iter())
+    nearest::nearest(word, ["run", "map", "hosts", "doctor", "store", "assign", "help", "version"].into_iter())
 }
 
 /// Reads a command line, without the command's own name.
@@ -189,13 +202,12 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
     match first.as_slice() {
         b"help" => return Ok(Command::Help(help::full())),
-        b"hosts" => {
-            words.remove(0);
-            return hosts::parse(words);
-        }
-        b"store" => {
-            words.remove(0);
-            return ask::parse(words);
+        b"hosts" | b"store" | b"assign" => {
+            return match words.remove(0).as_slice() {
+                b"hosts" => hosts::parse(words),
+                b"store" => ask::parse(words),
+                _ => assign::parse(words),
+            };
         }
         b"doctor" => {
             words.remove(0);
@@ -219,7 +231,8 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Store(_)
         | Id::Torch(_)
         | Id::Hosts(_)
-        | Id::Ask(_) => None,
+        | Id::Ask(_)
+        | Id::Assign(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -309,7 +322,8 @@ const fn is_own(id: Id) -> bool {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
         Id::Torch(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Help(_) => false,
+        Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => false,
     }
 }
 
@@ -333,7 +347,7 @@ impl Wide {
             Id::Reach(opt) => self.reach.take(opt, given),
             Id::Store(opt) => self.store.take(opt, given),
             Id::Torch(opt) => self.torch.take(opt, given),
-            Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => Ok(()),
+            Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => Ok(()),
         }
     }
 
@@ -414,7 +428,8 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 | Id::Torch(_)
                 | Id::Help(_)
                 | Id::Hosts(_)
-                | Id::Ask(_) => wide.take(given)?,
+                | Id::Ask(_)
+                | Id::Assign(_) => wide.take(given)?,
             }
         }
         if first && !named {

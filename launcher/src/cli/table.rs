@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{ask, doctor, env, faults, help, hosts, output, place, reach, run, store, torch};
+use super::{ask, assign, doctor, env, faults, help, hosts, output, place, reach, run, store, torch};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub(super) enum Id {
     Hosts(hosts::Opt),
     /// Of `rlaunch store`.
     Ask(ask::Opt),
+    /// Of `rlaunch assign`.
+    Assign(assign::Opt),
 }
 
 /// How many words follow an option, and what the help calls them.
@@ -117,6 +119,8 @@ pub(super) static JOB: Table = Table { rows: &ROWS, only: None, help: "rlaunch -
 pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], only: None, help: "rlaunch hosts --help" };
 /// Those of `rlaunch store`.
 pub(super) static ASK: Table = Table { rows: &[ask::ROWS], only: None, help: "rlaunch store --help" };
+/// Those of `rlaunch assign`.
+pub(super) static ASSIGN: Table = Table { rows: &[assign::ROWS], only: None, help: "rlaunch assign --help" };
 /// Those of `rlaunch doctor`: some of a job's.
 pub(super) static DOCTOR: Table = Table { rows: &ROWS, only: Some(doctor::OPTIONS), help: "rlaunch doctor --help" };
 

@@ -2,6 +2,7 @@
 //! surroundings (a file that is nearly called like the missing program) is looked up before, in [`around`].
 
 pub(crate) mod around;
+pub(crate) mod assign;
 mod hosts;
 mod launch;
 pub(crate) mod map;

@@ -19,6 +19,11 @@ pub(crate) fn ranks(ranks: &[Rank]) -> String {
     format!("{noun} {}", folded(ranks))
 }
 
+/// `0,1,3`, or a dash for nobody.
+pub(crate) fn some(ranks: &[Rank]) -> String {
+    if ranks.is_empty() { "-".into() } else { folded(ranks) }
+}
+
 /// Ascending ranks with their runs folded; two neighbours stay two.
 fn folded(ranks: &[Rank]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();

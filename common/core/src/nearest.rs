@@ -1,7 +1,11 @@
 //! The known word that a mistyped one probably meant.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// The candidate with the fewest typing errors, if there are few enough of them to be sure of it.
-pub(super) fn nearest<'a>(typed: &[u8], candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(typed: &[u8], candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (typed.len() / 3).clamp(1, 3);
     if typed.len() > 32 {
         return None;
@@ -29,7 +33,7 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
             }
             row.push(best);
         }
-        before = std::mem::replace(&mut above, row);
+        before = core::mem::replace(&mut above, row);
     }
     above.last().copied().unwrap_or(a.len())
 }

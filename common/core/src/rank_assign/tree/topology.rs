@@ -1,0 +1,231 @@
+//! The tree as it stands: which groups there are, who belongs to them, and who waits in them.
+
+use super::spec::Tree;
+use crate::id::Rank;
+use crate::rank_assign::fault::{AssignError, Misplaced};
+use crate::rank_assign::key::{Keys, Numbers, Owned};
+use crate::rank_assign::world::{Member, Mode};
+use crate::rank_set::RankSet;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString as _};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Most values of a key that a message needs.
+const LISTED: usize = 8;
+
+/// A group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Node {
+    /// The group that it is part of; it was made before.
+    pub(super) parent: Option<usize>,
+    /// Its layer, the root's is 0.
+    pub(super) layer: usize,
+    name: Owned,
+    /// In the order in which they were first seen.
+    children: Vec<usize>,
+    /// Its ranks: a run of those in the order of the tree.
+    pub(super) leaves: Range<usize>,
+    /// Who has begun to wait below it, and when. Some have stopped since: the time tells.
+    pub(super) waiting: Vec<(u32, u64)>,
+}
+
+/// A rank's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Leaf {
+    pub(super) parent: usize,
+    /// Since when it waits, if it does.
+    since: u64,
+}
+
+/// A tree of groups with its ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Topology {
+    /// Root first; each behind its parent.
+    pub(super) nodes: Vec<Node>,
+    /// By initial rank.
+    pub(super) leaves: Vec<Leaf>,
+    /// Initial ranks in the order of the tree.
+    pub(super) order: Vec<u32>,
+    by_name: BTreeMap<(usize, Owned), usize>,
+    /// Counts those who begin to wait: who began last is the first to be called.
+    clock: u64,
+}
+
+impl Topology {
+    /// Gives places to those that have none yet.
+    pub(super) fn grow(&mut self, tree: &Tree, members: &[Member], keys: &dyn Keys) -> Result<(), AssignError> {
+        let Some((root, below)) = tree.layers.split_first() else { return Err(AssignError::NoLayer) };
+        // Those of a group mostly follow each other.
+        let mut last: Vec<usize> = Vec::new();
+        let mut roots = Roots::default();
+        for (member, initial) in members.iter().zip(0..).skip(self.leaves.len()) {
+            let numbers = Numbers { initial: Rank::new(initial), rank: member.rank.unwrap_or(Rank::new(initial)) };
+            let value = root.key.of(numbers, keys)?;
+            match self.nodes.first() {
+                Some(node) if node.name.is(&value) => roots.alike += 1,
+                Some(_) => roots.other(value.to_string(), initial),
+                None => self.nodes.push(Node::new(None, 0, Owned::from(value))),
+            }
+            let mut node = 0;
+            for (layer, depth) in below.iter().zip(1..) {
+                let value = layer.key.of(numbers, keys)?;
+                let guess = last.get(depth - 1).copied().and_then(|at| self.nodes.get(at).map(|node| (at, node)));
+                node = match guess {
+                    Some((at, known)) if known.parent == Some(node) && known.name.is(&value) => at,
+                    Some(_) | None => self.child(node, depth, Owned::from(value)),
+                };
+                match last.get_mut(depth - 1) {
+                    Some(last) => *last = node,
+                    None => last.push(node),
+                }
+            }
+            self.leaves.push(Leaf { parent: node, since: 0 });
+        }
+        roots.check(self.nodes.first(), members.len())?;
+        self.lay_out();
+        Ok(())
+    }
+
+    /// The group of this name, made if it is new.
+    fn child(&mut self, parent: usize, layer: usize, name: Owned) -> usize {
+        let next = self.nodes.len();
+        let at = *self.by_name.entry((parent, name.clone())).or_insert(next);
+        if at == next {
+            self.nodes.push(Node::new(Some(parent), layer, name));
+            self.nodes.get_mut(parent).into_iter().for_each(|node| node.children.push(at));
+        }
+        at
+    }
+
+    /// Finds the order of the tree: depth first, groups and ranks as they were first seen.
+    fn lay_out(&mut self) {
+        let mut own = vec![0; self.nodes.len()];
+        for leaf in &self.leaves {
+            own.get_mut(leaf.parent).into_iter().for_each(|own| *own += 1);
+        }
+        let (mut next, mut path) = (0, vec![(0, 0)]);
+        while let Some((at, child)) = path.pop() {
+            let Some(node) = self.nodes.get_mut(at) else { continue };
+            if child == 0 {
+                node.leaves.start = next;
+                next += own.get(at).copied().unwrap_or_default();
+            }
+            node.leaves.end = next;
+            if let Some(below) = node.children.get(child) {
+                path.extend([(at, child + 1), (*below, 0)]);
+            }
+        }
+        let mut free: Vec<usize> = self.nodes.iter().map(|node| node.leaves.start).collect();
+        self.order = vec![0; self.leaves.len()];
+        for (leaf, initial) in self.leaves.iter().zip(0..) {
+            if let Some(place) = free.get_mut(leaf.parent) {
+                self.order.get_mut(*place).into_iter().for_each(|slot| *slot = initial);
+                *place += 1;
+            }
+        }
+    }
+
+    /// Whether the first ranks were in the order of the tree.
+    pub(super) fn misplaced(&self) -> Option<Misplaced> {
+        let mut wrong = self.order.iter().zip(0..).filter(|(initial, place)| **initial != *place);
+        let (first, place) = wrong.next()?;
+        let count = 1 + u32::try_from(wrong.count()).unwrap_or(u32::MAX);
+        let world = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
+        Some(Misplaced { count, world, first: Rank::new(*first), place: Rank::new(place) })
+    }
+
+    /// The groups that a rank belongs to, the smallest first.
+    pub(super) fn groups(&self, initial: u32) -> impl Iterator<Item = usize> + '_ {
+        let first = self.leaves.get(initial as usize).map(|leaf| leaf.parent);
+        core::iter::successors(first, |at| self.nodes.get(*at).and_then(|node| node.parent))
+    }
+
+    /// The ranks of a group.
+    pub(super) fn below(&self, node: usize) -> &[u32] {
+        self.nodes.get(node).and_then(|node| self.order.get(node.leaves.clone())).unwrap_or_default()
+    }
+
+    /// A rank that had left, and has a place, is back.
+    pub(crate) fn came(&mut self, initial: u32) {
+        self.wait(initial);
+    }
+
+    /// From now on a rank waits, in all of its groups.
+    pub(super) fn wait(&mut self, initial: u32) {
+        self.clock += 1;
+        let since = self.clock;
+        let Some(leaf) = self.leaves.get_mut(initial as usize) else { return };
+        leaf.since = since;
+        let mut at = Some(leaf.parent);
+        while let Some(node) = at.and_then(|at| self.nodes.get_mut(at)) {
+            node.waiting.push((initial, since));
+            at = node.parent;
+        }
+    }
+
+    /// Whether a rank still waits that began to at that time.
+    pub(super) fn waits(&self, members: &[Member], (initial, since): (u32, u64)) -> bool {
+        members.get(initial as usize).is_some_and(|member| member.mode == Mode::Inactive)
+            && self.leaves.get(initial as usize).is_some_and(|leaf| leaf.since == since)
+    }
+
+    /// Fails where more of a group work than it takes.
+    #[cfg(test)]
+    pub(crate) fn within(&self, tree: &Tree, members: &[Member]) {
+        for (node, at) in self.nodes.iter().zip(0..) {
+            let works = |initial: &&u32| members.get(**initial as usize).is_some_and(|one| one.mode == Mode::Active);
+            let count = self.below(at).iter().filter(works).count();
+            assert!(tree.layers[node.layer].max_ranks.is_none_or(|most| count <= most as usize), "{members:?}");
+        }
+    }
+
+    /// The longest list of those who wait.
+    #[cfg(test)]
+    pub(crate) fn longest(&self) -> usize {
+        self.nodes.iter().map(|node| node.waiting.len()).max().unwrap_or_default()
+    }
+
+    /// Forgets those who have stopped waiting, where they have become more than the others can be.
+    pub(super) fn tidy(&mut self, members: &[Member]) {
+        for at in 0..self.nodes.len() {
+            let Some(node) = self.nodes.get_mut(at) else { continue };
+            if node.waiting.len() > 2 * node.leaves.len() {
+                let mut waiting = core::mem::take(&mut node.waiting);
+                waiting.retain(|entry| self.waits(members, *entry));
+                self.nodes.get_mut(at).into_iter().for_each(|node| node.waiting = core::mem::take(&mut waiting));
+            }
+        }
+    }
+}
+
+impl Node {
+    const fn new(parent: Option<usize>, layer: usize, name: Owned) -> Self {
+        Self { parent, layer, name, children: Vec::new(), leaves: 0..0, waiting: Vec::new() }
+    }
+}
+
+/// The keys of the root, of which there may be one.
+#[derive(Default)]
+struct Roots {
+    alike: u32,
+    others: BTreeMap<String, RankSet>,
+}
+
+impl Roots {
+    fn other(&mut self, value: String, initial: u32) {
+        self.others.entry(value).or_default().insert(Rank::new(initial));
+    }
+
+    fn check(self, root: Option<&Node>, members: usize) -> Result<(), AssignError> {
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        let count = self.others.len() + 1;
+        let mut rest = RankSet::world(u32::try_from(members).unwrap_or(u32::MAX));
+        self.others.values().for_each(|ranks| rest = rest.without(ranks));
+        let first = root.map(|root| (root.name.to_string(), rest));
+        Err(AssignError::Roots { values: first.into_iter().chain(self.others).take(LISTED).collect(), count })
+    }
+}

@@ -1,0 +1,143 @@
+//! The world of a job: who is in it, by which number, and who is at work.
+
+use super::fault::AssignError;
+use super::tree::Topology;
+use crate::id::Rank;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What a process does in a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Nobody has decided yet.
+    #[default]
+    Initialized,
+    /// It works.
+    Active,
+    /// It waits in reserve.
+    Inactive,
+    /// It is gone.
+    Terminated,
+}
+
+/// One process, for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Member {
+    /// Its number among all that are healthy; `None`: it is gone.
+    pub rank: Option<Rank>,
+    /// Its number among those that work.
+    pub active_rank: Option<Rank>,
+    /// What it does.
+    pub mode: Mode,
+}
+
+/// All processes of a job that ever were, and what was decided about them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct World {
+    /// By initial rank.
+    pub(super) members: Vec<Member>,
+    /// The initial rank of each rank.
+    pub(super) ranks: Vec<u32>,
+    /// How many work; `None`: nothing has decided about it.
+    pub(super) active: Option<u32>,
+    /// Of a job whose policy is a tree, once it is built.
+    pub(super) topology: Option<Topology>,
+}
+
+/// A process cannot join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum JoinError {
+    /// It has not left.
+    #[error("initial rank {initial} cannot join: it is in the world, as rank {rank}")]
+    Here {
+        /// Who.
+        initial: Rank,
+        /// Its number.
+        rank: Rank,
+    },
+    /// A number that leaves a gap.
+    #[error("initial rank {initial} cannot join: the next new one is {next}")]
+    Gap {
+        /// Who.
+        initial: Rank,
+        /// Who may.
+        next: u32,
+    },
+}
+
+impl World {
+    /// Ranks 0 to `size` - 1, about whom nothing is decided.
+    #[must_use]
+    pub fn new(size: u32) -> Self {
+        let member = |rank| Member { rank: Some(rank), active_rank: None, mode: Mode::Initialized };
+        Self {
+            members: (0..size).map(Rank::new).map(member).collect(),
+            ranks: (0..size).collect(),
+            active: None,
+            topology: None,
+        }
+    }
+
+    /// How many are healthy.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many work; `None` where no policy decides about that.
+    #[must_use]
+    pub const fn active_size(&self) -> Option<u32> {
+        self.active
+    }
+
+    /// All processes, by initial rank.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The initial rank of a rank.
+    #[must_use]
+    pub fn at(&self, rank: Rank) -> Option<Rank> {
+        self.ranks.get(rank.index()).copied().map(Rank::new)
+    }
+
+    /// A process comes back, or a new one comes, whose number is the next. It is in reserve, as the last rank, until the policy is
+    /// asked again: with `max`, `divisible` and trees it stays so without `regrow`, unless it replaces somebody.
+    ///
+    /// # Errors
+    /// It is here, or its number leaves a gap.
+    pub fn join(&mut self, initial: Rank) -> Result<(), JoinError> {
+        let next = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        if initial.get() > next {
+            return Err(JoinError::Gap { initial, next });
+        }
+        if initial.get() == next {
+            self.members.push(Member { mode: Mode::Terminated, ..Member::default() });
+        }
+        let rank = Rank::new(self.size());
+        if let Some(member) = self.members.get_mut(initial.index()) {
+            if let Some(rank) = member.rank {
+                return Err(JoinError::Here { initial, rank });
+            }
+            *member = Member { rank: Some(rank), active_rank: None, mode: Mode::Inactive };
+            self.ranks.push(initial.get());
+            if let Some(topology) = &mut self.topology {
+                topology.came(initial.get());
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of the ranks are lost.
+    pub(super) fn lost(&self, lost: &[Rank]) -> Result<Vec<bool>, AssignError> {
+        let mut gone = vec![false; self.ranks.len()];
+        for rank in lost {
+            match gone.get_mut(rank.index()) {
+                Some(gone) => *gone = true,
+                None => return Err(AssignError::NoSuchRank { rank: *rank, world: self.size() }),
+            }
+        }
+        Ok(gone)
+    }
+}

@@ -1,0 +1,67 @@
+//! What ranks have in common, where no job says it.
+
+use crate::cli::errors::CliError;
+use rlaunch_core::error::Hint as _;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::MOST_RANKS;
+use rlaunch_core::rank_assign::{Key, Keys, Numbers, Source, parse};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Hosts by name, and how many ranks share something else.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// Of each initial rank.
+    pub(super) hosts: Vec<String>,
+    per: BTreeMap<Source, u32>,
+}
+
+impl Named {
+    /// `--ranks-per KEY=N`
+    pub(super) fn per(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        let text = String::from_utf8_lossy(value);
+        let refuse = |hint: String| CliError::Value {
+            option: option.clone(),
+            takes: "host, slice, rack, numa or env:NAME and a number above 0, as rack=16".into(),
+            got: value.clone(),
+            hint: Some(hint.into()),
+        };
+        let Some((key, n)) = text.rsplit_once('=') else { return Err(refuse(format!("{option} rack=16"))) };
+        let digits = !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+        let n = n.parse::<u32>().ok().filter(|n| digits && (1..=MOST_RANKS).contains(n));
+        match (parse::key(key), n) {
+            (Ok(Key::Of(source)), Some(n)) => {
+                self.per.insert(source, n);
+                Ok(())
+            }
+            (Ok(Key::Of(source)), None) => Err(refuse(format!("{option} {source}=16"))),
+            (Err(error), _) => Err(refuse(
+                error.hint().map_or_else(|| format!("{option} rack=16"), |hint| format!("{option} {hint}=16")),
+            )),
+            (Ok(_), _) => Err(refuse(format!("{option} rack=16   (the others need not be told)"))),
+        }
+    }
+
+    /// `--ranks-per-host N`
+    pub(super) fn per_host(&mut self, n: Option<u32>) {
+        self.per.extend(n.map(|n| (Source::Host, n)));
+    }
+
+    /// The host of a rank, if there are any.
+    pub(super) fn host(&self, initial: u32) -> Option<String> {
+        let named = self.hosts.get(initial as usize).cloned();
+        named.or_else(|| self.per.get(&Source::Host).map(|n| format!("host{}", initial / (*n).max(1))))
+    }
+}
+
+impl Keys for Named {
+    fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
+        let initial = who.initial.get();
+        match source {
+            Source::Host => self.host(initial).map(Cow::Owned),
+            Source::Slice | Source::Rack | Source::Numa | Source::Env(_) | Source::Script(_) => {
+                self.per.get(source).map(|n| (initial / (*n).max(1)).to_string().into())
+            }
+        }
+    }
+}

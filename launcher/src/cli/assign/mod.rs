@@ -1,0 +1,233 @@
+//! `rlaunch assign`: what a policy makes of losses, tried before a job depends on it. Nothing is started.
+
+mod file;
+mod keys;
+mod rounds;
+
+use super::errors::CliError;
+use super::place::Said;
+use super::scan::{self, Given};
+use super::site::{Site, why};
+use super::table::{ASSIGN, Id, Row, Takes};
+use super::values::count;
+use super::{Command, help};
+use keys::Named;
+use rlaunch_core::error::Hint;
+use rlaunch_core::id::Rank;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::{self, AppRequest, By, MOST_RANKS, Placement, Request};
+use rlaunch_core::rank_assign::{Policy, parse};
+use rounds::Step;
+pub(crate) use rounds::{Round, Told};
+use std::fmt::Display;
+
+const USAGE: &str = "\
+Usage: rlaunch assign --world N --assign POLICY [--lose RANKS]... [OPTIONS]
+
+Shows who is which rank after each loss. Nothing is started; a job does not take
+--assign yet. POLICY, whose last part runs first, is made of
+  all  max=N  divisible=N   who works: every rank, at most N, a multiple of N
+  shift  fill               numbers of lost ranks: the others move up, or the
+                            last ones take them
+  group(KEY)==N  >=N  %N    groups that have not so many ranks are sent home
+  regrow                    more may work again once there are more
+or is @FILE, which may have a tree of groups (docs/assign.md). KEY is host, rack,
+slice, numa, env:NAME, rank/N or initial/N.
+
+";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    World,
+    Assign,
+    Lose,
+    Join,
+    PerHost,
+    Per,
+    Hosts,
+    Hostfile,
+    All,
+    Json,
+    Help,
+}
+
+const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
+    Row { id: Id::Assign(opt), short, names, takes, brief, more: &[] }
+}
+
+/// Its options; those that name hosts are spelled as for a job.
+pub(super) const ROWS: &[Row] = &[
+    row(
+        Opt::World,
+        Some(b'n'),
+        &["world", "np", "ntasks"],
+        Takes::One("N"),
+        "ranks at the start (default: the slots of the hosts)",
+    ),
+    row(Opt::Assign, None, &["assign", "policy"], Takes::One("POLICY"), "what decides, as max=12,shift; or @FILE"),
+    row(Opt::Lose, None, &["lose"], Takes::One("RANKS"), "a round: these are lost, as 3,7 or 0-7 or none"),
+    row(Opt::Join, None, &["join"], Takes::One("RANKS"), "a round: these initial ranks come back"),
+    row(Opt::PerHost, None, &["ranks-per-host", "ppn"], Takes::One("N"), "so many ranks share a host"),
+    row(Opt::Per, None, &["ranks-per"], Takes::One("KEY=N"), "so many share a slice, rack, numa or env:NAME"),
+    row(Opt::Hosts, Some(b'H'), &["hosts", "host"], Takes::One("LIST"), "hosts, as for a job: node[0-3]:8"),
+    row(Opt::Hostfile, Some(b'f'), &["hostfile", "machinefile"], Takes::One("FILE"), "hosts of a file, as for a job"),
+    row(Opt::All, Some(b'a'), &["all-ranks"], Takes::Nothing, "a line for each rank, also of more than 64"),
+    row(Opt::Json, None, &["json"], Takes::Nothing, "for programs"),
+    row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
+];
+
+/// What is to be tried.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    policy: Said,
+    world: Option<u32>,
+    per_host: Option<u32>,
+    keys: Named,
+    lists: Vec<Said>,
+    files: Vec<Said>,
+    steps: Vec<Step>,
+    pub(crate) all: bool,
+    pub(crate) json: bool,
+}
+
+/// Reads the words after `assign`.
+pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
+    let words = scan::mixed(words.into_iter(), &ASSIGN)?;
+    let of = OsBytes::from("rlaunch assign");
+    let mut policy = None;
+    let mut trial = Trial {
+        policy: Said { option: of.clone(), value: OsBytes::default() },
+        world: None,
+        per_host: None,
+        keys: Named::default(),
+        lists: Vec::new(),
+        files: Vec::new(),
+        steps: Vec::new(),
+        all: false,
+        json: false,
+    };
+    for Given { row, spelled: option, value, .. } in words.given {
+        let Id::Assign(opt) = row.id else { continue };
+        match opt {
+            Opt::World => trial.world = Some(count(&option, &value, MOST_RANKS)?),
+            Opt::Assign => policy = Some(Said { option, value }),
+            Opt::Lose => trial.steps.push(Step::lose(Said { option, value })?),
+            Opt::Join => trial.steps.push(Step::join(Said { option, value })?),
+            Opt::PerHost => trial.per_host = Some(count(&option, &value, MOST_RANKS)?),
+            Opt::Per => trial.keys.per(&option, &value)?,
+            Opt::Hosts => trial.lists.push(Said { option, value }),
+            Opt::Hostfile => trial.files.push(Said { option, value }),
+            Opt::All => trial.all = true,
+            Opt::Json => trial.json = true,
+            Opt::Help => return Ok(Command::Help(help::of(USAGE, &ASSIGN))),
+        }
+    }
+    if let Some(word) = words.argv.into_iter().next() {
+        let hint = Some("--lose RANKS   or   --assign POLICY".into());
+        return Err(CliError::Value { option: of, takes: "options only".into(), got: word, hint });
+    }
+    trial.policy = policy.ok_or_else(|| CliError::missing(&of, "--assign POLICY, as max=12,shift", &ASSIGN))?;
+    if trial.world.is_none() && trial.lists.is_empty() && trial.files.is_empty() {
+        return Err(CliError::missing(&of, "--world N, or hosts", &ASSIGN));
+    }
+    Ok(Command::Assign(Box::new(trial)))
+}
+
+impl Trial {
+    /// What becomes of the ranks, round by round.
+    ///
+    /// # Errors
+    /// The policy, the hosts or a loss cannot be.
+    pub(crate) fn told(mut self, site: &Site<'_>) -> Result<Told, CliError> {
+        let policy = self.policy(site)?;
+        let world = match self.place(site)? {
+            Some(placement) => {
+                let name =
+                    |node: rlaunch_core::id::NodeId| placement.nodes.get(node.index()).map(|node| &node.host.name);
+                let hosts = placement.seats.iter().filter_map(|seat| name(seat.node).cloned());
+                self.keys.hosts = hosts.collect();
+                u32::try_from(placement.seats.len()).unwrap_or(MOST_RANKS)
+            }
+            None => {
+                self.keys.per_host(self.per_host);
+                self.world.unwrap_or_default()
+            }
+        };
+        rounds::play(policy, world, self.keys, &self.steps)
+    }
+
+    fn policy(&self, site: &Site<'_>) -> Result<Policy, CliError> {
+        let Said { option, value } = &self.policy;
+        let Some(path) = value.strip_prefix(b"@") else {
+            let text = String::from_utf8_lossy(value);
+            return parse::policy(&text).map_err(|error| refuse(option, &error));
+        };
+        let path = OsBytes::from(path);
+        let unread = |what: String| CliError::Assign { at: option.to_string(), what, hint: None };
+        let text = (site.read)(&path).map_err(|error| unread(format!("cannot read {path}: {}", why(&error))))?;
+        let text = std::str::from_utf8(&text).map_err(|_| unread(format!("{path} is no text file (UTF-8)")))?;
+        file::policy(text).map_err(|fault| {
+            let at = fault.line.map_or_else(|| path.to_string(), |line| format!("{path}, line {line}"));
+            CliError::Assign { at, what: fault.what, hint: fault.hint.map(Into::into) }
+        })
+    }
+
+    /// Where the ranks are, if there are hosts.
+    fn place(&self, site: &Site<'_>) -> Result<Option<Placement>, CliError> {
+        let hosts = match (self.files.as_slice(), self.lists.as_slice()) {
+            ([], []) => return Ok(None),
+            (files, []) => site.files(files)?,
+            ([], lists) => site.lists(lists)?,
+            (files, lists) => {
+                let mut all = site.files(files)?;
+                all.extend(site.lists(lists)?);
+                all
+            }
+        };
+        let request = Request {
+            apps: vec![AppRequest { n: self.world, ppn: self.per_host, hosts }],
+            here: site.here.clone(),
+            map_by: By::Slot,
+            rank_by: None,
+            nnodes: None,
+            min_hosts: None,
+            strict: false,
+        };
+        place::place(&request).map(Some).map_err(|source| CliError::Place { source, variables: Vec::new() })
+    }
+}
+
+/// An error of ours about an option.
+fn refuse(option: &OsBytes, error: &(impl Display + Hint)) -> CliError {
+    CliError::Assign { at: option.to_string(), what: error.to_string(), hint: error.hint() }
+}
+
+/// Ranks as `3,7` or `0-7`; none: nothing or `none`.
+fn ranks(said: &Said) -> Result<Vec<Rank>, CliError> {
+    let refuse = || CliError::Value {
+        option: said.option.clone(),
+        takes: "ranks, as 3,7 or 0-7 or none".into(),
+        got: said.value.clone(),
+        hint: Some(format!("{} 3,7", said.option).into()),
+    };
+    let text = std::str::from_utf8(&said.value).map_err(|_| refuse())?.trim();
+    if matches!(text, "" | "none") {
+        return Ok(Vec::new());
+    }
+    let number = |text: &str| -> Option<u32> {
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        text.parse().ok().filter(|n| digits && *n < MOST_RANKS)
+    };
+    let mut all = std::collections::BTreeSet::new();
+    for part in text.split(',').map(str::trim) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (number(first.trim()), number(last.trim())) {
+            (Some(first), Some(last)) if first <= last => all.extend((first..=last).map(Rank::new)),
+            (Some(_) | None, _) => return Err(refuse()),
+        }
+    }
+    Ok(all.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests;

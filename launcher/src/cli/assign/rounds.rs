@@ -1,0 +1,113 @@
+//! The rounds of a trial: what is lost or comes back, in the order of the command line, and what the policy makes of it.
+
+use super::keys::Named;
+use super::{CliError, Said, ranks, refuse};
+use rlaunch_core::id::Rank;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_assign::{self, AssignError, Key, Member, Policy, Source, World};
+use std::borrow::Cow;
+
+/// What begins a round.
+#[derive(Debug)]
+pub(super) struct Step {
+    said: Said,
+    ranks: Vec<Rank>,
+    joins: bool,
+}
+
+impl Step {
+    pub(super) fn lose(said: Said) -> Result<Self, CliError> {
+        Ok(Self { ranks: ranks(&said)?, said, joins: false })
+    }
+
+    pub(super) fn join(said: Said) -> Result<Self, CliError> {
+        Ok(Self { ranks: ranks(&said)?, said, joins: true })
+    }
+}
+
+/// What became of the ranks.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// The whole policy.
+    pub(crate) policy: Policy,
+    /// The host of each initial rank, where hosts are known.
+    pub(crate) hosts: Vec<Option<String>>,
+    /// What is worth a word.
+    pub(crate) note: Option<String>,
+    /// The first is the start.
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// One round, all by initial rank.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) lost: Vec<Rank>,
+    pub(crate) joined: Vec<Rank>,
+    pub(crate) discarded: Vec<Rank>,
+    pub(crate) size: u32,
+    pub(crate) active: u32,
+    pub(crate) members: Vec<Member>,
+}
+
+pub(super) fn play(policy: Policy, size: u32, keys: Named, steps: &[Step]) -> Result<Told, CliError> {
+    let mut world = World::new(size);
+    let mut told = Told { policy, hosts: Vec::new(), note: None, rounds: Vec::new() };
+    let start = OsBytes::from("--assign");
+    told.round(&mut world, &[], &[], &keys).map_err(|error| explain(&start, &error))?;
+    for step in steps {
+        let of = OsBytes::from(format!("{} {}", step.said.option, step.said.value));
+        let (mut lost, mut joined) = (&[][..], &[][..]);
+        if step.joins {
+            joined = &step.ranks;
+            joined.iter().try_for_each(|initial| world.join(*initial)).map_err(|error| CliError::Assign {
+                at: of.to_string(),
+                what: error.to_string(),
+                hint: Some("initial ranks that are gone, or the next new one".into()),
+            })?;
+        } else {
+            lost = &step.ranks;
+        }
+        told.round(&mut world, lost, joined, &keys).map_err(|error| explain(&of, &error))?;
+    }
+    let all = u32::try_from(world.members().len()).unwrap_or(u32::MAX);
+    told.hosts = (0..all).map(|initial| keys.host(initial)).collect();
+    Ok(told)
+}
+
+impl Told {
+    fn round(&mut self, world: &mut World, lost: &[Rank], joined: &[Rank], keys: &Named) -> Result<(), AssignError> {
+        let mut gone: Vec<Rank> = lost.iter().filter_map(|rank| world.at(*rank)).collect();
+        gone.sort_unstable();
+        let outcome = rank_assign::assign(&self.policy, world, lost, keys)?;
+        self.note = self.note.take().or_else(|| outcome.misplaced.map(|misplaced| misplaced.to_string()));
+        self.rounds.push(Round {
+            lost: gone,
+            joined: joined.to_vec(),
+            discarded: outcome.discarded,
+            size: world.size(),
+            active: world.active_size().unwrap_or_default(),
+            members: world.members().to_vec(),
+        });
+        Ok(())
+    }
+}
+
+/// An error, with what to do about it here.
+fn explain(of: &OsBytes, error: &AssignError) -> CliError {
+    let hint: Option<Cow<'static, str>> = match error {
+        AssignError::UnknownKey { key: Key::Of(Source::Host), .. } => {
+            Some("--ranks-per-host 8   or   -H node[0-3]:8".into())
+        }
+        AssignError::UnknownKey { key: Key::Of(source), .. } => Some(format!("--ranks-per {source}=16").into()),
+        AssignError::NoSuchRank { .. } => {
+            Some("the numbers of that round, not the initial ones: those in brackets, or alone".into())
+        }
+        AssignError::UnknownKey { .. }
+        | AssignError::Roots { .. }
+        | AssignError::Chain(_)
+        | AssignError::TreeAmongOthers
+        | AssignError::NoLayer
+        | AssignError::NotRenumbered { .. } => return refuse(of, error),
+    };
+    CliError::Assign { at: of.to_string(), what: error.to_string(), hint }
+}

@@ -1,0 +1,111 @@
+//! What a policy makes of losses: `rlaunch assign`, for people and for programs.
+
+use super::words;
+use crate::cli::{Round, Told};
+use rlaunch_core::id::Rank;
+use rlaunch_core::rank_assign::{Member, Mode};
+use serde_json::json;
+
+/// Up to so many ranks each has a line.
+const FEW: usize = 64;
+
+/// A line for each round, then one for each rank.
+pub(crate) fn text(told: &Told, all: bool) -> String {
+    let mut text = format!("{}\n\n{}", told.policy, columns(&rounds(told)));
+    if let Some(note) = &told.note {
+        text.push_str(&format!("note: {note}\n"));
+    }
+    if told.rounds.last().is_some_and(|round| round.size == 0) {
+        text.push_str("note: nobody is left; a job ends here\n");
+    }
+    let members = told.hosts.len();
+    if members > FEW && !all {
+        text.push_str(&format!("{} have a line each with --all-ranks\n", words::count(members as u64, "rank")));
+        return text;
+    }
+    text.push('\n');
+    text.push_str(&columns(&ranks(told)));
+    if told.rounds.iter().flat_map(|round| &round.members).any(|member| member.rank != member.active_rank) {
+        text.push_str(
+            "\nIn brackets: the number among all healthy ranks, where it is not RANK. --lose means that one.\n",
+        );
+    }
+    text
+}
+
+/// One line.
+pub(crate) fn json(told: &Told) -> String {
+    let numbers = |ranks: &[Rank]| ranks.iter().map(|rank| rank.get()).collect::<Vec<_>>();
+    let of = |round: &Round, number: fn(&Member) -> Option<Rank>| {
+        round.members.iter().map(|member| number(member).map(Rank::get)).collect::<Vec<_>>()
+    };
+    let one = |round: &Round| {
+        json!({
+            "lost": numbers(&round.lost),
+            "joined": numbers(&round.joined),
+            "discarded": numbers(&round.discarded),
+            "world_size": round.size,
+            "active_world_size": round.active,
+            "rank": of(round, |member| member.rank),
+            "active_rank": of(round, |member| member.active_rank),
+        })
+    };
+    let rounds: Vec<_> = told.rounds.iter().map(one).collect();
+    format!("{}\n", json!({ "policy": told.policy.to_string(), "rounds": rounds, "note": told.note }))
+}
+
+fn rounds(told: &Told) -> Vec<Vec<String>> {
+    let titles = ["round", "lost", "back", "sent home", "healthy", "active", "reserve"];
+    let line = |(at, round): (usize, &Round)| {
+        let who = [&round.lost, &round.joined, &round.discarded].map(|ranks| words::some(ranks));
+        let counts = [round.size, round.active, round.size.saturating_sub(round.active)].map(|count| count.to_string());
+        [at.to_string()].into_iter().chain(who).chain(counts).collect()
+    };
+    let lines = told.rounds.iter().enumerate().map(line);
+    [titles.map(str::to_owned).to_vec()].into_iter().chain(lines).collect()
+}
+
+fn ranks(told: &Told) -> Vec<Vec<String>> {
+    let hosts = told.hosts.iter().any(Option::is_some);
+    let titles = (0..told.rounds.len()).map(|at| format!("round {at}"));
+    let titles = ["initial rank".to_owned()].into_iter().chain(hosts.then(|| "host".to_owned())).chain(titles);
+    let line = |(initial, host): (usize, &Option<String>)| {
+        let host = hosts.then(|| host.clone().unwrap_or_else(|| "?".into()));
+        let cells = (0..told.rounds.len()).map(|at| cell(told, at, initial));
+        [initial.to_string()].into_iter().chain(host).chain(cells).collect()
+    };
+    [titles.collect()].into_iter().chain(told.hosts.iter().enumerate().map(line)).collect()
+}
+
+/// A rank in a round.
+fn cell(told: &Told, at: usize, initial: usize) -> String {
+    let Some(round) = told.rounds.get(at) else { return String::new() };
+    let is = |ranks: &[Rank]| ranks.iter().any(|rank| rank.index() == initial);
+    let Some(member) = round.members.get(initial) else { return "-".into() };
+    let number = |rank: Option<Rank>| rank.map_or_else(|| "?".into(), |rank| rank.to_string());
+    match member.mode {
+        Mode::Active if member.active_rank == member.rank => number(member.rank),
+        Mode::Active => format!("{} ({})", number(member.active_rank), number(member.rank)),
+        Mode::Inactive => format!("reserve ({})", number(member.rank)),
+        Mode::Initialized => "?".into(),
+        Mode::Terminated if is(&round.discarded) => "sent home".into(),
+        Mode::Terminated if is(&round.lost) => "lost".into(),
+        Mode::Terminated => "-".into(),
+    }
+}
+
+/// Lines in columns that are as wide as their widest word.
+fn columns(lines: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = Vec::new();
+    for line in lines {
+        widths.resize(widths.len().max(line.len()), 0);
+        for (width, word) in widths.iter_mut().zip(line) {
+            *width = (*width).max(word.chars().count());
+        }
+    }
+    let padded = |line: &Vec<String>| {
+        let words: Vec<String> = line.iter().zip(&widths).map(|(word, width)| format!("{word:width$}")).collect();
+        words.join("  ").trim_end().to_owned() + "\n"
+    };
+    lines.iter().map(padded).collect()
+}
