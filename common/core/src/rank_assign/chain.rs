@@ -67,7 +67,8 @@ impl fmt::Display for Stage {
             Self::Shift => f.write_str("shift"),
             Self::Fill => f.write_str("fill"),
             Self::Group(group) => group.fmt(f),
-            Self::Tree(tree) => write!(f, "a tree of {} layers", tree.layers.len()),
+            Self::Tree(Tree { layers, .. }) if layers.len() == 1 => f.write_str("a tree of 1 layer"),
+            Self::Tree(Tree { layers, .. }) => write!(f, "a tree of {} layers", layers.len()),
         }
     }
 }

@@ -81,7 +81,7 @@ In brackets: the number among all healthy ranks, where it is not RANK. --lose me
     assert!(few.contains("note: nobody is left; a job ends here\n") && !few.contains("brackets"), "{few}");
     let many = shown("-n 100 --assign shift --lose 0,2,4-98").unwrap();
     assert!(many.ends_with("\n100 ranks have a line each with --all-ranks\n"), "{many}");
-    assert_eq!(text(&told("-n 100 --assign shift").unwrap(), true).lines().count(), 105);
+    assert_eq!(text(&told("-n 100 --assign shift").unwrap(), true).lines().count(), 106);
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn a_tree_is_read_from_a_file() {
             "1             a     1            lost         -",
             "2             a     2            2 (1)        lost",
             "3             a     reserve (3)  1 (2)        lost",
-            "4             b     3            3            1 (0)",
-            "5             b     4            4            2 (1)",
-            "6             b     5            5            3 (2)",
+            "4             b     3 (4)        3            1 (0)",
+            "5             b     4 (5)        4            2 (1)",
+            "6             b     5 (6)        5            3 (2)",
         ]
     );
     // From a chain in a file, for programs.
@@ -204,7 +204,7 @@ fn a_tree_that_is_wrong_is_told_with_its_line() {
         ),
         (
             "[assign]|policy='shift'|[[assign.tree.layer]]",
-            "file:[assign]|policy='shift'|[[assign.tree.layer]]: a tree of 1 layers numbers and chooses ranks by itself, and cannot be combined with all\n  try     max_ranks or filter of the tree, instead of all\n",
+            "file:[assign]|policy='shift'|[[assign.tree.layer]]: a tree of 1 layer numbers and chooses ranks by itself, and cannot be combined with all\n  try     max_ranks or filter of the tree, instead of all\n",
         ),
         (
             "[[assign.tree.layer]]|key='rank/1'",

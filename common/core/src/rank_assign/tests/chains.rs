@@ -82,7 +82,7 @@ fn chains_that_cannot_work_name_two_policies_and_the_order() {
     for (stages, error, hint) in [
         (
             vec![tree.clone(), Stage::Shift],
-            "a tree of 1 layers numbers and chooses ranks by itself, and cannot be combined with shift",
+            "a tree of 1 layer numbers and chooses ranks by itself, and cannot be combined with shift",
             "the tree without shift",
         ),
         (vec![Stage::Tree(Tree::default())], "a tree has no layer", "[[assign.tree.layer]], the root's first"),
