@@ -24,6 +24,7 @@ use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::travel::{Limit, Resource, Travel};
 use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::probe::Key;
 use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
 use rlaunch_sys::guardian::{self, Lifeline, Litter, Role};
@@ -245,6 +246,10 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         nohup: origin.ignores(rlaunch_sys::signals::HUP),
         travel: plan.job.placement.remote().map(|_| travel(&plan, origin)).transpose()?.unwrap_or_default(),
         interface: plan.reach.interface.clone(),
+        secret: match plan.job.placement.remote() {
+            Some(_) => Key::new(rlaunch_sys::random::bytes().context("cannot get random bytes for the job's secret")?),
+            None => Key::default(),
+        },
     };
     let job = Job::new(began.mono, began.wall, &plan.job, &setting);
     let remote = match plan.job.placement.remote() {

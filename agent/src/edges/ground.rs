@@ -117,7 +117,13 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     // While the spawn thread makes the namespace, the rest is found out.
     let port = if plan.choose_port { choose_port().map(Some) } else { Ok(None) };
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
-    let reached = reached(plan, edges.lease.is_some());
+    let mut reached = reached(plan, edges.lease.is_some());
+    let door = plan.find.as_ref().and_then(|find| find.door.clone());
+    if let (Some(key), Some(reached)) = (door, &mut reached) {
+        // Where the ranks will look: what keeps others from that port keeps them from this.
+        let number = port.as_ref().map_or(0, |port| port.as_ref().map_or(0, |port| port.number));
+        reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
+    }
     let error_dir = OsBytes::new(facts::error_file::dir());
     edges.ground.near = facts::error_file::is_near(&error_dir);
     // What is asked there must not wait for a server of files.
@@ -181,12 +187,12 @@ fn reached(plan: &GroundPlan, remote: bool) -> Option<Reached> {
     // The launcher's own host may be one that its user has reached by ssh.
     let ssh = if remote { connection() } else { None };
     let (at, has) = match (&plan.find, &ssh) {
-        (Some(interface), _) => find(interface, ssh.as_ref().map(|(_, at)| at.as_slice()), plan.nodes == 1),
+        (Some(how), _) => find(&how.interface, ssh.as_ref().map(|(_, at)| at.as_slice()), plan.nodes == 1),
         (None, Some((_, at))) => (vec![at.clone()], OsBytes::default()),
         (None, None) => return None,
     };
     let at = Capped::chunks(at).into_iter().next().unwrap_or_default();
-    Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at, has })
+    Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at, doors: Capped::default(), has })
 }
 
 /// Where others find this host. If the interface that was asked for will not do, nowhere, and those that would: whether

@@ -8,6 +8,7 @@ mod front;
 mod ground;
 pub(crate) mod lease;
 mod logs;
+mod probe;
 mod pump;
 mod ranks;
 mod stdin;
@@ -99,6 +100,8 @@ pub(crate) struct Edges {
     examine: examine::Examinations,
     files: files::Files,
     logs: logs::Logs,
+    /// What tries to reach rank 0's host, or waits there for those who do.
+    probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
     front: Option<front::Front>,
     /// Our own front, and the spaces behind it.
@@ -138,6 +141,7 @@ impl Edges {
             examine: examine::Examinations::default(),
             files: files::Files::default(),
             logs: logs::Logs::default(),
+            probes: probe::Probes::default(),
             front: None,
             store: None,
             litter: seat.litter,
@@ -371,6 +375,8 @@ impl Edges {
         match action {
             NodeAction::Ground(plan) => ground::begin(self, plan),
             NodeAction::Check { app, base } => check::perform(self, app, &base),
+            NodeAction::Probe { place, key } => probe::call(self, &place, key),
+            NodeAction::EndProbes => probe::end(self),
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Serve { addr, port, guard } => front::open(self, &addr, port, guard),

@@ -1,7 +1,7 @@
 //! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
 
 use super::Edges;
-use super::{check, convert, logs, ranks, sweep};
+use super::{check, convert, logs, probe, ranks, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::NodeEvent;
@@ -30,6 +30,7 @@ const INIT_ENDED: u64 = OURS + 4;
 const CHILDREN: u64 = OURS + 5;
 const FILES: u64 = OURS + 6;
 const LOGS: u64 = OURS + 7;
+const PROBES: u64 = OURS + 8;
 
 pub(super) struct Watch {
     pub(super) set: Arc<ReadySet>,
@@ -97,6 +98,14 @@ impl Watch {
 
     pub(super) fn watch_logs(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, LOGS)
+    }
+
+    pub(super) fn watch_probes(&self, set: &ReadySet) -> io::Result<()> {
+        self.set.add(set, PROBES)
+    }
+
+    pub(super) fn forget_probes(&self, set: &ReadySet) {
+        self.set.remove(set);
     }
 
     /// Listens to SIGCHLD. Not needed in a PID namespace: init reaps orphans there, and ranks are watched one by one.
@@ -167,6 +176,7 @@ fn one(edges: &mut Edges, token: u64) {
         }
         FILES => check::settle(edges),
         LOGS => logs::settle(edges),
+        PROBES => probe::look(edges),
         INIT_GONE => init_gone(edges),
         INIT_ENDED => {
             if let Some(init) = &edges.watch.init {

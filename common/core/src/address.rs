@@ -1,7 +1,8 @@
 //! By which address the other hosts of a job find the one of rank 0 (MASTER_ADDR).
 //!
 //! The address at which ssh has reached it goes first: it is known to work from somewhere else. Names are never looked up, so
-//! Debian's `127.0.1.1` cannot come out. What is left is chosen among the host's interfaces, of which some lead to nobody.
+//! Debian's `127.0.1.1` cannot come out. Then come those of the host's interfaces, but for interfaces that lead to nobody. What is
+//! found here is tried by the other hosts before ranks are told of it.
 
 use crate::os_bytes::OsBytes;
 use alloc::format;
@@ -51,13 +52,14 @@ impl Interface {
         self.prefix > 0 && differ >= u32::from(self.prefix)
     }
 
+    /// It may lead to other hosts. A bridge may be the way to them, but is not taken for it unless everything goes that way.
+    fn leads_out(&self) -> bool {
+        !needs_zone(self.addr) && (self.default || !self.is_inner())
+    }
+
     /// Smaller is better.
-    fn rank(&self, like: Option<IpAddr>) -> (bool, bool, bool, bool) {
-        let other_family = match like {
-            Some(like) => like.is_ipv6() != self.addr.is_ipv6(),
-            None => self.addr.is_ipv6(),
-        };
-        (needs_zone(self.addr), self.is_inner(), other_family, !self.default)
+    fn rank(&self) -> (bool, bool, bool, bool) {
+        (needs_zone(self.addr), self.is_inner(), self.addr.is_ipv6(), !self.default)
     }
 }
 
@@ -85,13 +87,25 @@ fn parse(text: &[u8]) -> Option<IpAddr> {
 pub fn find(all: &[Interface], ssh: Option<&[u8]>, alone: bool) -> Vec<OsBytes> {
     let reached = ssh.and_then(parse);
     let fits = alone || reached.is_some_and(|addr| !addr.is_loopback() && !needs_zone(addr));
-    let mut own: Vec<&Interface> = usable(all, false).collect();
-    own.sort_by_key(|one| one.rank(reached.filter(|_| fits)));
-    let ssh = ssh.map(OsBytes::from);
-    let first = ssh.clone().filter(|_| fits);
+    let first = ssh.map(OsBytes::from).filter(|_| fits);
+    let found = distinct(first.into_iter().chain(texts(all.iter().filter(|one| one.leads_out()), false)));
+    if !found.is_empty() {
+        return found;
+    }
+    // What only we can use is better than nothing: perhaps the others are this same machine.
+    distinct(texts(all.iter(), false).into_iter().chain(ssh.map(OsBytes::from)).chain(texts(all.iter(), true)))
+}
+
+/// The addresses of interfaces, the best first.
+fn texts<'a>(of: impl Iterator<Item = &'a Interface>, alone: bool) -> Vec<OsBytes> {
+    let mut own: Vec<&Interface> = of.filter(|one| alone || !one.addr.is_loopback()).collect();
+    own.sort_by_key(|one| one.rank());
+    own.into_iter().map(Interface::text).collect()
+}
+
+fn distinct(addrs: impl Iterator<Item = OsBytes>) -> Vec<OsBytes> {
     let mut found: Vec<OsBytes> = Vec::new();
-    // An address that only we can use is better than none.
-    for addr in first.into_iter().chain(own.into_iter().map(Interface::text)).chain(ssh) {
+    for addr in addrs {
         if !found.contains(&addr) {
             found.push(addr);
         }
@@ -107,23 +121,31 @@ fn usable(all: &[Interface], alone: bool) -> impl Iterator<Item = &Interface> {
 /// The addresses of one interface; `None`: it has none that could be used. `alone`: by this host.
 #[must_use]
 pub fn of_interface(all: &[Interface], name: &[u8], alone: bool) -> Option<Vec<OsBytes>> {
-    let mut own: Vec<&Interface> = usable(all, alone).filter(|one| one.name.as_slice() == name).collect();
-    own.sort_by_key(|one| one.rank(None));
-    (!own.is_empty()).then(|| own.into_iter().map(Interface::text).collect())
+    let own = texts(all.iter().filter(|one| one.name.as_slice() == name), alone);
+    (!own.is_empty()).then_some(own)
 }
 
 /// The name of the interface by which this host's ranks talk to the others: `asked` if it has that; else the one that has the address
-/// where all meet, or is in a network with it; else the one at which this host was reached, or would be. `None`: nobody can tell.
+/// `by` which it has reached the others' meeting place, or the address of that place, or is in a network with it; else the one at which
+/// this host was reached, or would be. `None`: nobody can tell.
 #[must_use]
-pub fn carrier<'a>(all: &'a [Interface], asked: &[u8], meeting: &[u8], reached: Option<&[u8]>) -> Option<&'a OsBytes> {
+pub fn carrier<'a>(
+    all: &'a [Interface],
+    asked: &[u8],
+    by: Option<IpAddr>,
+    meeting: &[u8],
+    reached: Option<&[u8]>,
+) -> Option<&'a OsBytes> {
     let has = |addr: IpAddr| all.iter().find(|one| one.addr == addr);
     let met = parse(meeting).filter(|addr| !addr.is_loopback());
     let of_name = || usable(all, false).find(|one| !asked.is_empty() && one.name.as_slice() == asked);
     let near = |addr: IpAddr| usable(all, false).filter(|one| !one.is_inner()).find(|one| one.is_with(addr));
     let ssh = || reached.and_then(parse).filter(|addr| !addr.is_loopback()).and_then(has);
     let best =
-        || usable(all, false).filter(|one| !one.is_inner() && !needs_zone(one.addr)).min_by_key(|one| one.rank(None));
-    let found = of_name().or_else(|| met.and_then(has)).or_else(|| met.and_then(near)).or_else(ssh).or_else(best);
+        || usable(all, false).filter(|one| !one.is_inner() && !needs_zone(one.addr)).min_by_key(|one| one.rank());
+    let by = || by.filter(|addr| !addr.is_loopback()).and_then(has);
+    let found =
+        of_name().or_else(by).or_else(|| met.and_then(has)).or_else(|| met.and_then(near)).or_else(ssh).or_else(best);
     found.map(|one| &one.name)
 }
 
@@ -184,14 +206,23 @@ mod tests {
         }
         let nothing = find(&interfaces()[..1], Some(b"127.0.0.1"), false);
         assert_eq!(nothing, [OsBytes::from("127.0.0.1")], "there is no other");
+        assert_eq!(find(&interfaces()[..1], None, false), [OsBytes::from("127.0.0.1")]);
     }
 
     #[test]
-    fn without_ssh_the_way_to_the_rest_of_the_world_is_taken_and_bridges_are_last() {
-        let all = find(&interfaces(), None, false);
-        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-        let expected = ["10.1.0.3", "192.168.5.3", "2001:db8::3", "172.17.0.1", "172.18.0.1", "fe80::7%ib0"];
-        assert_eq!(all, expected);
+    fn the_way_to_the_rest_of_the_world_comes_next_and_bridges_never() {
+        let all = |ssh: Option<&str>| -> Vec<String> {
+            find(&interfaces(), ssh.map(str::as_bytes), false).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(all(None), ["10.1.0.3", "192.168.5.3", "2001:db8::3"]);
+        assert_eq!(all(Some("2001:db8::3")), ["2001:db8::3", "10.1.0.3", "192.168.5.3"]);
+        assert_eq!(all(Some("172.17.0.1"))[..2], ["172.17.0.1", "10.1.0.3"], "but where ssh has used one");
+        let mut only = interfaces();
+        only.retain(|one| one.name.as_slice() != b"eth0" && one.name.as_slice() != b"eth1");
+        let inner: Vec<String> = find(&only, None, false).iter().map(ToString::to_string).collect();
+        assert_eq!(inner[..2], ["172.17.0.1", "172.18.0.1"], "or there is nothing else");
+        only[1].default = true;
+        assert_eq!(find(&only, None, false), [OsBytes::from("172.17.0.1")], "or everything goes by it");
     }
 
     #[test]
@@ -208,7 +239,8 @@ mod tests {
     fn ranks_talk_by_the_interface_that_leads_to_where_they_meet() {
         let all = interfaces();
         let of = |asked: &str, meeting: &str, reached: Option<&str>| {
-            carrier(&all, asked.as_bytes(), meeting.as_bytes(), reached.map(str::as_bytes)).map(ToString::to_string)
+            carrier(&all, asked.as_bytes(), None, meeting.as_bytes(), reached.map(str::as_bytes))
+                .map(ToString::to_string)
         };
         for (asked, meeting, reached, expected) in [
             ("", "192.168.5.3", None, "eth1"),
@@ -224,7 +256,13 @@ mod tests {
         ] {
             assert_eq!(of(asked, meeting, reached).as_deref(), Some(expected), "{asked} {meeting} {reached:?}");
         }
-        assert_eq!(carrier(&all[..2], b"", b"10.1.0.1", None), None, "a bridge to containers leads to nobody");
+        assert_eq!(carrier(&all[..2], b"", None, b"10.1.0.1", None), None, "a bridge to containers leads to nobody");
+        let by = |asked: &[u8], by: &str| {
+            carrier(&all, asked, by.parse().ok(), b"10.1.0.1", None).map(ToString::to_string).unwrap()
+        };
+        assert_eq!(by(b"", "192.168.5.3"), "eth1", "what has worked is known best");
+        assert_eq!(by(b"", "127.0.0.1"), "eth0");
+        assert_eq!(by(b"eth0", "192.168.5.3"), "eth0", "but for what was asked for");
     }
 
     #[test]

@@ -20,5 +20,7 @@ pub const ENOTDIR: i32 = 20;
 pub const EMFILE: i32 = 24;
 /// Nobody reads it any more.
 pub const EPIPE: i32 = 32;
+/// What comes is not what was agreed on.
+pub const EPROTO: i32 = 71;
 /// No interface of this host has the address (asm-generic/errno.h: x86, Arm, RISC-V, POWER).
 pub const EADDRNOTAVAIL: i32 = 99;

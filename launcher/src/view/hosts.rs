@@ -2,13 +2,14 @@
 
 use super::report::{Block, host, lost};
 use super::{launch, words};
-use rlaunch_core::errno::EADDRNOTAVAIL;
+use rlaunch_core::errno::{EADDRNOTAVAIL, EPROTO};
 use rlaunch_core::events::Cause;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::HostFailure;
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Became, Report};
-use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep};
+use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep, Tried};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -77,7 +78,8 @@ fn way_on(report: &Report) -> String {
     let (ready, asked) = (report.ready(), report.asked());
     let least = report.start.as_ref().and_then(|start| start.min_hosts).map_or(asked, |least| least as usize);
     // The interface is looked for on rank 0's host, which is another one then: who is asked next, nobody has asked yet.
-    let elsewhere = report.refused.iter().any(|(_, why)| matches!(why, Refusal::NoInterface { .. }));
+    let elsewhere =
+        report.refused.iter().any(|(_, why)| matches!(why, Refusal::NoInterface { .. } | Refusal::Alone { .. }));
     if ready == 0 || ready >= least || elsewhere {
         return String::new();
     }
@@ -285,9 +287,38 @@ fn refusal(report: &Report, hosts: &str, why: &Refusal) -> Said {
             let others = (!has.is_empty()).then(|| format!("one of these: {has}").into());
             (format!("--interface {name}: {lacks}"), others)
         }
+        Refusal::NoWay { to, interface, tried } => {
+            (format!("{hosts} cannot reach {to}, where rank 0 runs: {}", places(tried)), Some(other_way(interface)))
+        }
+        Refusal::Alone { interface, tried } => {
+            let what = format!("no other host can reach {hosts}, where rank 0 was to run: {}", places(tried));
+            (what, Some(other_way(interface)))
+        }
         Refusal::Program { app, error } => program(report, hosts, app.index(), error),
         Refusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
     }
+}
+
+/// Where another host was tried, and what came of it.
+fn places(tried: &[Tried]) -> String {
+    if tried.is_empty() {
+        return "it has no address that could be tried".to_owned();
+    }
+    let place = |tried: &Tried| match tried.errno {
+        0 => format!("{} (no answer)", tried.at),
+        EPROTO => format!("{} (somebody else answers)", tried.at),
+        errno => format!("{} ({})", tried.at, words::errno(errno)),
+    };
+    format!("tried {}", tried.iter().map(place).collect::<Vec<_>>().join(", "))
+}
+
+/// What to do where hosts do not reach each other.
+fn other_way(interface: &OsBytes) -> Cow<'static, str> {
+    let which = if interface.is_empty() { "--interface NAME" } else { "another --interface" };
+    format!(
+        "{which}, for a network that all hosts have in common; is a firewall between them? -x MASTER_ADDR=ADDRESS is taken untried"
+    )
+    .into()
 }
 
 fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said {

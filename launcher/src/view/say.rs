@@ -35,7 +35,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Tier { .. }
         | Sentence::Lowered { .. }
         | Sentence::OneMachine { .. }
-        | Sentence::Unseen { .. }
+        | Sentence::Detour { .. }
         | Sentence::StoreLeft { .. }
         | Sentence::StoreUnused { .. }
         | Sentence::StoreForeign { .. }
@@ -111,7 +111,7 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::Tier { tier, note } => format!("containment {}: {note}", words::tier(*tier)),
         Sentence::Lowered { lowered, hosts } => less(*lowered, hosts),
         Sentence::OneMachine { hosts, more } => one_machine(hosts, *more),
-        Sentence::Unseen { addr } => unseen(addr),
+        Sentence::Detour { addr, instead_of, to, hosts } => detour(addr, instead_of, to, hosts),
         Sentence::StoreLeft { addr } => store_left(addr),
         Sentence::StoreUnused { at } => store_unused(at),
         Sentence::StoreForeign { from } => store_foreign(from),
@@ -191,9 +191,10 @@ fn one_machine(hosts: &OsBytes, more: usize) -> String {
     format!("{hosts} are one machine: under each name its ranks begin with LOCAL_RANK 0{more}")
 }
 
-fn unseen(addr: &OsBytes) -> String {
+fn detour(addr: &OsBytes, instead_of: &OsBytes, to: &OsBytes, hosts: &OsBytes) -> String {
+    let hosts = hosts::beginning(hosts.to_string());
     format!(
-        "MASTER_ADDR {addr} is a guess: other hosts see this one behind another address; --interface NAME says which"
+        "MASTER_ADDR is {addr}: {instead_of} of {to} is not reached from {hosts}; --interface NAME saves the time to find out"
     )
 }
 

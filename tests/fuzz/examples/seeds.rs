@@ -17,7 +17,8 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::frozen::client::Words;
-use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
+use rlaunch_core::wire::probe::Key;
+use rlaunch_core::wire::to_node::{Delta, Find, Meeting, Start, ToNode};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
@@ -47,7 +48,7 @@ fn down() -> Vec<Vec<u8>> {
         label: Some("[%r] ".into()),
         meeting: None,
         choose_port: true,
-        find: Some(OsBytes::default()),
+        find: Some(Box::new(Find { interface: OsBytes::default(), door: Some(Key::new([5; 32])) })),
         addresses: true,
         travel: Some(travel),
         sole: false,
@@ -105,7 +106,7 @@ fn up() -> Vec<Vec<u8>> {
         port_reserved: true,
         agent: 2,
         init: Some(3),
-        reached: Some(Reached { from: "10.0.0.9".into(), at: at_host, has: OsBytes::default() }),
+        reached: Some(Reached { from: "10.0.0.9".into(), at: at_host, doors: Capped::chunks([10_000]).remove(0), has: OsBytes::default() }),
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
         machine: "boot uts:[1] net:[2] node0".into(),
         addresses: Default::default(),
@@ -125,6 +126,7 @@ fn up() -> Vec<Vec<u8>> {
     [
         ToRoot::Hello(hello),
         ToRoot::Ready,
+        ToRoot::Probed { number: 3, errno: 111 },
         ToRoot::Started { procs: Capped::chunks((0..2).map(started)).remove(0) },
         ToRoot::SpawnFailed { proc: ProcId::new(2), error },
         exited(0, Status::Exited(3)),

@@ -113,11 +113,12 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Examine { proc, .. } => NodeEvent::Examined { proc, facts: Facts::default() },
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
+        NodeAction::Probe { place, .. } => NodeEvent::Reached { number: place.number, by: [10, 0, 0, 1].into() },
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
         NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }
-        NodeAction::Withhold | NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
+        NodeAction::Withhold | NodeAction::EndProbes | NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
     })
 }
 

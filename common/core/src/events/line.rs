@@ -12,7 +12,7 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::to_root::{Facts, Found, Hello, Leftover, Refusal, SpawnError, SpawnStep, Usage};
+use crate::wire::to_root::{Facts, Found, Hello, Leftover, Refusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::String;
 
@@ -319,6 +319,15 @@ fn refusal(o: &mut Object<'_>, why: &Refusal) {
             o.bytes("name", name);
             o.bytes("has", has);
         }
+        Refusal::NoWay { to, interface, tried } => {
+            o.text("why", "no_way");
+            o.bytes("to", to);
+            places(o, interface, tried);
+        }
+        Refusal::Alone { interface, tried } => {
+            o.text("why", "alone");
+            places(o, interface, tried);
+        }
         Refusal::Program { app, error } => {
             o.text("why", "program");
             o.number("app", app.get().into());
@@ -326,6 +335,16 @@ fn refusal(o: &mut Object<'_>, why: &Refusal) {
         }
         Refusal::Protocol => o.text("why", "protocol"),
     }
+}
+
+fn places(o: &mut Object<'_>, interface: &OsBytes, tried: &[Tried]) {
+    o.bytes("interface", interface);
+    o.array("tried", tried, |text, one| {
+        let mut o = Object::open(text);
+        o.bytes("at", &one.at);
+        o.signed("errno", one.errno);
+        o.close();
+    });
 }
 
 fn lost(o: &mut Object<'_>, lost: Lost) {

@@ -8,6 +8,7 @@
 
 use super::notice::Notice;
 use super::orders::{self, Orders};
+use super::probing::{Probing, Way};
 use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::errno::EADDRNOTAVAIL;
@@ -17,7 +18,7 @@ use crate::os_bytes::OsBytes;
 use crate::place::Node;
 use crate::report::Sentence;
 use crate::spec::JobSpec;
-use crate::time::Span;
+use crate::time::{Mono, Span};
 use crate::travel::Lowered;
 use crate::wire::to_node::{Meeting, ToNode};
 use crate::wire::to_root::{Hello, Refusal};
@@ -34,6 +35,8 @@ pub(super) struct Bringup {
     /// `None`: everything was ordered.
     orders: Option<Orders>,
     nodes: Roster,
+    /// How rank 0's host is found by the others.
+    probing: Probing,
     sole: bool,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
@@ -47,7 +50,8 @@ impl Bringup {
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let orders = Orders::new(spec, setting);
         let chooses_port = orders.chooses_port();
-        Self { nodes, sole: orders.is_sole(), orders: Some(orders), chooses_port, settled: false }
+        let probing = Probing::new(setting.secret.clone());
+        Self { nodes, probing, sole: orders.is_sole(), orders: Some(orders), chooses_port, settled: false }
     }
 
     pub(super) fn start(&mut self, cx: &mut Cx<'_>) {
@@ -89,6 +93,50 @@ impl Bringup {
             cx.act(JobAction::Say(Sentence::Tier { tier: hello.tier, note: hello.note.clone() }));
         }
         cx.tell(Notice::Log(What::HostReady { node, hello }));
+        self.probe(cx, node);
+    }
+
+    /// A host has introduced itself. It tries to reach that of rank 0, or is that: both while others are getting ready.
+    fn probe(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let Some(orders) = self.orders.as_ref().filter(|orders| !self.settled && orders.probes()) else { return };
+        match self.probing.head() {
+            Some(first) if first == orders.node_of(Rank::new(0)) => self.probing.ask(cx, node),
+            Some(_) | None => Self::probe_all(cx, orders, &self.nodes, &mut self.probing),
+        }
+    }
+
+    /// All who are there try to reach rank 0's host, once that is there.
+    fn probe_all(cx: &mut Cx<'_>, orders: &Orders, nodes: &Roster, probing: &mut Probing) {
+        let first = orders.node_of(Rank::new(0));
+        let Some(hello) = nodes.hello(first) else { return };
+        let others = || nodes.iter().map(|(node, _)| node).filter(|node| *node != first);
+        let there: Vec<(NodeId, &Hello)> = others().filter_map(|node| Some((node, nodes.hello(node)?))).collect();
+        if there.is_empty() {
+            return;
+        }
+        // Our own host is likely to be found where others have seen us come from.
+        let sees = |hello: &Hello, addr: &OsBytes| hello.reached.as_ref().is_some_and(|reached| reached.from == *addr);
+        let is_local = orders.is_local(first);
+        let likely = |addr: &OsBytes| is_local && there.iter().any(|(_, hello)| sees(hello, addr));
+        probing.begin(first, hello.reached.as_ref(), likely);
+        there.iter().for_each(|(node, _)| probing.ask(cx, *node));
+    }
+
+    /// A host has tried a place.
+    pub(super) fn probed(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, errno: i32) {
+        if self.probing.answered(cx, node, number, errno) {
+            self.settle(cx);
+        }
+    }
+
+    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.probing.timeout(cx) {
+            self.settle(cx);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.probing.deadline()
     }
 
     pub(super) fn ready(&mut self, cx: &mut Cx<'_>, node: NodeId) {
@@ -172,12 +220,14 @@ impl Bringup {
     pub(super) fn awaited(&self) -> Option<OsBytes> {
         let orders = self.orders.as_ref().filter(|_| !self.settled)?;
         let open = self.nodes.iter().filter(|(_, state)| state.standing() == Standing::Open);
-        Some(orders.folded(&open.map(|(node, _)| node).collect::<Vec<_>>()))
+        let open: Vec<NodeId> = open.map(|(node, _)| node).collect();
+        Some(orders.folded(&if open.is_empty() { self.probing.awaited() } else { open }))
     }
 
     /// The ending has begun: no rank will be started.
     pub(super) fn began(&mut self, cx: &mut Cx<'_>) {
         self.settled = true;
+        self.probing.stop();
         for (node, state) in self.nodes.iter() {
             if *state == State::Connecting {
                 cx.act(JobAction::GiveUp { node });
@@ -200,16 +250,78 @@ impl Bringup {
         }
     }
 
-    /// Once of each it is known whether it can be had.
+    /// Once of each it is known whether it can be had, and how all find that of rank 0.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         if self.settled || self.nodes.open() > 0 {
             return;
         }
-        self.settled = true;
         let Some(mut orders) = self.orders.take() else { return };
-        match self.gather(cx, &mut orders).and_then(|()| self.check_holder(cx, &orders)) {
-            Ok(()) => self.go(cx, &orders),
+        let gathered = self.gather(cx, &mut orders).and_then(|()| self.check_holder(cx, &orders));
+        match gathered.and_then(|()| self.find(cx, &mut orders)) {
+            Ok(None) => {
+                self.orders = Some(orders);
+                return;
+            }
+            Ok(Some(addr)) => self.go(cx, &orders, addr),
             Err(cause) => cx.tell(Notice::End(cause)),
+        }
+        self.settled = true;
+        self.probing.stop();
+    }
+
+    /// By which address all find rank 0's host; `None`: it is still being tried.
+    fn find(&mut self, cx: &mut Cx<'_>, orders: &mut Orders) -> Result<Option<OsBytes>, Cause> {
+        loop {
+            let first = orders.node_of(Rank::new(0));
+            if !orders.probes() {
+                return Ok(Some(self.sole_addr(orders, first)));
+            }
+            let others: Vec<NodeId> = orders.used().filter(|node| *node != first).collect();
+            Self::probe_all(cx, orders, &self.nodes, &mut self.probing);
+            match self.probing.way(cx, &others) {
+                Way::Open => return Ok(None),
+                Way::Found(addr) => {
+                    if let Some((instead_of, hosts)) = self.probing.missed(&addr, &others) {
+                        let (to, hosts) = (orders.folded(&[first]), orders.folded(&hosts));
+                        cx.act(JobAction::Say(Sentence::Detour { addr: addr.clone(), instead_of, to, hosts }));
+                    }
+                    return Ok(Some(addr));
+                }
+                Way::Closed(misses) => self.refuse(cx, orders, &others, &misses),
+            }
+            self.gather(cx, orders)?;
+        }
+    }
+
+    /// The address where nobody has to try it: it was chosen, or there is nobody else.
+    fn sole_addr(&self, orders: &Orders, first: NodeId) -> OsBytes {
+        if let Some(addr) = orders.pinned_addr() {
+            return addr.clone();
+        }
+        let own = self.hello_of(first).and_then(|hello| hello.reached.as_ref()?.at.first());
+        own.filter(|_| !orders.interface().is_empty()).cloned().unwrap_or_else(|| orders::LOOPBACK.into())
+    }
+
+    /// These hosts do not reach that of rank 0. If nobody does, and another may have it, that is to blame.
+    fn refuse(&mut self, cx: &mut Cx<'_>, orders: &Orders, others: &[NodeId], misses: &[NodeId]) {
+        let first = orders.node_of(Rank::new(0));
+        let (to, interface) = (orders.folded(&[first]), orders.interface().clone());
+        let nobody = others.len() > 1 && misses.len() == others.len() && orders.least() < self.nodes.len();
+        let refused: Vec<(NodeId, Refusal)> = match others.first().filter(|_| nobody) {
+            Some(other) => [(first, Refusal::Alone { interface, tried: self.probing.tried(*other) })].into(),
+            None => {
+                let way = |node| Refusal::NoWay {
+                    to: to.clone(),
+                    interface: interface.clone(),
+                    tried: self.probing.tried(node),
+                };
+                misses.iter().map(|node| (*node, way(*node))).collect()
+            }
+        };
+        for (node, why) in refused {
+            self.nodes.set(node, State::Refused(why.clone()));
+            cx.tell(Notice::Log(What::HostRefused { node, why }));
+            cx.tell(Notice::Absent(node));
         }
     }
 
@@ -252,7 +364,7 @@ impl Bringup {
     }
 
     /// Has all who are there start their ranks.
-    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders) {
+    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, addr: OsBytes) {
         if let Some(placement) = orders.fewer() {
             let nodes = self.nodes.list_missing();
             for node in &nodes {
@@ -265,13 +377,12 @@ impl Bringup {
         }
         self.tell_lowered(cx, orders);
         self.tell_doubles(cx, orders);
-        let (meeting, seen) = self.meeting(orders);
-        if let Some(hello) = self.hello_of(orders.node_of(Rank::new(0))) {
+        let hello = self.hello_of(orders.node_of(Rank::new(0)));
+        if let Some(hello) = hello {
             self.tell_port(cx, hello);
         }
-        if !seen {
-            cx.act(JobAction::Say(Sentence::Unseen { addr: meeting.addr.clone() }));
-        }
+        let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
+        let meeting = orders.meeting(addr, orders.pinned_port().or(chosen));
         let meeting = self.held(cx, orders, meeting);
         orders.meet(cx, &meeting);
     }
@@ -316,32 +427,6 @@ impl Bringup {
         }
     }
 
-    /// Rank 0's host, as the others reach it: by the address by which we do. Where it is ours, by one of its own from which
-    /// they see us come. False: none of them has seen it there, because they are behind somebody.
-    fn meeting(&self, orders: &Orders) -> (Meeting, bool) {
-        let first = orders.node_of(Rank::new(0));
-        let hello = self.hello_of(first);
-        let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
-        let port = orders.pinned_port().or(chosen);
-        if let Some(addr) = orders.pinned_addr() {
-            return (orders.meeting(addr.clone(), port), true);
-        }
-        if orders.is_together() && orders.interface().is_empty() {
-            return (orders.meeting(orders::LOOPBACK.into(), port), true);
-        }
-        let own: &[OsBytes] = hello.and_then(|hello| hello.reached.as_ref()).map_or(&[], |reached| &*reached.at);
-        let others = || self.hellos().filter(|(node, _)| *node != first).map(|(_, hello)| hello);
-        let seen = || others().filter_map(|hello| hello.reached.as_ref()).map(|reached| &reached.from);
-        let is_seen = |addr: &&OsBytes| seen().any(|from| from == *addr);
-        let from_outside = orders.is_local(first) && seen().any(|from| !is_loopback(from));
-        let (addr, known) = match own.iter().find(is_seen) {
-            Some(addr) if from_outside => (Some(addr), true),
-            Some(_) | None => (own.first().or_else(|| seen().next()), !from_outside || own.is_empty()),
-        };
-        let addr = addr.cloned().unwrap_or_else(|| orders::LOOPBACK.into());
-        (orders.meeting(addr, port), known || !orders.interface().is_empty())
-    }
-
     fn hello_of(&self, node: NodeId) -> Option<&Hello> {
         if let Standing::Ready(hello) = self.nodes.get(node)?.standing() { Some(hello) } else { None }
     }
@@ -378,8 +463,4 @@ impl Bringup {
             cx.act(JobAction::Say(Sentence::Lowered { lowered, hosts }));
         }
     }
-}
-
-fn is_loopback(addr: &OsBytes) -> bool {
-    addr.starts_with(b"127.") || addr.as_slice() == b"::1"
 }

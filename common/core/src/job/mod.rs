@@ -16,6 +16,7 @@ mod mute;
 mod notice;
 mod orders;
 mod output;
+mod probing;
 mod procs;
 mod roster;
 mod signals;
@@ -35,6 +36,7 @@ use crate::report::Sentence;
 use crate::spec::JobSpec;
 use crate::time::{Mono, WallNs};
 use crate::travel::Travel;
+use crate::wire::probe::Key;
 use crate::wire::to_root::ToRoot;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -59,6 +61,8 @@ pub struct Setting {
     pub travel: Travel,
     /// The interface of rank 0's host at which the others find it; empty: the one that suits best.
     pub interface: OsBytes,
+    /// Random bytes, by which agents of the job know that of rank 0's host.
+    pub secret: Key,
 }
 
 /// A job, from its first message to its exit code.
@@ -205,6 +209,7 @@ impl Parts<'_> {
                 self.late.ready(node);
                 self.bringup.ready(cx, node);
             }
+            ToRoot::Probed { number, errno } => self.bringup.probed(cx, node, number, errno),
             ToRoot::Started { procs } => {
                 self.procs.started(cx, node, &procs);
                 procs.iter().for_each(|started| self.output.started(cx, started.proc));
@@ -351,6 +356,7 @@ impl Machine for Job {
             parts.loss.timeout(cx);
             parts.lease.timeout(cx);
             parts.late.timeout(cx);
+            parts.bringup.timeout(cx);
             parts.closing.timeout(cx);
         });
     }
@@ -365,6 +371,7 @@ impl Machine for Job {
         }
         let lost = earliest(earliest(self.mute.deadline(), self.loss.deadline()), self.lease.deadline());
         let ends = earliest(self.ending.deadline(), self.closing.deadline());
-        earliest(earliest(self.late.deadline(), lost), ends)
+        let starts = earliest(self.late.deadline(), self.bringup.deadline());
+        earliest(earliest(starts, lost), ends)
     }
 }

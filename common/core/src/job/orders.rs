@@ -11,7 +11,9 @@ use crate::time::Span;
 use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, Delta, Meeting, SPAWN_BATCH, Start, ToNode};
+use crate::wire::probe::Key;
+use crate::wire::to_node::{APP_PART, Delta, Find, Meeting, SPAWN_BATCH, Start, ToNode};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -38,6 +40,8 @@ pub(super) struct Orders {
     apps: Vec<BTreeSet<AppIndex>>,
     trace: OsBytes,
     travel: Travel,
+    /// Of what rank 0's host proves that it is the one.
+    secret: Key,
     interface: OsBytes,
     pinned_port: Option<u16>,
     pinned_addr: Option<OsBytes>,
@@ -45,7 +49,7 @@ pub(super) struct Orders {
 
 impl Orders {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
-        let Setting { trace, travel, interface, .. } = setting.clone();
+        let Setting { trace, travel, secret, interface, .. } = setting.clone();
         let asked = spec.placement.nodes.len();
         let heads = spec.placement.heads(asked.saturating_sub(least(&spec)));
         let mut apps = vec![BTreeSet::new(); asked];
@@ -55,7 +59,7 @@ impl Orders {
             }
         }
         let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
-        Self { trace, travel, interface, pinned_port, pinned_addr, fewer: None, heads, apps, spec }
+        Self { trace, travel, secret, interface, pinned_port, pinned_addr, fewer: None, heads, apps, spec }
     }
 
     /// So many hosts are enough.
@@ -81,6 +85,16 @@ impl Orders {
     /// All ranks are on one host.
     pub(super) fn is_together(&self) -> bool {
         self.placement().used().nth(1).is_none()
+    }
+
+    /// Other hosts have to find that of rank 0, and nobody has said where.
+    pub(super) fn probes(&self) -> bool {
+        !self.is_together() && self.pinned_addr.is_none()
+    }
+
+    /// The hosts that have ranks.
+    pub(super) fn used(&self) -> impl Iterator<Item = NodeId> {
+        self.placement().used()
     }
 
     /// The launcher's own host is the only one.
@@ -154,7 +168,10 @@ impl Orders {
                 self.meeting(addr, self.pinned_port)
             }),
             choose_port: self.chooses_port() && (sole || meets),
-            find: meets.then(|| self.interface.clone()),
+            find: meets.then(|| {
+                let door = self.probes().then(|| self.secret.of(node));
+                Box::new(Find { interface: self.interface.clone(), door })
+            }),
             addresses: !sole && self.spec.master_store.is_agent(),
             travel: Some(self.travel.clone()).filter(|_| !local),
             sole,

@@ -95,6 +95,16 @@ impl Roster {
         self.nodes.get(node.index())
     }
 
+    /// What it has said of itself, ready or not.
+    pub(super) fn hello(&self, node: NodeId) -> Option<&Hello> {
+        match self.get(node)? {
+            State::Up(hello) | State::Ready(hello) => Some(hello),
+            State::Connecting | State::Waiting | State::Refused(_) | State::Failed | State::Lost | State::LeftOut => {
+                None
+            }
+        }
+    }
+
     pub(super) fn set(&mut self, node: NodeId, state: State) {
         let Some(slot) = self.nodes.get_mut(node.index()) else { return };
         self.open += usize::from(state.is_open());

@@ -12,12 +12,14 @@ use crate::status::Status;
 use crate::time::Mono;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
-use crate::wire::to_node::{Delta, ToNode};
+use crate::wire::probe::{Key, Place};
+use crate::wire::to_node::{Delta, Find, ToNode};
 use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 /// What can happen to a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +42,20 @@ pub enum NodeEvent {
         app: AppIndex,
         /// Why it could not be started here, if it could not.
         error: Option<SpawnError>,
+    },
+    /// Answer to [`NodeAction::Probe`]: rank 0's agent is there.
+    Reached {
+        /// The place's number.
+        number: u32,
+        /// The address of this host by which it was reached.
+        by: IpAddr,
+    },
+    /// Answer to [`NodeAction::Probe`]: it is not, or it cannot be reached.
+    Unreached {
+        /// The place's number.
+        number: u32,
+        /// errno of what was tried.
+        errno: i32,
     },
     /// A rank runs.
     Spawned {
@@ -156,6 +172,15 @@ pub enum NodeAction {
         /// What it is.
         base: Arc<AppBase>,
     },
+    /// Find out whether rank 0's agent can be reached there; answered by `Reached` or `Unreached`, if it is before `EndProbes`.
+    Probe {
+        /// Where.
+        place: Place,
+        /// What it proves that it has.
+        key: Key,
+    },
+    /// Nobody tries to reach anybody any more, and this agent waits for none that does.
+    EndProbes,
     /// Send a heartbeat to the launcher.
     Beat(Beat),
     /// This node may live until then: the guardian has to know.
@@ -236,8 +261,8 @@ pub struct GroundPlan {
     pub choose_port: bool,
     /// Between how many nodes the launcher's memory for output is shared.
     pub nodes: u32,
-    /// Other hosts have to find this one, by this interface (empty: the one that suits best).
-    pub find: Option<OsBytes>,
+    /// Other hosts have to find this one.
+    pub find: Option<Box<Find>>,
     /// Whether the launcher has to know by which addresses this host's ranks may be seen.
     pub addresses: bool,
     /// What ranks get of the launcher's host, where this is another.

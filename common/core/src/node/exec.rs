@@ -11,6 +11,7 @@ use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
+use core::net::IpAddr;
 
 /// A program that is complete, and the variables that its ranks on this host share once they are known.
 pub(super) struct Program {
@@ -24,12 +25,14 @@ impl Program {
         Self { base, shared: None, error_stem: None }
     }
 
-    /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory.
-    pub(super) fn exec(&mut self, start: &Start, meeting: &Meeting, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
+    /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
+    /// with the address of this host by which it has reached that.
+    pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
+        let (meeting, _) = met;
         let pinned = &self.base.pinned;
-        let shared = self.shared.get_or_insert_with(|| {
-            Arc::new(env::common(&host(start, meeting, ground, delta, &self.base.role), pinned))
-        });
+        let shared = self
+            .shared
+            .get_or_insert_with(|| Arc::new(env::common(&host(start, met, ground, delta, &self.base.role), pinned)));
         let logs = self.base.logs.as_ref();
         let kept = logs.is_some_and(|logs| logs.dir.is_some());
         let stem = self.error_stem.get_or_insert_with(|| {
@@ -51,10 +54,14 @@ impl Program {
     }
 }
 
-fn host<'a>(start: &'a Start, meeting: &'a Meeting, ground: &'a Ground, delta: Delta, role: &'a Role) -> Host<'a> {
+type Met<'a> = (&'a Meeting, Option<IpAddr>);
+
+fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta: Delta, role: &'a Role) -> Host<'a> {
     let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
-    let carrier =
-        || address::carrier(&ground.interfaces, &meeting.interface, &meeting.addr, reached.map(|at| at.as_slice()));
+    let carrier = || {
+        let reached = reached.map(|at| at.as_slice());
+        address::carrier(&ground.interfaces, &meeting.interface, by, &meeting.addr, reached)
+    };
     Host {
         job: start.job,
         world_size: meeting.world_size,

@@ -10,6 +10,7 @@ mod lease;
 mod leftovers;
 mod lost;
 mod postmortem;
+mod probing;
 mod procs;
 mod serve;
 mod start;
@@ -31,6 +32,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 /// What the sub-machines tell each other.
 enum Notice {
@@ -42,15 +44,15 @@ enum Notice {
     Unready,
     /// start: a program is complete.
     Program(AppIndex, Arc<AppBase>),
-    /// start: where the ranks find each other.
-    Met(Meeting),
+    /// start: where the ranks find each other, and the address of this host by which it has reached that, where it was tried.
+    Met(Meeting, Option<IpAddr>),
     /// start: the ranks of all nodes have ended.
     Finish,
     /// lease: the launcher was not heard of for too long.
     Unheard,
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
-    /// procs: the launcher asks for something impossible.
+    /// procs, probing: the launcher asks for something impossible.
     Violation,
     /// grace: this signal is for every rank.
     Forward(Signal),
@@ -129,6 +131,7 @@ impl Node {
             NodeEvent::FromRoot(message) => match message {
                 ToNode::Start(start) => self.start.on_start(cx, start),
                 ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
+                ToNode::Probe(probe) => self.start.probing.on_probe(cx, probe),
                 ToNode::Meet(meeting) => self.start.on_meet(cx, meeting),
                 ToNode::Finish => self.start.on_finish(cx),
                 ToNode::Spawn { procs, last } => self.start.on_spawn(cx, procs.into_vec(), last),
@@ -143,6 +146,8 @@ impl Node {
             NodeEvent::StoreUsed => self.serve.on_used(),
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::Unserved { errno, at } => self.start.refuse(cx, Refusal::NoStore { errno, at }),
+            NodeEvent::Reached { number, by } => self.start.probing.on_reached(cx, number, by),
+            NodeEvent::Unreached { number, errno } => self.start.probing.on_unreached(cx, number, errno),
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
             NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),
             NodeEvent::EdgeLost | NodeEvent::Signal(_) => self.lost.on_unheard(cx),
@@ -183,9 +188,9 @@ impl Node {
             }
             Notice::Unready => self.leftovers.on_ground_settled(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
-            Notice::Met(meeting) => {
+            Notice::Met(meeting, by) => {
                 self.serve.on_met(cx, &meeting);
-                self.procs.on_met(cx, meeting);
+                self.procs.on_met(cx, meeting, by);
             }
             Notice::Finish => {
                 self.serve.on_ending(cx);
@@ -196,14 +201,14 @@ impl Node {
             Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
             Notice::Forward(sig) => self.procs.forward(cx, sig),
             Notice::Ending(sig) => {
-                self.serve.on_ending(cx);
+                shut(cx, &mut self.start, &mut self.serve);
                 self.postmortem.on_ending(sig);
                 self.procs.on_ending(cx, sig);
                 self.leftovers.on_ending(cx);
             }
             Notice::Destroy => {
                 self.grace.on_destroy();
-                self.serve.on_ending(cx);
+                shut(cx, &mut self.start, &mut self.serve);
                 self.postmortem.on_ending(Signal::KILL);
                 self.procs.on_ending(cx, Signal::KILL);
                 // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
@@ -237,6 +242,12 @@ impl Node {
             self.route(now, notice);
         }
     }
+}
+
+/// The end has begun: nobody has to reach this host any more.
+fn shut(cx: &mut Cx<'_>, start: &mut start::BringUp, serve: &mut serve::Serve) {
+    start.probing.on_ending(cx);
+    serve.on_ending(cx);
 }
 
 impl Machine for Node {

@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 /// Most ranks handed to the spawn thread and not answered: its port is bounded, and so is what is prepared in advance.
 const IN_FLIGHT: u32 = 256;
@@ -25,6 +26,8 @@ pub(super) struct Procs {
     start: Option<Box<Start>>,
     ground: Option<Box<Ground>>,
     meeting: Option<Meeting>,
+    /// The address of this host by which it has reached the place where ranks meet.
+    by: Option<IpAddr>,
     apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
@@ -69,8 +72,9 @@ impl Procs {
         self.start = Some(start);
     }
 
-    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
-        self.meeting = Some(meeting);
+    /// `by`: where that was tried.
+    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, meeting: Meeting, by: Option<IpAddr>) {
+        (self.meeting, self.by) = (Some(meeting), by);
         self.spawn_more(cx);
     }
 
@@ -111,7 +115,7 @@ impl Procs {
             self.queue.pop_front();
             proc.state = State::Spawning(None);
             self.in_flight += 1;
-            let exec = program.exec(start, meeting, ground, delta);
+            let exec = program.exec(start, (meeting, self.by), ground, delta);
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
         }
     }

@@ -3,6 +3,7 @@
 //! The launcher sends everything at once and waits for no answer, so ranks arrive before the node is ready for them. What
 //! it sends is still checked: a launcher that breaks the order of messages, or sends more than it may, is refused.
 
+use super::probing::Probing;
 use super::{Cx, Ground, GroundPlan, NodeAction, Notice};
 use crate::id::AppIndex;
 use crate::os_strings::OsStrings;
@@ -22,6 +23,8 @@ const MAX_APPS: usize = 16 << 20;
 #[derive(Default)]
 pub(super) struct BringUp {
     step: Step,
+    /// How rank 0's host is found.
+    pub(super) probing: Probing,
     /// Programs that are not complete; `None`: complete.
     apps: BTreeMap<AppIndex, Option<Vec<u8>>>,
     received: usize,
@@ -70,6 +73,7 @@ impl BringUp {
                 };
                 self.met = start.meeting.is_some();
                 self.travel = start.travel.clone();
+                self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::Grounding;
                 cx.tell(Notice::Begun(Box::new(start)));
@@ -119,7 +123,9 @@ impl BringUp {
         if matches!(self.step, Step::Idle) || core::mem::replace(&mut self.met, true) {
             return self.refuse(cx, Refusal::Protocol);
         }
-        cx.tell(Notice::Met(meeting));
+        // What listened for other agents makes room for the store.
+        let by = self.probing.on_met(cx, &meeting);
+        cx.tell(Notice::Met(meeting, by));
     }
 
     pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
@@ -151,6 +157,7 @@ impl BringUp {
             Step::Grounding => {
                 self.step = Step::Settled;
                 cx.act(NodeAction::ToRoot(ToRoot::Hello(ground.hello.clone())));
+                self.probing.on_ready();
                 cx.tell(Notice::Ready(Box::new(ground)));
                 self.tell_if_ready(cx);
             }

@@ -40,10 +40,16 @@ pub enum Sentence {
         /// So many other machines are several hosts as well.
         more: usize,
     },
-    /// Other hosts are told an address of this one at which none of them has seen it.
-    Unseen {
+    /// Ranks meet at another address than the one that is likely to work.
+    Detour {
         /// Which.
         addr: OsBytes,
+        /// Of which it stands in the place.
+        instead_of: OsBytes,
+        /// Of this host.
+        to: OsBytes,
+        /// Hosts from which it is not reached.
+        hosts: OsBytes,
     },
     /// MASTER_ADDR is no address of rank 0's host, so its agent cannot hold the store there.
     StoreLeft {

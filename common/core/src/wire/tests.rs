@@ -3,7 +3,8 @@
 
 use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
-use super::to_node::{Delta, Meeting, Start, ToNode};
+use super::probe::Key;
+use super::to_node::{Delta, Find, Meeting, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
 use crate::logs::{Logs, Which};
@@ -14,6 +15,7 @@ use crate::spec::{AppBase, Contain, Role};
 use crate::status::Status;
 use crate::time::{HostTime, Span};
 use crate::travel::{Limit, Resource, Travel};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -64,7 +66,8 @@ fn start() -> impl Strategy<Value = ToNode> {
                 label,
                 meeting: Some(meeting).filter(|_| linger % 2 == 0),
                 choose_port,
-                find: Some(OsBytes::from("eth0")).filter(|_| sole),
+                find: Some(Box::new(Find { interface: OsBytes::from("eth0"), door: Some(Key::new([3; 32])) }))
+                    .filter(|_| sole),
                 addresses: sole,
                 travel: travel(linger),
                 sole,

@@ -2,6 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use super::probe::{Key, Probe};
 use super::whose::{Answer, Question};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;
@@ -10,6 +11,7 @@ use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::time::Span;
 use crate::travel::Travel;
+use alloc::boxed::Box;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +36,8 @@ pub enum ToNode {
     },
     /// Who takes part, and where they meet, where `Start` did not say; before the first `Spawn`.
     Meet(Meeting),
+    /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Meet`, behind `Hello`.
+    Probe(Probe),
     /// Another host's agent asks whose connections are that come from here.
     Whose(Question),
     /// The answer to such a question of this node's.
@@ -108,8 +112,8 @@ pub struct Start {
     pub meeting: Option<Meeting>,
     /// Choose a port for MASTER_PORT here, and hold it: rank 0 may come to run here.
     pub choose_port: bool,
-    /// The same: say where other hosts find this one, by this interface (empty: the one that suits best).
-    pub find: Option<OsBytes>,
+    /// The same: say where other hosts find this one.
+    pub find: Option<Box<Find>>,
     /// Say by which addresses ranks of this host may be seen: another may hold a store for them.
     pub addresses: bool,
     /// What ranks get of the place in which rlaunch was started; `None`: this is its host, and they inherit it.
@@ -125,6 +129,15 @@ pub struct Start {
     pub linger: Span,
     /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
     pub trace: OsBytes,
+}
+
+/// Where other hosts are to find this one.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Find {
+    /// By this interface; empty: the one that suits best.
+    pub interface: OsBytes,
+    /// Listen there for their agents, and prove to them that it is this one. Until `Meet`.
+    pub door: Option<Key>,
 }
 
 /// Who takes part in a job, and where its ranks find each other: known once it is known which hosts there are.

@@ -31,6 +31,13 @@ pub enum ToRoot {
     Refused(Refusal),
     /// The node could start its ranks: its programs are there, complete and executable. Not said by the only node.
     Ready,
+    /// Whether a place of a `Probe` can be reached from here.
+    Probed {
+        /// Its number.
+        number: u32,
+        /// errno of what was tried; 0: it can.
+        errno: i32,
+    },
     /// Ranks run.
     Started {
         /// In the order of their start.
@@ -151,6 +158,8 @@ pub struct Reached {
     pub from: OsBytes,
     /// Its own, the best first; none where the interface that was asked for has none that could be used.
     pub at: Capped<OsBytes, ADDRESSES>,
+    /// For each of these the port at which its agent waits for others that try it; 0: it does not.
+    pub doors: Capped<u16, ADDRESSES>,
     /// Then those that have one, separated by blanks.
     pub has: OsBytes,
 }
@@ -188,6 +197,22 @@ pub enum Refusal {
         /// Those that have one, separated by blanks.
         has: OsBytes,
     },
+    /// Rank 0's host cannot be reached from here.
+    NoWay {
+        /// Its name.
+        to: OsBytes,
+        /// `--interface`; empty: not given.
+        interface: OsBytes,
+        /// At which places it was tried.
+        tried: Capped<Tried, ADDRESSES>,
+    },
+    /// No other host reaches this one, on which rank 0 was to run.
+    Alone {
+        /// The same.
+        interface: OsBytes,
+        /// The same; what the first of them has found.
+        tried: Capped<Tried, ADDRESSES>,
+    },
     /// A program could not be started here.
     Program {
         /// Which.
@@ -197,6 +222,15 @@ pub enum Refusal {
     },
     /// Messages that make no sense in this order.
     Protocol,
+}
+
+/// A place that could not be reached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tried {
+    /// Address and port.
+    pub at: OsBytes,
+    /// errno of what was tried; 0: nobody has answered.
+    pub errno: i32,
 }
 
 /// A rank that runs.

@@ -26,9 +26,10 @@ pub(super) fn two(local: bool) -> JobSpec {
 
 pub(super) fn hello(at: &str, from: &str, port: u16) -> ToRoot {
     let own = at.split(' ').filter(|at| !at.is_empty()).map(OsBytes::from);
-    let at = Capped::chunks(own).pop().unwrap_or_default();
-    let reached =
-        Some(Reached { from: from.into(), at, has: OsBytes::default() }).filter(|reached| !reached.at.is_empty());
+    let at: Capped<OsBytes, { crate::wire::to_root::ADDRESSES }> = Capped::chunks(own).pop().unwrap_or_default();
+    let doors = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
+    let reached = Some(Reached { from: from.into(), at, doors, has: OsBytes::default() });
+    let reached = reached.filter(|reached| !reached.at.is_empty());
     let note = OsBytes::default();
     ToRoot::Hello(Hello {
         tier: Tier::T3,
@@ -537,7 +538,8 @@ fn what_travels_is_told_to_other_hosts_only() {
     let setting = Setting { travel: travel.clone(), interface: "ib0".into(), ..Setting::default() };
     let mut s = Script::with(&two(true), &setting);
     s.event(JobEvent::EdgeUp { node: OTHER });
-    let told: Vec<_> = starts(&s).into_iter().map(|(_, start)| (start.travel, start.find)).collect();
-    assert_eq!(told, [(None, Some("ib0".into())), (Some(travel), None)]);
+    let find = |start: &Start| start.find.as_ref().map(|find| find.interface.clone());
+    let told: Vec<_> = starts(&s).into_iter().map(|(_, start)| (find(&start), start.travel)).collect();
+    assert_eq!(told, [(Some("ib0".into()), None), (None, Some(travel))]);
     assert_eq!(starts(&Script::with(&spec(1), &setting))[0].1.find, None, "nobody has to find the only host");
 }

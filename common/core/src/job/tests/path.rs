@@ -12,6 +12,7 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             ToNode::Start(start) => Some(start.meeting.as_ref().and_then(|meeting| meeting.port)),
             ToNode::App { .. }
             | ToNode::Meet(_)
+            | ToNode::Probe(_)
             | ToNode::Whose(_)
             | ToNode::Theirs(_)
             | ToNode::Spawn { .. }
@@ -62,6 +63,7 @@ fn what_is_big_travels_in_parts() {
             ToNode::Spawn { last, .. } => lasts.push(*last),
             ToNode::Start(_)
             | ToNode::Meet(_)
+            | ToNode::Probe(_)
             | ToNode::Whose(_)
             | ToNode::Theirs(_)
             | ToNode::Signal { .. }

@@ -1,0 +1,263 @@
+//! Connections by which agents find out at which of its addresses they reach the one of rank 0's host, before it is known where ranks
+//! meet. What is said over them is core's (`wire::probe`).
+//!
+//! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. Whoever comes is held in
+//! bounds: so many connections, of each one message. Nothing of it is left when it is over: the store, or rank 0, listens there next.
+
+use super::Edges;
+use rlaunch_core::errno::EPROTO;
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::probe::{ANSWER, ASK, Asked, Caller, Heard, Key, NONCE, Place, answer};
+use rlaunch_core::wire::to_root::ADDRESSES;
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::{approach, port, random};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+
+/// Tokens below this are numbers of places that are tried; from here on doors, and then those who have come.
+const DOOR: u64 = 1 << 32;
+const VISITOR: u64 = 1 << 33;
+/// Handled at a time, and so taken in.
+const BURST: usize = 64;
+/// Who may be there in any case: where there are more, whoever came first goes.
+const LEAST: usize = 64;
+
+/// Nothing, most of the time.
+#[derive(Default)]
+pub(super) struct Probes(Option<Open>);
+
+struct Open {
+    set: ReadySet,
+    batch: Batch,
+    /// What we prove that we have.
+    key: Key,
+    doors: Vec<(TcpListener, SocketAddr)>,
+    /// In the order in which they came.
+    visitors: BTreeMap<u64, Visitor>,
+    most: usize,
+    came: u64,
+    calls: BTreeMap<u32, Call>,
+}
+
+/// Who has come.
+struct Visitor {
+    socket: TcpStream,
+    /// Where.
+    at: SocketAddr,
+    /// `None`: it has its answer.
+    asked: Option<Asked>,
+}
+
+/// A place that we try.
+struct Call {
+    socket: TcpStream,
+    caller: Caller,
+    connected: bool,
+}
+
+impl Open {
+    fn new(edges: &Edges) -> io::Result<Self> {
+        let set = ReadySet::new()?;
+        edges.watch.watch_probes(&set)?;
+        Ok(Self {
+            set,
+            batch: Batch::with_room(BURST),
+            key: Key::default(),
+            doors: Vec::new(),
+            visitors: BTreeMap::new(),
+            most: LEAST,
+            came: 0,
+            calls: BTreeMap::new(),
+        })
+    }
+
+    fn listen(&mut self, addr: &OsBytes, port: u16) -> io::Result<u16> {
+        let at = approach::address(addr, port).ok_or(ErrorKind::InvalidInput)?;
+        let listener = port::listen(at)?;
+        self.set.add(&listener, DOOR | self.doors.len() as u64)?;
+        let own = listener.local_addr()?;
+        self.doors.push((listener, own));
+        Ok(own.port())
+    }
+
+    fn knock(&mut self, door: usize) {
+        for _ in 0..BURST {
+            let Some(Ok((socket, _))) = self.doors.get(door).map(|(listener, _)| listener.accept()) else { return };
+            let Some((_, at)) = self.doors.get(door) else { return };
+            let ready = socket.set_nonblocking(true).and_then(|()| approach::abort_at_end(&socket));
+            self.came += 1;
+            if ready.and_then(|()| self.set.add(&socket, VISITOR | self.came)).is_ok() {
+                let visitor = Visitor { socket, at: *at, asked: Some(Asked::default()) };
+                self.visitors.insert(self.came, visitor);
+            }
+            if self.visitors.len() > self.most
+                && let Some((first, _)) = self.visitors.first_key_value()
+            {
+                self.dismiss(*first);
+            }
+        }
+    }
+
+    fn dismiss(&mut self, number: u64) {
+        if let Some(visitor) = self.visitors.remove(&number) {
+            self.set.remove(&visitor.socket);
+        }
+    }
+
+    fn visited(&mut self, number: u64) {
+        let Some(visitor) = self.visitors.get_mut(&number) else { return };
+        if !visitor.hear(&self.key) {
+            self.dismiss(number);
+        }
+    }
+
+    fn call(&mut self, place: &Place, key: Key) -> io::Result<()> {
+        let at = approach::address(&place.addr, place.port).ok_or(ErrorKind::InvalidInput)?;
+        let nonce = random::bytes::<NONCE>()?;
+        let socket = approach::begin(at)?;
+        self.set.add_writable(&socket, place.number.into())?;
+        self.calls.insert(place.number, Call { socket, caller: Caller::new(key, at, nonce), connected: false });
+        Ok(())
+    }
+
+    /// What came of it; `None`: nothing yet.
+    fn called(&mut self, number: u32) -> Option<NodeEvent> {
+        let call = self.calls.get_mut(&number)?;
+        let by = match call.step(&self.set, number.into()) {
+            Ok(None) => return None,
+            Ok(Some(by)) => Ok(by),
+            Err(error) => Err(error),
+        };
+        if let Some(call) = self.calls.remove(&number) {
+            self.set.remove(&call.socket);
+        }
+        Some(match by {
+            Ok(by) => NodeEvent::Reached { number, by },
+            Err(error) => unreached(number, &error),
+        })
+    }
+}
+
+impl Visitor {
+    /// Takes in what has come; false if that was all.
+    fn hear(&mut self, key: &Key) -> bool {
+        let mut bytes = [0; ASK + 1];
+        let came = match self.socket.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(len) => bytes.get(..len).unwrap_or_default(),
+            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        };
+        // There is nothing to be said behind it.
+        let Some(asked) = &mut self.asked else { return false };
+        match asked.hear(key, self.at, came) {
+            Heard::Part => true,
+            Heard::Nonsense => {
+                tracing::debug!("somebody who is no agent of the job has come to {}", self.at);
+                false
+            }
+            Heard::Proven(nonce) => {
+                self.asked = None;
+                let own = random::bytes::<NONCE>();
+                own.and_then(|own| self.socket.write_all(&answer(key, self.at, &nonce, &own))).is_ok()
+            }
+        }
+    }
+}
+
+impl Call {
+    /// Goes on; by which address of ours it was reached, if it was.
+    fn step(&mut self, set: &ReadySet, token: u64) -> io::Result<Option<IpAddr>> {
+        if !self.connected {
+            self.socket.take_error()?.map_or(Ok(()), Err)?;
+            self.connected = true;
+            set.remove(&self.socket);
+            set.add(&self.socket, token)?;
+            self.socket.write_all(&self.caller.ask())?;
+            return Ok(None);
+        }
+        let mut bytes = [0; ANSWER + 1];
+        let came = match self.socket.read(&mut bytes) {
+            Ok(len @ 1..) => bytes.get(..len).unwrap_or_default(),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(None),
+            Ok(_) => return Err(io::Error::from_raw_os_error(EPROTO)),
+            Err(error) => return Err(error),
+        };
+        match self.caller.hear(came) {
+            Heard::Part => Ok(None),
+            Heard::Nonsense => Err(io::Error::from_raw_os_error(EPROTO)),
+            Heard::Proven(()) => Ok(Some(self.socket.local_addr()?.ip())),
+        }
+    }
+}
+
+fn unreached(number: u32, error: &io::Error) -> NodeEvent {
+    let errno = error.raw_os_error().filter(|errno| *errno != 0).unwrap_or(EPROTO);
+    NodeEvent::Unreached { number, errno }
+}
+
+/// Waits for agents of other hosts at these addresses of ours, at this port if it is free there. Returns the ports; 0: we do not.
+pub(super) fn listen(edges: &mut Edges, key: Key, at: &[OsBytes], port: u16, nodes: u32) -> Capped<u16, ADDRESSES> {
+    let ports = match open(edges) {
+        Ok(open) => {
+            // All of them may come at once.
+            (open.key, open.most) = (key, LEAST.max(2 * nodes as usize));
+            let mut listen = |addr| {
+                let opened = open.listen(addr, port).or_else(|_taken| open.listen(addr, 0));
+                opened.inspect_err(|error| tracing::debug!(%error, "no other host can try {addr}")).unwrap_or(0)
+            };
+            at.iter().map(&mut listen).collect()
+        }
+        Err(error) => {
+            tracing::debug!(%error, "no other host can try to reach this one");
+            vec![0; at.len()]
+        }
+    };
+    Capped::chunks(ports).pop().unwrap_or_default()
+}
+
+/// Tries a place.
+pub(super) fn call(edges: &mut Edges, place: &Place, key: Key) {
+    let begun = open(edges).and_then(|open| open.call(place, key));
+    if let Err(error) = begun {
+        edges.events.push_back(unreached(place.number, &error));
+    }
+}
+
+fn open(edges: &mut Edges) -> io::Result<&mut Open> {
+    match edges.probes.0 {
+        Some(ref mut open) => Ok(open),
+        None => {
+            let open = Open::new(edges)?;
+            Ok(edges.probes.0.insert(open))
+        }
+    }
+}
+
+/// Takes in all that is ready.
+pub(super) fn look(edges: &mut Edges) {
+    let Some(open) = &mut edges.probes.0 else { return };
+    if open.set.ready(&mut open.batch) == 0 {
+        return;
+    }
+    let tokens: Vec<u64> = open.batch.tokens().collect();
+    for token in tokens {
+        match token {
+            VISITOR.. => open.visited(token & !VISITOR),
+            DOOR.. => open.knock(usize::try_from(token & !DOOR).unwrap_or(usize::MAX)),
+            number => {
+                let event = u32::try_from(number).ok().and_then(|number| open.called(number));
+                edges.events.extend(event.inspect(|event| tracing::debug!("{event:?}")));
+            }
+        }
+    }
+}
+
+/// It is over.
+pub(super) fn end(edges: &mut Edges) {
+    if let Some(open) = edges.probes.0.take() {
+        edges.watch.forget_probes(&open.set);
+    }
+}
