@@ -15,11 +15,9 @@ use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::beat::Beat;
-use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::frame::Lane;
 use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot, Usage};
-use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
+use rlaunch_core::wire::to_root::{Facts, Found, Hello, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the agent learns of.
@@ -50,6 +48,10 @@ pub(crate) struct Agent {
     swept_at: Option<u64>,
     /// Where its store is.
     pub(crate) served: Option<(OsBytes, u16)>,
+    /// It tries to reach rank 0's host, or waits for others that do.
+    pub(crate) probes: bool,
+    /// It has waited for them.
+    pub(crate) listened: bool,
     /// The spawn thread starts nothing more.
     withhold: bool,
     spawned: BTreeSet<ProcId>,
@@ -100,13 +102,6 @@ struct Stream {
     buffered: u64,
     total: u64,
     closing: bool,
-}
-
-/// The address at which the others see the launcher's host.
-const SEEN: [u8; 4] = [10, 0, 0, 9];
-
-fn only(address: [u8; 4]) -> Capped<Address, HOST_ADDRESSES> {
-    Capped::chunks([Address::from(core::net::IpAddr::from(address))]).remove(0)
 }
 
 /// What a host chooses as MASTER_PORT.
@@ -267,6 +262,8 @@ impl World {
                 agent.looking.remove(proc);
             }
             NodeEvent::FromRoot(_)
+            | NodeEvent::Reached { .. }
+            | NodeEvent::Unreached { .. }
             | NodeEvent::Unserved { .. }
             | NodeEvent::StoreUsed
             | NodeEvent::StoreRefused { .. }
@@ -347,6 +344,8 @@ impl World {
             }
             NodeAction::Space { .. } => self.makes_space(),
             NodeAction::Serve { addr, port, guard: _ } => self.serves(addr, port),
+            NodeAction::Probe { place, key } => self.probes(&place, &key),
+            NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => {
                 let unreaped = self.host.kernel.is_unreaped(proc);
@@ -365,12 +364,7 @@ impl World {
                 let facts = Facts { error_file, ..Facts::default() };
                 self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Examined { proc, facts }))));
             }
-            NodeAction::Reap { proc } => {
-                let looked = !self.host.agent.looking.contains(&proc);
-                let once = looked && self.host.kernel.is_zombie(proc) && self.host.agent.reaped.insert(proc);
-                self.check(once, || format!("{proc} cannot be reaped"));
-                self.host.kernel.reap(proc);
-            }
+            NodeAction::Reap { proc } => self.reaps(proc),
             NodeAction::CloseStreams { proc } => self.soon(Ev::Closes(proc)),
             NodeAction::Sweep => {
                 self.check_linger();
@@ -389,6 +383,13 @@ impl World {
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }
+    }
+
+    fn reaps(&mut self, proc: ProcId) {
+        let looked = !self.host.agent.looking.contains(&proc);
+        let once = looked && self.host.kernel.is_zombie(proc) && self.host.agent.reaped.insert(proc);
+        self.check(once, || format!("{proc} cannot be reaped"));
+        self.host.kernel.reap(proc);
     }
 
     /// Whether a program is there.
@@ -413,15 +414,6 @@ impl World {
         }
     }
 
-    /// Whether the launcher's host is seen by an address that is not its own.
-    pub(crate) fn is_translated(&self) -> bool {
-        self.several() && self.plan.spec.placement.seats.len().is_multiple_of(3)
-    }
-
-    fn own_address(&self) -> Capped<Address, HOST_ADDRESSES> {
-        only(if self.host.remote || self.is_translated() { [10, 0, 0, 1] } else { SEEN })
-    }
-
     fn ground(&mut self, plan: &GroundPlan) {
         let event = match self.plan.refusal.clone() {
             Some(refusal) => NodeEvent::Refused(refusal),
@@ -437,14 +429,10 @@ impl World {
                         port_reserved: true,
                         agent: 1,
                         init: t1.then_some(2),
-                        reached: self.host.remote.then(|| Reached {
-                            from: "10.0.0.9".into(),
-                            at: Capped::chunks(["10.0.0.1".into()]).remove(0),
-                            has: OsBytes::default(),
-                        }),
+                        reached: self.reached_by(plan),
                         lowered: Default::default(),
                         machine: Default::default(),
-                        addresses: if plan.addresses { self.own_address() } else { Default::default() },
+                        addresses: if plan.addresses { self.own_addresses() } else { Default::default() },
                     },
                     cpus: 4,
                     interfaces: vec![],

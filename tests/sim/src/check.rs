@@ -173,6 +173,7 @@ impl Oracle {
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
             ToRoot::Draining
             | ToRoot::Whose(_)
+            | ToRoot::Probed { .. }
             | ToRoot::StoreUnused { .. }
             | ToRoot::FileFailed { .. }
             | ToRoot::FileLost { .. }

@@ -17,6 +17,7 @@ mod rng;
 mod site;
 mod still;
 mod truth;
+mod ways;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

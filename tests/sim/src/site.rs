@@ -5,6 +5,7 @@
 use crate::host::Clock;
 use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Reaction, Script, Sight, holder, script};
 use crate::rng::Rng;
+use crate::ways::{self, Nets, OPEN};
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::place::{Node, Placement, Seat};
@@ -34,6 +35,7 @@ pub(crate) struct Site {
     /// Its programs are not there.
     pub(crate) bare: bool,
     pub(crate) faults: Vec<(u64, Fault)>,
+    pub(crate) nets: Nets,
 }
 
 /// What becomes of the launcher's attempt.
@@ -124,6 +126,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     if rng.chance(40) {
         to_the_limit(rng, &mut plan);
     }
+    ways::draw(rng, &mut plan);
     plan
 }
 
@@ -180,6 +183,7 @@ fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
         slack: if rng.chance(50) { rng.below(margin * 3 / 4) } else { 0 },
         bare: rng.chance(2),
         faults: vec![],
+        nets: OPEN,
     };
     if hard && rng.chance(50) {
         hit(rng, &mut site, lease);

@@ -62,7 +62,7 @@ struct Failed {
 
 impl World {
     /// Where ranks run.
-    fn placement(&self) -> &Placement {
+    pub(crate) fn placement(&self) -> &Placement {
         self.truth.seats.as_deref().unwrap_or(&self.plan.spec.placement)
     }
 
@@ -74,7 +74,7 @@ impl World {
         let enough = least.is_some_and(|least| used >= usize::try_from(least).unwrap_or(usize::MAX));
         self.check(enough, || format!("{used} hosts are not {least:?}"));
         for (site, node) in self.plan.sites.clone().iter().zip(&placement.nodes) {
-            let bad = site.bare || self.may_be_missing(site);
+            let bad = site.bare || self.may_be_missing(site) || self.may_be_cut_off();
             self.check(bad || node.ranks > 0, || format!("{} is left out, and nothing was wrong with it", node.host));
         }
     }
@@ -85,6 +85,7 @@ impl World {
         if !self.several() {
             return;
         }
+        self.check_way(exec);
         let placement = self.placement();
         let index = placement.used().position(|node| node == self.id());
         let first = placement.seats.first().map_or(0, |seat| seat.node.index());
@@ -206,7 +207,7 @@ impl World {
         let planned = match &cause {
             Cause::Success | Cause::Rank { .. } | Cause::Lost { .. } => true,
             Cause::Spawn { .. } => self.plan.no_start.is_some() || user(&|fault| fault == Fault::InitKilled),
-            Cause::Refused { .. } => sites.iter().any(|site| site.bare),
+            Cause::Refused { .. } => sites.iter().any(|site| site.bare) || self.may_be_cut_off(),
             Cause::Unreachable { failed, asked, .. } => {
                 sites.iter().any(|site| self.may_be_missing(site)) && self.too_few(*failed, *asked)
             }

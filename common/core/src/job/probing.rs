@@ -22,7 +22,7 @@ const FIRST: Span = Span::from_millis(1500);
 /// How long the better of two may take when the other was reached by all.
 const BETTER: Span = Span::from_millis(250);
 /// How long all of it may take.
-const ALL: Span = Span::from_secs(6);
+const ALL: Span = Span::from_secs(10);
 
 /// What came of it.
 #[derive(Clone, PartialEq, Eq, Debug)]

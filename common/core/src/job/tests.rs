@@ -10,6 +10,7 @@ mod late;
 mod losses;
 mod mute;
 mod path;
+mod probing;
 mod silence;
 mod verdicts;
 

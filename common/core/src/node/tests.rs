@@ -3,6 +3,7 @@
 mod early;
 mod hosts;
 mod launch;
+mod probing;
 mod serve;
 
 use super::*;

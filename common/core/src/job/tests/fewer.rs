@@ -13,7 +13,7 @@ use crate::wire::capped::Capped;
 use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 /// Three hosts with two ranks each; at least so many have to be ready.
-fn three(least: u32) -> JobSpec {
+pub(super) fn three(least: u32) -> JobSpec {
     let seat = |n: u32| Seat { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |host| Node { host: Host::named(host), local: false, slots: 2, ranks: 2 };
     let nodes = ["one", "two", "three"].map(node).to_vec();
@@ -21,7 +21,7 @@ fn three(least: u32) -> JobSpec {
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
 }
 
-fn up(s: &mut Script, node: u32) {
+pub(super) fn up(s: &mut Script, node: u32) {
     s.event(JobEvent::EdgeUp { node: NodeId::new(node) });
 }
 
@@ -36,7 +36,7 @@ fn is_ready(s: &mut Script, node: u32) {
     s.hears_of(NodeId::new(node), &ToRoot::Ready);
 }
 
-fn fails(s: &mut Script, node: u32) {
+pub(super) fn fails(s: &mut Script, node: u32) {
     let why = HostFailure { why: "denied".into(), ..HostFailure::default() };
     s.event(JobEvent::HostFailed { node: NodeId::new(node), why });
 }
@@ -46,7 +46,7 @@ fn refuses(s: &mut Script, node: u32) {
     s.hears_of(NodeId::new(node), &ToRoot::Refused(Refusal::NoPort));
 }
 
-fn left_out(s: &Script) -> Vec<(Vec<u32>, u32)> {
+pub(super) fn left_out(s: &Script) -> Vec<(Vec<u32>, u32)> {
     let of = |what: &What| {
         let What::LeftOut { nodes, world_size, procs } = what else { return None };
         assert_eq!(procs.iter().sum::<u32>(), *world_size);

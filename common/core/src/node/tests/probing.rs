@@ -1,0 +1,120 @@
+//! A host that tries to reach that of rank 0, or is tried itself.
+
+use super::*;
+use crate::address::Interface;
+use crate::wire::probe::{Key, Place, Probe};
+use crate::wire::to_node::{Find, Meeting};
+
+fn place(number: u32) -> Place {
+    Place { number, addr: format!("10.0.0.{number}").into(), port: 7000 }
+}
+
+fn probe(numbers: impl IntoIterator<Item = u32>) -> ToNode {
+    let places = Capped::chunks(numbers.into_iter().map(place)).remove(0);
+    ToNode::Probe(Probe { key: Key::new([1; 32]), places })
+}
+
+fn tries(number: u32) -> NodeAction {
+    NodeAction::Probe { place: place(number), key: Key::new([1; 32]) }
+}
+
+fn probed(number: u32, errno: i32) -> NodeAction {
+    says(ToRoot::Probed { number, errno })
+}
+
+fn reached(number: u32) -> NodeEvent {
+    NodeEvent::Reached { number, by: [192, 168, 0, 2].into() }
+}
+
+fn meeting(addr: &str) -> ToNode {
+    let port = Some(7000);
+    ToNode::Meet(Meeting { addr: addr.into(), port, world_size: 6, nodes: 3, node_index: 2, ..Meeting::default() })
+}
+
+/// One of several hosts, that has said Hello; `door`: it may have rank 0.
+fn told(door: bool) -> Rig {
+    let mut rig = Rig::new();
+    let key = door.then(|| Key::new([2; 32]));
+    let find = door.then(|| alloc::boxed::Box::new(Find { interface: OsBytes::default(), door: key }));
+    rig.root(ToNode::Start(Start { sole: false, meeting: None, find, ..start() }));
+    rig.root(app_of(0, &base()));
+    let interface = |(name, addr): (&str, [u8; 4])| Interface {
+        name: name.into(),
+        addr: addr.into(),
+        default: name == "eth0",
+        prefix: 24,
+    };
+    let interfaces = [("eth0", [10, 0, 0, 9]), ("eth1", [192, 168, 0, 2])].map(interface).to_vec();
+    rig.hear(NodeEvent::Grounded(Ground { interfaces, ..ground() }));
+    rig
+}
+
+#[test]
+fn what_it_is_asked_to_try_it_tries_and_says_what_came_of_it() {
+    let mut rig = told(false);
+    assert_eq!(rig.root(probe([1, 2])), [tries(1), tries(2)]);
+    assert_eq!(rig.hear(NodeEvent::Unreached { number: 2, errno: 111 }), [probed(2, 111)]);
+    assert_eq!(rig.hear(reached(1)), [probed(1, 0)]);
+    // Said twice, or of what nobody has asked for.
+    for number in [1, 2, 3] {
+        assert_eq!(rig.hear(reached(number)), []);
+        assert_eq!(rig.hear(NodeEvent::Unreached { number, errno: 5 }), []);
+    }
+    assert_eq!(rig.root(probe([3])), [tries(3)]);
+}
+
+#[test]
+fn its_ranks_use_the_interface_by_which_it_has_reached_where_they_meet() {
+    for (addr, carrier) in [("10.0.0.1", "eth1"), ("10.0.0.2", "eth0")] {
+        let mut rig = told(false);
+        rig.root(probe([1, 2]));
+        rig.hear(reached(1));
+        assert_eq!(rig.root(meeting(addr))[0], NodeAction::EndProbes);
+        let actions = rig.root(spawn(0..1, true));
+        let [NodeAction::Spawn { exec, .. }] = &actions[..] else { panic!("{actions:?}") };
+        for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"] {
+            let var = format!("{name}={carrier}").into_bytes();
+            assert!(exec.shared.iter().any(|entry| *entry == var), "{addr} {name}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_tried_and_nobody_let_in_once_all_meet_or_the_end_has_begun() {
+    type End = fn(&mut Rig) -> Vec<NodeAction>;
+    let ends: [End; 4] = [
+        |rig| rig.root(meeting("10.0.0.1")),
+        |rig| rig.root(ToNode::Kill),
+        |rig| rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }),
+        |rig| rig.hear(NodeEvent::EdgeLost),
+    ];
+    for end in ends {
+        let mut rig = told(true);
+        assert!(end(&mut rig).contains(&NodeAction::EndProbes), "its door is closed");
+        let mut rig = told(false);
+        assert!(!end(&mut rig).contains(&NodeAction::EndProbes), "there is nothing to close");
+        let mut rig = told(false);
+        rig.root(probe([1, 2]));
+        assert!(end(&mut rig).contains(&NodeAction::EndProbes));
+        assert_eq!(rig.hear(reached(1)), []);
+        assert_eq!(rig.hear(NodeEvent::Unreached { number: 2, errno: 5 }), []);
+        assert_eq!(rig.root(probe([3])), []);
+    }
+}
+
+#[test]
+fn a_launcher_that_asks_too_early_too_much_or_twice_is_refused() {
+    let protocol = says(ToRoot::Refused(Refusal::Protocol));
+    assert!(Rig::new().root(probe([1])).contains(&protocol), "before Start");
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(Start { sole: false, meeting: None, ..start() }));
+    assert!(rig.root(probe([1])).contains(&protocol), "before Hello");
+    let mut rig = told(false);
+    rig.root(probe([1]));
+    assert!(rig.root(probe([1])).contains(&protocol), "twice");
+    let mut rig = told(false);
+    for first in (0..4096).step_by(16) {
+        assert_eq!(rig.root(probe(first..first + 16)).len(), 16);
+    }
+    assert!(rig.root(probe([4096])).contains(&protocol), "too much");
+}
