@@ -76,7 +76,10 @@ impl Bringup {
         let Some(State::Connecting) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Waiting);
         match &self.orders {
-            Some(orders) if !self.settled => orders.begin(cx, node),
+            Some(orders) if !self.settled => {
+                orders.begin(cx, node);
+                self.probe(cx, node);
+            }
             // It came too late: the job ends, and so does the node.
             Some(_) | None => cx.act(JobAction::Send { node, msg: ToNode::Kill }),
         }
@@ -96,7 +99,7 @@ impl Bringup {
         self.probe(cx, node);
     }
 
-    /// A host has introduced itself. It tries to reach that of rank 0, or is that: both while others are getting ready.
+    /// A host is there, or has introduced itself. It tries to reach that of rank 0, or is that: both while others are getting ready.
     fn probe(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let Some(orders) = self.orders.as_ref().filter(|orders| !self.settled && orders.probes()) else { return };
         match self.probing.head() {
@@ -105,21 +108,20 @@ impl Bringup {
         }
     }
 
-    /// All who are there try to reach rank 0's host, once that is there.
+    /// All who are there try to reach rank 0's host, once it is known where that may be.
     fn probe_all(cx: &mut Cx<'_>, orders: &Orders, nodes: &Roster, probing: &mut Probing) {
         let first = orders.node_of(Rank::new(0));
         let Some(hello) = nodes.hello(first) else { return };
-        let others = || nodes.iter().map(|(node, _)| node).filter(|node| *node != first);
-        let there: Vec<(NodeId, &Hello)> = others().filter_map(|node| Some((node, nodes.hello(node)?))).collect();
-        if there.is_empty() {
+        // Our own host is likely to be found where others have seen us come from.
+        let from = |node| nodes.hello(node).and_then(|hello| hello.reached.as_ref()).map(|reached| &reached.from);
+        let others = || nodes.iter().filter(|(node, state)| *node != first && state.is_told()).map(|(node, _)| node);
+        let is_local = orders.is_local(first);
+        if is_local && others().all(|node| nodes.hello(node).is_none()) {
             return;
         }
-        // Our own host is likely to be found where others have seen us come from.
-        let sees = |hello: &Hello, addr: &OsBytes| hello.reached.as_ref().is_some_and(|reached| reached.from == *addr);
-        let is_local = orders.is_local(first);
-        let likely = |addr: &OsBytes| is_local && there.iter().any(|(_, hello)| sees(hello, addr));
+        let likely = |addr: &OsBytes| is_local && others().any(|node| from(node) == Some(addr));
         probing.begin(first, hello.reached.as_ref(), likely);
-        there.iter().for_each(|(node, _)| probing.ask(cx, *node));
+        others().for_each(|node| probing.ask(cx, node));
     }
 
     /// A host has tried a place.

@@ -52,6 +52,11 @@ impl State {
         }
     }
 
+    /// It was told of the job, and can still be had.
+    pub(super) const fn is_told(&self) -> bool {
+        matches!(self, Self::Waiting | Self::Up(_) | Self::Ready(_))
+    }
+
     /// It cannot be had.
     pub(super) const fn is_missing(&self) -> bool {
         matches!(self.standing(), Standing::Refused(_) | Standing::Gone)

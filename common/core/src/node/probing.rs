@@ -26,7 +26,7 @@ pub(super) struct Probing {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
-    /// The launcher has not heard of us.
+    /// The launcher has not said anything.
     #[default]
     Before,
     /// It may ask.
@@ -50,12 +50,11 @@ enum Found {
 
 impl Probing {
     pub(super) fn on_begun(&mut self, start: &Start) {
-        self.open = start.find.as_ref().is_some_and(|find| find.door.is_some());
-    }
-
-    pub(super) fn on_ready(&mut self) {
         match self.stage {
-            Stage::Before => self.stage = Stage::Now,
+            Stage::Before => {
+                self.open = start.find.as_ref().is_some_and(|find| find.door.is_some());
+                self.stage = Stage::Now;
+            }
             Stage::Now | Stage::Over => {}
         }
     }

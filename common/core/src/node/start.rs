@@ -157,7 +157,6 @@ impl BringUp {
             Step::Grounding => {
                 self.step = Step::Settled;
                 cx.act(NodeAction::ToRoot(ToRoot::Hello(ground.hello.clone())));
-                self.probing.on_ready();
                 cx.tell(Notice::Ready(Box::new(ground)));
                 self.tell_if_ready(cx);
             }

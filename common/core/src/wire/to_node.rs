@@ -36,7 +36,7 @@ pub enum ToNode {
     },
     /// Who takes part, and where they meet, where `Start` did not say; before the first `Spawn`.
     Meet(Meeting),
-    /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Meet`, behind `Hello`.
+    /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Meet`.
     Probe(Probe),
     /// Another host's agent asks whose connections are that come from here.
     Whose(Question),

@@ -71,6 +71,7 @@ fn a_launch_costs_one_connection_which_is_made_while_others_get_ready() {
     s.hears_of(node(0), &hello(&OWN.join(" "), "10.0.0.9", 20_000));
     assert_eq!(asked(&s), [(1, vec![0])], "before anybody is ready");
     up(&mut s, 2);
+    assert_eq!(asked(&s)[1..], [(2, vec![0])], "before it has said anything");
     s.hears_of(node(2), &hello("10.0.0.3", "10.0.0.9", 0));
     finds(&mut s, 1, 0, 0);
     finds(&mut s, 2, 0, 0);
