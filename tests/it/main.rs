@@ -12,6 +12,7 @@ mod case;
 mod census;
 mod place;
 mod plan;
+mod probing;
 mod watch;
 
 mod ask;

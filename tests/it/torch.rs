@@ -17,7 +17,7 @@ const REDUCE: &str = "import os, torch, torch.distributed as dist\ndist.init_pro
                       dist.destroy_process_group()\n";
 
 /// The Pythons that have torch.
-fn pythons() -> Vec<PathBuf> {
+pub(crate) fn pythons() -> Vec<PathBuf> {
     let newer = place::newer_torch();
     if newer.is_none() {
         place::absent("a newer torch", "RLAUNCH_TORCH names no Python that has one; scripts/test --all makes it");

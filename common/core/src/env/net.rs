@@ -10,8 +10,9 @@ const fn var(name: &'static str, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "Interfaces (gloo, TensorPipe, NCCL)",
-    about: "Where a job has several hosts. Each host has its own: the interface with the address at which ranks meet, or in a network \
-            with it, or the one at which ssh has reached the host; with `--interface` that one, where the host has it.",
+    about: "Where a job has several hosts. Each host has its own: the interface by which it has reached the address at which ranks meet; \
+            where MASTER_ADDR was given, that in a network with it, or the one at which ssh has reached the host; with `--interface` that one, where \
+            the host has it.",
     vars: &[
         var("GLOO_SOCKET_IFNAME", "The interface."),
         var("NCCL_SOCKET_IFNAME", "The same, with `--interface` only: NCCL chooses among several by itself."),
