@@ -134,6 +134,22 @@ fn the_socket_goes_also_if_one_of_ours_is_killed() {
     }
 }
 
+/// A table that grows while threads share it keeps whoever needs the next descriptor for some 10 ms.
+#[test]
+fn an_agent_has_room_for_descriptors_before_anybody_comes() {
+    let (mut case, _) = waiting(Plan::rlaunch(["-n", "2"]), 2);
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", case.ours("rlaunch-agent").unwrap())).unwrap();
+    let number = |text: String, name: &str| -> usize {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim_start_matches(':');
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let (room, limit) = (number(read("status"), "FDSize"), number(read("limits"), "Max open files"));
+    assert!(room >= limit.min(4096), "{room} of {limit}");
+    drop(case.take_stdin());
+    case.code(0);
+}
+
 #[test]
 fn whoever_talks_nonsense_is_told_so_and_the_others_go_on() {
     let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
