@@ -28,7 +28,7 @@ mod torch;
 mod values;
 
 pub(crate) use ask::{Action, Request};
-pub(crate) use assign::{Round, Told, Trial};
+pub(crate) use assign::Trial;
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use gpus::visible;

@@ -1,13 +1,36 @@
 //! What a policy makes of losses: `rlaunch assign`, for people and for programs.
 
 use super::words;
-use crate::cli::{Round, Told};
 use rlaunch_core::id::Rank;
-use rlaunch_core::rank_assign::{Member, Mode};
+use rlaunch_core::rank_assign::{Member, Mode, Policy};
 use serde_json::json;
 
 /// Up to so many ranks each has a line.
 const FEW: usize = 64;
+
+/// What became of the ranks.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// The whole policy.
+    pub(crate) policy: Policy,
+    /// The host of each initial rank, where hosts are known.
+    pub(crate) hosts: Vec<Option<String>>,
+    /// What is worth a word.
+    pub(crate) note: Option<String>,
+    /// The first is the start.
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// One round, all by initial rank and in their order.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) lost: Vec<Rank>,
+    pub(crate) joined: Vec<Rank>,
+    pub(crate) discarded: Vec<Rank>,
+    pub(crate) size: u32,
+    pub(crate) active: u32,
+    pub(crate) members: Vec<Member>,
+}
 
 /// A line for each round, then one for each rank.
 pub(crate) fn text(told: &Told, all: bool) -> String {
@@ -80,7 +103,7 @@ fn ranks(told: &Told) -> Vec<Vec<String>> {
 /// A rank in a round.
 fn cell(told: &Told, at: usize, initial: usize) -> String {
     let Some(round) = told.rounds.get(at) else { return String::new() };
-    let is = |ranks: &[Rank]| ranks.iter().any(|rank| rank.index() == initial);
+    let is = |ranks: &[Rank]| ranks.binary_search_by_key(&initial, |rank| rank.index()).is_ok();
     let Some(member) = round.members.get(initial) else { return "-".into() };
     let number = |rank: Option<Rank>| rank.map_or_else(|| "?".into(), |rank| rank.to_string());
     match member.mode {

@@ -2,12 +2,14 @@
 #![no_main]
 #![allow(dead_code, unused_imports, reason = "the launcher's own modules, of which not all is used here")]
 
+#[path = "../../../launcher/src/view/assign.rs"]
+mod assigned;
 #[path = "../../../launcher/src/cli/mod.rs"]
 mod cli;
 #[path = "../../../launcher/src/view/words.rs"]
 mod words;
 mod view {
-    pub(crate) use crate::words;
+    pub(crate) use crate::{assigned as assign, words};
 }
 
 use libfuzzer_sys::fuzz_target;

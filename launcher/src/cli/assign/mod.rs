@@ -11,6 +11,7 @@ use super::site::{Site, why};
 use super::table::{ASSIGN, Id, Row, Takes};
 use super::values::count;
 use super::{Command, help};
+use crate::view::assign::Told;
 use keys::Named;
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
@@ -18,7 +19,6 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{self, AppRequest, By, MOST_RANKS, Placement, Request};
 use rlaunch_core::rank_assign::{Policy, parse};
 use rounds::Step;
-pub(crate) use rounds::{Round, Told};
 use std::fmt::Display;
 
 const USAGE: &str = "\

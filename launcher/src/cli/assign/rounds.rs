@@ -2,9 +2,10 @@
 
 use super::keys::Named;
 use super::{CliError, Said, ranks, refuse};
+use crate::view::assign::{Round, Told};
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_assign::{self, AssignError, Key, Member, Policy, Source, World};
+use rlaunch_core::rank_assign::{self, AssignError, Key, Policy, Source, World};
 use std::borrow::Cow;
 
 /// What begins a round.
@@ -25,37 +26,13 @@ impl Step {
     }
 }
 
-/// What became of the ranks.
-#[derive(Debug)]
-pub(crate) struct Told {
-    /// The whole policy.
-    pub(crate) policy: Policy,
-    /// The host of each initial rank, where hosts are known.
-    pub(crate) hosts: Vec<Option<String>>,
-    /// What is worth a word.
-    pub(crate) note: Option<String>,
-    /// The first is the start.
-    pub(crate) rounds: Vec<Round>,
-}
-
-/// One round, all by initial rank.
-#[derive(Debug)]
-pub(crate) struct Round {
-    pub(crate) lost: Vec<Rank>,
-    pub(crate) joined: Vec<Rank>,
-    pub(crate) discarded: Vec<Rank>,
-    pub(crate) size: u32,
-    pub(crate) active: u32,
-    pub(crate) members: Vec<Member>,
-}
-
 pub(super) fn play(policy: Policy, size: u32, keys: Named, steps: &[Step]) -> Result<Told, CliError> {
     let mut world = World::new(size);
     let mut told = Told { policy, hosts: Vec::new(), note: None, rounds: Vec::new() };
     let start = OsBytes::from("--assign");
-    told.round(&mut world, &[], &[], &keys).map_err(|error| explain(&start, &error))?;
+    round(&mut told, &mut world, [&[], &[]], &keys).map_err(|error| explain(&start, &error))?;
     for step in steps {
-        let of = OsBytes::from(format!("{} {}", step.said.option, step.said.value));
+        let of = OsBytes::from(format!("{}, round {}", step.said.option, told.rounds.len()));
         let (mut lost, mut joined) = (&[][..], &[][..]);
         if step.joins {
             joined = &step.ranks;
@@ -67,29 +44,28 @@ pub(super) fn play(policy: Policy, size: u32, keys: Named, steps: &[Step]) -> Re
         } else {
             lost = &step.ranks;
         }
-        told.round(&mut world, lost, joined, &keys).map_err(|error| explain(&of, &error))?;
+        round(&mut told, &mut world, [lost, joined], &keys).map_err(|error| explain(&of, &error))?;
     }
     let all = u32::try_from(world.members().len()).unwrap_or(u32::MAX);
     told.hosts = (0..all).map(|initial| keys.host(initial)).collect();
     Ok(told)
 }
 
-impl Told {
-    fn round(&mut self, world: &mut World, lost: &[Rank], joined: &[Rank], keys: &Named) -> Result<(), AssignError> {
-        let mut gone: Vec<Rank> = lost.iter().filter_map(|rank| world.at(*rank)).collect();
-        gone.sort_unstable();
-        let outcome = rank_assign::assign(&self.policy, world, lost, keys)?;
-        self.note = self.note.take().or_else(|| outcome.misplaced.map(|misplaced| misplaced.to_string()));
-        self.rounds.push(Round {
-            lost: gone,
-            joined: joined.to_vec(),
-            discarded: outcome.discarded,
-            size: world.size(),
-            active: world.active_size().unwrap_or_default(),
-            members: world.members().to_vec(),
-        });
-        Ok(())
-    }
+/// Plays a round.
+fn round(told: &mut Told, world: &mut World, [lost, joined]: [&[Rank]; 2], keys: &Named) -> Result<(), AssignError> {
+    let mut gone: Vec<Rank> = lost.iter().filter_map(|rank| world.at(*rank)).collect();
+    gone.sort_unstable();
+    let outcome = rank_assign::assign(&told.policy, world, lost, keys)?;
+    told.note = told.note.take().or_else(|| outcome.misplaced.map(|misplaced| misplaced.to_string()));
+    told.rounds.push(Round {
+        lost: gone,
+        joined: joined.to_vec(),
+        discarded: outcome.discarded,
+        size: world.size(),
+        active: world.active_size().unwrap_or_default(),
+        members: world.members().to_vec(),
+    });
+    Ok(())
 }
 
 /// An error, with what to do about it here.

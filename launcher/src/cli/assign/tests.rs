@@ -247,11 +247,11 @@ fn what_cannot_be_tried() {
         ),
         (
             "--assign shift -n 4 --lose 0 --lose 3",
-            "--lose 3: there is no rank 3 to be lost: the ranks are 0 to 2\n  try     the numbers of that round, not the initial ones: those in brackets, or alone\n",
+            "--lose, round 2: there is no rank 3 to be lost: the ranks are 0 to 2\n  try     the numbers of that round, not the initial ones: those in brackets, or alone\n",
         ),
         (
             "--assign shift -n 4 --join 0",
-            "--join 0: initial rank 0 cannot join: it is in the world, as rank 0\n  try     initial ranks that are gone, or the next new one\n",
+            "--join, round 1: initial rank 0 cannot join: it is in the world, as rank 0\n  try     initial ranks that are gone, or the next new one\n",
         ),
         (
             "--assign fill,group(host)==2 -n 4",
