@@ -15,6 +15,7 @@ use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
 use rlaunch_core::errno::EPIPE;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::exit::{self, Ending};
+use rlaunch_core::gpus::Devices;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
@@ -160,7 +161,7 @@ fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let env = &|name: &str| std::env::var_os(name);
     let done = ask(&Site {
         here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
-        gpus: &|| cli::visible(rlaunch_sys::facts::host::gpus(), env),
+        gpus: &|| gpus(env),
         // What is named may be a FIFO that waits for its writer.
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
@@ -171,6 +172,13 @@ fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     });
     ground.end();
     done
+}
+
+/// How many GPUs a program sees that is started here.
+fn gpus(env: cli::Lookup<'_>) -> Option<u32> {
+    let rlaunch_sys::facts::host::Gpus { amd, count } = rlaunch_sys::facts::host::gpus();
+    let seen = Devices { amd, count }.seen(|name| env(name).map(OsString::into_encoded_bytes))?;
+    u32::try_from(seen.len()).ok()
 }
 
 /// Whether the kernel would run a file: it may, and its first bytes say how. Others run by somebody who reads them.

@@ -25,6 +25,7 @@ mod examples;
 mod exits;
 mod faults;
 mod fewer;
+mod gpus;
 mod groups;
 mod guard;
 mod harness;

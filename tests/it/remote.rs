@@ -98,6 +98,7 @@ impl Remote {
             contain,
             nodes: 1,
             local_size: 1,
+            gpus: Default::default(),
             label: None,
             meeting: Some(Meeting {
                 addr: "127.0.0.1".into(),

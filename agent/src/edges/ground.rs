@@ -2,6 +2,7 @@
 
 use super::Edges;
 use rlaunch_core::address::{self, Interface};
+use rlaunch_core::gpus::Devices;
 use rlaunch_core::node::{Ground, GroundPlan, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
@@ -164,12 +165,19 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
+        gpus: if plan.gpus { devices() } else { Devices::default() },
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,
         socket,
     };
     (edges.ground.port, edges.ground.host) = (port, host);
     Ok(ground)
+}
+
+/// The GPUs of this host.
+fn devices() -> Devices {
+    let facts::host::Gpus { amd, count } = facts::host::gpus();
+    Devices { amd, count }
 }
 
 /// The umask and the limits of the launcher's host; returns limits that are lower here.

@@ -19,6 +19,7 @@ pub mod events;
 pub mod exit;
 pub mod framework;
 pub mod front;
+pub mod gpus;
 pub mod hostlist;
 pub mod id;
 pub mod job;

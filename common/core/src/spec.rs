@@ -1,5 +1,6 @@
 //! What the user asked for, after the command line was understood: the input of the job machine.
 
+use crate::gpus::Share;
 use crate::id::JobId;
 use crate::logs::Logs;
 use crate::master_store::{Guard, Holder};
@@ -41,6 +42,8 @@ pub struct JobSpec {
     pub store_guard: Guard,
     /// Its program is one of JAX (`--framework`).
     pub jax: bool,
+    /// What ranks are told of GPUs (`--gpus-per-rank`).
+    pub gpus: Share,
 }
 
 impl JobSpec {

@@ -62,6 +62,7 @@ const RARE: &[Id] = &[
     Id::Reach(reach::Opt::Interface),
     Id::Reach(reach::Opt::Limits),
     Id::Store(store::Opt::Guard),
+    Id::Place(place::Opt::Gpus),
     Id::Store(store::Opt::Framework),
 ];
 

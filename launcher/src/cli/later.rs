@@ -92,7 +92,7 @@ static OPTIONS: &[Later] = &[
     later(None, &["local-addr"], Some("--interface NAME, if other hosts find rank 0 at a wrong address")),
     later(None, &["log-line-prefix-template"], Some("--prefix FMT   with %r rank, %l local rank, %h host")),
     later(None, &["duplicate-stdout-filters", "duplicate-stderr-filters"], Some("-t 3, and grep in the files")),
-    later(None, &["virtual-local-rank"], None),
+    later(None, &["virtual-local-rank"], Some("--gpus-per-rank 1, where LOCAL_RANK stays and the device is 0")),
     later(None, &["genvnone", "genvlist", "envnone", "envlist", "unset-env"], TRAVELS),
     later(None, &["mca", "gmca", "pmixmca", "prtemca"], Some("-x OMPI_MCA_name=value")),
     later(None, &["outfile-pattern", "errfile-pattern"], Some("--log-dir DIR -r 3   or   --log-dir DIR -t 3")),

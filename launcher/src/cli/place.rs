@@ -14,6 +14,7 @@ pub(super) enum Opt {
     PerNode,
     Nodes,
     MinHosts,
+    Gpus,
     MapBy,
     RankBy,
     Strict,
@@ -80,6 +81,17 @@ pub(super) const GROUP: Group = Group {
             more: &[
                 "The ranks of hosts that cannot be had are dropped,",
                 "and the others numbered anew. More: docs/hosts.md.",
+            ],
+        },
+        Row {
+            id: Id::Place(Opt::Gpus),
+            short: None,
+            names: &["gpus-per-rank", "gpus-per-task"],
+            takes: Takes::One("N"),
+            brief: "each rank sees N GPUs of its host, and no others",
+            more: &[
+                "Those of CUDA_VISIBLE_DEVICES, if you have set it:",
+                "docs/environment.md. Also --gpus-per-task N.",
             ],
         },
         Row {
@@ -170,6 +182,8 @@ pub(crate) struct Whole {
     pub(crate) nnodes: Option<Nodes>,
     /// `--min-hosts`.
     pub(crate) min_hosts: Option<u32>,
+    /// `--gpus-per-rank`.
+    pub(crate) gpus: Option<u32>,
     /// `--map-by`.
     pub(crate) map_by: By,
     /// `--rank-by`.
@@ -210,7 +224,14 @@ impl Own {
             }
             Opt::Hostfile => self.files.push(said),
             Opt::PerNode => self.ppn = Some(per_node(&said.option, &said.value)?),
-            Opt::Nodes | Opt::MinHosts | Opt::MapBy | Opt::RankBy | Opt::Strict | Opt::DryRun | Opt::Json => {}
+            Opt::Nodes
+            | Opt::MinHosts
+            | Opt::Gpus
+            | Opt::MapBy
+            | Opt::RankBy
+            | Opt::Strict
+            | Opt::DryRun
+            | Opt::Json => {}
         }
         Ok(())
     }
@@ -241,6 +262,7 @@ impl Whole {
         match opt {
             Opt::Nodes => self.nnodes = Some(nodes(spelled, value)?),
             Opt::MinHosts => self.min_hosts = Some(values::count(spelled, value, MOST_RANKS)?),
+            Opt::Gpus => self.gpus = Some(values::count(spelled, value, MOST_RANKS)?),
             Opt::MapBy => self.map_by = map_by(spelled, value)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &BY)?),
             Opt::Strict => self.strict = true,

@@ -2,6 +2,7 @@
 
 use super::{CliError, Presentation, Reach, Run, Site};
 use rlaunch_core::env::{Base, base};
+use rlaunch_core::gpus::Share;
 use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
@@ -41,6 +42,11 @@ impl Run {
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         let jax = self.is_jax(&placement, site);
+        let gpus = match self.whole.gpus {
+            Some(each) => Share::Each(each),
+            None if jax => Share::All,
+            None => Share::Untold,
+        };
         let min_hosts = self.whole.least();
         let [mut absent, mut given, mut others]: [Vec<OsBytes>; 3] = Default::default();
         let mut apps: Vec<AppSpec> = Vec::new();
@@ -82,6 +88,7 @@ impl Run {
             master_store,
             store_guard: self.store_guard,
             jax,
+            gpus,
         };
         Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent, given, others })
     }

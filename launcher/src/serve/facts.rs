@@ -11,7 +11,7 @@ pub(crate) const UNKNOWN: &str = "?";
 
 /// `name=value` words. Numbers of bytes; of limits `soft/hard`, `-` for none.
 pub(super) fn line() -> OsBytes {
-    let gpus = host::gpus().map_or(UNKNOWN.to_owned(), |gpus| gpus.to_string());
+    let gpus = host::gpus().count.map_or(UNKNOWN.to_owned(), |gpus| gpus.to_string());
     let mut words = vec![format!("cpus={}", host::cpus()), format!("gpus={gpus}")];
     if let Some((free, all)) = host::memory() {
         words.push(format!("memory={free}/{all}"));

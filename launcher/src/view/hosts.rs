@@ -295,6 +295,7 @@ fn refusal(report: &Report, hosts: &str, why: &Refusal) -> Said {
             (what, Some(other_way(interface)))
         }
         Refusal::Program { app, error } => program(report, hosts, app.index(), error),
+        Refusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
         Refusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
     }
 }
@@ -319,6 +320,23 @@ fn other_way(interface: &OsBytes) -> Cow<'static, str> {
         "{which}, for a network that all hosts have in common; is a firewall between them? -x MASTER_ADDR=ADDRESS is taken untried"
     )
     .into()
+}
+
+fn gpus(hosts: &str, each: u32, needed: u32, has: Option<u32>) -> Said {
+    let has_them = match has {
+        None => "how many there are cannot be found out".to_owned(),
+        Some(0) => "there is none".to_owned(),
+        Some(1) => "there is 1".to_owned(),
+        Some(has) => format!("there are {has}"),
+    };
+    let hint = match has {
+        Some(has) if has >= each => format!("--ppn {}, or a smaller --gpus-per-rank", has / each.max(1)).into(),
+        Some(0) => "docs/environment.md says which are counted".into(),
+        Some(_) => "a smaller --gpus-per-rank".into(),
+        None => "CUDA_VISIBLE_DEVICES, with those that there are".into(),
+    };
+    let s = if needed == 1 { "" } else { "s" };
+    (format!("--gpus-per-rank {each}: ranks on {hosts} need {needed} GPU{s}, and {has_them}"), Some(hint))
 }
 
 fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said {

@@ -45,6 +45,7 @@ fn down() -> Vec<Vec<u8>> {
         contain: Contain::Auto,
         nodes: 1,
         local_size: 2,
+        gpus: rlaunch_core::gpus::Share::Each(1),
         label: Some("[%r] ".into()),
         meeting: None,
         choose_port: true,

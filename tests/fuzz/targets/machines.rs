@@ -45,6 +45,7 @@ fn spec(ranks: u32) -> JobSpec {
         master_store: Holder::Agent(ForAgent::Asked),
         store_guard: Guard::Job,
         jax: false,
+        gpus: Default::default(),
     }
 }
 
@@ -101,6 +102,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
                 addresses: Default::default(),
             },
             cpus: 2,
+            gpus: Default::default(),
             interfaces: Vec::new(),
             error_dir: OsBytes::from("/tmp"),
             socket: OsBytes::default(),

@@ -435,6 +435,7 @@ impl World {
                         addresses: if plan.addresses { self.own_addresses() } else { Default::default() },
                     },
                     cpus: 4,
+                    gpus: Default::default(),
                     interfaces: vec![],
                     error_dir: "/tmp".into(),
                     socket: OsBytes::default(),

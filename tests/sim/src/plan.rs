@@ -208,6 +208,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         master_store: holder(count),
         store_guard: Default::default(),
         jax: false,
+        gpus: Default::default(),
     }
 }
 

@@ -165,6 +165,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         master_store: holder(world),
         store_guard: Default::default(),
         jax: false,
+        gpus: Default::default(),
     }
 }
 

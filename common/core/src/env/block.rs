@@ -3,7 +3,7 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{jax, net, ompi, others, own, pmi, torch};
+use super::{gpus, jax, net, ompi, others, own, pmi, torch};
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
@@ -47,6 +47,8 @@ pub struct Host<'a> {
     pub interface_asked: bool,
     /// The program is one of JAX.
     pub jax: bool,
+    /// So many devices each rank takes, of those that it sees; `None`: what its framework takes by itself.
+    pub local_devices: Option<u32>,
 }
 
 /// What only one rank has.
@@ -60,6 +62,8 @@ pub struct Seat<'a> {
     pub app_rank: u32,
     /// Where it may leave the exception that ended it; empty: nowhere.
     pub error_file: &'a [u8],
+    /// Its GPUs, and the variables that name them; `None`: all, or those of the caller's.
+    pub gpus: Option<(&'static [&'static str], &'a [u8])>,
 }
 
 /// The variables that all ranks of `host` share, without those that the user pinned.
@@ -85,6 +89,7 @@ pub fn of_rank(seat: &Seat<'_>, pinned: &OsStrings, block: &mut OsStrings) {
     torch::of_rank(seat, &mut out);
     ompi::of_rank(seat, &mut out);
     pmi::of_rank(seat, &mut out);
+    gpus::of_rank(seat, &mut out);
 }
 
 /// Where the contracts write.
@@ -101,7 +106,12 @@ impl Sink<'_> {
         }
     }
 
-    /// The same for a number.
+    /// The same where the value is a part of what the user has said.
+    pub(super) fn narrowed(&mut self, name: &str, value: &[u8]) {
+        self.block.push_pair(name.as_bytes(), value);
+    }
+
+    /// `name=value` for a number, unless the user pinned the name.
     pub(super) fn number(&mut self, name: &str, value: u32) {
         let mut digits = [b'0'; 10];
         let mut rest = value;

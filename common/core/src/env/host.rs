@@ -71,11 +71,13 @@ pub fn of_login<'a>(entries: impl IntoIterator<Item = &'a [u8]>) -> OsStrings {
     entries.into_iter().filter(is_hosts).collect()
 }
 
-fn name_of(entry: &[u8]) -> Option<&[u8]> {
+pub(super) fn name_of(entry: &[u8]) -> Option<&[u8]> {
     entry.get(..memchr::memchr(b'=', entry)?).filter(|name| !name.is_empty())
 }
 
-fn value<'a>(vars: &'a OsStrings, name: &[u8]) -> Option<&'a [u8]> {
+/// The value that a program would find.
+#[must_use]
+pub fn value<'a>(vars: &'a OsStrings, name: &[u8]) -> Option<&'a [u8]> {
     vars.iter().find(|entry| name_of(entry) == Some(name)).and_then(|entry| entry.get(name.len() + 1..))
 }
 

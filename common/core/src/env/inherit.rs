@@ -232,7 +232,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Host, REGISTRY, Seat, common, of_rank};
+    use super::super::{Host, REGISTRY, Seat, common, of_rank, without};
     use super::*;
     use crate::id::{AppIndex, JobId, LocalRank, Rank};
     use crate::spec::Tier;
@@ -391,12 +391,14 @@ mod tests {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
                 app_name: b"x", app_size: 2, apps: 1,
                 master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, socket: b"/s", interface: Some(b"e"), interface_asked: true, jax: true,
+                local_devices: Some(1),
             };
             let mut seat = OsStrings::default();
-            of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x" }, &base.pinned, &mut seat);
+            let names: &[&str] = &[crate::gpus::CUDA, crate::gpus::HIP];
+            of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")) }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
-            for entry in base.env.iter().chain(shared.iter()).chain(seat.iter()) {
+            for entry in without(&base.env, names).iter().chain(shared.iter()).chain(seat.iter()) {
                 let Some(at @ 1..) = entry.iter().position(|b| *b == b'=') else { continue };
                 if lookup(&entry[..at]).is_some_and(|var| var.role.is_written()) {
                     prop_assert!(seen.insert(entry[..at].to_vec()), "twice: {:?}", OsBytes::from(&entry[..at]));

@@ -7,6 +7,8 @@
 use super::block::{Host, Sink};
 use super::{Contract, Role, Var};
 use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// Behind MASTER_PORT, which a program that uses both has for torch's store.
 const BEHIND: u16 = 1;
@@ -22,6 +24,12 @@ pub(super) const CONTRACT: Contract = Contract {
             name: "JAX_COORDINATOR_ADDRESS",
             role: Role::Default,
             doc: "MASTER_ADDR, and the port behind MASTER_PORT: rank 0 listens there.",
+        },
+        Var {
+            name: "JAX_LOCAL_DEVICE_IDS",
+            role: Role::Default,
+            doc: "Which devices a rank takes. With `--gpus-per-rank N` 0 to N-1: it sees only its own. A rank that is alone on a host \
+                  with several GPUs takes all of them. Otherwise there is none, and JAX takes the one of LOCAL_RANK.",
         },
         Var {
             name: "OMPI_MCA_orte_hnp_uri",
@@ -40,6 +48,10 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     let (open, close): (&[u8], &[u8]) = if addr.contains(&b':') { (b"[", b"]") } else { (b"", b"") };
     let port = format!(":{}", host.master_port.saturating_add(BEHIND));
     out.text("JAX_COORDINATOR_ADDRESS", &[open, addr, close, port.as_bytes()].concat());
+    if let Some(count) = host.local_devices {
+        let ids: Vec<String> = (0..count).map(|id| format!("{id}")).collect();
+        out.text("JAX_LOCAL_DEVICE_IDS", ids.join(",").as_bytes());
+    }
     // Job 0, and a port at which nobody is asked.
     out.text("OMPI_MCA_orte_hnp_uri", &[b"0.0;tcp://", addr, b":1"].concat());
 }

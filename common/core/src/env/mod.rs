@@ -4,6 +4,7 @@
 //! two; docs/environment.md is generated from here ([`document`]), and another test fails when it is out of date.
 
 mod block;
+mod gpus;
 mod host;
 mod inherit;
 mod jax;
@@ -16,7 +17,8 @@ mod slurm;
 mod torch;
 
 pub use block::{Host, Seat, common, of_rank};
-pub use host::{abroad, of_login};
+pub use gpus::without;
+pub use host::{abroad, of_login, value};
 pub use inherit::{Base, Export, ExportError, base, glob};
 
 use alloc::string::String;
@@ -30,6 +32,8 @@ pub enum Role {
     Default,
     /// The same; but where the caller is a rank of another job, its value is that job's, and none of the user's.
     Meeting,
+    /// The caller's is a list, of which each rank gets its part where that was asked for; else it passes on.
+    Narrowed,
     /// Taken out of the environment that the ranks inherit.
     Removed,
     /// Read by rlaunch; it passes on to the ranks.
@@ -50,7 +54,7 @@ impl Role {
 
     /// A contract writes it.
     const fn is_written(self) -> bool {
-        matches!(self, Self::Set | Self::Default | Self::Meeting)
+        matches!(self, Self::Set | Self::Default | Self::Meeting | Self::Narrowed)
     }
 
     /// A host other than the launcher's may know better.
@@ -62,6 +66,7 @@ impl Role {
         match self {
             Self::Set => "set",
             Self::Default | Self::Meeting => "set unless you do",
+            Self::Narrowed => "yours, narrowed",
             Self::Removed => "removed",
             Self::Read => "read",
             Self::ReadOnce => "read, removed",
@@ -96,9 +101,10 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 9] = [
+pub const REGISTRY: [&Contract; 10] = [
     &own::CONTRACT,
     &torch::CONTRACT,
+    &gpus::CONTRACT,
     &net::CONTRACT,
     &jax::CONTRACT,
     &others::CONTRACT,
@@ -162,6 +168,7 @@ Ranks inherit the environment in which `rlaunch` was started, byte for byte, exc
 
 - **set**: every rank gets it from rlaunch, whatever the caller has.
 - **set unless you do**: the caller's value goes first.
+- **yours, narrowed**: the caller's passes; where rlaunch shares it out, each rank gets its part.
 - **removed**: the caller's does not reach the ranks: it would tell them who somebody else is.
 - **read**: an option of rlaunch.
 - **the host's**, **the user's there**: see [below](#of-each-host); what of the caller's does not travel to other hosts.
@@ -217,9 +224,15 @@ mod tests {
         interface: Some(b"eth0"),
         interface_asked: true,
         jax: true,
+        local_devices: Some(2),
     };
-    const SEAT: Seat<'_> =
-        Seat { rank: Rank::new(4_294_967_295), local_rank: LocalRank::new(3), app_rank: 2, error_file: b"/e" };
+    const SEAT: Seat<'_> = Seat {
+        rank: Rank::new(4_294_967_295),
+        local_rank: LocalRank::new(3),
+        app_rank: 2,
+        error_file: b"/e",
+        gpus: Some((&[crate::gpus::CUDA, crate::gpus::HIP], b"6,7")),
+    };
 
     fn entries(host: &Host<'_>, pinned: &[&str]) -> Vec<String> {
         let pinned: OsStrings = pinned.iter().collect();
@@ -291,6 +304,9 @@ mod tests {
             "JAX_COORDINATOR_ADDRESS=127.0.0.1:20001",
             "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1:1",
             "NODE_RANK=1",
+            "CUDA_VISIBLE_DEVICES=6,7",
+            "HIP_VISIBLE_DEVICES=6,7",
+            "JAX_LOCAL_DEVICE_IDS=0,1",
         ] {
             assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
         }
@@ -322,7 +338,8 @@ mod tests {
 
     #[test]
     fn a_pinned_name_is_not_set() {
-        let set = entries(&HOST, &["MASTER_PORT", "RANK"]);
+        let set = entries(&HOST, &["MASTER_PORT", "RANK", "CUDA_VISIBLE_DEVICES"]);
+        assert!(set.iter().any(|e| e == "CUDA_VISIBLE_DEVICES=6,7"), "what the user gave is shared out");
         assert!(!set.iter().any(|e| e.starts_with("MASTER_PORT=") || e.starts_with("RANK=")));
         assert!(set.iter().any(|e| e.starts_with("ROLE_RANK=")));
     }

@@ -32,6 +32,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
         var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`."),
         var("RLAUNCH_FRAMEWORK", Role::Read, "As `--framework`."),
+        var("RLAUNCH_GPUS_PER_RANK", Role::ReadOnce, "As `--gpus-per-rank`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where no program is given hosts."),
         var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, where no program is given hosts."),

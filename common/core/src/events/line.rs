@@ -333,6 +333,12 @@ fn refusal(o: &mut Object<'_>, why: &Refusal) {
             o.number("app", app.get().into());
             spawn_error(o, error);
         }
+        Refusal::Gpus { each, needed, has } => {
+            o.text("why", "gpus");
+            o.number("each", (*each).into());
+            o.number("needed", (*needed).into());
+            o.maybe("has", has.map(u64::from));
+        }
         Refusal::Protocol => o.text("why", "protocol"),
     }
 }

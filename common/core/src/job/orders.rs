@@ -162,6 +162,7 @@ impl Orders {
             contain: self.spec.contain,
             nodes: len(&placement.nodes),
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
+            gpus: self.spec.gpus,
             label: self.spec.label.clone(),
             meeting: sole.then(|| {
                 let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());

@@ -1,6 +1,7 @@
 //! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
 
 use crate::address::Interface;
+use crate::gpus::Devices;
 use crate::id::{AppIndex, LocalRank, ProcId, Std};
 use crate::logs::Way;
 use crate::master_store::Guard;
@@ -267,6 +268,8 @@ pub struct GroundPlan {
     pub addresses: bool,
     /// What ranks get of the launcher's host, where this is another.
     pub travel: Option<Travel>,
+    /// Whether ranks are told of GPUs.
+    pub gpus: bool,
 }
 
 /// What holds on this node.
@@ -276,6 +279,8 @@ pub struct Ground {
     pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
+    /// Its GPUs, where ranks are told of them.
+    pub gpus: Devices,
     /// Its network interfaces, where there are other hosts.
     pub interfaces: Vec<Interface>,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.

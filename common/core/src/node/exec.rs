@@ -1,16 +1,18 @@
 //! From a rank's numbers to everything needed to start it.
 
-use super::{ErrorFile, ExecSpec, Ground};
+use super::{ErrorFile, ExecSpec, Ground, gpus};
 use crate::address;
 use crate::env::{self, Host, Seat};
+use crate::gpus::{Share, of_rank};
 use crate::logs::Way;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
-use crate::spec::{AppBase, Role};
+use crate::spec::AppBase;
 use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
 /// A program that is complete, and the variables that its ranks on this host share once they are known.
@@ -18,21 +20,32 @@ pub(super) struct Program {
     base: Arc<AppBase>,
     shared: Option<Arc<OsStrings>>,
     error_stem: Option<Arc<OsBytes>>,
+    /// Those that its ranks share, where each has its own.
+    gpus: Option<Gpus>,
+}
+
+struct Gpus {
+    names: &'static [&'static str],
+    seen: Vec<OsBytes>,
+    each: u32,
 }
 
 impl Program {
     pub(super) fn new(base: Arc<AppBase>) -> Self {
-        Self { base, shared: None, error_stem: None }
+        Self { base, shared: None, error_stem: None, gpus: None }
     }
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
     /// with the address of this host by which it has reached that.
     pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
+        if self.shared.is_none() {
+            self.share_out(start, ground);
+        }
         let (meeting, _) = met;
         let pinned = &self.base.pinned;
         let shared = self
             .shared
-            .get_or_insert_with(|| Arc::new(env::common(&host(start, met, ground, delta, &self.base.role), pinned)));
+            .get_or_insert_with(|| Arc::new(env::common(&host(start, met, ground, delta, &self.base), pinned)));
         let logs = self.base.logs.as_ref();
         let kept = logs.is_some_and(|logs| logs.dir.is_some());
         let stem = self.error_stem.get_or_insert_with(|| {
@@ -46,17 +59,29 @@ impl Program {
         };
         let path = error_file.path();
         let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
-        let seat = Seat { rank, local_rank, app_rank, error_file: &path };
+        let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
+        let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
+        let seat = Seat { rank, local_rank, app_rank, error_file: &path, gpus };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
         Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file, ways })
     }
+
+    /// The caller's list becomes that of all ranks, of which each has its part.
+    fn share_out(&mut self, start: &Start, ground: &Ground) {
+        let Share::Each(each) = start.gpus else { return };
+        let names = ground.gpus.names();
+        let seen = gpus::seen(ground.gpus, &self.base).unwrap_or_default();
+        self.gpus = Some(Gpus { names, seen, each });
+        let env = env::without(&self.base.env, names);
+        self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
+    }
 }
 
 type Met<'a> = (&'a Meeting, Option<IpAddr>);
 
-fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta: Delta, role: &'a Role) -> Host<'a> {
+fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta: Delta, base: &'a AppBase) -> Host<'a> {
     let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
     let carrier = || {
         let reached = reached.map(|at| at.as_slice());
@@ -69,9 +94,9 @@ fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta:
         node_index: meeting.node_index,
         nodes: meeting.nodes,
         app: delta.app,
-        app_name: &role.name,
+        app_name: &base.role.name,
         app_size: delta.app_size,
-        apps: role.apps,
+        apps: base.role.apps,
         master_addr: &meeting.addr,
         master_port: meeting.port.unwrap_or(ground.hello.master_port),
         agent_store: meeting.agent_store,
@@ -81,6 +106,19 @@ fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta:
         interface: (meeting.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
         interface_asked: !meeting.interface.is_empty(),
         jax: meeting.jax,
+        local_devices: local_devices(start, ground, base),
+    }
+}
+
+/// How many devices a rank takes, where its framework would take another, or one only.
+fn local_devices(start: &Start, ground: &Ground, base: &AppBase) -> Option<u32> {
+    match start.gpus {
+        Share::Each(each) => Some(each),
+        Share::All if start.local_size == 1 => {
+            let seen = gpus::seen(ground.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());
+            seen.filter(|count| *count > 1)
+        }
+        Share::All | Share::Untold => None,
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod event;
 mod exec;
+mod gpus;
 mod grace;
 mod lease;
 mod leftovers;

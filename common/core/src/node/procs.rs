@@ -4,6 +4,7 @@
 
 use super::exec::Program;
 use super::{Census, Cx, Ground, NodeAction, Notice};
+use crate::gpus::Share;
 use crate::id::{AppIndex, ProcId, Std};
 use crate::signal::Signal;
 use crate::spec::AppBase;
@@ -108,6 +109,11 @@ impl Procs {
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
         let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
+        // One that lacks GPUs is refused before the first rank of any.
+        let all = self.apps.len() >= usize::try_from(start.apps).unwrap_or(usize::MAX);
+        if !all && start.gpus != Share::Untold {
+            return;
+        }
         while self.in_flight < IN_FLIGHT {
             let Some(&delta) = self.queue.front() else { break };
             let Some(program) = self.apps.get_mut(&delta.app) else { break };

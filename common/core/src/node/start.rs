@@ -3,8 +3,10 @@
 //! The launcher sends everything at once and waits for no answer, so ranks arrive before the node is ready for them. What
 //! it sends is still checked: a launcher that breaks the order of messages, or sends more than it may, is refused.
 
+use super::gpus::Gpus;
 use super::probing::Probing;
 use super::{Cx, Ground, GroundPlan, NodeAction, Notice};
+use crate::gpus::Share;
 use crate::id::AppIndex;
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
@@ -36,6 +38,7 @@ pub(super) struct BringUp {
     /// What is true of this host only, of the environment of the login by which it was reached.
     login: OsStrings,
     travel: Option<Travel>,
+    gpus: Gpus,
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +73,9 @@ impl BringUp {
                     find: start.find.clone(),
                     addresses: start.addresses,
                     travel: start.travel.clone(),
+                    gpus: start.gpus != Share::Untold,
                 };
+                self.gpus.on_start(&start);
                 self.met = start.meeting.is_some();
                 self.travel = start.travel.clone();
                 self.probing.on_begun(&start);
@@ -103,6 +108,9 @@ impl BringUp {
                     let base = Arc::new(base);
                     if self.check.is_some() {
                         cx.act(NodeAction::Check { app, base: Arc::clone(&base) });
+                    }
+                    if let Some(refusal) = self.gpus.on_program(&base) {
+                        self.refuse(cx, refusal);
                     }
                     cx.tell(Notice::Program(app, base));
                 }
@@ -157,6 +165,9 @@ impl BringUp {
             Step::Grounding => {
                 self.step = Step::Settled;
                 cx.act(NodeAction::ToRoot(ToRoot::Hello(ground.hello.clone())));
+                if let Some(refusal) = self.gpus.on_devices(ground.gpus) {
+                    self.refuse(cx, refusal);
+                }
                 cx.tell(Notice::Ready(Box::new(ground)));
                 self.tell_if_ready(cx);
             }

@@ -1,6 +1,7 @@
 //! The rules of a node, one by one.
 
 mod early;
+mod gpus;
 mod hosts;
 mod launch;
 mod probing;
@@ -38,6 +39,7 @@ fn start() -> Start {
         contain: Contain::Auto,
         nodes: 1,
         local_size: 300,
+        gpus: Default::default(),
         label: None,
         meeting: Some(Meeting {
             addr: "127.0.0.1".into(),
@@ -75,6 +77,7 @@ fn ground() -> Ground {
             addresses: Default::default(),
         },
         cpus: 4,
+        gpus: Default::default(),
         interfaces: alloc::vec![],
         error_dir: "/run/x".into(),
         socket: "/run/x/s".into(),
@@ -224,8 +227,15 @@ const HERE: NodeAction = NodeAction::Space { here: true };
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
-    let plan =
-        GroundPlan { contain: Contain::Auto, choose_port: true, nodes: 1, find: None, addresses: false, travel: None };
+    let plan = GroundPlan {
+        contain: Contain::Auto,
+        choose_port: true,
+        nodes: 1,
+        find: None,
+        addresses: false,
+        travel: None,
+        gpus: false,
+    };
     assert_eq!(rig.root(ToNode::Start(start())), [NodeAction::Ground(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");

@@ -63,6 +63,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 contain: Contain::T3,
                 nodes: n[0],
                 local_size: n[1],
+                gpus: if sole { crate::gpus::Share::Each(n[2]) } else { crate::gpus::Share::All },
                 label,
                 meeting: Some(meeting).filter(|_| linger % 2 == 0),
                 choose_port,

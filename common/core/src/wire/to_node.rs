@@ -4,6 +4,7 @@ use super::capped::Capped;
 use super::codec::WireMessage;
 use super::probe::{Key, Probe};
 use super::whose::{Answer, Question};
+use crate::gpus::Share;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
@@ -106,6 +107,8 @@ pub struct Start {
     pub nodes: u32,
     /// Ranks on this host.
     pub local_size: u32,
+    /// What they are told of its GPUs.
+    pub gpus: Share,
     /// The prefix format of output lines; `None`: raw.
     pub label: Option<OsBytes>,
     /// Who is there; `None`: told later, once that is known.

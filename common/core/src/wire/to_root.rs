@@ -220,6 +220,15 @@ pub enum Refusal {
         /// Why.
         error: SpawnError,
     },
+    /// `--gpus-per-rank`, and there are not so many, or nobody can tell.
+    Gpus {
+        /// How many each rank is to have.
+        each: u32,
+        /// How many all ranks of the host need.
+        needed: u32,
+        /// How many a program sees there.
+        has: Option<u32>,
+    },
     /// Messages that make no sense in this order.
     Protocol,
 }

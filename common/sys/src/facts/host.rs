@@ -39,17 +39,27 @@ pub fn cpus() -> u32 {
     mask.iter().map(|word| word.count_ones()).sum()
 }
 
-/// How many GPUs this host has, as its drivers show them: NVIDIA's device files, else AMD's nodes with compute units. What a
-/// program may use of them is its own business. `None`: where drivers show them cannot be read.
+/// The GPUs of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gpus {
+    /// They are AMD's.
+    pub amd: bool,
+    /// How many; `None`: where drivers show them cannot be read.
+    pub count: Option<u32>,
+}
+
+/// The GPUs that this host has, as its drivers show them: NVIDIA's device files, else AMD's nodes with compute units. What a
+/// program may use of them is its own business.
 #[must_use]
-pub fn gpus() -> Option<u32> {
+pub fn gpus() -> Gpus {
     either(nvidia(Path::new("/dev")), amd(Path::new("/sys/class/kfd/kfd/topology/nodes")))
 }
 
 /// The first that has some; none only if that is known of both.
-fn either(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+fn either(nvidia: Option<u32>, amd: Option<u32>) -> Gpus {
     let some = |count: Option<u32>| count.filter(|count| *count > 0);
-    some(one).or(some(other)).or(one.and(other))
+    let is_amd = some(nvidia).is_none() && some(amd).is_some();
+    Gpus { amd: is_amd, count: some(nvidia).or(some(amd)).or(nvidia.and(amd)) }
 }
 
 fn count(dir: &Path, is_gpu: impl Fn(&DirEntry) -> bool) -> io::Result<u32> {
@@ -143,14 +153,15 @@ mod tests {
     #[test]
     fn no_gpus_are_those_that_nobody_has() {
         for (one, other, all) in [
-            (Some(2), Some(3), Some(2)),
-            (Some(0), Some(3), Some(3)),
-            (None, Some(3), Some(3)),
-            (Some(0), Some(0), Some(0)),
-            (None, Some(0), None),
-            (Some(0), None, None),
+            (Some(2), Some(3), (false, Some(2))),
+            (Some(0), Some(3), (true, Some(3))),
+            (None, Some(3), (true, Some(3))),
+            (Some(0), Some(0), (false, Some(0))),
+            (None, Some(0), (false, None)),
+            (Some(0), None, (false, None)),
         ] {
-            assert_eq!(either(one, other), all);
+            let (amd, count) = all;
+            assert_eq!(either(one, other), Gpus { amd, count });
         }
     }
 

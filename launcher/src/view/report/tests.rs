@@ -330,6 +330,13 @@ fn an_interface_that_will_not_do() {
     check("interfaces", &said);
 }
 
+#[test]
+fn a_host_with_too_few_gpus() {
+    let lacks = |each, needed, has| refusal(Refusal::Gpus { each, needed, has });
+    let said = [lacks(2, 8, Some(4)), lacks(1, 1, Some(0)), lacks(8, 8, Some(1)), lacks(1, 2, None)].concat();
+    check("gpus", &said);
+}
+
 fn refusal(why: Refusal) -> String {
     let (mut log, node) = (on_hosts(None), NodeId::new(1));
     log.at(210, What::HostRefused { node, why: why.clone() });

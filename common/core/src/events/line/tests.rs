@@ -114,6 +114,8 @@ fn causes() -> Vec<Cause> {
         refused(Refusal::Resource { errno: 24, step: bytes("epoll") }),
         refused(Refusal::NoPort),
         refused(Refusal::NoStore { errno: 98, at: "127.0.0.1:20000".into() }),
+        refused(Refusal::Gpus { each: 2, needed: 8, has: Some(4) }),
+        refused(Refusal::Gpus { each: 1, needed: 1, has: None }),
         refused(Refusal::Protocol),
         Cause::Signal(Signal::INT),
         Cause::Timeout(Span::from_secs(60)),

@@ -42,6 +42,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         master_store: Holder::Rank0(ForRank0::NotPython),
         store_guard: Default::default(),
         jax: false,
+        gpus: Default::default(),
     }
 }
 

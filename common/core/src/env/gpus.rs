@@ -1,0 +1,44 @@
+//! Which GPUs a rank sees, with `--gpus-per-rank`. What the user says of them is the list from which each rank gets its part,
+//! so it counts, and yet no rank gets it as it is.
+
+use super::block::{Seat, Sink};
+use super::host::name_of;
+use super::{Contract, Role, Var};
+use crate::os_strings::OsStrings;
+
+pub(super) const CONTRACT: Contract = Contract {
+    title: "GPUs",
+    about: "Without `--gpus-per-rank` every rank sees what the caller's variables leave, as under torchrun, and takes the one of its \
+            LOCAL_RANK. With `--gpus-per-rank N` local rank 0 sees the first N of these and no other, local rank 1 the next, and so \
+            on: for each of them the first is device 0. Numbers, UUIDs and MIG devices of your list are passed on as they are.",
+    vars: &[
+        Var {
+            name: "CUDA_VISIBLE_DEVICES",
+            role: Role::Narrowed,
+            doc: "The rank's GPUs, of yours or, without a list, of all that the host has.",
+        },
+        Var {
+            name: "HIP_VISIBLE_DEVICES",
+            role: Role::Narrowed,
+            doc: "The same, on hosts with AMD's GPUs. There yours goes before CUDA_VISIBLE_DEVICES, and both get what is said.",
+        },
+        Var {
+            name: "ROCR_VISIBLE_DEVICES",
+            role: Role::Read,
+            doc: "On hosts with AMD's GPUs: what it leaves is shared out. It stays as it is, and numbers count within it.",
+        },
+    ],
+    families: &[],
+};
+
+/// An environment without these: what is written for a rank comes behind, and a program finds the first.
+#[must_use]
+pub fn without(env: &OsStrings, names: &[&str]) -> OsStrings {
+    let is_one = |entry: &&[u8]| name_of(entry).is_some_and(|own| names.iter().any(|name| name.as_bytes() == own));
+    env.iter().filter(|entry| !is_one(entry)).collect()
+}
+
+pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+    let Some((names, list)) = seat.gpus else { return };
+    names.iter().for_each(|name| out.narrowed(name, list));
+}

@@ -1,0 +1,59 @@
+//! Whether this host has the GPUs that its ranks are to have: known when its devices are, and of each program when it is
+//! complete, because its environment may narrow what there is. No rank is started before.
+
+use crate::env;
+use crate::gpus::{Devices, Share};
+use crate::os_bytes::OsBytes;
+use crate::spec::AppBase;
+use crate::wire::to_node::Start;
+use crate::wire::to_root::Refusal;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+#[derive(Default)]
+pub(super) struct Gpus {
+    each: u32,
+    needed: u32,
+    devices: Option<Devices>,
+    /// Programs that came before the devices were known.
+    early: Vec<Arc<AppBase>>,
+}
+
+impl Gpus {
+    pub(super) fn on_start(&mut self, start: &Start) {
+        if let Share::Each(each) = start.gpus {
+            self.each = each;
+            self.needed = each.saturating_mul(start.local_size);
+        }
+    }
+
+    /// A program is complete; why its ranks cannot have what they need.
+    pub(super) fn on_program(&mut self, base: &Arc<AppBase>) -> Option<Refusal> {
+        if self.each == 0 {
+            return None;
+        }
+        let Some(devices) = self.devices else {
+            self.early.push(Arc::clone(base));
+            return None;
+        };
+        self.lack(devices, base)
+    }
+
+    /// The devices are known; the same for the first program that lacks some.
+    pub(super) fn on_devices(&mut self, devices: Devices) -> Option<Refusal> {
+        self.devices = Some(devices);
+        let early = core::mem::take(&mut self.early);
+        early.iter().find_map(|base| self.lack(devices, base))
+    }
+
+    fn lack(&self, devices: Devices, base: &AppBase) -> Option<Refusal> {
+        let has = seen(devices, base).map(|words| u32::try_from(words.len()).unwrap_or(u32::MAX));
+        let enough = has.is_some_and(|has| has >= self.needed);
+        (!enough).then_some(Refusal::Gpus { each: self.each, needed: self.needed, has })
+    }
+}
+
+/// Those that ranks of a program see here; `None`: nobody knows.
+pub(super) fn seen(devices: Devices, base: &AppBase) -> Option<Vec<OsBytes>> {
+    devices.seen(|name| env::value(&base.env, name.as_bytes()).map(<[u8]>::to_vec))
+}

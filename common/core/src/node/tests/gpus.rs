@@ -1,0 +1,136 @@
+//! GPUs of their own for ranks, and hosts that have too few.
+
+use super::*;
+use crate::gpus::{Devices, Share};
+
+fn with(devices: Devices) -> Ground {
+    Ground { gpus: devices, ..ground() }
+}
+
+const FOUR: Devices = Devices { amd: false, count: Some(4) };
+
+fn start_of(gpus: Share, local_size: u32, apps: u32) -> ToNode {
+    ToNode::Start(Start { gpus, local_size, apps, ..start() })
+}
+
+fn base_with(entries: &[&str]) -> AppBase {
+    AppBase { env: entries.iter().collect(), pinned: ["CUDA_VISIBLE_DEVICES"].iter().collect(), ..base() }
+}
+
+/// What each rank finds, as its program would: the first entry counts.
+fn found(actions: &[NodeAction], name: &[u8]) -> Vec<Option<String>> {
+    let find = |action: &NodeAction| match action {
+        NodeAction::Spawn { exec, .. } => {
+            let all: OsStrings = exec.base.env.iter().chain(exec.shared.iter()).chain(exec.vars.iter()).collect();
+            Some(crate::env::value(&all, name).map(|value| String::from_utf8_lossy(value).into_owned()))
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(find).collect()
+}
+
+fn lists(devices: Devices, each: u32, entries: &[&str], name: &str) -> Vec<Option<String>> {
+    let mut rig = Rig::new();
+    rig.root(start_of(Share::Each(each), 2, 1));
+    rig.root(app_of(0, &base_with(entries)));
+    rig.root(spawn(0..2, true));
+    found(&rig.hear(NodeEvent::Grounded(with(devices))), name.as_bytes())
+}
+
+#[test]
+fn each_rank_sees_its_own() {
+    let some = |words: [&str; 2]| words.map(|word| Some(String::from(word))).to_vec();
+    let cuda = |each, entries: &[&str]| lists(FOUR, each, entries, "CUDA_VISIBLE_DEVICES");
+    assert_eq!(cuda(1, &[]), some(["0", "1"]));
+    assert_eq!(cuda(2, &["A=b"]), some(["0,1", "2,3"]));
+    assert_eq!(cuda(1, &["CUDA_VISIBLE_DEVICES=3,1,0"]), some(["3", "1"]), "of the user's, in its order");
+    assert_eq!(cuda(1, &["CUDA_VISIBLE_DEVICES=GPU-8f,MIG-2a"]), some(["GPU-8f", "MIG-2a"]));
+    assert_eq!(lists(FOUR, 1, &["HIP_VISIBLE_DEVICES=7"], "HIP_VISIBLE_DEVICES"), some(["7", "7"]), "nobody's here");
+    let amd = Devices { amd: true, count: Some(8) };
+    let entries = ["CUDA_VISIBLE_DEVICES=0", "ROCR_VISIBLE_DEVICES=4,5,6,7", "HIP_VISIBLE_DEVICES=2,3"];
+    for name in ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"] {
+        assert_eq!(lists(amd, 1, &entries, name), some(["2", "3"]), "{name}");
+    }
+    assert_eq!(lists(amd, 1, &entries, "ROCR_VISIBLE_DEVICES"), some(["4,5,6,7", "4,5,6,7"]));
+}
+
+#[test]
+fn without_the_option_nothing_changes() {
+    let mut rig = Rig::new();
+    rig.root(start_of(Share::Untold, 9, 1));
+    rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,1"])));
+    rig.root(spawn(0..1, true));
+    let actions = rig.hear(NodeEvent::Grounded(with(Devices::default())));
+    assert_eq!(found(&actions, b"CUDA_VISIBLE_DEVICES"), [Some(String::from("3,1"))]);
+}
+
+fn refusal(each: u32, needed: u32, has: Option<u32>) -> NodeAction {
+    says(ToRoot::Refused(Refusal::Gpus { each, needed, has }))
+}
+
+#[test]
+fn a_host_that_has_too_few_starts_nothing() {
+    let unknown = Devices::default();
+    for (devices, entries, each, has) in [
+        (FOUR, &[][..], 3, Some(4)),
+        (FOUR, &["CUDA_VISIBLE_DEVICES=2"], 1, Some(1)),
+        (FOUR, &["CUDA_VISIBLE_DEVICES="], 1, Some(0)),
+        (unknown, &[], 1, None),
+        (FOUR, &[], u32::MAX, Some(4)),
+    ] {
+        for program_first in [true, false] {
+            let mut rig = Rig::new();
+            let mut actions = rig.root(start_of(Share::Each(each), 2, 1));
+            let grounded = NodeEvent::Grounded(with(devices));
+            if !program_first {
+                actions.extend(rig.hear(grounded.clone()));
+            }
+            actions.extend(rig.root(app_of(0, &base_with(entries))));
+            actions.extend(rig.root(spawn(0..2, true)));
+            if program_first {
+                actions.extend(rig.hear(grounded));
+            }
+            assert!(actions.contains(&refusal(each, each.saturating_mul(2), has)), "{actions:?}");
+            assert!(!actions.iter().any(|action| matches!(action, NodeAction::Spawn { .. })), "{actions:?}");
+            assert!(actions.contains(&SWEEP), "and ends: {actions:?}");
+        }
+    }
+}
+
+#[test]
+fn no_rank_of_one_program_is_started_before_another_is_known_to_have_enough() {
+    let mut rig = Rig::new();
+    rig.root(start_of(Share::Each(1), 2, 2));
+    rig.hear(NodeEvent::Grounded(with(FOUR)));
+    rig.root(app_of(0, &base_with(&[])));
+    assert_eq!(rig.root(spawn(0..2, true)), []);
+    let actions = rig.root(app_of(1, &base_with(&["CUDA_VISIBLE_DEVICES=0"])));
+    assert!(actions.contains(&refusal(1, 2, Some(1))), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, NodeAction::Spawn { .. })), "{actions:?}");
+}
+
+#[test]
+fn a_node_that_lacks_some_is_not_ready() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(Start { gpus: Share::Each(4), local_size: 2, sole: false, meeting: None, ..start() }));
+    rig.root(app_of(0, &base_with(&[])));
+    rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None });
+    let actions = rig.hear(NodeEvent::Grounded(with(FOUR)));
+    assert!(actions.contains(&refusal(4, 8, Some(4))) && !actions.contains(&says(ToRoot::Ready)), "{actions:?}");
+}
+
+#[test]
+fn jax_is_told_which_of_what_it_sees_it_takes() {
+    let ids = |gpus, local_size| {
+        let mut rig = Rig::new();
+        let meeting = start().meeting.map(|meeting| Meeting { jax: true, ..meeting });
+        rig.root(ToNode::Start(Start { gpus, local_size, meeting, ..start() }));
+        rig.root(app_of(0, &base()));
+        rig.root(spawn(0..1, true));
+        found(&rig.hear(NodeEvent::Grounded(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
+    };
+    assert_eq!(ids(Share::Each(2), 2).as_deref(), Some("0,1"), "of its own: not its local rank");
+    assert_eq!(ids(Share::Each(1), 4).as_deref(), Some("0"));
+    assert_eq!(ids(Share::All, 1).as_deref(), Some("0,1,2,3"), "JAX would take the first alone");
+    assert_eq!(ids(Share::All, 4), None, "JAX takes that of the local rank");
+}
