@@ -162,6 +162,7 @@ fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let done = ask(&Site {
         here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
         gpus: &|| gpus(env),
+        ask: &|hosts, reach| doctor::count(hosts, reach, origin, env),
         // What is named may be a FIFO that waits for its writer.
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),

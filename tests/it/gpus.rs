@@ -1,7 +1,12 @@
 //! GPUs of their own for ranks, on hosts that show some: device files are all that is looked at.
 
+use crate::bed::Bed;
+use crate::census::Mercy;
 use crate::place;
 use crate::plan::Plan;
+use crate::ssh::script;
+use crate::watch::Exit;
+use nix::sys::signal::Signal;
 
 /// Runs its words where /dev holds four GPUs.
 const FOUR: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && cd \"$DIR\" && touch null nvidiactl nvidia0 nvidia1 nvidia2 nvidia3 && \
@@ -59,4 +64,79 @@ fn too_few_of_them_are_refused_before_any_rank_starts() {
     let done = ranks("-n 1 --gpus-per-rank 1 echo ran : -n 1 -x CUDA_VISIBLE_DEVICES=1 echo ran").start().code(125);
     assert_eq!(done.out(), "");
     done.says(" need 2 GPUs, and there is 1");
+}
+
+/// As many GPUs on a host of a testbed, which has a /dev of its own then.
+fn give(bed: &Bed, host: &str, count: usize) {
+    let files: Vec<String> = (0..count).map(|n| format!("nvidia{n}")).collect();
+    let script = format!(
+        "mount -t tmpfs none /mnt && cd /mnt && mkdir shm pts && touch {} && \
+         for n in null zero full random urandom tty ptmx; do touch $n && mount --bind /dev/$n $n || exit 1; done && \
+         mount --rbind /dev/shm shm && mount --rbind /dev/pts pts && mount --rbind /mnt /dev",
+        files.join(" ")
+    );
+    bed.run(["exec", "--user", "root", "--cwd", "/", host, "sh", "-c", &script]);
+}
+
+#[test]
+fn each_host_gets_as_many_ranks_as_it_has_gpus() {
+    let Some(bed) = Bed::up(2) else { return };
+    give(&bed, "node0", 2);
+    give(&bed, "node1", 1);
+    let tell = ["sh", "-c", "echo $RANK $(hostname) $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES"];
+    for user in ["root", "tester"] {
+        let start = |words: &[&str]| {
+            let all = ["rlaunch", "--ssh-fast", "-H", "node[0-1]"].iter().chain(words).chain(&tell).copied();
+            bed.plan(user, "login", all).with_events().start()
+        };
+        let done = start(&["--nproc-per-node", "gpu", "--gpus-per-rank", "1"]).code(0);
+        bed.clean(2);
+        assert_eq!(done.sorted(), ["0 node0 2 0", "1 node0 2 1", "2 node1 1 0"], "{user}: {}", done.err());
+        let done = start(&["--ppn", "2", "--gpus-per-rank", "1"]).code(125);
+        bed.clean(2);
+        assert_eq!(done.out(), "", "{user}");
+        done.says("--gpus-per-rank 1: ranks on node1 need 2 GPUs, and there is 1");
+    }
+    let words = ["rlaunch", "map", "--ssh-fast", "-H", "node[0-1]", "--nproc-per-node", "gpu", "true"];
+    let map = bed.plan("tester", "login", words).start().code(0).out();
+    bed.clean(2);
+    assert!(map.contains("node0") && map.contains("node1"), "{map}");
+    bed.down();
+}
+
+#[test]
+fn a_host_that_cannot_be_counted_is_named() {
+    let lost =
+        "behave <<'EOF'\necho 'ssh: Could not resolve hostname h: Name or service not known' >&2; exit 255\nEOF\n";
+    let done = script(&format!("{lost}exec \"$RL\" --connect-timeout 5 --nproc-per-node auto -H h,g echo ran"));
+    let done = done.start().code(125);
+    assert_eq!(done.out(), "");
+    done.says("error: --nproc-per-node: g: ");
+    done.says(" (nor can be asked: h)");
+    done.says("  ssh     ssh: Could not resolve hostname");
+}
+
+#[test]
+fn processors_of_another_host_are_those_that_its_login_may_use() {
+    if !place::has("taskset") {
+        return;
+    }
+    let one = "behave <<'EOF'\nexec taskset -c \"$CPU\" env HOME=\"$DIR/home\" sh -c \"$line\"\nEOF\n\
+         CPU=$(taskset -cp $$ | sed 's/.*: *//; s/[,-].*//'); export CPU\n";
+    let done = script(&format!("{one}exec \"$RL\" --nproc-per-node cpu -H h sh -c 'echo $RANK of $WORLD_SIZE'"));
+    let done = done.mercy(Mercy::Hosts).start().code(0);
+    assert_eq!(done.out(), "0 of 1\n", "{}", done.err());
+}
+
+#[test]
+fn a_signal_ends_the_counting() {
+    let plan = script(
+        "behave <<'EOF'\necho up >\"$DIR/told\"; exec sleep 999\nEOF\nexec \"$RL\" --nproc-per-node gpu -H h echo ran",
+    );
+    let told = plan.scratch().fifo("told");
+    let case = plan.start();
+    assert_eq!(std::fs::read(told).unwrap(), b"up\n");
+    case.signal(Signal::SIGINT);
+    let done = case.end_with(Mercy::All);
+    assert_eq!((done.exit, done.out()), (Exit::Signal(Signal::SIGINT), String::new()), "{}", done.err());
 }

@@ -67,7 +67,7 @@ impl Origin {
     }
 
     /// Does what watches for signals itself: all are blocked meanwhile.
-    pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
+    pub fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
         let before = block_all();
         let done = work();
         // SAFETY: `before` is a valid set; SIG_SETMASK is a valid way.

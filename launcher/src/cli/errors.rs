@@ -2,6 +2,7 @@
 
 use super::later;
 use super::nearest::nearest;
+use super::site::Silent;
 use super::table::Table;
 use rlaunch_core::bootstrap::TargetError;
 use rlaunch_core::env::ExportError;
@@ -76,14 +77,14 @@ pub(crate) enum CliError {
     #[error("{} names {host}, which is not in the hostfile {path}", Named(option))]
     NotInHostfile { option: OsBytes, host: String, path: OsBytes },
     /// `--nproc-per-node gpu`
-    #[error("{} gpu: this machine has no GPU", Named(option))]
-    NoGpu { option: OsBytes },
+    #[error("{} gpu: {host} has no GPU", Named(option))]
+    NoGpu { option: OsBytes, host: String },
     /// The same where /dev cannot be read.
-    #[error("{} gpu: how many GPUs this machine has cannot be found out", Named(option))]
-    UnknownGpus { option: OsBytes },
-    /// `--nproc-per-node gpu` for other hosts.
-    #[error("{} counts this machine only, and {host} is another", Named(option))]
-    CountedElsewhere { option: OsBytes, host: String },
+    #[error("{} gpu: how many GPUs {host} has cannot be found out", Named(option))]
+    UnknownGpus { option: OsBytes, host: String },
+    /// `--nproc-per-node gpu` for other hosts, of which some do not tell; the others by their names.
+    #[error("{}: {}{}{}", Named(option), first.text, nor(others), first.said())]
+    Uncounted { option: OsBytes, first: Box<Silent>, others: Vec<String> },
     /// `-m --no-python`
     #[error("-m runs a module by Python, and --no-python runs no Python")]
     ModuleWithoutPython,
@@ -132,7 +133,10 @@ impl CliError {
 
     /// What rlaunch exits with.
     pub(crate) const fn exit_code(&self) -> u8 {
-        exit::USAGE
+        match self {
+            Self::Uncounted { .. } => exit::LAUNCH,
+            _ => exit::USAGE,
+        }
     }
 
     /// The whole message, for stderr.
@@ -183,10 +187,13 @@ impl Hint for CliError {
                 Some(format!("--hostfile {}\n-H {}, if it is a host", typed(path), typed(&host)).into())
             }
             Self::NotInHostfile { .. } => Some("-H without --hostfile, or a line for it there".into()),
-            Self::NoGpu { option } | Self::UnknownGpus { option } => {
+            Self::NoGpu { option, .. } | Self::UnknownGpus { option, .. } => {
                 Some(format!("{option} cpu   or   {option} N").into())
             }
-            Self::CountedElsewhere { option, .. } => Some(format!("{option} N").into()),
+            Self::Uncounted { option, first, .. } => {
+                let own = first.hint.iter().cloned().chain([format!("{option} N, which asks no host")]);
+                Some(own.collect::<Vec<_>>().join("\n").into())
+            }
             Self::Export { source, .. } => source.hint(),
             Self::Host { source, .. } => source.hint(),
             Self::Prefix { source, .. } => source.hint(),
@@ -245,6 +252,17 @@ fn said_so(error: &PlaceError, variables: &[(String, OsBytes)]) -> String {
     variables.iter().fold(error.to_string(), |text, (option, name)| {
         text.replacen(&format!("{option} "), &format!("{} ", Named(name)), 1)
     })
+}
+
+/// Hosts that do not tell either.
+fn nor(others: &[String]) -> String {
+    const NAMED: usize = 4;
+    let named = others.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match others.len() {
+        0 => String::new(),
+        1..=NAMED => format!(" (nor can be asked: {named})"),
+        all => format!(" (nor can be asked: {named} and {} more)", all - NAMED),
+    }
 }
 
 /// A path that nobody typed here.

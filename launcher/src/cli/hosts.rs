@@ -175,6 +175,7 @@ mod tests {
         let site = Site {
             here: Here { name: "me".into(), cpus: 2 },
             gpus: &|| Some(0),
+            ask: &|_, _| Ok(Vec::new()),
             read: &|path| match path.as_slice() {
                 b"file" => Ok(b"f1 slots=2\nf2\n".to_vec()),
                 _ => Err(io::Error::from_raw_os_error(2)),

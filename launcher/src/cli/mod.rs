@@ -34,7 +34,7 @@ pub(crate) use hosts::Query;
 pub(crate) use output::{Events, Verbosity};
 pub(crate) use plan::Plan;
 pub(crate) use reach::Reach;
-pub(crate) use site::{Known, LARGEST, Runs, Site, why};
+pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;

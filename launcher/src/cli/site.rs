@@ -3,13 +3,15 @@
 
 use super::errors::CliError;
 use super::place::{Counted, Own, PerNode, Said};
-use super::{Lookup, Program, Run};
+use super::{Lookup, Program, Reach, Run};
 use crate::view::words;
+use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
-use rlaunch_core::hostlist::{self, Entry, Outside};
+use rlaunch_core::hostlist::{self, Entry, Host, Outside};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{self, AppRequest, Here, Placement, Request};
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// Largest hostfile: a line for each of as many hosts as there can be, and comments.
@@ -21,6 +23,8 @@ pub(crate) struct Site<'a> {
     pub(crate) here: Here,
     /// Its GPUs, if that can be told.
     pub(crate) gpus: &'a dyn Fn() -> Option<u32>,
+    /// What other hosts have.
+    pub(crate) ask: Ask<'a>,
     /// The content of a file.
     pub(crate) read: &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>,
     /// Whether a path is a file.
@@ -34,6 +38,9 @@ pub(crate) struct Site<'a> {
     /// Groups of hosts.
     pub(crate) groups: &'a Known<'a>,
 }
+
+/// Asks hosts what they have, all at a time.
+pub(crate) type Ask<'a> = &'a dyn Fn(&[Target], &Reach) -> Result<Vec<Result<Has, Silent>>, Silent>;
 
 /// Whether a file runs when it is started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,30 +130,80 @@ impl Site<'_> {
         }
     }
 
-    fn app(&self, program: &Program, hosts: Vec<Entry>) -> Result<AppRequest, CliError> {
-        let ppn = match &program.place.ppn {
-            None => None,
-            Some(PerNode::Ranks(n)) => Some(*n),
-            Some(PerNode::Counted(option, counted)) => {
-                if let Some(entry) = hosts.iter().find(|entry| !self.here.is(&entry.host)) {
-                    return Err(CliError::CountedElsewhere { option: option.clone(), host: entry.host.to_string() });
-                }
-                Some(self.count(option, *counted)?)
-            }
+    /// Programs of which each host shall have as many ranks as it has of something.
+    fn app(&self, program: &Program, own: Vec<Entry>, named: &[Entry], asked: &Asked) -> Result<AppRequest, CliError> {
+        let (n, hosts) = (program.n, own);
+        let (option, counted) = match &program.place.ppn {
+            None => return Ok(AppRequest { n, hosts, ..AppRequest::default() }),
+            Some(PerNode::Ranks(ppn)) => return Ok(AppRequest { n, ppn: Some(*ppn), counted: false, hosts }),
+            Some(PerNode::Counted(option, counted)) => (option, *counted),
         };
-        Ok(AppRequest { n: program.n, ppn, hosts })
+        // Hosts of another program may be this one's too.
+        let all = if hosts.is_empty() { named } else { &hosts };
+        if all.iter().all(|entry| self.here.is(&entry.host)) {
+            return Ok(AppRequest { n, ppn: Some(self.count(option, counted)?), counted: false, hosts });
+        }
+        let mut here = false;
+        let mut hosts = Vec::new();
+        for entry in all {
+            let ranks = match asked.get(&entry.host) {
+                Some(has) => has.ranks(&entry.host.to_string(), option, counted)?,
+                // This machine under a second name is no second machine.
+                None if std::mem::replace(&mut here, true) => continue,
+                None => self.count(option, counted)?,
+            };
+            hosts.push(Entry { slots: Some(ranks), ..entry.clone() });
+        }
+        Ok(AppRequest { n, ppn: None, counted: true, hosts })
     }
 
     fn count(&self, option: &OsBytes, counted: Counted) -> Result<u32, CliError> {
-        match counted {
-            Counted::Gpu => match (self.gpus)() {
-                Some(0) => Err(CliError::NoGpu { option: option.clone() }),
-                Some(gpus) => Ok(gpus),
-                None => Err(CliError::UnknownGpus { option: option.clone() }),
-            },
-            Counted::Auto => Ok((self.gpus)().filter(|n| *n > 0).unwrap_or(self.here.cpus.max(1))),
-            Counted::Cpu => Ok(self.here.cpus.max(1)),
+        let gpus = if counted == Counted::Cpu { None } else { (self.gpus)() };
+        Has { cpus: self.here.cpus, gpus }.ranks("this machine", option, counted)
+    }
+}
+
+/// What other hosts have, by their names.
+type Asked = BTreeMap<Host, Has>;
+
+/// What a host has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Has {
+    /// Processors that programs may use; 0: not known.
+    pub(crate) cpus: u32,
+    /// GPUs, if that can be told.
+    pub(crate) gpus: Option<u32>,
+}
+
+impl Has {
+    fn ranks(self, host: &str, option: &OsBytes, counted: Counted) -> Result<u32, CliError> {
+        let (option, host) = (option.clone(), host.to_owned());
+        match (counted, self.gpus) {
+            (Counted::Gpu, Some(0)) => Err(CliError::NoGpu { option, host }),
+            (Counted::Gpu, None) => Err(CliError::UnknownGpus { option, host }),
+            (Counted::Gpu | Counted::Auto, Some(gpus @ 1..)) => Ok(gpus),
+            (Counted::Auto, Some(0) | None) | (Counted::Cpu, _) => Ok(self.cpus.max(1)),
         }
+    }
+}
+
+/// A host that does not tell what it has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Silent {
+    pub(crate) host: String,
+    /// Why.
+    pub(crate) text: String,
+    /// ssh's words.
+    pub(crate) words: OsBytes,
+    /// What to try.
+    pub(crate) hint: Option<String>,
+}
+
+impl Silent {
+    /// Its words, as a line of their own.
+    pub(super) fn said(&self) -> String {
+        let line = |line: &str| format!("\n  ssh     {line}");
+        self.words.to_string().lines().map(line).collect()
     }
 }
 
@@ -161,11 +218,8 @@ impl Run {
             apps.push((program, site.hosts(&program.place)?));
         }
         let named: Vec<Entry> = apps.iter().flat_map(|(_, hosts)| hosts.clone()).collect();
-        let app = |(program, hosts): (&Program, Vec<Entry>)| {
-            // Hosts of another program may be this one's too.
-            let all = if hosts.is_empty() { named.clone() } else { hosts.clone() };
-            site.app(program, all).map(|app| AppRequest { hosts, ..app })
-        };
+        let asked = self.ask(&apps, &named, site)?;
+        let app = |(program, hosts): (&Program, Vec<Entry>)| site.app(program, hosts, &named, &asked);
         let request = Request {
             apps: apps.into_iter().map(app).collect::<Result<_, _>>()?,
             here: site.here.clone(),
@@ -176,6 +230,37 @@ impl Run {
             strict: self.whole.strict,
         };
         place::place(&request).map_err(|source| CliError::Place { source, variables: self.variables.clone() })
+    }
+
+    /// What other hosts have, where ranks are placed by it: all of them are asked at a time.
+    fn ask(&self, apps: &[(&Program, Vec<Entry>)], named: &[Entry], site: &Site<'_>) -> Result<Asked, CliError> {
+        let mut option = None;
+        let mut hosts: BTreeSet<&Host> = BTreeSet::new();
+        for (program, own) in apps {
+            let Some(PerNode::Counted(said, _)) = &program.place.ppn else { continue };
+            let all = if own.is_empty() { named } else { own };
+            option = option.or(Some(said));
+            hosts.extend(all.iter().map(|entry| &entry.host).filter(|host| !site.here.is(host)));
+        }
+        let Some(option) = option.filter(|_| !hosts.is_empty()) else { return Ok(Asked::new()) };
+        let target = |host: &&Host| {
+            Target::of(host).map_err(|source| CliError::Host { option: option.clone(), source: Box::new(source) })
+        };
+        let targets = hosts.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+        let uncounted = |first, others| CliError::Uncounted { option: option.clone(), first: Box::new(first), others };
+        let answers = (site.ask)(&targets, &self.reach).map_err(|error| uncounted(error, Vec::new()))?;
+        let (mut asked, mut silent) = (Asked::new(), Vec::new());
+        for (host, answer) in hosts.into_iter().zip(answers) {
+            match answer {
+                Ok(has) => drop(asked.insert(host.clone(), has)),
+                Err(error) => silent.push(error),
+            }
+        }
+        let mut silent = silent.into_iter();
+        match silent.next() {
+            None => Ok(asked),
+            Some(first) => Err(uncounted(first, silent.map(|one| one.host).collect())),
+        }
     }
 }
 

@@ -66,6 +66,7 @@ fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) ->
     ask(&Site {
         here: Here { name: "me".into(), cpus: 2 },
         gpus: &|| gpus,
+        ask: &|hosts, _| Ok(hosts.iter().map(place::has).collect()),
         read: &|path| found(path).map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::Error::from_raw_os_error(2)),
         is_file: &|path| found(path).is_some(),
         runs: &|path| found(path).map(|_| Runs::Never),
@@ -83,7 +84,7 @@ fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> {
         Err(error) => return Some(error.render()),
     };
     at_site(0, |site| run.place(site)).err().map(|error| {
-        assert_eq!(error.exit_code(), 2);
+        assert_eq!(error.exit_code(), if matches!(error, super::CliError::Uncounted { .. }) { 125 } else { 2 });
         error.render()
     })
 }
@@ -175,6 +176,10 @@ const REFUSED: &[&str] = &[
     "--ppn many ./train",
     "--nproc_per_node=gpu ./train",
     "--nproc-per-node cpu -H a ./train",
+    "--nproc-per-node gpu -H g2,g0 ./train",
+    "--nproc-per-node gpu -H gx,g2 ./train",
+    "-n 4 --nproc-per-node gpu -H g1,g2 ./train",
+    "--nproc-per-node auto -H g2,a,b,c,d,e,f ./train",
     "-n 8 --ppn 2 -H a,b ./train",
     "--nnodes 0 ./train",
     "--nnodes 4:2 ./train",

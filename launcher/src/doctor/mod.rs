@@ -1,6 +1,9 @@
 //! `rlaunch doctor -H HOSTS`: reaches every host as a job would, starts the agent there, and lets it go again.
 
+mod count;
 mod show;
+
+pub(crate) use count::count;
 
 use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::cli::Reach;
@@ -82,13 +85,7 @@ struct Round {
 }
 
 fn examine(hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    let runtime = runtime.context("cannot build an event loop")?;
-    let entered = runtime.enter();
-    let signals = SignalFd::new(&origin.watched()).context("cannot listen to signals")?;
-    let signals = rlaunch_net::ready::readable(signals).context("cannot listen to signals")?;
-    drop(entered);
-    let mut rounds = Rounds { reach, origin, runtime, signals };
+    let mut rounds = Rounds::new(reach, origin)?;
     let round = match rounds.run(hosts, reach.fast, true)? {
         Ok(round) => round,
         Err(sig) => return Ok(Outcome::Interrupted(sig)),
@@ -108,7 +105,17 @@ fn examine(hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Ou
     Ok(Outcome::Report(text, if failed { exit::LAUNCH } else { 0 }))
 }
 
-impl Rounds<'_> {
+impl<'a> Rounds<'a> {
+    fn new(reach: &'a Reach, origin: Origin) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = runtime.context("cannot build an event loop")?;
+        let entered = runtime.enter();
+        let signals = SignalFd::new(&origin.watched()).context("cannot listen to signals")?;
+        let signals = rlaunch_net::ready::readable(signals).context("cannot listen to signals")?;
+        drop(entered);
+        Ok(Self { reach, origin, runtime, signals })
+    }
+
     /// Reaches hosts, and lets them go again.
     fn run(&mut self, hosts: &[Target], fast: bool, examine: bool) -> anyhow::Result<Result<Round, Signal>> {
         let _entered = self.runtime.enter();

@@ -100,10 +100,10 @@ fn tenths(nanos: i128) -> f64 {
 }
 
 /// `name=value` words, as the agent says them.
-struct Facts<'a>(&'a str);
+pub(super) struct Facts<'a>(pub(super) &'a str);
 
 impl<'a> Facts<'a> {
-    fn value(&self, name: &str) -> Option<&'a str> {
+    pub(super) fn value(&self, name: &str) -> Option<&'a str> {
         self.0.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 

@@ -11,8 +11,10 @@ pub(crate) const UNKNOWN: &str = "?";
 
 /// `name=value` words. Numbers of bytes; of limits `soft/hard`, `-` for none.
 pub(super) fn line() -> OsBytes {
-    let gpus = host::gpus().count.map_or(UNKNOWN.to_owned(), |gpus| gpus.to_string());
+    let host::Gpus { amd, count } = host::gpus();
+    let gpus = count.map_or(UNKNOWN.to_owned(), |gpus| gpus.to_string());
     let mut words = vec![format!("cpus={}", host::cpus()), format!("gpus={gpus}")];
+    words.extend(amd.then(|| "amd=1".to_owned()));
     if let Some((free, all)) = host::memory() {
         words.push(format!("memory={free}/{all}"));
     }

@@ -135,7 +135,10 @@ mod tests {
             "" => Vec::new(),
             list => hostlist::lists([("-H", list.as_bytes())], &mut hostlist::Alone).unwrap(),
         };
-        let apps = apps.iter().map(|(n, list)| AppRequest { n: Some(*n), ppn: None, hosts: entries(list) }).collect();
+        let apps = apps
+            .iter()
+            .map(|(n, list)| AppRequest { n: Some(*n), hosts: entries(list), ..AppRequest::default() })
+            .collect();
         let here = Here { name: "me".into(), cpus: 2 };
         place(&Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, min_hosts: None, strict: false })
             .unwrap()

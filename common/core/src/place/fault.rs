@@ -43,6 +43,14 @@ pub enum PlaceError {
         /// What fits.
         room: u32,
     },
+    /// `-n 9 --nproc-per-node gpu` on hosts with eight.
+    #[error("-n {n} is more than the {room} that the hosts have")]
+    Counted {
+        /// Ranks of the program.
+        n: u32,
+        /// What was counted.
+        room: u32,
+    },
     /// `--nnodes 4` on two hosts.
     #[error("--nnodes asks for {wanted} host{}, but there {} {have}", plural(*wanted), if *have == 1 { "is" } else { "are" })]
     TooFewHosts {
@@ -100,6 +108,7 @@ impl Hint for PlaceError {
             Self::NoSlot { .. } => "-n N, or hosts by -H, for this program too".into(),
             Self::NoHost { .. } | Self::TooFewHosts { .. } => "a smaller --nnodes, or more hosts".into(),
             Self::PerNode { n, hosts, .. } => format!("--ppn {}, or more hosts", n.div_ceil((*hosts).max(1))).into(),
+            Self::Counted { room, .. } => format!("-n {room}, or more hosts").into(),
             Self::Max { room, .. } if *room > 0 => format!("-n {room}, or more hosts").into(),
             Self::Max { .. } => "more hosts".into(),
             Self::TooFewUsed { used, .. } => format!("--min-hosts {used}, or more hosts").into(),

@@ -20,8 +20,10 @@ pub(super) fn counts(
     if width == 0 {
         return Err(PlaceError::NoHost { app: index, nodes: hosts.count() });
     }
+    let mut rows: Vec<Row> = views.iter().map(|view| Row::new(view, app.per_node(view))).collect();
     let n = match (app.n, app.ppn) {
         (Some(n), _) => n,
+        (None, _) if app.counted => rows.iter().fold(0u32, |sum, row| sum.saturating_add(row.room)),
         (None, Some(ppn)) => ppn.saturating_mul(width),
         (None, None) if hosts.implicit => {
             notes.push(Note::OneRank(index));
@@ -32,8 +34,7 @@ pub(super) fn counts(
             sum => sum,
         },
     };
-    let mut rows: Vec<Row> = views.iter().map(|view| Row::new(view, app.ppn)).collect();
-    check(n, app.ppn, &rows)?;
+    check(n, app, &rows)?;
     // `--nnodes` asks for so many hosts: all of them get ranks, as far as their slots go.
     let left = match (request.map_by, request.nnodes) {
         (By::Slot, None) => fill(&mut rows, n),
@@ -46,6 +47,13 @@ pub(super) fn counts(
         }
     }
     Ok(rows.iter().map(|row| (row.at, row.count)).collect())
+}
+
+impl AppRequest {
+    /// What a host gets of it, if that is said.
+    fn per_node(&self, view: &View) -> Option<u32> {
+        if self.counted { Some(view.weight) } else { self.ppn }
+    }
 }
 
 /// A host while it is being filled.
@@ -70,15 +78,18 @@ impl Row {
     }
 }
 
-fn check(n: u32, ppn: Option<u32>, rows: &[Row]) -> Result<(), PlaceError> {
+fn check(n: u32, app: &AppRequest, rows: &[Row]) -> Result<(), PlaceError> {
     if n > super::MOST_RANKS {
         return Err(PlaceError::TooMany);
     }
     let hosts = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-    if let Some(ppn) = ppn.filter(|ppn| u64::from(*ppn) * u64::from(hosts) < u64::from(n)) {
+    if let Some(ppn) = app.ppn.filter(|ppn| u64::from(*ppn) * u64::from(hosts) < u64::from(n)) {
         return Err(PlaceError::PerNode { n, ppn, hosts });
     }
     let room = rows.iter().fold(0u32, |sum, row| sum.saturating_add(row.room));
+    if app.counted && room < n {
+        return Err(PlaceError::Counted { n, room });
+    }
     if room < n { Err(PlaceError::Max { n, room }) } else { Ok(()) }
 }
 

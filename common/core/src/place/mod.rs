@@ -68,6 +68,8 @@ pub struct AppRequest {
     pub n: Option<u32>,
     /// Ranks of it on each host.
     pub ppn: Option<u32>,
+    /// The slots of each host, which all say them, are that: what there is of something was counted on each.
+    pub counted: bool,
     /// Its own hosts; empty: those of the other programs, or this machine.
     pub hosts: Vec<Entry>,
 }

@@ -17,7 +17,7 @@ fn hosts(text: &str) -> Vec<Entry> {
 }
 
 fn app(n: u32, text: &str) -> AppRequest {
-    AppRequest { n: Some(n).filter(|n| *n > 0), ppn: None, hosts: hosts(text) }
+    AppRequest { n: Some(n).filter(|n| *n > 0), ppn: None, counted: false, hosts: hosts(text) }
 }
 
 fn request(apps: Vec<AppRequest>) -> Request {
@@ -241,7 +241,7 @@ fn any_app() -> impl Strategy<Value = AppRequest> {
         entries.into_iter().map(entry).collect()
     });
     (proptest::option::of(1u32..30), proptest::option::weighted(0.3, 1u32..6), hosts)
-        .prop_map(|(n, ppn, hosts)| AppRequest { n, ppn, hosts })
+        .prop_map(|(n, ppn, hosts)| AppRequest { n, ppn, counted: false, hosts })
 }
 
 proptest! {

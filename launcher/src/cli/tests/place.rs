@@ -1,6 +1,8 @@
 //! Which hosts a command line names, and how many ranks they get.
 
 use super::{at_site, plan, run_with};
+use crate::cli::{Has, Silent};
+use rlaunch_core::bootstrap::Target;
 
 /// The hosts of all ranks, in their order.
 fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: impl Into<Option<u32>>) -> String {
@@ -47,6 +49,34 @@ fn ranks_per_node_are_counted_here() {
     assert_eq!(hosts_of("--nproc-per-node gpu -H localhost x", &[], 3), "localhost localhost localhost");
     let unknown = at_site(None, |site| run_with("--nproc-per-node gpu x", &[]).place(site)).unwrap_err().render();
     assert!(unknown.contains("--nproc-per-node gpu: how many GPUs this machine has cannot be found out"), "{unknown}");
+}
+
+/// What hosts say that are called by it: `g4` has four GPUs and eight processors. Others say nothing.
+pub(super) fn has(host: &Target) -> Result<Has, Silent> {
+    let name = host.to_string();
+    match name.strip_prefix('g').map(str::parse::<u32>) {
+        Some(Ok(gpus)) => Ok(Has { cpus: gpus * 2, gpus: Some(gpus) }),
+        Some(Err(_)) => Ok(Has { cpus: 1, gpus: None }),
+        None => Err(Silent {
+            text: format!("{name}: no route to host"),
+            host: name,
+            words: "ssh: connect: no route".into(),
+            hint: Some("ssh it".into()),
+        }),
+    }
+}
+
+#[test]
+fn other_hosts_are_asked_what_they_have() {
+    assert_eq!(hosts_of("--nproc-per-node gpu -H g2,g1 x", &[], 0), "g2 g2 g1");
+    assert_eq!(hosts_of("--nproc-per-node cpu -H g1,g2 x", &[], 0), "g1 g1 g2 g2 g2 g2");
+    assert_eq!(hosts_of("--nproc-per-node auto -H g0,g2 x", &[], 0), "g0 g2 g2");
+    assert_eq!(hosts_of("--nproc-per-node gpu -H g1,localhost,me x", &[], 2), "g1 localhost localhost", "one machine");
+    assert_eq!(hosts_of("--nproc-per-node gpu -H g3,g3 x", &[], 0), "g3 g3 g3", "however often it is named");
+    assert_eq!(hosts_of("--nproc-per-node gpu -n 2 -H g1,g2 x", &[], 0), "g1 g2");
+    assert_eq!(hosts_of("--nproc-per-node gpu -H g1:9,g2 x", &[], 0), "g1 g2 g2", "whatever its slots are");
+    assert_eq!(hosts_of("-H g1,g2 -n 1 x : --nproc-per-node gpu y", &[], 0), "g1 g1 g2 g2");
+    assert_eq!(hosts_of("--ppn 1 -H a,b x", &[], 0), "a b", "nobody is asked");
 }
 
 #[test]

@@ -19,6 +19,7 @@ fn becomes(line: &str, files: &[(&str, Runs)], env: &[(&str, &str)]) -> (String,
     let done = run.interpret(&Site {
         here: Here { name: "me".into(), cpus: 2 },
         gpus: &|| None,
+        ask: &|_, _| Ok(Vec::new()),
         read: &|_| Err(std::io::Error::from_raw_os_error(2)),
         is_file: &|_| false,
         runs: &runs,

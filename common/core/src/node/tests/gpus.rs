@@ -19,12 +19,10 @@ fn base_with(entries: &[&str]) -> AppBase {
 
 /// What each rank finds, as its program would: the first entry counts.
 fn found(actions: &[NodeAction], name: &[u8]) -> Vec<Option<String>> {
-    let find = |action: &NodeAction| match action {
-        NodeAction::Spawn { exec, .. } => {
-            let all: OsStrings = exec.base.env.iter().chain(exec.shared.iter()).chain(exec.vars.iter()).collect();
-            Some(crate::env::value(&all, name).map(|value| String::from_utf8_lossy(value).into_owned()))
-        }
-        _ => None,
+    let find = |action: &NodeAction| {
+        let NodeAction::Spawn { exec, .. } = action else { return None };
+        let all: OsStrings = exec.base.env.iter().chain(exec.shared.iter()).chain(exec.vars.iter()).collect();
+        Some(crate::env::value(&all, name).map(|value| String::from_utf8_lossy(value).into_owned()))
     };
     actions.iter().filter_map(find).collect()
 }
