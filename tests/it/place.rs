@@ -2,6 +2,7 @@
 
 use crate::plan::Plan;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -133,6 +134,14 @@ impl Scratch {
         std::fs::create_dir(&dir).unwrap();
         Self(dir)
     }
+    /// A second one, for what the processes of the case leave in TMPDIR: whoever is killed removes nothing. It stands beside the
+    /// first, because cases mount on that.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        let dir = temporary_of(&self.0);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        dir
+    }
     /// Hands the directory on.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
@@ -155,6 +164,13 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
             std::fs::remove_dir_all(&self.0).unwrap_or_default();
+            std::fs::remove_dir_all(temporary_of(&self.0)).unwrap_or_default();
         }
     }
+}
+
+fn temporary_of(dir: &Path) -> PathBuf {
+    let mut name = dir.as_os_str().to_owned();
+    name.push(".t");
+    PathBuf::from(name)
 }

@@ -28,7 +28,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     fn new(program: &Path) -> Self {
-        Self::tool(program, Scratch::new())
+        let scratch = Scratch::new();
+        let temporary = scratch.temporary();
+        Self::tool(program, scratch).env("TMPDIR", temporary)
     }
 
     /// Another program, with a directory that was made for it.

@@ -365,6 +365,25 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::sync::mpsc::sync_channel;
 
+    fn long_ago() -> Mono {
+        Mono::from_nanos(now().nanos().saturating_sub(2 * PATIENCE.nanos()))
+    }
+
+    /// However long it takes: bytes of a rank that runs are given up for no file system.
+    #[test]
+    fn a_file_system_that_does_not_answer_is_waited_for_while_ranks_run() {
+        let mut inner = Inner::new(|_| Ok(())).unwrap();
+        (inner.under_way, inner.silent_since) = ((1, ROOM), Some(long_ago()));
+        let id = StreamId::of(ProcId::new(0), Std::Out);
+        inner.open.insert(id, File::default());
+        assert!(!inner.end(id, 1), "its end waits for its file");
+        let mut logs = Logs(Some(Box::new(inner)));
+        assert!(!logs.has_room() && logs.deadline().is_none());
+        logs.close(std::iter::empty());
+        assert!(logs.has_room() && logs.deadline().is_none(), "nobody waits for the ranks any more");
+        assert!(logs.0.as_mut().unwrap().end(id, 1));
+    }
+
     /// A file system that does not answer: ranks wait for it while they are waited for, and nobody does for longer.
     #[test]
     fn a_file_system_that_does_not_answer_is_given_up_only_at_the_end() {
