@@ -131,6 +131,7 @@ impl Remote {
             wdir: None,
             role: Role::sole(),
             logs: None,
+            filled: false,
         };
         self.send(&ToNode::App { app: AppIndex::new(0), last: true, part: encode(&base).as_slice().into() });
         let (proc, app) = (ProcId::new(0), AppIndex::new(0));

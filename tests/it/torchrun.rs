@@ -178,3 +178,15 @@ fn each_host_writes_its_own_files() {
     }
     bed.down();
 }
+
+#[test]
+fn each_rank_finds_its_number_in_its_arguments() {
+    let start = |words: &[&str]| Plan::rlaunch(words).start().code(0).sorted();
+    let tell = ["sh", "-c", "echo \"$1\" \"$2\"", "sh", "cuda:${local_rank}", "$$HOME"];
+    assert_eq!(
+        start(&[&["--nproc-per-node", "3"], &tell[..]].concat()),
+        ["cuda:0 $HOME", "cuda:1 $HOME", "cuda:2 $HOME"]
+    );
+    let as_it_is = start(&[&["-n", "2"], &tell[..]].concat());
+    assert_eq!(as_it_is, ["cuda:${local_rank} $$HOME", "cuda:${local_rank} $$HOME"]);
+}

@@ -41,6 +41,7 @@ pub mod spec;
 pub mod status;
 pub mod store;
 pub mod stream;
+pub mod template;
 pub mod time;
 pub mod travel;
 pub mod wire;

@@ -78,6 +78,8 @@ pub struct AppBase {
     pub role: Role,
     /// What becomes of its output besides being shown; `None`: nothing.
     pub logs: Option<Logs>,
+    /// Each rank finds its local rank in its arguments (`template`).
+    pub filled: bool,
 }
 
 impl AppBase {

@@ -127,6 +127,7 @@ mod tests {
             wdir: wdir.map(OsBytes::from),
             role: Role::sole(),
             logs: None,
+            filled: false,
         };
         let login = ["TMPDIR=/tmp/there", "PWD=/home/v", "B=2"].iter().collect();
         Travel { dir: dir.into(), ..Travel::default() }.settle(base, &login)

@@ -400,6 +400,9 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     let mut shared: Vec<Export> = Vec::new();
     let mut wide = Wide::default();
     let torchrun = parts.iter().any(torch::is_used);
+    if torchrun {
+        torch::node_rank(&parts, env)?;
+    }
     for part in parts {
         let first = programs.is_empty();
         let variables_given = from_variables(&part, first, first && !named, env);

@@ -6,6 +6,7 @@ use rlaunch_core::gpus::Share;
 use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_core::template;
 use std::sync::Arc;
 
 /// A job, ready for the job machine.
@@ -63,6 +64,7 @@ impl Run {
                 }
             }
             let role = Role { name, apps: count };
+            let filled = self.torchrun && template::is_in(&program.argv);
             let base = AppBase {
                 argv: program.argv.iter().collect(),
                 env,
@@ -70,6 +72,7 @@ impl Run {
                 wdir: program.wdir,
                 role,
                 logs: logs.clone(),
+                filled,
             };
             apps.push(AppSpec { procs: placement.procs(index), base });
         }

@@ -148,6 +148,21 @@ fn is_style(spelled: &[u8]) -> bool {
     LETTERS.contains(&word) || STYLE.iter().any(|own| same(own, name))
 }
 
+/// PET_NODE_RANK is as `--node-rank`, of which only 0 is taken: who means another starts rlaunch on each host. It counts where torchrun's
+/// options do, because schedulers set it for whatever runs in a host's container, also for what has nothing to do with torch.
+pub(super) fn node_rank(parts: &[Words], env: Lookup<'_>) -> Result<(), CliError> {
+    const NAMES: [&str; 2] = ["--node-rank", "--node_rank"];
+    let is_said = |word: &OsBytes| NAMES.iter().any(|name| word.starts_with(name.as_bytes()));
+    let Some(rank) = values::variable(env, "PET_NODE_RANK").filter(|rank| rank.as_slice() != b"0") else {
+        return Ok(());
+    };
+    if parts.iter().flat_map(|part| &part.same).any(is_said) {
+        return Ok(());
+    }
+    let hint = Some("PET_NODE_RANK=0, and -H with all hosts: one rlaunch starts the ranks of all of them".into());
+    Err(CliError::NotYet { what: format!("PET_NODE_RANK={rank} (environment)"), hint })
+}
+
 /// Those of torchrun's options whose variables stand for one of ours.
 const VARIABLES: &[&str] = &[
     "nnodes",

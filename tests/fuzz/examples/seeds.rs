@@ -34,6 +34,7 @@ fn app() -> AppBase {
         wdir: Some("/tmp".into()),
         role: Role::sole(),
         logs: None,
+        filled: false,
     }
 }
 

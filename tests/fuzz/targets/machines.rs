@@ -29,7 +29,7 @@ fn strings(words: &[&str]) -> OsStrings {
 
 fn spec(ranks: u32) -> JobSpec {
     let (argv, role) = (strings(&["./train"]), Role::sole());
-    let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role, logs: None };
+    let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role, logs: None, filled: false };
     JobSpec {
         lease: Span::from_secs(30),
         placement: Placement::here("here", [ranks]),

@@ -178,6 +178,7 @@ pub(crate) fn program() -> AppBase {
         wdir: None,
         role: Role::sole(),
         logs: None,
+        filled: false,
     }
 }
 

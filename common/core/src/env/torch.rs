@@ -42,6 +42,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("PET_MASTER_PORT", Role::Read, "As `--master-port`."),
         var("PET_MODULE", Role::Read, "Not `0`: as `-m`."),
         var("PET_NNODES", Role::Read, "As `--nnodes`."),
+        var("PET_NODE_RANK", Role::Read, "As `--node-rank`, where torchrun's options are used: only `0` is taken."),
         var("PET_NO_PYTHON", Role::Read, "Not `0`: as `--no-python`."),
         var("PET_NPROC_PER_NODE", Role::Read, "As `--nproc-per-node`."),
         var("PET_RDZV_ID", Role::Read, "As `--rdzv-id`."),

@@ -8,6 +8,7 @@ use crate::logs::Way;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
+use crate::template::filled;
 use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
@@ -64,7 +65,11 @@ impl Program {
         let seat = Seat { rank, local_rank, app_rank, error_file: &path, gpus };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
-        let (base, shared) = (Arc::clone(&self.base), Arc::clone(shared));
+        let shared = Arc::clone(shared);
+        let base = match self.base.filled {
+            true => Arc::new(AppBase { argv: filled(&self.base.argv, local_rank), ..AppBase::clone(&self.base) }),
+            false => Arc::clone(&self.base),
+        };
         Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file, ways })
     }
 

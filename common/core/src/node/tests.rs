@@ -92,6 +92,7 @@ fn base() -> AppBase {
         wdir: None,
         role: Role::sole(),
         logs: None,
+        filled: false,
     }
 }
 
@@ -260,21 +261,6 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
     assert_eq!(rig.hear(NodeEvent::EdgeLost), []);
     assert_eq!(rig.node.poll_timeout(), None);
-}
-
-#[test]
-fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
-    let mut rig = Rig::new();
-    rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
-    let big = AppBase { argv: [[b'x'; 300_000]].iter().collect(), ..base() };
-    let bytes = codec::encode(&big);
-    let (one, two) = bytes.split_at(APP_PART);
-    let app = AppIndex::new(0);
-    assert_eq!(rig.root(ToNode::App { app, last: false, part: one.into() }), []);
-    assert_eq!(rig.root(spawn(0..1, true)), []);
-    let actions = rig.root(ToNode::App { app, last: true, part: two.into() });
-    assert!(matches!(&actions[..], [NodeAction::Spawn { exec, .. }] if *exec.base == big));
 }
 
 fn is_refused(rig: &mut Rig, message: ToNode) {

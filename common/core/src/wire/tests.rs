@@ -51,8 +51,9 @@ fn logs() -> impl Strategy<Value = Logs> {
 fn program() -> impl Strategy<Value = AppBase> {
     let strings = || vec(vec(1u8.., 0..20), 0..20).prop_map(|texts| texts.iter().collect());
     let role = (bytes(), any::<u32>()).prop_map(|(name, apps)| Role { name, apps });
-    (strings(), strings(), strings(), proptest::option::of(bytes()), role, proptest::option::of(logs()))
-        .prop_map(|(argv, env, pinned, wdir, role, logs)| AppBase { argv, env, pinned, wdir, role, logs })
+    (strings(), strings(), strings(), proptest::option::of(bytes()), role, proptest::option::of(logs())).prop_map(
+        |(argv, env, pinned, wdir, role, logs)| AppBase { argv, env, pinned, wdir, role, filled: logs.is_some(), logs },
+    )
 }
 
 fn start() -> impl Strategy<Value = ToNode> {

@@ -2,7 +2,7 @@
 
 use super::super::site::{Known, Nobody, Runs, Site};
 use super::super::table::{self, Row};
-use super::{at_site, error, run, run_with, sole};
+use super::{at_site, error, plan, run, run_with, sole, with};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::{JobId, LocalRank};
 use rlaunch_core::os_bytes::OsBytes;
@@ -133,6 +133,34 @@ fn where_ranks_meet_may_be_said_as_to_torchrun() {
     let all = [set("MASTER_ADDR", "h"), set("MASTER_PORT", "7"), set("TORCHELASTIC_RUN_ID", "r")];
     assert_eq!(run.programs[0].exports, [all.as_slice(), &[set("MASTER_PORT", "8")]].concat(), "-x is nearer");
     assert_eq!(run.programs[1].exports, all);
+}
+
+#[test]
+fn a_rank_among_hosts_is_taken_only_where_it_is_the_first() {
+    let refused = |line: &str, rank: &str| match with(line, &[("PET_NODE_RANK", rank)]) {
+        Ok(_) => None,
+        Err(error) => Some(error.render()),
+    };
+    let text = refused("--nproc-per-node 2 a", "1").expect("refused");
+    assert!(
+        text.starts_with("error: PET_NODE_RANK=1 (environment) is not supported") && text.contains("\n  try "),
+        "{text}"
+    );
+    for (line, rank) in [
+        ("--nproc-per-node 2 a", "0"),
+        ("--nproc-per-node 2 a", ""),
+        ("--nproc-per-node 2 --node_rank=0 a", "1"),
+        ("-n 2 a", "1"),
+    ] {
+        assert_eq!(refused(line, rank), None, "{line} {rank}");
+    }
+}
+
+#[test]
+fn arguments_are_filled_in_only_where_torchruns_options_are_used() {
+    let filled = |line: &str| plan(line).job.apps[0].base.filled;
+    assert!(filled("--nproc-per-node 2 a ${local_rank}") && !filled("--nproc-per-node 2 a b"));
+    assert!(!filled("-n 2 a ${local_rank}"));
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         wdir: None,
         role: Role::sole(),
         logs: None,
+        filled: false,
     };
     JobSpec {
         lease: Span::from_secs(30),

@@ -61,3 +61,18 @@ fn who_starts_after_the_end_began_hears_of_it() {
         assert_eq!(rig.spawned(0)[0], group(0, sig));
     }
 }
+
+#[test]
+fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    let big = AppBase { argv: [[b'x'; 300_000]].iter().collect(), ..base() };
+    let bytes = codec::encode(&big);
+    let (one, two) = bytes.split_at(APP_PART);
+    let app = AppIndex::new(0);
+    assert_eq!(rig.root(ToNode::App { app, last: false, part: one.into() }), []);
+    assert_eq!(rig.root(spawn(0..1, true)), []);
+    let actions = rig.root(ToNode::App { app, last: true, part: two.into() });
+    assert!(matches!(&actions[..], [NodeAction::Spawn { exec, .. }] if *exec.base == big));
+}
