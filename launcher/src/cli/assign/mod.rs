@@ -185,7 +185,7 @@ impl Trial {
             }
         };
         let request = Request {
-            apps: vec![AppRequest { n: self.world, ppn: self.per_host, hosts }],
+            apps: vec![AppRequest { n: self.world, ppn: self.per_host, counted: false, hosts }],
             here: site.here.clone(),
             map_by: By::Slot,
             rank_by: None,
