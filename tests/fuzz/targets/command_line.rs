@@ -59,6 +59,7 @@ fuzz_target!(|data: &[u8]| {
             let site = cli::Site {
                 here: Here { name: "here".to_owned(), cpus: 2 },
                 gpus: &|| Some(0),
+                ask: &|_, _| Ok(Vec::new()),
                 read: &|_| Ok(b"node[01-02] slots=2\n".to_vec()),
                 is_file: &|_| false,
                 runs: &|_| None,
