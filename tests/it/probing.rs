@@ -8,7 +8,7 @@ const DATA: &str = "ip link add link eth0 name data0 type macvlan mode bridge &&
                     ip link set data0 up";
 /// Nothing but ssh, and that from login only, gets in by the addresses that ssh uses.
 const SHUT: &str = "nft add table inet m && nft add chain inet m i '{ type filter hook input priority 0; }' && \
-                    nft add rule inet m i ip saddr != 10.77.0.1 ip daddr 10.77.0.0/16";
+                    nft add rule inet m i ip saddr != 10.77.0.1 ip daddr 10.77.0.0/16 'tcp flags & (syn|ack) == syn'";
 
 /// torch's own server looks up the name of each client: five seconds each where nobody answers.
 const SWIFT: &str = "RES_OPTIONS=timeout:1 attempts:1";
@@ -88,10 +88,7 @@ fn a_job_whose_hosts_do_not_reach_each_other_is_refused_in_words() {
     };
     let done = with(&["-H", "node2,node[0-1]"], 125);
     assert_eq!(done.out(), "");
-    for node in ["node0", "node1"] {
-        done.says(&format!("{node} cannot reach node2, where rank 0 runs: tried 10.77.1.3:"))
-            .says("(connection refused)");
-    }
+    done.says("node[0-1] cannot reach node2, where rank 0 runs: tried 10.77.1.3:").says("(connection refused)");
     done.says("\n  try     --interface NAME, for a network that all hosts have in common");
     // An address that answers is not enough: 172.17.0.1 is everybody's own.
     with(&["-H", "node2,node0", "--interface", "docker0"], 125)
@@ -115,8 +112,5 @@ fn the_launchers_own_host_is_found_from_behind_a_jump_host_too() {
         let (lines, done) = told(&bed, &["-H", hosts]);
         assert_eq!((lines, done.err()), (vec![format!("{addr} eth0 eth0 none")], String::new()));
     }
-    // What rank 0 alone does not reach it need not.
-    on(&bed, 1, &format!("{SHUT} drop"));
-    assert_eq!(told(&bed, &["-H", "login,node1"]).0, ["10.77.0.1 eth0 eth0 none"]);
     bed.down();
 }
