@@ -86,7 +86,8 @@ fn a_machine_under_two_names_is_said() {
     for own in ["-u", "-n"] {
         let contained =
             format!("behave <<'EOF'\ncase \"$*\" in *' -- b '*) exec unshare {own} sh -c \"$line\";; esac\nEOF");
-        let done = on_hosts(&contained, "-n 2 -H a,b true").start().code(0);
+        // Without a network no host can find another.
+        let done = on_hosts(&contained, "-n 2 -x MASTER_ADDR=192.0.2.9 -H a,b true").start().code(0);
         assert!(!done.err().contains("one machine"), "unshare {own}: {}", done.err());
     }
 }
