@@ -39,6 +39,7 @@ mod output;
 mod placement;
 mod reach;
 mod remote;
+mod restarts;
 mod several;
 mod signals;
 mod ssh;

@@ -86,7 +86,10 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom) {
         Ok(front)
     });
     match opened {
-        Ok(front) => edges.front = Some(front),
+        Ok(mut front) => {
+            front.door.go_on(edges.came);
+            edges.front = Some(front);
+        }
         Err(error) => {
             tracing::debug!(%error, "the store cannot be held at {addr}, port {port}");
             edges.ground.port().into_iter().for_each(SpawnPort::withhold);
@@ -94,6 +97,13 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom) {
             let at = OsBytes::from(format!("{addr}:{port}"));
             edges.events.push_back(NodeEvent::Unserved { errno, at });
         }
+    }
+}
+
+/// Holds it no more: its ranks are gone, and so is what they have stored.
+pub(super) fn close(edges: &mut Edges) {
+    if let Some(front) = edges.front.take() {
+        edges.came = front.door.came();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What has to be there before the first rank: a spawn thread, a tier of containment, a port.
 
 use super::Edges;
+use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::Devices;
 use rlaunch_core::node::{Ground, GroundPlan, NodeEvent};
@@ -30,6 +31,8 @@ pub(super) struct Held {
     host: Vec<u8>,
     near: bool,
     begun: Option<Begun>,
+    /// The same for the ranks of another generation.
+    pub(super) renewing: Option<Renewing>,
     /// Limits of the launcher's host that are lower here.
     lowered: Vec<Lowered>,
 }
@@ -37,6 +40,11 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn port(&self) -> Option<&SpawnPort> {
         self.spawn.as_ref()
+    }
+
+    /// Another port than before.
+    pub(super) fn hold(&mut self, port: Port) {
+        self.port = Some(port);
     }
 
     /// Error files are on a file system of this host, which always answers.
@@ -249,6 +257,18 @@ fn why_not(error: &NsError) -> String {
     format!("{}: {} (errno {errno}){way}", error.step, rlaunch_sys::reason(&error.source))
 }
 
+/// Another thread that starts ranks, with a PID namespace of their own where those before had one.
+pub(super) fn another_thread(edges: &mut Edges, namespace: bool) -> Result<(), Refusal> {
+    if let Some(before) = edges.ground.spawn.take() {
+        edges.watch.set.remove(before.bell());
+        before.retire();
+    }
+    start_spawn_thread(edges).map_err(|e| resource(&e, "start another thread that starts ranks"))?;
+    let asked = !namespace || edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    let busy = || resource(&io::Error::from(io::ErrorKind::WouldBlock), "ask for another PID namespace");
+    if asked { Ok(()) } else { Err(busy()) }
+}
+
 fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
     let (exits, streams) = (Arc::clone(&edges.watch.set), Arc::clone(&edges.pump.set));
     let port = SpawnPort::start(edges.origin, exits, streams)?;
@@ -258,7 +278,7 @@ fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
 }
 
 /// Waits for the PID namespace that was asked for.
-fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
+pub(super) fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
     let Some(port) = edges.ground.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
     let Some(Outcome::Namespace(init)) = port.wait() else {
         let source = io::Error::from(io::ErrorKind::BrokenPipe);
@@ -267,7 +287,7 @@ fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
     edges.watch.watch_init((*init)?).map_err(|source| NsError { step: "watch init", source, halfway: true })
 }
 
-fn choose_port() -> Result<Port, Refusal> {
+pub(super) fn choose_port() -> Result<Port, Refusal> {
     let random = rlaunch_sys::random::bytes::<8>().map_err(|e| resource(&e, "get random bytes"))?;
     let port = port::choose(u64::from_ne_bytes(random)).inspect(|port| {
         let (first, reserved) = (port.number, if port.reservation.is_some() { "reserved" } else { "not reserved" });
@@ -279,7 +299,7 @@ fn choose_port() -> Result<Port, Refusal> {
     })
 }
 
-fn refused(error: NsError) -> Refusal {
+pub(super) fn refused(error: NsError) -> Refusal {
     if rlaunch_sys::is_shortage(&error.source) {
         // Another tier would not help.
         return resource(&error.source, error.step);

@@ -199,6 +199,15 @@ impl Logs {
     }
 }
 
+impl Logs {
+    /// Other ranks follow, and are waited for.
+    pub(super) fn reopen(&mut self) {
+        if let Some(inner) = &mut self.0 {
+            inner.closing = false;
+        }
+    }
+}
+
 /// A rank will be started: its directory and its files are made meanwhile.
 pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) {
     let directory = exec.error_file.directory();

@@ -11,6 +11,7 @@ mod logs;
 mod probe;
 mod pump;
 mod ranks;
+mod renew;
 mod stdin;
 mod store;
 mod sweep;
@@ -104,6 +105,8 @@ pub(crate) struct Edges {
     probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
     front: Option<front::Front>,
+    /// How many connections have come to those before.
+    came: u64,
     /// Our own front, and the spaces behind it.
     store: Option<store::Store>,
     litter: Litter,
@@ -143,6 +146,7 @@ impl Edges {
             logs: logs::Logs::default(),
             probes: probe::Probes::default(),
             front: None,
+            came: 0,
             store: None,
             litter: seat.litter,
             guard: None,
@@ -276,6 +280,7 @@ impl Edges {
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         self.poll_flush(cx);
         ground::finish(self);
+        renew::finish(self);
         watch::poll(self, cx);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
@@ -380,7 +385,10 @@ impl Edges {
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Serve { addr, port, guard } => front::open(self, &addr, port, guard),
-            NodeAction::Space { here } => self.store.iter_mut().for_each(|store| store.begin(here)),
+            NodeAction::Renew { choose_port } => renew::begin(self, choose_port),
+            NodeAction::Space { here, generation } => {
+                self.store.iter_mut().for_each(|store| store.begin(here, generation));
+            }
             NodeAction::Spawn { proc, exec } => {
                 self.store.iter_mut().for_each(|store| store.seat(exec.delta.rank));
                 ranks::spawn(self, proc, *exec);

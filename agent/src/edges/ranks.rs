@@ -130,6 +130,11 @@ impl Ranks {
         }
     }
 
+    /// Other ranks follow, whose environment is another.
+    pub(super) fn forget_programs(&mut self) {
+        self.apps.clear();
+    }
+
     fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {
         if let Some((_, app)) = self.apps.iter().find(|(base, _)| Arc::ptr_eq(base, &exec.base)) {
             return Arc::clone(app);

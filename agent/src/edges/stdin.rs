@@ -17,6 +17,8 @@ pub(super) struct Stdin {
     waiting: VecDeque<Bytes>,
     /// The launcher's end of input has arrived behind what waits.
     ended: bool,
+    /// Bytes that were given to nobody, and no credit for them yet.
+    dropped: usize,
     pipe: Pipe,
     grants: Grants,
     granted_first: bool,
@@ -39,7 +41,16 @@ impl Stdin {
     pub(super) fn new(node: NodeId) -> Self {
         let grants = Grants::new(WINDOW, 0);
         let pipe = Pipe::NotYet;
-        Self { node, waiting: VecDeque::new(), ended: false, pipe, grants, granted_first: false, failed: None }
+        Self {
+            node,
+            waiting: VecDeque::new(),
+            ended: false,
+            dropped: 0,
+            pipe,
+            grants,
+            granted_first: false,
+            failed: None,
+        }
     }
 
     /// Why it cannot be passed on, if it cannot; told once.
@@ -50,6 +61,18 @@ impl Stdin {
     /// The rank that reads was started.
     pub(super) fn open(&mut self, pipe: OwnedFd) {
         self.pipe = Pipe::Fresh(pipe);
+    }
+
+    /// Another rank will read. What was on its way to the one before is lost.
+    pub(super) fn renew(&mut self, link: &mut Link) {
+        self.pipe = Pipe::NotYet;
+        let rest = self.waiting.drain(..).fold(self.dropped, |sum, bytes| sum.saturating_add(bytes.len()));
+        self.dropped = 0;
+        if let (Link::Live(link), true) = (link, self.granted_first)
+            && let Some(up_to) = self.grants.written(u64::try_from(rest).unwrap_or(0))
+        {
+            let _overflow = link.grant(self.node, up_to);
+        }
     }
 
     /// Bytes, or the end, have arrived.
@@ -91,7 +114,7 @@ impl Stdin {
             }
         }
         if let Pipe::Closed = self.pipe {
-            self.waiting.clear();
+            self.dropped = self.waiting.drain(..).fold(self.dropped, |sum, bytes| sum.saturating_add(bytes.len()));
         } else if self.ended && self.waiting.is_empty() && !matches!(self.pipe, Pipe::NotYet) {
             self.pipe = Pipe::Closed;
         }

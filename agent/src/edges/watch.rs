@@ -116,6 +116,15 @@ impl Watch {
         Ok(())
     }
 
+    /// Init has ended with all that was in its namespace; whether there was one.
+    pub(super) fn let_go_of_init(&mut self) -> bool {
+        self.init_expected = false;
+        let Some(init) = self.init.take() else { return false };
+        self.set.remove(&init.hangup);
+        self.set.remove(&init.pidfd);
+        true
+    }
+
     pub(super) fn watch_init(&mut self, init: Init) -> io::Result<()> {
         self.set.add(&init.hangup, INIT_GONE)?;
         self.set.add(&init.pidfd, INIT_ENDED)?;

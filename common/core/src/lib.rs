@@ -35,6 +35,7 @@ pub mod place;
 pub mod rank_assign;
 pub mod rank_set;
 pub mod report;
+pub mod restarts;
 pub mod shell;
 pub mod signal;
 pub mod spec;

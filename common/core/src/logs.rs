@@ -1,6 +1,6 @@
 //! Log files of ranks, in torchrun's layout: which stream of which rank goes into a file, and which is shown.
 //!
-//! `DIR/RUN_HOST/attempt_0/LOCAL_RANK/{stdout.log,stderr.log,error.json}`. torchrun makes up what follows RUN on every host; here it
+//! `DIR/RUN_HOST/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}`, N restarts of all ranks later. torchrun makes up what follows RUN on every host; here it
 //! is the job's, with the host's index behind it, so that hosts that share a file system do not share a file.
 
 use crate::id::LocalRank;
@@ -136,9 +136,9 @@ impl Way {
 impl Logs {
     /// How the directories of a host's ranks begin: their local ranks follow.
     #[must_use]
-    pub fn stem(&self, node_index: u32) -> Option<OsBytes> {
+    pub fn stem(&self, node_index: u32, restart: u32) -> Option<OsBytes> {
         let dir = self.dir.as_deref()?;
-        let rest = format!("_{node_index}/attempt_0/");
+        let rest = format!("_{node_index}/attempt_{restart}/");
         let between: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
         Some(OsBytes::new([dir, between, self.run.as_slice(), rest.as_bytes()].concat()))
     }
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn hosts_do_not_share_directories() {
-        let stem = |dir: &str| Logs { dir: Some(dir.into()), ..logs("3", "0", "") }.stem(2).unwrap();
-        assert_eq!(stem("/l"), "/l/r_1_2/attempt_0/".into());
-        assert_eq!(stem("/"), "/r_1_2/attempt_0/".into());
+        let stem = |dir: &str| Logs { dir: Some(dir.into()), ..logs("3", "0", "") }.stem(2, 7).unwrap();
+        assert_eq!(stem("/l"), "/l/r_1_2/attempt_7/".into());
+        assert_eq!(stem("/"), "/r_1_2/attempt_7/".into());
     }
 }

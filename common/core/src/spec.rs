@@ -7,6 +7,7 @@ use crate::master_store::{Guard, Holder};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
+use crate::restarts::Restarts;
 use crate::time::Span;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub struct JobSpec {
     pub on_failure: OnFailure,
     /// From the request to end until SIGKILL.
     pub grace: Span,
+    /// How often, and after which pauses, all ranks are started again when one has failed.
+    pub restarts: Restarts,
     /// The whole job's time limit.
     pub timeout: Option<Span>,
     /// What stands before each output line; `None`: bytes pass through as they are.

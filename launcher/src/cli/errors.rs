@@ -85,6 +85,9 @@ pub(crate) enum CliError {
     /// `--nproc-per-node gpu` for other hosts, of which some do not tell; the others by their names.
     #[error("{}: {}{}{}", Named(option), first.text, nor(others), first.said())]
     Uncounted { option: OsBytes, first: Box<Silent>, others: Vec<String> },
+    /// `--max-restarts 3 --on-failure continue`
+    #[error("{} starts all ranks again when one fails, and --on-failure continue lets the others go on", Named(option))]
+    RestartOrContinue { option: OsBytes },
     /// `-m --no-python`
     #[error("-m runs a module by Python, and --no-python runs no Python")]
     ModuleWithoutPython,
@@ -176,7 +179,7 @@ impl Hint for CliError {
             }
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
-            Self::ModuleWithoutPython => Some("one of the two".into()),
+            Self::ModuleWithoutPython | Self::RestartOrContinue { .. } => Some("one of the two".into()),
             Self::Json => Some("rlaunch map --json ...".into()),
             Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", typed(word)).into()),
             Self::Hostlist { source } => source.hint(),

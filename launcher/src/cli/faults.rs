@@ -5,6 +5,7 @@ use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::restarts::{self, Restarts};
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::Span;
 
@@ -16,6 +17,8 @@ const ON_FAILURE: [(&str, OnFailure); 2] = [("kill", OnFailure::Kill), ("continu
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     OnFailure,
+    MaxRestarts,
+    RestartDelay,
     Grace,
     Timeout,
     Contain,
@@ -30,6 +33,22 @@ pub(super) const GROUP: Group = Group {
             names: &["on-failure"],
             takes: Takes::One("WHAT"),
             brief: "a rank fails: kill the others (default) or continue",
+            more: &[],
+        },
+        Row {
+            id: Id::Faults(Opt::MaxRestarts),
+            short: None,
+            names: &["max-restarts"],
+            takes: Takes::One("N"),
+            brief: "a rank fails: start all again, N times (default: 0)",
+            more: &[],
+        },
+        Row {
+            id: Id::Faults(Opt::RestartDelay),
+            short: None,
+            names: &["restart-delay"],
+            takes: Takes::One("TIME"),
+            brief: "pause before that (default: 1s); it doubles, to 1m",
             more: &[],
         },
         Row {
@@ -67,6 +86,9 @@ pub(super) const GROUP: Group = Group {
 pub(super) struct Args {
     contain: Option<Contain>,
     on_failure: Option<OnFailure>,
+    /// As it was typed.
+    max_restarts: Option<(OsBytes, u32)>,
+    restart_delay: Option<Span>,
     grace: Option<Span>,
     timeout: Option<Span>,
 }
@@ -77,14 +99,24 @@ impl Args {
         match opt {
             Opt::Contain => self.contain = Some(values::choice(option, value, &CONTAIN)?),
             Opt::OnFailure => self.on_failure = Some(values::choice(option, value, &ON_FAILURE)?),
+            Opt::MaxRestarts => {
+                let most = values::count_or_none(option, value, restarts::MOST)?;
+                self.max_restarts = Some((option.clone(), most));
+            }
+            Opt::RestartDelay => self.restart_delay = Some(values::span(option, value)?),
             Opt::Grace => self.grace = Some(values::span(option, value)?),
             Opt::Timeout => self.timeout = Some(values::span(option, value)?),
         }
         Ok(())
     }
 
-    /// What neither a flag nor a variable of ours said.
+    /// What neither a flag nor a variable of ours said; and what cannot go together.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
+        if let Some((option, 1..)) = &self.max_restarts
+            && self.on_failure == Some(OnFailure::Continue)
+        {
+            return Err(CliError::RestartOrContinue { option: option.clone() });
+        }
         const THEIRS: &str = "MPIEXEC_TIMEOUT";
         if self.timeout.is_none()
             && let Some(value) = values::variable(env, THEIRS)
@@ -100,6 +132,11 @@ impl Args {
 
     pub(super) fn on_failure(&self) -> OnFailure {
         self.on_failure.unwrap_or(OnFailure::Kill)
+    }
+
+    pub(super) fn restarts(&self) -> Restarts {
+        let most = self.max_restarts.as_ref().map_or(0, |(_, most)| *most);
+        Restarts { most, delay: self.restart_delay.unwrap_or(Restarts::DELAY) }
     }
 
     pub(super) fn grace(&self) -> Span {

@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{place, reach, run, store, torch};
+use super::{faults, place, reach, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +64,8 @@ const RARE: &[Id] = &[
     Id::Store(store::Opt::Guard),
     Id::Place(place::Opt::Gpus),
     Id::Store(store::Opt::Framework),
+    Id::Faults(faults::Opt::MaxRestarts),
+    Id::Faults(faults::Opt::RestartDelay),
 ];
 
 /// `-h`.

@@ -62,7 +62,7 @@ const SIGNALS: &[&str] = &[
 static OPTIONS: &[Later] = &[
     same(&["oversubscribe", "allow-run-as-root", "standalone", "run-path", "use-env"], Same::Flag, None),
     same(&["unbuffered", "enable-auto-cleanup", "genvall", "envall"], Same::Flag, None),
-    // Ranks of one job find each other, and no rank is started twice.
+    // Ranks of one job find each other, and are not polled.
     same(&["rdzv-backend", "rdzv-endpoint", "rdzv-conf", "monitor-interval"], Same::Any, None),
     same(
         &["bind-to", "cpu-bind", "mem-bind", "gpu-bind", "nic-bind", "numa-binding"],
@@ -70,7 +70,6 @@ static OPTIONS: &[Later] = &[
         DEFAULT,
     ),
     same(&["node-rank"], Same::Only(&["0"]), Some("leave it out: one rlaunch starts the ranks of all hosts")),
-    same(&["max-restarts"], Same::Only(&["0"]), None),
     same(&["mpi"], Same::Only(&["none"]), Some("--mpi none, or leave it out")),
     same(&["launcher", "bootstrap"], Same::Only(&["ssh"]), Some("leave it out: other hosts are reached by ssh")),
     same(&["distribution"], Same::Only(&["block"]), Some("--map-by slot|node   or   --rank-by slot|node")),

@@ -42,6 +42,7 @@ use rlaunch_core::framework::Framework;
 use rlaunch_core::master_store::{Asked, Guard};
 use rlaunch_core::nearest;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
 use std::ffi::OsString;
@@ -91,6 +92,8 @@ pub(crate) struct Run {
     pub(crate) contain: Contain,
     /// `--on-failure`.
     pub(crate) on_failure: OnFailure,
+    /// `--max-restarts`, `--restart-delay`.
+    pub(crate) restarts: Restarts,
     /// `--grace`.
     pub(crate) grace: Span,
     /// `--timeout`.
@@ -368,6 +371,7 @@ impl Wide {
             stdin: output.stdin(),
             contain: faults.contain(),
             on_failure: faults.on_failure(),
+            restarts: faults.restarts(),
             grace: faults.grace(),
             timeout: faults.timeout(),
             lease: reach.lease(),

@@ -83,6 +83,7 @@ impl Run {
             min_hosts,
             contain: self.contain,
             on_failure: self.on_failure,
+            restarts: self.restarts,
             grace: self.grace,
             timeout: self.timeout,
             label: self.label,

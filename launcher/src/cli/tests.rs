@@ -11,6 +11,7 @@ use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{By, Here, Nodes};
+use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{AppBase, Contain, OnFailure, Role, StdinPlan};
 use rlaunch_core::time::Span;
 use std::collections::BTreeSet;
@@ -202,7 +203,11 @@ const REFUSED: &[&str] = &[
     "--mca btl self ./train",
     "--bind-to core ./train",
     "--cpu-bind=cores ./train",
-    "--max-restarts 3 ./train",
+    "--max-restarts 3 --on-failure continue ./train",
+    "--max-restarts -1 ./train",
+    "--max-restarts 10001 ./train",
+    "--restart-delay soon ./train",
+    "./a : --max-restarts 1 ./b",
     "--mpi=pmix ./train",
     "-launcher slurm ./train",
     "--kill-on-bad-exit=0 ./train",
@@ -392,6 +397,12 @@ fn fault_options() {
     assert_eq!((all.contain, all.on_failure), (Contain::T3, OnFailure::Continue));
     assert_eq!((all.grace, all.timeout), (Span::from_millis(250), Some(Span::from_secs(90))));
     assert_eq!(sole(&all).wdir, Some("/tmp".into()));
+    assert_eq!(plain.restarts, Restarts { most: 0, delay: Span::from_secs(1) });
+    let again = run("--max_restarts=3 --restart-delay 250ms a");
+    assert_eq!(again.restarts, Restarts { most: 3, delay: Span::from_millis(250) });
+    assert_eq!(run("--max-restarts 0 --on-failure continue a").restarts.most, 0);
+    assert_eq!(run_with("a", &[("PET_MAX_RESTARTS", "2")]).restarts.most, 2);
+    assert_eq!(run_with("a", &[("PET_MAX_RESTARTS", "2"), ("RLAUNCH_MAX_RESTARTS", "5")]).restarts.most, 5);
     for line in ["-wd d a", "--wdir=d a", "--chdir d a"] {
         assert_eq!(sole(&run(line)).wdir, Some("d".into()), "{line}");
     }
@@ -444,7 +455,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 33);
+    assert_eq!(names.len(), 35);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::nearest::nearest;
 use rlaunch_core::duration;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -33,6 +34,19 @@ pub(super) fn count(option: &OsBytes, value: &OsBytes, most: u32) -> Result<u32,
         Some(Ok(0)) | None => refuse("a whole number above 0".into(), spell(option, "4")),
         Some(_) => refuse(format!("at most {most}"), "a smaller number".into()),
     }
+}
+
+/// The same, or 0.
+pub(super) fn count_or_none(option: &OsBytes, value: &OsBytes, most: u32) -> Result<u32, CliError> {
+    if value.as_slice() == b"0" {
+        return Ok(0);
+    }
+    count(option, value, most).map_err(|error| match error {
+        CliError::Value { option, takes: Cow::Owned(takes), got, hint } if takes.ends_with(" above 0") => {
+            CliError::Value { option, takes: "a whole number".into(), got, hint }
+        }
+        error => error,
+    })
 }
 
 /// The option, or the variable that stands for it, with a value.

@@ -148,7 +148,7 @@ impl Output {
     }
 
     fn node_of(&self, id: StreamId) -> NodeId {
-        self.placement.seats.get(id.proc().index()).map_or(NodeId::new(0), |seat| seat.node)
+        self.placement.seats.get(rank_of(&self.placement, id).index()).map_or(NodeId::new(0), |seat| seat.node)
     }
 
     /// A line that was broken; its node is to be told.
@@ -286,13 +286,20 @@ impl Side {
     }
 }
 
+/// Whose a stream is: the processes of each generation of ranks have numbers behind those of the one before.
+fn rank_of(at: &Placement, id: StreamId) -> Rank {
+    let world_size = u32::try_from(at.seats.len()).unwrap_or(u32::MAX);
+    Rank::new(ProcId::get(id.proc()).checked_rem(world_size).unwrap_or(0))
+}
+
 /// The label of a line that goes on.
 fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
-    let n = ProcId::get(id.proc());
-    let seat = at.seats.get(id.proc().index());
+    let rank = rank_of(at, id);
+    let n = rank.get();
+    let seat = at.seats.get(rank.index());
     let host = seat.and_then(|seat| at.nodes.get(seat.node.index())).map(|node| node.host.name.as_bytes());
     let who = Who {
-        rank: Rank::new(n),
+        rank,
         local_rank: seat.map_or(LocalRank::new(n), |seat| seat.local_rank),
         app: seat.map_or(AppIndex::new(0), |seat| seat.app),
         host,

@@ -8,7 +8,7 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::store::home::Home;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::Space;
-use rlaunch_core::wire::store::{Down, Passage, Up};
+use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The launcher's part of the store.
@@ -17,6 +17,8 @@ pub(super) struct Store {
     job: Home,
     /// The node on which this generation's space lives: rank 0's.
     generation: NodeId,
+    /// Which generation of ranks that is, as far as anybody has asked.
+    number: u32,
     is_lost: bool,
     /// Who has asked there: they are told if it is lost.
     guests: Vec<NodeId>,
@@ -26,7 +28,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(generation: NodeId) -> Self {
-        Self { job: Home::default(), generation, is_lost: false, guests: Vec::new(), out: BTreeMap::new() }
+        Self { job: Home::default(), generation, number: 0, is_lost: false, guests: Vec::new(), out: BTreeMap::new() }
     }
 
     /// Rank 0 runs on another host.
@@ -36,7 +38,11 @@ impl Store {
 
     /// An agent says something; `of` is whom it names.
     pub(super) fn heard(&mut self, from: NodeId, of: NodeId, bytes: &[u8]) {
-        match Passage::parse(bytes) {
+        let passage = unstamped(bytes).map(|(number, passage)| {
+            self.number = self.number.max(number);
+            passage
+        });
+        match passage {
             Ok(Passage::Up(Space::Job, up)) => self.job.hear(now(), from, up),
             Ok(Passage::Up(Space::Generation, _)) if self.is_lost => self.tell(from, Down::Closed),
             Ok(Passage::Up(Space::Generation, _)) => {
@@ -62,13 +68,13 @@ impl Store {
             }
         } else if self.guests.contains(&node) {
             self.guests.retain(|guest| *guest != node);
-            self.push(self.generation, node, Passage::Up(Space::Generation, Up::Lost).to_bytes());
+            self.push(self.generation, node, stamped(self.number, Passage::Up(Space::Generation, Up::Lost)));
         }
         self.settle();
     }
 
     fn tell(&mut self, node: NodeId, down: Down<'_>) {
-        self.push(node, node, Passage::Down(Space::Generation, down).to_bytes());
+        self.push(node, node, stamped(self.number, Passage::Down(Space::Generation, down)));
     }
 
     fn push(&mut self, to: NodeId, of: NodeId, bytes: Vec<u8>) {
@@ -77,7 +83,7 @@ impl Store {
 
     fn settle(&mut self) {
         while let Some((node, tell)) = self.job.poll_action() {
-            self.push(node, node, Passage::Down(Space::Job, tell.down()).to_bytes());
+            self.push(node, node, stamped(0, Passage::Down(Space::Job, tell.down())));
         }
     }
 

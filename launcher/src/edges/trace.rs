@@ -52,13 +52,11 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
             let sent = sent.map_or_else(|| "SIGKILL".to_owned(), |sig| sig.to_string());
             debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", words::wait(*grace));
         }
-        What::StreamEnd { rank, std, total } => {
-            debug!("rank {rank}: {} has ended after {total} bytes", words::std(*std))
-        }
+        what @ (What::Clearing { .. } | What::Restart { .. }) => between(what),
+        what @ (What::StreamEnd { .. } | What::FileFailed { .. } | What::FileLost { .. }) => stream(what, host),
         What::StoreRefused { from, count, .. } => {
             debug!("{count} connections to the store are not the job's, the last from {from}")
         }
-        what @ (What::FileFailed { .. } | What::FileLost { .. }) => file(what, host),
         What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", words::std(*std)),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
@@ -71,8 +69,21 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
     }
 }
 
-/// Log files that do not have everything.
-fn file<'a>(what: &What, host: impl Fn(&NodeId) -> &'a str) {
+/// All ranks are started again.
+fn between(what: &What) {
+    if let What::Clearing { rank, status, grace } = what {
+        debug!("rank {rank} has failed, {status}: all others are ended, grace {}", words::wait(*grace));
+    }
+    if let What::Restart { restart, rank, status, delay, .. } = what {
+        debug!("restart {restart} in {}: rank {rank} had failed first, {status}", words::wait(*delay));
+    }
+}
+
+/// A stream that has ended, and log files that do not have everything.
+fn stream<'a>(what: &What, host: impl Fn(&NodeId) -> &'a str) {
+    if let What::StreamEnd { rank, std, total } = what {
+        debug!("rank {rank}: {} has ended after {total} bytes", words::std(*std));
+    }
     if let What::FileFailed { node, errno, path } = what {
         debug!("{path} on {} cannot be written: errno {errno}", host(node));
     }

@@ -7,7 +7,7 @@ use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::job::CloseReason;
-use rlaunch_core::report::{Became, End, Fate, Group, Report};
+use rlaunch_core::report::{Became, End, Fate, Group, Report, Restarted};
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
@@ -61,6 +61,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
     block.also(report, &end.cause);
+    block.restarts(report);
     block.without(report);
     block.fates("job", report);
     block.exit(end.exit);
@@ -102,6 +103,7 @@ fn success(report: &Report, end: &End) -> String {
         let _infallible = write!(text, "; {}", left_of(report));
     }
     let mut block = Block::new(text + "\n");
+    block.restarts(report);
     block.leftovers(report);
     block.text
 }
@@ -142,6 +144,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
         block.field("files", "core and error file were not looked for: the file system did not answer in time");
     }
     block.also(report, &end.cause);
+    block.restarts(report);
     block.without(report);
     block.fates("others", report);
     if facts.oom_limit.is_some() {
@@ -278,6 +281,21 @@ impl Block {
     }
 
     /// Hosts that the job did without.
+    /// How often all ranks were started again, and why; of many the last ones.
+    fn restarts(&mut self, report: &Report) {
+        const SHOWN: usize = 5;
+        let most = report.start.as_ref().map_or(0, |start| start.restarts.most);
+        let before = report.restarts.len().saturating_sub(SHOWN);
+        if before > 0 {
+            self.field("restart", &format!("{before} before these"));
+        }
+        for (restarted, n) in report.restarts.iter().zip(1_usize..).skip(before) {
+            let Restarted { rank, node, status, lived } = *restarted;
+            let on = if report.asked() > 1 { format!(" on {}", host(report, node)) } else { String::new() };
+            self.field("restart", &format!("{n} of {most}: rank {rank}{on} had failed: {status} after {lived}"));
+        }
+    }
+
     fn without(&mut self, report: &Report) {
         if !report.left_out.is_empty() {
             self.field("without", &hosts::list(report, &report.left_out));

@@ -42,6 +42,10 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::LinesBroken(_) => true,
         Sentence::LeftOut(_)
         | Sentence::GoesOn { .. }
+        | Sentence::Restarts { .. }
+        | Sentence::NoProgress { .. }
+        | Sentence::NotClear
+        | Sentence::Unrestarted { .. }
         | Sentence::Sent { .. }
         | Sentence::Unstarted { .. }
         | Sentence::Waiting { .. }
@@ -119,13 +123,13 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }
+        Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
+        Sentence::Unrestarted { sig } => format!("{}nothing runs, and nothing is started again", key(sig)),
         Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(sig)),
         Sentence::Sent { sig, kill_in } => {
             format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(sig), words::wait(*kill_in), verb(sig))
         }
-        Sentence::Unstarted { sig, awaited } => {
-            format!("{}nothing was started; still waited for: {}", key(sig), hosts::beginning(awaited.to_string()))
-        }
+        Sentence::Unstarted { sig, awaited } => format!("{}{}", key(sig), unstarted(awaited)),
         Sentence::Waiting { cause, kill_in } => {
             format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), words::wait(*kill_in))
         }
@@ -162,6 +166,26 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::FilesLost(lost) => format!("{} could not be written to log files", words::bytes(*lost)),
         Sentence::Report(_) => String::new(),
     }
+}
+
+/// What follows from the failure of a rank where all may be started again.
+fn again(sentence: &Sentence) -> String {
+    match sentence {
+        Sentence::Restarts { rank, status, restart, most, delay } => {
+            let when = if delay.nanos() == 0 { "now".to_owned() } else { format!("in {}", words::wait(*delay)) };
+            format!("rank {rank} failed: {status}; all ranks are started again {when} (restart {restart} of {most})")
+        }
+        Sentence::NoProgress { rank, alike } => {
+            format!(
+                "rank {rank} failed at once {alike} times in a row, each time in the same way: no restart will help"
+            )
+        }
+        _ => "what is left of the ranks cannot be ended, so they are not started again".to_owned(),
+    }
+}
+
+fn unstarted(awaited: &OsBytes) -> String {
+    format!("nothing was started; still waited for: {}", hosts::beginning(awaited.to_string()))
 }
 
 fn sink_failed(std: rlaunch_core::id::Std, errno: i32) -> String {

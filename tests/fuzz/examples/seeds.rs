@@ -54,6 +54,7 @@ fn down() -> Vec<Vec<u8>> {
         addresses: true,
         travel: Some(travel),
         sole: false,
+        max_restarts: 0,
         apps: 1,
         lease: Some(Span::from_secs(30)),
         linger: Span::from_secs(2),
@@ -79,6 +80,7 @@ fn down() -> Vec<Vec<u8>> {
         guard: Guard::Job,
         interface: "eth0".into(),
         jax: true,
+        restart: 0,
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();

@@ -39,6 +39,7 @@ fn spec(ranks: u32) -> JobSpec {
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,
         grace: Span::from_secs(5),
+        restarts: Default::default(),
         timeout: None,
         label: None,
         stdin: StdinPlan::Rank0,

@@ -4,7 +4,7 @@ mod ends;
 
 use crate::kernel::Init;
 use crate::link;
-use crate::plan::{MS, Sight};
+use crate::plan::Sight;
 use crate::world::{Ev, World};
 use rlaunch_core::id::{AppIndex, ProcId, StreamId};
 use rlaunch_core::machine::Machine;
@@ -55,6 +55,8 @@ pub(crate) struct Agent {
     /// The spawn thread starts nothing more.
     withhold: bool,
     spawned: BTreeSet<ProcId>,
+    /// How often the ground was laid anew.
+    renewed: u32,
     reaped: BTreeSet<ProcId>,
     examined: BTreeSet<ProcId>,
     /// Those whose answer is still to come.
@@ -66,10 +68,16 @@ pub(crate) struct Agent {
     asked: BTreeSet<ProcId>,
     /// The machine knows that the end has begun, and did before this burst.
     ending: bool,
+    /// … that of this generation.
+    clearing: bool,
+    /// … and that a start has failed: nothing is started after.
+    failed: bool,
     was_ending: bool,
     /// … and not because a start failed: then it is for the launcher to say so.
     must_ask: bool,
     sweeping: bool,
+    /// … which ends init.
+    init_swept: bool,
     edge_lost: bool,
     /// The machine knows that nobody hears it.
     mute: bool,
@@ -130,6 +138,23 @@ impl Agent {
     /// Its spawn thread is so much later.
     pub(crate) fn postpone(&mut self, by: u64) {
         self.spawn_free += by;
+    }
+
+    /// The process that was asked for last.
+    pub(crate) fn last_spawned(&self) -> Option<ProcId> {
+        self.spawned.last().copied()
+    }
+
+    /// No stream is open.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.streams.is_empty() && self.in_flight == 0
+    }
+
+    /// Makes ready for other ranks; how often by now.
+    pub(crate) fn renew(&mut self) -> u32 {
+        (self.withhold, self.init_swept, self.served) = (false, false, None);
+        self.renewed += 1;
+        self.renewed
     }
 
     pub(crate) fn stands_still(&self) -> bool {
@@ -225,7 +250,8 @@ impl World {
             let idle = self.host.agent.node.poll_action().is_none();
             self.check(idle, || "the node acts on a time-out that is not due".to_owned());
         }
-        self.host.agent.was_ending = self.host.agent.ending;
+        let agent = &mut self.host.agent;
+        agent.was_ending = agent.ending || agent.clearing || agent.failed;
         self.host.agent.was_mute = self.host.agent.mute;
         for arrival in inbox {
             let event = self.event_of(arrival);
@@ -241,10 +267,16 @@ impl World {
     fn learns(&mut self, event: &NodeEvent) {
         let agent = &mut self.host.agent;
         match event {
+            NodeEvent::FromRoot(ToNode::Clear { .. }) => (agent.clearing, agent.must_ask) = (true, true),
+            NodeEvent::FromRoot(ToNode::Again(_)) if !agent.ending => {
+                (agent.clearing, agent.failed, agent.must_ask, agent.was_ending) = (false, false, false, false);
+            }
+            // It went with what was swept away.
+            NodeEvent::InitLost if agent.clearing && agent.init_swept => {}
             NodeEvent::FromRoot(ToNode::End { .. } | ToNode::Kill) | NodeEvent::InitLost | NodeEvent::GuardianLost => {
                 (agent.ending, agent.must_ask) = (true, true)
             }
-            NodeEvent::SpawnFailed { .. } => agent.ending = true,
+            NodeEvent::SpawnFailed { .. } => agent.failed = true,
             NodeEvent::EdgeLost | NodeEvent::Signal(_) => {
                 (agent.ending, agent.must_ask, agent.mute) = (true, true, true);
             }
@@ -270,6 +302,7 @@ impl World {
             | NodeEvent::Beat(_)
             | NodeEvent::Checked { .. }
             | NodeEvent::Grounded(_)
+            | NodeEvent::Renewed { .. }
             | NodeEvent::Refused(_)
             | NodeEvent::Withheld { .. }
             | NodeEvent::StreamEnd { .. }
@@ -315,16 +348,6 @@ impl World {
         }
     }
 
-    fn makes_space(&mut self) {
-        let early = self.host.agent.spawned.is_empty();
-        self.check(early, || "a space is made after the first rank".to_owned());
-    }
-
-    fn serves(&mut self, addr: OsBytes, port: u16) {
-        let once = self.host.agent.served.replace((addr, port)).is_none() && self.host.agent.spawned.is_empty();
-        self.check(once, || "the store is held too late, or twice".to_owned());
-    }
-
     fn perform(&mut self, action: NodeAction) {
         match action {
             NodeAction::Ground(plan) => self.ground(&plan),
@@ -342,7 +365,8 @@ impl World {
                 self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
-            NodeAction::Space { .. } => self.makes_space(),
+            NodeAction::Renew { choose_port } => self.renews(choose_port),
+            NodeAction::Space { generation, .. } => self.makes_space(generation),
             NodeAction::Serve { addr, port, guard: _ } => self.serves(addr, port),
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
@@ -360,9 +384,7 @@ impl World {
                 let zombie = self.host.kernel.is_zombie(proc) && self.host.agent.examined.insert(proc);
                 self.host.agent.looking.insert(proc);
                 self.check(zombie && !status.is_success(), || format!("{proc} cannot be examined"));
-                let error_file = self.plan.ranks[proc.index()].error_file.then(|| OsBytes::from("{}"));
-                let facts = Facts { error_file, ..Facts::default() };
-                self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Examined { proc, facts }))));
+                self.examines(proc);
             }
             NodeAction::Reap { proc } => self.reaps(proc),
             NodeAction::CloseStreams { proc } => self.soon(Ev::Closes(proc)),
@@ -392,26 +414,18 @@ impl World {
         self.host.kernel.reap(proc);
     }
 
+    fn examines(&mut self, proc: ProcId) {
+        let error_file = self.plan.ranks[proc.index()].error_file.then(|| OsBytes::from("{}"));
+        let facts = Facts { error_file, ..Facts::default() };
+        self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Examined { proc, facts }))));
+    }
+
     /// Whether a program is there.
     fn looks_for(&mut self, app: AppIndex) {
         let bare = self.site().is_some_and(|site| site.bare);
         let error =
             bare.then(|| SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into(), found: Found::Nothing });
         self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Checked { app, error }))));
-    }
-
-    /// After a success whoever holds a stream has 2 s, of time in which it could do something.
-    fn check_linger(&mut self) {
-        let waits = !self.several()
-            && !self.host.agent.ending
-            && !self.host.agent.sweeping
-            && !self.host.agent.streams.is_empty();
-        let success = self.host.kernel.failed_before(self.now).is_empty();
-        if waits && success && self.host.agent.swept_at.replace(self.now).is_none() {
-            let held = self.still.host_awake(self.now) + 250 * MS * self.still.gaps();
-            let enough = self.host.kernel.last_rank.is_some_and(|at| held >= at + 2000 * MS);
-            self.check(enough, || "those who hold a stream are ended too soon".to_owned());
-        }
     }
 
     fn ground(&mut self, plan: &GroundPlan) {
@@ -499,6 +513,7 @@ impl World {
 
     pub(crate) fn sweeps(&mut self) {
         if !self.host.agent.is_over() {
+            self.host.agent.init_swept = true;
             self.init_dies();
             self.kill_everything();
             self.soon(Ev::Counts);
@@ -562,10 +577,6 @@ impl World {
                 self.arrive(Arrival::Event(Box::new(NodeEvent::StreamEnd { proc, which: std, total })));
             }
         }
-    }
-
-    pub(crate) fn agent_asked(&mut self) {
-        self.arrive(Arrival::Event(Box::new(NodeEvent::Signal(Signal::TERM))));
     }
 }
 

@@ -172,6 +172,7 @@ impl Oracle {
             }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
             ToRoot::Draining
+            | ToRoot::Cleared { .. }
             | ToRoot::Whose(_)
             | ToRoot::Probed { .. }
             | ToRoot::StoreUnused { .. }

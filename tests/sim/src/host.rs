@@ -68,6 +68,11 @@ impl Host {
         Self { clock, begun: local, remote: !local, link: Link::of(site), ..Self::default() }
     }
 
+    /// What runs there is not for us to end: it has no power, or cannot be told, and is lost.
+    pub(crate) fn is_none_of_ours(&self) -> bool {
+        self.gone || !self.begun
+    }
+
     /// When its agent wants to be called.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.agent.deadline().filter(|_| self.begun).map(|at| self.clock.when(at))

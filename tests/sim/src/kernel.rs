@@ -36,6 +36,7 @@ pub(crate) struct Kernel {
     /// When which ranks failed.
     died: Vec<(u64, ProcId)>,
     last_pid: u32,
+    generation: u32,
     /// When the last rank ended, by a clock that stands still with the host.
     pub(crate) last_rank: Option<u64>,
 }
@@ -78,6 +79,21 @@ impl Kernel {
 
     pub(crate) fn alive_count(&self) -> usize {
         self.alive().count()
+    }
+
+    /// Ranks whose processes, or what they have left, are alive.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = ProcId> {
+        self.alive().map(|(_, process)| process.owner)
+    }
+
+    /// Processes of another generation follow: what those before did is history.
+    fn turn(&mut self, generation: u32) {
+        if generation > self.generation {
+            self.generation = generation;
+            self.ended_by_us = None;
+            self.died.clear();
+            self.ranks.clear();
+        }
     }
 
     pub(crate) fn named(&self) -> Vec<Leftover> {
@@ -165,6 +181,9 @@ impl Kernel {
 impl World {
     /// Starts a rank.
     pub(crate) fn fork_rank(&mut self, proc: ProcId) -> u32 {
+        self.check_generation(proc);
+        let generation = self.generation_of(proc);
+        self.host.kernel.turn(generation);
         let script = self.plan.ranks[proc.index()].clone();
         let pid = self.host.kernel.create(proc, None, script.asked);
         self.host.kernel.ranks.insert(proc, pid);

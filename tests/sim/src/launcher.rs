@@ -250,6 +250,7 @@ impl World {
                 }
                 JobAction::Reseat(placement) => self.reseated(&placement),
                 JobAction::Emit(record) => self.logged(record.what),
+                JobAction::Say(Sentence::NoProgress { .. } | Sentence::NotClear) => self.known.gives_up = true,
                 JobAction::Say(Sentence::Report(report)) if self.several() => self.truth.report = Some(report),
                 JobAction::Say(sentence) => self.note("< job", || message_in_brief(&format!("Say {sentence:?}"))),
                 JobAction::DrainOutput => {

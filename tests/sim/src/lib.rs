@@ -7,6 +7,7 @@
 
 mod agent;
 mod check;
+mod generations;
 mod guardian;
 mod host;
 mod kernel;
@@ -48,6 +49,14 @@ pub fn run_hosts(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Hosts)
 }
 
+/// Runs a job whose ranks are started again when one of them fails, on one host or several: no two generations ever run at once.
+///
+/// # Errors
+/// What was broken, with the log of everything that happened up to it.
+pub fn run_restarts(seed: u64) -> Result<(), String> {
+    attempt(seed, Kind::Restarts)
+}
+
 fn attempt(seed: u64, kind: Kind) -> Result<(), String> {
     let attempt = |logged: bool| {
         let mut world = World::new(seed, kind, logged);
@@ -63,6 +72,7 @@ fn attempt(seed: u64, kind: Kind) -> Result<(), String> {
         Kind::Plain => format!("seed {seed}"),
         Kind::Standing => format!("seed {seed}, standing still"),
         Kind::Hosts => format!("seed {seed}, several hosts"),
+        Kind::Restarts => format!("seed {seed}, restarts"),
     };
     Err(format!("{seed}: {what}\n{}\n{seed}: {what}", log.join("\n")))
 }

@@ -203,6 +203,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),
+        restarts: Default::default(),
         timeout: (endless || rng.chance(15)).then(|| Span::from_millis(rng.between(1, 6000))),
         label: None,
         stdin: StdinPlan::Rank0,

@@ -159,6 +159,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),
+        restarts: Default::default(),
         timeout: rng.chance(10).then(|| Span::from_millis(rng.between(1, 9000))),
         label: None,
         stdin: StdinPlan::Rank0,

@@ -1,6 +1,5 @@
 //! What must hold of a job of several hosts, told from what truly happened there, on the one clock that nobody in it can read.
 
-use crate::agent::port_of;
 use crate::plan::{EVER, Fault, MS, Sight};
 use crate::site::{Reach, Site};
 use crate::world::World;
@@ -38,6 +37,12 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
+    /// Other processes play all ranks.
+    pub(crate) fn forget(&mut self) {
+        self.failures.clear();
+        self.succeeded = 0;
+    }
+
     pub(crate) fn hears(&mut self, now: u64, event: &JobEvent) {
         if let JobEvent::EdgeUp { node } = event {
             self.up.insert(*node, now);
@@ -54,9 +59,9 @@ impl Truth {
 
 /// A rank that failed by itself: the true time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Failed {
+pub(crate) struct Failed {
     at: u64,
-    proc: ProcId,
+    pub(crate) proc: ProcId,
     node: usize,
 }
 
@@ -89,19 +94,21 @@ impl World {
         let placement = self.placement();
         let index = placement.used().position(|node| node == self.id());
         let first = placement.seats.first().map_or(0, |seat| seat.node.index());
-        let seat = placement.seats.get(proc.index()).filter(|seat| seat.node == self.id());
+        let (rank, generation) = (self.rank_of(proc), self.generation_of(proc));
+        let seat = placement.seats.get(rank.index()).filter(|seat| seat.node == self.id());
         let Some((seat, index)) = seat.zip(index) else { return self.fail(format!("{proc} is not of this host")) };
         let of_app = placement.seats.iter().filter(|other| other.app == seat.app).count();
-        let before = placement.seats.iter().take(proc.index()).filter(|other| other.app == seat.app).count();
+        let before = placement.seats.iter().take(rank.index()).filter(|other| other.app == seat.app).count();
         let expected = [
-            format!("RANK={proc}"),
+            format!("RANK={rank}"),
+            format!("TORCHELASTIC_RESTART_COUNT={generation}"),
             format!("LOCAL_RANK={}", seat.local_rank),
             format!("WORLD_SIZE={}", placement.seats.len()),
             format!("GROUP_RANK={index}"),
             format!("GROUP_WORLD_SIZE={}", placement.used().count()),
             format!("ROLE_RANK={before}"),
             format!("ROLE_WORLD_SIZE={of_app}"),
-            format!("MASTER_PORT={}", port_of(first)),
+            format!("MASTER_PORT={}", self.port_at(first, generation)),
         ];
         for var in expected {
             let has = exec.shared.iter().chain(exec.vars.iter()).any(|entry| entry == var.as_bytes());
@@ -132,7 +139,8 @@ impl World {
     /// No rank starts before all nodes are ready that take part.
     pub(crate) fn check_ready(&mut self) {
         if self.several() {
-            let ready = self.placement().used().all(|node| self.host(node.index()).agent.ready);
+            let alone = self.plan.spec.placement.is_here();
+            let ready = alone || self.placement().used().all(|node| self.host(node.index()).agent.ready);
             self.check(ready, || "a rank starts before all hosts are ready".to_owned());
         }
     }
@@ -146,6 +154,7 @@ impl World {
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
             What::HostLost { node, .. } => self.truth.lost.push(*node),
+            What::Restart { restart, rank, status, .. } => self.restarts(*restart, *rank, *status),
             What::Together { nodes } => self.truth.together.clone_from(nodes),
             What::JobEnd { cause, exit, .. } => {
                 self.truth.end = Some((cause.clone(), *exit));
@@ -219,6 +228,9 @@ impl World {
         if cause == Cause::Success {
             self.check_success();
         }
+        if matches!(cause, Cause::Rank { .. }) {
+            self.check_used_up();
+        }
         self.check_causes(&cause);
         self.check_first_lost(&cause);
     }
@@ -245,7 +257,7 @@ impl World {
     }
 
     /// Ranks of which the launcher heard that they failed, and which did so before anybody ended anything there.
-    fn failed_by_themselves(&self) -> Vec<Failed> {
+    pub(crate) fn failed_by_themselves(&self) -> Vec<Failed> {
         let heard = |proc| self.truth.failures.iter().any(|exited| exited.proc == proc);
         let of_host = |node: usize| {
             let kernel = &self.host(node).kernel;
@@ -265,7 +277,7 @@ impl World {
             Cause::Lost { node, lost: Lost::Agent(_) } => self.first_fault(*node).map(|at| at.saturating_sub(SILENT)),
             Cause::Rank { rank, .. } if self.plan.sight == Sight::Exact => {
                 let failed = self.failed_by_themselves();
-                let named = failed.iter().find(|failed| failed.proc.get() == rank.get());
+                let named = failed.iter().find(|failed| self.rank_of(failed.proc) == *rank);
                 named.map(|named| named.at.saturating_sub(SILENT))
             }
             Cause::Rank { .. } | Cause::Lost { .. } | Cause::Success | Cause::Spawn { .. } | Cause::Refused { .. } => {
@@ -303,12 +315,12 @@ impl World {
         let named = if let Cause::Rank { rank, .. } = cause { Some(*rank) } else { None };
         let listed = self.listed();
         for failed in &failed {
-            let rank = Rank::new(failed.proc.get());
+            let rank = self.rank_of(failed.proc);
             let is = named == Some(rank) || listed.contains(&rank);
             self.check(is, || format!("rank {rank} failed by itself, and the report does not say so"));
         }
         let Some(rank) = named else { return };
-        let Some(named) = failed.iter().find(|failed| failed.proc.get() == rank.get()).copied() else {
+        let Some(named) = failed.iter().find(|failed| self.rank_of(failed.proc) == rank).copied() else {
             return self.fail(format!("rank {rank} did not fail by itself"));
         };
         let Some(first) = failed.first().copied() else { return };

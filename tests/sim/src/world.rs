@@ -1,6 +1,7 @@
 //! The virtual clock, and who is told what when.
 
 use crate::agent::Arrival;
+use crate::generations::{self, Known};
 use crate::host::Host;
 use crate::kernel::Life;
 use crate::launcher::Launcher;
@@ -29,6 +30,8 @@ pub(crate) enum Kind {
     Standing,
     /// Several hosts.
     Hosts,
+    /// One or several, and ranks are started again.
+    Restarts,
 }
 
 /// What can happen.
@@ -145,6 +148,7 @@ pub(crate) struct World {
     pub(crate) away: Vec<Host>,
     pub(crate) still: Still,
     pub(crate) truth: Truth,
+    pub(crate) known: Known,
     queue: BTreeMap<(u64, u64), (usize, Ev)>,
     tickets: u64,
     log: Option<Vec<String>>,
@@ -157,12 +161,13 @@ impl World {
         let plan = match kind {
             Kind::Plain | Kind::Standing => Plan::new(&mut rng),
             Kind::Hosts => site::plan(&mut Rng::new(seed ^ site::STREAM)),
+            Kind::Restarts => generations::plan(seed),
         };
         let launcher = Launcher::new(&plan);
         let still = match kind {
             Kind::Plain => Still::default(),
             Kind::Standing => Still::new(seed),
-            Kind::Hosts => Still::of(&plan.stops),
+            Kind::Hosts | Kind::Restarts => Still::of(&plan.stops),
         };
         let mut away: Vec<Host> = plan.sites.iter().map(Host::of).collect();
         let host = if away.is_empty() { Host::only() } else { std::mem::take(&mut away[0]) };
@@ -177,6 +182,7 @@ impl World {
             away,
             still,
             truth: Truth::default(),
+            known: Known::default(),
             queue: BTreeMap::new(),
             tickets: 0,
             log: logged.then(Vec::new),
@@ -261,6 +267,7 @@ impl World {
             self.check(steps < STEPS, || "it never comes to rest".to_owned());
             let now = self.now;
             let limit = LIMIT + self.still.planned() + 4 * self.plan.spec.lease.nanos() * u64::from(self.several());
+            let limit = limit + u64::from(self.plan.spec.restarts.most) * generations::LONGEST;
             self.check(now < limit, || "it still goes on, long after the last fault".to_owned());
         }
         if self.broken.is_none() {

@@ -1,6 +1,6 @@
-//! 500 jobs on one host, each of them twice, and 250 on several: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
+//! 500 jobs on one host, each of them twice, and 250 on several, and 250 whose ranks are started again: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
 
-use rlaunch_sim::{run, run_hosts, run_standing, seed_of};
+use rlaunch_sim::{run, run_hosts, run_restarts, run_standing, seed_of};
 
 fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), String>) {
     let broken = seeds.into_iter().find_map(|seed| run(seed).err());
@@ -11,7 +11,8 @@ fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), 
 fn all(seeds: impl IntoIterator<Item = u64> + Clone) {
     none_breaks(seeds.clone(), run);
     none_breaks(seeds.clone(), run_standing);
-    none_breaks(seeds.into_iter().step_by(2), run_hosts);
+    none_breaks(seeds.clone().into_iter().step_by(2), run_hosts);
+    none_breaks(seeds.into_iter().step_by(2), run_restarts);
 }
 
 #[test]

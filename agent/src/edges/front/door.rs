@@ -77,6 +77,16 @@ impl Door {
         })
     }
 
+    /// How many connections have come.
+    pub(super) const fn came(&self) -> u64 {
+        self.came
+    }
+
+    /// So many have come to the store of other ranks: what is said late of one of them is never said of one that comes here.
+    pub(super) const fn go_on(&mut self, came: u64) {
+        self.came = came;
+    }
+
     /// Where it listens.
     pub(super) const fn own(&self) -> SocketAddr {
         self.own

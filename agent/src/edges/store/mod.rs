@@ -20,7 +20,7 @@ use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
-use rlaunch_core::wire::store::{Passage, Up};
+use rlaunch_core::wire::store::{Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::guardian::Litter;
 use std::collections::VecDeque;
@@ -58,6 +58,8 @@ pub(super) struct Store {
     /// Clients that are not read because too much waits for the launcher.
     held: Vec<ClientId>,
     spaces: Spaces,
+    /// What has come of a generation that has not begun here.
+    early: Vec<(NodeId, Vec<u8>)>,
 }
 
 /// Both spaces, as seen from here.
@@ -67,6 +69,8 @@ struct Spaces {
     seats: RankSet,
     job: Relay,
     generation: Relay,
+    /// Which it is; `None`: none has begun.
+    number: Option<u32>,
     /// Of this generation's space, where it is ours.
     home: Option<Home>,
     /// For the launcher: of which agent, and what.
@@ -106,6 +110,7 @@ impl Store {
             is_full: false,
             held: Vec::new(),
             spaces: Spaces::new(node),
+            early: Vec::new(),
         };
         Ok((store, OsBytes::new(path.into_os_string().into_vec())))
     }
@@ -116,11 +121,14 @@ impl Store {
     }
 
     /// Where this generation's space lives. It is a new one.
-    pub(super) fn begin(&mut self, here: bool) {
+    pub(super) fn begin(&mut self, here: bool, number: u32) {
         self.spaces.generation.close();
         self.settle();
         self.spaces.generation = Relay::new(self.spaces.seats.clone());
         self.spaces.home = here.then(Home::default);
+        self.spaces.number = Some(number);
+        // Others may have begun before us.
+        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
     }
 
     /// One of this host's ranks.
@@ -132,14 +140,23 @@ impl Store {
 
     /// The launcher passes something on.
     pub(super) fn heard(&mut self, node: NodeId, bytes: &[u8]) {
-        match Passage::parse(bytes) {
-            Ok(Passage::Down(space, down)) => self.spaces.relay(space).hear(down),
-            Ok(Passage::Up(Space::Generation, up)) => {
+        match unstamped(bytes) {
+            Ok((_, Passage::Down(Space::Job, down))) => self.spaces.job.hear(down),
+            Ok((number, _)) if self.spaces.number.is_none_or(|own| own < number) => {
+                self.early.push((node, bytes.to_vec()));
+            }
+            Ok((number, Passage::Down(Space::Generation, _) | Passage::Up(Space::Generation, _)))
+                if self.spaces.number != Some(number) =>
+            {
+                tracing::debug!("something of a store comes too late: generation {number}");
+            }
+            Ok((_, Passage::Down(Space::Generation, down))) => self.spaces.generation.hear(down),
+            Ok((_, Passage::Up(Space::Generation, up))) => {
                 if let Some(home) = &mut self.spaces.home {
                     home.hear(now(), node, up);
                 }
             }
-            Ok(Passage::Up(Space::Job, _)) | Err(_) => tracing::debug!("something of a store is not for us"),
+            Ok((_, Passage::Up(Space::Job, _))) | Err(_) => tracing::debug!("something of a store is not for us"),
         }
         self.settle();
     }
@@ -301,7 +318,8 @@ impl Spaces {
     fn new(node: NodeId) -> Self {
         let relay = || Relay::new(RankSet::new());
         let (out, answers) = (VecDeque::new(), VecDeque::new());
-        Self { node, seats: RankSet::new(), job: relay(), generation: relay(), home: None, out, waiting: 0, answers }
+        let (seats, job, generation) = (RankSet::new(), relay(), relay());
+        Self { node, seats, job, generation, number: None, home: None, out, waiting: 0, answers }
     }
 
     const fn relay(&mut self, space: Space) -> &mut Relay {
@@ -352,7 +370,11 @@ impl Spaces {
     }
 
     fn send(&mut self, node: NodeId, passage: Passage<'_>) {
-        let bytes = passage.to_bytes();
+        let number = match passage {
+            Passage::Up(Space::Generation, _) | Passage::Down(Space::Generation, _) => self.number.unwrap_or(0),
+            Passage::Up(Space::Job, _) | Passage::Down(Space::Job, _) => 0,
+        };
+        let bytes = stamped(number, passage);
         self.waiting += bytes.len();
         self.out.push_back((node, bytes));
     }

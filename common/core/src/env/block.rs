@@ -49,6 +49,10 @@ pub struct Host<'a> {
     pub jax: bool,
     /// So many devices each rank takes, of those that it sees; `None`: what its framework takes by itself.
     pub local_devices: Option<u32>,
+    /// How often all ranks have been started again.
+    pub restart: u32,
+    /// How often they may be.
+    pub max_restarts: u32,
 }
 
 /// What only one rank has.

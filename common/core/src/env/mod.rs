@@ -225,6 +225,8 @@ mod tests {
         interface_asked: true,
         jax: true,
         local_devices: Some(2),
+        restart: 0,
+        max_restarts: 0,
     };
     const SEAT: Seat<'_> = Seat {
         rank: Rank::new(4_294_967_295),

@@ -53,6 +53,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_MASTER_ADDR", Role::ReadOnce, "As `--master-addr`."),
         var("RLAUNCH_MASTER_PORT", Role::ReadOnce, "As `--master-port`."),
         var("RLAUNCH_MASTER_STORE", Role::Read, "As `--master-store`."),
+        var("RLAUNCH_MAX_RESTARTS", Role::ReadOnce, "As `--max-restarts`."),
         var("RLAUNCH_MIN_HOSTS", Role::ReadOnce, "As `--min-hosts`."),
         var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
         var("RLAUNCH_NAME", Role::ReadOnce, "As `--name`."),
@@ -67,6 +68,8 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
         var("RLAUNCH_RDZV_ID", Role::ReadOnce, "As `--rdzv-id`."),
         var("RLAUNCH_REDIRECTS", Role::ReadOnce, "As `--redirects`."),
+        var("RLAUNCH_RESTART_COUNT", Role::Set, "How often all ranks have been started again (`--max-restarts`)."),
+        var("RLAUNCH_RESTART_DELAY", Role::Read, "As `--restart-delay`."),
         var(
             "RLAUNCH_SOCKET",
             Role::Set,
@@ -99,6 +102,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.text("RLAUNCH_APP_NAME", host.app_name);
     out.number("RLAUNCH_APP_SIZE", host.app_size);
     out.number("RLAUNCH_APPS", host.apps);
+    out.number("RLAUNCH_RESTART_COUNT", host.restart);
     let tier: &[u8] = match host.tier {
         Tier::T1 => b"t1",
         Tier::T3 => b"t3",

@@ -40,6 +40,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("PET_LOG_DIR", Role::Read, "As `--log-dir`."),
         var("PET_MASTER_ADDR", Role::Read, "As `--master-addr`."),
         var("PET_MASTER_PORT", Role::Read, "As `--master-port`."),
+        var("PET_MAX_RESTARTS", Role::Read, "As `--max-restarts`."),
         var("PET_MODULE", Role::Read, "Not `0`: as `-m`."),
         var("PET_NNODES", Role::Read, "As `--nnodes`."),
         var("PET_NODE_RANK", Role::Read, "As `--node-rank`, where torchrun's options are used: only `0` is taken."),
@@ -60,8 +61,12 @@ pub(super) const CONTRACT: Contract = Contract {
             Role::Set,
             "File of the rank in which `@record` leaves the exception that ended it; the report quotes it.",
         ),
-        var("TORCHELASTIC_MAX_RESTARTS", Role::Set, "`0`."),
-        var("TORCHELASTIC_RESTART_COUNT", Role::Set, "`0`."),
+        var("TORCHELASTIC_MAX_RESTARTS", Role::Set, "As `--max-restarts`."),
+        var(
+            "TORCHELASTIC_RESTART_COUNT",
+            Role::Set,
+            "How often all ranks have been started again: the same on every host.",
+        ),
         var("TORCHELASTIC_RUN_ID", Role::Set, "As RLAUNCH_JOB_ID."),
         var("TORCHELASTIC_TIMER_FILE", Role::Removed, "Belongs to an outer torchrun's agent."),
         var(
@@ -84,8 +89,8 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("ROLE_WORLD_SIZE", host.app_size);
     out.text("MASTER_ADDR", host.master_addr);
     out.number("MASTER_PORT", u32::from(host.master_port));
-    out.number("TORCHELASTIC_RESTART_COUNT", 0);
-    out.number("TORCHELASTIC_MAX_RESTARTS", 0);
+    out.number("TORCHELASTIC_RESTART_COUNT", host.restart);
+    out.number("TORCHELASTIC_MAX_RESTARTS", host.max_restarts);
     out.text("TORCHELASTIC_RUN_ID", format!("{}", host.job).as_bytes());
     out.text("TORCHELASTIC_USE_AGENT_STORE", if host.agent_store { b"True" } else { b"False" });
     out.number("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);

@@ -25,6 +25,7 @@ pub fn line(record: &Record) -> String {
     object.number("t", record.t.nanos());
     object.number("wall", record.wall.0);
     what(&mut object, &record.what);
+    generation(&mut object, record);
     object.close();
     text.push('\n');
     text
@@ -56,6 +57,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             }
             o.number("grace", grace.nanos());
         }
+        What::Clearing { .. } | What::Restart { .. } => between(o, what),
         What::StreamEnd { rank, std, total } => {
             o.text("ev", "stream.end");
             o.number("rank", rank.get().into());
@@ -81,15 +83,67 @@ fn what(o: &mut Object<'_>, what: &What) {
         What::JobEnd { cause, exit, left, launch, never_started } => {
             o.text("ev", "job.end");
             o.object("cause", |o| self::cause(o, cause));
-            o.number("exit", exit.shell_code().into());
-            match exit {
-                Ending::Code(_) => o.null("raise"),
-                Ending::Signal(sig) => o.text("raise", &format!("{sig}")),
-            }
+            self::exit(o, *exit);
             o.maybe("left", left.map(u64::from));
             o.maybe("launch", launch.map(Span::nanos));
             o.maybe("never_started", never_started.map(u64::from));
         }
+    }
+}
+
+fn exit(o: &mut Object<'_>, exit: Ending) {
+    o.number("exit", exit.shell_code().into());
+    match exit {
+        Ending::Code(_) => o.null("raise"),
+        Ending::Signal(sig) => o.text("raise", &format!("{sig}")),
+    }
+}
+
+/// Which of the processes that have played a rank one after the other is meant.
+fn generation(o: &mut Object<'_>, record: &Record) {
+    match record.what {
+        What::RankStarted { .. }
+        | What::RankFailed { .. }
+        | What::RankExited { .. }
+        | What::RankFacts { .. }
+        | What::StreamEnd { .. }
+        | What::FileLost { .. } => o.number("generation", record.generation.into()),
+        What::JobStart(_)
+        | What::HostReady { .. }
+        | What::HostRefused { .. }
+        | What::HostFailed { .. }
+        | What::HostLost { .. }
+        | What::HostDone { .. }
+        | What::LeftOut { .. }
+        | What::Together { .. }
+        | What::StoreRefused { .. }
+        | What::FileFailed { .. }
+        | What::Signal { .. }
+        | What::Ending { .. }
+        | What::Clearing { .. }
+        | What::Restart { .. }
+        | What::SinkLost { .. }
+        | What::OutputEnd { .. }
+        | What::LogLost { .. }
+        | What::JobEnd { .. } => {}
+    }
+}
+
+fn between(o: &mut Object<'_>, what: &What) {
+    if let What::Clearing { rank, status, grace } = what {
+        o.text("ev", "clearing");
+        o.number("rank", rank.get().into());
+        self::status(o, *status);
+        o.number("grace", grace.nanos());
+    }
+    if let What::Restart { restart, rank, node, status, lived, delay } = what {
+        o.text("ev", "restart");
+        o.number("generation", (*restart).into());
+        o.number("rank", rank.get().into());
+        o.number("node", node.get().into());
+        self::status(o, *status);
+        o.number("lived", lived.nanos());
+        o.number("delay", delay.nanos());
     }
 }
 
@@ -147,6 +201,7 @@ fn job_start(o: &mut Object<'_>, start: &JobStart) {
     o.text("on_failure", on_failure);
     o.number("grace", start.grace.nanos());
     o.maybe("timeout", start.timeout.map(Span::nanos));
+    o.number("max_restarts", start.restarts.most.into());
     o.maybe("min_hosts", start.min_hosts.map(u64::from));
     o.object("store", |o| {
         o.text("by", start.master_store.word());

@@ -15,6 +15,7 @@ use crate::job::HostFailure;
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
+use crate::restarts::Restarts;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
@@ -33,6 +34,8 @@ pub struct Record {
     pub t: Span,
     /// The same moment by the wall clock at the job's start: it never jumps within a log.
     pub wall: WallNs,
+    /// How often all ranks had been started again by then.
+    pub generation: u32,
     /// What happened.
     pub what: What,
 }
@@ -180,6 +183,30 @@ pub enum What {
         /// Until SIGKILL follows.
         grace: Span,
     },
+    /// A rank has failed, and all others are being ended: they may be started again.
+    Clearing {
+        /// Which, as far as is known.
+        rank: Rank,
+        /// How.
+        status: Status,
+        /// Until SIGKILL follows the request to end.
+        grace: Span,
+    },
+    /// Nothing runs any more, and all ranks are about to be started again.
+    Restart {
+        /// How often they have been then.
+        restart: u32,
+        /// The rank that had failed first.
+        rank: Rank,
+        /// Where it ran.
+        node: NodeId,
+        /// How it ended.
+        status: Status,
+        /// How long it had run.
+        lived: Span,
+        /// How long is waited before.
+        delay: Span,
+    },
     /// Everything of a rank's stdout or stderr was received.
     StreamEnd {
         /// Whose.
@@ -247,6 +274,8 @@ pub struct JobStart {
     pub grace: Span,
     /// The time limit.
     pub timeout: Option<Span>,
+    /// How often all ranks may be started again.
+    pub restarts: Restarts,
     /// So many hosts are enough; `None`: all are needed.
     pub min_hosts: Option<u32>,
     /// Who holds the `TCPStore` at MASTER_PORT, and why.

@@ -17,12 +17,14 @@ use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::place::Node;
 use crate::report::Sentence;
+use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::travel::Lowered;
 use crate::wire::to_node::{Meeting, ToNode};
 use crate::wire::to_root::{Hello, Refusal};
 use crate::wire::whose::Address;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
@@ -38,6 +40,10 @@ pub(super) struct Bringup {
     /// How rank 0's host is found by the others.
     probing: Probing,
     sole: bool,
+    /// The only node ends by itself with its ranks.
+    ends_by_itself: bool,
+    /// What is needed to start all ranks again, where that may come to be: who takes part, and where they meet.
+    again: Option<Box<(Orders, Meeting)>>,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
@@ -49,9 +55,11 @@ impl Bringup {
         let state = |node: &Node| if node.local { State::Waiting } else { State::Connecting };
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let orders = Orders::new(spec, setting);
-        let chooses_port = orders.chooses_port();
+        let (sole, chooses_port) = (orders.is_sole(), orders.chooses_port());
+        let ends_by_itself = sole && orders.max_restarts() == 0;
         let probing = Probing::new(setting.secret.clone());
-        Self { nodes, probing, sole: orders.is_sole(), orders: Some(orders), chooses_port, settled: false }
+        let orders = Some(orders);
+        Self { nodes, probing, sole, ends_by_itself, again: None, orders, chooses_port, settled: false }
     }
 
     pub(super) fn start(&mut self, cx: &mut Cx<'_>) {
@@ -67,7 +75,10 @@ impl Bringup {
         if self.sole {
             orders.all_ranks(cx);
             self.settled = true;
-            self.orders = None;
+            if let Some(orders) = self.orders.take() {
+                let meeting = orders.alone();
+                self.keep(orders, meeting);
+            }
         }
     }
 
@@ -239,7 +250,7 @@ impl Bringup {
 
     /// Tells every node that can hear it. The only one knows by itself that its ranks have ended.
     pub(super) fn broadcast(&self, cx: &mut Cx<'_>, msg: &ToNode) {
-        if self.sole && *msg == ToNode::Finish {
+        if self.ends_by_itself && *msg == ToNode::Finish {
             return;
         }
         for (node, state) in self.nodes.iter() {
@@ -264,7 +275,10 @@ impl Bringup {
                 self.orders = Some(orders);
                 return;
             }
-            Ok(Some(addr)) => self.go(cx, &orders, addr),
+            Ok(Some(addr)) => {
+                let meeting = self.go(cx, &orders, addr);
+                self.keep(orders, meeting);
+            }
             Err(cause) => cx.tell(Notice::End(cause)),
         }
         self.settled = true;
@@ -366,7 +380,7 @@ impl Bringup {
     }
 
     /// Has all who are there start their ranks.
-    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, addr: OsBytes) {
+    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, addr: OsBytes) -> Meeting {
         if let Some(placement) = orders.fewer() {
             let nodes = self.nodes.list_missing();
             for node in &nodes {
@@ -387,6 +401,32 @@ impl Bringup {
         let meeting = orders.meeting(addr, orders.pinned_port().or(chosen));
         let meeting = self.held(cx, orders, meeting);
         orders.meet(cx, &meeting);
+        meeting
+    }
+
+    /// All ranks may have to be started again.
+    fn keep(&mut self, orders: Orders, meeting: Meeting) {
+        if orders.max_restarts() > 0 {
+            self.again = Some(Box::new((orders, meeting)));
+        }
+    }
+
+    /// Has all who take part end their ranks, and be ready for others; which nodes those are.
+    pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span) -> Vec<NodeId> {
+        let Some((orders, _)) = self.again.as_deref() else { return Vec::new() };
+        let nodes: Vec<NodeId> = orders.used().collect();
+        for node in &nodes {
+            let port = orders.chooses_port() && *node == orders.node_of(Rank::new(0));
+            cx.act(JobAction::Send { node: *node, msg: ToNode::Clear { sig: Signal::TERM, grace, port } });
+        }
+        nodes
+    }
+
+    /// Has all who take part start their ranks again: so many times by now. `port`: what rank 0's host has chosen anew.
+    pub(super) fn again(&self, cx: &mut Cx<'_>, restart: u32, port: Option<u16>) {
+        let Some((orders, meeting)) = self.again.as_deref() else { return };
+        let port = orders.pinned_port().or(port).or(meeting.port);
+        orders.again(cx, &Meeting { restart, port, ..meeting.clone() });
     }
 
     /// Nobody can listen at an address that is not his own: where the others see rank 0's host by one that somebody translates,

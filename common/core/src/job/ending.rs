@@ -24,6 +24,17 @@ enum State {
     Begun,
 }
 
+/// What the ranks are doing when it begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Ranks {
+    /// They run.
+    Run,
+    /// None was started: these hosts were waited for.
+    Awaited(OsBytes),
+    /// Those of one generation have ended, and no others were started.
+    Between,
+}
+
 /// The ending.
 #[derive(Debug)]
 pub(super) struct Ending {
@@ -57,8 +68,8 @@ impl Ending {
         }
     }
 
-    /// Begins the ending, if it has not begun. `awaited`: no rank was started, and these hosts were waited for.
-    pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause, awaited: Option<OsBytes>) {
+    /// Begins the ending, if it has not begun.
+    pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause, ranks: Ranks) {
         match self.state {
             State::Running => {}
             State::Begun => return self.lost(cx, &cause),
@@ -89,9 +100,10 @@ impl Ending {
         if let Cause::Signal(sig) = cause
             && !self.all_over
         {
-            cx.act(JobAction::Say(match awaited {
-                Some(awaited) => Sentence::Unstarted { sig, awaited },
-                None => Sentence::Sent { sig, kill_in: grace },
+            cx.act(JobAction::Say(match ranks {
+                Ranks::Awaited(awaited) => Sentence::Unstarted { sig, awaited },
+                Ranks::Between => Sentence::Unrestarted { sig },
+                Ranks::Run => Sentence::Sent { sig, kill_in: grace },
             }));
         }
         let kill_at = cx.now + grace;
@@ -123,7 +135,7 @@ impl Ending {
     pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &Failure) {
         let Failure { rank, status, .. } = *failure;
         match self.on_failure {
-            OnFailure::Kill => self.end(cx, Cause::Rank { rank, status }, None),
+            OnFailure::Kill => self.end(cx, Cause::Rank { rank, status }, Ranks::Run),
             OnFailure::Continue => {
                 let first = !core::mem::replace(&mut self.failed, true);
                 if first && self.state == State::Running && !self.all_over {
@@ -156,7 +168,7 @@ impl Ending {
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some(limit) = self.limit.filter(|_| self.timeout.is_some_and(|at| at <= cx.now)) {
             self.timeout = None;
-            self.end(cx, Cause::Timeout(limit), None);
+            self.end(cx, Cause::Timeout(limit), Ranks::Run);
         }
         if let Some((_, cause, kill_at)) = self.word.take_if(|(at, _, _)| *at <= cx.now) {
             cx.act(JobAction::Say(Sentence::Waiting { cause, kill_in: kill_at.since(cx.now) }));

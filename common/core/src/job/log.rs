@@ -17,11 +17,18 @@ use alloc::vec::Vec;
 pub(super) struct Log {
     clock: Clock,
     report: Report,
+    /// Restarts so far.
+    generation: u32,
 }
 
 impl Log {
     pub(super) fn new(start: Mono, wall: WallNs) -> Self {
-        Self { clock: Clock { start, wall }, report: Report::default() }
+        Self { clock: Clock { start, wall }, report: Report::default(), generation: 0 }
+    }
+
+    /// What follows is about ranks that were started again.
+    pub(super) const fn again(&mut self, restart: u32) {
+        self.generation = restart;
     }
 
     pub(super) const fn clock(&self) -> Clock {
@@ -40,6 +47,7 @@ impl Log {
             on_failure: spec.on_failure,
             grace: spec.grace,
             timeout: spec.timeout,
+            restarts: spec.restarts,
             min_hosts: spec.min_hosts,
             master_store: spec.master_store,
         };
@@ -65,7 +73,8 @@ impl Log {
 
     pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {
         let t = self.clock.since(cx.now);
-        let record = Record { t, wall: WallNs(self.clock.wall.0.saturating_add(t.nanos())), what };
+        let record =
+            Record { t, wall: WallNs(self.clock.wall.0.saturating_add(t.nanos())), generation: self.generation, what };
         self.report.add(&record);
         cx.act(JobAction::Emit(record));
     }

@@ -8,6 +8,7 @@ mod clock;
 mod closing;
 mod ending;
 mod event;
+mod generations;
 mod late;
 mod lease;
 mod log;
@@ -34,14 +35,16 @@ use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::Sentence;
 use crate::spec::JobSpec;
-use crate::time::{Mono, WallNs};
+use crate::time::{Mono, Span, WallNs};
 use crate::travel::Travel;
 use crate::wire::probe::Key;
 use crate::wire::to_root::ToRoot;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use notice::Notice;
+use ending::Ranks;
+use generations::Fate;
+use notice::{Failure, Notice};
 
 /// What a sub-machine of a job is given.
 type Cx<'a> = machine::Cx<'a, JobAction, Notice>;
@@ -78,6 +81,7 @@ pub struct Job {
     mute: mute::Mute,
     lease: lease::Lease,
     late: late::Late,
+    generations: generations::Generations,
     output: output::Output,
     closing: closing::Closing,
     log: log::Log,
@@ -101,7 +105,8 @@ impl Job {
             mute: mute::Mute::new(spec),
             lease: lease::Lease::new(spec),
             late: late::Late::new(spec.placement.nodes.len()),
-            output: output::Output::new(setting.nohup),
+            generations: generations::Generations::new(spec),
+            output: output::Output::new(setting.nohup, spec.world_size()),
             closing: closing::Closing::new(),
             log,
         };
@@ -130,13 +135,27 @@ impl Job {
             mute,
             lease,
             late,
+            generations,
             output,
             closing,
             log,
         } = self;
         let mut cx = Cx { now, out: actions, notice: notices };
-        let mut parts =
-            Parts { bringup, procs, signals, ending, verdict, loss, mute, lease, late, output, closing, log };
+        let mut parts = Parts {
+            bringup,
+            procs,
+            signals,
+            ending,
+            verdict,
+            loss,
+            mute,
+            lease,
+            late,
+            generations,
+            output,
+            closing,
+            log,
+        };
         parts.lease.looks(now);
         transition(&mut parts, &mut cx);
         while let Some(notice) = cx.notice.pop_front() {
@@ -160,6 +179,7 @@ struct Parts<'a> {
     mute: &'a mut mute::Mute,
     lease: &'a mut lease::Lease,
     late: &'a mut late::Late,
+    generations: &'a mut generations::Generations,
     output: &'a mut output::Output,
     closing: &'a mut closing::Closing,
     log: &'a mut log::Log,
@@ -214,7 +234,9 @@ impl Parts<'_> {
                 self.procs.started(cx, node, &procs);
                 procs.iter().for_each(|started| self.output.started(cx, started.proc));
             }
-            ToRoot::SpawnFailed { proc, error } => self.procs.spawn_failed(cx, node, proc, error),
+            ToRoot::SpawnFailed { proc, error } => {
+                self.procs.spawn_failed(cx, node, proc, error, self.generations.is_between());
+            }
             ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),
             ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, node, proc, facts),
             ToRoot::InputFailed { errno } => self.output.input_undelivered(cx, errno),
@@ -229,7 +251,13 @@ impl Parts<'_> {
             ToRoot::Whose(_) | ToRoot::Theirs(_) => {}
             // Hearing it is all that it is for.
             ToRoot::Killing => self.mute.killing(cx, node),
+            ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
             ToRoot::Draining => self.procs.node_over(cx, node),
+            ToRoot::Cleared { left, named: _, port } => {
+                if let Some(first) = self.generations.cleared(node, left, port) {
+                    self.cleared(cx, &first);
+                }
+            }
             ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
         }
     }
@@ -252,6 +280,7 @@ impl Parts<'_> {
     fn leave_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
         nodes.iter().for_each(|node| self.forget(cx, *node));
         self.procs.reseat(placement);
+        self.output.reseat(placement.seats.len());
         self.log.left_out(cx, nodes, placement);
     }
 
@@ -263,7 +292,50 @@ impl Parts<'_> {
             return self.forget(cx, node);
         }
         self.verdict.lost(node, lost, self.lease.between(cx.now, node, lost));
-        self.ending.end(cx, Cause::Lost { node, lost }, None);
+        self.ending.end(cx, Cause::Lost { node, lost }, Ranks::Run);
+    }
+
+    /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
+    fn failed(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+        self.verdict.failed(failure);
+        let grace = self.generations.grace();
+        let nodes = match self.generations.fate(&failure) {
+            Fate::Known => return,
+            Fate::Ends => Vec::new(),
+            Fate::Clears => self.bringup.clear(cx, grace),
+        };
+        if nodes.is_empty() {
+            return self.ending.failed(cx, &failure);
+        }
+        self.verdict.cleared_from(cx.now);
+        self.generations.clearing(cx, failure, nodes);
+    }
+
+    /// What the ranks are doing.
+    fn ranks(&self) -> Ranks {
+        match self.bringup.awaited() {
+            Some(awaited) => Ranks::Awaited(awaited),
+            None if self.generations.is_pausing() => Ranks::Between,
+            None => Ranks::Run,
+        }
+    }
+
+    /// Nothing runs any more: all that there is to know of this generation is known.
+    fn cleared(&mut self, cx: &mut Cx<'_>, first: &Failure) {
+        let first = self.verdict.root().unwrap_or(*first);
+        let lived = self.procs.started_at(first.rank).map_or(Span::ZERO, |started| first.at.since(started));
+        self.generations.decide(cx, &first, lived);
+    }
+
+    /// All ranks are started again.
+    fn again(&mut self, cx: &mut Cx<'_>) {
+        self.output.rest().for_each(|what| self.log.write(cx, what));
+        let (restart, port) = self.generations.again();
+        self.log.again(restart);
+        self.procs.again(restart);
+        self.verdict.again();
+        self.mute.again();
+        self.bringup.again(cx, restart, port);
     }
 
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
@@ -281,11 +353,9 @@ impl Parts<'_> {
         match notice {
             Notice::Log(what) => self.log.write(cx, what),
             Notice::Broadcast(msg) => self.bringup.broadcast(cx, &msg),
-            Notice::End(cause) => self.ending.end(cx, cause, self.bringup.awaited()),
-            Notice::Failed(failure) => {
-                self.verdict.failed(failure);
-                self.ending.failed(cx, &failure);
-            }
+            Notice::End(cause) => self.ending.end(cx, cause, self.ranks()),
+            Notice::Failed(failure) => self.failed(cx, failure),
+            Notice::Again => self.again(cx),
             Notice::Explained { rank } => self.verdict.explained(rank),
             Notice::Forwarded(sig) => self.verdict.forwarded(sig),
             Notice::Began(began) => {
@@ -296,6 +366,7 @@ impl Parts<'_> {
                 self.mute.began(cx, &began);
                 self.lease.began(cx, &began);
                 self.closing.began(cx, &began);
+                self.generations.began().into_iter().for_each(|node| self.procs.node_over(cx, node));
             }
             Notice::Killed => {
                 self.signals.killed();
@@ -306,6 +377,8 @@ impl Parts<'_> {
             Notice::Rouse => self.loss.rouse(cx),
             Notice::Bereft(node) => self.verdict.bereft(node),
             Notice::Doomed(node) => self.mute.doomed(cx, node),
+            // Others will follow, or it is told again when the job ends.
+            Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => {
                 self.signals.all_over();
                 self.ending.all_over(cx);
@@ -357,6 +430,7 @@ impl Machine for Job {
             parts.lease.timeout(cx);
             parts.late.timeout(cx);
             parts.bringup.timeout(cx);
+            parts.generations.timeout(cx);
             parts.closing.timeout(cx);
         });
     }
@@ -372,6 +446,7 @@ impl Machine for Job {
         let lost = earliest(earliest(self.mute.deadline(), self.loss.deadline()), self.lease.deadline());
         let ends = earliest(self.ending.deadline(), self.closing.deadline());
         let starts = earliest(self.late.deadline(), self.bringup.deadline());
-        earliest(earliest(starts, lost), ends)
+        let begins = earliest(starts, self.generations.deadline());
+        earliest(earliest(begins, lost), ends)
     }
 }

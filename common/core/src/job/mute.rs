@@ -90,6 +90,11 @@ impl Mute {
         self.change_all(|node| node.ranks_over(cx.now));
     }
 
+    /// Ranks are started again everywhere.
+    pub(super) fn again(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.ranks_over = false);
+    }
+
     pub(super) fn node_over(&mut self, node: NodeId) {
         self.change(node, |node| node.state = State::Over);
     }

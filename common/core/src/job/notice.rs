@@ -27,6 +27,8 @@ pub(super) enum Notice {
         /// Which.
         rank: Rank,
     },
+    /// generations: the pause is over, and all ranks are started again.
+    Again,
     /// This signal was passed on to all ranks while the job goes on.
     Forwarded(Signal),
     /// The ending has begun.

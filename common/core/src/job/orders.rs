@@ -1,5 +1,6 @@
 //! What each node is told to do: the job, its programs, its ranks.
 
+use super::procs::first_of;
 use super::{Cx, JobAction, Setting};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
@@ -115,6 +116,17 @@ impl Orders {
         self.pinned_addr.as_ref()
     }
 
+    /// So often all ranks may be started again.
+    pub(super) fn max_restarts(&self) -> u32 {
+        self.spec.restarts.most
+    }
+
+    /// Where the ranks of the only node meet.
+    pub(super) fn alone(&self) -> Meeting {
+        let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
+        self.meeting(addr, self.pinned_port)
+    }
+
     pub(super) const fn chooses_port(&self) -> bool {
         self.pinned_port.is_none()
     }
@@ -164,10 +176,7 @@ impl Orders {
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             gpus: self.spec.gpus,
             label: self.spec.label.clone(),
-            meeting: sole.then(|| {
-                let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
-                self.meeting(addr, self.pinned_port)
-            }),
+            meeting: sole.then(|| self.alone()),
             choose_port: self.chooses_port() && (sole || meets),
             find: meets.then(|| {
                 let door = self.probes().then(|| self.secret.of(node));
@@ -176,6 +185,7 @@ impl Orders {
             addresses: !sole && self.spec.master_store.is_agent(),
             travel: Some(self.travel.clone()).filter(|_| !local),
             sole,
+            max_restarts: self.max_restarts(),
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
             lease: Some(self.spec.lease).filter(|_| !local),
             linger: LINGER,
@@ -204,6 +214,7 @@ impl Orders {
             guard: self.spec.store_guard,
             interface: self.interface.clone(),
             jax: self.spec.jax,
+            restart: 0,
         }
     }
 
@@ -212,24 +223,34 @@ impl Orders {
         let (shares, by_node) = (self.placement().shares(), self.placement().by_node());
         for (node, node_index) in self.placement().used().zip(0..) {
             cx.act(JobAction::Send { node, msg: ToNode::Meet(Meeting { node_index, ..meeting.clone() }) });
-            self.ranks(cx, node, &shares, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+            self.ranks(cx, node, 0, &shares, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+        }
+    }
+
+    /// The same when they have been started before.
+    pub(super) fn again(&self, cx: &mut Cx<'_>, meeting: &Meeting) {
+        let (shares, by_node) = (self.placement().shares(), self.placement().by_node());
+        let first = first_of(meeting.restart, self.placement().seats.len());
+        for (node, node_index) in self.placement().used().zip(0..) {
+            cx.act(JobAction::Send { node, msg: ToNode::Again(Meeting { node_index, ..meeting.clone() }) });
+            self.ranks(cx, node, first, &shares, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }
 
     /// The ranks of the only node.
     pub(super) fn all_ranks(&self, cx: &mut Cx<'_>) {
         let ranks: Vec<Rank> = self.placement().by_node().into_iter().flatten().collect();
-        self.ranks(cx, NodeId::new(0), &self.placement().shares(), &ranks);
+        self.ranks(cx, NodeId::new(0), 0, &self.placement().shares(), &ranks);
     }
 
-    /// The ranks of a node. A process gets the number of its first rank.
-    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, shares: &BTreeMap<AppIndex, Share>, ranks: &[Rank]) {
+    /// The ranks of a node. The process of rank 0 gets the number `first`, the others follow.
+    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, first: u32, shares: &BTreeMap<AppIndex, Share>, ranks: &[Rank]) {
         let placement = self.placement();
         let delta = |rank: &Rank| {
             let seat = placement.seats.get(rank.index())?;
             let (share, n) = (shares.get(&seat.app)?, rank.get());
             Some(Delta {
-                proc: ProcId::new(n),
+                proc: ProcId::new(first.saturating_add(n)),
                 app: seat.app,
                 rank: *rank,
                 local_rank: seat.local_rank,

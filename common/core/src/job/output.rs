@@ -13,6 +13,8 @@ use alloc::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Output {
     nohup: bool,
+    /// All ranks.
+    world_size: usize,
     ending: bool,
     lost: [bool; 3],
     /// Streams that ended, of processes that were not heard to have started, and their bytes. What a process says does not wait
@@ -23,8 +25,14 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) const fn new(nohup: bool) -> Self {
-        Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
+    pub(super) fn new(nohup: bool, world_size: u32) -> Self {
+        let world_size = usize::try_from(world_size).unwrap_or(usize::MAX);
+        Self { nohup, world_size, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
+    }
+
+    /// The job goes on with so many ranks.
+    pub(super) const fn reseat(&mut self, world_size: usize) {
+        self.world_size = world_size;
     }
 
     pub(super) fn began(&mut self) {
@@ -36,7 +44,7 @@ impl Output {
         if pending {
             self.early.insert(stream, total);
         } else {
-            cx.tell(Notice::Log(end_of(stream, total)));
+            cx.tell(Notice::Log(self.end_of(stream, total)));
         }
     }
 
@@ -44,14 +52,15 @@ impl Output {
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
         for stream in [Std::Out, Std::Err].map(|std| StreamId::of(proc, std)) {
             if let Some(total) = self.early.remove(&stream) {
-                cx.tell(Notice::Log(end_of(stream, total)));
+                cx.tell(Notice::Log(self.end_of(stream, total)));
             }
         }
     }
 
     /// The ends of streams of processes whose start nobody tells any more.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = What> {
-        core::mem::take(&mut self.early).into_iter().map(|(stream, total)| end_of(stream, total))
+        let early = core::mem::take(&mut self.early);
+        early.into_iter().map(|(stream, total)| self.end_of(stream, total))
     }
 
     /// The job ends like a program whose reader has gone. Where it is ending anyway, that is not worth a line.
@@ -101,7 +110,7 @@ impl Output {
     /// So much of a stream is not in its log file.
     pub(super) fn file_lost(&mut self, cx: &mut Cx<'_>, proc: ProcId, which: Std, bytes: u64) {
         self.unfiled = self.unfiled.saturating_add(bytes);
-        cx.tell(Notice::Log(What::FileLost { rank: rank_of(proc), std: which, bytes }));
+        cx.tell(Notice::Log(What::FileLost { rank: rank_of(proc, self.world_size), std: which, bytes }));
     }
 
     /// The job is over: what is missing is said, once.
@@ -118,6 +127,10 @@ impl Output {
         }
     }
 
+    fn end_of(&self, stream: StreamId, total: u64) -> What {
+        What::StreamEnd { rank: rank_of(stream.proc(), self.world_size), std: stream.std(), total }
+    }
+
     /// Marks a sink as lost; `false` if it was.
     fn is_lost_now(&mut self, std: Std) -> bool {
         let [input, out, err] = &mut self.lost;
@@ -128,8 +141,4 @@ impl Output {
         };
         !core::mem::replace(lost, true)
     }
-}
-
-fn end_of(stream: StreamId, total: u64) -> What {
-    What::StreamEnd { rank: rank_of(stream.proc()), std: stream.std(), total }
 }

@@ -6,7 +6,7 @@ use super::notice::{Failure, Notice};
 use crate::events::{Cause, Lost, What};
 use crate::id::{LocalRank, NodeId, ProcId, Rank};
 use crate::place::{Placement, Seat as Place};
-use crate::time::HostTime;
+use crate::time::{HostTime, Mono};
 use crate::wire::to_root::{Exited, Facts, SpawnError, Started};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -28,6 +28,8 @@ pub(super) struct Procs {
     clock: Clock,
     offsets: Offsets,
     ranks: Vec<Seat>,
+    /// The first process of this generation.
+    first: u32,
     /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
     nodes: Vec<(usize, bool)>,
     /// Nodes with ranks that are waited for.
@@ -40,21 +42,39 @@ struct Seat {
     state: State,
     node: NodeId,
     local_rank: LocalRank,
+    started: Option<Mono>,
 }
 
 impl Procs {
     pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
         let offsets = Offsets::new(placement.nodes.len());
-        let mut procs = Self { clock, offsets, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
+        let mut procs = Self { clock, offsets, ranks: Vec::new(), first: 0, nodes: Vec::new(), busy: 0 };
         procs.reseat(placement);
         procs
     }
 
     /// None was started yet, and these are the ranks now.
     pub(super) fn reseat(&mut self, placement: &Placement) {
-        let seat = |place: &Place| Seat { state: State::Pending, node: place.node, local_rank: place.local_rank };
+        let seat = |place: &Place| Seat {
+            state: State::Pending,
+            node: place.node,
+            local_rank: place.local_rank,
+            started: None,
+        };
         let ranks: Vec<Seat> = placement.seats.iter().map(seat).collect();
-        let mut nodes = vec![(0_usize, false); placement.nodes.len()];
+        self.begin(ranks, placement.nodes.len());
+    }
+
+    /// The same ranks are asked for again, so many times by now.
+    pub(super) fn again(&mut self, restart: u32) {
+        let mut ranks = core::mem::take(&mut self.ranks);
+        ranks.iter_mut().for_each(|seat| (seat.state, seat.started) = (State::Pending, None));
+        self.first = first_of(restart, ranks.len());
+        self.begin(ranks, self.nodes.len());
+    }
+
+    fn begin(&mut self, ranks: Vec<Seat>, nodes: usize) {
+        let mut nodes = vec![(0_usize, false); nodes];
         for seat in &ranks {
             if let Some((open, _)) = nodes.get_mut(seat.node.index()) {
                 *open = open.saturating_add(1);
@@ -72,20 +92,34 @@ impl Procs {
             };
             seat.state = State::Running;
             let local_rank = seat.local_rank;
-            let at = self.clock.since(self.offsets.ours(node, started.at));
-            let rank = rank_of(started.proc);
+            let began = self.offsets.ours(node, started.at);
+            if let Some(seat) = self.seat(node, started.proc) {
+                seat.started = Some(began);
+            }
+            let at = self.clock.since(began);
+            let rank = self.rank_of(started.proc);
             cx.tell(Notice::Log(What::RankStarted { rank, node, local_rank, pid: started.pid, at }));
         }
     }
 
     /// Ends the job at once, whatever `--on-failure` says: a job that is not complete cannot do its work.
-    pub(super) fn spawn_failed(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, error: SpawnError) {
+    /// `clearing`: it may be our own work, and the next generation will tell if it is not.
+    pub(super) fn spawn_failed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        node: NodeId,
+        proc: ProcId,
+        error: SpawnError,
+        clearing: bool,
+    ) {
         if !self.is_over_now(node, proc) {
             return;
         }
-        let rank = rank_of(proc);
+        let rank = self.rank_of(proc);
         cx.tell(Notice::Log(What::RankFailed { rank, node, error: error.clone() }));
-        cx.tell(Notice::End(Cause::Spawn { rank, error }));
+        if !clearing {
+            cx.tell(Notice::End(Cause::Spawn { rank, error }));
+        }
         self.tell_if_over(cx, node);
     }
 
@@ -94,7 +128,7 @@ impl Procs {
             return;
         }
         let Exited { proc, status, at, alive_at, asked, usage } = *exited;
-        let rank = rank_of(proc);
+        let rank = self.rank_of(proc);
         // An agent that says otherwise must not make the interval empty.
         let here = (HostTime(alive_at.0.min(at.0)), at);
         let alive_at = self.offsets.between(node, here.0).0;
@@ -121,9 +155,9 @@ impl Procs {
             Some(State::Pending | State::Running) | None => return,
         }
         if facts.error_file.as_ref().is_some_and(|text| !text.is_empty()) {
-            cx.tell(Notice::Explained { rank: rank_of(proc) });
+            cx.tell(Notice::Explained { rank: self.rank_of(proc) });
         }
-        cx.tell(Notice::Log(What::RankFacts { rank: rank_of(proc), facts }));
+        cx.tell(Notice::Log(What::RankFacts { rank: self.rank_of(proc), facts }));
     }
 
     /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or
@@ -156,7 +190,8 @@ impl Procs {
     }
 
     fn seat(&mut self, node: NodeId, proc: ProcId) -> Option<&mut Seat> {
-        self.ranks.get_mut(proc.index()).filter(|seat| seat.node == node)
+        let at = self.at(proc)?;
+        self.ranks.get_mut(at).filter(|seat| seat.node == node)
     }
 
     /// Marks a rank as over; `false` if it was, or is none of this node.
@@ -178,12 +213,26 @@ impl Procs {
 
     /// A process that was asked for, and not heard to have started.
     pub(super) fn is_pending(&self, proc: ProcId) -> bool {
-        self.ranks.get(proc.index()).is_some_and(|seat| seat.state == State::Pending)
+        self.at(proc).and_then(|at| self.ranks.get(at)).is_some_and(|seat| seat.state == State::Pending)
     }
 
     /// The node that a process was asked for on.
     pub(super) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
-        self.ranks.get(proc.index()).map(|seat| seat.node)
+        self.ranks.get(self.rank_of(proc).index()).map(|seat| seat.node)
+    }
+
+    /// When a rank was started, if it was.
+    pub(super) fn started_at(&self, rank: Rank) -> Option<Mono> {
+        self.ranks.get(rank.index())?.started
+    }
+
+    /// Where a process of this generation stands.
+    fn at(&self, proc: ProcId) -> Option<usize> {
+        usize::try_from(proc.get().checked_sub(self.first)?).ok()
+    }
+
+    fn rank_of(&self, proc: ProcId) -> Rank {
+        rank_of(proc, self.ranks.len())
     }
 
     /// A rank of this node is not waited for any more.
@@ -201,7 +250,13 @@ impl Procs {
     }
 }
 
-/// A process has the number of its rank as long as no rank is started twice.
-pub(super) const fn rank_of(proc: ProcId) -> Rank {
-    Rank::new(proc.get())
+/// The first process has the number of its rank; those of later generations follow.
+pub(super) fn rank_of(proc: ProcId, world_size: usize) -> Rank {
+    let world_size = u32::try_from(world_size).unwrap_or(u32::MAX);
+    Rank::new(proc.get().checked_rem(world_size).unwrap_or(0))
+}
+
+/// The process of rank 0 after so many restarts.
+pub(super) fn first_of(restart: u32, world_size: usize) -> u32 {
+    restart.saturating_mul(u32::try_from(world_size).unwrap_or(u32::MAX))
 }

@@ -3,6 +3,7 @@
 mod chaos;
 mod endings;
 mod fewer;
+mod generations;
 mod harness;
 mod hosts;
 mod interrupts;

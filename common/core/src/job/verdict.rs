@@ -32,6 +32,8 @@ pub(super) struct Verdict {
     /// Signals that we passed on while the job went on.
     forwarded: BTreeSet<Signal>,
     began: Option<(Cause, Mono)>,
+    /// When the ranks of this generation were told to end.
+    cleared_from: Option<Mono>,
     gone: Vec<Gone>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     bereft: BTreeSet<NodeId>,
@@ -66,6 +68,7 @@ impl Verdict {
             explained: BTreeSet::new(),
             forwarded: BTreeSet::new(),
             began: None,
+            cleared_from: None,
             gone: Vec::new(),
             bereft: BTreeSet::new(),
         }
@@ -75,11 +78,24 @@ impl Verdict {
     /// it had been told to end is our own work: neither is evidence. What may have been seen before is, however late the
     /// message comes: the clock of another host is known only so well.
     pub(super) fn failed(&mut self, failure: Failure) {
-        let began = self.began.as_ref().map(|(_, began)| *began);
+        let began = self.cleared_from.or(self.began.as_ref().map(|(_, began)| *began));
         let ours = failure.asked || began.is_some_and(|began| failure.seen_after >= began);
         if !ours && !self.bereft.contains(&failure.node) {
             self.failures.push(failure);
         }
+    }
+
+    /// All ranks are being ended, and may be started again.
+    pub(super) const fn cleared_from(&mut self, now: Mono) {
+        self.cleared_from = Some(now);
+    }
+
+    /// Other processes play all ranks now.
+    pub(super) fn again(&mut self) {
+        self.failures.clear();
+        self.explained.clear();
+        self.forwarded.clear();
+        self.cleared_from = None;
     }
 
     /// The node tells things in the order in which it saw them: whoever failed before is known.
@@ -162,7 +178,8 @@ impl Verdict {
         known.min_by_key(|gone| gone.between.1)
     }
 
-    fn root(&self) -> Option<Failure> {
+    /// The failure of a rank that was first, or explains most of those that may have been.
+    pub(super) fn root(&self) -> Option<Failure> {
         let first_seen = self.failures.iter().map(|failure| failure.at).min()?;
         // Two moments of one host are as far apart as its clock says, however badly that is known.
         let mut first_here = BTreeMap::new();

@@ -37,6 +37,11 @@ pub enum NodeEvent {
     Grounded(Ground),
     /// Answer to [`NodeAction::Ground`]: what was asked for cannot be had.
     Refused(Refusal),
+    /// Answer to [`NodeAction::Renew`]: it is done. Where it cannot be, `Refused`.
+    Renewed {
+        /// The port that was chosen; 0: none.
+        port: u16,
+    },
     /// Answer to [`NodeAction::Check`].
     Checked {
         /// Which program.
@@ -186,10 +191,18 @@ pub enum NodeAction {
     Beat(Beat),
     /// This node may live until then: the guardian has to know.
     Lease(Mono),
+    /// Nothing runs here: make ready for ranks again, as at first, and let go of the store of those before; answered by `Renewed` or
+    /// `Refused`.
+    Renew {
+        /// Whether another MASTER_PORT has to be chosen and held.
+        choose_port: bool,
+    },
     /// Ranks may ask the store from now on: the space of this generation lives here, or on another host.
     Space {
         /// Whether it lives here.
         here: bool,
+        /// Which generation: how often all ranks have been started again.
+        generation: u32,
     },
     /// Hold the job's `TCPStore` there, before any rank is started; `Unserved` where that cannot be: nothing is started then.
     Serve {

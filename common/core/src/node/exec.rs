@@ -36,6 +36,11 @@ impl Program {
         Self { base, shared: None, error_stem: None, gpus: None }
     }
 
+    /// Its ranks are started again: what they share is not what those before have shared.
+    pub(super) fn renew(&mut self) {
+        (self.shared, self.error_stem) = (None, None);
+    }
+
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
     /// with the address of this host by which it has reached that.
     pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
@@ -50,7 +55,7 @@ impl Program {
         let logs = self.base.logs.as_ref();
         let kept = logs.is_some_and(|logs| logs.dir.is_some());
         let stem = self.error_stem.get_or_insert_with(|| {
-            let kept = logs.and_then(|logs| logs.stem(meeting.node_index));
+            let kept = logs.and_then(|logs| logs.stem(meeting.node_index, meeting.restart));
             Arc::new(kept.unwrap_or_else(|| error_stem(start, ground)))
         });
         let Delta { rank, local_rank, app_rank, .. } = delta;
@@ -112,6 +117,8 @@ fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta:
         interface_asked: !meeting.interface.is_empty(),
         jax: meeting.jax,
         local_devices: local_devices(start, ground, base),
+        restart: meeting.restart,
+        max_restarts: start.max_restarts,
     }
 }
 

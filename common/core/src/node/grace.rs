@@ -1,5 +1,6 @@
 //! How ranks are told to end: politely, with a deadline, or at once.
 
+use super::generations::Between;
 use super::{Census, Cx, NodeAction, Notice};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
@@ -9,6 +10,8 @@ use crate::wire::to_root::ToRoot;
 pub(super) struct Grace {
     deadline: Option<Mono>,
     destroyed: bool,
+    /// Other ranks may follow.
+    clearing: bool,
     gone: bool,
 }
 
@@ -22,10 +25,32 @@ impl Grace {
         if self.destroyed {
             return;
         }
+        self.clearing = false;
         cx.tell(Notice::Ending(sig));
         let deadline = cx.now + grace;
         self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         self.on_timeout(cx);
+    }
+
+    /// The same where others may follow.
+    pub(super) fn on_clear(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span) {
+        if self.destroyed {
+            return;
+        }
+        self.clearing = true;
+        cx.tell(Notice::Between(Between::Clearing(sig)));
+        self.deadline = Some(cx.now + grace);
+        self.on_timeout(cx);
+    }
+
+    /// There is nobody left.
+    pub(super) const fn on_cleared(&mut self) {
+        (self.deadline, self.clearing) = (None, false);
+    }
+
+    /// Others follow.
+    pub(super) const fn on_again(&mut self) {
+        self.gone = false;
     }
 
     /// The answer is given each time: the launcher waits for it.
@@ -40,12 +65,12 @@ impl Grace {
         if self.deadline().is_some_and(|deadline| deadline <= cx.now) {
             self.deadline = None;
             cx.act(NodeAction::ToRoot(ToRoot::Killing));
-            cx.tell(Notice::Destroy);
+            cx.tell(if self.clearing { Notice::Between(Between::Raze) } else { Notice::Destroy });
         }
     }
 
     pub(super) fn on_destroy(&mut self) {
-        self.destroyed = true;
+        (self.destroyed, self.clearing) = (true, false);
         self.deadline = None;
     }
 

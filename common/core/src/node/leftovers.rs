@@ -1,5 +1,6 @@
 //! What is left when the ranks have ended: waited for, killed, counted, and named where it cannot be killed.
 
+use super::generations::Between;
 use super::{Census, Cx, NodeAction, Notice};
 use crate::machine::earliest;
 use crate::patience::Patience;
@@ -27,6 +28,10 @@ pub(super) struct Leftovers {
     grounding: bool,
     ending: bool,
     destroyed: bool,
+    /// Other ranks may follow.
+    clearing: bool,
+    /// … and those that there are have had their time.
+    razed: bool,
     mute: bool,
     orphaned: bool,
     /// When what still exists is given up.
@@ -83,7 +88,7 @@ impl Sweep {
 
 impl Leftovers {
     pub(super) fn on_begun(&mut self, start: &Start) {
-        self.sole = start.sole;
+        self.sole = start.sole && start.max_restarts == 0;
         self.linger = start.linger;
         self.grounding = true;
     }
@@ -99,8 +104,33 @@ impl Leftovers {
         self.advance(cx);
     }
 
+    /// The ranks are to end, and others may follow.
+    pub(super) fn on_clearing(&mut self, cx: &mut Cx<'_>) {
+        self.clearing = true;
+        if self.grounding {
+            self.limit = self.limit.or(Some(cx.now + PATIENCE));
+        }
+        self.advance(cx);
+    }
+
+    pub(super) fn on_raze(&mut self, cx: &mut Cx<'_>) {
+        self.razed = true;
+        self.limit = self.limit.or(Some(cx.now + PATIENCE));
+        self.advance(cx);
+    }
+
+    /// The ground is being laid for those that follow.
+    pub(super) const fn on_renewing(&mut self) {
+        self.grounding = true;
+    }
+
+    /// They do.
+    pub(super) fn on_again(&mut self) {
+        self.census = Census::default();
+    }
+
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
-        self.ending = true;
+        (self.ending, self.clearing) = (true, false);
         if self.grounding {
             self.limit = self.limit.or(Some(cx.now + PATIENCE));
         }
@@ -166,19 +196,20 @@ impl Leftovers {
         let given_up = self.limit.is_some_and(|limit| limit <= cx.now);
         match &mut self.state {
             State::Idle => {
-                let ready = self.destroyed || (self.census.gone && (self.sole || self.ending));
+                let ends = self.sole || self.ending || self.clearing;
+                let ready = self.destroyed || self.razed || (self.census.gone && ends);
                 // While the ground is being laid, init may be about to exist.
                 if !ready || (self.grounding && !given_up) {
                     return;
                 }
-                if self.census.open && !self.census.failed && !self.ending {
+                if self.census.open && !self.census.failed && !self.ending && !self.clearing {
                     self.state = State::Lingering(Patience::new(cx.now, self.linger));
                 } else {
                     self.sweep(cx);
                 }
             }
             State::Lingering(patience) => {
-                if patience.is_out(cx.now) || self.ending || !self.census.open {
+                if patience.is_out(cx.now) || self.ending || self.clearing || !self.census.open {
                     self.sweep(cx);
                 }
             }
@@ -231,6 +262,10 @@ impl Leftovers {
             return;
         }
         let Count { left, named } = core::mem::take(count);
+        if core::mem::take(&mut self.clearing) {
+            (self.state, self.limit, self.razed) = (State::Idle, None, false);
+            return cx.tell(Notice::Between(Between::Cleared(left, named)));
+        }
         let clean = left == 0 && !self.mute && !self.orphaned;
         self.state = State::Over;
         let named = Capped::<_, NAMED>::chunks(named.into_iter().take(NAMED)).pop().unwrap_or_default();

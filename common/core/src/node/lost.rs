@@ -42,6 +42,11 @@ impl Lost {
         }
     }
 
+    /// There is another init.
+    pub(super) const fn on_renewed(&mut self) {
+        self.sweeping = false;
+    }
+
     pub(super) fn on_sweeping(&mut self) {
         self.sweeping = true;
     }

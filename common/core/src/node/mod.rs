@@ -5,6 +5,7 @@
 
 mod event;
 mod exec;
+mod generations;
 mod gpus;
 mod grace;
 mod lease;
@@ -59,6 +60,8 @@ enum Notice {
     Forward(Signal),
     /// grace: the end has begun; nothing is started any more, and this signal is for every rank, also those to come.
     Ending(Signal),
+    /// What is between two generations of ranks.
+    Between(generations::Between),
     /// grace, start, lost: SIGKILL for everything, now.
     Destroy,
     /// procs: they know.
@@ -99,6 +102,7 @@ type Cx<'a> = machine::Cx<'a, NodeAction, Notice>;
 pub struct Node {
     start: start::BringUp,
     procs: procs::Procs,
+    generations: generations::Generations,
     grace: grace::Grace,
     lease: lease::Lease,
     lost: lost::Lost,
@@ -138,12 +142,22 @@ impl Node {
                 ToNode::Spawn { procs, last } => self.start.on_spawn(cx, procs.into_vec(), last),
                 ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
                 ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
+                ToNode::Clear { sig, grace, port } if self.start.is_met() => {
+                    self.generations.on_clear(cx, sig, grace, port);
+                }
+                ToNode::Again(meeting) if self.start.is_met() => self.generations.on_again(cx, meeting),
+                ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, Refusal::Protocol),
                 ToNode::Kill => self.grace.on_kill(cx),
                 // The edge's: they are about connections, not about ranks.
                 ToNode::Whose(_) | ToNode::Theirs(_) => {}
             },
             NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
+            NodeEvent::Refused(refusal) if self.generations.is_renewing() => {
+                cx.tell(Notice::Unready);
+                self.start.refuse(cx, refusal);
+            }
             NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
+            NodeEvent::Renewed { port } => cx.tell(Notice::Between(generations::Between::Renewed(port))),
             NodeEvent::StoreUsed => self.serve.on_used(),
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::Unserved { errno, at } => self.start.refuse(cx, Refusal::NoStore { errno, at }),
@@ -193,6 +207,7 @@ impl Node {
                 self.serve.on_met(cx, &meeting);
                 self.procs.on_met(cx, meeting, by);
             }
+            Notice::Between(between) => self.between(now, between),
             Notice::Finish => {
                 self.serve.on_ending(cx);
                 self.leftovers.on_finish(cx);
@@ -201,20 +216,8 @@ impl Node {
             Notice::Queue(deltas, last) => self.procs.on_queue(cx, deltas, last),
             Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
             Notice::Forward(sig) => self.procs.forward(cx, sig),
-            Notice::Ending(sig) => {
-                shut(cx, &mut self.start, &mut self.serve);
-                self.postmortem.on_ending(sig);
-                self.procs.on_ending(cx, sig);
-                self.leftovers.on_ending(cx);
-            }
-            Notice::Destroy => {
-                self.grace.on_destroy();
-                shut(cx, &mut self.start, &mut self.serve);
-                self.postmortem.on_ending(Signal::KILL);
-                self.procs.on_ending(cx, Signal::KILL);
-                // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
-                cx.tell(Notice::Destroyed);
-            }
+            Notice::Ending(sig) => self.ends(now, sig),
+            Notice::Destroy => self.destroys(now),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
             Notice::Mute => {
                 self.mute = true;
@@ -235,6 +238,28 @@ impl Node {
                 self.over = true;
             }
         }
+    }
+
+    /// The end has begun.
+    fn ends(&mut self, now: Mono, sig: Signal) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        self.generations.on_ending();
+        shut(cx, &mut self.start, &mut self.serve);
+        self.postmortem.on_ending(sig);
+        self.procs.on_ending(cx, sig);
+        self.leftovers.on_ending(cx);
+    }
+
+    /// SIGKILL for everything.
+    fn destroys(&mut self, now: Mono) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        self.generations.on_ending();
+        self.grace.on_destroy();
+        shut(cx, &mut self.start, &mut self.serve);
+        self.postmortem.on_ending(Signal::KILL);
+        self.procs.on_ending(cx, Signal::KILL);
+        // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
+        cx.tell(Notice::Destroyed);
     }
 
     /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.

@@ -23,6 +23,12 @@ impl Postmortem {
         self.ours |= 1 << sig.get();
     }
 
+    /// Others follow, whom nobody has signalled.
+    pub(super) fn on_again(&mut self) {
+        self.ours = 0;
+        self.pending.clear();
+    }
+
     pub(super) fn on_mute(&mut self) {
         self.mute = true;
     }

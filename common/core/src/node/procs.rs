@@ -107,6 +107,20 @@ impl Procs {
         self.report(cx);
     }
 
+    /// The ground is laid for other ranks: this port was chosen for them; 0: none.
+    pub(super) fn on_renewed(&mut self, port: u16) {
+        if let Some(ground) = self.ground.as_mut().filter(|_| port > 0) {
+            ground.hello.master_port = port;
+        }
+    }
+
+    /// Other ranks follow. What was known of those before is forgotten: nothing of them runs, and none of their numbers comes again.
+    pub(super) fn on_again(&mut self, meeting: Meeting) {
+        let Self { start, ground, mut apps, by, .. } = core::mem::take(self);
+        apps.values_mut().for_each(Program::renew);
+        *self = Self { start, ground, apps, by, meeting: Some(meeting), ..Self::default() };
+    }
+
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
         let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
         // One that lacks GPUs is refused before the first rank of any.

@@ -47,10 +47,17 @@ impl Serve {
         self.begin(cx);
     }
 
+    /// The ground is laid for other ranks: this port was chosen for them; 0: none.
+    pub(super) const fn on_renewed(&mut self, port: u16) {
+        if port > 0 {
+            self.chosen = Some(port);
+        }
+    }
+
     /// Before the first rank, which may ask at once.
     fn begin(&mut self, cx: &mut Cx<'_>) {
         let (Some(meeting), Some(chosen)) = (&self.meeting, self.chosen) else { return };
-        cx.act(NodeAction::Space { here: meeting.node_index == 0 });
+        cx.act(NodeAction::Space { here: meeting.node_index == 0, generation: meeting.restart });
         if meeting.agent_store && meeting.node_index == 0 {
             let port = meeting.port.unwrap_or(chosen);
             self.at = OsBytes::from(format!("{}:{port}", meeting.addr));

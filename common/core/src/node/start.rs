@@ -136,6 +136,11 @@ impl BringUp {
         cx.tell(Notice::Met(meeting, by));
     }
 
+    /// The ranks know where they meet: before that there are none.
+    pub(super) const fn is_met(&self) -> bool {
+        self.met && !matches!(self.step, Step::Idle)
+    }
+
     pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
         match self.step {
             Step::Idle => self.refuse(cx, Refusal::Protocol),

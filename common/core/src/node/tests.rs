@@ -1,6 +1,7 @@
 //! The rules of a node, one by one.
 
 mod early;
+mod generations;
 mod gpus;
 mod hosts;
 mod launch;
@@ -54,6 +55,7 @@ fn start() -> Start {
         addresses: false,
         travel: None,
         sole: true,
+        max_restarts: 0,
         apps: 1,
         lease: None,
         linger: Span::from_secs(2),
@@ -223,7 +225,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 }
 
 const SWEEP: NodeAction = Sweep;
-const HERE: NodeAction = NodeAction::Space { here: true };
+const HERE: NodeAction = NodeAction::Space { here: true, generation: 0 };
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {

@@ -40,6 +40,10 @@ pub struct Report {
     pub began: Option<Began>,
     /// What else is known about ranks that failed before the ending.
     pub facts: BTreeMap<Rank, Facts>,
+    /// How often all ranks were started again, and why each time.
+    pub restarts: Vec<Restarted>,
+    /// How long the first launch took, where all ranks were started again later.
+    pub launched: Option<Span>,
     /// Processes that still exist; `None`: nobody could count them.
     pub left: Option<u32>,
     /// The first of them.
@@ -50,6 +54,19 @@ pub struct Report {
     pub broken: u64,
     /// Its end.
     pub end: Option<End>,
+}
+
+/// Why all ranks were started again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Restarted {
+    /// The rank that had failed first.
+    pub rank: Rank,
+    /// Where it ran.
+    pub node: NodeId,
+    /// How it ended.
+    pub status: Status,
+    /// How long it had run.
+    pub lived: Span,
 }
 
 /// One rank.
@@ -217,9 +234,23 @@ impl Report {
             }
             What::Together { nodes } => self.together.clone_from(nodes),
             What::LeftOut { nodes, world_size, procs } => self.leave_out(nodes, *world_size, procs),
+            What::Restart { rank, node, status, lived, .. } => {
+                self.restart(Restarted { rank: *rank, node: *node, status: *status, lived: *lived });
+            }
+            What::Clearing { .. } => {}
             What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
             What::StoreRefused { .. } | What::FileFailed { .. } | What::FileLost { .. } => {}
         }
+    }
+
+    /// Of the ranks that were nothing is left; others take their places.
+    fn restart(&mut self, restarted: Restarted) {
+        if self.restarts.is_empty() {
+            self.launched = self.launch();
+        }
+        self.restarts.push(restarted);
+        self.ranks.iter_mut().for_each(|line| (line.started, line.fate) = (None, Fate::Pending));
+        self.facts.clear();
     }
 
     fn is_missing(&self, node: NodeId) -> bool {
@@ -267,6 +298,9 @@ impl Report {
     /// From the start of the job to that of its last rank; `None` while one is missing.
     #[must_use]
     pub fn launch(&self) -> Option<Span> {
+        if !self.restarts.is_empty() {
+            return self.launched;
+        }
         self.ranks.iter().try_fold(Span::ZERO, |last, line| line.started.map(|(_, at)| last.max(at)))
     }
 

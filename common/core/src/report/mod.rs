@@ -5,5 +5,5 @@
 mod fold;
 mod sentence;
 
-pub use fold::{Became, Began, End, Fate, Group, RankLine, Report, fold};
+pub use fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
 pub use sentence::Sentence;

@@ -75,6 +75,28 @@ pub enum Sentence {
         /// How.
         status: Status,
     },
+    /// A rank has failed, and all are about to be started again.
+    Restarts {
+        /// Which failed first.
+        rank: Rank,
+        /// How.
+        status: Status,
+        /// How often they have been started again then.
+        restart: u32,
+        /// How often they may be.
+        most: u32,
+        /// How long is waited before.
+        delay: Span,
+    },
+    /// They are not: again and again the same rank has failed in the same way at once.
+    NoProgress {
+        /// Which.
+        rank: Rank,
+        /// So many times in a row.
+        alike: u32,
+    },
+    /// They are not: something is left of those before that cannot be ended.
+    NotClear,
     /// The countdown: a signal began the ending.
     Sent {
         /// The signal, as received and passed on.
@@ -88,6 +110,11 @@ pub enum Sentence {
         sig: Signal,
         /// The hosts that were waited for.
         awaited: OsBytes,
+    },
+    /// A signal came when all ranks had ended and were about to be started again.
+    Unrestarted {
+        /// The signal.
+        sig: Signal,
     },
     /// The ending takes a while: what is waited for. Not said after a signal, which had its countdown.
     Waiting {

@@ -36,6 +36,24 @@ pub enum Down<'a> {
     Closed,
 }
 
+/// The body of a frame: before what it carries, of which generation of ranks that is (0 of the job's space). What is late of one
+/// generation is nothing to the next.
+#[must_use]
+pub fn stamped(generation: u32, passage: Passage<'_>) -> Vec<u8> {
+    let mut bytes = passage.to_bytes();
+    bytes.splice(0..0, generation.to_le_bytes());
+    bytes
+}
+
+/// From the body of a frame.
+///
+/// # Errors
+/// It is nothing that this version says.
+pub fn unstamped(bytes: &[u8]) -> Result<(u32, Passage<'_>), Malformed> {
+    let (generation, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+    Ok((u32::from_le_bytes(*generation), Passage::parse(rest)?))
+}
+
 /// What a frame of the store lane carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passage<'a> {

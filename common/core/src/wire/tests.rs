@@ -73,6 +73,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 addresses: sole,
                 travel: travel(linger),
                 sole,
+                max_restarts: 0,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
                 linger: Span::from_nanos(linger),
@@ -99,6 +100,7 @@ fn meeting() -> impl Strategy<Value = Meeting> {
         guard: if agent_store { Guard::Hosts } else { Guard::Job },
         interface: Default::default(),
         jax: false,
+        restart: world_size,
     })
 }
 
@@ -116,6 +118,12 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             .prop_map(|(procs, last)| ToNode::Spawn { procs: Capped::chunks(procs).remove(0), last }),
         signal().prop_map(|sig| ToNode::Signal { sig }),
         (signal(), any::<u64>()).prop_map(|(sig, ns)| ToNode::End { sig, grace: Span::from_nanos(ns) }),
+        (signal(), any::<(u64, bool)>()).prop_map(|(sig, (ns, port))| ToNode::Clear {
+            sig,
+            grace: Span::from_nanos(ns),
+            port
+        }),
+        meeting().prop_map(ToNode::Again),
         Just(ToNode::Kill),
     ]
 }
@@ -123,7 +131,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
 fn to_root() -> impl Strategy<Value = ToRoot> {
     let started =
         any::<(u32, u32, u64)>().prop_map(|(proc, pid, at)| Started { proc: ProcId::new(proc), pid, at: HostTime(at) });
-    let leftover = (any::<u32>(), bytes(), bytes()).prop_map(|(pid, comm, wchan)| Leftover { pid, comm, wchan });
+    let leftover = || (any::<u32>(), bytes(), bytes()).prop_map(|(pid, comm, wchan)| Leftover { pid, comm, wchan });
     prop_oneof![
         vec(started, 1..50).prop_map(|procs| ToRoot::Started { procs: Capped::chunks(procs).remove(0) }),
         (any::<(u32, u64, u64, bool)>(), signal()).prop_map(|((proc, at, alive_at, core), sig)| {
@@ -152,7 +160,12 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
             bytes
         }),
         Just(ToRoot::Ready),
-        (any::<u32>(), vec(leftover, 1..16))
+        (any::<u32>(), any::<u16>(), vec(leftover(), 1..16)).prop_map(|(left, port, named)| ToRoot::Cleared {
+            left,
+            named: Capped::chunks(named).remove(0),
+            port,
+        }),
+        (any::<u32>(), vec(leftover(), 1..16))
             .prop_map(|(left, named)| ToRoot::Done { left, named: Capped::chunks(named).remove(0) }),
     ]
 }

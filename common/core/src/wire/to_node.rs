@@ -62,6 +62,17 @@ pub enum ToNode {
         /// How long it may take.
         grace: Span,
     },
+    /// End the ranks as by `End`, and everything that they have left, and make ready for others: they may be started again.
+    Clear {
+        /// The first, polite signal.
+        sig: Signal,
+        /// How long it may take.
+        grace: Span,
+        /// Choose another MASTER_PORT, too.
+        port: bool,
+    },
+    /// Behind the `Cleared` of all nodes: where the ranks of the next generation meet; `Spawn` follows.
+    Again(Meeting),
     /// SIGKILL for everything that runs here, now.
     Kill,
     /// The ranks of all nodes have ended: this one may end too.
@@ -124,6 +135,8 @@ pub struct Start {
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
     /// whether it is ready.
     pub sole: bool,
+    /// How often all ranks may be started again. Where they may be, the only node waits too until it is told that the job is over.
+    pub max_restarts: u32,
     /// Programs that ranks of this node run.
     pub apps: u32,
     /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
@@ -164,6 +177,8 @@ pub struct Meeting {
     pub interface: OsBytes,
     /// Its program is one of JAX.
     pub jax: bool,
+    /// How often all ranks have been started again.
+    pub restart: u32,
 }
 
 /// One rank, as a difference to its program.

@@ -108,6 +108,15 @@ pub enum ToRoot {
     /// SIGKILL is on its way to everything here: the answer to every `Kill`, and said when a grace is over. Whoever does
     /// not say it stands still.
     Killing,
+    /// The answer to `Clear`: nothing of this generation of ranks runs here any more, nor is any of its output still to come.
+    Cleared {
+        /// Processes that still exist nevertheless, because the kernel does not end them.
+        left: u32,
+        /// The first of them.
+        named: Capped<Leftover, NAMED>,
+        /// What this node has chosen as MASTER_PORT for the next generation; 0: nothing.
+        port: u16,
+    },
     /// No rank is left to wait for: each has ended, was never started, or cannot be killed. What is still passed on is output,
     /// for as long as it takes. Not said where nothing is.
     Draining,

@@ -1,4 +1,5 @@
-//! The spawn thread: the parent of every rank, for as long as the agent lives.
+//! The spawn thread: the parent of every rank, for as long as the agent lives. Where all ranks are started again another one follows,
+//! once nothing is left of those of the first: a thread has one PID namespace for its children, and never another.
 //!
 //! It registers what it makes in two readiness sets itself, so that nobody has to wake for a launch until bytes or an
 //! exit exist.
@@ -61,6 +62,7 @@ pub enum Outcome {
 
 enum Request {
     Namespace,
+    Retire,
     Exec { proc: u32, exec: PreparedExec },
 }
 
@@ -78,6 +80,7 @@ impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Namespace => f.write_str("Namespace"),
+            Self::Retire => f.write_str("Retire"),
             Self::Exec { proc, .. } => write!(f, "Exec({proc})"),
         }
     }
@@ -132,6 +135,12 @@ impl SpawnPort {
         self.requests.try_send(Request::Exec { proc, exec }).map_err(|_| Full)
     }
 
+    /// Lets the thread end, which has no child any more: what dies with its parent would die with it.
+    pub fn retire(self) {
+        // One that takes nothing is gone already.
+        let _full = self.requests.try_send(Request::Retire);
+    }
+
     /// Starts nothing of what it was asked for and has not begun: that is answered by [`Outcome::Withheld`].
     pub fn withhold(&self) {
         self.withhold.store(true, Ordering::SeqCst);
@@ -183,6 +192,7 @@ impl Worker {
         let mut workspace = Workspace::new();
         while let Some(request) = self.next(inbox) {
             let (outcome, urgent) = match request {
+                Request::Retire => return,
                 Request::Namespace => {
                     let init = ns::enter();
                     self.mount_proc = init.is_ok();

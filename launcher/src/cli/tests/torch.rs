@@ -100,7 +100,7 @@ fn log_files_have_torchruns_layout() {
     assert_eq!(logs("-n 2 a"), None);
     let stem = |line: &str| {
         let logs = logs(line).unwrap();
-        (logs.stem(0).map(|stem| stem.to_string()), logs.private)
+        (logs.stem(0, 0).map(|stem| stem.to_string()), logs.private)
     };
     let id = "ab".repeat(16);
     assert_eq!(stem("--log-dir /l -n 2 a"), (Some(format!("/l/{id}_0/attempt_0/")), false));
@@ -171,7 +171,7 @@ fn torchruns_variables_count_below_ours() {
     assert_eq!(ranks("--ppn 2 a", &[]), 2);
     assert_eq!(ranks("a", &[("RLAUNCH_PPN", "1")]), 1);
     assert_eq!(
-        job("a", &env).apps[0].base.logs.as_ref().unwrap().stem(1).unwrap(),
+        job("a", &env).apps[0].base.logs.as_ref().unwrap().stem(1, 0).unwrap(),
         "/l/r_abababab_1/attempt_0/".into()
     );
     assert!(sole(&run_with("a", &[("PET_MODULE", "1"), ("PET_NO_PYTHON", "0")])).python.module);

@@ -41,6 +41,7 @@ impl Log {
             on_failure: OnFailure::Kill,
             grace: Span::from_secs(5),
             timeout: None,
+            restarts: Default::default(),
             min_hosts: None,
             master_store: Holder::Rank0(ForRank0::NotPython),
         };
@@ -50,7 +51,7 @@ impl Log {
     }
 
     fn at(&mut self, ms: u64, what: What) {
-        self.0.push(Record { t: Span::from_millis(ms), wall: WallNs(0), what });
+        self.0.push(Record { t: Span::from_millis(ms), wall: WallNs(0), generation: 0, what });
     }
 
     fn exits(&mut self, rank: u32, status: Status, ms: u64) {

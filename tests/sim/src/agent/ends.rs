@@ -1,12 +1,33 @@
 //! The end of an agent: by itself, where nothing may be left open, or killed.
 
+use super::Arrival;
 use crate::plan::MS;
 use crate::world::{Ev, World};
 use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::NodeEvent;
+use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
 
 impl World {
+    pub(crate) fn agent_asked(&mut self) {
+        self.arrive(Arrival::Event(Box::new(NodeEvent::Signal(Signal::TERM))));
+    }
+
+    /// After a success whoever holds a stream has 2 s, of time in which it could do something.
+    pub(super) fn check_linger(&mut self) {
+        let waits = !self.several()
+            && !self.host.agent.ending
+            && !self.host.agent.failed
+            && !self.host.agent.sweeping
+            && !self.host.agent.streams.is_empty();
+        let success = self.host.kernel.failed_before(self.now).is_empty();
+        if waits && success && self.host.agent.swept_at.replace(self.now).is_none() {
+            let held = self.still.host_awake(self.now) + 250 * MS * self.still.gaps();
+            let enough = self.host.kernel.last_rank.is_some_and(|at| held >= at + 2000 * MS);
+            self.check(enough, || "those who hold a stream are ended too soon".to_owned());
+        }
+    }
+
     pub(super) fn agent_finishes(&mut self, code: u8) {
         if code == 0 {
             let clean = self.host.agent.done == Some(0)

@@ -39,6 +39,7 @@ fn starts() -> Vec<What> {
         on_failure: OnFailure::Kill,
         grace: Span::from_secs(5),
         timeout: None,
+        restarts: Default::default(),
         min_hosts: None,
         master_store: Holder::Rank0(ForRank0::NotPython),
     };
@@ -46,6 +47,7 @@ fn starts() -> Vec<What> {
         contain: Contain::Strict,
         on_failure: OnFailure::Continue,
         timeout: Some(Span::from_secs(60)),
+        restarts: crate::restarts::Restarts { most: 3, ..Default::default() },
         min_hosts: Some(2),
         master_store: Holder::Agent(ForAgent::Python),
         apps: vec![],
@@ -181,6 +183,15 @@ fn hosts() -> Vec<What> {
         refused(seen(Found::Dir)),
         refused(seen(Found::Empty)),
         refused(seen(Found::File)),
+        What::Clearing { rank: RANK, status: Status::Exited(3), grace: Span::from_secs(5) },
+        What::Restart {
+            restart: 2,
+            rank: RANK,
+            node: NODE,
+            status: Status::Signaled { sig: Signal::SEGV, core: true },
+            lived: Span::from_secs(70),
+            delay: Span::from_secs(1),
+        },
     ]
 }
 
@@ -193,7 +204,8 @@ fn version_1_is_frozen() {
     let unknown =
         What::JobEnd { cause: Cause::Success, exit: Ending::Code(0), left: None, launch: None, never_started: None };
     let all = starts().into_iter().chain(ranks()).chain(rest()).chain(ends).chain([unknown]).chain(hosts());
-    let text: String = all.map(|what| line(&Record { t: Span::from_millis(6), wall: WallNs(7), what })).collect();
+    let record = |what| Record { t: Span::from_millis(6), wall: WallNs(7), generation: 3, what };
+    let text: String = all.map(|what| line(&record(what))).collect();
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
     for (ours, theirs) in text.lines().zip(frozen.lines()) {
         assert_eq!(ours, theirs);

@@ -37,6 +37,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,
         grace: Span::from_secs(5),
+        restarts: Default::default(),
         timeout: None,
         label: None,
         stdin: StdinPlan::Rank0,

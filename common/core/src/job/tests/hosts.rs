@@ -126,6 +126,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         guard: Default::default(),
         interface: Default::default(),
         jax: false,
+        restart: 0,
     };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));

@@ -18,6 +18,8 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             | ToNode::Spawn { .. }
             | ToNode::Signal { .. }
             | ToNode::End { .. }
+            | ToNode::Clear { .. }
+            | ToNode::Again(_)
             | ToNode::Kill
             | ToNode::Finish => None,
         })
@@ -68,6 +70,8 @@ fn what_is_big_travels_in_parts() {
             | ToNode::Theirs(_)
             | ToNode::Signal { .. }
             | ToNode::End { .. }
+            | ToNode::Clear { .. }
+            | ToNode::Again(_)
             | ToNode::Kill
             | ToNode::Finish => {}
         }
@@ -139,7 +143,14 @@ fn the_log_tells_the_whole_launch() {
     let text: alloc::string::String = s
         .log
         .iter()
-        .map(|what| crate::events::line(&crate::events::Record { t: Span::ZERO, wall: WallNs(0), what: what.clone() }))
+        .map(|what| {
+            crate::events::line(&crate::events::Record {
+                t: Span::ZERO,
+                wall: WallNs(0),
+                generation: 0,
+                what: what.clone(),
+            })
+        })
         .collect();
     let names: Vec<_> = text.lines().map(|l| l.split('"').nth(9).unwrap()).collect();
     let expected =

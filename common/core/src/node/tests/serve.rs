@@ -14,6 +14,7 @@ fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
         guard: Default::default(),
         interface: Default::default(),
         jax: false,
+        restart: 0,
     }
 }
 

@@ -1,0 +1,210 @@
+//! From the failure of a rank to the next start of all of them (`--max-restarts`), or to the end of the job.
+//!
+//! All hosts are told to end what runs, and say when nothing does any more: no two generations ever run at once. Then it is known
+//! which rank was the first, and with that whether, and after which pause, they are started again.
+
+use super::notice::{Failure, Notice};
+use super::{Cx, JobAction};
+use crate::events::{Cause, What};
+use crate::id::NodeId;
+use crate::patience::Patience;
+use crate::report::Sentence;
+use crate::restarts::{Decision, History};
+use crate::spec::{JobSpec, OnFailure};
+use crate::time::{Mono, Span};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// How much longer than the grace hosts may take to be clear. An agent that needs more stands still, or cannot end its ranks: then
+/// the job ends, and with it whatever there is.
+const CLEARING: Span = Span::from_secs(10);
+
+/// What the failure of a rank leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// The job's end, as far as this is concerned.
+    Ends,
+    /// All others are ended and started again.
+    Clears,
+    /// Nothing: they are being ended already.
+    Known,
+}
+
+/// What is going on.
+#[derive(Debug)]
+enum State {
+    /// Ranks run, or are being started.
+    Running,
+    /// They are being ended.
+    Clearing(Clearing),
+    /// Nothing runs on these nodes, until then.
+    Pausing(Mono, BTreeSet<NodeId>),
+    /// The job ends, or begins no other generation whatever happens.
+    Off,
+}
+
+#[derive(Debug)]
+struct Clearing {
+    /// The failure of which we heard first.
+    first: Failure,
+    /// What has to be clear still, and whether only output is waited for there.
+    open: BTreeMap<NodeId, bool>,
+    /// Nodes that are clear.
+    clear: BTreeSet<NodeId>,
+    /// Something is left that cannot be ended.
+    left: bool,
+    until: Patience,
+}
+
+/// The generations.
+#[derive(Debug)]
+pub(super) struct Generations {
+    history: History,
+    grace: Span,
+    state: State,
+    /// The port that rank 0's host has chosen for the next one; 0: it has not.
+    port: u16,
+    restart: u32,
+}
+
+impl Generations {
+    pub(super) fn new(spec: &JobSpec) -> Self {
+        let state = match spec.on_failure {
+            OnFailure::Kill if spec.restarts.most > 0 => State::Running,
+            OnFailure::Kill | OnFailure::Continue => State::Off,
+        };
+        Self { history: History::new(spec.restarts), grace: spec.grace, state, port: 0, restart: 0 }
+    }
+
+    /// How long ranks have from the request to end to SIGKILL.
+    pub(super) const fn grace(&self) -> Span {
+        self.grace
+    }
+
+    /// A rank has failed.
+    pub(super) fn fate(&self, failure: &Failure) -> Fate {
+        match self.state {
+            // Its agent ends the node: that is no failure of the rank.
+            State::Running if self.history.has_more() && !failure.asked => Fate::Clears,
+            State::Running | State::Off => Fate::Ends,
+            State::Clearing(_) | State::Pausing(..) => Fate::Known,
+        }
+    }
+
+    /// These nodes were told to end their ranks.
+    pub(super) fn clearing(&mut self, cx: &mut Cx<'_>, first: Failure, nodes: Vec<NodeId>) {
+        let open = nodes.into_iter().map(|node| (node, false)).collect();
+        let until = Patience::new(cx.now, self.grace + CLEARING);
+        self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: false, until });
+        cx.tell(Notice::Log(What::Clearing { rank: first.rank, status: first.status, grace: self.grace }));
+    }
+
+    /// No rank is waited for because of what is going on, or will be.
+    pub(super) const fn is_between(&self) -> bool {
+        match self.state {
+            State::Clearing(_) | State::Pausing(..) => true,
+            State::Running | State::Off => false,
+        }
+    }
+
+    /// Nothing runs anywhere.
+    pub(super) const fn is_pausing(&self) -> bool {
+        matches!(self.state, State::Pausing(..))
+    }
+
+    /// A node only waits for our reader.
+    pub(super) fn draining(&mut self, node: NodeId) {
+        if let State::Clearing(clearing) = &mut self.state
+            && let Some(drains) = clearing.open.get_mut(&node)
+        {
+            *drains = true;
+        }
+    }
+
+    /// A node is clear, or as clear as it can be made; the first failure once all are.
+    pub(super) fn cleared(&mut self, node: NodeId, left: u32, port: u16) -> Option<Failure> {
+        let State::Clearing(clearing) = &mut self.state else { return None };
+        clearing.open.remove(&node)?;
+        clearing.clear.insert(node);
+        clearing.left |= left > 0;
+        if port > 0 {
+            self.port = port;
+        }
+        clearing.open.is_empty().then_some(clearing.first)
+    }
+
+    /// All nodes are clear, and by now this failure is known to be the first; so long its rank had run.
+    pub(super) fn decide(&mut self, cx: &mut Cx<'_>, first: &Failure, lived: Span) {
+        let State::Clearing(Clearing { left, clear, .. }) = &mut self.state else { return };
+        let Failure { rank, status, node, .. } = *first;
+        let end = Notice::End(Cause::Rank { rank, status });
+        if *left {
+            cx.act(JobAction::Say(Sentence::NotClear));
+            return cx.tell(end);
+        }
+        match self.history.ended(rank, status, lived) {
+            Decision::Again { restart, delay } => {
+                self.restart = restart;
+                self.state = State::Pausing(cx.now + delay, core::mem::take(clear));
+                let most = self.history.most();
+                cx.act(JobAction::Say(Sentence::Restarts { rank, status, restart, most, delay }));
+                cx.tell(Notice::Log(What::Restart { restart, rank, node, status, lived, delay }));
+            }
+            Decision::Stuck { alike } => {
+                cx.act(JobAction::Say(Sentence::NoProgress { rank, alike }));
+                cx.tell(end);
+            }
+            Decision::UsedUp => cx.tell(end),
+        }
+    }
+
+    /// The pause is over: the number of the generation to come, and the port that was chosen for it.
+    pub(super) fn again(&mut self) -> (u32, Option<u16>) {
+        self.state = State::Running;
+        (self.restart, Some(self.port).filter(|port| *port > 0))
+    }
+
+    /// The job ends; nodes whose ranks are waited for no more.
+    pub(super) fn began(&mut self) -> Vec<NodeId> {
+        match core::mem::replace(&mut self.state, State::Off) {
+            State::Clearing(Clearing { open, clear, .. }) => {
+                let drains = open.into_iter().filter(|(_, drains)| *drains).map(|(node, _)| node);
+                clear.into_iter().chain(drains).collect()
+            }
+            State::Pausing(_, clear) => clear.into_iter().collect(),
+            State::Running | State::Off => Vec::new(),
+        }
+    }
+
+    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
+        match &mut self.state {
+            State::Clearing(clearing) => {
+                if clearing.is_awaited() && clearing.until.is_out(cx.now) {
+                    let Failure { rank, status, .. } = clearing.first;
+                    cx.tell(Notice::End(Cause::Rank { rank, status }));
+                }
+            }
+            State::Pausing(at, _) => {
+                if *at <= cx.now {
+                    cx.tell(Notice::Again);
+                }
+            }
+            State::Running | State::Off => {}
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        match &self.state {
+            State::Clearing(clearing) => clearing.is_awaited().then(|| clearing.until.deadline()),
+            State::Pausing(at, _) => Some(*at),
+            State::Running | State::Off => None,
+        }
+    }
+}
+
+impl Clearing {
+    /// A node has still to end its ranks: who waits for our reader may do so for ever.
+    fn is_awaited(&self) -> bool {
+        self.open.values().any(|drains| !drains)
+    }
+}

@@ -1,0 +1,273 @@
+//! All ranks are started again when one has failed.
+
+use super::hosts::{OTHER, done, exits, hello, running, told, two};
+use super::*;
+use crate::restarts::{ALIKE, Restarts};
+use crate::spec::JobSpec;
+use crate::wire::capped::Capped;
+use crate::wire::to_node::Meeting;
+use crate::wire::to_root::{Exited, Started, Usage};
+
+const DELAY: u64 = 1000;
+
+fn may(most: u32, spec: JobSpec) -> JobSpec {
+    JobSpec { restarts: Restarts { most, delay: Span::from_millis(DELAY) }, ..spec }
+}
+
+fn alone(most: u32, ranks: u32) -> Script {
+    Script::running(&may(most, spec(ranks)))
+}
+
+fn clear(port: bool) -> ToNode {
+    ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port }
+}
+
+fn cleared(left: u32, port: u16) -> ToRoot {
+    ToRoot::Cleared { left, named: Capped::default(), port }
+}
+
+/// A process is started, or ends, at that time.
+fn runs(s: &mut Script, proc: u32, at: u64) {
+    let started = Started { proc: ProcId::new(proc), pid: 100 + proc, at: Script::at(at).host_time() };
+    s.hears(ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+}
+
+fn ends(s: &mut Script, proc: u32, status: Status, at: u64, asked: bool) {
+    let at = Script::at(at).host_time();
+    s.hears(ToRoot::Exited(Exited {
+        proc: ProcId::new(proc),
+        status,
+        at,
+        alive_at: at,
+        asked,
+        usage: Usage::default(),
+    }));
+}
+
+/// The processes that were asked for, and where they meet.
+fn asked_for(s: &Script) -> (Vec<u32>, Vec<Meeting>) {
+    let procs = |msg: &ToNode| {
+        let procs = if let ToNode::Spawn { procs, .. } = msg { procs.clone().into_vec() } else { vec![] };
+        procs.into_iter().map(|delta| delta.proc.get()).collect::<Vec<_>>()
+    };
+    let meeting = |msg: &ToNode| if let ToNode::Again(meeting) = msg { Some(meeting.clone()) } else { None };
+    (s.sent.iter().flat_map(procs).collect(), s.sent.iter().filter_map(meeting).collect())
+}
+
+fn restarts(s: &Script) -> Vec<(u32, u32, Status, u64)> {
+    let mut all = vec![];
+    for what in &s.log {
+        if let What::Restart { restart, rank, status, delay, .. } = what {
+            all.push((*restart, rank.get(), *status, delay.millis()));
+        }
+    }
+    all
+}
+
+/// The only rank fails, so often; its node is clear at once.
+fn fails(s: &mut Script, restart: u32, status: Status) {
+    s.sent.clear();
+    let at = s.now;
+    runs(s, restart, at);
+    s.wait(1);
+    let at = s.now;
+    ends(s, restart, status, at, false);
+}
+
+#[test]
+fn a_failure_ends_all_ranks_and_starts_them_again_at_another_port() {
+    let mut s = alone(2, 3);
+    s.wait(50);
+    ends(&mut s, 1, exit(3), 50, false);
+    assert_eq!(s.sent, [clear(true)], "and nobody is told that the job ends");
+    ends(&mut s, 0, killed(Signal::TERM), 51, true);
+    ends(&mut s, 2, exit(1), 52, true);
+    s.wait(10);
+    s.hears(cleared(0, 21_000));
+    assert_eq!(restarts(&s), [(1, 1, exit(3), DELAY)]);
+    s.wait(DELAY - 1);
+    assert_eq!(s.sent.len(), 1, "not before the pause is over");
+    s.wait(1);
+    let (procs, meetings) = asked_for(&s);
+    assert_eq!(procs, [3, 4, 5]);
+    let [Meeting { port: Some(21_000), restart: 1, world_size: 3, node_index: 0, .. }] = meetings[..] else {
+        panic!("{meetings:?}")
+    };
+    // What is late of the first generation is nothing of the second.
+    ends(&mut s, 2, exit(9), 52, false);
+    s.sent.clear();
+    (3..6).for_each(|proc| runs(&mut s, proc, 1100));
+    s.wait(200);
+    (3..6).for_each(|proc| ends(&mut s, proc, exit(0), 1200, false));
+    assert_eq!(s.sent, [ToNode::Finish], "also the only node is told that there is no other generation");
+    let report = s.report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+    assert_eq!(report.restarts.len(), 1);
+    assert_eq!((report.restarts[0].rank.get(), report.restarts[0].status), (1, exit(3)));
+}
+
+#[test]
+fn the_last_generation_ends_the_job_with_its_first_failure() {
+    let mut s = alone(2, 1);
+    for (restart, status) in [(0, exit(3)), (1, crash()), (2, exit(7))] {
+        fails(&mut s, restart, status);
+        if restart < 2 {
+            s.hears(cleared(0, 20_000)).wait(60_000);
+        }
+    }
+    assert!(matches!(s.sent[..], [ToNode::End { .. }]), "{:?}", s.sent);
+    assert_eq!(restarts(&s), [(1, 0, exit(3), DELAY), (2, 0, crash(), 2 * DELAY)]);
+    s.report();
+    assert_eq!(s.finished, Some(Ending::Code(7)));
+}
+
+#[test]
+fn who_failed_first_is_known_when_all_are_clear() {
+    let mut s = alone(1, 3);
+    s.wait(50);
+    ends(&mut s, 2, exit(1), 40, false);
+    ends(&mut s, 0, exit(5), 20, false);
+    ends(&mut s, 1, killed(Signal::TERM), 60, true);
+    s.hears(cleared(0, 20_000));
+    assert_eq!(restarts(&s), [(1, 0, exit(5), DELAY)]);
+}
+
+#[test]
+fn without_restarts_nothing_is_cleared() {
+    let mut s = alone(0, 2);
+    s.wait(5);
+    ends(&mut s, 0, exit(1), 5, false);
+    assert!(matches!(s.sent[..], [ToNode::End { .. }]));
+    let mut s = Script::running(&may(3, JobSpec { on_failure: OnFailure::Continue, ..spec(2) }));
+    s.wait(5);
+    ends(&mut s, 0, exit(1), 5, false);
+    assert_eq!(s.sent, []);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_not_tried_again() {
+    let mut s = Script::new(&may(3, spec(1)));
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "x".into(), found: Found::Nothing };
+    s.hello().hears(ToRoot::SpawnFailed { proc: ProcId::new(0), error });
+    s.report();
+    assert_eq!((s.finished, restarts(&s).len()), (Some(Ending::Code(127)), 0));
+}
+
+#[test]
+fn where_nothing_changes_the_job_ends_before_its_restarts_are_used_up() {
+    let mut s = alone(100, 1);
+    for restart in 0..ALIKE {
+        fails(&mut s, restart, exit(3));
+        s.hears(cleared(0, 20_000)).wait(60_000);
+    }
+    assert!(matches!(s.sent.last(), Some(ToNode::End { .. })), "{:?}", s.sent);
+    assert_eq!(restarts(&s).len(), 4);
+    assert!(s.said.contains(&Sentence::NoProgress { rank: Rank::new(0), alike: ALIKE }));
+    s.report();
+    assert_eq!(s.finished, Some(Ending::Code(3)));
+}
+
+#[test]
+fn a_signal_ends_the_job_whatever_is_between_two_generations() {
+    // While ranks are being ended.
+    let mut s = alone(3, 2);
+    s.wait(5);
+    ends(&mut s, 0, exit(1), 5, false);
+    s.signal(Signal::INT);
+    assert!(matches!(s.sent[..], [ToNode::Clear { .. }, ToNode::End { sig: Signal::INT, .. }]), "{:?}", s.sent);
+    s.hears(cleared(0, 20_000)).wait(5000);
+    assert_eq!(restarts(&s), [], "what comes too late begins nothing");
+    ends(&mut s, 1, killed(Signal::TERM), 6, true);
+    s.report();
+    assert_eq!((s.finished, s.cause()), (Some(Ending::Signal(Signal::INT)), Cause::Signal(Signal::INT)));
+    // In the pause.
+    let mut s = alone(3, 1);
+    fails(&mut s, 0, exit(1));
+    s.hears(cleared(0, 20_000)).wait(10);
+    s.signal(Signal::TERM);
+    assert!(s.said.contains(&Sentence::Unrestarted { sig: Signal::TERM }));
+    assert!(matches!(s.sent.last(), Some(ToNode::End { sig: Signal::TERM, .. })));
+    s.wait(60_000);
+    assert_eq!(asked_for(&s).0, []);
+    s.report();
+    assert_eq!(s.finished, Some(Ending::Signal(Signal::TERM)));
+}
+
+#[test]
+fn the_time_limit_is_that_of_all_generations() {
+    let limit = Span::from_secs(2);
+    let mut s = Script::running(&may(3, JobSpec { timeout: Some(limit), ..spec(1) }));
+    for (restart, code) in [(0, 1), (1, 2)] {
+        fails(&mut s, restart, exit(code));
+        s.hears(cleared(0, 20_000)).wait(DELAY);
+    }
+    assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
+    s.report();
+    assert_eq!(s.cause(), Cause::Timeout(limit));
+}
+
+#[test]
+fn what_cannot_be_ended_ends_the_job() {
+    let mut s = alone(3, 1);
+    fails(&mut s, 0, exit(4));
+    s.hears(cleared(1, 0));
+    assert!(s.said.contains(&Sentence::NotClear));
+    assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
+    s.hears(ToRoot::Done { left: 1, named: Capped::default() }).drained();
+    assert_eq!((s.finished, restarts(&s).len()), (Some(Ending::Code(4)), 0));
+}
+
+#[test]
+fn an_agent_that_does_not_clear_its_host_is_not_waited_for() {
+    let mut s = alone(3, 1);
+    fails(&mut s, 0, exit(4));
+    s.wait(14_900);
+    assert!(!s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })));
+    s.wait(200);
+    assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
+    // One that waits for whoever reads our output is.
+    let mut s = alone(3, 1);
+    fails(&mut s, 0, exit(4));
+    s.hears(ToRoot::Draining).wait(600_000);
+    assert_eq!(s.sent, [clear(true)]);
+    // But not for ever, if somebody wants the end.
+    s.signal(Signal::INT).wait(2100);
+    assert!(s.abandoned);
+}
+
+#[test]
+fn all_hosts_are_cleared_before_one_starts_a_rank_again() {
+    let mut s = Script::new(&may(2, two(false)));
+    for node in [NODE, OTHER] {
+        s.event(JobEvent::EdgeUp { node });
+        s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+    }
+    s.to.clear();
+    s.sent.clear();
+    exits(&mut s, 3, exit(6), 10);
+    assert_eq!((told(&s, &clear(true)), told(&s, &clear(false))), (vec![0], vec![1]));
+    s.hears_of(OTHER, &cleared(0, 0)).hears_of(OTHER, &cleared(0, 0));
+    s.wait(4000);
+    assert_eq!(asked_for(&s).0, []);
+    s.hears_of(NODE, &cleared(0, 22_000)).wait(DELAY);
+    let (procs, meetings) = asked_for(&s);
+    assert_eq!(procs, [4, 5, 6, 7]);
+    let at: Vec<_> = meetings.iter().map(|m| (m.node_index, m.port, m.restart, m.nodes)).collect();
+    assert_eq!(at, [(0, Some(22_000), 1, 2), (1, Some(22_000), 1, 2)]);
+    assert!(meetings.iter().all(|meeting| *meeting.addr == *b"10.0.0.1"));
+}
+
+#[test]
+fn a_host_that_is_lost_meanwhile_ends_the_job() {
+    let mut s = running();
+    exits(&mut s, 0, exit(1), 10);
+    done(&mut s, NODE, 0);
+    assert_eq!(restarts(&s), [], "no restart was allowed there");
+    let mut s = alone(3, 1);
+    fails(&mut s, 0, exit(1));
+    s.hears(cleared(0, 20_000));
+    s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
+    s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: 0, named: vec![] } }).drained();
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    s.wait(60_000);
+}

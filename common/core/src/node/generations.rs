@@ -1,0 +1,161 @@
+//! The generations of a job's ranks on this node: one is ended, and everything that it has left, before the launcher has the next one
+//! started.
+//!
+//! What is swept away at the end of a job is swept away between two generations, by the same sub-machines; then the ground is laid
+//! anew, because a PID namespace ends with what was in it.
+
+use super::{Cx, Node, NodeAction, Notice};
+use crate::signal::Signal;
+use crate::time::{Mono, Span};
+use crate::wire::capped::Capped;
+use crate::wire::to_node::Meeting;
+use crate::wire::to_root::{Leftover, NAMED, ToRoot};
+use alloc::vec::Vec;
+
+/// What the sub-machines tell each other about it.
+pub(super) enum Between {
+    /// generations: all ranks are to end, by this signal, and in so long; others may follow.
+    Clear(Signal, Span),
+    /// grace: they are told by this signal; nothing is started meanwhile.
+    Clearing(Signal),
+    /// grace: they have had their time.
+    Raze,
+    /// procs: they know.
+    Razed,
+    /// leftovers: nothing is left of them but so much, which cannot be ended.
+    Cleared(u32, Vec<Leftover>),
+    /// generations: the ground is being laid for others.
+    Renewing,
+    /// It is laid, with this port of this node's choice; 0: none.
+    Renewed(u16),
+    /// generations: others follow, and meet there.
+    Again(Meeting),
+}
+
+#[derive(Default)]
+pub(super) struct Generations {
+    state: State,
+    /// Another port is to be chosen here.
+    choose_port: bool,
+}
+
+#[derive(Default)]
+enum State {
+    /// Ranks run, or will.
+    #[default]
+    Running,
+    /// They are being ended.
+    Clearing,
+    /// Nothing runs; the ground is being laid for those to come.
+    Renewing,
+    /// The launcher knows that nothing runs.
+    Waiting,
+    /// The node ends.
+    Off,
+}
+
+impl Generations {
+    /// The launcher wants this generation to end.
+    pub(super) fn on_clear(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span, choose_port: bool) {
+        match self.state {
+            State::Running => {
+                (self.state, self.choose_port) = (State::Clearing, choose_port);
+                cx.tell(Notice::Between(Between::Clear(sig, grace)));
+            }
+            State::Clearing | State::Renewing | State::Waiting => cx.tell(Notice::Violation),
+            State::Off => {}
+        }
+    }
+
+    /// Nothing runs any more, but what cannot be ended.
+    pub(super) fn on_cleared(&mut self, cx: &mut Cx<'_>, left: u32, named: Vec<Leftover>) {
+        match self.state {
+            State::Clearing if left == 0 => {
+                self.state = State::Renewing;
+                cx.tell(Notice::Between(Between::Renewing));
+                cx.act(NodeAction::Renew { choose_port: self.choose_port });
+            }
+            State::Clearing => {
+                self.state = State::Waiting;
+                let named = Capped::<_, NAMED>::chunks(named.into_iter().take(NAMED)).pop().unwrap_or_default();
+                cx.act(NodeAction::ToRoot(ToRoot::Cleared { left, named, port: 0 }));
+            }
+            State::Running | State::Renewing | State::Waiting | State::Off => {}
+        }
+    }
+
+    /// The ground is laid.
+    pub(super) fn on_renewed(&mut self, cx: &mut Cx<'_>, port: u16) {
+        match self.state {
+            State::Renewing => {
+                self.state = State::Waiting;
+                cx.act(NodeAction::ToRoot(ToRoot::Cleared { left: 0, named: Capped::default(), port }));
+            }
+            State::Running | State::Clearing | State::Waiting | State::Off => {}
+        }
+    }
+
+    /// Whether what cannot be had is the ground of the ranks to come.
+    pub(super) const fn is_renewing(&self) -> bool {
+        matches!(self.state, State::Renewing)
+    }
+
+    /// Ranks will follow.
+    pub(super) fn on_again(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
+        match self.state {
+            State::Waiting => {
+                self.state = State::Running;
+                cx.tell(Notice::Between(Between::Again(meeting)));
+            }
+            State::Running | State::Clearing | State::Renewing => cx.tell(Notice::Violation),
+            State::Off => {}
+        }
+    }
+
+    /// The node ends, whatever was going on.
+    pub(super) fn on_ending(&mut self) {
+        self.state = State::Off;
+    }
+}
+
+impl Node {
+    /// Who has to know what is between two generations.
+    pub(super) fn between(&mut self, now: Mono, between: Between) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        match between {
+            Between::Clear(sig, grace) => self.grace.on_clear(cx, sig, grace),
+            Between::Clearing(sig) => {
+                self.serve.on_ending(cx);
+                self.postmortem.on_ending(sig);
+                self.procs.on_ending(cx, sig);
+                self.leftovers.on_clearing(cx);
+            }
+            Between::Raze => {
+                self.postmortem.on_ending(Signal::KILL);
+                self.procs.on_ending(cx, Signal::KILL);
+                // After the census, as with `Destroyed`.
+                cx.tell(Notice::Between(Between::Razed));
+            }
+            Between::Razed => self.leftovers.on_raze(cx),
+            Between::Cleared(left, named) => {
+                self.grace.on_cleared();
+                self.generations.on_cleared(cx, left, named);
+            }
+            Between::Renewing => self.leftovers.on_renewing(),
+            Between::Renewed(port) => {
+                self.lost.on_renewed();
+                self.serve.on_renewed(port);
+                self.procs.on_renewed(port);
+                self.generations.on_renewed(cx, port);
+                self.leftovers.on_ground_settled(cx);
+            }
+            Between::Again(meeting) => {
+                self.grace.on_again();
+                self.postmortem.on_again();
+                self.leftovers.on_again();
+                self.serve.on_met(cx, &meeting);
+                self.procs.on_again(meeting);
+            }
+        }
+    }
+}

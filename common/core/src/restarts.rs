@@ -1,0 +1,217 @@
+//! Whether all ranks of a job are started again when one of them has failed, and after which pause (`--max-restarts`).
+//!
+//! A *generation* is all ranks from one start to its end. The pause doubles with each generation in a row that did not last, so that
+//! what is broken for a while (a file server, a neighbour) has time to mend. Where one generation after the other ends at once and in
+//! the same way there is nothing to wait for: the job ends before all restarts are used up.
+
+use crate::id::Rank;
+use crate::status::Status;
+use crate::time::Span;
+
+/// The longest pause, unless the first is longer.
+pub const LONGEST: Span = Span::from_secs(60);
+/// After a generation that has lasted so long the pause is the first again.
+pub const STEADY: Span = Span::from_secs(60);
+/// A rank that fails within this time from its start has got nowhere.
+pub const QUICK: Span = Span::from_secs(10);
+/// So many generations in a row in which the same rank got nowhere, and failed in the same way, are enough.
+pub const ALIKE: u32 = 5;
+/// Most restarts that can be asked for: numbers of processes are never used twice.
+pub const MOST: u32 = 10_000;
+
+/// What the user allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Restarts {
+    /// So many at most; 0: the first failure ends the job.
+    pub most: u32,
+    /// The first pause.
+    pub delay: Span,
+}
+
+impl Restarts {
+    /// The first pause if nobody says otherwise.
+    pub const DELAY: Span = Span::from_secs(1);
+}
+
+impl Default for Restarts {
+    fn default() -> Self {
+        Self { most: 0, delay: Self::DELAY }
+    }
+}
+
+/// What follows from the end of a generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Another one, after this pause.
+    Again {
+        /// Its number: so many restarts there will have been.
+        restart: u32,
+        /// How long to wait before.
+        delay: Span,
+    },
+    /// The job ends: nothing has changed from one generation to the next.
+    Stuck {
+        /// So many of them ended in the same way.
+        alike: u32,
+    },
+    /// The job ends: no restart is left.
+    UsedUp,
+}
+
+/// The generations so far.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    allowed: Restarts,
+    restarts: u32,
+    /// Generations in a row that did not last.
+    short: u32,
+    /// How the last one ended if it got nowhere, and how many in a row have ended so.
+    alike: Option<(Rank, Status, u32)>,
+}
+
+impl History {
+    /// Before the first generation.
+    #[must_use]
+    pub const fn new(allowed: Restarts) -> Self {
+        Self { allowed, restarts: 0, short: 0, alike: None }
+    }
+
+    /// Whether another restart is allowed.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.restarts < self.allowed.most
+    }
+
+    /// How many are allowed.
+    #[must_use]
+    pub const fn most(&self) -> u32 {
+        self.allowed.most
+    }
+
+    /// A generation has ended because this rank failed, so long after it was started.
+    pub fn ended(&mut self, rank: Rank, status: Status, lived: Span) -> Decision {
+        if !self.has_more() {
+            return Decision::UsedUp;
+        }
+        let alike = match self.alike {
+            Some((other, how, count)) if (other, how) == (rank, status) => count.saturating_add(1),
+            Some(_) | None => 1,
+        };
+        self.alike = (lived <= QUICK).then_some((rank, status, alike));
+        if self.alike.is_some() && alike >= ALIKE {
+            return Decision::Stuck { alike };
+        }
+        let lasted = lived >= STEADY;
+        let delay = if lasted { self.allowed.delay } else { self.pause() };
+        self.short = if lasted { 1 } else { self.short.saturating_add(1) };
+        self.restarts = self.restarts.saturating_add(1);
+        Decision::Again { restart: self.restarts, delay }
+    }
+
+    /// It doubles up to a bound.
+    fn pause(&self) -> Span {
+        let first = self.allowed.delay.nanos();
+        let doubled = first.saturating_mul(1_u64.checked_shl(self.short).unwrap_or(u64::MAX));
+        Span::from_nanos(doubled).min(LONGEST.max(self.allowed.delay))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    const EXITED: Status = Status::Exited(1);
+
+    fn history(most: u32, delay: Span) -> History {
+        History::new(Restarts { most, delay })
+    }
+
+    fn delays(history: &mut History, lived: &[u64]) -> Vec<u64> {
+        let ended = lived.iter().enumerate().map(|(n, lived)| {
+            let rank = Rank::new(u32::try_from(n).unwrap());
+            match history.ended(rank, EXITED, Span::from_secs(*lived)) {
+                Decision::Again { restart, delay } => {
+                    assert_eq!(restart as usize, n + 1);
+                    delay.millis()
+                }
+                other @ (Decision::Stuck { .. } | Decision::UsedUp) => panic!("{other:?}"),
+            }
+        });
+        ended.collect()
+    }
+
+    #[test]
+    fn the_pause_doubles_up_to_a_bound_and_begins_anew_after_a_generation_that_lasted() {
+        let mut all = history(100, Span::from_secs(1));
+        assert_eq!(delays(&mut all, &[0; 8]), [1, 2, 4, 8, 16, 32, 60, 60].map(|s| s * 1000));
+        let mut all = history(100, Span::from_secs(1));
+        assert_eq!(delays(&mut all, &[0, 59, 60, 0, 0, 3600]), [1, 2, 1, 2, 4, 1].map(|s| s * 1000));
+        assert_eq!(delays(&mut history(9, Span::ZERO), &[0; 5]), [0; 5]);
+        assert_eq!(delays(&mut history(9, Span::from_secs(90)), &[0; 3]), [90_000; 3]);
+        assert_eq!(delays(&mut history(100, Span::from_millis(1)), &[0; 80]).last(), Some(&60_000));
+    }
+
+    #[test]
+    fn no_more_than_allowed() {
+        assert!(!history(0, Span::ZERO).has_more());
+        let mut all = history(1, Span::ZERO);
+        let rank = Rank::new(0);
+        assert!(matches!(all.ended(rank, EXITED, Span::ZERO), Decision::Again { restart: 1, .. }));
+        assert!(!all.has_more());
+        assert_eq!(all.ended(rank, EXITED, Span::ZERO), Decision::UsedUp);
+    }
+
+    #[test]
+    fn generations_that_get_nowhere_in_the_same_way_are_given_up() {
+        let rank = Rank::new(3);
+        let end = |all: &mut History, rank, status, lived| all.ended(rank, status, lived);
+        let mut all = history(100, Span::ZERO);
+        for n in 1..ALIKE {
+            let decision = end(&mut all, rank, EXITED, QUICK);
+            assert_eq!(decision, Decision::Again { restart: n, delay: Span::ZERO });
+        }
+        assert_eq!(end(&mut all, rank, EXITED, QUICK), Decision::Stuck { alike: ALIKE });
+        // Another rank, another code, or one that lived longer: they begin to count anew.
+        let others = [
+            (Rank::new(4), EXITED, QUICK),
+            (rank, Status::Exited(2), QUICK),
+            (rank, EXITED, QUICK + Span::from_nanos(1)),
+        ];
+        for (other, status, lived) in others {
+            let mut all = history(100, Span::ZERO);
+            for n in 0..20 {
+                let decision = match n % ALIKE {
+                    0 => end(&mut all, other, status, lived),
+                    _ => end(&mut all, rank, EXITED, QUICK),
+                };
+                assert!(matches!(decision, Decision::Again { .. }), "{n}: {decision:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_ends_and_counts_right(
+            most in 0u32..50,
+            delay in 0u64..200_000,
+            ends in proptest::collection::vec((0u32..2, 0u8..2, 0u64..100), 0..80),
+        ) {
+            let mut all = history(most, Span::from_millis(delay));
+            let mut count = 0;
+            for (rank, code, lived) in ends {
+                let more = all.has_more();
+                match all.ended(Rank::new(rank), Status::Exited(code), Span::from_secs(lived)) {
+                    Decision::Again { restart, delay: pause } => {
+                        count += 1;
+                        prop_assert!(more && restart == count && count <= most);
+                        prop_assert!(pause <= LONGEST.max(Span::from_millis(delay)) && pause >= Span::from_millis(delay).min(LONGEST));
+                    }
+                    Decision::Stuck { alike } => prop_assert!(more && alike >= ALIKE && lived <= 10),
+                    Decision::UsedUp => prop_assert!(!more),
+                }
+            }
+        }
+    }
+}

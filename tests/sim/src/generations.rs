@@ -1,0 +1,190 @@
+//! Jobs whose ranks may be started again: what a seed means for them, and what must hold of every generation.
+
+use crate::agent::Arrival;
+use crate::host::Clock;
+use crate::kernel::Init;
+use crate::plan::{FAULTS_END, Fault, MS, Plan, Reaction, Script, script};
+use crate::rng::Rng;
+use crate::site;
+use crate::world::{Ev, World};
+use rlaunch_core::id::{ProcId, Rank};
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Placement;
+use rlaunch_core::restarts::{ALIKE, Restarts};
+use rlaunch_core::spec::{OnFailure, Tier};
+use rlaunch_core::status::Status;
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::to_root::SpawnStep;
+
+/// Told apart from the streams of other jobs.
+const STREAM: u64 = 0x6167_6169_6e00_0000;
+/// How far ports of two generations are apart.
+const PORTS: u16 = 64;
+
+/// What a generation may take, and the pause before it.
+pub(crate) const LONGEST: u64 = 120_000 * MS;
+
+/// A job on several hosts, or on the launcher's own alone.
+pub(crate) fn plan(seed: u64) -> Plan {
+    let rng = &mut Rng::new(seed ^ STREAM);
+    let mut plan = site::plan(rng);
+    if rng.chance(40) {
+        alone(&mut plan);
+    }
+    let most = u32::try_from(rng.between(1, 6)).unwrap_or(1);
+    let delay = Span::from_millis(rng.pick(&[0, 10, 300, 1000]));
+    let on_failure = if rng.chance(95) { OnFailure::Kill } else { OnFailure::Continue };
+    // Where nothing ever changes, that is noticed.
+    let same = rng.chance(10);
+    let most = if same { most + ALIKE } else { most };
+    plan.spec.restarts = Restarts { most, delay };
+    plan.spec.on_failure = on_failure;
+    let world = plan.ranks.len() as u64;
+    for _ in 0..most {
+        let fails = rng.chance(70);
+        plan.ranks.extend((0..world).map(|_| Script { stuck: None, ..calm(rng, fails, world) }));
+    }
+    if same {
+        let (rank, all) = (rng.below(world), plan.ranks.len() as u64);
+        let at = (0..all).filter(|proc| proc % world == rank).filter_map(|proc| usize::try_from(proc).ok());
+        for proc in at {
+            (plan.ranks[proc].runs, plan.ranks[proc].end) = (MS, Status::Exited(3));
+        }
+    }
+    if rng.chance(10) {
+        let proc = u32::try_from(rng.below(plan.ranks.len() as u64)).unwrap_or(0);
+        plan.no_start = Some((proc, SpawnStep::Exec));
+    }
+    // What the kernel cannot kill for a while, or for ever: on other hosts a lease promises that it can.
+    if plan.spec.placement.is_here() && rng.chance(10) {
+        let proc = usize::try_from(rng.below(plan.ranks.len() as u64)).unwrap_or(0);
+        let long = if rng.chance(50) { rng.micros(100, 1_500_000) } else { 30_000 * MS };
+        plan.ranks[proc].stuck = Some((rng.below(plan.ranks[proc].runs.max(1)), long));
+    }
+    plan
+}
+
+fn calm(rng: &mut Rng, fails: bool, world: u64) -> Script {
+    let mut script = script(rng, fails, world);
+    script.kids.iter_mut().for_each(|kid| kid.stuck = false);
+    if script.asked == Reaction::Ignores && rng.chance(50) {
+        script.asked = Reaction::Dies;
+    }
+    script
+}
+
+/// All on the launcher's own host.
+fn alone(plan: &mut Plan) {
+    let apps = plan.spec.apps.iter().map(|app| app.procs).collect::<Vec<_>>();
+    plan.spec.placement = Placement::here("here", apps);
+    plan.spec.min_hosts = None;
+    plan.sites.truncate(1);
+    for site in &mut plan.sites {
+        (site.local, site.clock, site.bare) = (true, Clock::default(), false);
+        site.reach = site::Reach::Up(0);
+        site.spells.clear();
+        site.faults.retain(|(_, fault)| !matches!(fault, Fault::HostLost | Fault::EdgeKilled));
+        let stands = site.faults.iter().any(|(_, fault)| fault.is_a_stop());
+        // No lease ends its ranks.
+        site.faults.extend(stands.then_some((FAULTS_END, Fault::AgentGoesOn)));
+    }
+}
+
+/// What is known of the generations.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Restarts that the launcher told of.
+    pub(crate) restarts: u32,
+    /// It said that it sees no progress, or that something could not be ended.
+    pub(crate) gives_up: bool,
+}
+
+impl World {
+    /// All ranks of the job.
+    fn world_size(&self) -> u32 {
+        u32::try_from(self.placement().seats.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Which generation a process is of.
+    pub(crate) fn generation_of(&self, proc: ProcId) -> u32 {
+        proc.get() / self.world_size()
+    }
+
+    pub(crate) fn rank_of(&self, proc: ProcId) -> Rank {
+        Rank::new(proc.get() % self.world_size())
+    }
+
+    /// What a host has chosen as MASTER_PORT for a generation.
+    pub(crate) fn port_at(&self, node: usize, generation: u32) -> u16 {
+        crate::agent::port_of(node) + PORTS * u16::try_from(generation).unwrap_or(0)
+    }
+
+    /// A process is started: nothing runs anywhere that is of another generation.
+    pub(crate) fn check_generation(&mut self, proc: ProcId) {
+        let generation = self.generation_of(proc);
+        self.check(generation == self.known.restarts, || format!("{proc} is started in generation {generation}"));
+        let allowed = generation <= self.plan.spec.restarts.most;
+        self.check(allowed, || format!("{generation} restarts are too many"));
+        for node in 0..self.count() {
+            let others = self.host(node).kernel.owners().filter(|owner| self.generation_of(*owner) != generation);
+            let others: Vec<ProcId> = others.collect();
+            let none = others.is_empty() || self.host(node).is_none_of_ours();
+            self.check(none, || format!("{proc} is started while these run on host {node}: {others:?}"));
+        }
+    }
+
+    /// The launcher has all ranks started again.
+    pub(crate) fn restarts(&mut self, restart: u32, rank: Rank, status: Status) {
+        self.note("< job", || format!("restart {restart}: rank {rank}, {status}"));
+        let next = restart == self.known.restarts + 1 && restart <= self.plan.spec.restarts.most;
+        let before = self.known.restarts;
+        self.check(next, || format!("restart {restart} follows {before}"));
+        for node in 0..self.count() {
+            let (alive, ours) = (self.host(node).kernel.alive_count(), !self.host(node).is_none_of_ours());
+            self.check(alive == 0 || !ours, || format!("{alive} processes still run on host {node}"));
+        }
+        let failed = self.failed_by_themselves();
+        let known = failed.iter().any(|failed| self.rank_of(failed.proc) == rank);
+        self.check(known, || format!("rank {rank} has not failed by itself"));
+        self.known.restarts = restart;
+        self.truth.forget();
+    }
+
+    /// The job ends because a rank failed: then no restart was left, or something had kept it from one.
+    pub(crate) fn check_used_up(&mut self) {
+        let spec = &self.plan.spec;
+        let used_up = self.known.restarts >= spec.restarts.most || spec.on_failure == OnFailure::Continue;
+        let hit = self.plan.sites.iter().any(|site| !site.faults.is_empty() || !site.spells.is_empty());
+        let slow = !self.plan.stops.is_empty() || self.plan.ranks.iter().any(|rank| rank.stuck.is_some());
+        let why = used_up || self.known.gives_up || hit || slow;
+        let (restarts, most) = (self.known.restarts, self.plan.spec.restarts.most);
+        self.check(why, || format!("the job ends after {restarts} of {most} restarts"));
+    }
+
+    /// The ground is laid anew.
+    pub(crate) fn renews(&mut self, choose_port: bool) {
+        let kernel = &self.host.kernel;
+        let clear = kernel.alive_count() == 0 && kernel.unreaped() == 0 && self.host.agent.is_drained();
+        self.check(clear, || "the ground is laid anew, and the host is not clear".to_owned());
+        let t1 = self.plan.tier == Tier::T1;
+        self.host.kernel.init = if t1 { Init::Alive } else { Init::Absent };
+        let generation = self.host.agent.renew();
+        let port = if choose_port { self.port_at(self.node, generation) } else { 0 };
+        self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Renewed { port }))));
+    }
+
+    /// A space is there before the ranks of its generation.
+    pub(crate) fn makes_space(&mut self, generation: u32) {
+        let last = self.host.agent.last_spawned();
+        let early = last.is_none_or(|proc| self.generation_of(proc) < generation);
+        self.check(early && self.host.kernel.alive_count() == 0, || "a space is made after the first rank".to_owned());
+        let right = generation == self.known.restarts;
+        self.check(right, || format!("a space of generation {generation}"));
+    }
+
+    pub(crate) fn serves(&mut self, addr: OsBytes, port: u16) {
+        let once = self.host.agent.served.replace((addr, port)).is_none() && self.host.kernel.alive_count() == 0;
+        self.check(once, || "the store is held too late, or twice".to_owned());
+    }
+}
