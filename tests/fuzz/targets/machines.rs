@@ -117,6 +117,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
         NodeAction::Probe { place, .. } => NodeEvent::Reached { number: place.number, by: [10, 0, 0, 1].into() },
+        NodeAction::Renew { choose_port } => NodeEvent::Renewed { port: if choose_port { 21_000 } else { 0 } },
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
         NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
