@@ -116,6 +116,17 @@ impl fmt::Display for Source {
     }
 }
 
+impl Value<'_> {
+    /// Whether two are equal. Those of a group are mostly the same text in the same place.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(a), Self::Text(b)) => core::ptr::eq::<str>(&**a, &**b) || a == b,
+            (Self::Number(a), Self::Number(b)) => a == b,
+            (Self::Number(_), Self::Text(_)) | (Self::Text(_), Self::Number(_)) => false,
+        }
+    }
+}
+
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -3,7 +3,7 @@
 use super::spec::Tree;
 use crate::id::Rank;
 use crate::rank_assign::fault::{AssignError, Misplaced};
-use crate::rank_assign::key::{Keys, Numbers, Owned};
+use crate::rank_assign::key::{Keys, Numbers, Owned, Value};
 use crate::rank_assign::world::{Member, Mode};
 use crate::rank_set::RankSet;
 use alloc::collections::BTreeMap;
@@ -57,29 +57,40 @@ impl Topology {
     /// Gives places to those that have none yet.
     pub(super) fn grow(&mut self, tree: &Tree, members: &[Member], keys: &dyn Keys) -> Result<(), AssignError> {
         let Some((root, below)) = tree.layers.split_first() else { return Err(AssignError::NoLayer) };
-        // Those of a group mostly follow each other.
-        let mut last: Vec<usize> = Vec::new();
+        // Those of a group mostly follow each other: group above, group, and its name, of each layer.
+        let mut last: Vec<(usize, usize, Value<'_>)> = Vec::new();
+        let mut known: Option<Value<'_>> = None;
         let mut roots = Roots::default();
         for (member, initial) in members.iter().zip(0..).skip(self.leaves.len()) {
             let numbers = Numbers { initial: Rank::new(initial), rank: member.rank.unwrap_or(Rank::new(initial)) };
             let value = root.key.of(numbers, keys)?;
-            match self.nodes.first() {
-                Some(node) if node.name.is(&value) => roots.alike += 1,
-                Some(_) => roots.other(value.to_string(), initial),
-                None => self.nodes.push(Node::new(None, 0, Owned::from(value))),
+            if !known.as_ref().is_some_and(|known| known.same(&value)) {
+                match self.nodes.first() {
+                    Some(node) if !node.name.is(&value) => roots.other(value.to_string(), initial),
+                    Some(_) => known = Some(value),
+                    None => {
+                        self.nodes.push(Node::new(None, 0, Owned::from(value.clone())));
+                        known = Some(value);
+                    }
+                }
             }
             let mut node = 0;
             for (layer, depth) in below.iter().zip(1..) {
                 let value = layer.key.of(numbers, keys)?;
-                let guess = last.get(depth - 1).copied().and_then(|at| self.nodes.get(at).map(|node| (at, node)));
-                node = match guess {
-                    Some((at, known)) if known.parent == Some(node) && known.name.is(&value) => at,
-                    Some(_) | None => self.child(node, depth, Owned::from(value)),
-                };
-                match last.get_mut(depth - 1) {
-                    Some(last) => *last = node,
-                    None => last.push(node),
+                let slot = last.get_mut(depth - 1);
+                if let Some((parent, at, known)) = &slot
+                    && *parent == node
+                    && known.same(&value)
+                {
+                    node = *at;
+                    continue;
                 }
+                let at = self.child(node, depth, Owned::from(value.clone()));
+                match slot {
+                    Some(slot) => *slot = (node, at, value),
+                    None => last.push((node, at, value)),
+                }
+                node = at;
             }
             self.leaves.push(Leaf { parent: node, since: 0 });
         }
@@ -209,7 +220,6 @@ impl Node {
 /// The keys of the root, of which there may be one.
 #[derive(Default)]
 struct Roots {
-    alike: u32,
     others: BTreeMap<String, RankSet>,
 }
 
