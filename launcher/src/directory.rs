@@ -40,7 +40,7 @@ pub(crate) fn for_logs(job: &JobSpec, origin: &Origin) -> Result<(), NoLogs> {
         return Ok(());
     };
     // It may be on a file system that does not answer.
-    let made = origin.interruptibly(|| rlaunch_sys::directory::make(path, logs.private));
+    let made = origin.interruptibly(|| rlaunch_sys::directory::make_top(path, logs.private));
     made.map_err(|error| NoLogs { path: path.clone(), why: rlaunch_sys::reason(&error) })
 }
 

@@ -115,7 +115,11 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
 /// The store of the job in which we run.
 fn ask(request: &cli::Request) -> u8 {
     match asking::run(request, || read_all(io::stdin())) {
-        Ok(asking::Outcome { output, code: 0 }) => answer(&output),
+        // That a key is missing is another thing than that its value cannot be written.
+        Ok(asking::Outcome { output, code: 0 }) => match answer(&output) {
+            exit::UNWRITTEN => exit::LAUNCH,
+            code => code,
+        },
         Ok(asking::Outcome { code, .. }) => code,
         Err(asking::Failure { text, hint, code }) => {
             let hint = hint.map_or_else(String::new, |hint| format!("  try     {hint}\n"));

@@ -117,8 +117,11 @@ fn a_program_that_cannot_be_started_is_the_same_mistake_everywhere() {
     for hosts in ["", "-H h"] {
         on_hosts(here, &format!("-n 1 {hosts} ./x.py word")).start().code(0);
     }
-    for (program, hint) in [("''", "is a variable of your command line empty?"), ("no-such.py", "python3 no-such.py")] {
-        for hosts in ["", "-H h", "-H localhost,h"] {
+    let path = "the path of no-such.py: it is not in this directory";
+    let script = [("", path), ("-H h", "python3 no-such.py")];
+    let nothing = ["", "-H h", "-H localhost,h"].map(|hosts| (hosts, "is a variable of your command line empty?"));
+    for (program, all) in [("''", nothing.as_slice()), ("no-such.py", &script)] {
+        for (hosts, hint) in all {
             let done = on_hosts(here, &format!("-n 2 {hosts} {program} word")).start().code(127);
             done.says(&format!("error: {program}")).says("no such file").says(&format!("\n  try     {hint}\n"));
         }

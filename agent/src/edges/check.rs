@@ -27,7 +27,7 @@ pub(super) fn look(base: &AppBase) -> Option<SpawnError> {
 fn log_directory(base: &AppBase) -> Option<SpawnError> {
     let logs = base.logs.as_ref()?;
     let path = logs.dir.clone()?;
-    let error = rlaunch_sys::directory::make(&path, logs.private).err()?;
+    let error = rlaunch_sys::directory::make_top(&path, logs.private).err()?;
     let errno = error.raw_os_error().unwrap_or(0);
     Some(SpawnError { step: SpawnStep::LogDirectory, errno, path, found: Found::Nothing })
 }

@@ -14,7 +14,7 @@ use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, NsError};
 use rlaunch_sys::origin::{Origin, set_creation_mask};
-use rlaunch_sys::port::{self, Port};
+use rlaunch_sys::port::{self, BLOCK, Port};
 use rlaunch_sys::spawn::{Outcome, SpawnPort};
 use std::io;
 use std::sync::Arc;
@@ -129,8 +129,10 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
     let mut reached = reached(plan, edges.lease.is_some());
     let door = plan.find.as_ref().and_then(|find| find.door.clone());
     if let (Some(key), Some(reached)) = (door, &mut reached) {
-        // Where the ranks will look: what keeps others from that port keeps them from this.
-        let number = port.as_ref().map_or(0, |port| port.as_ref().map_or(0, |port| port.number));
+        // Beside where the ranks will look, for what keeps others from that port keeps them from this; and not there itself: a rank
+        // of a host that hears earlier where they meet would find somebody who closes, where it should find nobody, and come back.
+        let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
+        let number = port.as_ref().map_or(0, |port| port.as_ref().map_or(0, behind));
         reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
     }
     let error_dir = OsBytes::new(facts::error_file::dir());

@@ -198,7 +198,7 @@ fn unreached(number: u32, error: &io::Error) -> NodeEvent {
     NodeEvent::Unreached { number, errno }
 }
 
-/// Waits for agents of other hosts at these addresses of ours, at this port if it is free there. Returns the ports; 0: we do not.
+/// Waits for agents of other hosts at these addresses of ours, at this port where it is free. Returns the ports; 0: we do not.
 pub(super) fn listen(edges: &mut Edges, key: Key, at: &[OsBytes], port: u16, nodes: u32) -> Capped<u16, ADDRESSES> {
     let ports = match open(edges) {
         Ok(open) => {

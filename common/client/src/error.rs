@@ -9,7 +9,9 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program does not run below rlaunch, or its environment was cleared.
-    #[error("RLAUNCH_SOCKET is not set: this is not a program of a job of rlaunch's")]
+    #[error(
+        "RLAUNCH_SOCKET is not set: this is no program of a job of rlaunch's, or its agent has found no directory for a socket"
+    )]
     NoJob,
     /// The agent cannot be reached.
     #[error("cannot connect to the agent at {}: {source}", path.display())]

@@ -218,7 +218,8 @@ fn sign_of(line: &[u8]) -> Option<Sign> {
         return None;
     }
     let has = |what: &[u8]| memchr::memmem::find(line, what).is_some();
-    if has(b"mp.spawn(") || has(b"multiprocessing.spawn(") {
+    let imports_spawn = || line.starts_with(b"from torch.multiprocessing import ") && has(b"spawn");
+    if has(b"mp.spawn(") || has(b"multiprocessing.spawn(") || imports_spawn() {
         return Some(Sign::Spawns);
     }
     if has(b"tcp://") {
@@ -247,7 +248,7 @@ fn assigns(line: &[u8]) -> bool {
             .collect();
         let sets = match after.as_slice() {
             [b'=', next, ..] | [b']', b'=', next] => *next != b'=',
-            [b':', ..] => true,
+            [b':', ..] | [b']', b':', ..] => true,
             _ => false,
         };
         sets || before.ends_with(b"setdefault(") || before.ends_with(b"putenv(")
@@ -369,6 +370,8 @@ mod tests {
         }
         assert_eq!(sign(b"  mp.spawn(run, args=(2,), nprocs=2)"), Some(Sign::Spawns));
         assert_eq!(sign(b"torch.multiprocessing.spawn(run)"), Some(Sign::Spawns));
+        assert_eq!(sign(b"from torch.multiprocessing import Queue, spawn"), Some(Sign::Spawns));
+        assert_eq!(sign(b"os.environ['MASTER_PORT']: str = '1'"), Some(Sign::Assigns));
         assert_eq!(sign(b"dist.init_process_group('gloo', init_method='tcp://localhost:1')"), Some(Sign::Names));
         assert_eq!(sign(b"s = dist.TCPStore(host, port, 2, r == 0)"), Some(Sign::Opens));
         for text in [

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 
 /// Makes a directory, and those that it is in, where they are not there. `private`: nobody else may look into what is made.
 ///
@@ -12,6 +12,28 @@ use std::os::unix::fs::DirBuilderExt as _;
 pub fn make(path: &[u8], private: bool) -> io::Result<()> {
     let mode = if private { 0o700 } else { 0o777 };
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(OsStr::from_bytes(path))
+}
+
+/// The same for the one in which all others will be: a private one is ours alone from the beginning.
+///
+/// # Errors
+/// As `mkdir(2)`; EEXIST: a private one is somebody else's, or others may use it.
+pub fn make_top(path: &[u8], private: bool) -> io::Result<()> {
+    if private { make_own(path) } else { make(path, false) }
+}
+
+/// Makes a directory that is ours alone, in one that others can write. It may be there, if it is that: what somebody else has put
+/// there, a link included, could lead what we write to anywhere.
+fn make_own(path: &[u8]) -> io::Result<()> {
+    let path = OsStr::from_bytes(path);
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let meta = std::fs::symlink_metadata(path)?;
+            let is_own = meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o077 == 0;
+            if is_own { Ok(()) } else { Err(error) }
+        }
+        made => made,
+    }
 }
 
 #[cfg(test)]
@@ -30,5 +52,19 @@ mod tests {
         std::fs::write(top.join("file"), "").unwrap();
         assert!(make(top.join("file/c").as_os_str().as_bytes(), false).is_err());
         std::fs::remove_dir_all(&top).unwrap();
+    }
+
+    #[test]
+    fn what_somebody_else_has_put_there_is_not_ours() {
+        let top = std::env::temp_dir().join(format!("rlaunch-own-{}", std::process::id()));
+        let own = || make_own(top.as_os_str().as_bytes());
+        own().unwrap();
+        own().unwrap();
+        std::fs::set_permissions(&top, std::fs::Permissions::from_mode(0o750)).unwrap();
+        assert_eq!(own().unwrap_err().kind(), io::ErrorKind::AlreadyExists, "others may look into it");
+        std::fs::remove_dir(&top).unwrap();
+        std::os::unix::fs::symlink(std::env::temp_dir(), &top).unwrap();
+        assert_eq!(own().unwrap_err().kind(), io::ErrorKind::AlreadyExists, "it leads elsewhere");
+        std::fs::remove_file(&top).unwrap();
     }
 }

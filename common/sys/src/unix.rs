@@ -11,24 +11,38 @@ const NAME: &str = "agent";
 /// Longest path of a unix socket with its end: `sun_path`, unix(7).
 const LONGEST: usize = 107;
 
-/// Where it is made: a new directory in `dir`, or in /tmp if the path would be too long. `note` hears of the path before it is there.
+/// Where it is made, if not in the directory that was asked for.
+const OTHERS: [&str; 2] = ["/tmp", "/dev/shm"];
+
+/// Where it is made: a new directory in `dir`, or, if that cannot be or the path would be too long, in /tmp or /dev/shm. `note` hears
+/// of the path before it is there.
 ///
 /// # Errors
-/// The directory cannot be made, or the socket.
-pub fn listen(dir: &Path, note: impl FnOnce(&Path) -> bool) -> io::Result<(UnixListener, PathBuf)> {
+/// None of them can be made, or the socket: of the first.
+pub fn listen(dir: &Path, mut note: impl FnMut(&Path) -> bool) -> io::Result<(UnixListener, PathBuf)> {
+    listen_in(dir, &mut note)
+        .or_else(|error| OTHERS.into_iter().find_map(|dir| listen_in(Path::new(dir), &mut note).ok()).ok_or(error))
+}
+
+fn listen_in(dir: &Path, note: &mut impl FnMut(&Path) -> bool) -> io::Result<(UnixListener, PathBuf)> {
     let name: String = crate::random::bytes::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect();
     let name = format!("rlaunch-{name}");
-    let of = |dir: &Path| dir.join(&name).join(NAME);
-    let path = Some(of(dir)).filter(|path| path.as_os_str().len() <= LONGEST).unwrap_or_else(|| of(Path::new("/tmp")));
-    let own = path.parent().unwrap_or(dir);
-    if !note(&path) {
+    let own = dir.join(name);
+    let path = own.join(NAME);
+    if path.as_os_str().len() > LONGEST || !note(&path) {
         return Err(io::ErrorKind::InvalidFilename.into());
     }
     // It must be new: what somebody else has made is not ours alone. The mask may take something away from us.
-    std::fs::DirBuilder::new().mode(0o700).create(own)?;
-    let listener = UnixListener::bind(&path)?;
-    listener.set_nonblocking(true)?;
-    Ok((listener, path))
+    std::fs::DirBuilder::new().mode(0o700).create(&own)?;
+    let bound = UnixListener::bind(&path).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    match bound {
+        Ok(listener) => Ok((listener, path)),
+        Err(error) => {
+            // Nothing is in it but the socket, if that.
+            let _left = std::fs::remove_dir_all(&own);
+            Err(error)
+        }
+    }
 }
 
 /// The user who has connected.

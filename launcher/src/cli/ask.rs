@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(b't'),
         &["timeout"],
         Takes::One("TIME"),
-        "wait, fence: give up after TIME, with exit code 124",
+        "wait, fence: give up after TIME, with exit code 124; 0: never",
     ),
     row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
 ];
@@ -78,6 +78,10 @@ impl Action {
         ("fence", Self::Fence),
     ];
 
+    const fn may_wait(self) -> bool {
+        matches!(self, Self::Wait | Self::Fence)
+    }
+
     /// How many words it takes, and what they are.
     const fn words(self) -> (usize, usize, &'static str) {
         match self {
@@ -104,13 +108,13 @@ pub(crate) struct Request {
 /// Reads the words after `store`.
 pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     let words = scan::mixed(words.into_iter(), &ASK)?;
-    let (mut generation, mut raw, mut timeout) = (false, false, None);
+    let (mut generation, mut raw, mut timeout) = (false, None, None);
     for Given { row, spelled, value, .. } in &words.given {
         let Id::Ask(opt) = row.id else { continue };
         match opt {
             Opt::Generation => generation = true,
-            Opt::Raw => raw = true,
-            Opt::Timeout => timeout = Some(span(spelled, value)?).filter(|time| *time > Span::ZERO),
+            Opt::Raw => raw = Some(spelled),
+            Opt::Timeout => timeout = Some((spelled, span(spelled, value)?)),
             Opt::Help => return Ok(Command::Help(help::of(USAGE, &ASK))),
         }
     }
@@ -141,5 +145,12 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             hint: Some("words with blanks in quotes".into()),
         });
     }
-    Ok(Command::Ask(Box::new(Request { action, words, generation, raw, timeout })))
+    let idle = raw.filter(|_| action != Action::Get).map(|option| (option, "get"));
+    let idle = idle.or(timeout.filter(|_| !action.may_wait()).map(|(option, _)| (option, "wait and fence")));
+    if let Some((option, with)) = idle {
+        let takes = format!("only {with}").into();
+        return Err(CliError::Value { option: option.clone(), takes, got: of, hint: None });
+    }
+    let timeout = timeout.map(|(_, time)| time).filter(|time| *time > Span::ZERO);
+    Ok(Command::Ask(Box::new(Request { action, words, generation, raw: raw.is_some(), timeout })))
 }

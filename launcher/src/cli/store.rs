@@ -5,7 +5,7 @@ use super::scan::Given;
 use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
-use rlaunch_core::env::{Export, base, glob};
+use rlaunch_core::env::{Base, Export, base, glob};
 use rlaunch_core::framework::Framework;
 use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder};
 use rlaunch_core::os_bytes::OsBytes;
@@ -159,11 +159,12 @@ impl Run {
     fn chosen(&self, first: &Program, placement: &Placement, caller: &[&[u8]]) -> Result<Chosen, CliError> {
         let base = base(caller.iter().copied(), &first.exports);
         let chosen = Chosen { port: base.pinned.contains(b"MASTER_PORT"), addr: base.pinned.contains(b"MASTER_ADDR") };
+        self.check_port(first, &base)?;
         let addr = base.env.iter().filter_map(|entry| entry.strip_prefix(b"MASTER_ADDR=")).last();
         let Some(addr) = addr.filter(|_| chosen.addr && self.master_store == Asked::Agent) else { return Ok(chosen) };
         let alone = placement.nodes.len() < 2;
         let own = std::str::from_utf8(addr).ok().and_then(|addr| addr.parse::<IpAddr>().ok());
-        if own.is_some_and(|own| !own.is_unspecified() && (alone || !own.is_loopback())) {
+        if own.is_some_and(|own| is_single(own) && (alone || !own.is_loopback())) {
             return Ok(chosen);
         }
         let is_exported = first.exports.iter().any(|export| names(export, b"MASTER_ADDR"));
@@ -172,6 +173,24 @@ impl Run {
             option: if is_exported { "-x MASTER_ADDR" } else { "MASTER_ADDR" }.into(),
             takes: format!("the number of an address{reach}, where --master-store agent listens").into(),
             got: addr.into(),
+            hint: Some("leave it out for one that rlaunch chooses; --master-store rank0".into()),
+        })
+    }
+
+    /// Where the agent is to listen there must be something to listen at.
+    fn check_port(&self, first: &Program, base: &Base) -> Result<(), CliError> {
+        let port = base.env.iter().filter_map(|entry| entry.strip_prefix(b"MASTER_PORT=")).last();
+        let asked = base.pinned.contains(b"MASTER_PORT") && self.master_store == Asked::Agent;
+        let Some(port) = port.filter(|_| asked) else { return Ok(()) };
+        let number = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
+        if number.is_some_and(|port| port > 0) {
+            return Ok(());
+        }
+        let is_exported = first.exports.iter().any(|export| names(export, b"MASTER_PORT"));
+        Err(CliError::Value {
+            option: if is_exported { "-x MASTER_PORT" } else { "MASTER_PORT" }.into(),
+            takes: "a number from 1 to 65535, where --master-store agent listens".into(),
+            got: port.into(),
             hint: Some("leave it out for one that rlaunch chooses; --master-store rank0".into()),
         })
     }
@@ -190,6 +209,12 @@ const NOBODY: Facts<'_> = Facts {
     program: master_store::Program::Other,
     text: None,
 };
+
+/// An address of one host: others can be listened at too, and nobody would come there.
+fn is_single(address: IpAddr) -> bool {
+    let everybody = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || everybody)
+}
 
 /// Whether a `-x` is about this name.
 fn names(export: &Export, name: &[u8]) -> bool {

@@ -38,7 +38,7 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
                 .unwrap_or_default();
         }
     }
-    if placement.seats.len() > 1 {
+    if placement.seats.len() > 1 || store.is_agent() {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
     }
     text

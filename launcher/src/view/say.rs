@@ -98,7 +98,7 @@ fn store_left(addr: &OsBytes) -> String {
 fn store_foreign(from: &OsBytes) -> String {
     format!(
         "{from} asked the store and was refused: no host of the job has that address; if they are translated between hosts (NAT): \
-         --master-store rank0, or --store-guard off"
+         --master-store rank0, or, where nobody else can reach that port, --store-guard off"
     )
 }
 

@@ -322,7 +322,7 @@ mod tests {
             let set = entries(&Host { interface, interface_asked, ..HOST }, &["TP_SOCKET_IFNAME"]);
             set.into_iter().filter(|e| e.contains("_SOCKET_IFNAME=")).collect()
         };
-        assert_eq!(named(Some(b"ib0"), true), ["GLOO_SOCKET_IFNAME=ib0", "NCCL_SOCKET_IFNAME=ib0"]);
+        assert_eq!(named(Some(b"ib0"), true), ["GLOO_SOCKET_IFNAME=ib0", "NCCL_SOCKET_IFNAME==ib0"]);
         assert_eq!(named(Some(b"ib0"), false), ["GLOO_SOCKET_IFNAME=ib0"]);
         assert_eq!(named(None, true), [""; 0]);
     }

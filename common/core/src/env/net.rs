@@ -15,7 +15,10 @@ pub(super) const CONTRACT: Contract = Contract {
             the host has it.",
     vars: &[
         var("GLOO_SOCKET_IFNAME", "The interface."),
-        var("NCCL_SOCKET_IFNAME", "The same, with `--interface` only: NCCL chooses among several by itself."),
+        var(
+            "NCCL_SOCKET_IFNAME",
+            "`=` and the interface, with `--interface` only: NCCL chooses among several by itself.",
+        ),
         var("TP_SOCKET_IFNAME", "As GLOO_SOCKET_IFNAME."),
     ],
     families: &[],
@@ -26,7 +29,8 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
         out.text("GLOO_SOCKET_IFNAME", name);
         out.text("TP_SOCKET_IFNAME", name);
         if host.interface_asked {
-            out.text("NCCL_SOCKET_IFNAME", name);
+            // Without the sign it would be the beginning of names: eth1 is that of eth10, too.
+            out.text("NCCL_SOCKET_IFNAME", &[b"=", name].concat());
         }
     }
 }

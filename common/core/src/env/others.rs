@@ -19,7 +19,6 @@ pub(super) const CONTRACT: Contract = Contract {
         set("CROSS_RANK", "As GROUP_RANK, for DeepSpeed."),
         set("CROSS_SIZE", "As GROUP_WORLD_SIZE, for DeepSpeed."),
         gone("HOROVOD_CONTROLLER"),
-        gone("HOROVOD_CPU_OPERATIONS"),
         gone("HOROVOD_ELASTIC"),
         gone("HOROVOD_HOSTNAME"),
         gone("HOROVOD_RANK"),
