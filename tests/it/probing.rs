@@ -46,7 +46,7 @@ fn ranks_meet_where_all_hosts_reach_that_of_rank_0() {
     let (lines, done) = told(&bed, &["-H", "node[0-2]"]);
     assert_eq!((lines, done.err()), (vec!["10.77.1.1 eth0 eth0 none".to_owned()], String::new()));
     let (lines, _) = told(&bed, &["-H", "node[0-2]", "--interface", "data0"]);
-    assert_eq!(lines, ["10.88.0.1 data0 data0 data0"]);
+    assert_eq!(lines, ["10.88.0.1 data0 data0 =data0"]);
     for (verdict, hosts) in [("drop", "node[0-2]:2"), ("reject with tcp reset", "node[0-1]:2")] {
         for node in 0..3 {
             on(&bed, node, &format!("nft delete table inet m 2>/dev/null; {SHUT} {verdict}"));

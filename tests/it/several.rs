@@ -54,7 +54,7 @@ fn ranks_know_by_which_interface_they_reach_the_others() {
     ]);
     let name = name.trim_end();
     assert_eq!(said(&["-H", "node[0-3]:2"]), [format!("10.77.1.1 {name} {name} none")]);
-    assert_eq!(said(&["-H", "node[0-1]", "--interface", name]), [format!("10.77.1.1 {name} {name} {name}")]);
+    assert_eq!(said(&["-H", "node[0-1]", "--interface", name]), [format!("10.77.1.1 {name} {name} ={name}")]);
     assert_eq!(said(&["-H", "node[0-1]", "-x", "GLOO_SOCKET_IFNAME=ib7"]), [format!("10.77.1.1 ib7 {name} none")]);
     // All on one host, wherever it is: nobody else has to reach them.
     assert_eq!(said(&["-H", "node0:2"]), ["127.0.0.1 none none none"]);
