@@ -77,6 +77,7 @@ pub(super) const GROUP: Group = Group {
             more: &[
                 "The default is where ssh has reached that host.",
                 "Also what gloo and NCCL use, on hosts that have it.",
+                "All ranks on one host meet at 127.0.0.1 anyway.",
             ],
         },
         Row {
