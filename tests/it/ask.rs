@@ -38,7 +38,15 @@ fn connect(path: &Path) -> UnixStream {
 }
 
 fn ask(socket: &mut UnixStream, seq: u64, ask: Ask<'_>) -> Vec<u8> {
+    send(socket, seq, ask);
+    answer(socket)
+}
+
+fn send(socket: &mut UnixStream, seq: u64, ask: Ask<'_>) {
     socket.write_all(&Asked { seq, space: Space::Job, words: &Words::write(ask) }.to_frame()).unwrap();
+}
+
+fn answer(socket: &mut UnixStream) -> Vec<u8> {
     let mut len = [0; 4];
     socket.read_exact(&mut len).unwrap();
     let mut rest = vec![0; u32::from_le_bytes(len) as usize];
@@ -132,6 +140,31 @@ fn the_socket_goes_also_if_one_of_ours_is_killed() {
             assert!(!path.parent().unwrap().exists(), "{tier}: {victim} was killed");
         }
     }
+}
+
+/// More than the edge takes at a time: what is left goes out as well when the kernel has taken the first part at once.
+#[test]
+fn many_who_are_answered_at_once_are_all_answered() {
+    let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
+    let mut clients: Vec<UnixStream> = (0..24).map(|_| connect(&path)).collect();
+    let value = vec![b'x'; 100 << 10];
+    let keys: Vec<String> = (0..clients.len()).map(|n| format!("k{n}")).collect();
+    for seq in (1..80).step_by(2) {
+        for (socket, key) in clients.iter_mut().zip(&keys) {
+            send(socket, seq, Ask::Set(key.as_bytes(), &value));
+        }
+        for socket in &mut clients {
+            assert_eq!(Told::parse(&answer(socket)), Ok(Told::Answer(seq, Reply::Done)));
+        }
+        for (socket, key) in clients.iter_mut().zip(&keys) {
+            send(socket, seq + 1, Ask::Get(key.as_bytes()));
+        }
+        for socket in &mut clients {
+            assert_eq!(Told::parse(&answer(socket)), Ok(Told::Answer(seq + 1, Reply::Value(Some(&value)))));
+        }
+    }
+    drop(case.take_stdin());
+    case.code(0);
 }
 
 /// A table that grows while threads share it keeps whoever needs the next descriptor for some 10 ms.

@@ -296,6 +296,9 @@ impl Edges {
             rlaunch_sys::memory::give_back();
         }
         self.poll_flush(cx);
+        if store::has_more(self) {
+            cx.waker().wake_by_ref();
+        }
         self.stirred = !self.events.is_empty();
         if self.stirred || self.finished().is_some() {
             return Poll::Ready(());

@@ -188,6 +188,9 @@ impl Edges {
         self.settle_output();
         self.store.poll(&mut self.nodes);
         self.nodes.finish();
+        if self.store.has_more(&mut self.nodes) {
+            cx.waker().wake_by_ref();
+        }
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }

@@ -105,6 +105,11 @@ impl Store {
         });
     }
 
+    /// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.
+    pub(super) fn has_more(&self, nodes: &mut Nodes) -> bool {
+        self.out.keys().any(|node| nodes.live(*node).is_some_and(|link| link.has_store_room()))
+    }
+
     pub(super) fn deadline(&self) -> Option<Mono> {
         self.job.poll_timeout()
     }

@@ -390,6 +390,12 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     store.send(link);
 }
 
+/// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.
+pub(super) fn has_more(edges: &Edges) -> bool {
+    let Edges { store: Some(store), link: Link::Live(link), .. } = edges else { return false };
+    !store.spaces.out.is_empty() && link.has_store_room()
+}
+
 /// When somebody has waited long enough.
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     edges.store.as_ref().and_then(Store::deadline)
