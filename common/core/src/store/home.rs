@@ -50,6 +50,8 @@ struct Deferred {
     words: Bytes,
     /// Keys that are still kept by somebody.
     left: BTreeSet<Bytes>,
+    /// All keys that it changes.
+    keys: BTreeSet<Bytes>,
 }
 
 /// A space, and who asks there.
@@ -66,6 +68,8 @@ pub struct Home {
     closing: BTreeMap<Bytes, RankSet>,
     /// In the order in which they came.
     deferred: VecDeque<Deferred>,
+    /// How many of these change a key: nobody may keep its value meanwhile, or each of them would wait for ever new readers.
+    changing: BTreeMap<Bytes, usize>,
     agents: BTreeSet<NodeId>,
     out: VecDeque<(NodeId, Tell)>,
 }
@@ -80,6 +84,7 @@ impl Default for Home {
             readers: BTreeMap::new(),
             closing: BTreeMap::new(),
             deferred: VecDeque::new(),
+            changing: BTreeMap::new(),
             agents: BTreeSet::new(),
             out: VecDeque::new(),
         }
@@ -101,7 +106,7 @@ impl Home {
                 }
             }
             Up::Cancel(ticket) => {
-                self.deferred.retain(|ask| ask.from != (node, ticket));
+                self.withdraw(|ask| ask.from == (node, ticket));
                 if let Some(client) = self.guests.get(&(node, ticket.client)) {
                     self.space.cancel(Ticket { client: *client, ..ticket });
                 }
@@ -145,6 +150,7 @@ impl Home {
             let words = write_reply(&Answer::Refused(Refusal::Gone));
             self.out.push_back((node, Tell::Answer(ticket, false, words)));
         }
+        self.changing.clear();
         self.closing.clear();
         self.readers.clear();
         self.space.close();
@@ -183,25 +189,43 @@ impl Home {
                 self.closing.insert(key.clone(), nodes);
             }
         }
-        self.deferred.push_back(Deferred { from, words: Bytes::copy_from_slice(words), left: kept });
+        let mut keys = BTreeSet::new();
+        changed(ask, |key| {
+            keys.insert(Bytes::copy_from_slice(key));
+        });
+        for key in &keys {
+            *self.changing.entry(key.clone()).or_default() += 1;
+        }
+        self.deferred.push_back(Deferred { from, words: Bytes::copy_from_slice(words), left: kept, keys });
     }
 
     /// The keys that an ask changes and somebody keeps, or is about to forget.
     fn kept_of(&self, ask: &Ask<'_>) -> BTreeSet<Bytes> {
         let mut all = BTreeSet::new();
-        let mut look = |key: &[u8]| {
+        changed(ask, |key| {
             let is_kept = self.readers.get_key_value(key).filter(|(_, nodes)| !nodes.is_empty()).map(|(key, _)| key);
             all.extend(is_kept.or_else(|| self.closing.get_key_value(key).map(|(key, _)| key)).cloned());
-        };
-        match ask {
-            Ask::Set(key, _) | Ask::Add(key, _) | Ask::Append(key, _) | Ask::Delete(key) => look(key),
-            Ask::CompareSet { key, .. } | Ask::Gather { key, .. } => look(key),
-            Ask::SetAll(pairs) => pairs.iter().for_each(|(key, _)| look(key)),
-            Ask::Get(_) | Ask::GetAll(_) | Ask::Check(_) | Ask::Wait { .. } | Ask::Count | Ask::List { .. } => {}
-            Ask::Push(..) | Ask::Pop(_) | Ask::Take { .. } | Ask::Len(_) | Ask::Watch { .. } => {}
-            Ask::Fence { .. } | Ask::Arrive { .. } => {}
-        }
+        });
         all
+    }
+
+    /// Deferred asks that nobody wants done any more.
+    fn withdraw(&mut self, is_it: impl Fn(&Deferred) -> bool) {
+        while let Some(ask) = self.deferred.iter().position(&is_it).and_then(|at| self.deferred.remove(at)) {
+            self.is_over(&ask);
+        }
+    }
+
+    /// A deferred ask does not stand between a key and its readers any more.
+    fn is_over(&mut self, ask: &Deferred) {
+        for key in &ask.keys {
+            if let Some(count) = self.changing.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.changing.remove(key);
+                }
+            }
+        }
     }
 
     fn perform(&mut self, now: Mono, (node, ticket): (NodeId, Ticket), ask: &Ask<'_>) {
@@ -223,7 +247,8 @@ impl Home {
 
     /// An agent may keep values that are there, unless one is about to change.
     fn keeps(&mut self, node: NodeId, keys: &[&[u8]]) -> bool {
-        let is_kept = keys.iter().all(|key| !self.closing.contains_key(*key) && self.space.get(key).is_some());
+        let is_still = |key: &[u8]| !self.closing.contains_key(key) && !self.changing.contains_key(key);
+        let is_kept = keys.iter().all(|key| is_still(key) && self.space.get(key).is_some());
         if is_kept {
             for key in keys {
                 match self.readers.get_mut(*key) {
@@ -250,6 +275,7 @@ impl Home {
         });
         while let Some(at) = self.deferred.iter().position(|ask| ask.left.is_empty()) {
             let Some(ask) = self.deferred.remove(at) else { return };
+            self.is_over(&ask);
             if let Ok(parsed) = Words::parse(&ask.words) {
                 self.perform(now, ask.from, &parsed.ask());
             }
@@ -268,7 +294,7 @@ impl Home {
     }
 
     fn gone(&mut self, node: NodeId, client: ClientId) {
-        self.deferred.retain(|ask| (ask.from.0, ask.from.1.client) != (node, client));
+        self.withdraw(|ask| (ask.from.0, ask.from.1.client) == (node, client));
         if let Some(own) = self.guests.remove(&(node, client)) {
             self.space.gone(own);
             self.settle();
@@ -287,6 +313,18 @@ impl Home {
         let answer = fitted(answer);
         let keep = keep && !matches!(answer, Answer::Refused(_));
         self.out.push_back((*node, Tell::Answer(Ticket { client: *client, ..ticket }, keep, write_reply(&answer))));
+    }
+}
+
+/// The keys that an ask changes.
+fn changed(ask: &Ask<'_>, mut each: impl FnMut(&[u8])) {
+    match ask {
+        Ask::Set(key, _) | Ask::Add(key, _) | Ask::Append(key, _) | Ask::Delete(key) => each(key),
+        Ask::CompareSet { key, .. } | Ask::Gather { key, .. } => each(key),
+        Ask::SetAll(pairs) => pairs.iter().for_each(|(key, _)| each(key)),
+        Ask::Get(_) | Ask::GetAll(_) | Ask::Check(_) | Ask::Wait { .. } | Ask::Count | Ask::List { .. } => {}
+        Ask::Push(..) | Ask::Pop(_) | Ask::Take { .. } | Ask::Len(_) | Ask::Watch { .. } => {}
+        Ask::Fence { .. } | Ask::Arrive { .. } => {}
     }
 }
 

@@ -5,12 +5,23 @@ use super::*;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const KEYS: [&[u8]; 2] = [b"a", b"b"];
+/// What both keys are set to at once.
+const PAIRS: [[(&[u8], &[u8]); 2]; 5] = {
+    const fn both(text: &[u8]) -> [(&[u8], &[u8]); 2] {
+        [(KEYS[0], text), (KEYS[1], text)]
+    }
+    [both(b"200"), both(b"201"), both(b"202"), both(b"203"), both(b"204")]
+};
 const CLIENTS: usize = 3;
 const EACH: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Get(usize),
+    /// Of all keys.
+    GetAll,
+    Check,
+    SetAll(usize),
     Set(usize, Vec<u8>),
     Add(usize, i64),
     Append(usize, Vec<u8>),
@@ -25,6 +36,9 @@ impl Op {
     pub(super) fn ask(&self) -> Ask<'_> {
         match self {
             Self::Get(key) => Ask::Get(KEYS[*key]),
+            Self::GetAll => Ask::GetAll(&KEYS),
+            Self::Check => Ask::Check(&KEYS),
+            Self::SetAll(which) => Ask::SetAll(&PAIRS[*which]),
             Self::Set(key, value) => Ask::Set(KEYS[*key], value),
             Self::Add(key, by) => Ask::Add(KEYS[*key], *by),
             Self::Append(key, more) => Ask::Append(KEYS[*key], more),
@@ -52,6 +66,13 @@ impl State {
         let bytes = |value: &Vec<u8>| Bytes::copy_from_slice(value);
         Some(match op {
             Op::Get(key) => Answer::Value(self.values.get(key).map(bytes)),
+            Op::GetAll => Answer::Values((0..KEYS.len()).map(|key| self.values.get(&key).map(bytes)).collect()),
+            Op::Check if (0..KEYS.len()).all(|key| self.values.contains_key(&key)) => Answer::Done,
+            Op::Check => Answer::Missing,
+            Op::SetAll(which) => {
+                self.values.extend((0..KEYS.len()).map(|key| (key, PAIRS[*which][key].1.to_vec())));
+                Answer::Done
+            }
             Op::Set(key, value) => {
                 self.values.insert(*key, value.clone());
                 Answer::Done
@@ -127,7 +148,7 @@ impl Rng {
     /// Values differ from each other, so that what was read tells what was done.
     pub(super) fn op(&mut self, unique: usize) -> Op {
         let (key, text) = (self.below(KEYS.len()), (100 + unique).to_string().into_bytes());
-        match self.below(12) {
+        match self.below(16) {
             0 | 1 => Op::Get(key),
             2 => Op::Set(key, text),
             3..=5 => Op::Add(key, 1),
@@ -136,6 +157,9 @@ impl Rng {
             8 => Op::Delete(key),
             9 => Op::Push(text),
             10 => Op::Pop,
+            11 | 12 => Op::SetAll(unique % PAIRS.len()),
+            13 => Op::GetAll,
+            14 => Op::Check,
             _ => Op::Take,
         }
     }

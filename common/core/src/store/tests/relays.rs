@@ -470,3 +470,37 @@ fn what_comes_down_may_be_anything() {
     site.relays[0].hear(Down::Answer(Ticket { seq: Seq(1), ..ticket }, true, b"nonsense"));
     assert!(site.relays[0].poll_action().is_some(), "its agent and its home are of one version: passed on as it is");
 }
+
+#[test]
+fn what_is_read_while_a_change_of_several_keys_waits_is_not_kept() {
+    let mut site = Site::new(3, 2);
+    site.answer(0, 1, Ask::Set(b"a", b"1"));
+    site.answer(0, 1, Ask::Set(b"b", b"1"));
+    site.answer(1, 11, Ask::Get(b"a"));
+    // The second host keeps a: the change waits for it. Meanwhile the third reads b.
+    let change = site.ask(0, 1, Ask::SetAll(&[(b"a", b"2"), (b"b", b"2")]));
+    site.lift(0);
+    let read = site.ask(2, 21, Ask::Get(b"b"));
+    site.lift(2);
+    site.lower(2);
+    assert_eq!(value_of(&site.of(read).unwrap()), Some(b"1".to_vec()));
+    assert_eq!(site.of(change), None);
+    site.settle();
+    assert!(site.of(change).is_some());
+    assert_eq!(value_of(&site.answer(2, 21, Ask::Get(b"b"))), Some(b"2".to_vec()));
+    // One who does not want it any more is in nobody's way.
+    let asked = site.asked;
+    site.answer(2, 22, Ask::Get(b"b"));
+    assert_eq!(site.asked, asked, "what does not change is kept");
+    site.answer(1, 11, Ask::Get(b"a"));
+    site.ask(0, 1, Ask::SetAll(&[(b"a", b"3"), (b"c", b"3")]));
+    site.lift(0);
+    site.relays[0].gone(ClientId::new(1));
+    site.collect(0);
+    site.settle();
+    site.answer(0, 2, Ask::Set(b"c", b"4"));
+    site.answer(2, 21, Ask::Get(b"c"));
+    let asked = site.asked;
+    site.answer(2, 21, Ask::Get(b"c"));
+    assert_eq!(site.asked, asked);
+}
