@@ -75,9 +75,9 @@ pub(super) struct Front {
 }
 
 /// Holds the store there. Where that cannot be nothing is started.
-pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom) {
+pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ranks: u32) {
     let live = edges.watch.is_live();
-    let most = most(edges);
+    let most = most(edges, ranks);
     let opened = guard(edges).and_then(|_| address(addr, port)).and_then(|at| Front::open(at, whom, most));
     let opened = opened.and_then(|mut front| {
         if live {
@@ -108,15 +108,16 @@ pub(super) fn close(edges: &mut Edges) {
 }
 
 /// How many connections leave enough descriptors for everything else.
-fn most(edges: &Edges) -> usize {
+fn most(edges: &Edges, ranks: u32) -> usize {
     let (_, limit) = edges.origin.nofile_limits();
-    let ranks = edges.ranks.asked_for().saturating_mul(OF_RANK);
+    let ranks = (ranks as usize).saturating_mul(OF_RANK);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(OTHERS.saturating_add(ranks)).max(LEAST)
 }
 
 fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
     let ip: Option<IpAddr> = std::str::from_utf8(addr).ok().and_then(|text| text.parse().ok());
-    ip.map(|ip| SocketAddr::new(ip, port)).ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))
+    // An IPv4 address that stands in one of IPv6 is one of IPv4, as those are who come from there.
+    ip.map(|ip| SocketAddr::new(ip.to_canonical(), port)).ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))
 }
 
 impl Front {
@@ -374,6 +375,7 @@ fn settle(edges: &mut Edges) {
     }
     if let Some(front) = edges.front.as_mut().filter(|_| !guests.is_empty()) {
         front.admit(guests);
+        front.perform();
     }
     asked.into_iter().for_each(|(node, verdicts)| say_whose(edges, node, verdicts));
 }

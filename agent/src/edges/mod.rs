@@ -387,7 +387,7 @@ impl Edges {
             NodeAction::EndProbes => probe::end(self),
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
-            NodeAction::Serve { addr, port, guard } => front::open(self, &addr, port, guard),
+            NodeAction::Serve { addr, port, guard, ranks } => front::open(self, &addr, port, guard, ranks),
             NodeAction::Renew { choose_port } => renew::begin(self, choose_port),
             NodeAction::Space { here, generation } => {
                 self.store.iter_mut().for_each(|store| store.begin(here, generation));

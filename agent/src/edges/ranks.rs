@@ -48,11 +48,6 @@ impl Ranks {
         self.asked.is_empty() && self.live.is_empty()
     }
 
-    /// Ranks that were asked for, or run.
-    pub(super) fn asked_for(&self) -> usize {
-        self.asked.len().saturating_add(self.live.len())
-    }
-
     /// Whether the spawn thread has ranks to start.
     pub(super) fn launching(&self) -> bool {
         !self.asked.is_empty()

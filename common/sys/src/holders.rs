@@ -146,6 +146,13 @@ fn is_readable(pid: i32, own: u32) -> bool {
     own == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| meta.uid() == own)
 }
 
+/// Whether a user has a process below another one.
+#[must_use]
+pub fn is_any_below(above: i32, user: u32) -> bool {
+    let is_users = |pid: &i32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| meta.uid() == user);
+    numbers("/proc").filter(is_users).any(|pid| is_below(pid, above))
+}
+
 /// The processes below another one that are of this user.
 pub(crate) fn below(above: i32) -> impl Iterator<Item = i32> {
     let own = nix::unistd::geteuid().as_raw();
@@ -329,6 +336,14 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    #[test]
+    fn users_are_told_by_their_processes() {
+        let above = nix::unistd::getppid().as_raw();
+        assert!(is_any_below(above, nix::unistd::geteuid().as_raw()));
+        assert!(!is_any_below(above, u32::MAX - 7), "nobody has that number");
+        assert!(!is_any_below(i32::try_from(std::process::id()).unwrap(), u32::MAX - 7));
     }
 
     #[test]

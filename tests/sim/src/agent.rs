@@ -367,7 +367,7 @@ impl World {
             }
             NodeAction::Renew { choose_port } => self.renews(choose_port),
             NodeAction::Space { generation, .. } => self.makes_space(generation),
-            NodeAction::Serve { addr, port, guard: _ } => self.serves(addr, port),
+            NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,

@@ -3,10 +3,11 @@
 use super::guard::{Asker, Guard};
 use crate::early::now;
 use rlaunch_core::front::tcpstore::Peer;
+use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::capped::Capped;
-use rlaunch_core::wire::whose::{Address, Answer, BATCH, Comer, Verdict};
+use rlaunch_core::wire::whose::{Answer, BATCH, Comer, Verdict};
 use rlaunch_sys::epoll::ReadySet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,6 +17,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 const BURST: usize = 256;
 /// Most of which it is not known whose they are.
 const MOST_WAITING: usize = 4096;
+/// How long descriptors are left to others where there are none.
+const RETRY: Span = Span::from_millis(100);
 /// How long that host may take to answer: the launcher, which passes it on, may stand still for less than a lease.
 const PATIENCE: Span = Span::from_secs(60);
 
@@ -48,6 +51,8 @@ pub(super) struct Door {
     /// No descriptor can be had for another connection until one is closed.
     is_full: bool,
     has_room: bool,
+    /// When it is tried again whether there are descriptors.
+    retry: Option<Mono>,
     token: u64,
 }
 
@@ -73,6 +78,7 @@ impl Door {
             stray: None,
             is_full: false,
             has_room: false,
+            retry: None,
             token,
         })
     }
@@ -103,14 +109,14 @@ impl Door {
         for (socket, from) in self.accept(set) {
             let is_here = from.ip().is_loopback() || self.here.contains(&from.ip());
             let judged = match self.whom {
-                Whom::Off => Ok(Some(any_of(from))),
-                Whom::Hosts if is_here => Ok(Some(any_of(from))),
+                Whom::Off => Ok(Some(self.anybody())),
+                Whom::Hosts if is_here => Ok(Some(self.anybody())),
                 Whom::Job if is_here => guard.judge(self.own, from).map_err(Some),
                 Whom::Job | Whom::Hosts => Err(None),
             };
             match judged {
-                Ok(Some(peer)) => guests.push((socket, peer)),
-                Ok(None) => self.refuse(from),
+                Ok(Some(peer)) if is_whole(&socket) => guests.push((socket, peer)),
+                Ok(_) => self.refuse(from),
                 Err(_) if self.waiting.len() >= MOST_WAITING => self.refuse(from),
                 Err(inode) => {
                     self.came = self.came.wrapping_add(1);
@@ -142,12 +148,20 @@ impl Door {
                     if rlaunch_sys::is_shortage(&error) {
                         tracing::warn!(%error, "the store takes no more connections");
                         self.shut(set);
+                        // Descriptors may come back from elsewhere.
+                        self.retry = Some(now() + RETRY);
                     }
                     break;
                 }
             }
         }
         came
+    }
+
+    /// A number for each connection, where it does not matter whose it is.
+    const fn anybody(&mut self) -> Peer {
+        self.came = self.came.wrapping_add(1);
+        Peer(self.came)
     }
 
     /// Until somebody leaves.
@@ -164,7 +178,8 @@ impl Door {
 
     /// Listens again, where there is room.
     pub(super) fn reopen(&mut self, set: &ReadySet) {
-        if std::mem::take(&mut self.has_room) && self.is_full {
+        let again = self.retry.take_if(|at| *at <= now()).is_some();
+        if (std::mem::take(&mut self.has_room) | again) && self.is_full {
             self.is_full = set.add(&self.listener, self.token).is_err();
         }
     }
@@ -194,11 +209,16 @@ impl Door {
     pub(super) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<Guest> {
         let (socket, from, _) = self.waiting.remove(&number)?;
         let is_foreign = self.foreign.remove(&number);
+        let peer = peer.filter(|_| is_whole(&socket));
         if peer.is_none() {
             self.refuse(from);
             self.stray = self.stray.or(Some(from).filter(|_| is_foreign));
         }
-        Some((socket, peer?))
+        let peer = match self.whom {
+            Whom::Job => peer?,
+            Whom::Hosts | Whom::Off => peer.map(|_| Peer(number))?,
+        };
+        Some((socket, peer))
     }
 
     fn refuse(&mut self, from: SocketAddr) {
@@ -214,7 +234,8 @@ impl Door {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.waiting.first_key_value().map(|(_, (_, _, until))| *until)
+        let until = self.waiting.first_key_value().map(|(_, (_, _, until))| *until);
+        earliest(until, self.retry)
     }
 
     /// Closes those of which nobody has said in time whose they are.
@@ -229,7 +250,35 @@ impl Door {
     }
 }
 
-/// Whoever it is, of that host: where it does not matter which process.
-fn any_of(from: SocketAddr) -> Peer {
-    Peer(Address::from(from.ip()).number())
+/// Whether a connection was not broken off. The kernel is asked about a pair of addresses: only where the socket that we have is still
+/// connected is whoever has the other end now the one who has sent what lies in it. Somebody who sends, breaks off, and has another
+/// process connect from the same port would speak in its name otherwise.
+fn is_whole(socket: &TcpStream) -> bool {
+    socket.peer_addr().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn what_was_broken_off_is_nobodys() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            client.write_all(b"said").unwrap();
+            (client, listener.accept().unwrap().0)
+        };
+        let (client, served) = connect();
+        assert!(is_whole(&served));
+        drop(client);
+        assert!(is_whole(&served), "who has closed has said what he had to say");
+        let (client, served) = connect();
+        rlaunch_sys::approach::abort_at_end(&client).unwrap();
+        drop(client);
+        rlaunch_sys::fd::readable_within(&[served.as_fd(), served.as_fd()], std::time::Duration::from_secs(5));
+        assert!(!is_whole(&served), "its bytes are there still, and may be another's by what the kernel tells");
+    }
 }

@@ -18,7 +18,7 @@ use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::home::Home;
 use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
 use rlaunch_core::wire::store::{Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -40,6 +40,11 @@ const CHUNK: usize = 64 << 10;
 const BURST: usize = 256;
 /// Rounds before others of this process have their turn.
 const ROUNDS: usize = 16;
+/// Descriptors that are not for clients, and clients that there may be in any case.
+const OTHERS: usize = 256;
+const LEAST: usize = 16;
+/// How long descriptors are left to others where there are none.
+const RETRY: Span = Span::from_millis(100);
 /// Bytes that wait for the launcher before clients are not read any more.
 const AHEAD: usize = 4 << 20;
 
@@ -55,6 +60,10 @@ pub(super) struct Store {
     last: u32,
     /// No descriptor can be had for another client until one leaves.
     is_full: bool,
+    /// When it is tried again whether there are some.
+    retry: Option<Mono>,
+    /// How many clients leave enough descriptors for ranks and for the other front.
+    most: usize,
     /// Clients that are not read because too much waits for the launcher.
     held: Vec<ClientId>,
     spaces: Spaces,
@@ -82,7 +91,9 @@ struct Spaces {
 
 /// Listens; the path of the socket, which is empty where that cannot be. A job can do without.
 pub(super) fn open(edges: &mut Edges, dir: &OsBytes) -> OsBytes {
-    match Store::open(edges.node, edges.litter, Path::new(OsStr::from_bytes(dir))) {
+    let (_, descriptors) = edges.origin.nofile_limits();
+    let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(OTHERS) / 2;
+    match Store::open(edges.node, edges.litter, Path::new(OsStr::from_bytes(dir)), most.max(LEAST)) {
         Ok((store, path)) => {
             edges.store = Some(store);
             path
@@ -95,7 +106,7 @@ pub(super) fn open(edges: &mut Edges, dir: &OsBytes) -> OsBytes {
 }
 
 impl Store {
-    fn open(node: NodeId, litter: Litter, dir: &Path) -> io::Result<(Self, OsBytes)> {
+    fn open(node: NodeId, litter: Litter, dir: &Path, most: usize) -> io::Result<(Self, OsBytes)> {
         let (listener, path) = rlaunch_sys::unix::listen(dir, |path| litter.note(path))?;
         let set = Arc::new(ReadySet::new()?);
         set.add(&listener, LISTENER)?;
@@ -108,6 +119,8 @@ impl Store {
             clients: Table::default(),
             last: 0,
             is_full: false,
+            retry: None,
+            most,
             held: Vec::new(),
             spaces: Spaces::new(node),
             early: Vec::new(),
@@ -190,6 +203,10 @@ impl Store {
 
     fn accept(&mut self) {
         for _ in 0..BURST {
+            if self.clients.len() >= self.most {
+                tracing::warn!("the store takes no more than {} clients", self.most);
+                return self.shut();
+            }
             match self.listener.accept() {
                 Ok((socket, _)) => {
                     // Root can look at everything, and is told so here as well.
@@ -206,12 +223,26 @@ impl Store {
                 Err(error) => {
                     if rlaunch_sys::is_shortage(&error) {
                         tracing::warn!(%error, "the store takes no more clients");
-                        self.is_full = true;
-                        self.set.remove(&self.listener);
+                        self.shut();
+                        // Descriptors may come back from elsewhere.
+                        self.retry = Some(now() + RETRY);
                     }
                     return;
                 }
             }
+        }
+    }
+
+    /// Until somebody leaves.
+    fn shut(&mut self) {
+        self.is_full = true;
+        self.set.remove(&self.listener);
+    }
+
+    fn reopen(&mut self) {
+        self.retry = None;
+        if std::mem::take(&mut self.is_full) {
+            self.is_full = self.set.add(&self.listener, LISTENER).is_err();
         }
     }
 
@@ -263,9 +294,7 @@ impl Store {
         client.part(&self.set, why);
         self.spaces.job.gone(id);
         self.spaces.generation.gone(id);
-        if std::mem::take(&mut self.is_full) {
-            self.is_full = self.set.add(&self.listener, LISTENER).is_err();
-        }
+        self.reopen();
     }
 
     /// Has all relays, and the home, say what they have to say, until nobody does.
@@ -305,12 +334,16 @@ impl Store {
         if let Some(home) = &mut self.spaces.home {
             home.handle_timeout(now);
         }
+        if self.retry.is_some_and(|at| at <= now) {
+            self.reopen();
+        }
         self.settle();
     }
 
     fn deadline(&self) -> Option<Mono> {
         let home = self.spaces.home.as_ref().and_then(Home::poll_timeout);
-        earliest(earliest(self.spaces.job.poll_timeout(), self.spaces.generation.poll_timeout()), home)
+        let relays = earliest(self.spaces.job.poll_timeout(), self.spaces.generation.poll_timeout());
+        earliest(earliest(relays, home), self.retry)
     }
 }
 

@@ -212,6 +212,8 @@ pub enum NodeAction {
         addr: OsBytes,
         /// MASTER_PORT.
         port: u16,
+        /// How many ranks this host has, which need descriptors too.
+        ranks: u32,
     },
     /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
     Spawn {

@@ -18,6 +18,7 @@ const PAUSE: Span = Span::from_secs(10);
 #[derive(Default)]
 pub(super) struct Serve {
     meeting: Option<Meeting>,
+    ranks: u32,
     /// The port that this node has chosen; 0: another has.
     chosen: Option<u16>,
     at: OsBytes,
@@ -35,6 +36,7 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn on_begun(&mut self, start: &Start) {
         self.meeting.clone_from(&start.meeting);
+        self.ranks = start.local_size;
     }
 
     pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, meeting: &Meeting) {
@@ -62,7 +64,8 @@ impl Serve {
             let port = meeting.port.unwrap_or(chosen);
             self.at = OsBytes::from(format!("{}:{port}", meeting.addr));
             self.unused_at = Some(cx.now + UNUSED);
-            cx.act(NodeAction::Serve { addr: meeting.addr.clone(), port, guard: meeting.guard });
+            let (addr, ranks) = (meeting.addr.clone(), self.ranks);
+            cx.act(NodeAction::Serve { addr, port, guard: meeting.guard, ranks });
         }
     }
 

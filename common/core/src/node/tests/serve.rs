@@ -29,7 +29,7 @@ fn sole(port: Option<u16>) -> (Rig, Vec<NodeAction>) {
 }
 
 fn serve(port: u16) -> NodeAction {
-    NodeAction::Serve { addr: "10.0.0.1".into(), port, guard: Default::default() }
+    NodeAction::Serve { addr: "10.0.0.1".into(), port, guard: Default::default(), ranks: start().local_size }
 }
 
 fn place(actions: &[NodeAction], is: impl Fn(&NodeAction) -> bool) -> Option<usize> {
