@@ -9,7 +9,7 @@ use rlaunch_core::store::relay::{Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::{Asked, HELLO, Reply, Told, Words, frame_len, parse_hello};
-use rlaunch_core::wire::store::Passage;
+use rlaunch_core::wire::store::{Down, Passage};
 use std::collections::BTreeSet;
 
 const HOSTS: u32 = 2;
@@ -56,7 +56,8 @@ fn several(mut data: &[u8]) {
         now = now + Span::from_millis(u64::from(who >> 5 & 3));
         settle(&mut relays, &mut home, &mut open, now);
     }
-    home.close();
+    // Its host is lost.
+    relays.iter_mut().for_each(|relay| relay.hear(Down::Closed));
     settle(&mut relays, &mut home, &mut open, now);
     // Of those who have come to a fence a home may not have heard, for a second at most.
     settle(&mut relays, &mut home, &mut open, now + Span::from_secs(1));

@@ -94,6 +94,10 @@ impl Fences {
         came >= all.len()
     }
 
+    pub(super) fn is_open(&self, name: &[u8]) -> bool {
+        self.open.contains_key(name)
+    }
+
     /// Who has not arrived.
     pub(super) fn missing(&self, name: &[u8]) -> Absent {
         let missing = self.open.get(name).map_or_else(RankSet::new, |fence| fence.all.without(&fence.arrived));

@@ -5,8 +5,10 @@
 //! still holds up those who change what it has read, until it is lost or goes on. What is written once and then read by all, as
 //! addresses are, costs one ask of each agent.
 
-use super::{Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Ticket};
+use super::relay::ITSELF;
+use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Ticket};
 use crate::id::{ClientId, NodeId, Rank};
+use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::Mono;
 use crate::wire::frozen::client::{MAX_FRAME, Words, write_reply};
@@ -27,8 +29,6 @@ pub enum Tell {
     Answer(Ticket, bool, Vec<u8>),
     /// It must not answer this key from memory any more.
     Drop(Bytes),
-    /// There is nothing here any more.
-    Closed,
 }
 
 impl Tell {
@@ -38,7 +38,6 @@ impl Tell {
         match self {
             Self::Answer(ticket, keep, words) => Down::Answer(*ticket, *keep, words),
             Self::Drop(key) => Down::Drop(key),
-            Self::Closed => Down::Closed,
         }
     }
 }
@@ -70,7 +69,6 @@ pub struct Home {
     deferred: VecDeque<Deferred>,
     /// How many of these change a key: nobody may keep its value meanwhile, or each of them would wait for ever new readers.
     changing: BTreeMap<Bytes, usize>,
-    agents: BTreeSet<NodeId>,
     out: VecDeque<(NodeId, Tell)>,
 }
 
@@ -85,7 +83,6 @@ impl Default for Home {
             closing: BTreeMap::new(),
             deferred: VecDeque::new(),
             changing: BTreeMap::new(),
-            agents: BTreeSet::new(),
             out: VecDeque::new(),
         }
     }
@@ -98,7 +95,6 @@ const fn as_rank(node: NodeId) -> Rank {
 impl Home {
     /// An agent has said something. Words that are no operation are none of an agent's: nothing is answered.
     pub fn hear(&mut self, now: Mono, node: NodeId, up: Up<'_>) {
-        self.agents.insert(node);
         match up {
             Up::Ask(ticket, words) => {
                 if let Ok(parsed) = Words::parse(words) {
@@ -120,7 +116,6 @@ impl Home {
 
     /// An agent is lost: nobody of there waits, and nothing is kept there.
     fn lost(&mut self, now: Mono, node: NodeId) {
-        self.agents.remove(&node);
         let all: Vec<ClientId> = self
             .guests
             .range((node, ClientId::new(0))..)
@@ -141,21 +136,6 @@ impl Home {
         let closing: Vec<Bytes> =
             self.closing.iter().filter(|(_, nodes)| keeps(nodes)).map(|(key, _)| key.clone()).collect();
         closing.iter().for_each(|key| self.dropped(now, node, key));
-    }
-
-    /// The space ends: all who wait are told, and all agents.
-    pub fn close(&mut self) {
-        for ask in core::mem::take(&mut self.deferred) {
-            let (node, ticket) = ask.from;
-            let words = write_reply(&Answer::Refused(Refusal::Gone));
-            self.out.push_back((node, Tell::Answer(ticket, false, words)));
-        }
-        self.changing.clear();
-        self.closing.clear();
-        self.readers.clear();
-        self.space.close();
-        self.settle();
-        self.out.extend(self.agents.iter().map(|node| (*node, Tell::Closed)));
     }
 
     /// Time has passed.
@@ -230,6 +210,9 @@ impl Home {
 
     fn perform(&mut self, now: Mono, (node, ticket): (NodeId, Ticket), ask: &Ask<'_>) {
         let client = self.guest(node, ticket.client);
+        if let Some(missing) = self.question(ticket, ask) {
+            return self.tell(Ticket { client, ..ticket }, false, missing);
+        }
         self.space.ask(now, Ticket { client, ..ticket }, Retry::Never, *ask);
         let keep = match ask {
             Ask::Get(key) => self.keeps(node, &[key]),
@@ -243,6 +226,16 @@ impl Home {
             let keep = keep && of == Ticket { client, ..ticket };
             self.tell(of, keep, answer);
         }
+    }
+
+    /// A relay asks who is missing at a fence that is not open: the question does not open it.
+    fn question(&self, ticket: Ticket, ask: &Ask<'_>) -> Option<Answer> {
+        let Ask::Fence { name, all, who, within: Some(within) } = ask else { return None };
+        if ticket.client != ITSELF || !who.is_empty() || self.space.is_fence_open(name) {
+            return None;
+        }
+        let missing = Absent::Ranks { name: OsBytes::new(name.to_vec()), missing: (*all).clone() };
+        Some(Answer::Refused(Refusal::TimedOut { within: *within, missing }))
     }
 
     /// An agent may keep values that are there, unless one is about to change.

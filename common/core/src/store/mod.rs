@@ -159,6 +159,11 @@ impl Namespace {
         self.kv.get(key)
     }
 
+    /// Whether somebody has come to this fence, and not all.
+    pub(super) fn is_fence_open(&self, name: &[u8]) -> bool {
+        self.fences.is_open(name)
+    }
+
     /// A client wants no answer any more. Whether it had waited.
     pub fn cancel(&mut self, ticket: Ticket) -> bool {
         self.pending.remove_ticket(&mut self.account, ticket).is_some()

@@ -1,7 +1,6 @@
 //! Those of a host who have come to a fence: the home hears of them at once.
 
-use super::{Due, Flight, Relay, Waiter};
-use crate::id::ClientId;
+use super::{Due, Flight, Place, Relay, Waiter};
 use crate::rank_set::RankSet;
 use crate::store::{Ask, Seq, Ticket};
 use crate::time::{Mono, Span};
@@ -33,12 +32,6 @@ struct Gathering {
 #[derive(Debug, Default)]
 pub(super) struct Fences(BTreeMap<Bytes, Gathering>);
 
-impl Fences {
-    pub(super) fn into_tickets(self) -> impl Iterator<Item = Ticket> {
-        self.0.into_values().flat_map(|fence| fence.waiters).map(|waiter| waiter.ticket)
-    }
-}
-
 impl Relay {
     /// Whether it is done here: what is wrong is said by the home.
     pub(super) fn fence(
@@ -55,6 +48,7 @@ impl Relay {
         let name = Bytes::copy_from_slice(name);
         let waiter = Waiter::new(now, ticket, within);
         self.due.extend(waiter.due(Due::Fence, &name));
+        self.open.insert(ticket, Place::Fence(name.clone()));
         let seats = &self.seats;
         let fence = self.fences.0.entry(name.clone()).or_insert_with(|| Gathering {
             all: all.clone(),
@@ -116,31 +110,33 @@ impl Relay {
         }
     }
 
-    /// Somebody has waited long enough: the home knows who is missing.
+    /// Somebody has waited long enough: the home knows who is missing. Nobody comes with that question, as the fence may be complete
+    /// by now and the next of its name open. Then the home has said so before it answers this, and he who asks hears that.
     pub(super) fn fence_late(&mut self, name: &Bytes, ticket: Ticket) {
-        let Some(fence) = self.fences.0.get_mut(name) else { return };
-        let Some(at) = fence.waiters.iter().position(|waiter| waiter.ticket == ticket) else { return };
-        let within = fence.waiters.swap_remove(at).limit.map_or(Span::ZERO, |(within, _)| within);
-        let (all, here) = (fence.all.clone(), fence.here.clone());
-        fence.told = here.clone();
-        let ask = Ask::Fence { name, all: &all, who: &here, within: Some(Span::ZERO) };
-        self.fly(&ask, Flight::Missing(ticket, within));
-        self.disband(name);
+        self.tell_home(name);
+        let Some(fence) = self.fences.0.get(name) else { return };
+        let Some(waiter) = fence.waiters.iter().find(|waiter| waiter.ticket == ticket) else { return };
+        let (all, within) = (fence.all.clone(), waiter.limit.map_or(Span::ZERO, |(within, _)| within));
+        let ask = Ask::Fence { name, all: &all, who: &RankSet::new(), within: Some(Span::ZERO) };
+        self.fly(&ask, Flight::Missing(name.clone(), ticket, within));
     }
 
-    /// A client does not wait any more. That it has come is not taken back.
-    pub(super) fn leave_fences(&mut self, client: ClientId) {
-        let names: Vec<Bytes> = self.fences.0.keys().cloned().collect();
-        for name in names {
-            let Some(fence) = self.fences.0.get_mut(&name) else { continue };
-            let left: Vec<Waiter> = fence.waiters.extract_if(.., |waiter| waiter.ticket.client == client).collect();
-            for due in left.iter().filter_map(|waiter| waiter.due(Due::Fence, &name)) {
-                self.due.remove(&due);
-            }
-            if !left.is_empty() {
-                self.disband(&name);
-            }
+    /// The home has said who is missing; nobody, if who asked was told meanwhile, or is gone.
+    pub(super) fn fence_missed(&mut self, name: &Bytes, ticket: Ticket, words: Bytes) {
+        if self.open.contains_key(&ticket) {
+            self.leave_fence(name, ticket);
+            self.pass(ticket, words);
         }
+    }
+
+    /// Somebody does not wait any more. That he has come is not taken back.
+    pub(super) fn leave_fence(&mut self, name: &Bytes, ticket: Ticket) {
+        let Some(fence) = self.fences.0.get_mut(name) else { return };
+        let Some(at) = fence.waiters.iter().position(|waiter| waiter.ticket == ticket) else { return };
+        if let Some(due) = fence.waiters.swap_remove(at).due(Due::Fence, name) {
+            self.due.remove(&due);
+        }
+        self.disband(name);
     }
 
     /// Nobody may be left who waits: the home is told who had come, and need not answer.

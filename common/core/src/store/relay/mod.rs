@@ -66,7 +66,7 @@ enum Flight {
     /// That a fence is complete.
     Fence(Bytes),
     /// Who is missing at a fence, for a client that has waited so long.
-    Missing(Ticket, Span),
+    Missing(Bytes, Ticket, Span),
     /// Something that needs no answer.
     Quiet,
 }
@@ -78,6 +78,19 @@ struct Getting {
     asked: Vec<Ticket>,
     /// Who came later: what is on its way may be older than their asks. They are asked for together, next.
     later: Vec<Ticket>,
+}
+
+/// Where an ask of a client's waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// For the home, of which it was asked as it is; or for what the relay has asked for it alone.
+    Home,
+    /// With those who ask for the value of a key.
+    Get(Bytes),
+    /// With those who wait for a key.
+    Wait(Bytes),
+    /// With those who have come to a fence.
+    Fence(Bytes),
 }
 
 /// What is to be looked at when its time comes.
@@ -105,6 +118,8 @@ pub struct Relay {
     last: Seq,
     due: BTreeSet<(Mono, Due)>,
     clients: BTreeSet<ClientId>,
+    /// What clients have asked and were not answered.
+    open: BTreeMap<Ticket, Place>,
     is_closed: bool,
     out: VecDeque<RelayAction>,
 }
@@ -124,6 +139,7 @@ impl Relay {
             last: Seq(0),
             due: BTreeSet::new(),
             clients: BTreeSet::new(),
+            open: BTreeMap::new(),
             is_closed: false,
             out: VecDeque::new(),
         }
@@ -137,6 +153,7 @@ impl Relay {
     /// A client asks: `words` are what was read as `parsed`.
     pub fn ask(&mut self, now: Mono, ticket: Ticket, words: &[u8], parsed: &Words<'_>) {
         self.clients.insert(ticket.client);
+        self.open.insert(ticket, Place::Home);
         if self.is_closed {
             return self.refuse(ticket, Refusal::Gone);
         }
@@ -163,11 +180,22 @@ impl Relay {
         if !self.clients.remove(&client) {
             return;
         }
-        for getting in self.gets.values_mut() {
-            getting.later.retain(|ticket| ticket.client != client);
+        let all = Ticket { client, seq: Seq(0) }..=Ticket { client, seq: Seq(u64::MAX) };
+        let open: Vec<(Ticket, Place)> = self.open.extract_if(all, |_, _| true).collect();
+        for (ticket, place) in open {
+            match place {
+                Place::Home => {}
+                Place::Get(key) => {
+                    if let Some(getting) = self.gets.get_mut(&key) {
+                        getting.later.retain(|other| *other != ticket);
+                    }
+                }
+                Place::Wait(key) => {
+                    self.leave_wait(&key, ticket);
+                }
+                Place::Fence(name) => self.leave_fence(&name, ticket),
+            }
         }
-        self.leave_waits(client);
-        self.leave_fences(client);
         if !self.is_closed {
             self.out.push_back(RelayAction::Gone(client));
         }
@@ -190,7 +218,7 @@ impl Relay {
     pub fn take(&mut self, tell: Tell) {
         match tell {
             Tell::Answer(ticket, _, words) if ticket.client != ITSELF => self.pass(ticket, words.into()),
-            Tell::Answer(..) | Tell::Drop(_) | Tell::Closed => self.hear(tell.down()),
+            Tell::Answer(..) | Tell::Drop(_) => self.hear(tell.down()),
         }
     }
 
@@ -198,18 +226,14 @@ impl Relay {
     pub fn close(&mut self) {
         self.is_closed = true;
         self.kept.clear();
-        let askers = core::mem::take(&mut self.gets).into_values();
-        let mut all: Vec<Ticket> = askers.flat_map(|getting| getting.asked.into_iter().chain(getting.later)).collect();
-        for flight in core::mem::take(&mut self.flying).into_values() {
-            match flight {
-                Flight::GetAll(_, ticket) | Flight::Missing(ticket, _) => all.push(ticket),
-                Flight::Get(_) | Flight::Wait(_) | Flight::Fence(_) | Flight::Quiet => {}
-            }
-        }
-        all.extend(core::mem::take(&mut self.waits).into_tickets());
-        all.extend(core::mem::take(&mut self.fences).into_tickets());
+        self.kept_bytes = 0;
+        self.gets.clear();
+        self.flying.clear();
+        self.waits = Waits::default();
+        self.fences = Fences::default();
         self.due.clear();
-        all.into_iter().for_each(|ticket| self.refuse(ticket, Refusal::Gone));
+        let open: Vec<Ticket> = self.open.keys().copied().collect();
+        open.into_iter().for_each(|ticket| self.refuse(ticket, Refusal::Gone));
     }
 
     /// Time has passed.
@@ -241,6 +265,7 @@ impl Relay {
             let answer = Answer::Value(Some(value.clone()));
             return self.answer(ticket, &answer);
         }
+        self.open.insert(ticket, Place::Get(Bytes::copy_from_slice(key)));
         match self.gets.get_mut(key) {
             Some(getting) => getting.later.push(ticket),
             None => self.get_for(Bytes::copy_from_slice(key), alloc::vec![ticket]),
@@ -314,7 +339,10 @@ impl Relay {
             }
             Some(Flight::Wait(key)) => self.wait_over(&key, &told),
             Some(Flight::Fence(name)) => self.fence_over(&name, &told),
-            Some(Flight::Missing(ticket, within)) => self.pass(ticket, rewritten(&reply, within).unwrap_or(told)),
+            Some(Flight::Missing(name, ticket, within)) => {
+                let words = rewritten(&reply, within).unwrap_or(told);
+                self.fence_missed(&name, ticket, words);
+            }
             Some(Flight::Quiet) | None => {}
         }
     }
@@ -345,7 +373,8 @@ impl Relay {
     }
 
     fn pass(&mut self, ticket: Ticket, words: Bytes) {
-        if self.clients.contains(&ticket.client) {
+        // An answer may come late, when its client has gone, or was told that the space has.
+        if self.open.remove(&ticket).is_some() {
             self.out.push_back(RelayAction::Answer(ticket, words));
         }
     }

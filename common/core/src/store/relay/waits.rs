@@ -1,7 +1,6 @@
 //! Those of a host who wait for a key: one asker to the home.
 
-use super::{Due, Flight, Relay, Waiter};
-use crate::id::ClientId;
+use super::{Due, Flight, Place, Relay, Waiter};
 use crate::os_bytes::OsBytes;
 use crate::store::{Absent, Ask, Refusal, Seq, Ticket};
 use crate::time::{Mono, Span};
@@ -23,13 +22,6 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Waits(BTreeMap<Bytes, Waiting>);
 
-impl Waits {
-    pub(super) fn into_tickets(self) -> impl Iterator<Item = Ticket> {
-        let all = self.0.into_values().flat_map(|waiting| waiting.asked.into_iter().chain(waiting.later));
-        all.map(|waiter| waiter.ticket)
-    }
-}
-
 impl Relay {
     /// Whether it is done here: several keys at once are the home's business.
     pub(super) fn wait(&mut self, now: Mono, ticket: Ticket, keys: &[&[u8]], within: Option<Span>) -> bool {
@@ -40,6 +32,7 @@ impl Relay {
         let [key] = keys else { return false };
         let (waiter, key) = (Waiter::new(now, ticket, within), Bytes::copy_from_slice(key));
         self.due.extend(waiter.due(Due::Wait, &key));
+        self.open.insert(ticket, Place::Wait(key.clone()));
         match self.waits.0.get_mut(&key) {
             Some(waiting) => waiting.later.push(waiter),
             None => self.wait_for(key, vec![waiter]),
@@ -68,28 +61,20 @@ impl Relay {
 
     /// Somebody's time is over.
     pub(super) fn waited_enough(&mut self, key: &Bytes, ticket: Ticket) {
-        let late = self.leave_wait(key, |waiter| waiter.ticket == ticket);
-        for (within, _) in late.into_iter().filter_map(|waiter| waiter.limit) {
+        let late = self.leave_wait(key, ticket);
+        if let Some((within, _)) = late.and_then(|waiter| waiter.limit) {
             let missing = Absent::Keys(vec![OsBytes::new(key.to_vec())], 1);
             self.refuse(ticket, Refusal::TimedOut { within, missing });
         }
     }
 
-    /// A client does not wait any more.
-    pub(super) fn leave_waits(&mut self, client: ClientId) {
-        let keys: Vec<Bytes> = self.waits.0.keys().cloned().collect();
-        for key in keys {
-            self.leave_wait(&key, |waiter| waiter.ticket.client == client);
-        }
-    }
-
-    /// Some do not wait any more; who they are. Where nobody is left the home need not answer.
-    fn leave_wait(&mut self, key: &Bytes, who: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
-        let Some(waiting) = self.waits.0.get_mut(key) else { return Vec::new() };
-        let mut left: Vec<Waiter> = waiting.asked.extract_if(.., |waiter| who(waiter)).collect();
-        left.extend(waiting.later.extract_if(.., |waiter| who(waiter)));
+    /// Somebody does not wait any more; who that is. Where nobody is left the home need not answer.
+    pub(super) fn leave_wait(&mut self, key: &Bytes, ticket: Ticket) -> Option<Waiter> {
+        let waiting = self.waits.0.get_mut(key)?;
+        let of = |all: &mut Vec<Waiter>| all.iter().position(|waiter| waiter.ticket == ticket).map(|at| all.remove(at));
+        let left = of(&mut waiting.asked).or_else(|| of(&mut waiting.later));
         let (flight, is_over) = (waiting.flight, waiting.asked.is_empty() && waiting.later.is_empty());
-        for due in left.iter().filter_map(|waiter| waiter.due(Due::Wait, key)) {
+        if let Some(due) = left.and_then(|waiter| waiter.due(Due::Wait, key)) {
             self.due.remove(&due);
         }
         if is_over {

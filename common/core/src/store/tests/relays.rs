@@ -416,11 +416,19 @@ fn a_space_that_is_gone_says_so_to_all_who_wait() {
         site.ask(1, 2, Ask::Wait { keys: &[b"k", b"l"], within: None }),
     ];
     site.settle();
+    site.answer(0, 5, Ask::Set(b"kept", b"1"));
+    site.answer(1, 4, Ask::Get(b"kept"));
+    let deferred = site.ask(0, 3, Ask::Set(b"kept", b"2"));
+    site.lift(0);
     let in_flight = site.ask(1, 3, Ask::Get(b"k"));
-    site.home.close();
-    site.spread();
+    for host in 0..2 {
+        site.relays[host].hear(Down::Closed);
+        site.collect(host);
+    }
+    let said = site.said.len();
     site.settle();
-    for ticket in waits.into_iter().chain([in_flight]) {
+    assert_eq!(site.said.len(), said, "what is late is no second answer");
+    for ticket in waits.into_iter().chain([in_flight, deferred]) {
         assert_eq!(complaint(&site.of(ticket).unwrap()), "the namespace is gone");
     }
     assert_eq!(complaint(&site.answer(0, 1, Ask::Get(b"k"))), "the namespace is gone");
@@ -503,4 +511,25 @@ fn what_is_read_while_a_change_of_several_keys_waits_is_not_kept() {
     let asked = site.asked;
     site.answer(2, 21, Ask::Get(b"c"));
     assert_eq!(site.asked, asked);
+}
+
+#[test]
+fn whoever_asks_who_is_missing_does_not_come_to_the_next_fence() {
+    let mut site = Site::new(2, 1);
+    let (all, own, other) = (RankSet::world(2), ranks(&[0]), ranks(&[1]));
+    let within = Some(Span::from_millis(100));
+    let late = site.ask(1, 1, Ask::Fence { name: b"f", all: &all, who: &other, within });
+    site.settle();
+    let first = site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &own, within: None });
+    site.lift(0);
+    // It is complete; the word is on its way to the second host, where time is over.
+    site.now = site.now + Span::from_millis(100);
+    site.relays[1].handle_timeout(site.now);
+    site.collect(1);
+    site.settle();
+    let done = |told: Option<Vec<u8>>| told.is_some_and(|words| Reply::parse(&words) == Ok(Reply::Done));
+    assert!(done(site.of(first)) && done(site.of(late)), "both have come: {:?}", site.said);
+    let next = site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &own, within: None });
+    site.settle();
+    assert_eq!(site.of(next), None, "the other has not come to this one");
 }
