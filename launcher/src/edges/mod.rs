@@ -362,6 +362,7 @@ impl Edges {
             JobAction::Sever { node } => self.nodes.sever(node),
             JobAction::CloseEdge { node } => {
                 self.nodes.close(node);
+                self.store.lost(node);
                 self.output.cut_off(node);
             }
             JobAction::Reseat(placement) => {
