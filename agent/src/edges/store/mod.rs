@@ -20,7 +20,7 @@ use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
-use rlaunch_core::wire::store::{Passage, Up, stamped, unstamped};
+use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::guardian::Litter;
 use std::collections::VecDeque;
@@ -165,8 +165,11 @@ impl Store {
             }
             Ok((_, Passage::Down(Space::Generation, down))) => self.spaces.generation.hear(down),
             Ok((_, Passage::Up(Space::Generation, up))) => {
-                if let Some(home) = &mut self.spaces.home {
-                    home.hear(now(), node, up);
+                match &mut self.spaces.home {
+                    Some(home) => home.hear(now(), node, up),
+                    None if up == Up::Lost => {}
+                    // Rank 0 of this generation runs elsewhere: whoever asks would wait for ever.
+                    None => self.spaces.send(node, Passage::Down(Space::Generation, Down::Closed)),
                 }
             }
             Ok((_, Passage::Up(Space::Job, _))) | Err(_) => tracing::debug!("something of a store is not for us"),
