@@ -9,7 +9,7 @@ use rlaunch_core::store::home::Home;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::Space;
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The launcher's part of the store.
 #[derive(Debug)]
@@ -21,18 +21,28 @@ pub(super) struct Store {
     number: u32,
     is_lost: bool,
     /// Who has asked there: they are told if it is lost.
-    guests: Vec<NodeId>,
+    guests: BTreeSet<NodeId>,
     /// What waits for room on the edges: of which agent, and what.
     out: BTreeMap<NodeId, VecDeque<(NodeId, Vec<u8>)>>,
 }
 
 impl Store {
     pub(super) fn new(generation: NodeId) -> Self {
-        Self { job: Home::default(), generation, number: 0, is_lost: false, guests: Vec::new(), out: BTreeMap::new() }
+        Self {
+            job: Home::default(),
+            generation,
+            number: 0,
+            is_lost: false,
+            guests: BTreeSet::new(),
+            out: BTreeMap::new(),
+        }
     }
 
-    /// Rank 0 runs on another host.
+    /// Rank 0 runs on another host: that where it was to run is lost is of no matter, as nobody has started there.
     pub(super) const fn reseat(&mut self, generation: NodeId) {
+        if self.generation.get() != generation.get() {
+            self.is_lost = false;
+        }
         self.generation = generation;
     }
 
@@ -46,9 +56,7 @@ impl Store {
             Ok(Passage::Up(Space::Job, up)) => self.job.hear(now(), from, up),
             Ok(Passage::Up(Space::Generation, _)) if self.is_lost => self.tell(from, Down::Closed),
             Ok(Passage::Up(Space::Generation, _)) => {
-                if !self.guests.contains(&from) {
-                    self.guests.push(from);
-                }
+                self.guests.insert(from);
                 self.push(self.generation, from, bytes.to_vec());
             }
             Ok(Passage::Down(Space::Generation, _)) if from == self.generation => self.push(of, of, bytes.to_vec()),
@@ -66,8 +74,7 @@ impl Store {
             for guest in std::mem::take(&mut self.guests) {
                 self.tell(guest, Down::Closed);
             }
-        } else if self.guests.contains(&node) {
-            self.guests.retain(|guest| *guest != node);
+        } else if self.guests.remove(&node) {
             self.push(self.generation, node, stamped(self.number, Passage::Up(Space::Generation, Up::Lost)));
         }
         self.settle();
