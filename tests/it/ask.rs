@@ -94,7 +94,7 @@ fn what_is_asked_in_vain_is_said() {
         .says("error: 'x' is no whole number of 64 bits")
         .says("error: the value of 'big' would have 600000 bytes; the longest may have 524288");
     let done = Plan::shell("exec \"$RL\" store get k").start().code(125);
-    done.says("error: RLAUNCH_SOCKET is not set: this is not a program of a job of rlaunch's");
+    done.says("error: RLAUNCH_SOCKET is not set: this is no program of a job of rlaunch's, or its agent has found no directory");
     let done = Plan::shell("exec \"$RL\" store get k").env("RLAUNCH_SOCKET", "/nonexistent/x").start().code(125);
     done.says("cannot connect to the agent at /nonexistent/x").says("while the job runs");
     for (words, says) in [
