@@ -155,7 +155,7 @@ static int64_t answer_redis(int fd, enum what what)
         if (in[0] == '-')
             exit(5);
         number = atoll(in + 1);
-        whole = !end ? have + 1 : end + 1 - in + (what == GET ? number + 2 : 0);
+        whole = !end ? have + 1 : (size_t)(end + 1 - in) + (what == GET ? number + 2 : 0);
     }
     return number;
 }
