@@ -116,8 +116,9 @@ impl Door {
             };
             match judged {
                 Ok(Some(peer)) if is_whole(&socket) => guests.push((socket, peer)),
+                // Nobody has to be told of somebody who is gone: it may have been one of the job's.
+                Ok(_) if has_left(&socket) => self.left(),
                 Ok(_) => self.refuse(from),
-                Err(_) if self.waiting.len() >= MOST_WAITING => self.refuse(from),
                 Err(inode) => {
                     self.came = self.came.wrapping_add(1);
                     self.waiting.insert(self.came, (socket, from, now() + PATIENCE));
@@ -134,6 +135,11 @@ impl Door {
     fn accept(&mut self, set: &ReadySet) -> Vec<(TcpStream, SocketAddr)> {
         let mut came = Vec::new();
         while came.len() < BURST {
+            if self.waiting.len().saturating_add(came.len()) >= MOST_WAITING {
+                // The others wait in the kernel until it is known of some whose they are.
+                self.shut(set);
+                break;
+            }
             if self.held >= self.most {
                 tracing::warn!("the store takes no more than {} connections", self.most);
                 self.shut(set);
@@ -181,6 +187,7 @@ impl Door {
         let again = self.retry.take_if(|at| *at <= now()).is_some();
         if (std::mem::take(&mut self.has_room) | again) && self.is_full {
             self.is_full = set.add(&self.listener, self.token).is_err();
+            self.retry = self.is_full.then(|| now() + RETRY);
         }
     }
 
@@ -208,6 +215,7 @@ impl Door {
     /// Of a connection it is known whose it is.
     pub(super) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<Guest> {
         let (socket, from, _) = self.waiting.remove(&number)?;
+        self.has_room = true;
         let is_foreign = self.foreign.remove(&number);
         let peer = peer.filter(|_| is_whole(&socket));
         if peer.is_none() {
@@ -257,10 +265,16 @@ fn is_whole(socket: &TcpStream) -> bool {
     socket.peer_addr().is_ok()
 }
 
+/// Whether the other end has closed it, or broken it off, and left nothing to read.
+fn has_left(socket: &TcpStream) -> bool {
+    let looked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
+    looked.is_ok_and(|len| len == 0) || !is_whole(socket)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
     use std::os::fd::AsFd as _;
 
     #[test]
@@ -271,9 +285,13 @@ mod tests {
             client.write_all(b"said").unwrap();
             (client, listener.accept().unwrap().0)
         };
-        let (client, served) = connect();
-        assert!(is_whole(&served));
+        let (client, mut served) = connect();
+        assert!(is_whole(&served) && !has_left(&served));
+        served.set_nonblocking(false).unwrap();
+        served.read_exact(&mut [0; 4]).unwrap();
         drop(client);
+        rlaunch_sys::fd::readable_within(&[served.as_fd(), served.as_fd()], std::time::Duration::from_secs(5));
+        assert!(has_left(&served));
         assert!(is_whole(&served), "who has closed has said what he had to say");
         let (client, served) = connect();
         rlaunch_sys::approach::abort_at_end(&client).unwrap();

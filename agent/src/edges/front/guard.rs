@@ -4,6 +4,7 @@
 //! connects can ask for one of these, strangers of the same user too: so one look is for all that wait, and all looks together take a
 //! fifth of a processor at most.
 
+use crate::early::now;
 use rlaunch_core::front::tcpstore::Peer;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::time::{Mono, Span};
@@ -92,9 +93,14 @@ impl Guard {
         }
         // A rank of root's may be anybody, but hardly any is: who is told from others in less time than it takes to find a socket.
         // Twice, for a process that is being forked is found with its parent or behind it.
-        let user = |_| holders::is_any_below(self.above, owner.uid);
-        if owner.uid != self.user && !(0..2).any(user) {
-            return Ok(None);
+        let began = now();
+        if owner.uid != self.user && self.budget.allows(began) {
+            let is_known = (0..2).any(|_| holders::is_any_below(self.above, owner.uid));
+            let ended = now();
+            self.budget.spent(ended.since(began), ended);
+            if !is_known {
+                return Ok(None);
+            }
         }
         Err(owner.inode)
     }

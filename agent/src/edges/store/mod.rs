@@ -246,6 +246,7 @@ impl Store {
         self.retry = None;
         if std::mem::take(&mut self.is_full) {
             self.is_full = self.set.add(&self.listener, LISTENER).is_err();
+            self.retry = self.is_full.then(|| now() + RETRY);
         }
     }
 
