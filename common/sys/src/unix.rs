@@ -38,8 +38,9 @@ fn listen_in(dir: &Path, note: &mut impl FnMut(&Path) -> bool) -> io::Result<(Un
     match bound {
         Ok(listener) => Ok((listener, path)),
         Err(error) => {
-            // Nothing is in it but the socket, if that.
-            let _left = std::fs::remove_dir_all(&own);
+            // Nothing is in it but the socket, if that. It may be descriptors that are short, of which these need none.
+            let _socket = std::fs::remove_file(&path);
+            let _directory = std::fs::remove_dir(&own);
             Err(error)
         }
     }
