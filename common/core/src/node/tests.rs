@@ -128,8 +128,12 @@ impl Rig {
 
     /// A node whose `count` ranks run.
     fn running(count: u32) -> Self {
+        Self::running_by(start(), count)
+    }
+
+    fn running_by(start: Start, count: u32) -> Self {
         let mut rig = Self::new();
-        rig.root(ToNode::Start(start()));
+        rig.root(ToNode::Start(start));
         rig.hear(NodeEvent::Grounded(ground()));
         rig.root(app_of(0, &base()));
         rig.root(spawn(0..count, true));

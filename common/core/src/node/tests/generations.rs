@@ -20,15 +20,7 @@ const RENEW: NodeAction = NodeAction::Renew { choose_port: true };
 
 /// The only node of a job that may be started again; its ranks run.
 fn rig(count: u32) -> Rig {
-    let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start { max_restarts: 2, ..start() }));
-    rig.hear(NodeEvent::Grounded(ground()));
-    rig.root(app_of(0, &base()));
-    rig.root(spawn(0..count, true));
-    for n in 0..count {
-        rig.spawned(n);
-    }
-    rig
+    Rig::running_by(Start { max_restarts: 2, ..start() }, count)
 }
 
 /// A rank has failed, and nothing is left of it.
