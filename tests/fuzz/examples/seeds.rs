@@ -110,7 +110,12 @@ fn up() -> Vec<Vec<u8>> {
         port_reserved: true,
         agent: 2,
         init: Some(3),
-        reached: Some(Reached { from: "10.0.0.9".into(), at: at_host, doors: Capped::chunks([10_000]).remove(0), has: OsBytes::default() }),
+        reached: Some(Reached {
+            from: "10.0.0.9".into(),
+            at: at_host,
+            doors: Capped::chunks([10_000]).remove(0),
+            has: OsBytes::default(),
+        }),
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
         machine: "boot uts:[1] net:[2] node0".into(),
         addresses: Default::default(),

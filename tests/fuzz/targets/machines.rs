@@ -122,7 +122,11 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }
-        NodeAction::Withhold | NodeAction::EndProbes | NodeAction::Reap { .. } | NodeAction::ToRoot(_) | NodeAction::Finish(_) => return None,
+        NodeAction::Withhold
+        | NodeAction::EndProbes
+        | NodeAction::Reap { .. }
+        | NodeAction::ToRoot(_)
+        | NodeAction::Finish(_) => return None,
     })
 }
 
