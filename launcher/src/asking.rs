@@ -24,6 +24,7 @@ impl From<Error> for Failure {
         let (hint, code) = match &error {
             Error::NoJob => (Some("rlaunch -n 2 sh -c 'rlaunch store add ready'"), exit::LAUNCH),
             Error::Connect { .. } => (Some("run it on a host of the job, while the job runs"), exit::LAUNCH),
+            Error::Unsupported(_) => (Some("use the rlaunch that has started the job"), exit::LAUNCH),
             Error::TimedOut { .. } => (None, exit::TIMEOUT),
             Error::Closed(_) | Error::Io(_) | Error::Malformed | Error::Version(_) => (None, exit::LAUNCH),
             Error::TooLong(_) | Error::Refused { .. } => (None, exit::LAUNCH),

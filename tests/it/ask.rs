@@ -10,7 +10,7 @@ use crate::several::job;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlaunch_core::store::Ask;
-use rlaunch_core::wire::frozen::client::{Asked, Reply, Space, Told, Words, hello};
+use rlaunch_core::wire::frozen::client::{Asked, Code, Reply, Space, Told, Words, hello};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -197,7 +197,7 @@ fn whoever_talks_nonsense_is_told_so_and_the_others_go_on() {
         assert!(said.contains(why) || why.starts_with("it is") && said.contains("114, 108, 97"), "{said}");
     }
     for frame in
-        [&b"\xff\xff\xff\xff"[..], b"\0\0\x10\0", b"\x01\0\0\0\x09", b"\x0b\0\0\0\x01\0\0\0\0\0\0\0\0\0\x63", &[0; 8]]
+        [&b"\xff\xff\xff\xff"[..], b"\0\0\x10\0", b"\x01\0\0\0\x01", b"\x0b\0\0\0\x01\0\0\0\0\0\0\0\0\0\x01", &[0; 8]]
     {
         let mut socket = connect(&path);
         socket.write_all(frame).unwrap();
@@ -226,6 +226,31 @@ fn whoever_talks_nonsense_is_told_so_and_the_others_go_on() {
         assert_eq!(Told::parse(&frame), Ok(Told::Answer(seq, Reply::Number(sum))));
     }
     drop((idle, case.take_stdin()));
+    case.code(0);
+}
+
+/// As a program would that was built with a later version.
+#[test]
+fn what_an_agent_does_not_know_it_says_and_goes_on() {
+    let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
+    let mut socket = connect(&path);
+    assert_eq!(Told::parse(&ask(&mut socket, 1, Ask::Set(b"k", b"v"))), Ok(Told::Answer(1, Reply::Done)));
+    for (seq, frame, what) in [
+        (2, Asked { seq: 2, space: Space::Job, words: b"\x63any" }.to_frame(), "the operation 99"),
+        (3, b"\x0b\0\0\0\x01\x03\0\0\0\0\0\0\0\x07\x01".to_vec(), "the space 7"),
+        (4, b"\x09\0\0\0\x09\x04\0\0\0\0\0\0\0".to_vec(), "messages of kind 9"),
+        (0, b"\x01\0\0\0\x09".to_vec(), "messages of kind 9"),
+    ] {
+        // What is asked behind it is answered, too.
+        let get = Asked { seq: 9, space: Space::Job, words: &Words::write(Ask::Get(b"k")) }.to_frame();
+        socket.write_all(&[frame, get].concat()).unwrap();
+        let said = answer(&mut socket);
+        let Ok(Told::Answer(to, Reply::Refused(refused))) = Told::parse(&said) else { panic!("{said:?}") };
+        assert_eq!((to, refused.code), (seq, Code::Unsupported));
+        assert_eq!(String::from_utf8_lossy(refused.text), format!("this version does not know {what}"));
+        assert_eq!(Told::parse(&answer(&mut socket)), Ok(Told::Answer(9, Reply::Value(Some(b"v")))));
+    }
+    drop(case.take_stdin());
     case.code(0);
 }
 

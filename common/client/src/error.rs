@@ -44,6 +44,9 @@ pub enum Error {
         /// What did not come.
         missing: String,
     },
+    /// The agent is of an older version than this program, and says so.
+    #[error("the agent of this job is older than this program, and cannot do what it asks: {0}")]
+    Unsupported(String),
     /// The store has not done it.
     #[error("{text}{}", if hint.is_empty() { String::new() } else { format!(" ({hint})") })]
     Refused {
@@ -63,7 +66,25 @@ impl From<Refused<'_>> for Error {
             (Code::TimedOut, Some(within)) => {
                 Self::TimedOut { within: Duration::from_nanos(within.nanos()), missing: text(refused.text) }
             }
+            (Code::Unsupported, _) => Self::Unsupported(text(refused.text)),
             (code, _) => Self::Refused { code, text: text(refused.text), hint: text(refused.hint) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::wire::frozen::client::{Heard, Reply};
+
+    #[test]
+    fn an_agent_that_is_older_is_told_from_one_that_refuses() {
+        let Ok(Heard::Unknown(unknown)) = Heard::parse(b"\x0b\0\0\0\x01\x01\0\0\0\0\0\0\0\0\x63") else { panic!() };
+        let reply = unknown.reply();
+        let Ok(Reply::Refused(refused)) = Reply::parse(&reply) else { panic!("{reply:?}") };
+        assert_eq!(
+            Error::from(refused).to_string(),
+            "the agent of this job is older than this program, and cannot do what it asks: this version does not know the operation 99"
+        );
     }
 }

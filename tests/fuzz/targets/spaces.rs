@@ -8,7 +8,7 @@ use rlaunch_core::store::home::Home;
 use rlaunch_core::store::relay::{Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::frozen::client::{Asked, HELLO, Reply, Told, Words, frame_len, parse_hello};
+use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, Told, Words, frame_len, parse_hello};
 use rlaunch_core::wire::store::{Down, Passage};
 use std::collections::BTreeSet;
 
@@ -21,6 +21,13 @@ fn any(data: &[u8]) {
     }
     if let Ok(asked) = Asked::parse(data) {
         assert_eq!(Asked::parse(&asked.to_frame()), Ok(asked));
+    }
+    match Heard::parse(data) {
+        Ok(Heard::Ask(asked, words)) => {
+            assert_eq!((Asked::parse(data), Words::parse(asked.words)), (Ok(asked), Ok(words)));
+        }
+        Ok(Heard::Unknown(unknown)) => assert!(Reply::parse(&unknown.reply()).is_ok()),
+        Err(_) => {}
     }
     if let Ok(passage) = Passage::parse(data) {
         assert_eq!(Passage::parse(&passage.to_bytes()), Ok(passage));

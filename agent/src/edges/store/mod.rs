@@ -19,7 +19,7 @@ use rlaunch_core::store::home::Home;
 use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
+use rlaunch_core::wire::frozen::client::{Heard, Space};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::guardian::Litter;
@@ -272,10 +272,16 @@ impl Store {
     fn serve(&mut self, id: ClientId) -> Result<(), Parted> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
         if let Some(frame) = client.frame()? {
-            let asked = Asked::parse(&frame)?;
-            let words = Words::parse(asked.words)?;
-            let ticket = Ticket { client: id, seq: Seq(asked.seq) };
-            self.spaces.relay(asked.space).ask(now(), ticket, asked.words, &words);
+            match Heard::parse(&frame)? {
+                Heard::Ask(asked, words) => {
+                    let ticket = Ticket { client: id, seq: Seq(asked.seq) };
+                    self.spaces.relay(asked.space).ask(now(), ticket, asked.words, &words);
+                }
+                Heard::Unknown(unknown) => {
+                    let ticket = Ticket { client: id, seq: Seq(unknown.seq) };
+                    self.spaces.answers.push_back((ticket, unknown.reply().into()));
+                }
+            }
             client.done(frame);
         }
         let hold = self.spaces.waiting > AHEAD;

@@ -6,6 +6,9 @@ use crate::store::{Ask, Expected, Revision};
 use crate::time::Span;
 use alloc::vec::Vec;
 
+/// The numbers of all operations.
+pub(super) const KNOWN: core::ops::RangeInclusive<u8> = 1..=20;
+
 /// An operation that was read. It borrows the bytes; [`Words::ask`] is what the store takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Words<'a> {

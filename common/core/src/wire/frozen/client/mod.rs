@@ -4,11 +4,14 @@
 //! rank it speaks for (2^32 - 1: none), the agent's is 0. An agent that does not know the client's version says its own and closes.
 //! Frames follow: their length in 32 bits, of what comes behind it, a kind, and a body. A client asks one thing at a time on a connection,
 //! as kind 1; the answer is of kind 1, too. What goes wrong beside that is said in a frame of kind 2, a text, before the agent closes.
+//! A kind, a space or an operation that the agent does not know is refused (code 6), and the connection goes on: later versions add some.
+//! The answer to another kind has the number that stands where an ask has its own, or 0.
 //!
 //! An ask is its number, 64 bits, counted from 1; the space (0: the job's, 1: this generation's); an operation; and what that needs. An
 //! answer is the number, and what became of it.
 
 mod ask;
+mod heard;
 mod reply;
 #[cfg(test)]
 mod tests;
@@ -16,6 +19,7 @@ mod tests;
 use super::fields::{Body, Fields, Malformed};
 use alloc::vec::Vec;
 pub use ask::Words;
+pub use heard::{Heard, Unknown};
 pub use reply::{Code, Refused, Reply, write as write_reply};
 
 /// How both sides begin.

@@ -20,6 +20,8 @@ pub enum Code {
     Number,
     /// A fence that is one of others, or somebody who takes no part.
     Fence,
+    /// The agent is of a version that does not know it.
+    Unsupported,
     /// Anything else.
     Other,
 }
@@ -33,6 +35,7 @@ impl Code {
             Self::Limit => 3,
             Self::Number => 4,
             Self::Fence => 5,
+            Self::Unsupported => 6,
         }
     }
 
@@ -44,6 +47,7 @@ impl Code {
             3 => Self::Limit,
             4 => Self::Number,
             5 => Self::Fence,
+            6 => Self::Unsupported,
             _ => Self::Other,
         }
     }

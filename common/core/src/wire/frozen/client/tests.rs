@@ -109,6 +109,55 @@ fn answers_are_as_they_were() {
     assert!(matches!(Reply::parse(&gone), Ok(Reply::Refused(Refused { code: Code::Gone, within: None, .. }))));
 }
 
+/// Every operation has its number among those that are known, and no other number is one.
+#[test]
+fn what_is_known_is_known_by_its_number() {
+    let mut numbers = Vec::new();
+    every_ask(|_, bytes| assert!(ask::KNOWN.contains(&bytes[0])));
+    for op in 0..=u8::MAX {
+        let takes_any = (0..64).any(|len| {
+            let bytes: Vec<u8> = core::iter::once(op).chain(core::iter::repeat_n(0, len)).collect();
+            Words::parse(&bytes).is_ok()
+        });
+        numbers.extend(takes_any.then_some(op));
+    }
+    assert_eq!(numbers, ask::KNOWN.collect::<Vec<u8>>());
+}
+
+#[test]
+fn what_is_not_known_is_said_with_the_number_that_it_has() {
+    let known = Asked { seq: 3, space: Space::Generation, words: b"\x0b" };
+    let frame = known.to_frame();
+    assert_eq!(Heard::parse(&frame), Ok(Heard::Ask(known, Words::Plain(Ask::Count))));
+    let operation =
+        b"\x09\x06\xff\xff\xff\xff\xff\xff\xff\xff\x2b\0\0\0this version does not know the operation 21\0\0\0\0";
+    let space = b"\x09\x06\xff\xff\xff\xff\xff\xff\xff\xff\x26\0\0\0this version does not know the space 2\0\0\0\0";
+    let kind =
+        b"\x09\x06\xff\xff\xff\xff\xff\xff\xff\xff\x2d\0\0\0this version does not know messages of kind 3\0\0\0\0";
+    for (frame, seq, reply) in [
+        (&b"\x0c\0\0\0\x01\x07\0\0\0\0\0\0\0\0\x15x"[..], 7, &operation[..]),
+        (b"\x0b\0\0\0\x01\x08\0\0\0\0\0\0\0\x02\x0b", 8, space),
+        (b"\x0a\0\0\0\x03\x09\0\0\0\0\0\0\0x", 9, kind),
+        (b"\x03\0\0\0\x03ab", 0, kind),
+    ] {
+        assert_eq!(frame_len(frame), Ok(Some(frame.len())));
+        let Ok(Heard::Unknown(unknown)) = Heard::parse(frame) else { panic!("{frame:?}") };
+        assert_eq!((unknown.seq, unknown.reply()), (seq, reply.to_vec()), "{frame:?}");
+        let answer = answer_frame(seq, reply);
+        let Ok(Told::Answer(to, Reply::Refused(refused))) = Told::parse(&answer) else { panic!("{answer:?}") };
+        assert_eq!((to, refused.code), (seq, Code::Unsupported));
+    }
+    // No kind; no number, no operation; one that is known and cut.
+    for frame in [
+        &b"\0\0\0\0"[..],
+        b"\x08\0\0\0\x01\x07\0\0\0\0\0\0",
+        b"\x0a\0\0\0\x01\x07\0\0\0\0\0\0\0\0",
+        b"\x0b\0\0\0\x01\x07\0\0\0\0\0\0\0\0\x01",
+    ] {
+        assert_eq!(Heard::parse(frame), Err(Malformed), "{frame:?}");
+    }
+}
+
 #[test]
 fn frames_are_as_they_were() {
     assert_eq!(&hello(7), b"rlaunch\n\x01\0\0\0\x07\0\0\0");
@@ -134,6 +183,6 @@ proptest! {
             let again = Words::write(words.ask());
             prop_assert_eq!(Words::parse(&again), Ok(words.clone()));
         }
-        let _whatever = (Reply::parse(&bytes), Asked::parse(&bytes), Told::parse(&bytes), frame_len(&bytes));
+        let _whatever = (Reply::parse(&bytes), Asked::parse(&bytes), Told::parse(&bytes), Heard::parse(&bytes), frame_len(&bytes));
     }
 }
