@@ -34,6 +34,7 @@ mod input;
 mod jax;
 mod launch;
 mod leftovers;
+mod limits;
 mod many;
 mod output;
 mod placement;

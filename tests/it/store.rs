@@ -118,7 +118,9 @@ fn whoever_is_not_of_the_job_gets_a_closed_connection() {
             assert_eq!(bound.unwrap_err().raw_os_error(), Some(Errno::EADDRINUSE as i32), "{address}");
         }
         drop(case.take_stdin());
-        case.code(0);
+        // Also those of whom the launcher is told at the end only.
+        let counted = case.code(0).named("store.refused").map(|event| event["count"].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(counted, 20, "{tier}");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::early::now;
 use door::{Door, Guest};
 use guard::Asker;
 pub(super) use guard::Guard;
-use rlaunch_core::front::tcpstore::{Action, MAX_UNREAD, Peer, Table, TcpStore};
+use rlaunch_core::front::tcpstore::{Action, Broken, MAX_UNREAD, Peer, Table, TcpStore};
 use rlaunch_core::id::{ClientId, NodeId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;
@@ -20,6 +20,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::Limits;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::limit::{Limit, Met};
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_core::wire::whose::{Answer, Comer, End, Question, Verdict};
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -71,6 +72,8 @@ pub(super) struct Front {
     /// Somebody of the job has come; and the machine has heard of it.
     was_used: bool,
     told: bool,
+    /// Limits that were met since the machine has heard of them: how often.
+    met: BTreeMap<Limit, (Met, u32)>,
     chunk: Vec<u8>,
 }
 
@@ -133,6 +136,7 @@ impl Front {
             connections: Table::default(),
             was_used: false,
             told: false,
+            met: BTreeMap::new(),
             chunk: vec![0; CHUNK],
         })
     }
@@ -205,6 +209,7 @@ impl Front {
                 Action::Write { client, bytes } => self.write(client, bytes),
                 Action::Close { client, why } => {
                     tracing::debug!("a client of the store is closed: {why}");
+                    self.meet(&why);
                     self.close(client);
                 }
             }
@@ -217,11 +222,20 @@ impl Front {
             connection.unsent = bytes;
             return self.send(client);
         }
-        if connection.unsent.len().saturating_add(bytes.len()) > MAX_UNREAD {
+        let len = connection.unsent.len().saturating_add(bytes.len());
+        if len > MAX_UNREAD {
             tracing::debug!("a client of the store does not read its answers");
+            self.meet(&Broken::Unread(len));
             return self.close(client);
         }
         connection.unsent.extend(bytes);
+    }
+
+    fn meet(&mut self, why: &Broken) {
+        if let Some(met) = why.met() {
+            let (last, count) = self.met.entry(met.limit).or_insert_with(|| (met.clone(), 0));
+            (*last, *count) = (met, count.saturating_add(1));
+        }
     }
 
     /// Writes what can be written. A client that takes nothing is not read from.
@@ -298,6 +312,8 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
         let foreign = foreign.map(|from| OsBytes::from(from.ip().to_string()));
         edges.events.push_back(NodeEvent::StoreRefused { from: text(from), count, foreign });
     }
+    let met = std::mem::take(&mut front.met).into_values();
+    edges.events.extend(met.map(|(met, count)| NodeEvent::StoreLimit { met, count }));
     let (asker, to, guard) = (edges.node, End::from(front.door.own()), front.door.whom());
     for comers in front.door.questions() {
         edges.send(&ToRoot::Whose(Question { asker, to, comers, guard }));

@@ -57,6 +57,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::StoreRefused { from, count, .. } => {
             debug!("{count} connections to the store are not the job's, the last from {from}")
         }
+        What::StoreLimit { met, count, .. } => debug!("{count} connections to the store have met a limit: {met:?}"),
         What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", words::std(*std)),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),

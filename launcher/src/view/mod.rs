@@ -5,6 +5,7 @@ pub(crate) mod around;
 pub(crate) mod assign;
 mod hosts;
 mod launch;
+mod limit;
 pub(crate) mod map;
 pub(crate) mod progress;
 pub(crate) mod report;

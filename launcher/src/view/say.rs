@@ -1,7 +1,7 @@
 //! Sentences that rlaunch says while a job runs. One line each, except the closing report.
 
 use super::words;
-use super::{Tone, around, hosts, report};
+use super::{Tone, around, hosts, limit, report};
 use rlaunch_core::events::Cause;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Sentence;
@@ -41,6 +41,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::StoreForeign { .. }
         | Sentence::LinesBroken(_) => true,
         Sentence::LeftOut(_)
+        | Sentence::StoreLimit { .. }
         | Sentence::GoesOn { .. }
         | Sentence::Restarts { .. }
         | Sentence::NoProgress { .. }
@@ -119,6 +120,7 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::StoreLeft { addr } => store_left(addr),
         Sentence::StoreUnused { at } => store_unused(at),
         Sentence::StoreForeign { from } => store_foreign(from),
+        Sentence::StoreLimit { host, met } => limit::met(host, met),
         Sentence::LeftOut(report) => hosts::left_out(report),
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")

@@ -299,6 +299,7 @@ impl World {
             | NodeEvent::Unserved { .. }
             | NodeEvent::StoreUsed
             | NodeEvent::StoreRefused { .. }
+            | NodeEvent::StoreLimit { .. }
             | NodeEvent::Beat(_)
             | NodeEvent::Checked { .. }
             | NodeEvent::Grounded(_)

@@ -180,6 +180,7 @@ impl Oracle {
             | ToRoot::FileLost { .. }
             | ToRoot::StoreForeign { .. }
             | ToRoot::StoreRefused { .. }
+            | ToRoot::StoreLimit { .. }
             | ToRoot::Theirs(_)
             | ToRoot::Hello(_)
             | ToRoot::Ready

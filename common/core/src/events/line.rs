@@ -12,6 +12,7 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
+use crate::wire::limit::Met;
 use crate::wire::to_root::{Facts, Found, Hello, Leftover, Refusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::String;
@@ -75,6 +76,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("broken", *broken);
         }
         What::StoreRefused { node, from, count } => store_refused(o, *node, from, *count),
+        What::StoreLimit { node, met, count } => store_limit(o, *node, met, *count),
         What::FileFailed { .. } | What::FileLost { .. } => file(o, what),
         What::LogLost { records } => {
             o.text("ev", "log.lost");
@@ -117,6 +119,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::LeftOut { .. }
         | What::Together { .. }
         | What::StoreRefused { .. }
+        | What::StoreLimit { .. }
         | What::FileFailed { .. }
         | What::Signal { .. }
         | What::Ending { .. }
@@ -158,6 +161,16 @@ fn store_refused(o: &mut Object<'_>, node: NodeId, from: &OsBytes, count: u32) {
     o.text("ev", "store.refused");
     o.number("node", node.get().into());
     o.bytes("from", from);
+    o.number("count", count.into());
+}
+
+fn store_limit(o: &mut Object<'_>, node: NodeId, met: &Met, count: u32) {
+    o.text("ev", "store.limit");
+    o.number("node", node.get().into());
+    o.text("limit", met.limit.name());
+    o.bytes("key", &met.key);
+    o.number("has", met.has);
+    o.number("most", met.most);
     o.number("count", count.into());
 }
 

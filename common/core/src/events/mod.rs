@@ -20,6 +20,7 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
 use crate::time::{Span, WallNs};
+use crate::wire::limit::Met;
 use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, Usage};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -94,6 +95,15 @@ pub enum What {
         /// Where the last of them came from.
         from: OsBytes,
         /// How many, since the last such record.
+        count: u32,
+    },
+    /// Clients of that store have met one of its limits, and their connections were closed.
+    StoreLimit {
+        /// The host that holds it.
+        node: NodeId,
+        /// The last of them.
+        met: Met,
+        /// How many, since the last such record of this limit.
         count: u32,
     },
     /// A log file of ranks, or the directory for it, cannot be written: the first of a host.

@@ -8,6 +8,7 @@
 //! When its last connection closes everything is forgotten, as it would be if rank 0 held the store and had closed it (`epochs`).
 
 mod epochs;
+mod met;
 mod reply;
 mod table;
 #[cfg(test)]

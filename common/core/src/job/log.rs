@@ -9,7 +9,9 @@ use crate::place::Placement;
 use crate::report::{Report, Sentence};
 use crate::spec::{AppBase, AppSpec, JobSpec};
 use crate::time::{Mono, WallNs};
+use crate::wire::limit::{Limit, Met};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The log.
@@ -19,11 +21,13 @@ pub(super) struct Log {
     report: Report,
     /// Restarts so far.
     generation: u32,
+    /// Limits of the store of which the user knows.
+    limits: BTreeSet<Limit>,
 }
 
 impl Log {
     pub(super) fn new(start: Mono, wall: WallNs) -> Self {
-        Self { clock: Clock { start, wall }, report: Report::default(), generation: 0 }
+        Self { clock: Clock { start, wall }, report: Report::default(), generation: 0, limits: BTreeSet::new() }
     }
 
     /// What follows is about ranks that were started again.
@@ -66,9 +70,20 @@ impl Log {
     /// A log file on a host cannot be written.
     pub(super) fn file_failed(&mut self, cx: &mut Cx<'_>, node: NodeId, errno: i32, path: OsBytes) {
         self.write(cx, What::FileFailed { node, errno, path: path.clone() });
+        cx.act(JobAction::Say(Sentence::FileFailed { host: self.host(node), errno, path }));
+    }
+
+    /// A client of the store has met a limit. The first of its kind is said.
+    pub(super) fn store_limit(&mut self, cx: &mut Cx<'_>, node: NodeId, met: Met, count: u32) {
+        if self.limits.insert(met.limit) {
+            cx.act(JobAction::Say(Sentence::StoreLimit { host: self.host(node), met: met.clone() }));
+        }
+        self.write(cx, What::StoreLimit { node, met, count });
+    }
+
+    fn host(&self, node: NodeId) -> OsBytes {
         let hosts = self.report.start.as_ref().map(|start| start.hosts.as_slice()).unwrap_or_default();
-        let host = hosts.get(node.index()).cloned().unwrap_or_default();
-        cx.act(JobAction::Say(Sentence::FileFailed { host, errno, path }));
+        hosts.get(node.index()).cloned().unwrap_or_default()
     }
 
     pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {

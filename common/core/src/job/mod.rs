@@ -245,6 +245,7 @@ impl Parts<'_> {
             ToRoot::StoreUnused { at } => cx.act(JobAction::Say(Sentence::StoreUnused { at })),
             ToRoot::StoreForeign { from } => cx.act(JobAction::Say(Sentence::StoreForeign { from })),
             ToRoot::StoreRefused { from, count } => cx.tell(Notice::Log(What::StoreRefused { node, from, count })),
+            ToRoot::StoreLimit { met, count } => self.log.store_limit(cx, node, met, count),
             ToRoot::FileFailed { errno, path } => self.log.file_failed(cx, node, errno, path),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(cx, proc, which, bytes),
             // The edges': they are about connections, not about the job.

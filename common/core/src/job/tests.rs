@@ -8,6 +8,7 @@ mod harness;
 mod hosts;
 mod interrupts;
 mod late;
+mod limits;
 mod losses;
 mod mute;
 mod path;

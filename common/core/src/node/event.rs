@@ -13,6 +13,7 @@ use crate::status::Status;
 use crate::time::Mono;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
+use crate::wire::limit::Met;
 use crate::wire::probe::{Key, Place};
 use crate::wire::to_node::{Delta, Find, ToNode};
 use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, ToRoot, Usage};
@@ -123,6 +124,13 @@ pub enum NodeEvent {
         count: u32,
         /// One of them from an address that no host of the job has: that.
         foreign: Option<OsBytes>,
+    },
+    /// Clients of the store have met one of its limits, and their connections were closed.
+    StoreLimit {
+        /// The last of them.
+        met: Met,
+        /// How many.
+        count: u32,
     },
     /// A log file, or the directory for it, cannot be written: the first of this host.
     FileFailed {

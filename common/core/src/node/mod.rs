@@ -16,6 +16,7 @@ mod probing;
 mod procs;
 mod serve;
 mod start;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -160,6 +161,7 @@ impl Node {
             NodeEvent::Renewed { port } => cx.tell(Notice::Between(generations::Between::Renewed(port))),
             NodeEvent::StoreUsed => self.serve.on_used(),
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
+            NodeEvent::StoreLimit { met, count } => self.serve.on_limit(cx, met, count),
             NodeEvent::Unserved { errno, at } => self.start.refuse(cx, Refusal::NoStore { errno, at }),
             NodeEvent::Reached { number, by } => self.start.probing.on_reached(cx, number, by),
             NodeEvent::Unreached { number, errno } => self.start.probing.on_unreached(cx, number, errno),
@@ -231,7 +233,10 @@ impl Node {
                 self.grace.on_census(cx, census);
                 self.leftovers.on_census(cx, census);
             }
-            Notice::Sweeping => self.lost.on_sweeping(),
+            Notice::Sweeping => {
+                self.lost.on_sweeping();
+                self.serve.on_ending(cx);
+            }
             Notice::CloseStreams => self.procs.close_streams(cx),
             Notice::Over => {
                 self.lease.on_over();

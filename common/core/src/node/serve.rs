@@ -1,18 +1,19 @@
 //! The `TCPStore` of a job, where the agent of its first host holds it: from when this node has to, and what is worth a word about
 //! who asks it.
 
+use super::tally::Tally;
 use super::{Cx, Ground, NodeAction};
 use crate::machine::earliest;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
+use crate::wire::limit::{Limit, Met};
 use crate::wire::to_node::{Meeting, Start};
 use crate::wire::to_root::ToRoot;
+use alloc::collections::BTreeMap;
 use alloc::format;
 
 /// A program that has not asked by then will not: importing torch takes seconds, from a busy file system perhaps tens of them.
 const UNUSED: Span = Span::from_secs(60);
-/// Strangers are told of once in so long: there may be thousands.
-const PAUSE: Span = Span::from_secs(10);
 
 /// What is known of it.
 #[derive(Default)]
@@ -24,13 +25,12 @@ pub(super) struct Serve {
     at: OsBytes,
     /// When it is worth a word that nobody has asked.
     unused_at: Option<Mono>,
-    /// Strangers that the launcher was not told of, and where the last came from.
-    refused: u32,
-    from: OsBytes,
+    /// Strangers, and where the last came from.
+    refused: Tally<OsBytes>,
     /// The launcher knows of one from an address that no host has.
     foreign: bool,
-    /// Until when it is not told of more.
-    pause: Option<Mono>,
+    /// Limits that clients have met.
+    limits: BTreeMap<Limit, Tally<Met>>,
 }
 
 impl Serve {
@@ -77,19 +77,14 @@ impl Serve {
         if let Some(from) = foreign.filter(|_| !core::mem::replace(&mut self.foreign, true)) {
             cx.act(NodeAction::ToRoot(ToRoot::StoreForeign { from }));
         }
-        self.refused = self.refused.saturating_add(count);
-        self.from = from;
-        if self.pause.is_none() {
-            self.tell_refused(cx);
-        }
+        let told = self.refused.add(cx.now, from, count);
+        tell_refused(cx, told);
     }
 
-    fn tell_refused(&mut self, cx: &mut Cx<'_>) {
-        self.pause = (self.refused > 0).then(|| cx.now + PAUSE);
-        if self.refused > 0 {
-            let (from, count) = (self.from.clone(), core::mem::take(&mut self.refused));
-            cx.act(NodeAction::ToRoot(ToRoot::StoreRefused { from, count }));
-        }
+    /// A client has met a limit, of which its wire cannot tell it.
+    pub(super) fn on_limit(&mut self, cx: &mut Cx<'_>, met: Met, count: u32) {
+        let told = self.limits.entry(met.limit).or_default().add(cx.now, met, count);
+        tell_limit(cx, told);
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
@@ -97,19 +92,31 @@ impl Serve {
             self.unused_at = None;
             cx.act(NodeAction::ToRoot(ToRoot::StoreUnused { at: self.at.clone() }));
         }
-        if self.pause.is_some_and(|until| until <= cx.now) {
-            self.tell_refused(cx);
-        }
+        tell_refused(cx, self.refused.on_timeout(cx.now));
+        self.limits.values_mut().for_each(|tally| tell_limit(cx, tally.on_timeout(cx.now)));
     }
 
-    /// The end has begun: nobody has to be told any more.
+    /// The end has begun, or what is left is swept, which may be the end of a job that nobody has ended: all is told that is known.
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
         self.unused_at = None;
-        self.tell_refused(cx);
-        self.pause = None;
+        tell_refused(cx, self.refused.on_ending(cx.now));
+        self.limits.values_mut().for_each(|tally| tell_limit(cx, tally.on_ending(cx.now)));
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        earliest(self.unused_at, self.pause)
+        let limits = self.limits.values().fold(None, |first, tally| earliest(first, tally.deadline()));
+        earliest(earliest(self.unused_at, self.refused.deadline()), limits)
+    }
+}
+
+fn tell_refused(cx: &mut Cx<'_>, told: Option<(OsBytes, u32)>) {
+    if let Some((from, count)) = told {
+        cx.act(NodeAction::ToRoot(ToRoot::StoreRefused { from, count }));
+    }
+}
+
+fn tell_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
+    if let Some((met, count)) = told {
+        cx.act(NodeAction::ToRoot(ToRoot::StoreLimit { met, count }));
     }
 }

@@ -239,7 +239,8 @@ impl Report {
             }
             What::Clearing { .. } => {}
             What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
-            What::StoreRefused { .. } | What::FileFailed { .. } | What::FileLost { .. } => {}
+            What::StoreRefused { .. } | What::StoreLimit { .. } => {}
+            What::FileFailed { .. } | What::FileLost { .. } => {}
         }
     }
 

@@ -9,6 +9,7 @@ use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::Span;
 use crate::travel::Lowered;
+use crate::wire::limit::Met;
 use alloc::boxed::Box;
 
 /// One thing that rlaunch says.
@@ -65,6 +66,13 @@ pub enum Sentence {
     StoreForeign {
         /// From where.
         from: OsBytes,
+    },
+    /// A client of that store has met a limit, and its connection was closed. Said once for each limit.
+    StoreLimit {
+        /// The host that holds it.
+        host: OsBytes,
+        /// Which.
+        met: Met,
     },
     /// The job goes on without these hosts: what is known of the hosts.
     LeftOut(Box<Report>),

@@ -7,6 +7,7 @@ pub mod codec;
 pub mod frame;
 pub mod frozen;
 pub mod last;
+pub mod limit;
 pub mod probe;
 pub mod store;
 pub mod tcpstore;

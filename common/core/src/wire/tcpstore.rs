@@ -4,6 +4,7 @@
 //! number, of 64 bits, and the strings. Requests have no length of their own: only who understands one knows where the next begins.
 //! Opcodes and limits: `TCPStoreBackend.hpp` and `TCPStoreLibUvBackend.cpp` of the released wheels.
 
+use super::limit::{Limit, Met};
 use crate::error::Hint;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -66,7 +67,7 @@ impl<'a> Strings<'a> {
 
     /// They.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let mut rest = Reader { rest: self.raw };
+        let mut rest = Reader { rest: self.raw, key: b"" };
         (0..self.count).map_while(move |_| rest.string(u64::MAX).ok())
     }
 }
@@ -115,21 +116,14 @@ pub enum Request<'a> {
 }
 
 /// What is not a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
     /// No such opcode, in this dialect.
     #[error("opcode {0} is unknown")]
     Opcode(u8),
     /// A key, a value or a list above torch's limits.
-    #[error("{what} of {len} is longer than {most}")]
-    Long {
-        /// What it is.
-        what: &'static str,
-        /// What the request says.
-        len: u64,
-        /// What there may be.
-        most: u64,
-    },
+    #[error("a {} of {} is longer than {}", .0.limit.name(), .0.has, .0.most)]
+    Long(Met),
 }
 
 impl Hint for Malformed {
@@ -138,7 +132,7 @@ impl Hint for Malformed {
             Self::Opcode(_) => {
                 Some("torch 1.13 and 2.1 to 2.15 are understood; see what else connects to MASTER_PORT".into())
             }
-            Self::Long { .. } => Some(
+            Self::Long(_) => Some(
                 "torch's own store has limits like this: large data belongs in a file, and its path in the store"
                     .into(),
             ),
@@ -160,15 +154,15 @@ pub enum Parsed<'a> {
 /// # Errors
 /// What no client of torch sends. The connection is over then: nobody knows where the next request would begin.
 pub fn parse(dialect: Dialect, bytes: &[u8]) -> Result<Parsed<'_>, Malformed> {
-    let mut reader = Reader { rest: bytes };
+    let mut reader = Reader { rest: bytes, key: b"" };
     let outcome = reader.byte().and_then(|op| reader.request(dialect, op));
     let used = bytes.len().saturating_sub(reader.rest.len());
     match outcome {
         Ok(request) => Ok(Parsed::Request(request, used)),
         Err(Stop::More(more)) => {
             let needed = used.saturating_add(more);
-            let (len, most) = (needed as u64, MAX_REQUEST as u64);
-            if len > most { Err(Malformed::Long { what: "a request", len, most }) } else { Ok(Parsed::More(needed)) }
+            let long = || Malformed::Long(Met::at(Limit::Request, reader.key, needed as u64, MAX_REQUEST as u64));
+            if needed > MAX_REQUEST { Err(long()) } else { Ok(Parsed::More(needed)) }
         }
         Err(Stop::Malformed(malformed)) => Err(malformed),
     }
@@ -243,6 +237,8 @@ const VALIDATED: &[Op] = &[
 
 struct Reader<'a> {
     rest: &'a [u8],
+    /// The last one that was read: it is named where what follows is too long.
+    key: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
@@ -268,30 +264,31 @@ impl<'a> Reader<'a> {
         if self.rest.len() < len { Err(Stop::More(len)) } else { Ok(()) }
     }
 
-    fn length(&mut self, what: &'static str, most: u64) -> Result<usize, Stop> {
+    fn length(&mut self, what: Limit, most: u64) -> Result<usize, Stop> {
         let len = u64::from_le_bytes(self.array()?);
-        let long = Stop::Malformed(Malformed::Long { what, len, most });
-        if len > most { Err(long) } else { usize::try_from(len).map_err(|_| long) }
+        let long = || Stop::Malformed(Malformed::Long(Met::at(what, self.key, len, most)));
+        if len > most { Err(long()) } else { usize::try_from(len).map_err(|_| long()) }
     }
 
     fn string(&mut self, most: u64) -> Result<&'a [u8], Stop> {
-        let len = self.length("a string", most)?;
+        let len = self.length(Limit::Value, most)?;
         self.take(len)
     }
 
     fn key(&mut self) -> Result<&'a [u8], Stop> {
-        let len = self.length("a key", MAX_KEY)?;
-        self.take(len)
+        let len = self.length(Limit::Key, MAX_KEY)?;
+        self.key = self.take(len)?;
+        Ok(self.key)
     }
 
     fn value(&mut self) -> Result<&'a [u8], Stop> {
-        let len = self.length("a value", MAX_VALUE)?;
+        let len = self.length(Limit::Value, MAX_VALUE)?;
         self.take(len)
     }
 
     /// Keys, or keys with their values.
     fn strings(&mut self, with_values: bool) -> Result<Strings<'a>, Stop> {
-        let count = self.length("a list of keys", MAX_KEYS)?;
+        let count = self.length(Limit::List, MAX_KEYS)?;
         let all = self.rest;
         let each = if with_values { 16 } else { 8 };
         for at in 1..=count {

@@ -2,6 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use super::limit::Met;
 use super::whose::{Address, Answer, HOST_ADDRESSES, Question};
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::{AppIndex, ProcId, Std};
@@ -74,6 +75,13 @@ pub enum ToRoot {
         /// Where the last of them came from.
         from: OsBytes,
         /// How many, since this was said last.
+        count: u32,
+    },
+    /// Clients of that store have met one of its limits, and their connections were closed.
+    StoreLimit {
+        /// The last of them.
+        met: Met,
+        /// How many, since this was said last of this limit.
         count: u32,
     },
     /// A log file of this host, or the directory for it, cannot be written; the first. The ranks go on.

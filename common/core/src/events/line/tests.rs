@@ -7,6 +7,7 @@ use crate::job::HostFailure;
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
 use crate::time::WallNs;
+use crate::wire::limit::Limit;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -151,6 +152,7 @@ fn rest() -> Vec<What> {
         What::Ending { cause: began, sent: None, grace: Span::ZERO },
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
         What::StoreRefused { node: NODE, from: bytes("10.0.0.9:4711"), count: 3 },
+        What::StoreLimit { node: NODE, met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 },
         What::FileFailed { node: NODE, errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") },
         What::FileLost { rank: RANK, std: Std::Out, bytes: 4096 },
         What::SinkLost { std: Std::Out, errno: None },

@@ -1,6 +1,7 @@
 //! What torch's clients send and expect, byte for byte; and what none of them would.
 
 use super::*;
+use crate::wire::limit::{Limit, Met};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -321,8 +322,8 @@ fn what_no_client_sends_ends_its_connection_and_no_other() {
         (Words::op(19), "opcode 19 is unknown"),
         (Words::op(3).s(&long), "a key of 8193 is longer than 8192"),
         (Words::op(1).s("/k").n((8 << 20) + 1), "a value of 8388609 is longer than 8388608"),
-        (Words::op(6).n(131_073), "a list of keys of 131073 is longer than 131072"),
-        (Words::op(10).n(-1), "a list of keys of 18446744073709551615 is longer than 131072"),
+        (Words::op(6).n(131_073), "a list of 131073 is longer than 131072"),
+        (Words::op(10).n(-1), "a list of 18446744073709551615 is longer than 131072"),
         (
             Words::op(1).s("/n").s("x").raw(&Words::op(4).s("/n").n(1).0),
             "the value of '/n' is no decimal number of 64 bits",
@@ -386,7 +387,7 @@ fn answers_have_a_limit() {
 fn whoever_is_cut_off_is_told_what_to_try() {
     let hints = [
         (Broken::Malformed(Malformed::Opcode(71)), "see what else connects to MASTER_PORT"),
-        (Broken::Malformed(Malformed::Long { what: "a value", len: 9, most: 8 }), "its path in the store"),
+        (Broken::Malformed(Malformed::Long(Met::at(Limit::Value, b"k", 9, 8))), "its path in the store"),
         (Broken::OtherProtocol(1), "torch 1.13 and 2.1 to 2.15 are understood"),
         (Broken::Refused(Refusal::ManyWaiting { most: 1 }), "wait for several keys with one request"),
         (Broken::LongAnswer(9), "ask for fewer keys at once"),

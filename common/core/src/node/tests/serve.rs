@@ -1,6 +1,7 @@
 //! The store that the agent of the first host holds.
 
 use super::*;
+use crate::wire::limit::{Limit, Met};
 use crate::wire::to_node::Meeting;
 
 fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
@@ -83,6 +84,44 @@ fn it_is_told_once_that_nobody_asks_it() {
     let (mut rig, _) = sole(None);
     assert_eq!(rig.hear(NodeEvent::StoreUsed), []);
     assert_eq!(rig.wait(600_000), []);
+}
+
+/// Of each limit by itself.
+#[test]
+fn of_limits_is_told_at_once_and_then_now_and_then() {
+    let (mut rig, _) = sole(None);
+    rig.hear(NodeEvent::StoreUsed);
+    let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
+    let meets = |limit, key, count| NodeEvent::StoreLimit { met: met(limit, key), count };
+    let says = |limit, key, count| vec![NodeAction::ToRoot(ToRoot::StoreLimit { met: met(limit, key), count })];
+    assert_eq!(rig.hear(meets(Limit::Value, "a", 2)), says(Limit::Value, "a", 2));
+    assert_eq!(rig.hear(meets(Limit::Value, "b", 1)), []);
+    assert_eq!(rig.hear(meets(Limit::Keys, "c", 1)), says(Limit::Keys, "c", 1));
+    assert_eq!(rig.hear(meets(Limit::Value, "d", 3)), []);
+    assert_eq!(rig.wait(10_000), says(Limit::Value, "d", 4));
+    assert_eq!(rig.wait(20_000), [], "nobody met one");
+}
+
+/// A job that succeeds is ended by nobody.
+#[test]
+fn what_was_not_told_is_told_before_the_end_of_a_job_that_succeeds() {
+    let (mut rig, _) = sole(None);
+    let comes = |from: &str| NodeEvent::StoreRefused { from: from.into(), count: 1, foreign: None };
+    let meets = |key: &str| NodeEvent::StoreLimit { met: Met::at(Limit::Key, key.as_bytes(), 9, 8), count: 1 };
+    for event in [comes("a:1"), meets("k"), comes("a:2"), comes("a:3"), meets("l")] {
+        rig.hear(event);
+    }
+    let mut said = Vec::new();
+    for proc in 0..2 {
+        said.extend(rig.spawned(proc));
+        said.extend(rig.exited(proc, exit(0)));
+        said.extend(rig.streams_end(proc));
+    }
+    said.extend(rig.left(0));
+    let at = |message| place(&said, |action| *action == NodeAction::ToRoot(ToRoot::clone(&message))).expect("said");
+    let done = place(&said, |action| matches!(action, NodeAction::ToRoot(ToRoot::Done { .. }))).expect("the end");
+    assert!(at(refused("a:3", 2)) < done, "{said:?}");
+    assert!(at(ToRoot::StoreLimit { met: Met::at(Limit::Key, b"l", 9, 8), count: 1 }) < done, "{said:?}");
 }
 
 #[test]

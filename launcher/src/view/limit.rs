@@ -1,0 +1,54 @@
+//! What a limit of the store is called that a client of torch's wire has met, and what to do about it: it hears only that its connection
+//! was closed.
+
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::wire::limit::{Limit, Met};
+
+const ELSEWHERE: &str = "large data belongs in a file or a tensor, and its path in the store";
+const READ: &str = "a client reads each answer before it asks on; see whether it is stopped";
+const FEWER: &str = "ask for fewer keys at a time";
+const DELETE: &str = "delete keys that nobody reads any more, or let rank 0 hold the store: --master-store rank0";
+
+/// That a connection was closed, which limit that was, and the way out.
+pub(super) fn met(host: &OsBytes, met: &Met) -> String {
+    let (has, most) = (met.has, met.most);
+    let of =
+        |what: &str| if met.key.as_slice().is_empty() { what.to_owned() } else { format!("{what} of '{}'", met.key) };
+    let at = || if met.key.as_slice().is_empty() { "another key".to_owned() } else { format!("'{}'", met.key) };
+    let (what, hint) = match met.limit {
+        Limit::Key => (format!("{} has {has} bytes, the longest may have {most}", of("a key")), ELSEWHERE),
+        Limit::Value => (format!("{} would have {has} bytes, the longest may have {most}", of("the value")), ELSEWHERE),
+        Limit::List => (format!("a request names {has} keys, {most} at most are taken"), FEWER),
+        Limit::Request => (format!("a request has {has} bytes, the longest may have {most}"), FEWER),
+        Limit::Answer => (format!("an answer would have {has} bytes, the longest may have {most}"), FEWER),
+        Limit::Unread => (format!("{has} bytes of answers wait for it, {most} at most are kept"), READ),
+        Limit::Keys => (format!("there is no room for {}: {most} keys and items of queues are there", at()), DELETE),
+        Limit::Bytes => (format!("there is no room for {}: {has} of {most} bytes are in use", at()), DELETE),
+        Limit::Waits => (format!("{most} requests wait already"), "wait for several keys with one request"),
+    };
+    format!("the TCPStore on {host} has closed a connection of the job's: {what}; {hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_said_with_a_way_out() {
+        let say = |limit, key: &[u8], has, most| met(&OsBytes::from("n1"), &Met::at(limit, key, has, most));
+        assert_eq!(
+            say(Limit::Value, b"model", 9 << 20, 8 << 20),
+            "the TCPStore on n1 has closed a connection of the job's: the value of 'model' would have 9437184 bytes, the longest \
+             may have 8388608; large data belongs in a file or a tensor, and its path in the store"
+        );
+        assert_eq!(
+            say(Limit::Keys, b"k", 1 << 20, 1 << 20),
+            "the TCPStore on n1 has closed a connection of the job's: there is no room for 'k': 1048576 keys and items of queues are \
+             there; delete keys that nobody reads any more, or let rank 0 hold the store: --master-store rank0"
+        );
+        for limit in Limit::ALL {
+            let said = say(limit, b"", 9, 8);
+            assert!(said.contains("; ") && !said.contains("''"), "{said}");
+        }
+    }
+}
