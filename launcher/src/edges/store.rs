@@ -6,10 +6,11 @@ use super::nodes::Nodes;
 use super::now;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::store::home::Home;
+use rlaunch_core::store::transit::Transit;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::Space;
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The launcher's part of the store.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Store {
     /// Who has asked there: they are told if it is lost.
     guests: BTreeSet<NodeId>,
     /// What waits for room on the edges: of which agent, and what.
-    out: BTreeMap<NodeId, VecDeque<(NodeId, Vec<u8>)>>,
+    out: BTreeMap<NodeId, Transit>,
 }
 
 impl Store {
@@ -48,21 +49,31 @@ impl Store {
 
     /// An agent says something; `of` is whom it names.
     pub(super) fn heard(&mut self, from: NodeId, of: NodeId, bytes: &[u8]) {
-        let passage = unstamped(bytes).map(|(number, passage)| {
-            self.number = self.number.max(number);
-            passage
-        });
-        match passage {
-            Ok(Passage::Up(Space::Job, up)) => self.job.hear(now(), from, up),
-            Ok(Passage::Up(Space::Generation, _)) if self.is_lost => self.tell(from, Down::Closed),
-            Ok(Passage::Up(Space::Generation, _)) => {
+        let stamped = unstamped(bytes).inspect(|(number, _)| self.number = self.number.max(*number));
+        match stamped {
+            Ok((_, Passage::Up(Space::Job, up))) => self.job.hear(now(), from, up),
+            Ok((_, Passage::Up(Space::Generation, _))) if self.is_lost => self.tell(from, Down::Closed),
+            Ok((number, Passage::Up(Space::Generation, up))) => {
                 self.guests.insert(from);
-                self.push(self.generation, from, bytes.to_vec());
+                self.pass_on(from, number, &up, bytes);
             }
-            Ok(Passage::Down(Space::Generation, _)) if from == self.generation => self.push(of, of, bytes.to_vec()),
-            Ok(Passage::Down(..)) | Err(_) => tracing::debug!(%from, "something of a store makes no sense"),
+            Ok((_, Passage::Down(Space::Generation, _))) if from == self.generation => {
+                self.push(of, of, bytes.to_vec());
+            }
+            Ok((_, Passage::Down(..))) | Err(_) => tracing::debug!(%from, "something of a store makes no sense"),
         }
         self.settle();
+    }
+
+    /// Something for the home of this generation's space, which may have no room for it.
+    fn pass_on(&mut self, from: NodeId, number: u32, up: &Up<'_>, bytes: &[u8]) {
+        match self.out.get(&self.generation).and_then(|transit| transit.refuses(up)) {
+            None => self.push(self.generation, from, bytes.to_vec()),
+            Some((ticket, words)) => {
+                let answer = Passage::Down(Space::Generation, Down::Answer(ticket, false, &words));
+                self.push(from, from, stamped(number, answer));
+            }
+        }
     }
 
     /// A node is lost.
@@ -85,7 +96,7 @@ impl Store {
     }
 
     fn push(&mut self, to: NodeId, of: NodeId, bytes: Vec<u8>) {
-        self.out.entry(to).or_default().push_back((of, bytes));
+        self.out.entry(to).or_default().push(of, bytes);
     }
 
     fn settle(&mut self) {
@@ -103,7 +114,7 @@ impl Store {
         self.out.retain(|node, waiting| {
             let Some(link) = nodes.live(*node) else { return false };
             while link.has_store_room()
-                && let Some((of, bytes)) = waiting.pop_front()
+                && let Some((of, bytes)) = waiting.pop()
             {
                 // It has room: the limit is far away.
                 let _room = link.store(of, &bytes);
@@ -119,5 +130,49 @@ impl Store {
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         self.job.poll_timeout()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::id::ClientId;
+    use rlaunch_core::store::transit::MOST;
+    use rlaunch_core::store::{Ask, Seq, Ticket};
+    use rlaunch_core::wire::frozen::client::{Code, Reply, Words};
+
+    /// Rank 0's host takes nothing: what others ask is refused to them, one by one, and their launcher stays small.
+    #[test]
+    fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
+        let (home, other) = (NodeId::new(0), NodeId::new(1));
+        let mut store = Store::new(home);
+        let words = Words::write(Ask::Set(b"k", &vec![b'v'; 500 << 10]));
+        let frame = |client: u32| {
+            let ticket = Ticket { client: ClientId::new(client), seq: Seq(1) };
+            (ticket, stamped(4, Passage::Up(Space::Generation, Up::Ask(ticket, &words))))
+        };
+        let asks = u32::try_from(2 * MOST / words.len()).unwrap();
+        for client in 1..=asks {
+            store.heard(other, other, &frame(client).1);
+        }
+        let mut refused = Vec::new();
+        while let Some((of, bytes)) = store.out.get_mut(&other).and_then(Transit::pop) {
+            let Ok((4, Passage::Down(Space::Generation, Down::Answer(ticket, false, words)))) = unstamped(&bytes)
+            else {
+                panic!("{bytes:?}")
+            };
+            let Ok(Reply::Refused(refusal)) = Reply::parse(words) else { panic!("{words:?}") };
+            refused.push(ticket);
+            assert_eq!((of, refusal.code), (other, Code::Limit));
+        }
+        let waits: Vec<usize> = std::iter::from_fn(|| store.out.get_mut(&home).and_then(Transit::pop))
+            .map(|(_, bytes)| bytes.len())
+            .collect();
+        assert!(waits.iter().sum::<usize>() <= MOST + words.len(), "{} wait", waits.len());
+        let taken = u32::try_from(waits.len()).unwrap();
+        assert_eq!(refused, (taken + 1..=asks).map(|client| frame(client).0).collect::<Vec<_>>(), "who came too late");
+        // It goes on.
+        store.heard(other, other, &frame(7).1);
+        assert!(store.out.get(&other).is_none_or(Transit::is_empty));
     }
 }

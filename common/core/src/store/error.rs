@@ -128,6 +128,12 @@ pub enum Refusal {
         /// What did not come.
         missing: Absent,
     },
+    /// Too much waits for the agent of the host on which the namespace lives.
+    #[error("{waiting} bytes wait already for the host on which this space lives")]
+    Behind {
+        /// How many.
+        waiting: usize,
+    },
     /// The namespace is gone, with the host that it lived on or because it was closed.
     #[error("the namespace is gone")]
     Gone,
@@ -198,7 +204,7 @@ impl Refusal {
             Self::NoParticipant { name, who } => name.as_slice().len() + Limits::of_ranks(who),
             Self::TimedOut { missing, .. } => missing.weight(),
             Self::LongKey { .. } | Self::ManyWaiting { .. } | Self::FullOfAnswers { .. } | Self::ManyKept { .. } => 0,
-            Self::LongAnswer { .. } | Self::Gone | Self::Stale => 0,
+            Self::LongAnswer { .. } | Self::Behind { .. } | Self::Gone | Self::Stale => 0,
         }
     }
 }
@@ -221,6 +227,9 @@ impl Hint for Refusal {
             }
             Self::LongAnswer { .. } => Some("ask for fewer keys at a time".into()),
             Self::ManyKeys { .. } | Self::Full { .. } => Some("delete keys that nobody reads any more".into()),
+            Self::Behind { .. } => {
+                Some("ask again later, or let fewer ranks write long values at the same time".into())
+            }
             Self::ManyWaiting { .. } => Some("wait for several keys with one request".into()),
             Self::FullOfWaits { .. } => {
                 Some("wait for fewer keys at a time, or delete those that nobody reads any more".into())

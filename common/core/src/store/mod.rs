@@ -20,6 +20,7 @@ pub mod relay;
 mod seen;
 #[cfg(test)]
 mod tests;
+pub mod transit;
 mod waits;
 mod wake;
 

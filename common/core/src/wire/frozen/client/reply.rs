@@ -64,7 +64,8 @@ impl Code {
             | Refusal::ManyWaiting { .. }
             | Refusal::FullOfWaits { .. }
             | Refusal::FullOfAnswers { .. }
-            | Refusal::ManyKept { .. } => Self::Limit,
+            | Refusal::ManyKept { .. }
+            | Refusal::Behind { .. } => Self::Limit,
             Refusal::NoNumber { .. } | Refusal::Overflow { .. } => Self::Number,
             Refusal::OtherFence { .. } | Refusal::NoParticipant { .. } => Self::Fence,
             Refusal::Stale => Self::Other,
