@@ -11,22 +11,23 @@ use crate::early::now;
 use door::{Door, Guest};
 use guard::Asker;
 pub(super) use guard::Guard;
-use rlaunch_core::front::tcpstore::{Action, Broken, MAX_UNREAD, Peer, Table, TcpStore};
+use rlaunch_core::front::tcpstore::{Action, Broken, MAX_UNREAD, Peer, TcpStore};
 use rlaunch_core::id::{ClientId, NodeId};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::store::Limits;
+use rlaunch_core::store::{Limits, Table};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::limit::{Limit, Met};
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_core::wire::whose::{Answer, Comer, End, Question, Verdict};
 use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::socket;
 use rlaunch_sys::spawn::SpawnPort;
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -182,7 +183,7 @@ impl Front {
 
     fn read(&mut self, client: ClientId) {
         let Some(connection) = self.connections.get_mut(client) else { return };
-        let came = match connection.socket.read(&mut self.chunk) {
+        let came = match socket::recv(&connection.socket, &mut self.chunk) {
             Ok(0) => return self.close(client),
             Ok(len) => self.chunk.get(..len).unwrap_or_default(),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
@@ -243,7 +244,7 @@ impl Front {
         let Some(connection) = self.connections.get_mut(client) else { return };
         let mut sent = 0;
         while let Some(rest @ [_, ..]) = connection.unsent.get(sent..) {
-            match connection.socket.write(rest) {
+            match socket::send(&connection.socket, rest) {
                 Ok(len) => sent += len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,

@@ -21,6 +21,7 @@ pub mod port;
 pub mod random;
 pub mod signals;
 pub mod sock_diag;
+pub mod socket;
 pub mod spawn;
 pub mod thread;
 pub mod tty;

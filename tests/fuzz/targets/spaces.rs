@@ -58,7 +58,9 @@ fn several(mut data: &[u8]) {
             seq += 1;
             let ticket = Ticket { client, seq: Seq(seq) };
             open.insert((host, ticket));
-            relays[host].ask(now, ticket, words, &parsed);
+            if relays[host].ask(now, ticket, words, &parsed) {
+                home.ask(now, NodeId::new(host as u32), ticket, words, &parsed);
+            }
         }
         now = now + Span::from_millis(u64::from(who >> 5 & 3));
         settle(&mut relays, &mut home, &mut open, now);

@@ -3,7 +3,8 @@
 use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::{HELLO, VERSION, frame_len, hello, parse_hello, put_answer_frame};
 use rlaunch_sys::epoll::ReadySet;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use rlaunch_sys::socket;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
@@ -56,15 +57,22 @@ impl Client {
         Ok(Self { socket, token, has_greeted: false, held, unsent, room: None, is_asking: false, is_paused: false })
     }
 
-    /// Takes what is there to read.
-    pub(super) fn read(&mut self, chunk: &mut [u8]) -> Result<(), Parted> {
-        match self.socket.read(chunk) {
+    /// Takes what is there to read. How long the frame is that stands in `chunk`, if it is one, all of it, and nothing else; what is not
+    /// that is held.
+    pub(super) fn read(&mut self, chunk: &mut [u8]) -> Result<usize, Parted> {
+        match socket::recv(&self.socket, chunk) {
             Ok(0) => Err(Parted::Left),
             Ok(len) => {
-                self.held.extend_from_slice(chunk.get(..len).unwrap_or_default());
-                Ok(())
+                let came = chunk.get(..len).unwrap_or_default();
+                let is_next = self.has_greeted && !self.is_asking && self.held.is_empty();
+                if is_next && frame_len(came)? == Some(len) {
+                    self.is_asking = true;
+                    return Ok(len);
+                }
+                self.held.extend_from_slice(came);
+                Ok(0)
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }
@@ -107,14 +115,16 @@ impl Client {
     pub(super) fn settle(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
         let mut sent = 0;
         while let Some(rest @ [_, ..]) = self.unsent.get(sent..) {
-            match self.socket.write(rest) {
+            match socket::send(&self.socket, rest) {
                 Ok(len) => sent += len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
-        self.unsent.drain(..sent);
+        if sent > 0 {
+            self.unsent.drain(..sent);
+        }
         if self.unsent.is_empty() && self.unsent.capacity() > KEPT {
             self.unsent = Vec::new();
         }
@@ -149,7 +159,7 @@ impl Client {
         }
         if !self.unsent.is_empty() && self.room.is_none() {
             // Whoever does not read it sees the end.
-            let _unread = self.socket.write(&self.unsent);
+            let _unread = socket::send(&self.socket, &self.unsent);
         }
         if !self.is_paused {
             set.remove(&self.socket);

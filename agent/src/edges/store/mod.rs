@@ -10,15 +10,15 @@ use super::{Edges, Link};
 use crate::early::now;
 use bytes::Bytes;
 use client::{Client, Parted, WRITABLE};
-use rlaunch_core::front::tcpstore::Table;
 use rlaunch_core::id::{ClientId, NodeId, Rank};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::home::Home;
 use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
-use rlaunch_core::store::{Seq, Ticket};
+use rlaunch_core::store::{Seq, Table, Ticket};
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::{Heard, Space};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -55,6 +55,8 @@ pub(super) struct Store {
     set: Arc<ReadySet>,
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
+    /// The room for those of one round.
+    tokens: Vec<u64>,
     chunk: Vec<u8>,
     clients: Table<Client>,
     last: u32,
@@ -74,6 +76,8 @@ pub(super) struct Store {
 /// Both spaces, as seen from here.
 #[derive(Debug)]
 struct Spaces {
+    /// The time, as it was read last: once for all that is found at one look.
+    now: Mono,
     node: NodeId,
     seats: RankSet,
     job: Relay,
@@ -115,6 +119,7 @@ impl Store {
             set,
             live: None,
             batch: Batch::with_room(BURST),
+            tokens: Vec::new(),
             chunk: vec![0; CHUNK],
             clients: Table::default(),
             last: 0,
@@ -135,6 +140,7 @@ impl Store {
 
     /// Where this generation's space lives. It is a new one.
     pub(super) fn begin(&mut self, here: bool, number: u32) {
+        self.spaces.now = now();
         self.spaces.generation.close();
         self.settle();
         self.spaces.generation = Relay::new(self.spaces.seats.clone());
@@ -153,6 +159,7 @@ impl Store {
 
     /// The launcher passes something on.
     pub(super) fn heard(&mut self, node: NodeId, bytes: &[u8]) {
+        self.spaces.now = now();
         match unstamped(bytes) {
             Ok((_, Passage::Down(Space::Job, down))) => self.spaces.job.hear(down),
             Ok((number, _)) if self.spaces.number.is_none_or(|own| own < number) => {
@@ -166,7 +173,7 @@ impl Store {
             Ok((_, Passage::Down(Space::Generation, down))) => self.spaces.generation.hear(down),
             Ok((_, Passage::Up(Space::Generation, up))) => {
                 match &mut self.spaces.home {
-                    Some(home) => home.hear(now(), node, up),
+                    Some(home) => home.hear(self.spaces.now, node, up),
                     None if up == Up::Lost => {}
                     // Rank 0 of this generation runs elsewhere: whoever asks would wait for ever.
                     None => self.spaces.send(node, Passage::Down(Space::Generation, Down::Closed)),
@@ -192,8 +199,10 @@ impl Store {
     }
 
     fn round(&mut self) {
-        let tokens: Vec<u64> = self.batch.tokens().collect();
-        for token in tokens {
+        self.spaces.now = now();
+        let mut tokens = std::mem::take(&mut self.tokens);
+        tokens.extend(self.batch.tokens());
+        for token in tokens.drain(..) {
             match token {
                 LISTENER => self.accept(),
                 token => {
@@ -201,6 +210,7 @@ impl Store {
                 }
             }
         }
+        self.tokens = tokens;
         self.settle();
     }
 
@@ -261,10 +271,19 @@ impl Store {
     }
 
     fn turn(&mut self, id: ClientId, readable: bool) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let read = if readable { client.read(&mut self.chunk) } else { Ok(()) };
+        let read = if readable { self.read(id) } else { Ok(()) };
         if let Err(parted) = read.and_then(|()| self.serve(id)) {
             self.part(id, &parted);
+        }
+    }
+
+    /// Takes in what a client says. An ask that came by itself, as most do, is done from where it was read.
+    fn read(&mut self, id: ClientId) -> Result<(), Parted> {
+        let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
+        let len = client.read(&mut self.chunk)?;
+        match self.chunk.get(..len) {
+            None | Some([]) => Ok(()),
+            Some(frame) => Ok(self.spaces.hear(id, frame)?),
         }
     }
 
@@ -272,16 +291,7 @@ impl Store {
     fn serve(&mut self, id: ClientId) -> Result<(), Parted> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
         if let Some(frame) = client.frame()? {
-            match Heard::parse(&frame)? {
-                Heard::Ask(asked, words) => {
-                    let ticket = Ticket { client: id, seq: Seq(asked.seq) };
-                    self.spaces.relay(asked.space).ask(now(), ticket, asked.words, &words);
-                }
-                Heard::Unknown(unknown) => {
-                    let ticket = Ticket { client: id, seq: Seq(unknown.seq) };
-                    self.spaces.answers.push_back((ticket, unknown.reply().into()));
-                }
-            }
+            self.spaces.hear(id, &frame)?;
             client.done(frame);
         }
         let hold = self.spaces.waiting > AHEAD;
@@ -332,13 +342,15 @@ impl Store {
             // It has room: the limit is far away.
             let _room = link.store(node, &bytes);
         }
-        if self.spaces.waiting <= AHEAD {
+        if self.spaces.waiting <= AHEAD && !self.held.is_empty() {
+            self.spaces.now = now();
             std::mem::take(&mut self.held).into_iter().for_each(|id| self.turn(id, false));
         }
     }
 
     fn handle_timeout(&mut self) {
         let now = now();
+        self.spaces.now = now;
         self.spaces.job.handle_timeout(now);
         self.spaces.generation.handle_timeout(now);
         if let Some(home) = &mut self.spaces.home {
@@ -362,7 +374,7 @@ impl Spaces {
         let relay = || Relay::new(RankSet::new());
         let (out, answers) = (VecDeque::new(), VecDeque::new());
         let (seats, job, generation) = (RankSet::new(), relay(), relay());
-        Self { node, seats, job, generation, number: None, home: None, out, waiting: 0, answers }
+        Self { now: now(), node, seats, job, generation, number: None, home: None, out, waiting: 0, answers }
     }
 
     const fn relay(&mut self, space: Space) -> &mut Relay {
@@ -370,6 +382,27 @@ impl Spaces {
             Space::Job => &mut self.job,
             Space::Generation => &mut self.generation,
         }
+    }
+
+    /// A client has said something.
+    fn hear(&mut self, client: ClientId, frame: &[u8]) -> Result<(), Malformed> {
+        match Heard::parse(frame)? {
+            Heard::Ask(asked, words) => {
+                let ticket = Ticket { client, seq: Seq(asked.seq) };
+                let now = self.now;
+                if self.relay(asked.space).ask(now, ticket, asked.words, &words) {
+                    match (&mut self.home, asked.space) {
+                        (Some(home), Space::Generation) => home.ask(now, self.node, ticket, asked.words, &words),
+                        (_, Space::Job | Space::Generation) => self.ask(asked.space, Up::Ask(ticket, asked.words)),
+                    }
+                }
+            }
+            Heard::Unknown(unknown) => {
+                let ticket = Ticket { client, seq: Seq(unknown.seq) };
+                self.answers.push_back((ticket, unknown.reply().into()));
+            }
+        }
+        Ok(())
     }
 
     fn settle(&mut self) {
@@ -403,7 +436,7 @@ impl Spaces {
             return;
         };
         match (&mut self.home, space) {
-            (Some(home), Space::Generation) => home.hear(now(), self.node, up),
+            (Some(home), Space::Generation) => home.hear(self.now, self.node, up),
             (_, Space::Job | Space::Generation) => self.ask(space, up),
         }
     }

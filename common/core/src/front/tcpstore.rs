@@ -10,13 +10,12 @@
 mod epochs;
 mod met;
 mod reply;
-mod table;
 #[cfg(test)]
 mod tests;
 
 use crate::error::Hint;
 use crate::id::ClientId;
-use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Retry, Seq, Ticket};
+use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Retry, Seq, Table, Ticket};
 use crate::time::Mono;
 use crate::wire::tcpstore::{Dialect, MAGIC, Malformed, Parsed, Request, Strings, answer, parse};
 use alloc::borrow::Cow;
@@ -24,7 +23,6 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use epochs::{Epoch, Epochs, MEETS};
 use reply::Reply;
-pub use table::Table;
 
 /// Most bytes that wait for a client that does not read.
 pub const MAX_UNREAD: usize = 64 << 20;

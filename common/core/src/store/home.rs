@@ -6,7 +6,7 @@
 //! addresses are, costs one ask of each agent.
 
 use super::relay::ITSELF;
-use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Ticket};
+use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Table, Ticket};
 use crate::id::{ClientId, NodeId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -58,8 +58,8 @@ struct Deferred {
 pub struct Home {
     space: Namespace,
     /// Each client's number here, by its agent's.
-    guests: BTreeMap<(NodeId, ClientId), ClientId>,
-    names: BTreeMap<ClientId, (NodeId, ClientId)>,
+    guests: BTreeMap<NodeId, Guests>,
+    names: Table<(NodeId, ClientId)>,
     next: u32,
     /// Who keeps the value of a key. Nodes are kept as ranges, as ranks are: in most cases it is all of them.
     readers: BTreeMap<Bytes, RankSet>,
@@ -77,7 +77,7 @@ impl Default for Home {
         Self {
             space: Namespace::new(LIMITS),
             guests: BTreeMap::new(),
-            names: BTreeMap::new(),
+            names: Table::default(),
             next: 0,
             readers: BTreeMap::new(),
             closing: BTreeMap::new(),
@@ -85,6 +85,37 @@ impl Default for Home {
             changing: BTreeMap::new(),
             out: VecDeque::new(),
         }
+    }
+}
+
+/// The clients of one agent.
+#[derive(Debug, Default)]
+struct Guests {
+    /// It asks for itself, under a number that is no client's.
+    itself: Option<ClientId>,
+    clients: Table<ClientId>,
+}
+
+impl Guests {
+    fn get(&self, client: ClientId) -> Option<ClientId> {
+        if client == ITSELF { self.itself } else { self.clients.get(client).copied() }
+    }
+
+    fn insert(&mut self, client: ClientId, own: ClientId) {
+        if client == ITSELF {
+            self.itself = Some(own);
+        } else {
+            self.clients.insert(client, own);
+        }
+    }
+
+    fn remove(&mut self, client: ClientId) -> Option<ClientId> {
+        if client == ITSELF { self.itself.take() } else { self.clients.remove(client) }
+    }
+
+    /// The numbers that the agent has given.
+    fn all(&self) -> Vec<ClientId> {
+        self.itself.map(|_| ITSELF).into_iter().chain(self.clients.iter().map(|(client, _)| client)).collect()
     }
 }
 
@@ -98,13 +129,13 @@ impl Home {
         match up {
             Up::Ask(ticket, words) => {
                 if let Ok(parsed) = Words::parse(words) {
-                    self.asked(now, (node, ticket), words, &parsed.ask());
+                    self.ask(now, node, ticket, words, &parsed);
                 }
             }
             Up::Cancel(ticket) => {
                 self.withdraw(|ask| ask.from == (node, ticket));
-                if let Some(client) = self.guests.get(&(node, ticket.client)) {
-                    self.space.cancel(Ticket { client: *client, ..ticket });
+                if let Some(client) = self.known(node, ticket.client) {
+                    self.space.cancel(Ticket { client, ..ticket });
                 }
             }
             Up::Gone(client) => self.gone(node, client),
@@ -114,16 +145,17 @@ impl Home {
         self.settle();
     }
 
+    /// The same of an ask that was read already.
+    pub fn ask(&mut self, now: Mono, node: NodeId, ticket: Ticket, words: &[u8], parsed: &Words<'_>) {
+        self.asked(now, (node, ticket), words, &parsed.ask());
+        self.settle();
+    }
+
     /// An agent is lost: nobody of there waits, and nothing is kept there.
     fn lost(&mut self, now: Mono, node: NodeId) {
-        let all: Vec<ClientId> = self
-            .guests
-            .range((node, ClientId::new(0))..)
-            .map(|(of, _)| *of)
-            .take_while(|(of, _)| *of == node)
-            .map(|(_, client)| client)
-            .collect();
+        let all = self.guests.get(&node).map(Guests::all).unwrap_or_default();
         all.into_iter().for_each(|client| self.gone(node, client));
+        self.guests.remove(&node);
         let keeps = |nodes: &RankSet| nodes.contains(as_rank(node));
         let kept: Vec<Bytes> =
             self.readers.iter().filter(|(_, nodes)| keeps(nodes)).map(|(key, _)| key.clone()).collect();
@@ -276,22 +308,26 @@ impl Home {
     }
 
     fn guest(&mut self, node: NodeId, client: ClientId) -> ClientId {
-        if let Some(known) = self.guests.get(&(node, client)) {
-            return *known;
+        if let Some(known) = self.known(node, client) {
+            return known;
         }
-        let own = ClientId::new(self.next);
-        self.next = self.next.wrapping_add(1);
-        self.guests.insert((node, client), own);
+        let own = self.names.free_from(self.next);
+        self.next = own.get().wrapping_add(1);
+        self.guests.entry(node).or_default().insert(client, own);
         self.names.insert(own, (node, client));
         own
     }
 
+    fn known(&self, node: NodeId, client: ClientId) -> Option<ClientId> {
+        self.guests.get(&node)?.get(client)
+    }
+
     fn gone(&mut self, node: NodeId, client: ClientId) {
         self.withdraw(|ask| (ask.from.0, ask.from.1.client) == (node, client));
-        if let Some(own) = self.guests.remove(&(node, client)) {
+        if let Some(own) = self.guests.get_mut(&node).and_then(|guests| guests.remove(client)) {
             self.space.gone(own);
             self.settle();
-            self.names.remove(&own);
+            self.names.remove(own);
         }
     }
 
@@ -302,7 +338,7 @@ impl Home {
     }
 
     fn tell(&mut self, ticket: Ticket, keep: bool, answer: Answer) {
-        let Some((node, client)) = self.names.get(&ticket.client) else { return };
+        let Some((node, client)) = self.names.get(ticket.client) else { return };
         let answer = fitted(answer);
         let keep = keep && !matches!(answer, Answer::Refused(_));
         self.out.push_back((*node, Tell::Answer(Ticket { client: *client, ..ticket }, keep, write_reply(&answer))));

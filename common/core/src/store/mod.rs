@@ -18,6 +18,7 @@ mod pending;
 mod queues;
 pub mod relay;
 mod seen;
+mod table;
 #[cfg(test)]
 mod tests;
 pub mod transit;
@@ -27,6 +28,7 @@ mod wake;
 pub use ask::{Answer, Ask, Expected, Revision};
 pub use error::{Absent, Refusal};
 pub use limits::Limits;
+pub use table::Table;
 
 use crate::id::ClientId;
 use crate::time::{Mono, Span};

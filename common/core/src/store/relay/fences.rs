@@ -48,7 +48,7 @@ impl Relay {
         let name = Bytes::copy_from_slice(name);
         let waiter = Waiter::new(now, ticket, within);
         self.due.extend(waiter.due(Due::Fence, &name));
-        self.open.insert(ticket, Place::Fence(name.clone()));
+        self.opened(ticket, Place::Fence(name.clone()));
         let seats = &self.seats;
         let fence = self.fences.0.entry(name.clone()).or_insert_with(|| Gathering {
             all: all.clone(),
@@ -123,7 +123,7 @@ impl Relay {
 
     /// The home has said who is missing; nobody, if who asked was told meanwhile, or is gone.
     pub(super) fn fence_missed(&mut self, name: &Bytes, ticket: Ticket, words: Bytes) {
-        if self.open.contains_key(&ticket) {
+        if self.is_open(ticket) {
             self.leave_fence(name, ticket);
             self.pass(ticket, words);
         }

@@ -8,7 +8,7 @@ mod fences;
 mod waits;
 
 use super::home::{LONGEST, Tell};
-use super::{Answer, Ask, Refusal, Seq, Ticket};
+use super::{Answer, Ask, Refusal, Seq, Table, Ticket};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
@@ -117,9 +117,8 @@ pub struct Relay {
     flying: BTreeMap<Seq, Flight>,
     last: Seq,
     due: BTreeSet<(Mono, Due)>,
-    clients: BTreeSet<ClientId>,
-    /// What clients have asked and were not answered.
-    open: BTreeMap<Ticket, Place>,
+    /// What clients have asked and were not answered: most have one ask at a time.
+    clients: Table<Vec<(Seq, Place)>>,
     is_closed: bool,
     out: VecDeque<RelayAction>,
 }
@@ -138,8 +137,7 @@ impl Relay {
             flying: BTreeMap::new(),
             last: Seq(0),
             due: BTreeSet::new(),
-            clients: BTreeSet::new(),
-            open: BTreeMap::new(),
+            clients: Table::default(),
             is_closed: false,
             out: VecDeque::new(),
         }
@@ -150,18 +148,27 @@ impl Relay {
         self.seats.insert(rank);
     }
 
-    /// A client asks: `words` are what was read as `parsed`.
-    pub fn ask(&mut self, now: Mono, ticket: Ticket, words: &[u8], parsed: &Words<'_>) {
-        self.clients.insert(ticket.client);
-        self.open.insert(ticket, Place::Home);
+    /// A client asks: `words` are what was read as `parsed`. Whether the home is to be asked just that, now, by whoever calls: what has
+    /// to wait for its turn behind something else, or is not to be asked as it is, [`Self::poll_action`] gives.
+    #[must_use]
+    pub fn ask(&mut self, now: Mono, ticket: Ticket, words: &[u8], parsed: &Words<'_>) -> bool {
+        self.opened(ticket, Place::Home);
         if self.is_closed {
-            return self.refuse(ticket, Refusal::Gone);
+            self.refuse(ticket, Refusal::Gone);
+            return false;
         }
         let pass_on = match parsed.ask() {
-            Ask::Get(key) => return self.get(ticket, key),
-            Ask::GetAll(keys) => return self.get_all(ticket, keys),
+            Ask::Get(key) => {
+                self.get(ticket, key);
+                false
+            }
+            Ask::GetAll(keys) => {
+                self.get_all(ticket, keys);
+                false
+            }
             Ask::Check(keys) if keys.iter().all(|key| self.kept.contains_key(*key)) => {
-                return self.answer(ticket, &Answer::Done);
+                self.answer(ticket, &Answer::Done);
+                false
             }
             Ask::Wait { keys, within } => !self.wait(now, ticket, keys, within),
             Ask::Fence { name, all, who, within } => !self.fence(now, ticket, name, (all, who), within),
@@ -170,19 +177,31 @@ impl Relay {
             Ask::Pop(_) | Ask::Take { .. } | Ask::Len(_) | Ask::Watch { .. } | Ask::Gather { .. } => true,
             Ask::Arrive { .. } => true,
         };
-        if pass_on {
+        if pass_on && !self.out.is_empty() {
             self.out.push_back(RelayAction::Ask(ticket, words.to_vec()));
+            return false;
         }
+        pass_on
+    }
+
+    /// A client asks something, which waits there.
+    fn opened(&mut self, ticket: Ticket, place: Place) {
+        let Some(asks) = self.clients.get_or(ticket.client, Vec::new) else { return };
+        match asks.iter_mut().find(|(seq, _)| *seq == ticket.seq) {
+            Some((_, at)) => *at = place,
+            None => asks.push((ticket.seq, place)),
+        }
+    }
+
+    /// Whether somebody is to be told what became of that.
+    fn is_open(&self, ticket: Ticket) -> bool {
+        self.clients.get(ticket.client).is_some_and(|asks| asks.iter().any(|(seq, _)| *seq == ticket.seq))
     }
 
     /// A client asks no more.
     pub fn gone(&mut self, client: ClientId) {
-        if !self.clients.remove(&client) {
-            return;
-        }
-        let all = Ticket { client, seq: Seq(0) }..=Ticket { client, seq: Seq(u64::MAX) };
-        let open: Vec<(Ticket, Place)> = self.open.extract_if(all, |_, _| true).collect();
-        for (ticket, place) in open {
+        let Some(asks) = self.clients.remove(client) else { return };
+        for (ticket, place) in asks.into_iter().map(|(seq, place)| (Ticket { client, seq }, place)) {
             match place {
                 Place::Home => {}
                 Place::Get(key) => {
@@ -232,7 +251,10 @@ impl Relay {
         self.waits = Waits::default();
         self.fences = Fences::default();
         self.due.clear();
-        let open: Vec<Ticket> = self.open.keys().copied().collect();
+        let of = |(client, asks): (ClientId, &Vec<(Seq, Place)>)| {
+            asks.iter().map(move |(seq, _)| Ticket { client, seq: *seq }).collect::<Vec<_>>()
+        };
+        let open: Vec<Ticket> = self.clients.iter().flat_map(of).collect();
         open.into_iter().for_each(|ticket| self.refuse(ticket, Refusal::Gone));
     }
 
@@ -265,7 +287,7 @@ impl Relay {
             let answer = Answer::Value(Some(value.clone()));
             return self.answer(ticket, &answer);
         }
-        self.open.insert(ticket, Place::Get(Bytes::copy_from_slice(key)));
+        self.opened(ticket, Place::Get(Bytes::copy_from_slice(key)));
         match self.gets.get_mut(key) {
             Some(getting) => getting.later.push(ticket),
             None => self.get_for(Bytes::copy_from_slice(key), alloc::vec![ticket]),
@@ -374,7 +396,10 @@ impl Relay {
 
     fn pass(&mut self, ticket: Ticket, words: Bytes) {
         // An answer may come late, when its client has gone, or was told that the space has.
-        if self.open.remove(&ticket).is_some() {
+        let asks = self.clients.get_mut(ticket.client);
+        let open = asks.and_then(|asks| Some((asks.iter().position(|(seq, _)| *seq == ticket.seq)?, asks)));
+        if let Some((at, asks)) = open {
+            asks.swap_remove(at);
             self.out.push_back(RelayAction::Answer(ticket, words));
         }
     }

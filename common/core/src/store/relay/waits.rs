@@ -32,7 +32,7 @@ impl Relay {
         let [key] = keys else { return false };
         let (waiter, key) = (Waiter::new(now, ticket, within), Bytes::copy_from_slice(key));
         self.due.extend(waiter.due(Due::Wait, &key));
-        self.open.insert(ticket, Place::Wait(key.clone()));
+        self.opened(ticket, Place::Wait(key.clone()));
         match self.waits.0.get_mut(&key) {
             Some(waiting) => waiting.later.push(waiter),
             None => self.wait_for(key, vec![waiter]),

@@ -49,8 +49,11 @@ impl Site {
         self.next += 1;
         let ticket = Ticket { client: ClientId::new(client), seq: Seq(self.next) };
         let words = Words::write(ask);
-        self.relays[host].ask(self.now, ticket, &words, &Words::parse(&words).unwrap());
+        let as_it_is = self.relays[host].ask(self.now, ticket, &words, &Words::parse(&words).unwrap());
         self.collect(host);
+        if as_it_is {
+            self.ups[host].push_back(RelayAction::Ask(ticket, words));
+        }
         ticket
     }
 

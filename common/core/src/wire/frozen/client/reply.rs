@@ -149,13 +149,21 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Room that most answers do with.
-const SHORT: usize = 16;
+/// How long the common answers are, to the byte: what has no room to spare is handed on without a copy.
+fn len(answer: &Answer) -> usize {
+    match answer {
+        Answer::Done | Answer::Missing => 1,
+        Answer::Number(_) => 9,
+        Answer::Value(value) => value.as_ref().map_or(2, |value| value.len().saturating_add(6)),
+        Answer::Values(_) | Answer::Compared { .. } | Answer::Keys(_) | Answer::Changed { .. } => 32,
+        Answer::Refused(_) => 128,
+    }
+}
 
 /// The bytes of an answer.
 #[must_use]
 pub fn write(answer: &Answer) -> Vec<u8> {
-    let mut body = Body(Vec::with_capacity(SHORT));
+    let mut body = Body(Vec::with_capacity(len(answer)));
     match answer {
         Answer::Done => body.byte(1),
         Answer::Missing => body.byte(2),

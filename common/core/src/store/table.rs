@@ -88,6 +88,19 @@ impl<T> Table<T> {
         Some(what)
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (ClientId, &T)> {
+        self.places.iter().flatten().map(|(client, what)| (*client, what))
+    }
+
+    /// That of a client which may have none yet.
+    pub fn get_or(&mut self, client: ClientId, first: impl FnOnce() -> T) -> Option<&mut T> {
+        if self.get(client).is_none() {
+            self.insert(client, first());
+        }
+        self.get_mut(client)
+    }
+
     fn make_room(&mut self) {
         if self.len.saturating_mul(2) >= self.places.len() {
             self.resize(self.places.len().saturating_mul(2).max(8));
@@ -135,9 +148,13 @@ mod tests {
             }
             assert_eq!((table.len(), table.is_empty()), (map.len(), map.is_empty()));
             assert!(map.iter().all(|(client, what)| table.get(*client) == Some(what)), "turn {turn}");
+            assert_eq!(table.iter().map(|(client, what)| (client, *what)).collect::<BTreeMap<_, _>>(), map);
             assert!(smaller.places.len() <= table.places.len().max(8));
         }
-        map.keys().for_each(|client| *table.get_mut(*client).unwrap() += 1);
+        map.keys().for_each(|client| *table.get_or(*client, || 0).unwrap() += 1);
+        let other = table.free_from(next);
+        assert_eq!(table.get_or(other, || 9), Some(&mut 9));
+        assert_eq!(table.remove(other), Some(9));
         assert!(map.into_iter().all(|(client, what)| table.remove(client) == Some(what + 1)));
         assert!(table.is_empty() && table.places.is_empty());
     }
