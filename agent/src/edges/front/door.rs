@@ -272,31 +272,4 @@ fn has_left(socket: &TcpStream) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read as _, Write as _};
-    use std::os::fd::AsFd as _;
-
-    #[test]
-    fn what_was_broken_off_is_nobodys() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let connect = || {
-            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            client.write_all(b"said").unwrap();
-            (client, listener.accept().unwrap().0)
-        };
-        let (client, mut served) = connect();
-        assert!(is_whole(&served) && !has_left(&served));
-        served.set_nonblocking(false).unwrap();
-        served.read_exact(&mut [0; 4]).unwrap();
-        drop(client);
-        rlaunch_sys::fd::readable_within(&[served.as_fd(), served.as_fd()], std::time::Duration::from_secs(5));
-        assert!(has_left(&served));
-        assert!(is_whole(&served), "who has closed has said what he had to say");
-        let (client, served) = connect();
-        rlaunch_sys::approach::abort_at_end(&client).unwrap();
-        drop(client);
-        rlaunch_sys::fd::readable_within(&[served.as_fd(), served.as_fd()], std::time::Duration::from_secs(5));
-        assert!(!is_whole(&served), "its bytes are there still, and may be another's by what the kernel tells");
-    }
-}
+mod tests;

@@ -208,7 +208,41 @@ fn peer(process: Process) -> Peer {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a process of another user, not a rank")]
     use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::fs::fchown;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    fn now() -> Mono {
+        Mono::from_nanos(rlaunch_sys::clock::boottime())
+    }
+
+    /// Root's ranks may be of any user: one who has none in the job is told from them without a look at anybody's descriptors, as
+    /// whoever comes could ask for one.
+    #[test]
+    fn whoever_is_of_no_user_of_the_job_is_nobodys_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let client = TcpStream::connect(to).unwrap();
+        let own = host::user().0;
+        // Who is not root cannot be anybody else, but can look at his own as root does at others.
+        let other = if own == 0 { 65534 } else { own };
+        fchown(&client, Some(other), None).unwrap();
+        let judge = |user| {
+            let mut guard = Guard { user, ..Guard::new(now()).unwrap() };
+            guard.judge(to, client.local_addr().unwrap())
+        };
+        assert_eq!(judge(0), Ok(None));
+        // It ends with us, whatever comes.
+        let mut rank = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).uid(other).spawn().unwrap();
+        assert!(judge(0).is_err_and(|inode| inode > 0), "it may be the rank's");
+        assert_eq!(judge(other + 1), Ok(None), "ranks of a user who is not root are his");
+        drop(rank.stdin.take());
+        rank.wait().unwrap();
+        assert_eq!(judge(0), Ok(None));
+    }
 
     #[test]
     fn looks_take_a_fifth_of_the_time_and_nobody_waits_who_comes_alone() {
@@ -233,7 +267,6 @@ mod tests {
 
     #[test]
     fn whoever_is_nobodys_is_settled_after_some_looks() {
-        let now = || Mono::from_nanos(rlaunch_sys::clock::boottime());
         let mut guard = Guard::new(now()).unwrap();
         guard.look_for(Asker::Door(1), u32::MAX);
         guard.look_inside(Asker::Door(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());

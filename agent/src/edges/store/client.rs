@@ -167,3 +167,96 @@ impl Client {
         self.room.iter().for_each(|room| set.remove(room));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::store::Ask;
+    use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
+    use rlaunch_sys::epoll::Batch;
+
+    const TOKEN: u64 = 7;
+
+    struct Rig {
+        far: UnixStream,
+        client: Client,
+        set: ReadySet,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let (far, near) = UnixStream::pair().unwrap();
+            let set = ReadySet::new().unwrap();
+            let client = Client::new(near, TOKEN, &set).unwrap();
+            let mut all = Self { far, client, set };
+            all.far.write_all(&hello(0)).unwrap();
+            all
+        }
+
+        fn ask(&mut self) {
+            let words = Words::write(Ask::Get(b"a key that is longer than a hello"));
+            self.far.write_all(&Asked { seq: 1, space: Space::Job, words: &words }.to_frame()).unwrap();
+        }
+
+        fn read(&mut self) {
+            assert!(self.client.read(&mut [0; 4096]).is_ok());
+        }
+
+        /// Whether an ask is begun.
+        fn begins(&mut self, hold: bool) -> bool {
+            let began = matches!(self.client.frame(), Ok(Some(_)));
+            self.client.settle(&self.set, hold).unwrap();
+            began
+        }
+
+        /// For what the kernel would wake us.
+        fn ready(&self) -> Vec<u64> {
+            let mut batch = Batch::with_room(4);
+            self.set.ready(&mut batch);
+            batch.tokens().collect()
+        }
+    }
+
+    #[test]
+    fn whoever_asks_on_before_he_is_answered_waits_in_the_kernel() {
+        let mut all = Rig::new();
+        all.ask();
+        all.ask();
+        all.read();
+        assert!(all.begins(false));
+        all.ask();
+        assert_eq!(all.ready(), [], "one waits here already");
+        all.client.answer(1, b"");
+        assert!(all.begins(false));
+        assert_eq!(all.ready(), [TOKEN], "none does");
+    }
+
+    #[test]
+    fn nobody_is_read_while_too_much_waits_for_the_launcher() {
+        let mut all = Rig::new();
+        all.ask();
+        assert!(!all.begins(true));
+        assert_eq!(all.ready(), []);
+        assert!(!all.begins(false));
+        assert_eq!(all.ready(), [TOKEN]);
+    }
+
+    #[test]
+    fn whoever_does_not_take_his_answer_is_not_read() {
+        let mut all = Rig::new();
+        all.ask();
+        all.read();
+        assert!(all.begins(false));
+        let answer = vec![b'x'; 8 << 20];
+        all.client.answer(1, &answer);
+        all.ask();
+        assert!(!all.begins(false));
+        assert_eq!(all.ready(), [], "there is no room");
+        let mut taken = 0;
+        while taken < answer.len() {
+            taken += all.far.read(&mut [0; 64 << 10]).unwrap();
+            all.client.settle(&all.set, false).unwrap();
+        }
+        assert_eq!(all.ready(), [TOKEN]);
+    }
+}

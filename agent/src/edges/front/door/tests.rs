@@ -1,0 +1,115 @@
+use super::*;
+use rlaunch_sys::epoll::Batch;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+
+/// A door to which this process comes by itself: it is here, and nobody below the agent.
+struct Rig {
+    door: Door,
+    guard: Guard,
+    set: ReadySet,
+}
+
+impl Rig {
+    fn new(whom: Whom, most: usize) -> Self {
+        let set = ReadySet::new().unwrap();
+        let door = Door::open("127.0.0.1:0".parse().unwrap(), whom, most, &set, 7).unwrap();
+        Self { door, guard: Guard::new(now()).unwrap(), set }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let mut client = TcpStream::connect(self.door.own()).unwrap();
+        client.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        client.write_all(b"said").unwrap();
+        client
+    }
+
+    fn take(&mut self) -> usize {
+        let guests = self.door.take(&self.set, &mut self.guard);
+        guests.len()
+    }
+
+    /// Whether the kernel would wake us for somebody who has come.
+    fn is_woken(&self) -> bool {
+        self.set.ready(&mut Batch::with_room(1)) > 0
+    }
+}
+
+/// What was said before is thrown away: there is no end of it, but a reset.
+fn break_off(client: TcpStream) {
+    rlaunch_sys::approach::abort_at_end(&client).unwrap();
+    drop(client);
+}
+
+fn is_ended(client: &mut TcpStream) -> bool {
+    match client.read(&mut [0]) {
+        Ok(len) => len == 0,
+        // What it has sent was not read.
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn what_was_broken_off_is_nobodys() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = || {
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"said").unwrap();
+        (client, listener.accept().unwrap().0)
+    };
+    let (client, mut served) = connect();
+    assert!(is_whole(&served) && !has_left(&served));
+    served.set_nonblocking(false).unwrap();
+    served.read_exact(&mut [0; 4]).unwrap();
+    drop(client);
+    rlaunch_sys::fd::readable_within(&[served.as_fd(), served.as_fd()], std::time::Duration::from_secs(5));
+    assert!(has_left(&served));
+    assert!(is_whole(&served), "who has closed has said what he had to say");
+    let (client, served) = connect();
+    break_off(client);
+    rlaunch_sys::fd::readable_within(&[served.as_fd(), served.as_fd()], std::time::Duration::from_secs(5));
+    assert!(!is_whole(&served), "its bytes are there still, and may be another's by what the kernel tells");
+}
+
+#[test]
+fn who_has_broken_off_is_not_let_in_whatever_is_known_of_him() {
+    let mut all = Rig::new(Whom::Off, 9);
+    break_off(all.connect());
+    assert_eq!((all.take(), all.door.held), (0, 0), "before it was looked who he is");
+    let mut all = Rig::new(Whom::Job, 9);
+    let (gone, _still) = (all.connect(), all.connect());
+    assert_eq!((all.take(), all.door.waiting.len()), (0, 2));
+    break_off(gone);
+    assert!(all.door.settled(1, Some(Peer(5))).is_none(), "while it was looked");
+    assert_eq!((all.door.held, all.door.refused().map(|(count, ..)| count)), (1, Some(1)));
+    let (_, peer) = all.door.settled(2, Some(Peer(6))).unwrap();
+    assert_eq!((peer, all.door.held), (Peer(6), 1));
+}
+
+#[test]
+fn nobody_waits_for_ever_to_be_known() {
+    let mut all = Rig::new(Whom::Job, 9);
+    let mut clients = [all.connect(), all.connect()];
+    assert_eq!((all.take(), all.door.held), (0, 2));
+    let until = all.door.deadline().unwrap();
+    all.door.expire(until - Span::from_nanos(1));
+    assert_eq!((all.door.waiting.len(), all.door.refused()), (2, None), "he has his time");
+    all.door.expire(until + PATIENCE);
+    assert!(clients.iter_mut().all(is_ended));
+    assert_eq!((all.door.held, all.door.refused().map(|(count, ..)| count), all.door.deadline()), (0, Some(2), None));
+    assert!(all.door.settled(1, Some(Peer(5))).is_none(), "what is said later is of nobody");
+}
+
+#[test]
+fn more_than_may_come_wait_in_the_kernel() {
+    let mut all = Rig::new(Whom::Off, 2);
+    let _clients = [all.connect(), all.connect(), all.connect()];
+    assert_eq!((all.take(), all.door.held), (2, 2));
+    assert!(!all.is_woken(), "nobody looks at the third");
+    all.door.reopen(&all.set);
+    assert!(!all.is_woken(), "nor until somebody has left");
+    all.door.left();
+    all.door.reopen(&all.set);
+    assert!(all.is_woken());
+    assert_eq!((all.take(), all.door.held), (1, 2));
+}
