@@ -23,6 +23,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (hint, code) = match &error {
             Error::NoJob => (Some("rlaunch -n 2 sh -c 'rlaunch store add ready'"), exit::LAUNCH),
+            Error::Variable { .. } => (Some("run it as a rank, or below one, that leaves it as it is"), exit::LAUNCH),
             Error::Connect { .. } => (Some("run it on a host of the job, while the job runs"), exit::LAUNCH),
             Error::Unsupported(_) => (Some("use the rlaunch that has started the job"), exit::LAUNCH),
             Error::TimedOut { .. } => (None, exit::TIMEOUT),
@@ -103,12 +104,13 @@ fn number(word: Option<&[u8]>) -> Result<i64, Failure> {
 }
 
 fn variable(name: &'static str) -> Result<u32, Failure> {
-    let value = std::env::var(name).ok().and_then(|value| value.parse().ok());
-    value.ok_or_else(|| Failure {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty()).ok_or_else(|| Failure {
         text: format!("{name} is not set: who comes to the fence is not known"),
         hint: Some("run it as a rank, or below one"),
         code: exit::LAUNCH,
-    })
+    })?;
+    let number = value.to_str().and_then(|value| value.parse().ok());
+    number.ok_or_else(|| Error::Variable { name, value: value.to_string_lossy().into_owned() }.into())
 }
 
 fn unread(error: std::io::Error) -> Failure {

@@ -351,6 +351,9 @@ fn notes(plan: &Plan) {
     if let Some(note) = map::logs(&plan.job, plan.presentation.verbosity >= Verbosity::Verbose) {
         say(&note);
     }
+    if let Some(note) = map::beyond(&plan.job) {
+        say(&note);
+    }
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);
     }

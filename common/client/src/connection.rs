@@ -33,7 +33,12 @@ impl Connection {
         if version != VERSION {
             return Err(Error::Version(version));
         }
-        Ok(Self { socket, seq: 0, came: Vec::new() })
+        Ok(Self::over(socket))
+    }
+
+    /// Both have greeted.
+    pub(crate) const fn over(socket: UnixStream) -> Self {
+        Self { socket, seq: 0, came: Vec::new() }
     }
 
     /// Asks, and waits for the answer: the whole frame, to be read as [`Told`].

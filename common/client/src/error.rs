@@ -13,6 +13,14 @@ pub enum Error {
         "RLAUNCH_SOCKET is not set: this is no program of a job of rlaunch's, or its agent has found no directory for a socket"
     )]
     NoJob,
+    /// A variable that rlaunch sets was changed.
+    #[error("{name}={value:?} (environment) is no number: rlaunch sets it, and somebody has changed it")]
+    Variable {
+        /// Which.
+        name: &'static str,
+        /// What it is now.
+        value: String,
+    },
     /// The agent cannot be reached.
     #[error("cannot connect to the agent at {}: {source}", path.display())]
     Connect {

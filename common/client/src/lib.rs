@@ -6,6 +6,7 @@
 
 mod connection;
 mod error;
+mod idle;
 mod store;
 
 pub use error::Error;

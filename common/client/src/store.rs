@@ -2,13 +2,13 @@
 
 use crate::Error;
 use crate::connection::Connection;
+use crate::idle::Idle;
 use rlaunch_core::id::Rank;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::{Ask, Expected, Revision};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::client::{NO_RANK, Reply, Space, Told, Words};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a watched key has become.
@@ -28,14 +28,13 @@ pub struct Store {
     path: PathBuf,
     rank: u32,
     space: Space,
-    /// Connections that nobody uses at the moment, and the process that has made them.
-    idle: Mutex<(u32, Vec<Connection>)>,
+    idle: Idle,
 }
 
 impl Clone for Store {
     /// With connections of its own.
     fn clone(&self) -> Self {
-        Self { path: self.path.clone(), rank: self.rank, space: self.space, idle: Mutex::default() }
+        Self { path: self.path.clone(), rank: self.rank, space: self.space, idle: Idle::default() }
     }
 }
 
@@ -43,11 +42,11 @@ impl Store {
     /// The store of the job that this program belongs to: it outlives every process and every host but the launcher's.
     ///
     /// # Errors
-    /// It belongs to none.
+    /// It belongs to none, or `RLAUNCH_RANK` is no rank.
     pub fn from_env() -> Result<Self, Error> {
         let path = std::env::var_os("RLAUNCH_SOCKET").filter(|path| !path.is_empty()).ok_or(Error::NoJob)?;
-        let rank = std::env::var("RLAUNCH_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(NO_RANK);
-        Ok(Self { path: path.into(), rank, space: Space::Job, idle: Mutex::default() })
+        let rank = variable("RLAUNCH_RANK")?.unwrap_or(NO_RANK);
+        Ok(Self { path: path.into(), rank, space: Space::Job, idle: Idle::default() })
     }
 
     /// The same in another space: names mean something else there.
@@ -261,34 +260,26 @@ impl Store {
 
     fn ask<T>(&self, ask: Ask<'_>, take: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
         let words = Words::write(ask);
-        let mut connection = match self.idle() {
+        let mut connection = match self.idle.take() {
             Some(connection) => connection,
             None => Connection::open(&self.path, self.rank)?,
         };
         // A connection that has failed is not used again.
         let frame = connection.ask(self.space, &words)?;
-        self.put_back(connection);
+        self.idle.put_back(connection);
         let Ok(Told::Answer(_, reply)) = Told::parse(&frame) else { return Err(Error::Malformed) };
         if let Reply::Refused(refused) = reply {
             return Err(refused.into());
         }
         take(reply).ok_or(Error::Malformed)
     }
+}
 
-    /// Those of the parent are not a forked child's: both would read the same answers.
-    fn idle(&self) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let (maker, all) = &mut *idle;
-        if *maker != std::process::id() {
-            *maker = std::process::id();
-            all.clear();
-        }
-        all.pop()
-    }
-
-    fn put_back(&self, connection: Connection) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).1.push(connection);
-    }
+/// A number that rlaunch has set, and somebody may have changed; `None`: it is not set, or empty.
+fn variable(name: &'static str) -> Result<Option<u32>, Error> {
+    let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let number = value.to_str().and_then(|value| value.parse().ok());
+    number.map(Some).ok_or_else(|| Error::Variable { name, value: value.to_string_lossy().into_owned() })
 }
 
 fn owned(value: Option<&[u8]>) -> Option<Vec<u8>> {

@@ -77,6 +77,14 @@ impl Which {
         }
     }
 
+    fn named(&self) -> impl Iterator<Item = u32> {
+        let named: &[(u32, Streams)] = match self {
+            Self::All(_) => &[],
+            Self::Of(named) => named,
+        };
+        named.iter().map(|(rank, _)| *rank)
+    }
+
     /// Whether it is none of any.
     #[must_use]
     pub fn is_none(&self) -> bool {
@@ -143,6 +151,14 @@ impl Logs {
         Some(OsBytes::new([dir, between, self.run.as_slice(), rest.as_bytes()].concat()))
     }
 
+    /// Local ranks that options name and no host has, where the most on one are `most`: each with its option.
+    pub fn beyond(&self, most: u32) -> impl Iterator<Item = (&'static str, u32)> {
+        let shown = self.shown.iter().flat_map(|shown| shown.iter().copied());
+        let of = |option| move |rank| (option, rank);
+        let all = self.redirects.named().map(of("-r")).chain(self.tee.named().map(of("-t")));
+        all.chain(shown.map(of("--local-ranks-filter"))).filter(move |(_, rank)| *rank >= most)
+    }
+
     /// Of a rank's stdout and stderr.
     #[must_use]
     pub fn ways(&self, rank: LocalRank) -> [Way; 2] {
@@ -182,6 +198,14 @@ mod tests {
     const BOTH: (bool, bool) = (true, true);
     const SHOWN: (bool, bool) = (false, true);
     const NEITHER: (bool, bool) = (false, false);
+
+    #[test]
+    fn whom_nobody_can_mean_is_told() {
+        let all = logs("9:1,0:3", "1:1,2:0", "7,0");
+        assert_eq!(all.beyond(2).collect::<Vec<_>>(), [("-r", 9), ("-t", 2), ("--local-ranks-filter", 7)]);
+        assert_eq!(all.beyond(10).count(), 0);
+        assert_eq!(logs("3", "3", "").beyond(0).count(), 0);
+    }
 
     #[test]
     fn streams_are_named_as_by_torchrun() {

@@ -88,9 +88,11 @@ pub(crate) enum CliError {
     /// `--max-restarts 3 --on-failure continue`
     #[error("{} starts all ranks again when one fails, and --on-failure continue lets the others go on", Named(option))]
     RestartOrContinue { option: OsBytes },
-    /// `-m --no-python`
-    #[error("-m runs a module by Python, and --no-python runs no Python")]
-    ModuleWithoutPython,
+    /// `-m --no-python`, or both of torchrun's variables.
+    #[error("{} runs a module by Python, and {} runs no Python",
+        if *by_variables { "PET_MODULE (environment)" } else { "-m" },
+        if *by_variables { "PET_NO_PYTHON (environment)" } else { "--no-python" })]
+    ModuleWithoutPython { by_variables: bool },
     /// A policy, or what it is tried with.
     #[error("{at}: {what}")]
     Assign { at: String, what: String, hint: Option<Cow<'static, str>> },
@@ -179,7 +181,7 @@ impl Hint for CliError {
             }
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
-            Self::ModuleWithoutPython | Self::RestartOrContinue { .. } => Some("one of the two".into()),
+            Self::ModuleWithoutPython { .. } | Self::RestartOrContinue { .. } => Some("one of the two".into()),
             Self::Json => Some("rlaunch map --json ...".into()),
             Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", typed(word)).into()),
             Self::Hostlist { source } => source.hint(),

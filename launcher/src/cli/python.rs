@@ -15,6 +15,8 @@ pub(crate) struct Said {
     pub(crate) module: bool,
     /// `--no-python`: no Python, whatever it is called.
     pub(crate) no_python: bool,
+    /// It was said by torchrun's variables.
+    pub(crate) by_variables: bool,
 }
 
 impl Run {
@@ -25,7 +27,7 @@ impl Run {
     pub(crate) fn interpret(&mut self, site: &Site<'_>) -> Result<(), CliError> {
         for program in &mut self.programs {
             if program.python.module && program.python.no_python {
-                return Err(CliError::ModuleWithoutPython);
+                return Err(CliError::ModuleWithoutPython { by_variables: program.python.by_variables });
             }
             let Some(word) = program.argv.first().cloned() else { continue };
             if !(program.python.module || is_script(program, &word, self.torchrun, site)) {

@@ -194,11 +194,12 @@ impl Said {
         }
     }
 
-    /// torchrun's flags from its variables: a number that is not 0.
+    /// torchrun's flags from its variables, where no option says what the program is: a number that is not 0.
     pub(super) fn fill(&mut self, env: Lookup<'_>) {
         let is_set = |name| values::variable(env, name).is_some_and(|value| value.as_slice() != b"0");
-        self.module |= !self.no_python && is_set("PET_MODULE");
-        self.no_python |= !self.module && is_set("PET_NO_PYTHON");
+        if !self.module && !self.no_python {
+            *self = Self { module: is_set("PET_MODULE"), no_python: is_set("PET_NO_PYTHON"), by_variables: true };
+        }
     }
 }
 
@@ -236,10 +237,7 @@ impl Args {
             },
             Opt::MasterAddr if !value.is_empty() => self.addr = Some(value),
             Opt::MasterAddr => return Err(refuse(spelled, value, "an address or a name", "10.0.0.1")),
-            Opt::MasterPort => {
-                let port = values::count(&spelled, &value, u16::MAX.into())?;
-                self.port = Some(port.to_string().into());
-            }
+            Opt::MasterPort => self.port = Some(port(spelled, value)?),
             Opt::RunId => self.run_id = Some(value).filter(|id| !id.is_empty() && id.as_slice() != b"none"),
             Opt::Module | Opt::NoPython => {}
         }
@@ -292,6 +290,20 @@ fn absolute(dir: &OsBytes, site: &Site<'_>) -> Result<OsBytes, CliError> {
             let takes = "a path from the root here, where the current directory has no name";
             Err(refuse("--log-dir".into(), dir.clone(), takes, "/var/log/jobs"))
         }
+    }
+}
+
+/// torchrun takes 0 for a port that is free, as rlaunch finds one where none is given.
+fn port(option: OsBytes, value: OsBytes) -> Result<OsBytes, CliError> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let number: Option<u32> = std::str::from_utf8(&value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+    match number {
+        Some(port @ 1..=0xffff) => Ok(port.to_string().into()),
+        Some(0) => {
+            let hint = Some(format!("no {option}: rlaunch finds a port that is free").into());
+            Err(CliError::Value { option, takes: "a port, 1 to 65535".into(), got: value, hint })
+        }
+        Some(_) | None => Err(refuse(option, value, "a port, 1 to 65535", "29500")),
     }
 }
 

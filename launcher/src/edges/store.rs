@@ -134,45 +134,4 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rlaunch_core::id::ClientId;
-    use rlaunch_core::store::transit::MOST;
-    use rlaunch_core::store::{Ask, Seq, Ticket};
-    use rlaunch_core::wire::frozen::client::{Code, Reply, Words};
-
-    /// Rank 0's host takes nothing: what others ask is refused to them, one by one, and their launcher stays small.
-    #[test]
-    fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
-        let (home, other) = (NodeId::new(0), NodeId::new(1));
-        let mut store = Store::new(home);
-        let words = Words::write(Ask::Set(b"k", &vec![b'v'; 500 << 10]));
-        let frame = |client: u32| {
-            let ticket = Ticket { client: ClientId::new(client), seq: Seq(1) };
-            (ticket, stamped(4, Passage::Up(Space::Generation, Up::Ask(ticket, &words))))
-        };
-        let asks = u32::try_from(2 * MOST / words.len()).unwrap();
-        for client in 1..=asks {
-            store.heard(other, other, &frame(client).1);
-        }
-        let mut refused = Vec::new();
-        while let Some((of, bytes)) = store.out.get_mut(&other).and_then(Transit::pop) {
-            let Ok((4, Passage::Down(Space::Generation, Down::Answer(ticket, false, words)))) = unstamped(&bytes)
-            else {
-                panic!("{bytes:?}")
-            };
-            let Ok(Reply::Refused(refusal)) = Reply::parse(words) else { panic!("{words:?}") };
-            refused.push(ticket);
-            assert_eq!((of, refusal.code), (other, Code::Limit));
-        }
-        let waits: Vec<usize> = std::iter::from_fn(|| store.out.get_mut(&home).and_then(Transit::pop))
-            .map(|(_, bytes)| bytes.len())
-            .collect();
-        assert!(waits.iter().sum::<usize>() <= MOST + words.len(), "{} wait", waits.len());
-        let taken = u32::try_from(waits.len()).unwrap();
-        assert_eq!(refused, (taken + 1..=asks).map(|client| frame(client).0).collect::<Vec<_>>(), "who came too late");
-        // It goes on.
-        store.heard(other, other, &frame(7).1);
-        assert!(store.out.get(&other).is_none_or(Transit::is_empty));
-    }
-}
+mod tests;

@@ -55,6 +55,11 @@ impl Directory {
         }
     }
 
+    /// Whether a verdict is about a connection that comes from this host and can come from no other.
+    fn is_of(&self, node: NodeId, verdict: &Verdict) -> bool {
+        self.hosts.get(&verdict.comer.from.address).is_some_and(|hosts| hosts.as_slice() == [node])
+    }
+
     /// Who is to be asked of each connection; an address that several have, as those of bridges to containers, is nobody's.
     fn by_host(&self, question: &Question) -> BTreeMap<Option<NodeId>, Vec<Comer>> {
         let mut all: BTreeMap<Option<NodeId>, Vec<Comer>> = BTreeMap::new();
@@ -87,10 +92,7 @@ fn tell(nodes: &mut Nodes, asker: NodeId, verdicts: impl Iterator<Item = Verdict
 
 /// Passes an answer on to whoever has asked. A host can answer for its own addresses only.
 pub(super) fn answer(nodes: &mut Nodes, directory: &Directory, node: NodeId, answer: Answer) {
-    let is_own = |verdict: &Verdict| {
-        directory.hosts.get(&verdict.comer.from.address).is_some_and(|hosts| hosts.as_slice() == [node])
-    };
-    let own = answer.verdicts.into_vec().into_iter().filter(is_own);
+    let own = answer.verdicts.into_vec().into_iter().filter(|verdict| directory.is_of(node, verdict));
     for verdicts in Capped::chunks(own) {
         send(nodes, answer.asker, &ToNode::Theirs(Answer { asker: answer.asker, verdicts }));
     }
@@ -129,5 +131,19 @@ mod tests {
             (Some(b), vec![comer("10.0.0.2:5"), comer("10.0.0.2:6")]),
         ];
         assert_eq!(all, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_host_answers_for_its_own_addresses_only() {
+        let mut directory = Directory::default();
+        let (a, b) = (NodeId::new(1), NodeId::new(2));
+        let docker = comer("172.17.0.1:1");
+        directory.learn(a, &[comer("10.0.0.1:1").from.address, docker.from.address]);
+        directory.learn(b, &[comer("10.0.0.2:1").from.address, docker.from.address]);
+        let says = |node, comer| directory.is_of(node, &Verdict { comer, member: Some(1), foreign: false });
+        assert!(says(a, comer("10.0.0.1:7")) && says(b, comer("[::ffff:10.0.0.2]:6")));
+        assert!(!says(b, comer("10.0.0.1:7")), "it would let in whoever is on another host");
+        assert!(!says(a, docker) && !says(b, docker), "one that several have is nobody's");
+        assert!(!says(a, comer("10.0.0.9:1")), "nor is one that none has");
     }
 }

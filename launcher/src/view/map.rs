@@ -60,6 +60,16 @@ pub(crate) fn logs(job: &JobSpec, always: bool) -> Option<String> {
     Some(format!("rlaunch: log files: {stem}_HOST/attempt_0/LOCAL_RANK\n"))
 }
 
+/// Local ranks that an option names and no host has: nothing else would tell that nobody is meant.
+pub(crate) fn beyond(job: &JobSpec) -> Option<String> {
+    let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref())?;
+    let most = job.placement.seats.iter().map(|seat| seat.local_rank.get()).max()? + 1;
+    let named: Vec<String> =
+        logs.beyond(most).map(|(option, rank)| format!("{option} names local rank {rank}")).collect();
+    let has = if most == 1 { "local rank 0 only".into() } else { format!("local ranks 0-{}", most - 1) };
+    (!named.is_empty()).then(|| format!("rlaunch: {}: there are {has}\n", named.join(", ")))
+}
+
 fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
     placement.seats.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
 }

@@ -116,8 +116,9 @@ fn log_files_have_torchruns_layout() {
         ("--tee 0:1,x a", "--tee takes 0 to 3"),
         ("--log-dir= a", "--log-dir takes a directory"),
         ("--local-ranks-filter x a", "--local-ranks-filter takes local ranks"),
-        ("--master-port 0 a", "--master-port takes a whole number above 0"),
-        ("--master-port 65536 a", "--master-port takes at most 65535"),
+        ("--master-port 0 a", "--master-port takes a port, 1 to 65535, got '0'\n  try     no --master-port: rlaunch finds"),
+        ("--master-port 65536 a", "--master-port takes a port, 1 to 65535"),
+        ("--master-port x a", "--master-port takes a port, 1 to 65535"),
         ("--local-addr x a", "--local-addr is not supported"),
         ("--node-rank 1 a", "--node-rank 1 is not supported"),
     ] {
@@ -175,6 +176,14 @@ fn torchruns_variables_count_below_ours() {
         "/l/r_abababab_1/attempt_0/".into()
     );
     assert!(sole(&run_with("a", &[("PET_MODULE", "1"), ("PET_NO_PYTHON", "0")])).python.module);
+    let both = [("PET_MODULE", "1"), ("PET_NO_PYTHON", "1")];
+    let refused = at_site(4, |site| run_with("a", &both).into_plan(JobId([0xab; 16]), [], site)).unwrap_err().render();
+    assert!(
+        refused.contains("PET_MODULE (environment) runs a module by Python, and PET_NO_PYTHON (environment)"),
+        "{refused}"
+    );
+    let said = |line: &str| sole(&run_with(line, &both)).python;
+    assert!(said("-m a").module && !said("-m a").no_python && !said("--no-python a").module, "options say it");
     for row in table::rows() {
         let read = |name: &str| rlaunch_core::env::lookup(name.as_bytes()).is_some_and(|var| var.role == VarRole::Read);
         assert!(super::super::torch::variable(row).is_none_or(|name| read(&name)), "{:?}", Row::typed(row));

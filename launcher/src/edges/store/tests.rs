@@ -1,0 +1,121 @@
+use super::*;
+use rlaunch_core::id::{ClientId, Rank};
+use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::store::transit::MOST;
+use rlaunch_core::store::{Ask, Seq, Ticket};
+use rlaunch_core::wire::frozen::client::{Code, Reply, Words};
+
+const A: NodeId = NodeId::new(0);
+const B: NodeId = NodeId::new(1);
+const C: NodeId = NodeId::new(2);
+
+fn says(store: &mut Store, node: NodeId, space: Space, up: Up<'_>) {
+    store.heard(node, node, &stamped(3, Passage::Up(space, up)));
+}
+
+/// The first client of a host asks.
+fn asks(store: &mut Store, node: NodeId, space: Space, seq: u64, ask: Ask<'_>) {
+    let ticket = Ticket { client: ClientId::new(0), seq: Seq(seq) };
+    says(store, node, space, Up::Ask(ticket, &Words::write(ask)));
+}
+
+/// What is on its way to a host, and of whom.
+fn told(store: &mut Store, node: NodeId) -> Vec<(NodeId, &'static str, u64)> {
+    let mut waiting = store.out.remove(&node).unwrap_or_default();
+    let one = |(of, bytes): (NodeId, Vec<u8>)| match unstamped(&bytes).unwrap().1 {
+        Passage::Down(_, Down::Answer(ticket, ..)) => (of, "an answer", ticket.seq.0),
+        Passage::Down(_, Down::Drop(_)) => (of, "a key to forget", 0),
+        Passage::Down(Space::Generation, Down::Closed) => (of, "the end", 0),
+        Passage::Up(Space::Generation, Up::Ask(ticket, _)) => (of, "an ask", ticket.seq.0),
+        Passage::Up(Space::Generation, Up::Lost) => (of, "a loss", 0),
+        other => panic!("{other:?}"),
+    };
+    std::iter::from_fn(|| waiting.pop()).map(one).collect()
+}
+
+#[test]
+fn a_host_that_is_lost_holds_up_nobody_who_changes_what_it_has_read() {
+    let mut store = Store::new(A);
+    asks(&mut store, A, Space::Job, 1, Ask::Set(b"k", b"v"));
+    asks(&mut store, B, Space::Job, 1, Ask::Get(b"k"));
+    asks(&mut store, A, Space::Job, 2, Ask::Set(b"k", b"w"));
+    assert_eq!(told(&mut store, A), [(A, "an answer", 1)], "B may still give the old value");
+    assert_eq!(told(&mut store, B), [(B, "an answer", 1), (B, "a key to forget", 0)]);
+    store.lost(B);
+    assert_eq!(told(&mut store, A), [(A, "an answer", 2)]);
+    assert_eq!(told(&mut store, B), []);
+}
+
+#[test]
+fn whoever_waits_on_a_host_that_is_lost_takes_nothing() {
+    let mut store = Store::new(A);
+    asks(&mut store, B, Space::Job, 1, Ask::Take { key: b"queue", within: None });
+    asks(&mut store, C, Space::Job, 1, Ask::Take { key: b"queue", within: None });
+    let all: RankSet = (0..2).map(Rank::new).collect();
+    let who: RankSet = [Rank::new(1)].into_iter().collect();
+    asks(&mut store, B, Space::Job, 2, Ask::Fence { name: b"f", all: &all, who: &who, within: None });
+    store.lost(B);
+    asks(&mut store, A, Space::Job, 1, Ask::Push(b"queue", b"item"));
+    assert_eq!(told(&mut store, B), [], "it was first, and is gone");
+    assert_eq!(told(&mut store, C), [(C, "an answer", 1)]);
+}
+
+#[test]
+fn the_home_of_a_generation_hears_of_the_loss_of_those_who_have_asked_there() {
+    let mut store = Store::new(A);
+    asks(&mut store, B, Space::Generation, 5, Ask::Get(b"k"));
+    assert_eq!(told(&mut store, A), [(B, "an ask", 5)]);
+    store.lost(C);
+    assert_eq!(told(&mut store, A), [], "it has asked nothing");
+    store.lost(B);
+    assert_eq!(told(&mut store, A), [(B, "a loss", 0)]);
+}
+
+#[test]
+fn those_who_ask_in_a_generation_hear_that_its_home_is_lost_then_and_later() {
+    let mut store = Store::new(A);
+    asks(&mut store, B, Space::Generation, 5, Ask::Wait { keys: &[b"k"], within: None });
+    store.lost(A);
+    assert_eq!(told(&mut store, A), [], "nothing is kept for one that is gone");
+    assert_eq!(told(&mut store, B), [(B, "the end", 0)]);
+    asks(&mut store, C, Space::Generation, 1, Ask::Get(b"k"));
+    assert_eq!(told(&mut store, C), [(C, "the end", 0)]);
+    store.reseat(B);
+    asks(&mut store, C, Space::Generation, 2, Ask::Get(b"k"));
+    assert_eq!(told(&mut store, B), [(C, "an ask", 2)], "it is elsewhere now");
+}
+
+/// Rank 0's host takes nothing: what others ask is refused to them, one by one, and their launcher stays small.
+#[test]
+fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
+    let (home, other) = (NodeId::new(0), NodeId::new(1));
+    let mut store = Store::new(home);
+    let words = Words::write(Ask::Set(b"k", &vec![b'v'; 500 << 10]));
+    let frame = |client: u32| {
+        let ticket = Ticket { client: ClientId::new(client), seq: Seq(1) };
+        (ticket, stamped(4, Passage::Up(Space::Generation, Up::Ask(ticket, &words))))
+    };
+    let asks = u32::try_from(2 * MOST / words.len()).unwrap();
+    for client in 1..=asks {
+        store.heard(other, other, &frame(client).1);
+    }
+    let mut refused = Vec::new();
+    while let Some((of, bytes)) = store.out.get_mut(&other).and_then(Transit::pop) {
+        let Ok((4, Passage::Down(Space::Generation, Down::Answer(ticket, false, words)))) = unstamped(&bytes)
+        else {
+            panic!("{bytes:?}")
+        };
+        let Ok(Reply::Refused(refusal)) = Reply::parse(words) else { panic!("{words:?}") };
+        refused.push(ticket);
+        assert_eq!((of, refusal.code), (other, Code::Limit));
+    }
+    let waits: Vec<usize> = std::iter::from_fn(|| store.out.get_mut(&home).and_then(Transit::pop))
+        .map(|(_, bytes)| bytes.len())
+        .collect();
+    assert!(waits.iter().sum::<usize>() <= MOST + words.len(), "{} wait", waits.len());
+    let taken = u32::try_from(waits.len()).unwrap();
+    assert_eq!(refused, (taken + 1..=asks).map(|client| frame(client).0).collect::<Vec<_>>(), "who came too late");
+    // It goes on.
+    store.heard(other, other, &frame(7).1);
+    assert!(store.out.get(&other).is_none_or(Transit::is_empty));
+}
