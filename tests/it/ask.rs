@@ -4,6 +4,7 @@
 use crate::bed::Bed;
 use crate::case::Case;
 use crate::census::{self, Mercy};
+use crate::faults::part;
 use crate::place;
 use crate::plan::Plan;
 use crate::several::job;
@@ -97,6 +98,10 @@ fn what_is_asked_in_vain_is_said() {
     done.says("error: RLAUNCH_SOCKET is not set: this is no program of a job of rlaunch's, or its agent has found no directory");
     let done = Plan::shell("exec \"$RL\" store get k").env("RLAUNCH_SOCKET", "/nonexistent/x").start().code(125);
     done.says("cannot connect to the agent at /nonexistent/x").says("while the job runs");
+    for action in ["get k", "fence f"] {
+        let plan = Plan::shell(&format!("exec \"$RL\" store {action}")).env("RLAUNCH_SOCKET", "/nonexistent/x");
+        plan.env("RLAUNCH_RANK", "x").start().code(125).says("error: RLAUNCH_RANK=\"x\" (environment) is no number");
+    }
     for (words, says) in [
         ("", "rlaunch store needs a value: ACTION"),
         ("got k", "rlaunch store takes get, set, append, add, delete, wait, ls, dump or fence, got 'got'"),
@@ -121,6 +126,64 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_job() {
         assert!(!dir.exists(), "{tier}");
         assert_eq!(socket.read(&mut [0]).unwrap(), 0, "whoever still listens hears of the end");
     }
+}
+
+/// Who has connected, told by his number: the directory alone would keep him out, and somebody may open it.
+const KNOCK: &str = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('agent')\ntry:\n    s.sendall(b'rlaunch\\n\\1' + bytes(7))\n    \
+                     print(len(s.recv(16)))\nexcept (ConnectionResetError, BrokenPipeError): print(0)\n";
+
+#[test]
+fn another_user_is_not_heard_even_where_the_directory_is_open() {
+    if !place::is_root() {
+        return place::absent("another user at the socket", "needs root");
+    }
+    if !place::has("setpriv") || !place::has("python3") {
+        return;
+    }
+    let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
+    let dir = path.parent().unwrap();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    open(dir, 0o755);
+    open(&path, 0o777);
+    // From within: nobody else may enter what is above it.
+    let knock = |words: &str| {
+        let script = format!("cd \"$1\" && exec {words} env PATH=/usr/bin:/bin python3 -c \"$2\"");
+        let mut command = std::process::Command::new("sh");
+        let output = census::output(command.args(["-c", &script, "sh"]).arg(dir).arg(KNOCK));
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    assert_eq!(knock(""), "16\n", "the user himself is greeted");
+    assert_eq!(knock("setpriv --reuid 65534 --regid 65534 --clear-groups"), "0\n");
+    drop(case.take_stdin());
+    case.code(0);
+}
+
+/// Of the other door too: `guard` has the clients of torch's.
+#[test]
+fn whoever_comes_while_descriptors_are_short_is_served_when_there_are_some() {
+    if !place::has("prlimit") {
+        return;
+    }
+    let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]).env("RLAUNCH_LOG", "warn"), 2);
+    let agent = case.ours("rlaunch-agent").unwrap();
+    limit_descriptors(agent, "1");
+    let mut socket = UnixStream::connect(&path).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    socket.write_all(&hello(u32::MAX)).unwrap();
+    case.says_on_stderr("the store takes no more clients");
+    limit_descriptors(agent, "256");
+    let mut first = [0; 16];
+    socket.read_exact(&mut first).unwrap();
+    assert_eq!(first, hello(0));
+    drop(case.take_stdin());
+    case.code(0);
+}
+
+/// A process gets no new descriptor with a number from this on.
+pub(crate) fn limit_descriptors(pid: i32, most: &str) {
+    let words = [format!("--pid={pid}"), format!("--nofile={most}:")];
+    let output = census::output(std::process::Command::new("prlimit").args(words));
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -263,6 +326,33 @@ fn ranks_of_several_hosts_share_one_store() {
         expected.sort();
         assert_eq!(done.sorted(), expected, "{user}: {}", done.err());
         bed.clean(2);
+    }
+    bed.down();
+}
+
+/// A generation's space is on rank 0's host. Of its loss those hear at once who wait there, by way of the launcher.
+#[test]
+fn whoever_waits_in_a_space_hears_that_its_host_is_lost() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "trap '' TERM; [ $RANK = 0 ] && exec sleep 999; \"$RL\" store -g set here yes; echo waits; \
+                  \"$RL\" store -g wait never; echo heard $?";
+    for is_cut in [false, true] {
+        let words = ["rlaunch", "--ssh-fast", "-H", "node[0-1]", "--lease", "4s", "--grace", "1h", "sh", "-c", script];
+        let case = bed.plan("root", "login", words).with_events().start();
+        case.says_on_stdout("waits", 1);
+        if is_cut {
+            bed.run(["partition", "node0"]);
+        } else {
+            kill(Pid::from_raw(part(&bed, "node0", "rlaunch-agent")), Signal::SIGKILL).unwrap();
+        }
+        case.says_on_stdout("heard 125", 1);
+        let done = case.code(125);
+        assert_eq!(done.out(), "waits\nheard 125\n");
+        done.says("the agent has closed the connection").says("lost");
+        if is_cut {
+            bed.run(["heal"]);
+        }
+        bed.clean(8);
     }
     bed.down();
 }

@@ -58,7 +58,7 @@ fn sleepers(bed: &Bed, host: &str) -> Vec<Proc> {
 }
 
 /// The only process of ours with this name on a host.
-fn part(bed: &Bed, host: &str, comm: &str) -> i32 {
+pub(crate) fn part(bed: &Bed, host: &str, comm: &str) -> i32 {
     let found: Vec<i32> =
         bed.processes().into_iter().filter(|(on, p)| on == host && p.comm == comm).map(|(_, p)| p.pid).collect();
     assert_eq!(found.len(), 1, "{comm} on {host}: {found:?}");

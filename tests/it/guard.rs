@@ -1,5 +1,6 @@
 //! Whom the store that rlaunch holds serves: `--store-guard`, ranks in network namespaces, and strangers who come in crowds.
 
+use crate::ask::limit_descriptors;
 use crate::bed::Bed;
 use crate::place;
 use crate::plan::Plan;
@@ -151,4 +152,20 @@ fn more_connections_than_there_are_descriptors_wait_and_cost_no_job() {
     script(&plan, body);
     let done = plan.start().code(0);
     assert_eq!(done.sorted(), ["b'1'", "there"], "{}", done.err());
+}
+
+#[test]
+fn whoever_comes_while_the_agent_has_no_descriptor_is_served_when_it_has() {
+    if !place::has("python3") || !place::has("prlimit") {
+        return;
+    }
+    let body = "if rank == 0:\n    say('ready')\n    sys.stdin.readline()\n    s = connect()\n    say('there')\n    say(add(s, b'n'))\n";
+    let mut case = python(&["-n", "2"], body).env("RLAUNCH_LOG", "warn").stdin_pipe().start();
+    case.says_on_stdout("ready", 1);
+    let agent = case.ours("rlaunch-agent").unwrap();
+    limit_descriptors(agent, "1");
+    case.take_stdin().write_all(b"\n").unwrap();
+    case.says_on_stderr("the store takes no more connections");
+    limit_descriptors(agent, "256");
+    assert_eq!(case.code(0).out(), "ready\nthere\n1\n");
 }

@@ -119,6 +119,7 @@ fn a_signal_ends_the_job_in_the_pause_and_before() {
         case.signal(Signal::SIGINT);
         let done = case.finish(Exit::Signal(Signal::SIGINT));
         done.says("nothing runs, and nothing is started again");
+        done.says(", before the ranks were started again").says("job      ranks 0,1 not started again; 0 left running");
         assert!(done.named("rank.started").all(|e| e["generation"] == 0), "{tier}");
         let limit = ["--timeout", "300ms"];
         let done = Plan::rlaunch(limit.iter().chain(&pause)).contain(tier).start().code(124);

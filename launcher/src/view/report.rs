@@ -48,8 +48,10 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::Refused { why, .. } => return hosts::refused(report, why),
         Cause::Unreachable { failed, asked, .. } => return hosts::unreachable(report, *failed, *asked),
         Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
-        Cause::Signal(sig) => format!("ended by {sig} after {took}"),
-        Cause::Timeout(limit) => format!("--timeout {} ran out; the job was ended", words::wait(*limit)),
+        Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
+        Cause::Timeout(limit) => {
+            format!("--timeout {} ran out{}; the job was ended", words::wait(*limit), before(report))
+        }
         Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
         Cause::Lost { node, lost } => {
             let after = report.began.map_or(took, |began| began.at);
@@ -66,6 +68,16 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     block.fates("job", report);
     block.exit(end.exit);
     block.text
+}
+
+/// What was interrupted, where no rank ran.
+fn before(report: &Report) -> &'static str {
+    let ran = report.others().iter().any(|group| group.became != Became::NeverStarted);
+    match (ran, report.restarts.is_empty()) {
+        (true, _) => "",
+        (false, true) => ", before any rank was started",
+        (false, false) => ", before the ranks were started again",
+    }
 }
 
 /// A host, and those that were lost together with it of which the same can be said.
@@ -306,7 +318,7 @@ impl Block {
     pub(crate) fn fates(&mut self, name: &str, report: &Report) {
         let alone = matches!(report.end, Some(End { cause: Cause::Rank { .. }, .. }));
         let groups = report.others();
-        let mut parts: Vec<String> = groups.iter().map(|group| fate(group, alone)).collect();
+        let mut parts: Vec<String> = groups.iter().map(|group| fate(group, alone, report)).collect();
         if parts.is_empty() {
             parts.push("none".into());
         }
@@ -345,7 +357,7 @@ impl Block {
     }
 }
 
-fn fate(group: &Group, after_a_rank: bool) -> String {
+fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
     let ranks = words::ranks(&group.ranks);
     let after = group.after;
     match group.became {
@@ -356,7 +368,8 @@ fn fate(group: &Group, after_a_rank: bool) -> String {
         Became::After(status, sig) => format!("{ranks} {status} after {sig} by rlaunch ({after})"),
         Became::Killed => format!("{ranks} killed by rlaunch (SIGKILL, {after})"),
         Became::TakenAlong => format!("{ranks} ended with it"),
-        Became::NeverStarted => format!("{ranks} never started"),
+        Became::NeverStarted if report.restarts.is_empty() => format!("{ranks} never started"),
+        Became::NeverStarted => format!("{ranks} not started again"),
         Became::Ended => format!("{ranks} ended (nobody saw how)"),
         Became::EndedOrNeverStarted => format!("{ranks} ended, or were never started"),
         Became::Unheard => format!("{ranks} not heard of any more"),

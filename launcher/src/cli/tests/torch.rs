@@ -116,7 +116,10 @@ fn log_files_have_torchruns_layout() {
         ("--tee 0:1,x a", "--tee takes 0 to 3"),
         ("--log-dir= a", "--log-dir takes a directory"),
         ("--local-ranks-filter x a", "--local-ranks-filter takes local ranks"),
-        ("--master-port 0 a", "--master-port takes a port, 1 to 65535, got '0'\n  try     no --master-port: rlaunch finds"),
+        (
+            "--master-port 0 a",
+            "--master-port takes a port, 1 to 65535, got '0'\n  try     no --master-port: rlaunch finds",
+        ),
         ("--master-port 65536 a", "--master-port takes a port, 1 to 65535"),
         ("--master-port x a", "--master-port takes a port, 1 to 65535"),
         ("--local-addr x a", "--local-addr is not supported"),

@@ -168,6 +168,16 @@ fn interrupted() {
     log.begins(3_200, &Cause::Signal(Signal::INT), Some(Signal::INT));
     (0..4).for_each(|n| log.exits(n, Status::Exited(130), 3_206));
     shows("interrupted", &log.ends(3_210, Cause::Signal(Signal::INT), Some(0)));
+    let cause = Cause::Signal(Signal::INT);
+    let mut log = Log::empty(4);
+    log.begins(900, &cause, None);
+    shows("interrupted_before_the_start", &log.ends(910, cause.clone(), Some(0)));
+    let mut log = Log::running(2);
+    log.exits(1, Status::Exited(3), 506);
+    let (rank, node, lived) = (Rank::new(1), NodeId::new(0), Span::from_millis(500));
+    log.at(600, What::Restart { restart: 1, rank, node, status: Status::Exited(3), lived, delay: Span::from_secs(1) });
+    log.begins(900, &cause, None);
+    shows("interrupted_in_a_pause", &log.ends(910, cause, Some(0)));
 }
 
 #[test]
