@@ -348,7 +348,7 @@ fn whoever_waits_in_a_space_hears_that_its_host_is_lost() {
         case.says_on_stdout("heard 125", 1);
         let done = case.code(125);
         assert_eq!(done.out(), "waits\nheard 125\n");
-        done.says("the agent has closed the connection").says("lost");
+        done.says("the namespace is gone");
         if is_cut {
             bed.run(["heal"]);
         }
