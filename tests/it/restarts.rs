@@ -146,8 +146,13 @@ fn the_input_that_no_rank_has_taken_is_for_the_next() {
     assert_eq!(case.code(0).out(), "0 one\n1 two\nthree\n");
 }
 
-/// Ranks meet in each generation, rank 0 later than the others: who found what those before had stored would meet them.
-const MEET: &str = "import os, time, torch, torch.distributed as dist\n\
+/// Ranks meet in each generation, rank 0 later than the others: who found what those before had stored would meet them. Each module that is
+/// imported is a sign of life: on a busy machine torch takes longer than is waited for one.
+const MEET: &str = "import os, sys, time\n\
+    class Life:\n    \
+        def find_spec(*names): os.write(2, b'.')\n\
+    sys.meta_path.insert(0, Life)\n\
+    import torch, torch.distributed as dist\n\
     n, last = int(os.environ['TORCHELASTIC_RESTART_COUNT']), int(os.environ['TORCHELASTIC_MAX_RESTARTS'])\n\
     rank = int(os.environ['RANK'])\n\
     if rank == 0: time.sleep(0.5)\n\
