@@ -1,3 +1,5 @@
+//! What the store does when hosts are lost: for those who wait there, and for those who wait for what lives there.
+
 use super::*;
 use rlaunch_core::id::{ClientId, Rank};
 use rlaunch_core::rank_set::RankSet;

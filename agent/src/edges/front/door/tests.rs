@@ -1,3 +1,5 @@
+//! Who comes to the door: those that break off, that nobody knows in time, and those that are too many.
+
 use super::*;
 use rlaunch_sys::epoll::Batch;
 use std::io::{ErrorKind, Read as _, Write as _};
