@@ -174,6 +174,7 @@ mod tests {
     use rlaunch_core::store::Ask;
     use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
     use rlaunch_sys::epoll::Batch;
+    use std::io::{Read as _, Write as _};
 
     const TOKEN: u64 = 7;
 

@@ -1,3 +1,5 @@
+//! What the store does when hosts are lost or slow: for those who wait there, and for those who wait for what lives there.
+
 //! What the store does when hosts are lost: for those who wait there, and for those who wait for what lives there.
 
 use super::*;
@@ -103,17 +105,15 @@ fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
     }
     let mut refused = Vec::new();
     while let Some((of, bytes)) = store.out.get_mut(&other).and_then(Transit::pop) {
-        let Ok((4, Passage::Down(Space::Generation, Down::Answer(ticket, false, words)))) = unstamped(&bytes)
-        else {
+        let Ok((4, Passage::Down(Space::Generation, Down::Answer(ticket, false, words)))) = unstamped(&bytes) else {
             panic!("{bytes:?}")
         };
         let Ok(Reply::Refused(refusal)) = Reply::parse(words) else { panic!("{words:?}") };
         refused.push(ticket);
         assert_eq!((of, refusal.code), (other, Code::Limit));
     }
-    let waits: Vec<usize> = std::iter::from_fn(|| store.out.get_mut(&home).and_then(Transit::pop))
-        .map(|(_, bytes)| bytes.len())
-        .collect();
+    let waits: Vec<usize> =
+        std::iter::from_fn(|| store.out.get_mut(&home).and_then(Transit::pop)).map(|(_, bytes)| bytes.len()).collect();
     assert!(waits.iter().sum::<usize>() <= MOST + words.len(), "{} wait", waits.len());
     let taken = u32::try_from(waits.len()).unwrap();
     assert_eq!(refused, (taken + 1..=asks).map(|client| frame(client).0).collect::<Vec<_>>(), "who came too late");
