@@ -193,10 +193,20 @@ build() {
     [ -x "$scratch/bin/rlaunch" ]
 }
 
+# What programs link and import: for the tests that use it, as whoever.
+build_client() {
+    scripts/build-client --profile "$profile" --out "$scratch/client" || return
+    chmod -R a+rX "$scratch/client"
+    export RLAUNCH_CLIENT="$scratch/client/python"
+}
+
 check_scripts() {
     local python source
     shellcheck -x scripts/test scripts/testlib.sh scripts/fuzz scripts/try .ci/run || return
-    for python in tests/torch/*.py scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/testbed scripts/testbedlib/*.py; do
+    for python in common/client/python/rlaunch/*.py common/client/python/rlaunch/*/*.py; do
+        python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 9))' "$python" || return
+    done
+    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/testbed scripts/testbedlib/*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
     done
     for source in scripts/bench.d/*.c; do
@@ -234,6 +244,7 @@ integration() {
     [ -z "$tiers" ] || words+=(RLAUNCH_REQUIRE_TIERS="$tiers")
     [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || words+=(RLAUNCH_CLUSTERSHELL="$RLAUNCH_CLUSTERSHELL")
     [ -z "${RLAUNCH_JAX-}" ] || words+=(RLAUNCH_JAX="$RLAUNCH_JAX")
+    [ -z "${RLAUNCH_CLIENT-}" ] || words+=(RLAUNCH_CLIENT="$RLAUNCH_CLIENT")
     [ -z "${RLAUNCH_TORCH-}" ] || words+=(RLAUNCH_TORCH="$RLAUNCH_TORCH")
     [ -z "${CI-}" ] || words+=(CI="$CI")
     # shellcheck disable=SC2016

@@ -20,6 +20,7 @@ use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Here, Node, Note, Placement};
+use rlaunch_core::rounds::PolicyReader;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, WallNs};
@@ -146,6 +147,7 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
         run.interpret(site)?;
         let placement = run.place(site)?;
         let holder = run.holder(&placement, &caller, site)?;
+        let _can_be = run.rounds(&placement, &caller, site)?;
         Ok::<_, cli::CliError>((placement, holder))
     });
     let (placement, holder) = match placed {
@@ -259,6 +261,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: L
         nohup: origin.ignores(rlaunch_sys::signals::HUP),
         travel: plan.job.placement.remote().map(|_| travel(&plan, origin)).transpose()?.unwrap_or_default(),
         interface: plan.reach.interface.clone(),
+        read_policy: PolicyReader(cli::read_policy),
         secret: match plan.job.placement.remote() {
             Some(_) => Key::new(rlaunch_sys::random::bytes().context("cannot get random bytes for the job's secret")?),
             None => Key::default(),

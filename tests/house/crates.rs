@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rlaunch-agent", &["rlaunch-core", "rlaunch-net", "rlaunch-sys"]),
     ("rlaunch", &["rlaunch-agent", "rlaunch-client", "rlaunch-core", "rlaunch-net", "rlaunch-sys"]),
     ("rlaunch-sim", &["rlaunch-core"]),
+    ("rlaunch-example-train", &["rlaunch-client"]),
 ];
 
 /// What tokio may do. `fs`, `io-std`, `process` and `rt-multi-thread` would start threads of their own.

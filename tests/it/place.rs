@@ -59,6 +59,14 @@ pub(crate) fn jax() -> Option<PathBuf> {
     std::env::var_os("RLAUNCH_JAX").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
+/// The Python package with its library in it.
+pub(crate) fn client() -> Option<PathBuf> {
+    let given = std::env::var_os("RLAUNCH_CLIENT").filter(|path| !path.is_empty()).map(PathBuf::from);
+    given.or_else(|| {
+        Some(root().join("target/client/python")).filter(|built| built.join("rlaunch/librlaunch.so").exists())
+    })
+}
+
 /// A Python with a newer torch than Debian's: `bin/NAME` of a virtual environment.
 pub(crate) fn newer_torch() -> Option<PathBuf> {
     std::env::var_os("RLAUNCH_TORCH").filter(|path| !path.is_empty()).map(PathBuf::from)

@@ -111,6 +111,7 @@ impl Remote {
                 interface: Default::default(),
                 jax: false,
                 restart: 0,
+                space: 0,
             }),
             choose_port: true,
             find: None,

@@ -28,7 +28,7 @@ use rlaunch_sys::socket;
 use rlaunch_sys::spawn::SpawnPort;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -80,9 +80,15 @@ pub(super) struct Front {
 
 /// Holds the store there. Where that cannot be nothing is started.
 pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ranks: u32) {
+    // It may be that of a round which is over.
+    close(edges);
     let live = edges.watch.is_live();
     let most = most(edges, ranks);
-    let opened = guard(edges).and_then(|_| address(addr, port)).and_then(|at| Front::open(at, whom, most));
+    let opened = guard(edges).and_then(|_| address(addr, port)).and_then(|at| {
+        // Who has come early waits there.
+        let early = edges.next.listener(at);
+        Front::open(early.map_or_else(|| rlaunch_sys::port::listen(at), Ok)?, whom, most)
+    });
     let opened = opened.and_then(|mut front| {
         if live {
             front.go_live()?;
@@ -118,18 +124,18 @@ fn most(edges: &Edges, ranks: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(OTHERS.saturating_add(ranks)).max(LEAST)
 }
 
-fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
+pub(super) fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
     let ip: Option<IpAddr> = std::str::from_utf8(addr).ok().and_then(|text| text.parse().ok());
     // An IPv4 address that stands in one of IPv6 is one of IPv4, as those are who come from there.
     ip.map(|ip| SocketAddr::new(ip.to_canonical(), port)).ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))
 }
 
 impl Front {
-    fn open(address: SocketAddr, whom: Whom, most: usize) -> io::Result<Self> {
+    fn open(listener: TcpListener, whom: Whom, most: usize) -> io::Result<Self> {
         let set = Arc::new(ReadySet::new()?);
         Ok(Self {
             store: TcpStore::new(Limits::default()),
-            door: Door::open(address, whom, most, &set, LISTENER)?,
+            door: Door::open(listener, whom, most, &set, LISTENER)?,
             set,
             live: None,
             batch: Batch::with_room(BURST),

@@ -8,10 +8,12 @@ mod front;
 mod ground;
 pub(crate) mod lease;
 mod logs;
+mod next;
 mod probe;
 mod pump;
 mod ranks;
 mod renew;
+mod sessions;
 mod stdin;
 mod store;
 mod sweep;
@@ -107,6 +109,9 @@ pub(crate) struct Edges {
     front: Option<front::Front>,
     /// How many connections have come to those before.
     came: u64,
+    /// What is held for the next round, and processes that take part in rounds.
+    next: next::Next,
+    sessions: Option<sessions::Sessions>,
     /// Our own front, and the spaces behind it.
     store: Option<store::Store>,
     litter: Litter,
@@ -147,6 +152,8 @@ impl Edges {
             probes: probe::Probes::default(),
             front: None,
             came: 0,
+            next: next::Next::default(),
+            sessions: None,
             store: None,
             litter: seat.litter,
             guard: None,
@@ -282,6 +289,7 @@ impl Edges {
         ground::finish(self);
         renew::finish(self);
         watch::poll(self, cx);
+        sessions::poll(self, cx);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
@@ -289,6 +297,7 @@ impl Edges {
         pump::poll(self, cx);
         front::poll(self, cx);
         store::poll(self, cx);
+        sessions::admit(self);
         examine::settle(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
@@ -389,9 +398,14 @@ impl Edges {
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Serve { addr, port, guard, ranks } => front::open(self, &addr, port, guard, ranks),
             NodeAction::Renew { choose_port } => renew::begin(self, choose_port),
-            NodeAction::Space { here, generation } => {
-                self.store.iter_mut().for_each(|store| store.begin(here, generation));
+            NodeAction::Space { here, generation, seats } => {
+                self.store.iter_mut().for_each(|store| store.begin(here, generation, seats.clone()));
             }
+            NodeAction::Unserve => front::close(self),
+            NodeAction::ReservePort { listen } => next::reserve(self, listen.as_ref()),
+            NodeAction::UsePort(is_used) => next::settle(self, is_used),
+            NodeAction::Tell { session, heard } => sessions::tell(self, session, &heard),
+            NodeAction::EndSession { session } => sessions::end(self, session),
             NodeAction::Spawn { proc, exec } => {
                 self.store.iter_mut().for_each(|store| store.seat(exec.delta.rank));
                 ranks::spawn(self, proc, *exec);

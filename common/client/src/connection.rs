@@ -1,16 +1,19 @@
 //! One connection to the agent: one ask at a time.
 
 use crate::Error;
+use crate::kernel::send_all;
+use crate::waits;
 use rlaunch_core::wire::frozen::client::{
     Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello,
 };
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: UnixStream,
+    socket: Arc<UnixStream>,
     seq: u64,
     came: Vec<u8>,
 }
@@ -19,10 +22,10 @@ impl Connection {
     pub(crate) fn open(path: &Path, rank: u32) -> Result<Self, Error> {
         let connect = |source| Error::Connect { path: path.to_owned(), source };
         // It is closed on exec.
-        let mut socket = UnixStream::connect(path).map_err(connect)?;
-        socket.write_all(&hello(rank))?;
+        let socket = UnixStream::connect(path).map_err(connect)?;
+        send_all(&socket, &hello(rank))?;
         let mut first = [0; HELLO];
-        if let Err(error) = socket.read_exact(&mut first) {
+        if let Err(error) = (&socket).read_exact(&mut first) {
             return Err(if error.kind() == std::io::ErrorKind::UnexpectedEof {
                 Error::Closed(String::new())
             } else {
@@ -37,19 +40,33 @@ impl Connection {
     }
 
     /// Both have greeted.
-    pub(crate) const fn over(socket: UnixStream) -> Self {
-        Self { socket, seq: 0, came: Vec::new() }
+    pub(crate) fn over(socket: UnixStream) -> Self {
+        Self { socket: Arc::new(socket), seq: 0, came: Vec::new() }
     }
 
-    /// Asks, and waits for the answer: the whole frame, to be read as [`Told`].
-    pub(crate) fn ask(&mut self, space: Space, words: &[u8]) -> Result<Vec<u8>, Error> {
+    /// What has been opened, for a conversation of another kind: nothing but the beginnings was said.
+    pub(crate) fn into_socket(self) -> Arc<UnixStream> {
+        self.socket
+    }
+
+    /// Asks, and waits for the answer: the whole frame, to be read as [`Told`]. With `may_end`, not beyond the end of a round.
+    pub(crate) fn ask(&mut self, space: Space, words: &[u8], may_end: bool) -> Result<Vec<u8>, Error> {
+        let wait = if may_end { waits::begin(&self.socket)? } else { None };
+        let answer = self.answer(space, words);
+        match wait {
+            Some(wait) if answer.is_err() && wait.was_ended() => Err(crate::Interrupted.into()),
+            _ => answer,
+        }
+    }
+
+    fn answer(&mut self, space: Space, words: &[u8]) -> Result<Vec<u8>, Error> {
         self.seq += 1;
         let frame = Asked { seq: self.seq, space, words }.to_frame();
         if frame.len() > MAX_FRAME + 4 {
             return Err(Error::TooLong(words.len()));
         }
         // What the agent has said before it closed is worth more than that it did.
-        let sent = self.socket.write_all(&frame);
+        let sent = send_all(&self.socket, &frame);
         loop {
             let frame = match self.frame() {
                 Err(Error::Closed(_)) => {
@@ -74,7 +91,7 @@ impl Connection {
                 let rest = self.came.split_off(len);
                 return Ok(std::mem::replace(&mut self.came, rest));
             }
-            match self.socket.read(&mut chunk) {
+            match (&*self.socket).read(&mut chunk) {
                 Ok(0) => return Err(Error::Closed(String::new())),
                 Ok(len) => self.came.extend_from_slice(chunk.get(..len).unwrap_or_default()),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

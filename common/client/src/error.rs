@@ -1,5 +1,6 @@
 //! Why something did not work.
 
+use rlaunch_core::restart::terms::TermsError;
 use rlaunch_core::wire::frozen::client::{Code, Refused};
 use std::io;
 use std::path::PathBuf;
@@ -52,6 +53,18 @@ pub enum Error {
         /// What did not come.
         missing: String,
     },
+    /// The round has ended meanwhile.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// A forked child speaks for nobody.
+    #[error("this is a forked child: only the process that has registered speaks for its rank")]
+    Forked,
+    /// The terms of rounds do not go together, or are none.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
+    /// Not at this moment.
+    #[error("{0}")]
+    Order(&'static str),
     /// The agent is of an older version than this program, and says so.
     #[error("the agent of this job is older than this program, and cannot do what it asks: {0}")]
     Unsupported(String),
@@ -66,6 +79,11 @@ pub enum Error {
         hint: String,
     },
 }
+
+/// The round has ended: the function is to be left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the round has ended: the function is to be left")]
+pub struct Interrupted;
 
 impl From<Refused<'_>> for Error {
     fn from(refused: Refused<'_>) -> Self {

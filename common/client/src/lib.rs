@@ -1,14 +1,33 @@
-//! For programs of a job: its store, by way of the agent of their host.
+//! For programs of a job: its store, and the in-process restart of a function, by way of the agent of their host.
 //!
-//! Everything blocks, and nothing runs in the program's process beside what it calls: no thread, no runtime. Threads may share a
-//! [`Store`]; each that asks has a connection of its own meanwhile. A forked child makes new ones.
-#![forbid(unsafe_code)]
+//! Everything blocks, and there is no runtime. [`Store`] runs nothing in the program's process beside what it calls; threads may share one:
+//! each that asks has a connection of its own meanwhile. A forked child makes new ones. [`Restart`] has one thread of its own while its
+//! function runs; a forked child has nothing to say to it.
+//!
+//! The same for C is `include/rlaunch.h`.
 
+mod caught;
 mod connection;
 mod error;
+mod ffi;
+mod hooks;
 mod idle;
+mod kernel;
+mod restart;
+mod round;
+mod session;
+mod state;
 mod store;
+mod token;
+mod waits;
+mod world;
 
-pub use error::Error;
+pub use error::{Error, Interrupted};
+pub use hooks::BoxError;
+pub use restart::{Restart, RestartError};
 pub use rlaunch_core::wire::frozen::client::{Code, Space};
+pub use round::{Handle, Round};
+pub use state::{Fault, FaultKind, Leave, Mode, State};
 pub use store::{Changed, Store};
+pub use token::{OnInterrupt, Token};
+pub use world::World;

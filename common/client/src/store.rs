@@ -22,7 +22,8 @@ pub struct Changed {
 
 /// A key-value store that all programs of a job share.
 ///
-/// Keys are at most 8 KiB long, values 512 KiB. A wait without a time waits for as long as the job runs.
+/// Keys are at most 8 KiB long, values 512 KiB. A wait without a time waits for as long as the job runs. Where the
+/// process takes part in rounds ([`crate::Restart`]), the end of a round ends waits, with [`Error::Interrupted`].
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -47,6 +48,11 @@ impl Store {
         let path = std::env::var_os("RLAUNCH_SOCKET").filter(|path| !path.is_empty()).ok_or(Error::NoJob)?;
         let rank = variable("RLAUNCH_RANK")?.unwrap_or(NO_RANK);
         Ok(Self { path: path.into(), rank, space: Space::Job, idle: Idle::default() })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(path: &std::path::Path, rank: u32) -> Self {
+        Self { path: path.to_owned(), rank, space: Space::Job, idle: Idle::default() }
     }
 
     /// The same in another space: names mean something else there.
@@ -259,13 +265,19 @@ impl Store {
     }
 
     fn ask<T>(&self, ask: Ask<'_>, take: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
+        // The job's space answers at once what does not wait; a round's may be gone with its home.
+        let waits = matches!(ask, Ask::Wait { .. } | Ask::Take { .. } | Ask::Watch { .. } | Ask::Fence { .. });
+        let may_end = waits || self.space == Space::Generation;
+        if may_end {
+            crate::waits::may_begin()?;
+        }
         let words = Words::write(ask);
         let mut connection = match self.idle.take() {
             Some(connection) => connection,
             None => Connection::open(&self.path, self.rank)?,
         };
         // A connection that has failed is not used again.
-        let frame = connection.ask(self.space, &words)?;
+        let frame = connection.ask(self.space, &words, may_end)?;
         self.idle.put_back(connection);
         let Ok(Told::Answer(_, reply)) = Told::parse(&frame) else { return Err(Error::Malformed) };
         if let Reply::Refused(refused) = reply {

@@ -40,6 +40,10 @@ id! {
     LocalRank,
     /// A program, or a connection, that asks the store; never reused within a job.
     ClientId,
+    /// The connection of a process that takes part in rounds; never reused by an agent.
+    SessionId,
+    /// One execution of the restarted function by all active ranks; 0 first.
+    Round,
 }
 
 impl NodeId {

@@ -57,6 +57,8 @@ impl Signal {
     pub const SEGV: Self = Self(11);
     /// The user's.
     pub const USR2: Self = Self(12);
+    /// Go on.
+    pub const CONT: Self = Self(18);
     /// A write that nobody reads.
     pub const PIPE: Self = Self(13);
     /// Please end.

@@ -8,6 +8,7 @@ use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
 use crate::restarts::Restarts;
+use crate::rounds::Rounds;
 use crate::time::Span;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,8 @@ pub struct JobSpec {
     pub jax: bool,
     /// What ranks are told of GPUs (`--gpus-per-rank`).
     pub gpus: Share,
+    /// What is asked of the in-process restart of a function.
+    pub rounds: Rounds,
 }
 
 impl JobSpec {

@@ -181,6 +181,12 @@ fn socket(dir: BorrowedFd<'_>, link: std::fmt::Arguments<'_>) -> Option<u32> {
     leads_to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
+/// Whether a process is one of a job's, which are all below another.
+#[must_use]
+pub fn is_member(pid: i32, above: i32) -> bool {
+    is_below(pid, above)
+}
+
 /// Whether a process descends from another. The reparented count: they go to one that stands above.
 fn is_below(pid: i32, above: i32) -> bool {
     lineage(pid, above).is_some()

@@ -54,6 +54,12 @@ pub fn user_of(socket: &UnixStream) -> io::Result<u32> {
     Ok(getsockopt(socket, PeerCredentials)?.uid())
 }
 
+/// The process that has connected; `None`: it cannot be seen from here.
+#[must_use]
+pub fn process_of(socket: &UnixStream) -> Option<i32> {
+    getsockopt(socket, PeerCredentials).ok().map(|peer| peer.pid()).filter(|pid| *pid > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +73,7 @@ mod tests {
         let _client = UnixStream::connect(&path).unwrap();
         let (served, _) = listener.accept().unwrap();
         assert_eq!(user_of(&served).unwrap(), nix::unistd::geteuid().as_raw());
+        assert_eq!(process_of(&served), Some(nix::unistd::getpid().as_raw()));
         std::fs::remove_dir_all(dir).unwrap();
     }
 

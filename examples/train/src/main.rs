@@ -1,14 +1,17 @@
-//! A training job as a user would write it: it knows nothing of rlaunch and reads only the environment that every launcher of its kind sets.
+//! A training job as a user would write it: it reads only the environment that every launcher of its kind sets, and knows nothing of rlaunch, but for
+//! what is in [`resilient`].
 //!
 //! Each rank holds a copy of a small network and computes the gradient of its share of every batch; a ring all-reduce adds the shares up, so all
 //! copies take the same step. The curve that rank 0 prints is therefore the same for every number of ranks, up to the order of additions.
 #![forbid(unsafe_code)]
 
 mod data;
+mod keep;
 mod model;
 mod net;
 mod options;
 mod rendezvous;
+mod resilient;
 mod ring;
 mod rng;
 mod shard;
@@ -16,6 +19,8 @@ mod train;
 mod world;
 
 use anyhow::{Context, Result};
+use keep::Keep;
+use net::Patience;
 use options::{Asked, Options};
 use ring::Ring;
 use std::env;
@@ -51,15 +56,20 @@ fn main() -> ExitCode {
 /// Loads the data, meets the other ranks and trains.
 fn run(options: &Options, world: &World) -> Result<()> {
     let digits = data::load()?;
-    let ring = match &world.master {
-        Some(master) => {
-            let circle = rendezvous::meet(world, master, &options.agreed(), options.timeout)
-                .with_context(|| format!("meeting the other ranks at {master}"))?;
-            Ring::close(world.rank, &circle, options.timeout).context("joining the ring")?
-        }
-        None => Ring::alone(),
-    };
-    train::train(options, ring, &digits, &mut std::io::stdout().lock())
+    let out = &mut std::io::stdout().lock();
+    if options.resilient {
+        return resilient::run(options, &digits, out);
+    }
+    let ring = meet(options, world, Patience::of(options.timeout))?;
+    train::train(options, ring, &digits, &mut Keep::default(), &mut || Ok(()), out)
+}
+
+/// Meets the other ranks, if there are any.
+fn meet(options: &Options, world: &World, patience: Patience<'_>) -> Result<Ring> {
+    let Some(master) = &world.master else { return Ok(Ring::alone()) };
+    let circle = rendezvous::meet(world, master, &options.agreed(), patience)
+        .with_context(|| format!("meeting the other ranks at {master}"))?;
+    Ring::close(world.rank, &circle, patience).context("joining the ring")
 }
 
 fn help() -> ExitCode {

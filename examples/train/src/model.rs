@@ -7,6 +7,7 @@ use crate::data::{CLASSES, Digit, PIXELS};
 use crate::rng::Rng;
 
 /// All parameters in one row (so that one all-reduce serves them all): hidden weights, hidden biases, score weights, score biases.
+#[derive(Clone)]
 pub(crate) struct Model {
     hidden: usize,
     params: Vec<f64>,
@@ -53,6 +54,16 @@ impl Model {
         layers.hidden_weights.fill_with(|| rng.symmetric(limit(PIXELS, hidden)));
         layers.score_weights.fill_with(|| rng.symmetric(limit(hidden, CLASSES)));
         Self { hidden, params }
+    }
+
+    /// All parameters, in one row.
+    pub(crate) fn params(&self) -> &[f64] {
+        &self.params
+    }
+
+    /// The same, to be replaced.
+    pub(crate) fn params_mut(&mut self) -> &mut [f64] {
+        &mut self.params
     }
 
     /// The number of parameters.
@@ -110,6 +121,7 @@ impl Model {
 }
 
 /// Stochastic gradient descent with momentum. Every rank keeps its own copy: equal gradients keep the copies equal.
+#[derive(Clone)]
 pub(crate) struct Descent {
     rate: f64,
     velocity: Vec<f64>,
@@ -117,6 +129,16 @@ pub(crate) struct Descent {
 
 impl Descent {
     const MOMENTUM: f64 = 0.9;
+
+    /// What it remembers of the steps before.
+    pub(crate) fn velocity(&self) -> &[f64] {
+        &self.velocity
+    }
+
+    /// The same, to be replaced.
+    pub(crate) fn velocity_mut(&mut self) -> &mut [f64] {
+        &mut self.velocity
+    }
 
     pub(crate) fn new(model: &Model, rate: f64) -> Self {
         Self { rate, velocity: vec![0.0; model.len()] }

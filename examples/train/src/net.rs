@@ -6,28 +6,43 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long one waits for other ranks, and what may end that before.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience<'a> {
+    pub(crate) timeout: Duration,
+    /// Whether nobody is to be waited for any more, because the round has ended.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
+}
+
+impl Patience<'static> {
+    /// Nothing ends it before.
+    pub(crate) fn of(timeout: Duration) -> Self {
+        Self { timeout, is_over: &|| false }
+    }
+}
+
 /// The moment at which a wait is given up.
 #[derive(Clone, Copy)]
-pub(crate) struct Deadline(Instant);
+pub(crate) struct Deadline<'a>(Instant, &'a dyn Fn() -> bool);
 
-impl Deadline {
-    pub(crate) fn after(span: Duration) -> Self {
-        Self(Instant::now() + span)
+impl<'a> Deadline<'a> {
+    pub(crate) fn of(patience: Patience<'a>) -> Self {
+        Self(Instant::now() + patience.timeout, patience.is_over)
     }
 
     /// The earlier of this deadline and the one `span` from now.
     pub(crate) fn within(self, span: Duration) -> Self {
-        Self(self.0.min(Instant::now() + span))
+        Self(self.0.min(Instant::now() + span), self.1)
     }
 
     /// The time left, `None` once there is none.
     pub(crate) fn left(self) -> Option<Duration> {
-        self.0.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        self.0.checked_duration_since(Instant::now()).filter(|left| !left.is_zero() && !(self.1)())
     }
 }
 
 /// The next connection, or `None` at the deadline. The connection blocks and is not delayed to fill packets.
-pub(crate) fn accept(listener: &TcpListener, deadline: Deadline) -> Result<Option<(TcpStream, SocketAddr)>> {
+pub(crate) fn accept(listener: &TcpListener, deadline: Deadline<'_>) -> Result<Option<(TcpStream, SocketAddr)>> {
     listener.set_nonblocking(true).context("preparing to accept")?;
     loop {
         match listener.accept() {
@@ -51,7 +66,7 @@ pub(crate) fn accept(listener: &TcpListener, deadline: Deadline) -> Result<Optio
 }
 
 /// One line without its end, at most `limit` bytes long. Reads nothing past it: what follows is for somebody else.
-pub(crate) fn read_line(stream: &mut TcpStream, limit: usize, deadline: Deadline) -> Result<String> {
+pub(crate) fn read_line(stream: &mut TcpStream, limit: usize, deadline: Deadline<'_>) -> Result<String> {
     let mut line = Vec::new();
     let mut byte = [0];
     loop {
@@ -85,28 +100,32 @@ pub(crate) fn explain(error: io::Error, timeout: Duration) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Deadline, accept, read_line};
+    use super::{Deadline, Patience, accept, read_line};
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
 
+    fn after(timeout: Duration) -> Deadline<'static> {
+        Deadline::of(Patience::of(timeout))
+    }
+
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (near, accept(&listener, Deadline::after(Duration::from_secs(10))).unwrap().unwrap().0)
+        (near, accept(&listener, after(Duration::from_secs(10))).unwrap().unwrap().0)
     }
 
     #[test]
     fn nobody_comes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(accept(&listener, Deadline::after(Duration::from_millis(20))).unwrap().is_none());
+        assert!(accept(&listener, after(Duration::from_millis(20))).unwrap().is_none());
     }
 
     #[test]
     fn a_line_is_read_and_nothing_more() {
         let (mut near, mut far) = pair();
         far.write_all(b"one\ntwo").unwrap();
-        assert_eq!(read_line(&mut near, 3, Deadline::after(Duration::from_secs(10))).unwrap(), "one");
+        assert_eq!(read_line(&mut near, 3, after(Duration::from_secs(10))).unwrap(), "one");
         let mut rest = [0; 3];
         near.read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"two");
@@ -116,12 +135,12 @@ mod tests {
     fn lines_that_do_not_end_are_given_up() {
         let (mut near, mut far) = pair();
         far.write_all(b"endless").unwrap();
-        let long = read_line(&mut near, 3, Deadline::after(Duration::from_secs(10))).unwrap_err();
+        let long = read_line(&mut near, 3, after(Duration::from_secs(10))).unwrap_err();
         assert!(long.to_string().contains("longer than 3 bytes"));
-        let late = read_line(&mut near, 99, Deadline::after(Duration::from_millis(20))).unwrap_err();
+        let late = read_line(&mut near, 99, after(Duration::from_millis(20))).unwrap_err();
         assert!(late.to_string().contains("in time"));
         drop(far);
-        let closed = read_line(&mut near, 99, Deadline::after(Duration::from_secs(10))).unwrap_err();
+        let closed = read_line(&mut near, 99, after(Duration::from_secs(10))).unwrap_err();
         assert!(closed.to_string().contains("closed the connection"));
     }
 }

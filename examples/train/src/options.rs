@@ -18,6 +18,7 @@ Options:
   --seed N         seed of the first weights and of the order of images [default: 1]
   --hidden N       units of the hidden layer [default: 32]
   --timeout SECS   give up on a rank that is silent for this long [default: 60]
+  --resilient      below rlaunch: go on in the same processes, as a smaller world, when a rank fails
   -h, --help       print this
 
 Environment, set by the launcher (rlaunch, torchrun, ...):
@@ -44,18 +45,27 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) hidden: usize,
     pub(crate) timeout: Duration,
+    pub(crate) resilient: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { epochs: 20, batch: 64, rate: 0.1, seed: 1, hidden: 32, timeout: Duration::from_secs(60) }
+        Self {
+            epochs: 20,
+            batch: 64,
+            rate: 0.1,
+            seed: 1,
+            hidden: 32,
+            timeout: Duration::from_secs(60),
+            resilient: false,
+        }
     }
 }
 
 impl Options {
     /// The options that all ranks must share, as one word to compare.
     pub(crate) fn agreed(&self) -> String {
-        let Self { epochs, batch, rate, seed, hidden, timeout: _ } = self;
+        let Self { epochs, batch, rate, seed, hidden, timeout: _, resilient: _ } = self;
         format!("epochs={epochs},batch={batch},lr={rate},seed={seed},hidden={hidden}")
     }
 }
@@ -71,6 +81,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Asked> {
         };
         if matches!(name, "-h" | "--help") {
             return Ok(Asked::Help);
+        }
+        if arg == "--resilient" {
+            options.resilient = true;
+            continue;
         }
         if !["--epochs", "--batch", "--lr", "--seed", "--hidden", "--timeout"].contains(&name) {
             bail!("{arg:?} is not an option of this program: see --help");
@@ -110,10 +124,13 @@ mod tests {
 
     #[test]
     fn both_spellings_of_a_value_work() {
-        let Ok(Asked::Train(options)) = words("--epochs 3 --batch=7 --lr 0.5 --seed=9 --hidden 4 --timeout 2") else {
+        let Ok(Asked::Train(options)) =
+            words("--epochs 3 --batch=7 --lr 0.5 --seed=9 --hidden 4 --timeout 2 --resilient")
+        else {
             panic!("refused");
         };
-        let expected = Options { epochs: 3, batch: 7, rate: 0.5, seed: 9, hidden: 4, timeout: Duration::from_secs(2) };
+        let timeout = Duration::from_secs(2);
+        let expected = Options { epochs: 3, batch: 7, rate: 0.5, seed: 9, hidden: 4, timeout, resilient: true };
         assert_eq!(options, expected);
         assert!(matches!(words("--epochs 3 -h"), Ok(Asked::Help)));
     }

@@ -3,7 +3,7 @@
 //! Every rank opens a listener for its ring neighbour. Rank 0 also listens at the master's address, collects one line from each other rank (who it is
 //! and where it listens), and answers all with the table of addresses. Lines are text, so that a dialogue can be read with tcpdump.
 
-use crate::net::{self, Deadline};
+use crate::net::{self, Deadline, Patience};
 use crate::world::{Master, World};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const PROTOCOL: &str = "rlaunch-example-train/1";
 /// No hello is longer.
 const MAX_HELLO: usize = 512;
 /// How long one address or one connection that says nothing may hold up the others.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// All ranks' addresses, by rank, and the listener behind this rank's own.
 pub(crate) struct Circle {
@@ -48,14 +48,14 @@ impl Hello {
     }
 }
 
-/// Meets all other ranks, or says which are missing after `timeout`.
-pub(crate) fn meet(world: &World, master: &Master, options: &str, timeout: Duration) -> Result<Circle> {
-    if world.rank == 0 { host(world, master, options, timeout) } else { visit(world, master, options, timeout) }
+/// Meets all other ranks, or says which are missing after some time.
+pub(crate) fn meet(world: &World, master: &Master, options: &str, patience: Patience<'_>) -> Result<Circle> {
+    if world.rank == 0 { host(world, master, options, patience) } else { visit(world, master, options, patience) }
 }
 
 /// Rank 0's side.
-fn host(world: &World, master: &Master, options: &str, timeout: Duration) -> Result<Circle> {
-    let deadline = Deadline::after(timeout);
+fn host(world: &World, master: &Master, options: &str, patience: Patience<'_>) -> Result<Circle> {
+    let (deadline, timeout) = (Deadline::of(patience), patience.timeout);
     let door = TcpListener::bind(&master.addresses()?[..]).map_err(|e| {
         let hint = match e.kind() {
             ErrorKind::AddrInUse => "another program listens there: choose another MASTER_PORT",
@@ -74,7 +74,7 @@ fn host(world: &World, master: &Master, options: &str, timeout: Duration) -> Res
             let (missing, waited) = (missing.join(", "), timeout.as_secs());
             bail!("no word from rank {missing} within {waited} s: were they started, with the same MASTER_ADDR?");
         };
-        let said = net::read_line(&mut stream, MAX_HELLO, deadline.within(PATIENCE));
+        let said = net::read_line(&mut stream, MAX_HELLO, deadline.within(MOMENT));
         let Some(hello) = said.ok().and_then(|line| Hello::parse(&line)) else {
             eprintln!("train: rank 0: ignoring a connection from {from}, which is not one of our ranks");
             continue;
@@ -108,8 +108,8 @@ fn admit(hello: &Hello, world: &World, options: &str, guests: &BTreeMap<usize, (
 }
 
 /// Every other rank's side.
-fn visit(world: &World, master: &Master, options: &str, timeout: Duration) -> Result<Circle> {
-    let deadline = Deadline::after(timeout);
+fn visit(world: &World, master: &Master, options: &str, patience: Patience<'_>) -> Result<Circle> {
+    let (deadline, timeout) = (Deadline::of(patience), patience.timeout);
     let mut stream = knock(master, deadline, timeout)?;
     // The address by which this host reaches rank 0 is one by which its neighbours can reach it.
     let listener = listen(stream.local_addr().context("asking for the own address")?.ip())?;
@@ -136,7 +136,7 @@ fn listen(ip: IpAddr) -> Result<TcpListener> {
 }
 
 /// Connects to rank 0, which may start later than this rank.
-fn knock(master: &Master, deadline: Deadline, timeout: Duration) -> Result<TcpStream> {
+fn knock(master: &Master, deadline: Deadline<'_>, timeout: Duration) -> Result<TcpStream> {
     let addresses = master.addresses()?;
     let mut pause = Duration::from_millis(10);
     let mut last = None;
@@ -147,7 +147,7 @@ fn knock(master: &Master, deadline: Deadline, timeout: Duration) -> Result<TcpSt
                 let waited = timeout.as_secs();
                 return Err(error.context(format!("rank 0 did not listen within {waited} s: was it started?")));
             };
-            match TcpStream::connect_timeout(address, left.min(PATIENCE)) {
+            match TcpStream::connect_timeout(address, left.min(MOMENT)) {
                 // Connecting again and again to a free port of this host can meet itself, where the kernel gives both ends one number.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {}
                 Ok(stream) => return Ok(stream),
@@ -162,6 +162,7 @@ fn knock(master: &Master, deadline: Deadline, timeout: Duration) -> Result<TcpSt
 #[cfg(test)]
 mod tests {
     use super::{Hello, meet};
+    use crate::net::Patience;
     use crate::world::World;
     use anyhow::Result;
     use std::env::VarError;
@@ -199,7 +200,8 @@ mod tests {
                 _ => Err(VarError::NotPresent),
             });
             let world = world.unwrap();
-            let met = meet(&world, world.master.as_ref().unwrap(), &options, Duration::from_millis(millis));
+            let met =
+                meet(&world, world.master.as_ref().unwrap(), &options, Patience::of(Duration::from_millis(millis)));
             met.map(|circle| circle.addresses).map_err(|error| format!("{error:#}"))
         };
         thread::Builder::new().name(format!("rank {rank}")).spawn(run).unwrap()

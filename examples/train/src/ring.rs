@@ -4,7 +4,7 @@
 //! its left, until each chunk is complete at one rank; in the second lap the complete chunks go round. Each rank sends every number about twice,
 //! however many ranks there are, and all ranks end with the same bits, because each chunk was added up at one place.
 
-use crate::net::{self, Deadline};
+use crate::net::{self, Deadline, Patience};
 use crate::rendezvous::Circle;
 use crate::shard::shard;
 use anyhow::{Context, Result, bail};
@@ -47,13 +47,14 @@ impl Ring {
     }
 
     /// Connects to the right neighbour and waits for the left one.
-    pub(crate) fn close(rank: usize, circle: &Circle, timeout: Duration) -> Result<Self> {
+    pub(crate) fn close(rank: usize, circle: &Circle, patience: Patience<'_>) -> Result<Self> {
+        let timeout = patience.timeout;
         let size = circle.addresses.len();
         if size < 2 {
             return Ok(Self::alone());
         }
         let right = connect(rank, (rank + 1) % size, circle, timeout)?;
-        let left = await_left((rank + size - 1) % size, circle, timeout)?;
+        let left = await_left((rank + size - 1) % size, circle, patience)?;
         for stream in [&left.stream, &right.stream] {
             stream.set_nodelay(true).context("switching off the delay of small packets")?;
             stream.set_read_timeout(Some(timeout)).context("setting a deadline")?;
@@ -68,6 +69,12 @@ impl Ring {
 
     pub(crate) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Both connections, to be ended from another thread.
+    pub(crate) fn streams(&self) -> Result<Vec<TcpStream>> {
+        let links = self.links.iter().flat_map(|links| [&links.left, &links.right]);
+        links.map(|neighbour| neighbour.stream.try_clone().context("asking for another descriptor")).collect()
     }
 
     /// Replaces `values` on every rank by their sum over all ranks. All ranks must call it with rows of one length.
@@ -142,8 +149,8 @@ fn connect(rank: usize, right: usize, circle: &Circle, timeout: Duration) -> Res
     Ok(Neighbour { rank: right, address, stream })
 }
 
-fn await_left(left: usize, circle: &Circle, timeout: Duration) -> Result<Neighbour> {
-    let deadline = Deadline::after(timeout);
+fn await_left(left: usize, circle: &Circle, patience: Patience<'_>) -> Result<Neighbour> {
+    let deadline = Deadline::of(patience);
     let own = circle.listener.local_addr().context("asking for the own address")?;
     while let Some((mut stream, _)) = net::accept(&circle.listener, deadline)? {
         // Anybody may connect to a port; only the neighbour knows what to say, and a silent stranger costs two seconds.
@@ -152,13 +159,14 @@ fn await_left(left: usize, circle: &Circle, timeout: Duration) -> Result<Neighbo
             return Ok(Neighbour { rank: left, address: circle.addresses[left], stream });
         }
     }
-    let waited = timeout.as_secs();
+    let waited = patience.timeout.as_secs();
     bail!("rank {left} did not connect to {own} within {waited} s: has it ended, or is a firewall between the hosts?")
 }
 
 #[cfg(test)]
 mod tests {
     use super::Ring;
+    use crate::net::Patience;
     use crate::rendezvous::Circle;
     use std::net::{SocketAddr, TcpListener};
     use std::thread;
@@ -172,7 +180,7 @@ mod tests {
         let addresses: Vec<SocketAddr> = listeners.iter().map(|l| l.local_addr().unwrap()).collect();
         let start = |(rank, listener)| {
             let circle = Circle { listener, addresses: addresses.clone() };
-            let run = move || body(Ring::close(rank, &circle, TIMEOUT).unwrap());
+            let run = move || body(Ring::close(rank, &circle, Patience::of(TIMEOUT)).unwrap());
             thread::Builder::new().name(format!("rank {rank}")).spawn(run).unwrap()
         };
         let threads: Vec<_> = listeners.into_iter().enumerate().map(start).collect();
@@ -231,7 +239,7 @@ mod tests {
         let addresses = listeners.each_ref().map(|l| l.local_addr().unwrap()).to_vec();
         let [listener, _silent] = listeners;
         let circle = Circle { listener, addresses };
-        let error = Ring::close(0, &circle, Duration::from_millis(50)).err().unwrap();
+        let error = Ring::close(0, &circle, Patience::of(Duration::from_millis(50))).err().unwrap();
         assert!(error.to_string().starts_with("rank 1 did not connect to 127.0.0.1:"), "{error:#}");
     }
 }

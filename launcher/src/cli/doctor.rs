@@ -60,6 +60,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
             | Id::Help(_)
             | Id::Hosts(_)
             | Id::Ask(_)
+            | Id::Rounds(_)
             | Id::Assign(_) => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, place, reach, run, store, torch};
+use super::{faults, place, reach, rounds, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +66,14 @@ const RARE: &[Id] = &[
     Id::Store(store::Opt::Framework),
     Id::Faults(faults::Opt::MaxRestarts),
     Id::Faults(faults::Opt::RestartDelay),
+    Id::Rounds(rounds::Opt::Assign),
+    Id::Rounds(rounds::Opt::Spares),
+    Id::Rounds(rounds::Opt::MaxRounds),
+    Id::Rounds(rounds::Opt::MinWorld),
+    Id::Rounds(rounds::Opt::MinActive),
+    Id::Rounds(rounds::Opt::MaxRankFaults),
+    Id::Rounds(rounds::Opt::FaultWindow),
+    Id::Rounds(rounds::Opt::YieldWithin),
 ];
 
 /// `-h`.

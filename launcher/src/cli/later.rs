@@ -95,7 +95,6 @@ static OPTIONS: &[Later] = &[
     later(None, &["genvnone", "genvlist", "envnone", "envlist", "unset-env"], TRAVELS),
     later(None, &["mca", "gmca", "pmixmca", "prtemca"], Some("-x OMPI_MCA_name=value")),
     later(None, &["outfile-pattern", "errfile-pattern"], Some("--log-dir DIR -r 3   or   --log-dir DIR -t 3")),
-    later(None, &["assign"], Some("rlaunch assign ...   tries a policy")),
     later(None, &["fold", "exit-code", "show-config", "as"], None),
     later(None, &["multi-prog", "app", "configfile", "suspend-limit", "tier"], None),
 ];

@@ -16,6 +16,7 @@ mod place;
 mod plan;
 mod python;
 mod reach;
+mod rounds;
 mod run;
 mod scan;
 mod site;
@@ -27,7 +28,7 @@ mod torch;
 mod values;
 
 pub(crate) use ask::{Action, Request};
-pub(crate) use assign::Trial;
+pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
@@ -104,6 +105,8 @@ pub(crate) struct Run {
     pub(crate) reach: Reach,
     /// `--master-store`.
     pub(crate) master_store: Asked,
+    /// What is asked of rounds.
+    rounds: rounds::Args,
     /// torchrun's options are used.
     torchrun: bool,
     /// Those of them that are for the whole job.
@@ -230,6 +233,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Faults(_)
         | Id::Reach(_)
         | Id::Store(_)
+        | Id::Rounds(_)
         | Id::Torch(_)
         | Id::Hosts(_)
         | Id::Ask(_)
@@ -286,6 +290,7 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
                     | Id::Run(run::Opt::Wdir | run::Opt::Name)
                     | Id::Place(place::Opt::Hosts | place::Opt::Hostfile)
                     | Id::Output(output::Opt::Prefix | output::Opt::Events)
+                    | Id::Rounds(rounds::Opt::Assign)
                     | Id::Torch(torch::Opt::LogDir | torch::Opt::MasterAddr | torch::Opt::RunId)
             ) && !value.contains(&b'=') =>
         {
@@ -323,7 +328,7 @@ const fn is_own(id: Id) -> bool {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
         Id::Torch(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Help(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Rounds(_) | Id::Help(_) => false,
         Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => false,
     }
 }
@@ -336,6 +341,7 @@ struct Wide {
     faults: faults::Args,
     reach: reach::Args,
     store: store::Args,
+    rounds: rounds::Args,
     torch: torch::Args,
 }
 
@@ -347,6 +353,7 @@ impl Wide {
             Id::Faults(opt) => self.faults.take(opt, given),
             Id::Reach(opt) => self.reach.take(opt, given),
             Id::Store(opt) => self.store.take(opt, given),
+            Id::Rounds(opt) => self.rounds.take(opt, given),
             Id::Torch(opt) => self.torch.take(opt, given),
             Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => Ok(()),
         }
@@ -355,14 +362,15 @@ impl Wide {
     /// All of a job, with what no flag and no variable of ours said.
     fn into_run(
         mut self,
-        programs: Vec<Program>,
+        mut programs: Vec<Program>,
         variables: Vec<(String, OsBytes)>,
         Seen { same, torchrun }: Seen,
         env: Lookup<'_>,
     ) -> Result<Run, CliError> {
         self.output.fill(env)?;
         self.faults.fill(env)?;
-        let Wide { whole, mut output, faults, reach, store, torch } = self;
+        self.rounds.check(&mut programs)?;
+        let Wide { whole, mut output, faults, reach, store, rounds, torch } = self;
         Ok(Run {
             programs,
             whole,
@@ -379,6 +387,7 @@ impl Wide {
             master_store: store.master_store,
             store_guard: store.guard,
             framework: store.framework,
+            rounds,
             torchrun,
             torch,
             presentation: Presentation {
@@ -430,6 +439,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 | Id::Faults(_)
                 | Id::Reach(_)
                 | Id::Store(_)
+                | Id::Rounds(_)
                 | Id::Torch(_)
                 | Id::Help(_)
                 | Id::Hosts(_)

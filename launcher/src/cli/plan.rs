@@ -43,6 +43,7 @@ impl Run {
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         let jax = self.is_jax(&placement, site);
+        let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = match self.whole.gpus {
             Some(each) => Share::Each(each),
             None if jax => Share::All,
@@ -93,6 +94,7 @@ impl Run {
             store_guard: self.store_guard,
             jax,
             gpus,
+            rounds,
         };
         Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent, given, others })
     }

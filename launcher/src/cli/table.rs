@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{ask, assign, doctor, env, faults, help, hosts, output, place, reach, run, store, torch};
+use super::{ask, assign, doctor, env, faults, help, hosts, output, place, reach, rounds, run, store, torch};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,7 @@ pub(super) enum Id {
     Faults(faults::Opt),
     Reach(reach::Opt),
     Store(store::Opt),
+    Rounds(rounds::Opt),
     Torch(torch::Opt),
     Help(help::Opt),
     /// Of `rlaunch hosts`.
@@ -59,7 +60,7 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 9] = [
+pub(super) const GROUPS: [Group; 10] = [
     run::GROUP,
     place::GROUP,
     reach::GROUP,
@@ -67,11 +68,12 @@ pub(super) const GROUPS: [Group; 9] = [
     env::GROUP,
     output::GROUP,
     faults::GROUP,
+    rounds::GROUP,
     torch::GROUP,
     help::GROUP,
 ];
 
-static ROWS: [&[Row]; 9] = [
+static ROWS: [&[Row]; 10] = [
     run::GROUP.rows,
     place::GROUP.rows,
     reach::GROUP.rows,
@@ -79,6 +81,7 @@ static ROWS: [&[Row]; 9] = [
     env::GROUP.rows,
     output::GROUP.rows,
     faults::GROUP.rows,
+    rounds::GROUP.rows,
     torch::GROUP.rows,
     help::GROUP.rows,
 ];

@@ -29,7 +29,7 @@ fn with(line: &str, variables: &[(&str, &str)]) -> Result<Command, super::CliErr
     parse(words(line), &env)
 }
 
-fn run_with(line: &str, variables: &[(&str, &str)]) -> Run {
+pub(super) fn run_with(line: &str, variables: &[(&str, &str)]) -> Run {
     match with(line, variables).unwrap_or_else(|error| panic!("{line}: {}", error.render())) {
         Command::Run(run) => *run,
         other => panic!("{line}: {other:?}"),
@@ -61,7 +61,7 @@ const FILES: [(&str, &str); 3] = [
     ("twice", "a slots=2\n\na slots=4\n"),
 ];
 
-fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) -> T {
+pub(super) fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let gpus = gpus.into();
     let found = |path: &OsBytes| FILES.iter().find(|(name, _)| path.as_slice() == name.as_bytes());
     ask(&Site {
@@ -78,20 +78,20 @@ fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) ->
 }
 
 /// What is said of this command line, by whatever part of us.
-fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> {
+pub(super) fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> {
     let run = match with(line, variables) {
         Ok(Command::Run(run) | Command::Map { run, .. }) => run,
         Ok(_) => return None,
         Err(error) => return Some(error.render()),
     };
-    at_site(0, |site| run.place(site)).err().map(|error| {
+    at_site(0, |site| run.rounds(&run.place(site)?, &[], site)).err().map(|error| {
         assert_eq!(error.exit_code(), if matches!(error, super::CliError::Uncounted { .. }) { 125 } else { 2 });
         error.render()
     })
 }
 
 /// Compares with tests/golden/cli/NAME.txt; RLAUNCH_BLESS=1 writes it.
-fn golden(name: &str, text: &str) {
+pub(super) fn golden(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/cli").join(format!("{name}.txt"));
     if std::env::var_os("RLAUNCH_BLESS").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -455,7 +455,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 35);
+    assert_eq!(names.len(), 43);
 }
 
 #[test]

@@ -48,7 +48,16 @@ impl Log {
         }
         if self.lost > 0 {
             let what = What::LogLost { records: std::mem::take(&mut self.lost) };
-            self.sink.say(line(&Record { what, t: record.t, wall: record.wall, generation: record.generation }).into());
+            self.sink.say(
+                line(&Record {
+                    what,
+                    t: record.t,
+                    wall: record.wall,
+                    generation: record.generation,
+                    round: record.round,
+                })
+                .into(),
+            );
         }
         self.sink.say(text.into());
     }
@@ -94,7 +103,7 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
 
     fn record(t: u64, what: What) -> Record {
-        Record { t: Span::from_nanos(t), wall: WallNs(t), generation: 0, what }
+        Record { t: Span::from_nanos(t), wall: WallNs(t), generation: 0, round: None, what }
     }
 
     fn facts(n: u32) -> Record {

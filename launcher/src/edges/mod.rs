@@ -371,6 +371,7 @@ impl Edges {
                 self.store.reseat(first);
                 self.output.reseat(placement);
             }
+            JobAction::Home { node, space } => self.store.begin(node, space),
             JobAction::Emit(record) => {
                 trace::record(&record, &self.names.0, &self.names.1);
                 if let Some(progress) = &mut self.progress {

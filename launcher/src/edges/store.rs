@@ -18,7 +18,7 @@ pub(super) struct Store {
     job: Home,
     /// The node on which this generation's space lives: rank 0's.
     generation: NodeId,
-    /// Which generation of ranks that is, as far as anybody has asked.
+    /// The number of that space.
     number: u32,
     is_lost: bool,
     /// Who has asked there: they are told if it is lost.
@@ -47,11 +47,18 @@ impl Store {
         self.generation = generation;
     }
 
+    /// Another space follows, which lives there. Who has asked in the one before has heard of this, or will.
+    pub(super) fn begin(&mut self, home: NodeId, number: u32) {
+        (self.generation, self.number, self.is_lost) = (home, number, false);
+        self.guests.clear();
+    }
+
     /// An agent says something; `of` is whom it names.
     pub(super) fn heard(&mut self, from: NodeId, of: NodeId, bytes: &[u8]) {
-        let stamped = unstamped(bytes).inspect(|(number, _)| self.number = self.number.max(*number));
-        match stamped {
+        match unstamped(bytes) {
             Ok((_, Passage::Up(Space::Job, up))) => self.job.hear(now(), from, up),
+            // Of a space that was: whoever asks hears of the next one, and asks there.
+            Ok((number, _)) if number != self.number => tracing::debug!(%from, number, "something of a store is late"),
             Ok((_, Passage::Up(Space::Generation, _))) if self.is_lost => self.tell(from, Down::Closed),
             Ok((number, Passage::Up(Space::Generation, up))) => {
                 self.guests.insert(from);

@@ -41,8 +41,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::Together { nodes } => debug!("of {} hosts nobody can tell which was lost first", nodes.len()),
         What::HostDone { node, left, .. } => debug!("{} is done: {}", host(node), crate::view::report::left(*left)),
         What::RankStarted { rank, node, pid, at, .. } => {
-            let host = host(node);
-            debug!("rank {rank} runs on {host}: pid {pid}, {at} after the start")
+            debug!("rank {rank} runs on {}: pid {pid}, {at} after the start", host(node));
         }
         What::RankFailed { rank, node, error } => debug!("rank {rank} was not started on {}: {error:?}", host(node)),
         What::RankExited { rank, status, at, .. } => debug!("rank {rank} has ended: {status}, at {at}"),
@@ -53,6 +52,8 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
             debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", words::wait(*grace));
         }
         what @ (What::Clearing { .. } | What::Restart { .. }) => between(what),
+        What::Round(note) => debug!("rounds: {note:?}"),
+        What::RoundsOver(given) => debug!("rounds are over: {given:?}"),
         what @ (What::StreamEnd { .. } | What::FileFailed { .. } | What::FileLost { .. }) => stream(what, host),
         What::StoreRefused { from, count, .. } => {
             debug!("{count} connections to the store are not the job's, the last from {from}")

@@ -9,6 +9,7 @@ mod limit;
 pub(crate) mod map;
 pub(crate) mod progress;
 pub(crate) mod report;
+mod rounds;
 pub(crate) mod say;
 pub(crate) mod words;
 

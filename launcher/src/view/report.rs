@@ -1,7 +1,7 @@
 //! The closing report as text: one line after success, a block of named lines after anything else.
 
 use super::around::Around;
-use super::{Tone, hosts, launch, words};
+use super::{Tone, hosts, launch, rounds, words};
 use rlaunch_core::bootstrap::SshEnd;
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
@@ -64,6 +64,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     let mut block = Block::new(format!("rlaunch: {head}\n"));
     block.also(report, &end.cause);
     block.restarts(report);
+    rounds::fields(&mut block, report);
     block.without(report);
     block.fates("job", report);
     block.exit(end.exit);
@@ -116,6 +117,7 @@ fn success(report: &Report, end: &End) -> String {
     }
     let mut block = Block::new(text + "\n");
     block.restarts(report);
+    rounds::fields(&mut block, report);
     block.leftovers(report);
     block.text
 }
@@ -157,6 +159,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     }
     block.also(report, &end.cause);
     block.restarts(report);
+    rounds::fields(&mut block, report);
     block.without(report);
     block.fates("others", report);
     if facts.oom_limit.is_some() {
@@ -292,7 +295,6 @@ impl Block {
         }
     }
 
-    /// Hosts that the job did without.
     /// How often all ranks were started again, and why; of many the last ones.
     fn restarts(&mut self, report: &Report) {
         const SHOWN: usize = 5;
@@ -308,6 +310,7 @@ impl Block {
         }
     }
 
+    /// Hosts that the job did without.
     fn without(&mut self, report: &Report) {
         if !report.left_out.is_empty() {
             self.field("without", &hosts::list(report, &report.left_out));

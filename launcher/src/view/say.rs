@@ -1,7 +1,7 @@
 //! Sentences that rlaunch says while a job runs. One line each, except the closing report.
 
 use super::words;
-use super::{Tone, around, hosts, limit, report};
+use super::{Tone, around, hosts, limit, report, rounds};
 use rlaunch_core::events::Cause;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Sentence;
@@ -25,6 +25,9 @@ pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool, by: By) -> Op
         let around = around::look(report);
         return report::is_shown(report, tone, terminal).then(|| report::render(report, &around));
     }
+    if tone < rounds::least(sentence) {
+        return None;
+    }
     (tone > Tone::Quiet || !is_note(sentence)).then(|| format!("rlaunch: {}\n", line(sentence, by)))
 }
 
@@ -46,6 +49,8 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Restarts { .. }
         | Sentence::NoProgress { .. }
         | Sentence::NotClear
+        | Sentence::Round { .. }
+        | Sentence::GivenUp { .. }
         | Sentence::Unrestarted { .. }
         | Sentence::Sent { .. }
         | Sentence::Unstarted { .. }
@@ -107,6 +112,9 @@ fn store_unused(at: &OsBytes) -> String {
     format!("nobody uses the store at {at}; if the program sets its own port: --master-store rank0")
 }
 
+/// To one who wants to end what ends.
+const ENDING: &str = "the job is ending already";
+
 fn line(sentence: &Sentence, by: By) -> String {
     let (key, verb) = (|sig: &Signal| key(*sig, by), |sig: &Signal| verb(*sig, by));
     match sentence {
@@ -126,6 +134,7 @@ fn line(sentence: &Sentence, by: By) -> String {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }
         Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
+        Sentence::Round { .. } | Sentence::GivenUp { .. } => rounds::line(sentence),
         Sentence::Unrestarted { sig } => format!("{}nothing runs, and nothing is started again", key(sig)),
         Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(sig)),
         Sentence::Sent { sig, kill_in } => {
@@ -137,11 +146,9 @@ fn line(sentence: &Sentence, by: By) -> String {
         }
         Sentence::Ending { sig, kill_in: Some(kill_in) } => {
             let wait = words::wait(*kill_in);
-            format!("{}the job is ending already, SIGKILL in {wait}; {} again to kill now", key(sig), verb(sig))
+            format!("{}{ENDING}, SIGKILL in {wait}; {} again to kill now", key(sig), verb(sig))
         }
-        Sentence::Ending { sig, kill_in: None } => {
-            format!("{}the job is ending already, SIGKILL was sent", key(sig))
-        }
+        Sentence::Ending { sig, kill_in: None } => format!("{}{ENDING}, SIGKILL was sent", key(sig)),
         Sentence::Unwritten { sig, patience } => {
             let wait = words::wait(*patience);
             format!("{}all ranks have ended; output that nobody takes within {wait} is dropped", key(sig))

@@ -2,10 +2,11 @@
 
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
+use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppBase, Contain, Role, Tier};
 use rlaunch_core::status::Status;
@@ -17,7 +18,9 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::frozen::client::Words;
+use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
+use rlaunch_core::wire::round::{RoundDown, RoundPlace, RoundSeat};
 use rlaunch_core::wire::to_node::{Delta, Find, Meeting, Start, ToNode};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
@@ -81,6 +84,7 @@ fn down() -> Vec<Vec<u8>> {
         interface: "eth0".into(),
         jax: true,
         restart: 0,
+        space: 0,
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
@@ -152,6 +156,56 @@ fn up() -> Vec<Vec<u8>> {
     .iter()
     .map(encode)
     .collect()
+}
+
+/// What a process that takes part in rounds says, and is told.
+fn session() -> (Vec<Said>, Vec<Heard>) {
+    let round = Round::new(0);
+    let fault = Fault { initial: Rank::new(1), kind: FaultKind::Ended(Status::Exited(3)), text: "no".into() };
+    let begin = Begin {
+        round,
+        rank: Rank::new(0),
+        world_size: 2,
+        active_rank: Some(Rank::new(0)),
+        active_world_size: 2,
+        initial_rank: Rank::new(0),
+        initial_world_size: 2,
+        fault: Some(fault.clone()),
+        env: vec![("RANK".into(), Some("0".into())), ("A".into(), None)],
+    };
+    let said = vec![
+        Said::Register(vec![("soft_timeout".into(), "1s".into()), ("keys".into(), "1".into())]),
+        Said::Alive(round, true),
+        Said::Section(round, Some(Span::from_secs(9))),
+        Said::Fault(round, "no".into()),
+        Said::Ready(round, vec!["a".into()]),
+        Said::Returned(round),
+        Said::Leave(Leave::Abort, "no".into()),
+    ];
+    let heard = vec![
+        Heard::Begin(begin),
+        Heard::Interrupt(round, fault, None),
+        Heard::Finish(round),
+        Heard::Dismissed(Dismissal::Discarded, "no".into()),
+        Heard::Unsupported(99),
+    ];
+    (said, heard)
+}
+
+/// Two ranks in a round that one of them ends: of each frame, who says it.
+fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
+    let seats = [0, 1].map(|n| RoundSeat { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
+    let begin = |round| {
+        let (place, seats) = (RoundPlace::default(), Capped::chunks(seats).remove(0));
+        encode(&ToNode::Round(RoundDown::Begin { round: Round::new(round), place, seats, last: true }))
+    };
+    let fault = Fault { initial: Rank::new(1), kind: FaultKind::Exception, text: "no".into() };
+    let interrupt = ToNode::Round(RoundDown::Interrupt { round: Round::new(0), fault, within: None });
+    let says = |who: u8, n: usize| [&[0xfe, who << 3 | who], said[n].to_frame().as_slice()].concat();
+    let mut all = down.to_vec();
+    all.extend([says(0, 0), says(1, 0), begin(0), says(0, 1), says(1, 2), says(1, 3), encode(&interrupt)]);
+    all.extend([says(0, 4), says(1, 4), begin(1), says(0, 5), says(1, 6)]);
+    all
 }
 
 /// Two bytes of length, the body: as the target `machines` reads it.
@@ -294,6 +348,13 @@ fn main() -> io::Result<()> {
     };
     write("machines", "agent", &parts(0, &down))?;
     write("machines", "launcher", &parts(1, &up))?;
+    let (said, heard) = session();
+    // As far as ranks run.
+    write("machines", "rounds", &parts(0, &rounds(&down[..4], &said)))?;
+    let both = said.iter().map(Said::to_frame).chain(heard.iter().map(Heard::to_frame));
+    for (n, frame) in both.enumerate() {
+        write("spaces", &format!("session-{n}"), &[&[0], frame.as_slice()].concat())?;
+    }
     write("edge", "to-node", &frames(0, &down))?;
     write("edge", "to-root", &frames(1, &up))?;
     write("edge", "app", &one(4, &app()))?;

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::events::line;
-use rlaunch_core::id::{JobId, NodeId, Std};
+use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
@@ -17,6 +17,7 @@ use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, St
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span, WallNs};
 use rlaunch_core::wire::codec::decode;
+use rlaunch_core::wire::frozen::client::round::Said;
 use rlaunch_core::wire::to_root::{Facts, Hello, Usage};
 use std::sync::Arc;
 
@@ -47,6 +48,7 @@ fn spec(ranks: u32) -> JobSpec {
         store_guard: Guard::Job,
         jax: false,
         gpus: Default::default(),
+        rounds: Default::default(),
     }
 }
 
@@ -73,7 +75,11 @@ fn agent(data: &[u8]) {
     let mut node = Node::new();
     for (n, part) in (1u64..).zip(parts(data)) {
         let now = Mono::from_nanos(n * 50_000_000);
-        let event = decode(part).map_or(NodeEvent::EdgeLost, NodeEvent::FromRoot);
+        let event = match part {
+            // No message of the launcher begins so: a frame of a process that takes part in rounds.
+            [0xfe, who, frame @ ..] => session(*who, frame),
+            part => decode(part).map_or(NodeEvent::EdgeLost, NodeEvent::FromRoot),
+        };
         node.handle(now, event);
         node.handle_timeout(now);
         let mut answers = Vec::new();
@@ -82,6 +88,16 @@ fn agent(data: &[u8]) {
             node.handle(now, answer);
             actions(&mut node, drop);
         }
+    }
+}
+
+/// Of one of a few sessions of a few ranks.
+fn session(who: u8, frame: &[u8]) -> NodeEvent {
+    let (session, rank) = (SessionId::new(u32::from(who & 7)), Some(Rank::new(u32::from(who >> 3 & 3))));
+    match Said::parse(frame) {
+        Ok(Said::Register(terms)) => NodeEvent::SessionBegun { session, rank, terms },
+        Ok(said) => NodeEvent::SessionSaid { session, said },
+        Err(_) => NodeEvent::SessionGone { session },
     }
 }
 
@@ -119,6 +135,8 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Probe { place, .. } => NodeEvent::Reached { number: place.number, by: [10, 0, 0, 1].into() },
         NodeAction::Renew { choose_port } => NodeEvent::Renewed { port: if choose_port { 21_000 } else { 0 } },
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
+        NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
+        NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::UsePort(_) | NodeAction::Unserve => return None,
         NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }

@@ -8,6 +8,7 @@ use rlaunch_core::store::home::Home;
 use rlaunch_core::store::relay::{Relay, RelayAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::frozen::client::round::{Heard as Round, Said};
 use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, Told, Words, frame_len, parse_hello};
 use rlaunch_core::wire::store::{Down, Passage};
 use std::collections::BTreeSet;
@@ -31,6 +32,12 @@ fn any(data: &[u8]) {
     }
     if let Ok(passage) = Passage::parse(data) {
         assert_eq!(Passage::parse(&passage.to_bytes()), Ok(passage));
+    }
+    if let Ok(said) = Said::parse(data) {
+        assert_eq!(Said::parse(&said.to_frame()), Ok(said));
+    }
+    if let Ok(heard) = Round::parse(data) {
+        assert_eq!(Round::parse(&heard.to_frame()), Ok(heard));
     }
     let _read = (Reply::parse(data), Told::parse(data), frame_len(data));
     if let Some(first) = data.first_chunk::<HELLO>() {

@@ -298,6 +298,10 @@ impl World {
             | NodeEvent::Unreached { .. }
             | NodeEvent::Unserved { .. }
             | NodeEvent::StoreUsed
+            | NodeEvent::SessionBegun { .. }
+            | NodeEvent::SessionSaid { .. }
+            | NodeEvent::SessionGone { .. }
+            | NodeEvent::PortReserved { .. }
             | NodeEvent::StoreRefused { .. }
             | NodeEvent::StoreLimit { .. }
             | NodeEvent::Beat(_)
@@ -369,6 +373,8 @@ impl World {
             NodeAction::Renew { choose_port } => self.renews(choose_port),
             NodeAction::Space { generation, .. } => self.makes_space(generation),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
+            NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::ReservePort { .. } => {}
+            NodeAction::UsePort(_) | NodeAction::Unserve => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,

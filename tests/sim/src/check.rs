@@ -182,6 +182,7 @@ impl Oracle {
             | ToRoot::StoreRefused { .. }
             | ToRoot::StoreLimit { .. }
             | ToRoot::Theirs(_)
+            | ToRoot::Round(_)
             | ToRoot::Hello(_)
             | ToRoot::Ready
             | ToRoot::Started { .. }

@@ -249,6 +249,8 @@ impl World {
                     self.on(node, |world| world.for_other(&action, |world| world.send_to_agent(link::beat(beat))));
                 }
                 JobAction::Reseat(placement) => self.reseated(&placement),
+                // Programs here ask no store.
+                JobAction::Home { .. } => {}
                 JobAction::Emit(record) => self.logged(record.what),
                 JobAction::Say(Sentence::NoProgress { .. } | Sentence::NotClear) => self.known.gives_up = true,
                 JobAction::Say(Sentence::Report(report)) if self.several() => self.truth.report = Some(report),

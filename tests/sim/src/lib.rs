@@ -15,6 +15,7 @@ mod launcher;
 mod link;
 mod plan;
 mod rng;
+mod rounds;
 mod site;
 mod still;
 mod truth;
@@ -55,6 +56,23 @@ pub fn run_hosts(seed: u64) -> Result<(), String> {
 /// What was broken, with the log of everything that happened up to it.
 pub fn run_restarts(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Restarts)
+}
+
+/// Runs a job whose function is begun again in the same processes when ranks or hosts are lost: nobody begins a round while somebody
+/// is still in an earlier one.
+///
+/// # Errors
+/// What was broken, with the log of everything that happened up to it.
+pub fn run_rounds(seed: u64) -> Result<(), String> {
+    let attempt = |logged: bool| {
+        let ran = catch_unwind(AssertUnwindSafe(|| rounds::attempt(seed, logged)));
+        ran.unwrap_or_else(|_| Some(("a panic".to_owned(), Vec::new())))
+    };
+    if attempt(false).is_none() {
+        return Ok(());
+    }
+    let (what, log) = attempt(true).unwrap_or_default();
+    Err(format!("seed {seed}, rounds: {what}\n{}\nseed {seed}, rounds: {what}", log.join("\n")))
 }
 
 fn attempt(seed: u64, kind: Kind) -> Result<(), String> {

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rlaunch-sim [--standing|--hosts|--restarts] [--seeds N] [--from S]";
+const USAGE: &str = "usage: rlaunch-sim [--standing|--hosts|--restarts|--rounds] [--seeds N] [--from S]";
 
 type Run = fn(u64) -> Result<(), String>;
 
@@ -19,6 +19,10 @@ fn options() -> Result<(u64, u64, Run), &'static str> {
             }
             "--hosts" => {
                 run = rlaunch_sim::run_hosts;
+                continue;
+            }
+            "--rounds" => {
+                run = rlaunch_sim::run_rounds;
                 continue;
             }
             "--restarts" => {

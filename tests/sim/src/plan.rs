@@ -211,6 +211,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         store_guard: Default::default(),
         jax: false,
         gpus: Default::default(),
+        rounds: Default::default(),
     }
 }
 

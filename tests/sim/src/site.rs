@@ -167,6 +167,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         store_guard: Default::default(),
         jax: false,
         gpus: Default::default(),
+        rounds: Default::default(),
     }
 }
 

@@ -1,6 +1,7 @@
-//! 500 jobs on one host, each of them twice, and 250 on several, and 250 whose ranks are started again: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
+//! 500 jobs on one host, each of them twice, and 250 on several, 250 whose ranks are started again, and 500 whose
+//! function is begun again in the same processes: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
 
-use rlaunch_sim::{run, run_hosts, run_restarts, run_standing, seed_of};
+use rlaunch_sim::{run, run_hosts, run_restarts, run_rounds, run_standing, seed_of};
 
 fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), String>) {
     let broken = seeds.into_iter().find_map(|seed| run(seed).err());
@@ -12,7 +13,8 @@ fn all(seeds: impl IntoIterator<Item = u64> + Clone) {
     none_breaks(seeds.clone(), run);
     none_breaks(seeds.clone(), run_standing);
     none_breaks(seeds.clone().into_iter().step_by(2), run_hosts);
-    none_breaks(seeds.into_iter().step_by(2), run_restarts);
+    none_breaks(seeds.clone().into_iter().step_by(2), run_restarts);
+    none_breaks(seeds, run_rounds);
 }
 
 #[test]
@@ -39,6 +41,13 @@ fn seeds_to_remember() {
 #[test]
 fn seeds_to_remember_standing_still() {
     none_breaks([91, 745, 1_495_780_638], run_standing);
+}
+
+/// With rounds: the only rank was killed while more faults were waited for (60), all were refused before the first round and nobody was
+/// told (924).
+#[test]
+fn seeds_to_remember_with_rounds() {
+    none_breaks([60, 924], run_rounds);
 }
 
 /// And these, on several hosts: a rank that was killed by somebody else before the guardian was lost (1401), an

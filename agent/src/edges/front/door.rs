@@ -59,8 +59,7 @@ pub(super) struct Door {
 impl Door {
     /// Listens. Nobody else can at that port then, on any address: so torch's own server fails to. `most`: so many connections may
     /// be there at a time; the others wait in the kernel.
-    pub(super) fn open(address: SocketAddr, whom: Whom, most: usize, set: &ReadySet, token: u64) -> io::Result<Self> {
-        let listener = rlaunch_sys::port::listen(address)?;
+    pub(super) fn open(listener: TcpListener, whom: Whom, most: usize, set: &ReadySet, token: u64) -> io::Result<Self> {
         set.add(&listener, token)?;
         let own = listener.local_addr()?;
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use rlaunch_core::id::StreamId;
 use rlaunch_sys::doorbell::Doorbell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -48,7 +48,13 @@ pub(super) struct Port {
 
 impl Port {
     pub(super) fn start() -> io::Result<Self> {
-        Self::over(|path| File::create(OsStr::from_bytes(path)))
+        let mut begun = BTreeSet::new();
+        Self::over(move |path| {
+            // Another process of a rank goes on behind the one before.
+            let again = !begun.insert(path.to_vec());
+            let path = OsStr::from_bytes(path);
+            if again { File::options().append(true).create(true).open(path) } else { File::create(path) }
+        })
     }
 
     /// `open`: how files are made.

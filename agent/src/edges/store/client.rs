@@ -1,7 +1,9 @@
 //! One client of our own front: what it has begun to say, and what it has not taken.
 
+use crate::edges::sessions::Newcomer;
 use rlaunch_core::wire::frozen::Malformed;
-use rlaunch_core::wire::frozen::client::{HELLO, VERSION, frame_len, hello, parse_hello, put_answer_frame};
+use rlaunch_core::wire::frozen::client::round::Said;
+use rlaunch_core::wire::frozen::client::{HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, put_answer_frame};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::socket;
 use std::io::{self, ErrorKind};
@@ -20,6 +22,9 @@ pub(super) struct Client {
     socket: UnixStream,
     token: u64,
     has_greeted: bool,
+    /// The rank that it speaks for, and whether it has asked something.
+    rank: u32,
+    has_asked: bool,
     held: Vec<u8>,
     unsent: Vec<u8>,
     /// A copy of the descriptor that says when there is room. Nothing is read meanwhile.
@@ -54,7 +59,19 @@ impl Client {
         socket.set_nonblocking(true)?;
         set.add(&socket, token)?;
         let (held, unsent) = (Vec::new(), Vec::new());
-        Ok(Self { socket, token, has_greeted: false, held, unsent, room: None, is_asking: false, is_paused: false })
+        let (rank, has_asked) = (NO_RANK, false);
+        Ok(Self {
+            socket,
+            token,
+            has_greeted: false,
+            rank,
+            has_asked,
+            held,
+            unsent,
+            room: None,
+            is_asking: false,
+            is_paused: false,
+        })
     }
 
     /// Takes what is there to read. How long the frame is that stands in `chunk`, if it is one, all of it, and nothing else; what is not
@@ -64,7 +81,8 @@ impl Client {
             Ok(0) => Err(Parted::Left),
             Ok(len) => {
                 let came = chunk.get(..len).unwrap_or_default();
-                let is_next = self.has_greeted && !self.is_asking && self.held.is_empty();
+                // The first frame says what the connection is for.
+                let is_next = self.has_asked && !self.is_asking && self.held.is_empty();
                 if is_next && frame_len(came)? == Some(len) {
                     self.is_asking = true;
                     return Ok(len);
@@ -81,7 +99,8 @@ impl Client {
     pub(super) fn frame(&mut self) -> Result<Option<Vec<u8>>, Parted> {
         if !self.has_greeted {
             let Some(first) = self.held.first_chunk::<HELLO>() else { return Ok(None) };
-            let (version, _rank) = parse_hello(first)?;
+            let (version, rank) = parse_hello(first)?;
+            self.rank = rank;
             self.held.drain(..HELLO);
             self.unsent.extend(hello(0));
             self.has_greeted = true;
@@ -95,6 +114,21 @@ impl Client {
         let rest = self.held.split_off(len);
         self.is_asking = true;
         Ok(Some(std::mem::replace(&mut self.held, rest)))
+    }
+
+    /// Whether this frame, its first, makes its connection a session.
+    pub(super) fn registers(&mut self, frame: &[u8]) -> bool {
+        !std::mem::replace(&mut self.has_asked, true) && Said::is_register(frame)
+    }
+
+    /// It asks nothing of a store: what is left of it for others to go on with.
+    pub(super) fn hand_over(self, set: &ReadySet, register: Vec<u8>) -> Newcomer {
+        if !self.is_paused {
+            set.remove(&self.socket);
+        }
+        self.room.iter().for_each(|room| set.remove(room));
+        let Self { socket, rank, held, unsent, .. } = self;
+        Newcomer { socket, rank, register, held, unsent }
     }
 
     /// A frame that was dealt with: its room is that of the next one, unless it was a large one.

@@ -6,6 +6,7 @@
 
 mod client;
 
+use super::sessions::Newcomer;
 use super::{Edges, Link};
 use crate::early::now;
 use bytes::Bytes;
@@ -66,6 +67,8 @@ pub(super) struct Store {
     retry: Option<Mono>,
     /// How many clients leave enough descriptors for ranks and for the other front.
     most: usize,
+    /// Those who have turned out to be none, but processes that take part in rounds.
+    newcomers: Vec<Newcomer>,
     /// Clients that are not read because too much waits for the launcher.
     held: Vec<ClientId>,
     spaces: Spaces,
@@ -126,6 +129,7 @@ impl Store {
             is_full: false,
             retry: None,
             most,
+            newcomers: Vec::new(),
             held: Vec::new(),
             spaces: Spaces::new(node),
             early: Vec::new(),
@@ -138,12 +142,12 @@ impl Store {
         Ok(())
     }
 
-    /// Where this generation's space lives. It is a new one.
-    pub(super) fn begin(&mut self, here: bool, number: u32) {
+    /// Where the space lives that ranks share now: these, or all that are started here. It is a new one.
+    pub(super) fn begin(&mut self, here: bool, number: u32, seats: Option<RankSet>) {
         self.spaces.now = now();
         self.spaces.generation.close();
         self.settle();
-        self.spaces.generation = Relay::new(self.spaces.seats.clone());
+        self.spaces.generation = Relay::new(seats.unwrap_or_else(|| self.spaces.seats.clone()));
         self.spaces.home = here.then(Home::default);
         self.spaces.number = Some(number);
         // Others may have begun before us.
@@ -291,6 +295,10 @@ impl Store {
     fn serve(&mut self, id: ClientId) -> Result<(), Parted> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
         if let Some(frame) = client.frame()? {
+            if client.registers(&frame) {
+                self.hand_over(id, frame);
+                return Ok(());
+            }
             self.spaces.hear(id, &frame)?;
             client.done(frame);
         }
@@ -300,6 +308,18 @@ impl Store {
         }
         client.settle(&self.set, hold)?;
         Ok(())
+    }
+
+    /// It takes part in rounds, and asks the store by other connections.
+    fn hand_over(&mut self, id: ClientId, register: Vec<u8>) {
+        let Some(client) = self.clients.remove(id) else { return };
+        self.newcomers.push(client.hand_over(&self.set, register));
+        self.reopen();
+    }
+
+    /// Those who are here to take part in rounds.
+    pub(super) fn newcomers(&mut self) -> Vec<Newcomer> {
+        std::mem::take(&mut self.newcomers)
     }
 
     fn part(&mut self, id: ClientId, parted: &Parted) {

@@ -53,6 +53,10 @@ pub struct Host<'a> {
     pub restart: u32,
     /// How often they may be.
     pub max_restarts: u32,
+    /// Ranks that are healthy: those that work, and those in reserve.
+    pub healthy: u32,
+    /// Which round it is.
+    pub round: u32,
 }
 
 /// What only one rank has.
@@ -60,6 +64,10 @@ pub struct Host<'a> {
 pub struct Seat<'a> {
     /// Its rank.
     pub rank: Rank,
+    /// Its number among all that are healthy.
+    pub healthy: Rank,
+    /// The rank with which its process was started.
+    pub initial: Rank,
     /// Its rank among those of the host.
     pub local_rank: LocalRank,
     /// Its rank among those of its program.

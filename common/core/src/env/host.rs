@@ -5,11 +5,11 @@ use super::{Contract, Role, Var, lookup};
 use crate::os_strings::OsStrings;
 
 const fn host(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Host, doc }
+    Var { name, role: Role::Host, doc, each_round: false }
 }
 
 const fn user(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::User, doc }
+    Var { name, role: Role::User, doc, each_round: false }
 }
 
 pub(super) const CONTRACT: Contract = Contract {

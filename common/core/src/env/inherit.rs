@@ -392,10 +392,12 @@ mod tests {
                 app_name: b"x", app_size: 2, apps: 1,
                 master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, socket: b"/s", interface: Some(b"e"), interface_asked: true, jax: true,
                 local_devices: Some(1), restart: 0, max_restarts: 0,
+                healthy: 1,
+                round: 0,
             };
             let mut seat = OsStrings::default();
             let names: &[&str] = &[crate::gpus::CUDA, crate::gpus::HIP];
-            of_rank(&Seat { rank: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")) }, &base.pinned, &mut seat);
+            of_rank(&Seat { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")) }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
             for entry in without(&base.env, names).iter().chain(shared.iter()).chain(seat.iter()) {

@@ -13,6 +13,7 @@ mod ompi;
 mod others;
 mod own;
 mod pmi;
+mod round;
 mod slurm;
 mod torch;
 
@@ -20,6 +21,7 @@ pub use block::{Host, Seat, common, of_rank};
 pub use gpus::without;
 pub use host::{abroad, of_login, value};
 pub use inherit::{Base, Export, ExportError, base, glob};
+pub use round::OfRound;
 
 use alloc::string::String;
 
@@ -85,6 +87,8 @@ pub struct Var {
     pub role: Role,
     /// What it means, in one line.
     pub doc: &'static str,
+    /// Where the program restarts a function within its processes, a rank gets it anew for each round.
+    pub each_round: bool,
 }
 
 /// The variables of one convention.
@@ -151,6 +155,11 @@ pub fn lookup(name: &[u8]) -> Option<&'static Var> {
 }
 
 impl Var {
+    /// One that a rank gets anew for each round.
+    const fn each_round(self) -> Self {
+        Self { each_round: true, ..self }
+    }
+
     fn covers(&self, name: &[u8]) -> bool {
         self.name.as_bytes().first() == name.first()
             && self.name.strip_suffix('*').is_some_and(|start| name.starts_with(start.as_bytes()))
@@ -172,6 +181,8 @@ Ranks inherit the environment in which `rlaunch` was started, byte for byte, exc
 - **removed**: the caller's does not reach the ranks: it would tell them who somebody else is.
 - **read**: an option of rlaunch.
 - **the host's**, **the user's there**: see [below](#of-each-host); what of the caller's does not travel to other hosts.
+- **each round**: where a program restarts a function within its processes, a rank gets a new value before each round: that of the
+  ranks that work in it. A rank in reserve has none of these set, but those of rlaunch's own.
 
 `-x NAME=value` goes before all of this. `-x NAME` and `-x 'NAME*'` keep the caller's value of a name that would be
 removed or set, or would not travel.
@@ -188,7 +199,8 @@ pub fn document() -> String {
         text.push_str(contract.about);
         text.push_str("\n\n| name | | meaning |\n|---|---|---|\n");
         for var in contract.vars.iter().chain(contract.families) {
-            for part in ["| `", var.name, "` | ", var.role.in_words(), " | ", var.doc, " |\n"] {
+            let round = if var.each_round { ", each round" } else { "" };
+            for part in ["| `", var.name, "` | ", var.role.in_words(), round, " | ", var.doc, " |\n"] {
                 text.push_str(part);
             }
         }
@@ -205,7 +217,7 @@ mod tests {
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
-    const HOST: Host<'_> = Host {
+    pub(super) const HOST: Host<'_> = Host {
         job: JobId([7; 16]),
         world_size: 8,
         local_size: 4,
@@ -227,9 +239,13 @@ mod tests {
         local_devices: Some(2),
         restart: 0,
         max_restarts: 0,
+        healthy: 9,
+        round: 3,
     };
-    const SEAT: Seat<'_> = Seat {
+    pub(super) const SEAT: Seat<'_> = Seat {
         rank: Rank::new(4_294_967_295),
+        healthy: Rank::new(8),
+        initial: Rank::new(7),
         local_rank: LocalRank::new(3),
         app_rank: 2,
         error_file: b"/e",
@@ -303,6 +319,10 @@ mod tests {
             "TORCHELASTIC_ERROR_FILE=/e",
             "OMP_NUM_THREADS=2",
             "RLAUNCH_TIER=t1",
+            "RLAUNCH_RANK=8",
+            "RLAUNCH_WORLD_SIZE=9",
+            "RLAUNCH_INITIAL_RANK=7",
+            "RLAUNCH_ROUND=3",
             "JAX_COORDINATOR_ADDRESS=127.0.0.1:20001",
             "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1:1",
             "NODE_RANK=1",

@@ -5,7 +5,7 @@ use super::block::{Host, Sink};
 use super::{Contract, Role, Var};
 
 const fn var(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Default, doc }
+    Var { name, role: Role::Default, doc, each_round: false }
 }
 
 pub(super) const CONTRACT: Contract = Contract {

@@ -7,11 +7,16 @@ use super::block::{Host, Seat, Sink};
 use super::{Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc }
+    Var { name, role: Role::Set, doc, each_round: false }
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var { name, role: Role::Removed, doc: "Set by an outer prterun, mpirun or prted for its own ranks." }
+    Var {
+        name,
+        role: Role::Removed,
+        doc: "Set by an outer prterun, mpirun or prted for its own ranks.",
+        each_round: false,
+    }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -23,10 +28,10 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_ARGV"),
         gone("OMPI_COMMAND"),
         set("OMPI_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK."),
-        set("OMPI_COMM_WORLD_LOCAL_SIZE", "As LOCAL_WORLD_SIZE."),
+        set("OMPI_COMM_WORLD_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
         set("OMPI_COMM_WORLD_NODE_RANK", "As LOCAL_RANK (in Open MPI: the rank on the node over all jobs)."),
-        set("OMPI_COMM_WORLD_RANK", "As RANK."),
-        set("OMPI_COMM_WORLD_SIZE", "As WORLD_SIZE."),
+        set("OMPI_COMM_WORLD_RANK", "As RANK.").each_round(),
+        set("OMPI_COMM_WORLD_SIZE", "As WORLD_SIZE.").each_round(),
         gone("OMPI_FILE_LOCATION"),
         gone("OMPI_FIRST_RANKS"),
         gone("OMPI_MCA_cpu_type"),
@@ -46,10 +51,11 @@ pub(super) const CONTRACT: Contract = Contract {
             name: "OMPI_MCA_pmix",
             role: Role::Removed,
             doc: "Set by an outer mpirun 4: it excludes the component with which a program runs without a server. `-x OMPI_MCA_pmix` keeps your own.",
+            each_round: false,
         },
         gone("OMPI_MCA_shmem_RUNTIME_QUERY_hint"),
         gone("OMPI_NUM_APP_CTX"),
-        set("OMPI_UNIVERSE_SIZE", "As WORLD_SIZE."),
+        set("OMPI_UNIVERSE_SIZE", "As WORLD_SIZE.").each_round(),
         gone("OMPI_WORLD_LOCAL_SIZE"),
         gone("OMPI_WORLD_SIZE"),
         gone("OPAL_USER_PARAMS_GIVEN"),

@@ -4,11 +4,11 @@ use super::block::{Host, Sink};
 use super::{Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc }
+    Var { name, role: Role::Set, doc, each_round: false }
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var { name, role: Role::Removed, doc: "Set by an outer horovodrun for its own ranks." }
+    Var { name, role: Role::Removed, doc: "Set by an outer horovodrun for its own ranks.", each_round: false }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -16,15 +16,15 @@ pub(super) const CONTRACT: Contract = Contract {
     about: "DeepSpeed's, accelerate's and Lightning's programs find each other by torchrun's names, and these; settings like \
             `ACCELERATE_*` pass. Horovod meets by MPI, or by a server of horovodrun's, which rlaunch is not.",
     vars: &[
-        set("CROSS_RANK", "As GROUP_RANK, for DeepSpeed."),
-        set("CROSS_SIZE", "As GROUP_WORLD_SIZE, for DeepSpeed."),
+        set("CROSS_RANK", "As GROUP_RANK, for DeepSpeed.").each_round(),
+        set("CROSS_SIZE", "As GROUP_WORLD_SIZE, for DeepSpeed.").each_round(),
         gone("HOROVOD_CONTROLLER"),
         gone("HOROVOD_ELASTIC"),
         gone("HOROVOD_HOSTNAME"),
         gone("HOROVOD_RANK"),
         gone("HOROVOD_SIZE"),
-        set("LOCAL_SIZE", "As LOCAL_WORLD_SIZE, for DeepSpeed."),
-        set("NODE_RANK", "As GROUP_RANK, for Lightning."),
+        set("LOCAL_SIZE", "As LOCAL_WORLD_SIZE, for DeepSpeed.").each_round(),
+        set("NODE_RANK", "As GROUP_RANK, for Lightning.").each_round(),
     ],
     families: &[gone("HOROVOD_CROSS_*"), gone("HOROVOD_GLOO_*"), gone("HOROVOD_LOCAL_*")],
 };

@@ -6,7 +6,7 @@ use crate::spec::Tier;
 use alloc::format;
 
 const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
-    Var { name, role, doc }
+    Var { name, role, doc, each_round: false }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -28,14 +28,21 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_APP_NAME", Role::Set, "Name of the rank's program (`--name`), or `default`."),
         var("RLAUNCH_APP_RANK", Role::Set, "Rank among those of the program, from 0."),
         var("RLAUNCH_APP_SIZE", Role::Set, "Ranks of the program."),
+        var("RLAUNCH_ASSIGN", Role::ReadOnce, "As `--assign`."),
         var("RLAUNCH_CONNECT_TIMEOUT", Role::Read, "As `--connect-timeout`."),
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
         var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`."),
+        var("RLAUNCH_FAULT_WINDOW", Role::Read, "As `--fault-window`."),
         var("RLAUNCH_FRAMEWORK", Role::Read, "As `--framework`."),
         var("RLAUNCH_GPUS_PER_RANK", Role::ReadOnce, "As `--gpus-per-rank`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where no program is given hosts."),
         var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, where no program is given hosts."),
+        var(
+            "RLAUNCH_INITIAL_RANK",
+            Role::Set,
+            "Rank with which the process was started: it keeps this number, whatever becomes of RANK.",
+        ),
         var("RLAUNCH_INTERFACE", Role::Read, "As `--interface`."),
         var("RLAUNCH_JOB_ID", Role::Set, "Name of the job: 32 hexadecimal digits."),
         var(
@@ -53,8 +60,12 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_MASTER_ADDR", Role::ReadOnce, "As `--master-addr`."),
         var("RLAUNCH_MASTER_PORT", Role::ReadOnce, "As `--master-port`."),
         var("RLAUNCH_MASTER_STORE", Role::Read, "As `--master-store`."),
+        var("RLAUNCH_MAX_RANK_FAULTS", Role::ReadOnce, "As `--max-rank-faults`."),
         var("RLAUNCH_MAX_RESTARTS", Role::ReadOnce, "As `--max-restarts`."),
+        var("RLAUNCH_MAX_ROUNDS", Role::ReadOnce, "As `--max-rounds`."),
+        var("RLAUNCH_MIN_ACTIVE", Role::ReadOnce, "As `--min-active`."),
         var("RLAUNCH_MIN_HOSTS", Role::ReadOnce, "As `--min-hosts`."),
+        var("RLAUNCH_MIN_WORLD", Role::ReadOnce, "As `--min-world`."),
         var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
         var("RLAUNCH_NAME", Role::ReadOnce, "As `--name`."),
         var("RLAUNCH_NNODES", Role::ReadOnce, "As `--nnodes`."),
@@ -64,24 +75,37 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_PPN", Role::ReadOnce, "As `--ppn`."),
         var("RLAUNCH_PREFIX", Role::ReadOnce, "As `--prefix`."),
         var("RLAUNCH_PROPAGATE_LIMITS", Role::Read, "As `--propagate-limits`."),
-        var("RLAUNCH_RANK", Role::Set, "Rank, from 0."),
+        var(
+            "RLAUNCH_RANK",
+            Role::Set,
+            "Rank, from 0. In a round: among all healthy ranks, those in reserve as well, where RANK counts those that work.",
+        )
+        .each_round(),
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
         var("RLAUNCH_RDZV_ID", Role::ReadOnce, "As `--rdzv-id`."),
         var("RLAUNCH_REDIRECTS", Role::ReadOnce, "As `--redirects`."),
         var("RLAUNCH_RESTART_COUNT", Role::Set, "How often all ranks have been started again (`--max-restarts`)."),
         var("RLAUNCH_RESTART_DELAY", Role::Read, "As `--restart-delay`."),
         var(
+            "RLAUNCH_ROUND",
+            Role::Set,
+            "How often the function was begun again within the processes of this start: 0 where none has been.",
+        )
+        .each_round(),
+        var(
             "RLAUNCH_SOCKET",
             Role::Set,
             "Where the agent of the host listens for `rlaunch store` and clients of its kind.",
         ),
+        var("RLAUNCH_SPARES", Role::ReadOnce, "As `--spares`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_STORE_GUARD", Role::Read, "As `--store-guard`."),
         var("RLAUNCH_TEE", Role::ReadOnce, "As `--tee`."),
         var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
         var("RLAUNCH_WDIR", Role::ReadOnce, "As `--wdir`."),
-        var("RLAUNCH_WORLD_SIZE", Role::Set, "Ranks of the job."),
+        var("RLAUNCH_WORLD_SIZE", Role::Set, "Ranks of the job; in a round: those that are healthy.").each_round(),
+        var("RLAUNCH_YIELD_WITHIN", Role::Read, "As `--yield-within`."),
         var(
             "VIRTUAL_ENV",
             Role::Read,
@@ -94,7 +118,8 @@ pub(super) const CONTRACT: Contract = Contract {
 
 pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.text("RLAUNCH_JOB_ID", format!("{}", host.job).as_bytes());
-    out.number("RLAUNCH_WORLD_SIZE", host.world_size);
+    out.number("RLAUNCH_WORLD_SIZE", host.healthy);
+    out.number("RLAUNCH_ROUND", host.round);
     out.number("RLAUNCH_LOCAL_SIZE", host.local_size);
     out.number("RLAUNCH_NODE_INDEX", host.node_index);
     out.number("RLAUNCH_NODES", host.nodes);
@@ -114,7 +139,8 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
 }
 
 pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
-    out.number("RLAUNCH_RANK", seat.rank.get());
+    out.number("RLAUNCH_RANK", seat.healthy.get());
+    out.number("RLAUNCH_INITIAL_RANK", seat.initial.get());
     out.number("RLAUNCH_LOCAL_RANK", seat.local_rank.get());
     out.number("RLAUNCH_APP_RANK", seat.app_rank);
 }

@@ -6,11 +6,11 @@ use super::block::{Host, Seat, Sink};
 use super::{Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc }
+    Var { name, role: Role::Set, doc, each_round: false }
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks." }
+    Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks.", each_round: false }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -23,13 +23,15 @@ pub(super) const CONTRACT: Contract = Contract {
             name: "HYDRA_HOST_FILE",
             role: Role::Read,
             doc: "The hostfile, as under mpiexec; `-H`, `--hostfile` and their variables go first.",
+            each_round: false,
         },
         Var {
             name: "MPIEXEC_TIMEOUT",
             role: Role::Read,
             doc: "Time limit of the job in seconds, as under mpiexec; `--timeout` and RLAUNCH_TIMEOUT go first.",
+            each_round: false,
         },
-        set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE."),
+        set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE.").each_round(),
         set("MPI_LOCALRANKID", "As LOCAL_RANK."),
         gone("PMI_APPNUM"),
         gone("PMI_CONTROL_FD"),

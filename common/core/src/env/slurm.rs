@@ -4,11 +4,16 @@
 use super::{Contract, Role, Var};
 
 const fn gone(name: &'static str) -> Var {
-    Var { name, role: Role::Removed, doc: "Belongs to the step or the task in which rlaunch itself runs." }
+    Var {
+        name,
+        role: Role::Removed,
+        doc: "Belongs to the step or the task in which rlaunch itself runs.",
+        each_round: false,
+    }
 }
 
 const fn host(name: &'static str) -> Var {
-    Var { name, role: Role::Host, doc: "Of the host on which rlaunch itself runs." }
+    Var { name, role: Role::Host, doc: "Of the host on which rlaunch itself runs.", each_round: false }
 }
 
 pub(super) const CONTRACT: Contract = Contract {

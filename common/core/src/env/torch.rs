@@ -5,27 +5,27 @@ use super::{Contract, Role, Var};
 use alloc::format;
 
 const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
-    Var { name, role, doc }
+    Var { name, role, doc, each_round: false }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "PyTorch (torchrun)",
     about: "The full set of torchrun 2.15. `is_torchelastic_launched()` is true, `env://` needs no argument.",
     vars: &[
-        var("GROUP_RANK", Role::Set, "Index of the host."),
-        var("GROUP_WORLD_SIZE", Role::Set, "Hosts of the job."),
+        var("GROUP_RANK", Role::Set, "Index of the host.").each_round(),
+        var("GROUP_WORLD_SIZE", Role::Set, "Hosts of the job.").each_round(),
         var("LOCAL_RANK", Role::Set, "Rank among those of the host, from 0."),
-        var("LOCAL_WORLD_SIZE", Role::Set, "Ranks on the host."),
+        var("LOCAL_WORLD_SIZE", Role::Set, "Ranks on the host.").each_round(),
         var(
             "MASTER_ADDR",
             Role::Meeting,
             "Address at which rank 0 listens. Yours goes first, unless RANK says that you are a rank of another job: then it is that job's.",
-        ),
+        ).each_round(),
         var(
             "MASTER_PORT",
             Role::Meeting,
             "Port at which rank 0 listens: free at the start, and no other job of rlaunch on the host has it. Yours goes first, as of MASTER_ADDR.",
-        ),
+        ).each_round(),
         var(
             "OMP_NUM_THREADS",
             Role::Default,
@@ -52,10 +52,10 @@ pub(super) const CONTRACT: Contract = Contract {
         var("PET_SHUTDOWN_TIMEOUT", Role::Read, "As `--shutdown-timeout`."),
         var("PET_TEE", Role::Read, "As `--tee`."),
         var("PYTHON_EXEC", Role::Read, "The Python that runs scripts and modules, in place of `python3`."),
-        var("RANK", Role::Set, "Rank, from 0."),
+        var("RANK", Role::Set, "Rank, from 0.").each_round(),
         var("ROLE_NAME", Role::Set, "As RLAUNCH_APP_NAME: a program is a role."),
-        var("ROLE_RANK", Role::Set, "As RLAUNCH_APP_RANK; with one program as RANK."),
-        var("ROLE_WORLD_SIZE", Role::Set, "As RLAUNCH_APP_SIZE; with one program as WORLD_SIZE."),
+        var("ROLE_RANK", Role::Set, "As RLAUNCH_APP_RANK; with one program as RANK.").each_round(),
+        var("ROLE_WORLD_SIZE", Role::Set, "As RLAUNCH_APP_SIZE; with one program as WORLD_SIZE.").each_round(),
         var(
             "TORCHELASTIC_ERROR_FILE",
             Role::Set,
@@ -75,7 +75,7 @@ pub(super) const CONTRACT: Contract = Contract {
             "`True` where rlaunch holds the TCPStore at MASTER_PORT (`--master-store`); `False`: rank 0 opens it.",
         ),
         var("TORCH_NCCL_ASYNC_ERROR_HANDLING", Role::Default, "`1`."),
-        var("WORLD_SIZE", Role::Set, "Ranks of the job."),
+        var("WORLD_SIZE", Role::Set, "Ranks of the job.").each_round(),
     ],
     families: &[],
 };

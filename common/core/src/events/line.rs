@@ -1,6 +1,7 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
 
 use super::json::{Object, push_bytes, push_number};
+use super::rounds;
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use crate::bootstrap::SshEnd;
 use crate::errno::EPIPE;
@@ -59,6 +60,8 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("grace", grace.nanos());
         }
         What::Clearing { .. } | What::Restart { .. } => between(o, what),
+        What::Round(note) => rounds::round(o, note),
+        What::RoundsOver(given) => rounds::over(o, given),
         What::StreamEnd { rank, std, total } => {
             o.text("ev", "stream.end");
             o.number("rank", rank.get().into());
@@ -109,7 +112,13 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::RankExited { .. }
         | What::RankFacts { .. }
         | What::StreamEnd { .. }
-        | What::FileLost { .. } => o.number("generation", record.generation.into()),
+        | What::FileLost { .. } => {
+            o.number("generation", record.generation.into());
+            if let Some(round) = record.round {
+                o.number("round", round.get().into());
+            }
+        }
+        What::Round(_) | What::RoundsOver(_) => o.number("generation", record.generation.into()),
         What::JobStart(_)
         | What::HostReady { .. }
         | What::HostRefused { .. }
@@ -330,7 +339,7 @@ fn rank(o: &mut Object<'_>, what: &What) {
     }
 }
 
-fn status(o: &mut Object<'_>, status: Status) {
+pub(super) fn status(o: &mut Object<'_>, status: Status) {
     match status {
         Status::Exited(code) => o.number("code", code.into()),
         Status::Signaled { sig, core } => {

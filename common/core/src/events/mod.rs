@@ -5,16 +5,18 @@
 mod cause;
 mod json;
 mod line;
+mod rounds;
 
 pub use cause::{Cause, Lost};
 pub use line::line;
 
 use crate::exit::Ending;
-use crate::id::{JobId, LocalRank, NodeId, Rank, Std};
+use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std};
 use crate::job::HostFailure;
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
+use crate::restart::{Given, RoundNote};
 use crate::restarts::Restarts;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure};
@@ -37,6 +39,8 @@ pub struct Record {
     pub wall: WallNs,
     /// How often all ranks had been started again by then.
     pub generation: u32,
+    /// The round that ran then; `None`: there was none.
+    pub round: Option<Round>,
     /// What happened.
     pub what: What,
 }
@@ -217,6 +221,10 @@ pub enum What {
         /// How long is waited before.
         delay: Span,
     },
+    /// Something about the in-process restart of a function.
+    Round(Box<RoundNote>),
+    /// That has come to its end.
+    RoundsOver(Box<Given>),
     /// Everything of a rank's stdout or stderr was received.
     StreamEnd {
         /// Whose.

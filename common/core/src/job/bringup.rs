@@ -42,8 +42,10 @@ pub(super) struct Bringup {
     sole: bool,
     /// The only node ends by itself with its ranks.
     ends_by_itself: bool,
-    /// What is needed to start all ranks again, where that may come to be: who takes part, and where they meet.
-    again: Option<Box<(Orders, Meeting)>>,
+    /// What is needed to start all ranks again, where that may come to be.
+    again: Option<Box<Orders>>,
+    /// Where they meet, once that is known.
+    meeting: Option<Meeting>,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
@@ -59,7 +61,7 @@ impl Bringup {
         let ends_by_itself = sole && orders.max_restarts() == 0;
         let probing = Probing::new(setting.secret.clone());
         let orders = Some(orders);
-        Self { nodes, probing, sole, ends_by_itself, again: None, orders, chooses_port, settled: false }
+        Self { nodes, probing, sole, ends_by_itself, again: None, meeting: None, orders, chooses_port, settled: false }
     }
 
     pub(super) fn start(&mut self, cx: &mut Cx<'_>) {
@@ -404,16 +406,17 @@ impl Bringup {
         meeting
     }
 
-    /// All ranks may have to be started again.
+    /// All ranks may have to be started again, or to meet elsewhere.
     fn keep(&mut self, orders: Orders, meeting: Meeting) {
         if orders.max_restarts() > 0 {
-            self.again = Some(Box::new((orders, meeting)));
+            self.again = Some(Box::new(orders));
         }
+        self.meeting = Some(meeting);
     }
 
     /// Has all who take part end their ranks, and be ready for others; which nodes those are.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span) -> Vec<NodeId> {
-        let Some((orders, _)) = self.again.as_deref() else { return Vec::new() };
+        let Some(orders) = self.again.as_deref() else { return Vec::new() };
         let nodes: Vec<NodeId> = orders.used().collect();
         for node in &nodes {
             let port = orders.chooses_port() && *node == orders.node_of(Rank::new(0));
@@ -423,10 +426,22 @@ impl Bringup {
     }
 
     /// Has all who take part start their ranks again: so many times by now. `port`: what rank 0's host has chosen anew.
-    pub(super) fn again(&self, cx: &mut Cx<'_>, restart: u32, port: Option<u16>) {
-        let Some((orders, meeting)) = self.again.as_deref() else { return };
+    pub(super) fn again(&mut self, cx: &mut Cx<'_>, restart: u32, port: Option<u16>, space: u32) {
+        let (Some(orders), Some(meeting)) = (self.again.as_deref(), &mut self.meeting) else { return };
         let port = orders.pinned_port().or(port).or(meeting.port);
-        orders.again(cx, &Meeting { restart, port, ..meeting.clone() });
+        (meeting.restart, meeting.port, meeting.space) = (restart, port, space);
+        cx.act(JobAction::Home { node: orders.node_of(Rank::new(0)), space });
+        orders.again(cx, meeting);
+    }
+
+    /// What a node has said of itself.
+    pub(super) fn known(&self, node: NodeId) -> Option<&Hello> {
+        self.nodes.hello(node)
+    }
+
+    /// Where ranks meet, once that is known.
+    pub(super) const fn meeting(&self) -> Option<&Meeting> {
+        self.meeting.as_ref()
     }
 
     /// Nobody can listen at an address that is not his own: where the others see rank 0's host by one that somebody translates,

@@ -192,6 +192,13 @@ pub enum JobAction {
     },
     /// Ranks run there and not where it was planned: hosts are left out. Before the first of them starts.
     Reseat(Arc<Placement>),
+    /// From now on the space of the store that ranks share has this number, and lives there. Nobody asks for it before.
+    Home {
+        /// Where.
+        node: NodeId,
+        /// Its number.
+        space: u32,
+    },
     /// Append a record to the event log.
     Emit(Record),
     /// Say something to the user, on stderr.

@@ -3,7 +3,7 @@
 use super::clock::Clock;
 use super::{Cx, JobAction, Setting};
 use crate::events::{AppLine, Cause, JobStart, Record, What};
-use crate::id::{AppIndex, NodeId};
+use crate::id::{AppIndex, NodeId, Round};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::{Report, Sentence};
@@ -21,18 +21,32 @@ pub(super) struct Log {
     report: Report,
     /// Restarts so far.
     generation: u32,
+    /// The round that runs.
+    round: Option<Round>,
     /// Limits of the store of which the user knows.
     limits: BTreeSet<Limit>,
 }
 
 impl Log {
     pub(super) fn new(start: Mono, wall: WallNs) -> Self {
-        Self { clock: Clock { start, wall }, report: Report::default(), generation: 0, limits: BTreeSet::new() }
+        let clock = Clock { start, wall };
+        Self { clock, report: Report::default(), generation: 0, round: None, limits: BTreeSet::new() }
     }
 
     /// What follows is about ranks that were started again.
     pub(super) const fn again(&mut self, restart: u32) {
         self.generation = restart;
+        self.round = None;
+    }
+
+    /// What follows is in this round.
+    pub(super) const fn in_round(&mut self, round: Option<Round>) {
+        self.round = round;
+    }
+
+    /// How often all ranks have been started again.
+    pub(super) const fn generation(&self) -> u32 {
+        self.generation
     }
 
     pub(super) const fn clock(&self) -> Clock {
@@ -88,8 +102,8 @@ impl Log {
 
     pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {
         let t = self.clock.since(cx.now);
-        let record =
-            Record { t, wall: WallNs(self.clock.wall.0.saturating_add(t.nanos())), generation: self.generation, what };
+        let wall = WallNs(self.clock.wall.0.saturating_add(t.nanos()));
+        let record = Record { t, wall, generation: self.generation, round: self.round, what };
         self.report.add(&record);
         cx.act(JobAction::Emit(record));
     }

@@ -20,6 +20,7 @@ mod output;
 mod probing;
 mod procs;
 mod roster;
+mod rounds;
 mod signals;
 mod still;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use crate::machine::{self, Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::Sentence;
+use crate::rounds::PolicyReader;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span, WallNs};
 use crate::travel::Travel;
@@ -66,6 +68,8 @@ pub struct Setting {
     pub interface: OsBytes,
     /// Random bytes, by which agents of the job know that of rank 0's host.
     pub secret: Key,
+    /// Reads a policy that a program asks for.
+    pub read_policy: PolicyReader,
 }
 
 /// A job, from its first message to its exit code.
@@ -82,6 +86,7 @@ pub struct Job {
     lease: lease::Lease,
     late: late::Late,
     generations: generations::Generations,
+    rounds: rounds::Rounds,
     output: output::Output,
     closing: closing::Closing,
     log: log::Log,
@@ -106,6 +111,7 @@ impl Job {
             lease: lease::Lease::new(spec),
             late: late::Late::new(spec.placement.nodes.len()),
             generations: generations::Generations::new(spec),
+            rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
             output: output::Output::new(setting.nohup, spec.world_size()),
             closing: closing::Closing::new(),
             log,
@@ -136,6 +142,7 @@ impl Job {
             lease,
             late,
             generations,
+            rounds,
             output,
             closing,
             log,
@@ -152,6 +159,7 @@ impl Job {
             lease,
             late,
             generations,
+            rounds,
             output,
             closing,
             log,
@@ -180,6 +188,7 @@ struct Parts<'a> {
     lease: &'a mut lease::Lease,
     late: &'a mut late::Late,
     generations: &'a mut generations::Generations,
+    rounds: &'a mut rounds::Rounds,
     output: &'a mut output::Output,
     closing: &'a mut closing::Closing,
     log: &'a mut log::Log,
@@ -250,9 +259,12 @@ impl Parts<'_> {
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(cx, proc, which, bytes),
             // The edges': they are about connections, not about the job.
             ToRoot::Whose(_) | ToRoot::Theirs(_) => {}
+            ToRoot::Round(up) => self.round(cx, node, up),
             // Hearing it is all that it is for.
             ToRoot::Killing => self.mute.killing(cx, node),
             ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
+            // The job goes on without it.
+            ToRoot::Draining if self.rounds.is_gone(node) => {}
             ToRoot::Draining => self.procs.node_over(cx, node),
             ToRoot::Cleared { left, named: _, port } => {
                 if let Some(first) = self.generations.cleared(node, left, port) {
@@ -261,6 +273,18 @@ impl Parts<'_> {
             }
             ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
         }
+    }
+
+    /// No rank is left to wait for.
+    fn all_over(&mut self, cx: &mut Cx<'_>) {
+        self.nobody_left(cx);
+        if self.generations.is_between() {
+            return;
+        }
+        self.signals.all_over();
+        self.ending.all_over(cx);
+        self.mute.all_over(cx);
+        self.closing.all_over(cx);
     }
 
     /// No agent was ever there.
@@ -292,6 +316,9 @@ impl Parts<'_> {
         if self.bringup.spares(cx, node) {
             return self.forget(cx, node);
         }
+        if self.loses(cx, node, lost) {
+            return;
+        }
         self.verdict.lost(node, lost, self.lease.between(cx.now, node, lost));
         self.ending.end(cx, Cause::Lost { node, lost }, Ranks::Run);
     }
@@ -303,12 +330,15 @@ impl Parts<'_> {
         let nodes = match self.generations.fate(&failure) {
             Fate::Known => return,
             Fate::Ends => Vec::new(),
+            // Its hosts were to run ranks too.
+            Fate::Clears if self.rounds.has_gone() => Vec::new(),
             Fate::Clears => self.bringup.clear(cx, grace),
         };
         if nodes.is_empty() {
             return self.ending.failed(cx, &failure);
         }
         self.verdict.cleared_from(cx.now);
+        self.rounds.off(cx.now);
         self.generations.clearing(cx, failure, nodes);
     }
 
@@ -336,7 +366,8 @@ impl Parts<'_> {
         self.procs.again(restart);
         self.verdict.again();
         self.mute.again();
-        self.bringup.again(cx, restart, port);
+        let space = self.rounds.again();
+        self.bringup.again(cx, restart, port, space);
     }
 
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
@@ -355,7 +386,7 @@ impl Parts<'_> {
             Notice::Log(what) => self.log.write(cx, what),
             Notice::Broadcast(msg) => self.bringup.broadcast(cx, &msg),
             Notice::End(cause) => self.ending.end(cx, cause, self.ranks()),
-            Notice::Failed(failure) => self.failed(cx, failure),
+            Notice::Exited(proc, failure) => self.exited(cx, proc, failure),
             Notice::Again => self.again(cx),
             Notice::Explained { rank } => self.verdict.explained(rank),
             Notice::Forwarded(sig) => self.verdict.forwarded(sig),
@@ -367,6 +398,7 @@ impl Parts<'_> {
                 self.mute.began(cx, &began);
                 self.lease.began(cx, &began);
                 self.closing.began(cx, &began);
+                self.rounds.off(cx.now);
                 self.generations.began().into_iter().for_each(|node| self.procs.node_over(cx, node));
             }
             Notice::Killed => {
@@ -380,26 +412,20 @@ impl Parts<'_> {
             Notice::Doomed(node) => self.mute.doomed(cx, node),
             // Others will follow, or it is told again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
-            Notice::AllOver => {
-                self.signals.all_over();
-                self.ending.all_over(cx);
-                self.mute.all_over(cx);
-                self.closing.all_over(cx);
-            }
+            Notice::AllOver => self.all_over(cx),
             Notice::Mute(node) => self.loss.mute(cx, node),
             Notice::Unheard(node) => self.loss.unheard(cx, node),
             Notice::Lost { node, lost } => self.lost(cx, node, lost),
             Notice::Late { node, limit } if self.bringup.late(cx, node, limit) => self.forget(cx, node),
             // It was ready, or is given up for another reason.
             Notice::Late { .. } => {}
-            Notice::LeftOut { nodes, placement } => self.leave_out(cx, nodes, &placement),
+            Notice::LeftOut { nodes, placement } => {
+                self.rounds.reseat(&placement);
+                self.leave_out(cx, nodes, &placement);
+            }
             Notice::Severed(node) => self.lease.severed(cx, node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
-            Notice::NodeOver(node) => {
-                self.lease.node_over(node);
-                self.mute.node_over(node);
-                self.procs.node_over(cx, node);
-            }
+            Notice::NodeOver(node) => self.node_over(cx, node),
             Notice::RanksOver(node) => self.mute.ranks_over(cx, node),
             Notice::Unguarded(node) => self.mute.unguarded(cx, node),
             Notice::Absent(node) => self.absent(cx, node),
@@ -432,6 +458,8 @@ impl Machine for Job {
             parts.late.timeout(cx);
             parts.bringup.timeout(cx);
             parts.generations.timeout(cx);
+            parts.rounds.timeout(cx.now);
+            parts.settle_rounds(cx);
             parts.closing.timeout(cx);
         });
     }
@@ -447,7 +475,7 @@ impl Machine for Job {
         let lost = earliest(earliest(self.mute.deadline(), self.loss.deadline()), self.lease.deadline());
         let ends = earliest(self.ending.deadline(), self.closing.deadline());
         let starts = earliest(self.late.deadline(), self.bringup.deadline());
-        let begins = earliest(starts, self.generations.deadline());
+        let begins = earliest(earliest(starts, self.generations.deadline()), self.rounds.deadline());
         earliest(earliest(begins, lost), ends)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::clock::Offset;
 use crate::events::{Cause, Lost, What};
-use crate::id::{NodeId, Rank};
+use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::signal::Signal;
 use crate::status::Status;
@@ -20,8 +20,8 @@ pub(super) enum Notice {
     Broadcast(ToNode),
     /// The job has to end, for this reason. The first one wins.
     End(Cause),
-    /// A rank ended with something else than exit 0.
-    Failed(Failure),
+    /// A process has ended: a failure, unless it has done so by exit 0 or rounds make it good.
+    Exited(ProcId, Failure),
     /// A failed rank wrote why into its TORCHELASTIC_ERROR_FILE.
     Explained {
         /// Which.
@@ -101,7 +101,7 @@ pub(super) enum Notice {
     },
 }
 
-/// The end of a rank that counts as a failure.
+/// The end of a rank, as a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Failure {
     /// Which.

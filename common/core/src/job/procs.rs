@@ -143,9 +143,8 @@ impl Procs {
             asked,
             usage,
         }));
-        if !status.is_success() {
-            cx.tell(Notice::Failed(Failure { rank, node, status, at, alive_at, seen_after, here, asked }));
-        }
+        let failure = Failure { rank, node, status, at, alive_at, seen_after, here, asked };
+        cx.tell(Notice::Exited(proc, failure));
         self.tell_if_over(cx, node);
     }
 
@@ -219,6 +218,21 @@ impl Procs {
     /// The node that a process was asked for on.
     pub(super) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
         self.ranks.get(self.rank_of(proc).index()).map(|seat| seat.node)
+    }
+
+    /// The node of a rank.
+    pub(super) fn node_of_rank(&self, rank: Rank) -> Option<NodeId> {
+        self.ranks.get(rank.index()).map(|seat| seat.node)
+    }
+
+    /// Whether this is the process of a rank of this node.
+    pub(super) fn is_current(&self, node: NodeId, rank: Rank, proc: ProcId) -> bool {
+        self.at(proc) == Some(rank.index()) && self.node_of_rank(rank) == Some(node)
+    }
+
+    /// A moment of a host, on our clock.
+    pub(super) fn when(&self, node: NodeId, at: HostTime) -> Mono {
+        self.offsets.ours(node, at)
     }
 
     /// When a rank was started, if it was.

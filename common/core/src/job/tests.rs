@@ -13,6 +13,7 @@ mod losses;
 mod mute;
 mod path;
 mod probing;
+mod rounds;
 mod silence;
 mod verdicts;
 

@@ -34,6 +34,8 @@ pub(super) struct Verdict {
     began: Option<(Cause, Mono)>,
     /// When the ranks of this generation were told to end.
     cleared_from: Option<Mono>,
+    /// It was decided which failure is the cause: what rounds did not make good.
+    decided: Option<Failure>,
     gone: Vec<Gone>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     bereft: BTreeSet<NodeId>,
@@ -69,6 +71,7 @@ impl Verdict {
             forwarded: BTreeSet::new(),
             began: None,
             cleared_from: None,
+            decided: None,
             gone: Vec::new(),
             bereft: BTreeSet::new(),
         }
@@ -96,6 +99,12 @@ impl Verdict {
         self.explained.clear();
         self.forwarded.clear();
         self.cleared_from = None;
+        self.decided = None;
+    }
+
+    /// Rounds are given up because of this failure; others that came of it, or before, do not matter.
+    pub(super) fn decided(&mut self, failure: Failure) {
+        self.decided.get_or_insert(failure);
     }
 
     /// The node tells things in the order in which it saw them: whoever failed before is known.
@@ -180,6 +189,9 @@ impl Verdict {
 
     /// The failure of a rank that was first, or explains most of those that may have been.
     pub(super) fn root(&self) -> Option<Failure> {
+        if self.decided.is_some() {
+            return self.decided;
+        }
         let first_seen = self.failures.iter().map(|failure| failure.at).min()?;
         // Two moments of one host are as far apart as its clock says, however badly that is known.
         let mut first_here = BTreeMap::new();

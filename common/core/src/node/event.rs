@@ -2,17 +2,19 @@
 
 use crate::address::Interface;
 use crate::gpus::Devices;
-use crate::id::{AppIndex, LocalRank, ProcId, Std};
+use crate::id::{AppIndex, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
 use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
+use crate::rank_set::RankSet;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::status::Status;
 use crate::time::Mono;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
+use crate::wire::frozen::client::round::{Heard, Said};
 use crate::wire::limit::Met;
 use crate::wire::probe::{Key, Place};
 use crate::wire::to_node::{Delta, Find, ToNode};
@@ -169,6 +171,32 @@ pub enum NodeEvent {
         /// The first of them.
         named: Vec<Leftover>,
     },
+    /// A process wants to take part in rounds: its connection is a session from now on.
+    SessionBegun {
+        /// Its number.
+        session: SessionId,
+        /// As which rank; `None`: it does not say.
+        rank: Option<Rank>,
+        /// What it asks for: names and values.
+        terms: Vec<(OsBytes, OsBytes)>,
+    },
+    /// It says something.
+    SessionSaid {
+        /// Whose.
+        session: SessionId,
+        /// What; never that it registers.
+        said: Said,
+    },
+    /// It has ended: its process has closed it, or says what nobody understands, or does not read.
+    SessionGone {
+        /// Whose.
+        session: SessionId,
+    },
+    /// Answer to [`NodeAction::ReservePort`].
+    PortReserved {
+        /// Which; 0: none can be had.
+        port: u16,
+    },
     /// Somebody asks the agent itself to end. It does so at once and without a word, so that the launcher learns of the
     /// loss of the agent and does not take the ranks that it kills for failures of their own.
     Signal(Signal),
@@ -205,14 +233,37 @@ pub enum NodeAction {
         /// Whether another MASTER_PORT has to be chosen and held.
         choose_port: bool,
     },
-    /// Ranks may ask the store from now on: the space of this generation lives here, or on another host.
+    /// Tell a process that takes part in rounds. Where its session has ended, that is no error.
+    Tell {
+        /// Which.
+        session: SessionId,
+        /// What.
+        heard: Box<Heard>,
+    },
+    /// End its session, behind what it was told.
+    EndSession {
+        /// Whose.
+        session: SessionId,
+    },
+    /// Choose another port as MASTER_PORT, for the next round, beside that of this one; answered by `PortReserved`.
+    ReservePort {
+        /// Listen there, at this numeric address of this host, for those who come before the store is held there.
+        listen: Option<OsBytes>,
+    },
+    /// It is MASTER_PORT now, and the one before is not: true. Or it is not used: false.
+    UsePort(bool),
+    /// Hold the job's `TCPStore` no more: it is that of a round which is over.
+    Unserve,
+    /// Ranks may ask the store from now on: the space that they share lives here, or on another host.
     Space {
         /// Whether it lives here.
         here: bool,
-        /// Which generation: how often all ranks have been started again.
+        /// The number of the space.
         generation: u32,
+        /// Ranks of this host that share it; `None`: those that are started here.
+        seats: Option<RankSet>,
     },
-    /// Hold the job's `TCPStore` there, before any rank is started; `Unserved` where that cannot be: nothing is started then.
+    /// Hold the job's `TCPStore` there, before any rank is started, or for a round, in place of the one before; `Unserved` where that cannot be: nothing is started then.
     Serve {
         /// Whom.
         guard: Guard,

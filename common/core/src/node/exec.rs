@@ -1,14 +1,17 @@
 //! From a rank's numbers to everything needed to start it.
 
+use super::rounds::Seated;
 use super::{ErrorFile, ExecSpec, Ground, gpus};
 use crate::address;
-use crate::env::{self, Host, Seat};
+use crate::env::{self, Host, OfRound, Seat};
 use crate::gpus::{Share, of_rank};
 use crate::logs::Way;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
 use crate::template::filled;
+use crate::wire::frozen::client::round::Begin;
+use crate::wire::round::RoundSeat;
 use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
@@ -67,7 +70,7 @@ impl Program {
         let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
         let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
-        let seat = Seat { rank, local_rank, app_rank, error_file: &path, gpus };
+        let seat = Seat { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let shared = Arc::clone(shared);
@@ -76,6 +79,50 @@ impl Program {
             false => Arc::clone(&self.base),
         };
         Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file, ways })
+    }
+
+    /// What each of these ranks is told of a round that begins.
+    pub(super) fn begins(&self, start: &Start, met: Met<'_>, ground: &Ground, seated: &Seated) -> Vec<Option<Begin>> {
+        let Seated { round, place, working, who } = seated;
+        let Some(&(_, first, _)) = who.first() else { return Vec::new() };
+        let host = Host {
+            world_size: place.active_world_size,
+            app_size: place.active_world_size,
+            local_size: *working,
+            nodes: place.nodes,
+            node_index: place.node_index.unwrap_or_default(),
+            master_addr: &place.addr,
+            master_port: place.port,
+            healthy: place.world_size,
+            round: round.get(),
+            ..host(start, met, ground, first, &self.base)
+        };
+        let env = OfRound::new(&host, &self.base.pinned);
+        let begin = |(_, delta, seat): &(_, Delta, RoundSeat)| {
+            let Delta { rank: initial, local_rank, .. } = *delta;
+            let (rank, active) = (seat.rank?, seat.active);
+            let of = Seat {
+                rank: active.unwrap_or(rank),
+                healthy: rank,
+                initial,
+                local_rank,
+                app_rank: active.unwrap_or(rank).get(),
+                error_file: b"",
+                gpus: None,
+            };
+            Some(Begin {
+                round: *round,
+                rank,
+                world_size: place.world_size,
+                active_rank: active,
+                active_world_size: place.active_world_size,
+                initial_rank: initial,
+                initial_world_size: place.initial_world_size,
+                fault: place.fault.clone(),
+                env: env.of(&of, active.is_some()),
+            })
+        };
+        who.iter().map(begin).collect()
     }
 
     /// The caller's list becomes that of all ranks, of which each has its part.
@@ -119,6 +166,8 @@ fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta:
         local_devices: local_devices(start, ground, base),
         restart: meeting.restart,
         max_restarts: start.max_restarts,
+        healthy: meeting.world_size,
+        round: 0,
     }
 }
 

@@ -125,6 +125,7 @@ impl Node {
         match between {
             Between::Clear(sig, grace) => self.grace.on_clear(cx, sig, grace),
             Between::Clearing(sig) => {
+                self.rounds.on_ending(cx);
                 self.serve.on_ending(cx);
                 self.postmortem.on_ending(sig);
                 self.procs.on_ending(cx, sig);
@@ -153,6 +154,7 @@ impl Node {
                 self.grace.on_again();
                 self.postmortem.on_again();
                 self.leftovers.on_again();
+                self.rounds.on_again(&meeting);
                 self.serve.on_met(cx, &meeting);
                 self.procs.on_again(meeting);
             }

@@ -14,6 +14,7 @@ mod lost;
 mod postmortem;
 mod probing;
 mod procs;
+mod rounds;
 mod serve;
 mod start;
 mod tally;
@@ -25,10 +26,12 @@ pub use event::{Depth, ErrorFile, ExecSpec, Ground, GroundPlan, NodeAction, Node
 use crate::id::{AppIndex, ProcId};
 use crate::machine::{self, Machine, earliest};
 use crate::os_strings::OsStrings;
+use crate::rank_set::RankSet;
 use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::Mono;
+use crate::wire::round::RoundPlace;
 use crate::wire::to_node::{Delta, Meeting, Start, ToNode};
 use crate::wire::to_root::{Refusal, ToRoot};
 use alloc::boxed::Box;
@@ -61,6 +64,10 @@ enum Notice {
     Forward(Signal),
     /// grace: the end has begun; nothing is started any more, and this signal is for every rank, also those to come.
     Ending(Signal),
+    /// rounds: one begins for these processes.
+    Seated(Box<rounds::Seated>),
+    /// rounds: it meets there; how many work here.
+    RoundMeets(Box<RoundPlace>, RankSet),
     /// What is between two generations of ranks.
     Between(generations::Between),
     /// grace, start, lost: SIGKILL for everything, now.
@@ -109,6 +116,7 @@ pub struct Node {
     lost: lost::Lost,
     postmortem: postmortem::Postmortem,
     serve: serve::Serve,
+    rounds: rounds::Rounds,
     leftovers: leftovers::Leftovers,
     out: VecDeque<NodeAction>,
     notices: VecDeque<Notice>,
@@ -151,6 +159,7 @@ impl Node {
                 ToNode::Kill => self.grace.on_kill(cx),
                 // The edge's: they are about connections, not about ranks.
                 ToNode::Whose(_) | ToNode::Theirs(_) => {}
+                ToNode::Round(down) => self.rounds.on_down(cx, down),
             },
             NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
             NodeEvent::Refused(refusal) if self.generations.is_renewing() => {
@@ -177,6 +186,7 @@ impl Node {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
                 let exited = crate::wire::to_root::Exited { proc, status, at, alive_at, asked: false, usage };
                 self.procs.on_exited(cx, exited);
+                self.rounds.on_exited(cx, proc);
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
             NodeEvent::InputFailed { errno } => cx.act(NodeAction::ToRoot(ToRoot::InputFailed { errno })),
@@ -185,6 +195,10 @@ impl Node {
                 cx.act(NodeAction::ToRoot(ToRoot::FileLost { proc, which, bytes }));
             }
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
+            NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_begun(cx, session, rank, &terms),
+            NodeEvent::SessionSaid { session, said } => self.rounds.on_said(cx, session, said),
+            NodeEvent::SessionGone { session } => self.rounds.on_gone(cx, session),
+            NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }
     }
@@ -196,16 +210,19 @@ impl Node {
                 self.leftovers.on_begun(&start);
                 self.lease.on_begun(cx, &start);
                 self.serve.on_begun(&start);
+                self.rounds.on_start(&start);
                 self.procs.on_begun(start);
             }
             Notice::Ready(ground) => {
                 self.serve.on_ready(cx, &ground);
+                self.rounds.on_ready(&ground);
                 self.procs.on_ready(cx, ground);
                 self.leftovers.on_ground_settled(cx);
             }
             Notice::Unready => self.leftovers.on_ground_settled(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
             Notice::Met(meeting, by) => {
+                self.rounds.on_met(&meeting);
                 self.serve.on_met(cx, &meeting);
                 self.procs.on_met(cx, meeting, by);
             }
@@ -215,17 +232,18 @@ impl Node {
                 self.leftovers.on_finish(cx);
             }
             Notice::Unheard => self.lost.on_unheard(cx),
-            Notice::Queue(deltas, last) => self.procs.on_queue(cx, deltas, last),
+            Notice::Queue(deltas, last) => {
+                let after = self.rounds.on_queue(&deltas, last);
+                self.procs.on_queue(cx, deltas, last, &after);
+            }
+            Notice::Seated(seated) => self.procs.seat(cx, &seated),
+            Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
             Notice::Forward(sig) => self.procs.forward(cx, sig),
             Notice::Ending(sig) => self.ends(now, sig),
             Notice::Destroy => self.destroys(now),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
-            Notice::Mute => {
-                self.mute = true;
-                self.postmortem.on_mute();
-                self.leftovers.on_mute(cx);
-            }
+            Notice::Mute => self.muted(now),
             Notice::Orphaned => self.leftovers.on_orphaned(),
             Notice::Ended(proc, status) => self.postmortem.on_ended(cx, proc, status),
             Notice::Reap(proc) => self.procs.reap(cx, proc),
@@ -245,10 +263,19 @@ impl Node {
         }
     }
 
+    /// Nobody hears us any more.
+    fn muted(&mut self, now: Mono) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        self.mute = true;
+        self.postmortem.on_mute();
+        self.leftovers.on_mute(cx);
+    }
+
     /// The end has begun.
     fn ends(&mut self, now: Mono, sig: Signal) {
         let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
         self.generations.on_ending();
+        self.rounds.on_ending(cx);
         shut(cx, &mut self.start, &mut self.serve);
         self.postmortem.on_ending(sig);
         self.procs.on_ending(cx, sig);
@@ -260,6 +287,7 @@ impl Node {
         let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
         self.generations.on_ending();
         self.grace.on_destroy();
+        self.rounds.on_ending(cx);
         shut(cx, &mut self.start, &mut self.serve);
         self.postmortem.on_ending(Signal::KILL);
         self.procs.on_ending(cx, Signal::KILL);
@@ -298,6 +326,7 @@ impl Machine for Node {
             self.grace.on_timeout(cx);
             self.lease.on_timeout(cx);
             self.serve.on_timeout(cx);
+            self.rounds.on_timeout(cx);
             self.settle(now);
             let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
             self.leftovers.on_timeout(cx);
@@ -323,7 +352,7 @@ impl Machine for Node {
         if self.over {
             return None;
         }
-        let others = earliest(self.lease.deadline(), self.serve.deadline());
+        let others = earliest(self.lease.deadline(), earliest(self.serve.deadline(), self.rounds.deadline()));
         earliest(earliest(self.grace.deadline(), self.leftovers.deadline()), others)
     }
 }

@@ -3,14 +3,17 @@
 //! A rank's streams live longer than the rank where a descendant holds them, so they are counted apart from it.
 
 use super::exec::Program;
+use super::rounds::Seated;
 use super::{Census, Cx, Ground, NodeAction, Notice};
 use crate::gpus::Share;
 use crate::id::{AppIndex, ProcId, Std};
+use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::{HostTime, Mono};
 use crate::wire::capped::Capped;
+use crate::wire::frozen::client::round::{Dismissal, Heard};
 use crate::wire::to_node::{Delta, Meeting, Start};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
@@ -32,6 +35,8 @@ pub(super) struct Procs {
     apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
+    /// Which process another follows.
+    after: BTreeMap<ProcId, ProcId>,
     /// Starts that the launcher has not been told of.
     started: VecDeque<Started>,
     in_flight: u32,
@@ -89,13 +94,14 @@ impl Procs {
         self.spawn_more(cx);
     }
 
-    pub(super) fn on_queue(&mut self, cx: &mut Cx<'_>, deltas: Vec<Delta>, last: bool) {
+    /// `after`: processes that have ended, and those that follow them.
+    pub(super) fn on_queue(&mut self, cx: &mut Cx<'_>, deltas: Vec<Delta>, last: bool, after: &[(ProcId, ProcId)]) {
         if self.stopped {
             // The rest of the launch was on its way when a start failed or the end began.
             return;
         }
         for delta in deltas {
-            if self.last || self.table.contains_key(&delta.proc) {
+            if (self.last && after.is_empty()) || self.table.contains_key(&delta.proc) {
                 return cx.tell(Notice::Violation);
             }
             let proc = Proc { state: State::Queued, out_open: true, err_open: true };
@@ -103,6 +109,7 @@ impl Procs {
             self.queue.push_back(delta);
         }
         self.last |= last;
+        self.after.extend(after.iter().map(|(before, next)| (*next, *before)));
         self.spawn_more(cx);
         self.report(cx);
     }
@@ -130,6 +137,9 @@ impl Procs {
         }
         while self.in_flight < IN_FLIGHT {
             let Some(&delta) = self.queue.front() else { break };
+            if self.is_held(delta.proc) {
+                break;
+            }
             let Some(program) = self.apps.get_mut(&delta.app) else { break };
             let Some(proc) = self.table.get_mut(&delta.proc) else { break };
             self.queue.pop_front();
@@ -138,6 +148,15 @@ impl Procs {
             let exec = program.exec(start, (meeting, self.by), ground, delta);
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
         }
+    }
+
+    /// Whether the process that it follows is still a zombie, and so may hold something.
+    fn is_held(&self, proc: ProcId) -> bool {
+        let before = self.after.get(&proc).and_then(|before| self.table.get(before));
+        before.is_some_and(|before| match before.state {
+            State::Queued | State::Spawning(_) | State::Running | State::Ended => true,
+            State::Reaped | State::Failed => false,
+        })
     }
 
     pub(super) fn on_spawned(&mut self, cx: &mut Cx<'_>, id: ProcId, pid: u32, at: Mono) {
@@ -217,6 +236,7 @@ impl Procs {
             proc.state = State::Reaped;
             self.unreaped -= 1;
             cx.act(NodeAction::Reap { proc: id });
+            self.spawn_more(cx);
             self.report(cx);
         }
     }
@@ -235,6 +255,20 @@ impl Procs {
             State::Queued | State::Spawning(_) | State::Failed => {}
         }
         self.report(cx);
+    }
+
+    /// Tells ranks of a round that begins; there is one program where there are rounds.
+    pub(super) fn seat(&self, cx: &mut Cx<'_>, seated: &Seated) {
+        let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
+        let Some(program) = self.apps.values().next() else { return };
+        let begins = program.begins(start, (meeting, self.by), ground, seated);
+        for ((session, _, _), begin) in seated.who.iter().zip(begins) {
+            let heard = match begin {
+                Some(begin) => Heard::Begin(begin),
+                None => Heard::Dismissed(Dismissal::Discarded, OsBytes::default()),
+            };
+            cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard) });
+        }
     }
 
     pub(super) fn forward(&mut self, cx: &mut Cx<'_>, sig: Signal) {

@@ -5,8 +5,10 @@ use super::tally::Tally;
 use super::{Cx, Ground, NodeAction};
 use crate::machine::earliest;
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::limit::{Limit, Met};
+use crate::wire::round::RoundPlace;
 use crate::wire::to_node::{Meeting, Start};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
@@ -22,7 +24,10 @@ pub(super) struct Serve {
     ranks: u32,
     /// The port that this node has chosen; 0: another has.
     chosen: Option<u16>,
+    /// Where this node holds it; empty: it does not.
     at: OsBytes,
+    /// The number of the space that ranks share.
+    space: u32,
     /// When it is worth a word that nobody has asked.
     unused_at: Option<Mono>,
     /// Strangers, and where the last came from.
@@ -59,14 +64,39 @@ impl Serve {
     /// Before the first rank, which may ask at once.
     fn begin(&mut self, cx: &mut Cx<'_>) {
         let (Some(meeting), Some(chosen)) = (&self.meeting, self.chosen) else { return };
-        cx.act(NodeAction::Space { here: meeting.node_index == 0, generation: meeting.restart });
+        self.space = meeting.space;
+        cx.act(NodeAction::Space { here: meeting.node_index == 0, generation: meeting.space, seats: None });
         if meeting.agent_store && meeting.node_index == 0 {
             let port = meeting.port.unwrap_or(chosen);
-            self.at = OsBytes::from(format!("{}:{port}", meeting.addr));
+            self.at = at(&meeting.addr, port);
             self.unused_at = Some(cx.now + UNUSED);
             let (addr, ranks) = (meeting.addr.clone(), self.ranks);
             cx.act(NodeAction::Serve { addr, port, guard: meeting.guard, ranks });
         }
+    }
+
+    /// A round begins. Where it meets as the one before, or as all have met at their start, nothing changes.
+    pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundPlace, seats: RankSet) {
+        let Some(meeting) = &self.meeting else { return };
+        if core::mem::replace(&mut self.space, place.space) != place.space {
+            cx.act(NodeAction::Space { here: place.here, generation: place.space, seats: Some(seats) });
+        }
+        if !meeting.agent_store {
+            return;
+        }
+        let before = core::mem::take(&mut self.at);
+        match place.here {
+            true => {
+                self.at = at(&place.addr, place.port);
+                if self.at != before {
+                    let (addr, port) = (place.addr.clone(), place.port);
+                    cx.act(NodeAction::Serve { addr, port, guard: meeting.guard, ranks: self.ranks });
+                }
+            }
+            false if before.is_empty() => {}
+            false => cx.act(NodeAction::Unserve),
+        }
+        self.unused_at = None;
     }
 
     pub(super) fn on_used(&mut self) {
@@ -119,4 +149,8 @@ fn tell_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
     if let Some((met, count)) = told {
         cx.act(NodeAction::ToRoot(ToRoot::StoreLimit { met, count }));
     }
+}
+
+fn at(addr: &OsBytes, port: u16) -> OsBytes {
+    OsBytes::from(format!("{addr}:{port}"))
 }

@@ -6,6 +6,7 @@ mod gpus;
 mod hosts;
 mod launch;
 mod probing;
+mod rounds;
 mod serve;
 
 use super::*;
@@ -229,7 +230,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 }
 
 const SWEEP: NodeAction = Sweep;
-const HERE: NodeAction = NodeAction::Space { here: true, generation: 0 };
+const HERE: NodeAction = NodeAction::Space { here: true, generation: 0, seats: None };
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {

@@ -29,17 +29,20 @@ pub enum Condition {
     AtMost(u32),
     /// A multiple of it.
     MultipleOf(NonZeroU32),
+    /// One of these, as ranges from first to last: a function of a script.
+    Among(Vec<(u32, u32)>),
     /// A function of a script, by its values for 0, 1, 2 …
     Table(Vec<bool>),
 }
 
 impl Condition {
-    fn holds(&self, count: u32) -> bool {
+    pub(super) fn holds(&self, count: u32) -> bool {
         match self {
             Self::Equal(n) => count == *n,
             Self::AtLeast(n) => count >= *n,
             Self::AtMost(n) => count <= *n,
             Self::MultipleOf(n) => count.is_multiple_of(n.get()),
+            Self::Among(ranges) => ranges.iter().any(|(first, last)| (*first..=*last).contains(&count)),
             Self::Table(values) => values.get(count as usize).is_some_and(|holds| *holds),
         }
     }
@@ -52,6 +55,14 @@ impl fmt::Display for Condition {
             Self::AtLeast(n) => write!(f, ">={n}"),
             Self::AtMost(n) => write!(f, "<={n}"),
             Self::MultipleOf(n) => write!(f, "%{n}"),
+            Self::Among(ranges) => {
+                f.write_str(" in(")?;
+                for ((first, last), at) in ranges.iter().zip(0..) {
+                    let comma = if at == 0 { "" } else { "," };
+                    if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
+                }
+                f.write_str(")")
+            }
             Self::Table(_) => f.write_str("=FUNCTION"),
         }
     }

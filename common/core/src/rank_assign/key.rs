@@ -111,7 +111,7 @@ impl fmt::Display for Source {
             Self::Rack => f.write_str("rack"),
             Self::Numa => f.write_str("numa"),
             Self::Env(name) => write!(f, "env:{name}"),
-            Self::Script(n) => write!(f, "function {n} of the script"),
+            Self::Script(n) => write!(f, "script/{n}"),
         }
     }
 }

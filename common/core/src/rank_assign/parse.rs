@@ -160,6 +160,9 @@ fn group(word: &str, rest: &str) -> Result<Stage, SpecError> {
         what: "policy",
         try_: "group(host)==8   or   group(host)>=6   or   group(host)%2".into(),
     };
+    if let Some((name, ranges)) = among(rest) {
+        return Ok(Stage::Group(Group { key: key(name)?, condition: Condition::Among(self::ranges(ranges)?) }));
+    }
     let (name, condition) = rest.strip_prefix('(').and_then(|rest| rest.rsplit_once(')')).ok_or_else(unknown)?;
     let condition = condition.trim();
     // What begins like another one comes first.
@@ -177,12 +180,28 @@ fn group(word: &str, rest: &str) -> Result<Stage, SpecError> {
     Ok(Stage::Group(Group { key: key(name.trim())?, condition }))
 }
 
+/// `(KEY) in(2,4-8)`: the key, and the ranges.
+fn among(rest: &str) -> Option<(&str, &str)> {
+    let (name, ranges) = rest.strip_suffix(')')?.rsplit_once("in(")?;
+    Some((name.trim().strip_prefix('(')?.strip_suffix(')')?.trim(), ranges))
+}
+
+fn ranges(text: &str) -> Result<Vec<(u32, u32)>, SpecError> {
+    let of = "group(...) in";
+    let range = |word: &str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        Ok((number(of, first.trim(), "group(host) in(2,4-8)")?, number(of, last.trim(), "group(host) in(2,4-8)")?))
+    };
+    text.split(',').map(range).collect()
+}
+
 /// What ranks have in common.
 ///
 /// # Errors
 /// It is nothing that is known.
 pub fn key(text: &str) -> Result<Key, SpecError> {
-    const NAMES: [&str; 9] = ["host", "slice", "rack", "switch", "numa", "env:", "rank/", "initial/", "const:"];
+    const NAMES: [&str; 10] =
+        ["host", "slice", "rack", "switch", "numa", "env:", "rank/", "initial/", "const:", "script/"];
     let computed = |make: fn(NonZeroU32) -> Key, n: &str, of: &str| divisor(of, n, "rank/8").map(make);
     Ok(match text {
         "host" => Key::Of(Source::Host),
@@ -200,6 +219,8 @@ pub fn key(text: &str) -> Result<Key, SpecError> {
             (Some(("const", word)), _, _) => Key::Same(word.into()),
             (_, Some(("rank", n)), _) => computed(Key::RankBy, n, "rank/")?,
             (_, _, Some(("rank", n))) => computed(Key::RankEvery, n, "rank%")?,
+            // What a program answers for each of its processes, by the place among its answers.
+            (_, Some(("script", n)), _) => Key::Of(Source::Script(number("script/", n, "script/0")?)),
             (_, Some(("initial", n)), _) => computed(Key::InitialBy, n, "initial/")?,
             (_, _, Some(("initial", n))) => computed(Key::InitialEvery, n, "initial%")?,
             _ => {
@@ -228,6 +249,7 @@ pub fn filter(text: &str) -> Result<Filter, SpecError> {
         "cap" => Filter::AtMost(number(name, value, "cap=64")?),
         "spare" => Filter::AllBut(number(name, value, "spare=1")?),
         "pow2" if !text.contains('=') => Filter::PowerOfTwo,
+        _ if name.starts_with("table(") => table(name)?,
         _ => {
             let near = nearest(name.as_bytes(), ["multiple", "cap", "spare", "pow2"].into_iter());
             let try_ = match near {
@@ -240,6 +262,16 @@ pub fn filter(text: &str) -> Result<Filter, SpecError> {
             return Err(SpecError::Unknown { word: shown(text), what: "filter", try_: try_.into() });
         }
     })
+}
+
+/// `table(0,0,2,2)`: the values for 0, 1, 2 and 3 ranks, of which the last stands for all larger worlds.
+fn table(text: &str) -> Result<Filter, SpecError> {
+    let wrong =
+        |takes| SpecError::Number { name: "table".into(), takes, got: shown(text), try_: "table(0,0,2,2)".into() };
+    let values = text.strip_prefix("table(").and_then(|rest| rest.strip_suffix(')'));
+    let values = values.ok_or_else(|| wrong("whole numbers in parentheses"))?.split(',');
+    let values = values.map(|value| number("table", value.trim(), "table(0,0,2,2)")).collect::<Result<_, _>>()?;
+    Filter::table(values).map_err(|_| wrong("for each number of ranks no more than that"))
 }
 
 /// Adds a flag of a layer.

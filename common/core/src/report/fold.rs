@@ -1,5 +1,6 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
+use super::rounds::Rounds;
 use crate::events::{AppLine, Cause, JobStart, Lost, Record, What};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
@@ -42,6 +43,8 @@ pub struct Report {
     pub facts: BTreeMap<Rank, Facts>,
     /// How often all ranks were started again, and why each time.
     pub restarts: Vec<Restarted>,
+    /// Rounds of the ranks that there were last.
+    pub rounds: Rounds,
     /// How long the first launch took, where all ranks were started again later.
     pub launched: Option<Span>,
     /// Processes that still exist; `None`: nobody could count them.
@@ -222,9 +225,7 @@ impl Report {
                 self.left = *left;
                 self.end = Some(End { cause: cause.clone(), exit: *exit, took: record.t, launch: *launch });
             }
-            What::HostFailed { node, why } => {
-                self.unreached.push((*node, why.clone()));
-            }
+            What::HostFailed { node, why } => self.unreached.push((*node, why.clone())),
             What::HostRefused { node, why } => self.refused.push((*node, why.clone())),
             What::HostLost { node, lost } => {
                 self.losses.entry(*node).or_insert(*lost);
@@ -238,6 +239,8 @@ impl Report {
                 self.restart(Restarted { rank: *rank, node: *node, status: *status, lived: *lived });
             }
             What::Clearing { .. } => {}
+            What::Round(note) => self.rounds.add(note),
+            What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
             What::StoreRefused { .. } | What::StoreLimit { .. } => {}
             What::FileFailed { .. } | What::FileLost { .. } => {}
@@ -252,6 +255,7 @@ impl Report {
         self.restarts.push(restarted);
         self.ranks.iter_mut().for_each(|line| (line.started, line.fate) = (None, Fate::Pending));
         self.facts.clear();
+        self.rounds = Rounds::default();
     }
 
     fn is_missing(&self, node: NodeId) -> bool {

@@ -3,7 +3,9 @@
 //! Both are values. Which words they become, and whether they are said at all (`-q`, a pipe), is the launcher's to decide.
 
 mod fold;
+mod rounds;
 mod sentence;
 
 pub use fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
+pub use rounds::{RoundLine, Rounds};
 pub use sentence::Sentence;

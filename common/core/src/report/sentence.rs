@@ -2,8 +2,9 @@
 
 use super::Report;
 use crate::events::Cause;
-use crate::id::{Rank, Std};
+use crate::id::{Rank, Round, Std};
 use crate::os_bytes::OsBytes;
+use crate::restart::RoundNote;
 use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
@@ -105,6 +106,24 @@ pub enum Sentence {
     },
     /// They are not: something is left of those before that cannot be ended.
     NotClear,
+    /// Something about rounds, the in-process restart of a function.
+    Round {
+        /// How often all ranks have been started again.
+        generation: u32,
+        /// The host of the rank that it is about first; empty: there is only one.
+        host: OsBytes,
+        /// What.
+        note: Box<RoundNote>,
+    },
+    /// No other round is possible.
+    GivenUp {
+        /// How often all ranks have been started again.
+        generation: u32,
+        /// The last one.
+        round: Option<Round>,
+        /// Why.
+        text: OsBytes,
+    },
     /// The countdown: a signal began the ending.
     Sent {
         /// The signal, as received and passed on.

@@ -9,6 +9,7 @@ pub mod frozen;
 pub mod last;
 pub mod limit;
 pub mod probe;
+pub mod round;
 pub mod store;
 pub mod tcpstore;
 #[cfg(test)]

@@ -102,6 +102,7 @@ fn meeting() -> impl Strategy<Value = Meeting> {
         interface: Default::default(),
         jax: false,
         restart: world_size,
+        space: nodes,
     })
 }
 

@@ -3,6 +3,7 @@
 use super::capped::Capped;
 use super::codec::WireMessage;
 use super::probe::{Key, Probe};
+use super::round::RoundDown;
 use super::whose::{Answer, Question};
 use crate::gpus::Share;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
@@ -75,6 +76,8 @@ pub enum ToNode {
     Again(Meeting),
     /// SIGKILL for everything that runs here, now.
     Kill,
+    /// About the in-process restart of a function.
+    Round(RoundDown),
     /// The ranks of all nodes have ended: this one may end too.
     Finish,
 }
@@ -179,6 +182,9 @@ pub struct Meeting {
     pub jax: bool,
     /// How often all ranks have been started again.
     pub restart: u32,
+    /// The number of the space of the store that their ranks share. It grows from one to the next, whatever began it: a start of all
+    /// ranks, or a round.
+    pub space: u32,
 }
 
 /// One rank, as a difference to its program.

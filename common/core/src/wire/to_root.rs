@@ -3,6 +3,7 @@
 use super::capped::Capped;
 use super::codec::WireMessage;
 use super::limit::Met;
+use super::round::RoundUp;
 use super::whose::{Address, Answer, HOST_ADDRESSES, Question};
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::{AppIndex, ProcId, Std};
@@ -109,6 +110,8 @@ pub enum ToRoot {
     Whose(Question),
     /// What is known here of connections to another host's store.
     Theirs(Answer),
+    /// About the in-process restart of a function.
+    Round(RoundUp),
     /// Init, the first process of the PID namespace, is gone and took the ranks with it.
     InitLost,
     /// The guardian is gone; the agent ends the job.

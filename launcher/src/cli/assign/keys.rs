@@ -1,9 +1,11 @@
 //! What ranks have in common, where no job says it.
 
 use crate::cli::errors::CliError;
+use rlaunch_core::env;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::MOST_RANKS;
+use rlaunch_core::os_strings::OsStrings;
+use rlaunch_core::place::{MOST_RANKS, Placement};
 use rlaunch_core::rank_assign::{Key, Keys, Numbers, Source, parse};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -62,6 +64,27 @@ impl Keys for Named {
             Source::Slice | Source::Rack | Source::Numa | Source::Env(_) | Source::Script(_) => {
                 self.per.get(source).map(|n| (initial / (*n).max(1)).to_string().into())
             }
+        }
+    }
+}
+
+/// What is known of a job before it has begun.
+pub(in crate::cli) struct Placed<'a> {
+    /// Where its ranks will run.
+    pub(in crate::cli) placement: &'a Placement,
+    /// The environment that all of them get.
+    pub(in crate::cli) env: &'a OsStrings,
+}
+
+impl Keys for Placed<'_> {
+    fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
+        match source {
+            Source::Host => {
+                let seat = self.placement.seats.get(who.initial.index())?;
+                self.placement.nodes.get(seat.node.index()).map(|node| node.host.name.as_str().into())
+            }
+            Source::Env(name) => env::value(self.env, name.as_bytes()).map(String::from_utf8_lossy),
+            Source::Slice | Source::Rack | Source::Numa | Source::Script(_) => None,
         }
     }
 }

@@ -13,19 +13,21 @@ use super::values::count;
 use super::{Command, help};
 use crate::view::assign::Told;
 use keys::Named;
+pub(super) use keys::Placed;
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{self, AppRequest, By, MOST_RANKS, Placement, Request};
 use rlaunch_core::rank_assign::{Policy, parse};
+use rlaunch_core::rounds::PolicyReader;
 use rounds::Step;
 use std::fmt::Display;
 
 const USAGE: &str = "\
 Usage: rlaunch assign --world N --assign POLICY [--lose RANKS]... [OPTIONS]
 
-Shows who is which rank after each loss. Nothing is started; a job does not take
---assign yet. POLICY, whose last part runs first, is made of
+Shows who is which rank after each loss. Nothing is started; a job takes the
+same --assign. POLICY, whose last part runs first, is made of
   all  max=N  divisible=N   who works: every rank, at most N, a multiple of N
   shift  fill               numbers of lost ranks: the others move up, or the
                             last ones take them
@@ -139,7 +141,7 @@ impl Trial {
     /// # Errors
     /// The policy, the hosts or a loss cannot be.
     pub(crate) fn told(mut self, site: &Site<'_>) -> Result<Told, CliError> {
-        let policy = self.policy(site)?;
+        let policy = policy(&self.policy, site)?;
         let world = match self.place(site)? {
             Some(placement) => {
                 let name =
@@ -154,22 +156,6 @@ impl Trial {
             }
         };
         rounds::play(policy, world, self.keys, &self.steps)
-    }
-
-    fn policy(&self, site: &Site<'_>) -> Result<Policy, CliError> {
-        let Said { option, value } = &self.policy;
-        let Some(path) = value.strip_prefix(b"@") else {
-            let text = String::from_utf8_lossy(value);
-            return parse::policy(&text).map_err(|error| refuse(option, &error));
-        };
-        let path = OsBytes::from(path);
-        let unread = |what: String| CliError::Assign { at: option.to_string(), what, hint: None };
-        let text = (site.read)(&path).map_err(|error| unread(format!("cannot read {path}: {}", why(&error))))?;
-        let text = std::str::from_utf8(&text).map_err(|_| unread(format!("{path} is no text file (UTF-8)")))?;
-        file::policy(text).map_err(|fault| {
-            let at = fault.line.map_or_else(|| path.to_string(), |line| format!("{path}, line {line}"));
-            CliError::Assign { at, what: fault.what, hint: fault.hint.map(Into::into) }
-        })
     }
 
     /// Where the ranks are, if there are hosts.
@@ -197,8 +183,39 @@ impl Trial {
     }
 }
 
+/// `--assign POLICY|@FILE`
+pub(super) fn policy(Said { option, value }: &Said, site: &Site<'_>) -> Result<Policy, CliError> {
+    let Some(path) = value.strip_prefix(b"@") else {
+        let text = String::from_utf8_lossy(value);
+        return parse::policy(&text).map_err(|error| refuse(option, &error));
+    };
+    let path = OsBytes::from(path);
+    let unread = |what: String| CliError::Assign { at: option.to_string(), what, hint: None };
+    let text = (site.read)(&path).map_err(|error| unread(format!("cannot read {path}: {}", why(&error))))?;
+    let text = std::str::from_utf8(&text).map_err(|_| unread(format!("{path} is no text file (UTF-8)")))?;
+    file::policy(text).map_err(|fault| {
+        let at = fault.line.map_or_else(|| path.to_string(), |line| format!("{path}, line {line}"));
+        CliError::Assign { at, what: fault.what, hint: fault.hint.map(Into::into) }
+    })
+}
+
+/// A policy that a program asks for: words, or the text of a file.
+///
+/// # Errors
+/// It is none, and why.
+pub(crate) fn read_policy(text: &str) -> Result<Policy, String> {
+    if text.contains(['[', '\n']) && text.contains("assign") {
+        return file::policy(text).map_err(|file::Fault { line, what, hint }| {
+            let at = line.map_or_else(String::new, |line| format!("line {line}: "));
+            let hint = hint.map_or_else(String::new, |hint| format!(" (try: {hint})"));
+            format!("{at}{what}{hint}")
+        });
+    }
+    PolicyReader::default().0(text)
+}
+
 /// An error of ours about an option.
-fn refuse(option: &OsBytes, error: &(impl Display + Hint)) -> CliError {
+pub(super) fn refuse(option: &OsBytes, error: &(impl Display + Hint)) -> CliError {
     CliError::Assign { at: option.to_string(), what: error.to_string(), hint: error.hint() }
 }
 

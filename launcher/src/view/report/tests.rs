@@ -51,7 +51,7 @@ impl Log {
     }
 
     fn at(&mut self, ms: u64, what: What) {
-        self.0.push(Record { t: Span::from_millis(ms), wall: WallNs(0), generation: 0, what });
+        self.0.push(Record { t: Span::from_millis(ms), wall: WallNs(0), generation: 0, round: None, what });
     }
 
     fn exits(&mut self, rank: u32, status: Status, ms: u64) {

@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::bootstrap::SshEnd;
-use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank};
+use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::HostFailure;
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
+use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::{Given, RoundNote};
 use crate::time::WallNs;
 use crate::wire::limit::Limit;
 use alloc::boxed::Box;
@@ -197,6 +199,40 @@ fn hosts() -> Vec<What> {
     ]
 }
 
+fn rounds() -> Vec<What> {
+    let fault = |kind| Fault { initial: RANK, kind, text: bytes("E: x") };
+    let status = Status::Signaled { sig: Signal::KILL, core: false };
+    let all = [
+        FaultKind::Exception,
+        FaultKind::Hang,
+        FaultKind::Ended(Status::Exited(3)),
+        FaultKind::Overdue(status),
+        FaultKind::Left(Leave::BaseException),
+        FaultKind::Left(Leave::Abort),
+        FaultKind::Left(Leave::Unhealthy),
+        FaultKind::HostLost,
+        FaultKind::Warned,
+        FaultKind::Joined,
+    ];
+    let began = RoundNote::Began {
+        round: Round::new(4),
+        faults: all.map(fault).to_vec(),
+        world_size: 6,
+        active_world_size: 5,
+        discarded: [3, 4, 7].map(Rank::new).into_iter().collect(),
+        phases: [1, 2, 3].map(Span::from_nanos),
+    };
+    let up = Given::Up { fault: fault(FaultKind::Hang), text: bytes("no healthy rank is left") };
+    vec![
+        What::Round(Box::new(began)),
+        What::Round(Box::new(RoundNote::Spared { fault: fault(FaultKind::HostLost) })),
+        What::Round(Box::new(RoundNote::Refused { text: bytes("no") })),
+        What::Round(Box::new(RoundNote::Policy { text: bytes("the command line wins") })),
+        What::RoundsOver(Box::new(Given::Done)),
+        What::RoundsOver(Box::new(up)),
+    ]
+}
+
 #[test]
 fn version_1_is_frozen() {
     let ends = causes().into_iter().map(|cause| {
@@ -205,9 +241,20 @@ fn version_1_is_frozen() {
     });
     let unknown =
         What::JobEnd { cause: Cause::Success, exit: Ending::Code(0), left: None, launch: None, never_started: None };
-    let all = starts().into_iter().chain(ranks()).chain(rest()).chain(ends).chain([unknown]).chain(hosts());
-    let record = |what| Record { t: Span::from_millis(6), wall: WallNs(7), generation: 3, what };
+    let all =
+        starts().into_iter().chain(ranks()).chain(rest()).chain(ends).chain([unknown]).chain(hosts()).chain(rounds());
+    let record = |what| Record { t: Span::from_millis(6), wall: WallNs(7), generation: 3, round: None, what };
     let text: String = all.map(|what| line(&record(what))).collect();
+    let status = Status::Exited(3);
+    let in_round = What::RankExited {
+        rank: RANK,
+        status,
+        at: Span::ZERO,
+        alive_at: Span::ZERO,
+        asked: false,
+        usage: Usage::default(),
+    };
+    let text = text + &line(&Record { round: Some(Round::new(4)), ..record(in_round) });
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
     for (ours, theirs) in text.lines().zip(frozen.lines()) {
         assert_eq!(ours, theirs);

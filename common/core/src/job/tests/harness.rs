@@ -45,6 +45,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         store_guard: Default::default(),
         jax: false,
         gpus: Default::default(),
+        rounds: Default::default(),
     }
 }
 
@@ -72,6 +73,7 @@ pub(super) struct Script {
     pub(super) said: Vec<Sentence>,
     pub(super) log: Vec<What>,
     pub(super) seats: Vec<Arc<Placement>>,
+    pub(super) homes: Vec<(NodeId, u32)>,
     pub(super) drains: u32,
     pub(super) abandoned: bool,
     pub(super) roused: u32,
@@ -108,6 +110,7 @@ impl Script {
             said: vec![],
             log: vec![],
             seats: vec![],
+            homes: vec![],
             drains: 0,
             abandoned: false,
             roused: 0,
@@ -250,6 +253,7 @@ impl Script {
                 JobAction::Beat { node, beat } => self.beats.push((node, beat)),
                 JobAction::CloseEdge { node } => self.closed.push(node),
                 JobAction::Reseat(placement) => self.seats.push(placement),
+                JobAction::Home { node, space } => self.homes.push((node, space)),
                 JobAction::Emit(record) => self.log.push(record.what),
                 JobAction::Say(sentence) => self.said.push(sentence),
                 JobAction::DrainOutput => self.drains += 1,

@@ -76,7 +76,11 @@ pub(super) fn told(s: &Script, what: &ToNode) -> Vec<u32> {
 
 /// Both hosts have their ranks.
 pub(super) fn running() -> Script {
-    let mut s = Script::new(&two(false));
+    running_by(&two(false))
+}
+
+pub(super) fn running_by(spec: &JobSpec) -> Script {
+    let mut s = Script::new(spec);
     for node in [NODE, OTHER] {
         s.event(JobEvent::EdgeUp { node });
         s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
@@ -127,6 +131,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         interface: Default::default(),
         jax: false,
         restart: 0,
+        space: 0,
     };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));

@@ -20,6 +20,7 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             | ToNode::End { .. }
             | ToNode::Clear { .. }
             | ToNode::Again(_)
+            | ToNode::Round(_)
             | ToNode::Kill
             | ToNode::Finish => None,
         })
@@ -72,6 +73,7 @@ fn what_is_big_travels_in_parts() {
             | ToNode::End { .. }
             | ToNode::Clear { .. }
             | ToNode::Again(_)
+            | ToNode::Round(_)
             | ToNode::Kill
             | ToNode::Finish => {}
         }
@@ -148,6 +150,7 @@ fn the_log_tells_the_whole_launch() {
                 t: Span::ZERO,
                 wall: WallNs(0),
                 generation: 0,
+                round: None,
                 what: what.clone(),
             })
         })

@@ -21,6 +21,7 @@ fn meeting() -> ToNode {
         interface: Default::default(),
         jax: false,
         restart: 0,
+        space: 0,
     })
 }
 
@@ -81,7 +82,7 @@ fn a_launcher_that_forgets_where_they_meet_or_says_it_twice_is_refused() {
     let (mut rig, _) = ready();
     assert_eq!(rig.root(spawn(0..1, true))[0], protocol);
     let (mut rig, _) = ready();
-    assert_eq!(rig.root(meeting()), [NodeAction::Space { here: false, generation: 0 }]);
+    assert_eq!(rig.root(meeting()), [NodeAction::Space { here: false, generation: 0, seats: None }]);
     assert_eq!(rig.root(meeting())[0], protocol);
     assert_eq!(Rig::new().root(meeting())[0], protocol, "before Start");
     assert_eq!(Rig::new().root(ToNode::Finish)[0], protocol, "before Start");

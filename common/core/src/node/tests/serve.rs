@@ -16,6 +16,7 @@ fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
         interface: Default::default(),
         jax: false,
         restart: 0,
+        space: 0,
     }
 }
 

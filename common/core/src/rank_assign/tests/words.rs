@@ -14,6 +14,9 @@ fn words_are_shown_as_they_are_written() {
         ("all,shift,group(const:a,b)<=2,group(rank/8)==8", "all,shift,group(const:a,b)<=2,group(rank/8)==8"),
         ("all,shift,group(rank%2)==8,group(initial/8)==8,group(initial%4)==1", ""),
         ("regrow,max=0,shift", "max=0,shift,regrow"),
+        ("all,shift,group(script/0) in(2,4-8)", ""),
+        ("all,shift,group(env:A(b))in( 2 , 4 - 8 )", "all,shift,group(env:A(b)) in(2,4-8)"),
+        ("all,shift,group(const:in(b))==2", ""),
         (
             "all,shift,group(switch)==2,group(slice)==2,group(numa)==1",
             "all,shift,group(rack)==2,group(slice)==2,group(numa)==1",
@@ -49,6 +52,8 @@ fn words_that_are_wrong_say_what_is_right() {
         ("group(host)=8", "'group(host)=8' is no policy", "group(host)==8   or   group(host)>=6   or   group(host)%2"),
         ("group(host", "'group(host' is no policy", "group(host)==8   or   group(host)>=6   or   group(host)%2"),
         ("group(host)%0", "group(...)% takes a whole number above 0, got '0'", "group(host)%2"),
+        ("group(host) in(2,x)", "group(...) in takes a whole number, got 'x'", "group(host) in(2,4-8)"),
+        ("group(script/x)==2", "script/ takes a whole number, got 'x'", "script/0"),
         ("group(host)==x", "group(...)== takes a whole number, got 'x'", "group(host)==8"),
         ("\u{1b}[2J", "'\\u{1b}[2J' is no policy", "all, max=N, divisible=N, shift, fill, group(KEY)==N or regrow"),
     ] {
@@ -90,4 +95,21 @@ fn filters_and_flags() {
         (error.to_string().as_str(), error.hint().as_deref()),
         ("'backfil' is no flag of a layer", Some("backfill"))
     );
+}
+
+#[test]
+fn functions_of_a_script_are_tables() {
+    let filter = parse::filter("table(0,0,2, 2,4)").unwrap();
+    assert_eq!([0, 1, 3, 4, 9].map(|could| filter.of(could)), [0, 0, 2, 4, 4]);
+    for (given, error) in [
+        ("table(0,2)", "table takes for each number of ranks no more than that, got 'table(0,2)'"),
+        ("table(0,x)", "table takes a whole number, got 'x'"),
+        ("table(", "table takes whole numbers in parentheses, got 'table('"),
+        ("table()", "table takes a whole number, got ''"),
+    ] {
+        assert_eq!(parse::filter(given).unwrap_err().to_string(), error);
+    }
+    let policy = parse::policy("all,shift,group(host) in(2,4-5)").unwrap();
+    let Some(Stage::Group(Group { condition, .. })) = policy.stages.last() else { panic!() };
+    assert_eq!((0..7).filter(|count| condition.holds(*count)).collect::<Vec<_>>(), [2, 4, 5]);
 }

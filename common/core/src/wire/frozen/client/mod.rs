@@ -13,6 +13,7 @@
 mod ask;
 mod heard;
 mod reply;
+pub mod round;
 #[cfg(test)]
 mod tests;
 

@@ -1,5 +1,7 @@
 //! The wire is frozen: what was written once is read as it was meant, byte by byte.
 
+mod round;
+
 use super::*;
 use crate::id::Rank;
 use crate::rank_set::RankSet;

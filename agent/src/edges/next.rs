@@ -1,0 +1,47 @@
+//! What a round that is to come needs of this host, beside what the present one has: a port, and somebody who listens there.
+//!
+//! It is known only with the round itself on which host it meets. All of them have a port ready: that costs less than another question
+//! to one of them. Where the agent holds the TCPStore it listens at once, so that ranks of other hosts that hear of the round sooner
+//! wait in the kernel.
+
+use super::{Edges, front, ground};
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_sys::port::Port;
+use std::net::{SocketAddr, TcpListener};
+
+/// What is held for it.
+#[derive(Debug, Default)]
+pub(super) struct Next {
+    port: Option<Port>,
+    listener: Option<TcpListener>,
+}
+
+impl Next {
+    /// The one that listens there, if there is one.
+    pub(super) fn listener(&mut self, at: SocketAddr) -> Option<TcpListener> {
+        self.listener.take().filter(|listener| listener.local_addr().is_ok_and(|own| own == at))
+    }
+}
+
+/// Chooses a port, and listens at this address.
+pub(super) fn reserve(edges: &mut Edges, listen: Option<&OsBytes>) {
+    let chosen = ground::choose_port();
+    let port = chosen.inspect_err(|refusal| tracing::warn!(?refusal, "no port can be had for another round")).ok();
+    let number = port.as_ref().map_or(0, |port| port.number);
+    let listener = listen.filter(|_| port.is_some()).and_then(|addr| {
+        let listener = front::address(addr, number).and_then(rlaunch_sys::port::listen);
+        // Whoever comes early is refused then, and comes again: clients of that store do.
+        listener.inspect_err(|error| tracing::debug!(%error, "nobody listens at {addr}, port {number} yet")).ok()
+    });
+    edges.next = Next { port, listener };
+    edges.events.push_back(NodeEvent::PortReserved { port: number });
+}
+
+/// It is used from now on, and the one before is not; or it is not used.
+pub(super) fn settle(edges: &mut Edges, is_used: bool) {
+    match edges.next.port.take().filter(|_| is_used) {
+        Some(port) => edges.ground.hold(port),
+        None => edges.next = Next::default(),
+    }
+}

@@ -1,0 +1,444 @@
+//! Sessions: connections at our socket of processes that take part in rounds. The machine decides; here are only bytes.
+//!
+//! A session is about nothing else, and its end is an event. So whoever does not read, or says what nobody understands, is let go: a
+//! process that has lost the thread is not one of a round. What a process has said before its end is heard before that end is: it
+//! may have said that it leaves.
+
+use super::Edges;
+use rlaunch_core::id::{Rank, SessionId};
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::wire::frozen::client::round::{Heard, Said, Unread};
+use rlaunch_core::wire::frozen::client::{NO_RANK, bye_frame, frame_len};
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+/// With this bit a token says that there is room to write.
+const WRITABLE: u64 = 1 << 32;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+/// Most that is ready at a time.
+const BURST: usize = 256;
+/// Rounds before others of this process have their turn.
+const ROUNDS: usize = 16;
+/// Most bytes that a process has not read: a round is some kilobytes of variables, and there is one at a time.
+const MOST_UNREAD: usize = 1 << 20;
+
+/// Why a session ends that nobody has closed.
+const WRONG: &str = "this is not what a client of rlaunch says";
+const TWICE: &str = "a process registers once on a connection";
+const STRANGER: &str = "only processes that this job has started take part in its rounds";
+
+/// What a process asks for: names and values.
+type Terms = Vec<(OsBytes, OsBytes)>;
+
+/// A connection whose first frame was a `Register`.
+#[derive(Debug)]
+pub(super) struct Newcomer {
+    pub(super) socket: UnixStream,
+    /// For which rank it speaks.
+    pub(super) rank: u32,
+    /// That frame.
+    pub(super) register: Vec<u8>,
+    /// What came behind it.
+    pub(super) held: Vec<u8>,
+    /// What it has not read.
+    pub(super) unsent: Vec<u8>,
+}
+
+impl Newcomer {
+    /// What it asks for, if it is a process of the job: one below the process `above`.
+    fn terms(&self, above: i32) -> Result<Terms, &'static str> {
+        let process = rlaunch_sys::unix::process_of(&self.socket);
+        if !process.is_some_and(|pid| rlaunch_sys::holders::is_member(pid, above)) {
+            return Err(STRANGER);
+        }
+        match Said::parse(&self.register) {
+            Ok(Said::Register(terms)) => Ok(terms),
+            Ok(_) | Err(_) => Err(WRONG),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Session {
+    socket: UnixStream,
+    held: Vec<u8>,
+    unsent: Vec<u8>,
+    /// A copy of the descriptor that says when there is room.
+    room: Option<OwnedFd>,
+    /// Nothing more is heard of it, and it goes when it has read what it was told.
+    is_ending: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    set: Arc<ReadySet>,
+    live: AsyncFd<Arc<ReadySet>>,
+    batch: Batch,
+    chunk: Vec<u8>,
+    table: BTreeMap<SessionId, Session>,
+    last: u32,
+}
+
+/// Takes in those who have come. Before the first of them nothing of this exists.
+pub(super) fn admit(edges: &mut Edges) {
+    let newcomers = edges.store.as_mut().map(super::store::Store::newcomers).unwrap_or_default();
+    for newcomer in newcomers {
+        if let Err(error) = take_in(edges, newcomer) {
+            tracing::warn!(%error, "a process cannot take part in rounds");
+        }
+    }
+}
+
+fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
+    let terms = match newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0)) {
+        Ok(terms) => terms,
+        Err(why) => {
+            tracing::debug!("a session is refused: {why}");
+            let Newcomer { mut socket, unsent, .. } = newcomer;
+            // It reads that, or sees the end.
+            return socket.write_all(&[unsent, bye_frame(why)].concat());
+        }
+    };
+    let Newcomer { socket, rank, held, unsent, .. } = newcomer;
+    let sessions = match &mut edges.sessions {
+        Some(sessions) => sessions,
+        none => none.insert(Sessions::new()?),
+    };
+    let session = sessions.add(Session { socket, held, unsent, room: None, is_ending: false })?;
+    let rank = Some(rank).filter(|rank| *rank != NO_RANK).map(Rank::new);
+    tracing::debug!(?rank, "session {session} begins");
+    edges.events.push_back(NodeEvent::SessionBegun { session, rank, terms });
+    let mut events = Vec::new();
+    sessions.unpack(session, &mut events);
+    edges.events.extend(events);
+    Ok(())
+}
+
+/// Hears what they say, in front of what else has happened.
+pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    let Edges { sessions: Some(sessions), events, .. } = edges else { return };
+    let ended = events.iter().any(|event| matches!(event, NodeEvent::Exited { .. }));
+    for event in sessions.look(cx, ended).into_iter().rev() {
+        events.push_front(event);
+    }
+}
+
+/// Tells one of them.
+pub(super) fn tell(edges: &mut Edges, session: SessionId, heard: &Heard) {
+    let Edges { sessions: Some(sessions), events, .. } = edges else { return };
+    let mut lost = Vec::new();
+    sessions.write(session, &heard.to_frame(), &mut lost);
+    events.extend(lost);
+}
+
+/// Lets go of one, behind what it was told.
+pub(super) fn end(edges: &mut Edges, session: SessionId) {
+    if let Some(sessions) = &mut edges.sessions {
+        sessions.end(session);
+    }
+}
+
+impl Sessions {
+    fn new() -> io::Result<Self> {
+        let set = Arc::new(ReadySet::new()?);
+        let live = rlaunch_net::ready::readable(Arc::clone(&set))?;
+        let (batch, chunk) = (Batch::with_room(BURST), vec![0; CHUNK]);
+        Ok(Self { set, live, batch, chunk, table: BTreeMap::new(), last: 0 })
+    }
+
+    fn add(&mut self, session: Session) -> io::Result<SessionId> {
+        // One that is given twice would need four thousand million of them.
+        self.last = self.last.wrapping_add(1);
+        let id = SessionId::new(self.last);
+        self.set.add(&session.socket, u64::from(id.get()))?;
+        self.table.insert(id, session);
+        Ok(id)
+    }
+
+    /// What has come. `ended`: a process has, so what it has said last is here, whatever the runtime knows.
+    fn look(&mut self, cx: &mut Context<'_>, ended: bool) -> Vec<NodeEvent> {
+        let mut events = Vec::new();
+        if ended && self.set.ready(&mut self.batch) > 0 {
+            self.round(&mut events);
+        }
+        for _ in 0..ROUNDS {
+            let Poll::Ready(Ok(mut ready)) = self.live.poll_read_ready(cx) else { return events };
+            if self.set.ready(&mut self.batch) == 0 {
+                ready.clear_ready();
+                continue;
+            }
+            self.round(&mut events);
+        }
+        cx.waker().wake_by_ref();
+        events
+    }
+
+    fn round(&mut self, events: &mut Vec<NodeEvent>) {
+        let tokens: Vec<u64> = self.batch.tokens().collect();
+        for token in tokens {
+            let id = SessionId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(0));
+            if token & WRITABLE == 0 { self.read(id, events) } else { self.write(id, &[], events) }
+        }
+    }
+
+    fn read(&mut self, id: SessionId, events: &mut Vec<NodeEvent>) {
+        let Some(session) = self.table.get_mut(&id) else { return };
+        match session.socket.read(&mut self.chunk) {
+            // Nothing of it is heard any more.
+            Ok(1..) if session.is_ending => {}
+            Ok(len @ 1..) => {
+                session.held.extend_from_slice(self.chunk.get(..len).unwrap_or_default());
+                self.unpack(id, events);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Ok(_) | Err(_) => self.lose(id, None, events),
+        }
+    }
+
+    /// Frames that are all there.
+    fn unpack(&mut self, id: SessionId, events: &mut Vec<NodeEvent>) {
+        while let Some(session) = self.table.get_mut(&id).filter(|session| !session.is_ending) {
+            let said = match frame_len(&session.held) {
+                Ok(Some(len)) if len <= session.held.len() => {
+                    let rest = session.held.split_off(len);
+                    Said::parse(&std::mem::replace(&mut session.held, rest))
+                }
+                Ok(_) => return,
+                Err(malformed) => Err(malformed.into()),
+            };
+            match said {
+                Ok(Said::Register(_)) => return self.lose(id, Some(TWICE), events),
+                Ok(said) => events.push(NodeEvent::SessionSaid { session: id, said }),
+                Err(Unread::Kind(kind)) => self.write(id, &Heard::Unsupported(kind).to_frame(), events),
+                Err(Unread::Malformed(_)) => return self.lose(id, Some(WRONG), events),
+            }
+        }
+    }
+
+    /// Writes what can be written.
+    fn write(&mut self, id: SessionId, frame: &[u8], events: &mut Vec<NodeEvent>) {
+        let Some(session) = self.table.get_mut(&id) else { return };
+        session.unsent.extend_from_slice(frame);
+        if session.unsent.len() > MOST_UNREAD {
+            tracing::warn!("session {id} does not read what it is told");
+            return self.lose(id, None, events);
+        }
+        match session.send(&self.set, u64::from(id.get())) {
+            Ok(()) if session.is_ending && session.unsent.is_empty() => self.remove(id),
+            Ok(()) => {}
+            Err(_) => self.lose(id, None, events),
+        }
+    }
+
+    fn end(&mut self, id: SessionId) {
+        let Some(session) = self.table.get_mut(&id) else { return };
+        session.is_ending = true;
+        if session.unsent.is_empty() {
+            self.remove(id);
+        }
+    }
+
+    /// It has ended, or is let go for this reason.
+    fn lose(&mut self, id: SessionId, why: Option<&str>, events: &mut Vec<NodeEvent>) {
+        let Some(session) = self.table.get_mut(&id) else { return };
+        if let Some(why) = why {
+            tracing::debug!("session {id} is ended: {why}");
+            session.unsent.extend(bye_frame(why));
+            // Whoever does not read it sees the end.
+            let _unread = session.send(&self.set, u64::from(id.get()));
+        }
+        if !session.is_ending {
+            events.push(NodeEvent::SessionGone { session: id });
+        }
+        self.remove(id);
+    }
+
+    fn remove(&mut self, id: SessionId) {
+        let Some(session) = self.table.remove(&id) else { return };
+        self.set.remove(&session.socket);
+        session.room.iter().for_each(|room| self.set.remove(room));
+    }
+}
+
+impl Session {
+    /// Writes what is taken, and waits for room for the rest.
+    fn send(&mut self, set: &ReadySet, token: u64) -> io::Result<()> {
+        let mut sent = 0;
+        while let Some(rest @ [_, ..]) = self.unsent.get(sent..) {
+            match self.socket.write(rest) {
+                Ok(len) => sent += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.unsent.drain(..sent);
+        match (self.room.take(), self.unsent.is_empty()) {
+            (None, false) => {
+                let room = OwnedFd::from(self.socket.try_clone()?);
+                set.add_writable(&room, token | WRITABLE)?;
+                self.room = Some(room);
+            }
+            (Some(room), true) => set.remove(&room),
+            (room, _) => self.room = room,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::id::Round;
+    use std::os::unix::process::parent_id;
+    use std::task::Waker;
+
+    const ROUND: Round = Round::new(3);
+
+    /// One process, and its session.
+    struct Rig {
+        sessions: Sessions,
+        id: SessionId,
+        client: UnixStream,
+    }
+
+    impl Rig {
+        fn with(run: impl FnOnce(Self)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+            runtime.block_on(async {
+                let mut sessions = Sessions::new().unwrap();
+                let (client, socket) = UnixStream::pair().unwrap();
+                socket.set_nonblocking(true).unwrap();
+                let (held, unsent, room) = (Vec::new(), Vec::new(), None);
+                let id = sessions.add(Session { socket, held, unsent, room, is_ending: false }).unwrap();
+                run(Self { sessions, id, client });
+            });
+        }
+
+        /// What there is to hear, whatever the runtime knows of it.
+        fn look(&mut self) -> Vec<NodeEvent> {
+            self.sessions.look(&mut Context::from_waker(Waker::noop()), true)
+        }
+
+        fn said(&self, said: Said) -> NodeEvent {
+            NodeEvent::SessionSaid { session: self.id, said }
+        }
+
+        fn gone(&self) -> NodeEvent {
+            NodeEvent::SessionGone { session: self.id }
+        }
+
+        fn say(&mut self, bytes: &[u8]) {
+            self.client.write_all(bytes).unwrap();
+        }
+
+        /// All that it is told, once nobody tells it more.
+        fn is_told(&mut self) -> Vec<u8> {
+            let mut told = Vec::new();
+            self.client.read_to_end(&mut told).unwrap();
+            told
+        }
+    }
+
+    #[test]
+    fn frames_are_heard_when_they_are_all_there_and_before_the_end() {
+        Rig::with(|mut rig| {
+            let (alive, left) =
+                (Said::Alive(ROUND, true), Said::Leave(rlaunch_core::restart::fault::Leave::Abort, "x".into()));
+            let bytes = [alive.to_frame(), left.to_frame()].concat();
+            let (first, rest) = bytes.split_at(alive.to_frame().len() + 3);
+            rig.say(first);
+            assert_eq!(rig.look(), [rig.said(alive)]);
+            rig.say(rest);
+            rig.client.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(rig.look(), [rig.said(left)]);
+            assert_eq!(rig.look(), [rig.gone()]);
+            assert!(rig.sessions.table.is_empty());
+            assert_eq!(rig.look(), []);
+        });
+    }
+
+    #[test]
+    fn a_kind_that_is_not_known_is_told_and_the_session_goes_on() {
+        Rig::with(|mut rig| {
+            rig.say(b"\x03\0\0\0\x63ab");
+            assert_eq!(rig.look(), []);
+            rig.say(&Said::Returned(ROUND).to_frame());
+            assert_eq!(rig.look(), [rig.said(Said::Returned(ROUND))]);
+            rig.sessions.end(rig.id);
+            assert_eq!(rig.is_told(), Heard::Unsupported(0x63).to_frame());
+        });
+    }
+
+    #[test]
+    fn who_says_what_nobody_understands_is_told_so_and_let_go() {
+        let twice = Said::Register(Vec::new()).to_frame();
+        for (bytes, why) in [(&b"\x01\0\0\0\x14"[..], WRONG), (b"\xff\xff\xff\xff", WRONG), (&twice, TWICE)] {
+            Rig::with(|mut rig| {
+                rig.say(bytes);
+                assert_eq!(rig.look(), [rig.gone()]);
+                assert_eq!(rig.is_told(), bye_frame(why));
+            });
+        }
+    }
+
+    #[test]
+    fn who_does_not_read_is_let_go_and_waits_for_nobody() {
+        Rig::with(|mut rig| {
+            let frame = Heard::Dismissed(
+                rlaunch_core::wire::frozen::client::round::Dismissal::Refused,
+                OsBytes::new(vec![b'x'; 64 << 10]),
+            );
+            let (frame, mut events) = (frame.to_frame(), Vec::new());
+            let most = 2 * (MOST_UNREAD + (4 << 20)) / frame.len();
+            let told = (0..most).take_while(|_| {
+                rig.sessions.write(rig.id, &frame, &mut events);
+                events.is_empty()
+            });
+            assert!(told.count() < most, "what is not read is bounded");
+            assert_eq!(events, [rig.gone()]);
+        });
+    }
+
+    #[test]
+    fn what_was_told_before_the_end_is_read_to_the_end() {
+        Rig::with(|mut rig| {
+            let frame = Heard::Finish(ROUND).to_frame();
+            let (mut events, mut told) = (Vec::new(), 0);
+            while rig.sessions.table[&rig.id].unsent.is_empty() {
+                rig.sessions.write(rig.id, &frame, &mut events);
+                told += frame.len();
+            }
+            rig.sessions.end(rig.id);
+            rig.say(&Said::Returned(ROUND).to_frame());
+            assert_eq!(rig.look(), [], "nothing more is heard of it");
+            let mut read = vec![0; told];
+            let room = read.len() - frame.len();
+            rig.client.read_exact(&mut read[..room]).unwrap();
+            assert_eq!(rig.look(), []);
+            assert_eq!(rig.is_told().len() + room, told);
+            assert!(read[..room].chunks(frame.len()).all(|own| own == frame));
+        });
+    }
+
+    #[test]
+    fn only_processes_of_the_job_take_part() {
+        let (_client, socket) = UnixStream::pair().unwrap();
+        let register = Said::Register(vec![("keys".into(), "1".into())]).to_frame();
+        let mut newcomer = Newcomer { socket, rank: 0, register, held: Vec::new(), unsent: Vec::new() };
+        let above = i32::try_from(parent_id()).unwrap();
+        assert_eq!(newcomer.terms(above), Ok(vec![("keys".into(), "1".into())]));
+        assert_eq!(newcomer.terms(i32::try_from(std::process::id()).unwrap()), Err(STRANGER));
+        newcomer.register.pop();
+        assert_eq!(newcomer.terms(above), Err(WRONG));
+    }
+}

@@ -1,0 +1,381 @@
+//! A function that is run again when a process of the job fails, in the processes that are left.
+
+use crate::caught::caught;
+use crate::ffi::kernel::set_environment;
+use crate::hooks::{BoxError, Hooks};
+use crate::round::Round;
+use crate::session::{Next, Options, Session};
+use crate::state::{Cause, Leave, Mode, State};
+use crate::{Error, World};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::frozen::client::round::Dismissal;
+use std::time::Duration;
+
+/// Why the function is not run any more, although its work is not done.
+#[derive(Debug, thiserror::Error)]
+pub enum RestartError {
+    /// The policy does not want this process any more; the others go on.
+    #[error("this process is not needed any more{}", colon(.0))]
+    Discarded(String),
+    /// No further round is possible: rlaunch ends the job, or starts all of its processes again.
+    #[error("no further round is possible{}", colon(.0))]
+    GivenUp(String),
+    /// The process cannot take part as it has asked.
+    #[error("this process cannot take part in rounds{}", colon(.0))]
+    Refused(String),
+    /// The process has left; the others go on.
+    #[error("this process takes no part in rounds any more: {source}")]
+    Left {
+        /// In which way.
+        why: Leave,
+        /// What the function has returned, or what a hook that has to succeed said.
+        source: BoxError,
+    },
+    /// The agent was lost, or there is none.
+    #[error(transparent)]
+    Client(#[from] Error),
+}
+
+fn colon(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+/// How a function is run. Terms that are not set are the defaults of docs/client.md; all ranks have to ask for the same.
+#[must_use]
+pub struct Restart<'a> {
+    terms: Vec<(OsBytes, OsBytes)>,
+    keys: Vec<Key<'a>>,
+    hooks: Hooks<'a>,
+    keeps_environment: bool,
+}
+
+type Key<'a> = Box<dyn Fn(&State) -> String + 'a>;
+
+/// How the function came to an end.
+enum Left<T> {
+    Returned(T),
+    Waits,
+    Interrupted,
+    Failed(String),
+    Ends(Leave, BoxError),
+}
+
+impl<'a> Restart<'a> {
+    /// With defaults only.
+    pub fn builder() -> Self {
+        Self { terms: Vec::new(), keys: Vec::new(), hooks: Hooks::default(), keeps_environment: false }
+    }
+
+    /// Who goes on as which rank: `max=8,shift` for one (docs/assign.md). `--assign` on the command line goes first.
+    pub fn policy(self, policy: &str) -> Self {
+        self.term("policy", policy)
+    }
+
+    /// A rank that does not get on for so long is interrupted.
+    pub fn soft_timeout(self, time: Duration) -> Self {
+        self.time("soft_timeout", time)
+    }
+
+    /// One that has not left its function by then is ended by its agent. So are hooks that take longer.
+    pub fn hard_timeout(self, time: Duration) -> Self {
+        self.time("hard_timeout", time)
+    }
+
+    /// How long a rank that is ready waits for the others.
+    pub fn barrier_timeout(self, time: Duration) -> Self {
+        self.time("barrier_timeout", time)
+    }
+
+    /// How long a rank whose function has returned waits for the others.
+    pub fn completion_timeout(self, time: Duration) -> Self {
+        self.time("completion_timeout", time)
+    }
+
+    /// How long a process that is ended has between SIGTERM and SIGKILL.
+    pub fn termination_grace(self, time: Duration) -> Self {
+        self.time("termination_grace", time)
+    }
+
+    /// How often it is told that a rank gets on.
+    pub fn progress_interval(self, time: Duration) -> Self {
+        self.time("progress_interval", time)
+    }
+
+    /// At most so many rounds.
+    pub fn max_rounds(self, count: u32) -> Self {
+        self.term("max_rounds", &count.to_string())
+    }
+
+    /// At least so many healthy processes.
+    pub fn min_world(self, count: u32) -> Self {
+        self.term("min_world", &count.to_string())
+    }
+
+    /// At least so many that work.
+    pub fn min_active(self, count: u32) -> Self {
+        self.term("min_active", &count.to_string())
+    }
+
+    /// At most so many faults of one rank's own.
+    pub fn max_rank_faults(self, count: u32) -> Self {
+        self.term("max_rank_faults", &count.to_string())
+    }
+
+    /// A value by which policies group, asked before the first round and whenever the process is ready: in the order in which the policy names those that only a program
+    /// knows.
+    pub fn key(mut self, key: impl Fn(&State) -> String + 'a) -> Self {
+        self.keys.push(Box::new(key));
+        self
+    }
+
+    /// Leaves the environment as it is: what a round changes is only in [`Round::var`]. For programs with threads that read the environment by C's
+    /// `getenv`, while it is set between two rounds.
+    pub const fn keep_environment(mut self) -> Self {
+        self.keeps_environment = true;
+        self
+    }
+
+    /// Before the function, in each round. An error begins another round.
+    pub fn initialize(mut self, hook: impl Fn(&State) -> Result<(), BoxError> + 'a) -> Self {
+        self.hooks.initialize.push(Box::new(hook));
+        self
+    }
+
+    /// When a round ends, before the function is told, on a thread of this library's: it has what blocks the function let go. An error is
+    /// reported.
+    pub fn abort(mut self, hook: impl Fn(&State) -> Result<(), BoxError> + Send + 'static) -> Self {
+        self.hooks.abort.push(Box::new(hook));
+        self
+    }
+
+    /// After the function was left because the round has ended. An error ends this process's part.
+    pub fn finalize(mut self, hook: impl Fn(&State) -> Result<(), BoxError> + 'a) -> Self {
+        self.hooks.finalize.push(Box::new(hook));
+        self
+    }
+
+    /// Before the function in each round, and behind `finalize`. An error ends this process's part.
+    pub fn health_check(mut self, hook: impl Fn(&State) -> Result<(), BoxError> + 'a) -> Self {
+        self.hooks.health_check.push(Box::new(hook));
+        self
+    }
+
+    /// When the work is done on all processes. An error is reported.
+    pub fn completion(mut self, hook: impl Fn(&State) -> Result<(), BoxError> + 'a) -> Self {
+        self.hooks.completion.push(Box::new(hook));
+        self
+    }
+
+    /// When this process takes no part any more although the work is not done. An error is reported.
+    pub fn terminate(mut self, hook: impl Fn(&State) -> Result<(), BoxError> + 'a) -> Self {
+        self.hooks.terminate.push(Box::new(hook));
+        self
+    }
+
+    fn time(self, name: &str, time: Duration) -> Self {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.term(name, &format!("{}ms", Span::from_nanos(nanos).millis()))
+    }
+
+    /// A term by its name. The last value counts.
+    fn term(mut self, name: &str, value: &str) -> Self {
+        self.set_term(name, value);
+        self
+    }
+
+    pub(crate) fn set_term(&mut self, name: &str, value: &str) {
+        self.terms.retain(|(other, _)| **other != *name.as_bytes());
+        self.terms.push((name.into(), value.into()));
+    }
+
+    /// Runs a function on all processes of the job that call this with the same terms, again and again until it has returned on all that work;
+    /// its value, or `None` where this process waited in reserve.
+    ///
+    /// The function is told by its [`Round`] when it is to return early; errors and panics of it that come from that are none.
+    ///
+    /// # Errors
+    /// This process takes no part any more, or no round is possible.
+    pub fn run<T, E: Into<BoxError>>(
+        mut self,
+        function: impl FnMut(&Round) -> Result<T, E>,
+    ) -> Result<Option<T>, RestartError> {
+        let session = self.open()?;
+        let _closes = Closes(&session);
+        self.rounds(&session, function)
+    }
+
+    /// Registers this process under these terms. The session is to be closed.
+    pub(crate) fn open(&mut self) -> Result<Session, Error> {
+        if !self.keys.is_empty() {
+            self.set_term("keys", &self.keys.len().to_string());
+            let state = World::quietly()?.state();
+            let keys: Vec<String> = self.keys.iter().map(|key| key(&state)).collect();
+            // For the first round there is no word of being ready.
+            for (index, value) in keys.iter().enumerate() {
+                self.set_term(&format!("key.{index}"), value);
+            }
+        }
+        let abort = std::mem::take(&mut self.hooks.abort);
+        let on_abort = Box::new(move |state: &State, cause: &Cause| {
+            Hooks::report("abort", &ended(state, Some(cause), state.mode), abort.iter().map(|hook| hook as _));
+        });
+        Session::register(&self.terms, Options { foreign: false, on_abort: Some(on_abort) })
+    }
+
+    pub(crate) fn rounds<T, E: Into<BoxError>>(
+        &self,
+        session: &Session,
+        mut function: impl FnMut(&Round) -> Result<T, E>,
+    ) -> Result<Option<T>, RestartError> {
+        let mut value = None;
+        let mut last = None;
+        loop {
+            match session.next()? {
+                Next::Begin(state, env) => {
+                    last = Some(state.clone());
+                    if !self.keeps_environment {
+                        set_environment(&env);
+                    }
+                    value = self.round(session, state, env, &mut function)?;
+                }
+                Next::Interrupt(state, cause) => {
+                    value = None;
+                    self.clean_up(session, &state, &cause)?;
+                }
+                Next::Finish => {
+                    if let Some(state) = &last {
+                        Hooks::report("completion", state, self.hooks.completion.iter().map(|hook| hook as _));
+                    }
+                    return Ok(value);
+                }
+                Next::Dismissed(why, text) => {
+                    if let Some(state) = &last {
+                        self.terminate_hooks(&ended(state, session.cause().as_ref(), Mode::Terminated));
+                    }
+                    return Err(match why {
+                        Dismissal::Discarded => RestartError::Discarded(text),
+                        Dismissal::GivenUp => RestartError::GivenUp(text),
+                        Dismissal::Refused => RestartError::Refused(text),
+                    });
+                }
+            }
+        }
+    }
+
+    /// One round. What the function has returned, if it has.
+    fn round<T, E: Into<BoxError>>(
+        &self,
+        session: &Session,
+        state: State,
+        env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        function: &mut impl FnMut(&Round) -> Result<T, E>,
+    ) -> Result<Option<T>, RestartError> {
+        let round = Round::new(session, state, env)?;
+        let mut left = match session.enter() {
+            Ok(()) => self.inside(&round, function),
+            Err(Error::Interrupted(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // An end is the program's wish, whatever else happens.
+        match session.exit() {
+            Err(Error::Interrupted(_)) if !matches!(left, Left::Ends(..)) => left = Left::Interrupted,
+            Ok(()) | Err(Error::Interrupted(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let said = match left {
+            Left::Returned(value) => match session.returned() {
+                Ok(()) => return Ok(Some(value)),
+                error => error,
+            },
+            Left::Failed(text) => session.fault(text.as_bytes()),
+            // `next` tells of it.
+            Left::Waits | Left::Interrupted => Ok(()),
+            Left::Ends(why, source) => return Err(self.leave(session, round.state(), why, source)),
+        };
+        match said {
+            Ok(()) | Err(Error::Interrupted(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn inside<T, E: Into<BoxError>>(
+        &self,
+        round: &Round,
+        function: &mut impl FnMut(&Round) -> Result<T, E>,
+    ) -> Left<T> {
+        let state = round.state();
+        if let Err(error) = Hooks::all("initialize", state, &self.hooks.initialize) {
+            return Left::Failed(error.to_string());
+        }
+        if let Err(error) = Hooks::all("health check", state, &self.hooks.health_check) {
+            return Left::Ends(Leave::Unhealthy, error);
+        }
+        if state.mode != Mode::Active {
+            return Left::Waits;
+        }
+        let error = match caught(|| function(round)) {
+            Ok(Ok(value)) => return Left::Returned(value),
+            Ok(Err(error)) => error.into(),
+            Err(panic) => panic.into(),
+        };
+        if round.is_to_end() { Left::Ends(Leave::Abort, error) } else { Left::Failed(told(&*error)) }
+    }
+
+    /// After a round has ended, until another one may begin.
+    fn clean_up(&self, session: &Session, state: &State, cause: &Cause) -> Result<(), RestartError> {
+        session.wait_aborted()?;
+        let state = ended(state, Some(cause), state.mode);
+        for (name, hooks) in [("finalize", &self.hooks.finalize), ("health check", &self.hooks.health_check)] {
+            if let Err(error) = Hooks::all(name, &state, hooks) {
+                return Err(self.leave(session, &state, Leave::Unhealthy, error));
+            }
+        }
+        let keys = match caught(|| self.keys.iter().map(|key| key(&state).into()).collect()) {
+            Ok(keys) => keys,
+            Err(panic) => {
+                let error = format!("a key of the policy: {panic}").into();
+                return Err(self.leave(session, &state, Leave::Unhealthy, error));
+            }
+        };
+        Ok(session.ready(keys)?)
+    }
+
+    fn leave(&self, session: &Session, state: &State, why: Leave, source: BoxError) -> RestartError {
+        // Where the agent cannot be told, it is gone; the program's own error is worth more than that.
+        if session.leave(why, told(&*source).as_bytes()).is_ok() {
+            drop(session.wait_aborted());
+        }
+        self.terminate_hooks(&ended(state, session.cause().as_ref(), Mode::Terminated));
+        RestartError::Left { why, source }
+    }
+
+    fn terminate_hooks(&self, state: &State) {
+        Hooks::report("terminate", state, self.hooks.terminate.iter().map(|hook| hook as _));
+    }
+}
+
+/// The state behind the end of a round.
+fn ended(state: &State, cause: Option<&Cause>, mode: Mode) -> State {
+    State { fault: cause.and_then(Cause::fault).cloned(), mode, ..state.clone() }
+}
+
+/// An error with what it comes from.
+fn told(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+pub(crate) struct Closes<'a>(pub(crate) &'a Session);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

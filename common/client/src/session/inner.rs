@@ -1,0 +1,264 @@
+//! What the training thread and the one that waits for the agent share.
+
+use super::alone::Alone;
+use super::{Next, over};
+use crate::kernel::{Bell, Known, send_all};
+use crate::state::{Cause, State};
+use crate::token::Token;
+use crate::{Error, Interrupted};
+use rlaunch_core::id::{Rank, Round};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::restart::fault::{Fault, FaultKind};
+use rlaunch_core::wire::frozen::client::round::{Begin, Heard, Said};
+use std::collections::VecDeque;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+/// Bits that are looked at without the lock: the training thread is in the function.
+pub(super) const INSIDE: u8 = 1;
+/// The round is to be left.
+pub(super) const BEGUN: u8 = 2;
+/// Everybody was told so.
+pub(super) const PASSED: u8 = 4;
+/// An interrupt waits for a ping.
+pub(super) const PLANNED: u8 = 8;
+
+/// `Py_AddPendingCall`, or what is like it.
+pub(crate) type AddPending =
+    extern "C" fn(call: extern "C" fn(*mut std::ffi::c_void) -> i32, arg: *mut std::ffi::c_void) -> i32;
+
+/// Which thread is signalled, how, and how long after the others were told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Aim {
+    pub(crate) tid: i32,
+    pub(crate) signo: i32,
+    pub(crate) delay: Duration,
+}
+
+/// Where the training thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Ready, and in no round.
+    Idle,
+    /// In a round, but not in its function.
+    Outside,
+    /// In the function.
+    Inside,
+    /// There are no rounds any more.
+    Over,
+}
+
+/// How far the present round has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaving {
+    /// Not at all.
+    No,
+    /// It is decided; somebody may still be in what is atomic.
+    Decided,
+    /// Sockets and waits are ended; hooks run.
+    Begun,
+    /// Everybody was told.
+    Passed,
+}
+
+/// An interrupt that is not decided yet: of a round that was not taken, or until the next ping.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) round: Round,
+    pub(super) fault: Fault,
+    /// At the latest then; `None`: at once.
+    pub(super) at: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) pid: u32,
+    /// Outside rlaunch there is none.
+    pub(super) socket: Option<Arc<UnixStream>>,
+    pub(super) sending: Mutex<()>,
+    pub(super) bell: Bell,
+    pub(super) inner: Mutex<Inner>,
+    pub(super) changed: Condvar,
+    pub(super) bits: AtomicU8,
+    pub(super) pings: AtomicU64,
+    /// The other thread will look at `pings` by itself.
+    pub(super) looking: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) phase: Phase,
+    pub(super) state: Option<State>,
+    pub(super) returned: bool,
+    pub(super) leaving: Leaving,
+    pub(super) cause: Option<Cause>,
+    pub(super) pending: Option<Pending>,
+    pub(super) token: Token,
+    /// What has come and was not taken.
+    pub(super) inbox: VecDeque<Heard>,
+    /// Nothing will come any more, for this reason.
+    pub(super) over: Option<String>,
+    pub(super) closed: bool,
+    /// Threads, once for each time that they have begun something atomic.
+    pub(super) atomic: Vec<ThreadId>,
+    pub(super) sockets: Vec<Known>,
+    /// Somebody else says when the round is aborted.
+    pub(super) foreign: bool,
+    pub(super) told: bool,
+    pub(super) aborted: bool,
+    pub(super) aim: Option<Aim>,
+    pub(super) auto: Option<AddPending>,
+    pub(super) auto_at: Option<Instant>,
+    pub(super) alone: Option<Alone>,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    pub(super) fn is(&self, bits: u8) -> bool {
+        self.bits.load(Ordering::Acquire) & bits == bits
+    }
+
+    /// Brings the bits up to date.
+    pub(super) fn note(&self, inner: &Inner) {
+        let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+        let bits = bit(inner.phase == Phase::Inside, INSIDE)
+            | bit(matches!(inner.leaving, Leaving::Begun | Leaving::Passed), BEGUN)
+            | bit(inner.leaving == Leaving::Passed, PASSED)
+            | bit(inner.pending.is_some(), PLANNED);
+        self.bits.store(bits, Ordering::Release);
+    }
+
+    /// Tells the agent, if there is one.
+    pub(super) fn say(&self, said: &Said) -> Result<(), Error> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        let _turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(send_all(socket, &said.to_frame())?)
+    }
+
+    pub(super) fn hang_up(&self) {
+        if let Some(socket) = &self.socket {
+            // It may be closed already.
+            let _closed = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn new(foreign: bool, alone: Option<Alone>) -> Self {
+        Self {
+            phase: Phase::Idle,
+            state: None,
+            returned: false,
+            leaving: Leaving::No,
+            cause: None,
+            pending: None,
+            token: Token::default(),
+            inbox: VecDeque::new(),
+            over: None,
+            closed: false,
+            atomic: Vec::new(),
+            sockets: Vec::new(),
+            foreign,
+            told: false,
+            aborted: false,
+            aim: None,
+            auto: None,
+            auto_at: None,
+            alone,
+        }
+    }
+
+    pub(super) fn still_in(&self) -> Result<(), Interrupted> {
+        if self.leaving == Leaving::No { Ok(()) } else { Err(Interrupted) }
+    }
+
+    pub(super) fn is_atomic(&self, thread: ThreadId) -> bool {
+        self.atomic.contains(&thread)
+    }
+
+    /// The round is to be left. The first reason is it.
+    pub(super) fn decide(&mut self, cause: Cause) {
+        if self.leaving == Leaving::No {
+            (self.leaving, self.cause) = (Leaving::Decided, Some(cause));
+        }
+    }
+
+    /// Whether an interrupt is about the present round, and it is time for it. Where no function runs there is no ping to be waited for;
+    /// nor at a ping (`None`).
+    pub(super) fn pending_is_due(&self, now: Option<Instant>) -> bool {
+        let (Some(pending), Some(state)) = (&self.pending, &self.state) else { return false };
+        let here = matches!(self.phase, Phase::Outside | Phase::Inside) && pending.round.get() == state.number;
+        let time = match (pending.at, now) {
+            (Some(at), Some(now)) => self.phase != Phase::Inside || at <= now,
+            (None, _) | (_, None) => true,
+        };
+        here && time
+    }
+
+    pub(super) fn take_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.decide(Cause::Fault(pending.fault));
+        }
+    }
+
+    pub(super) fn own_fault(&self, kind: FaultKind, text: OsBytes) -> Fault {
+        let initial = Rank::new(self.state.as_ref().map_or(0, |state| state.initial_rank));
+        Fault { initial, kind, text }
+    }
+
+    /// What is next for the training thread; `None`: nothing yet.
+    pub(super) fn next(&mut self) -> Result<Option<Next>, Error> {
+        if self.closed || self.phase == Phase::Over {
+            return Err(over());
+        }
+        let ends = |heard: &Heard| matches!(heard, Heard::Finish(_) | Heard::Dismissed(..));
+        if let Some(at) = self.inbox.iter().position(ends) {
+            self.phase = Phase::Over;
+            return Ok(self.inbox.remove(at).and_then(|last| match last {
+                Heard::Finish(_) => Some(Next::Finish),
+                Heard::Dismissed(why, text) => Some(Next::Dismissed(why, String::from_utf8_lossy(&text).into_owned())),
+                Heard::Begin(_) | Heard::Interrupt(..) | Heard::Unsupported(_) => None,
+            }));
+        }
+        if let Some(why) = &self.over {
+            return Err(Error::Closed(why.clone()));
+        }
+        if self.phase == Phase::Outside && self.leaving != Leaving::No {
+            let (Leaving::Passed, Some(state), Some(cause)) = (self.leaving, &self.state, &self.cause) else {
+                return Ok(None);
+            };
+            return Ok(Some(Next::Interrupt(state.clone(), cause.clone())));
+        }
+        Ok(self.inbox.pop_front().and_then(|heard| match heard {
+            Heard::Begin(begin) => Some(self.begin(begin)),
+            Heard::Interrupt(..) | Heard::Finish(_) | Heard::Dismissed(..) | Heard::Unsupported(_) => None,
+        }))
+    }
+
+    fn begin(&mut self, begin: Begin) -> Next {
+        let state = State::of(&begin);
+        self.phase = Phase::Outside;
+        self.returned = false;
+        (self.leaving, self.cause) = (Leaving::No, None);
+        (self.told, self.aborted) = (false, false);
+        self.token = Token::default();
+        self.sockets.clear();
+        if self.pending.as_ref().is_some_and(|pending| pending.round < begin.round) {
+            self.pending = None;
+        }
+        self.state = Some(state.clone());
+        let plain = |(name, value): (OsBytes, Option<OsBytes>)| (name.into_vec(), value.map(OsBytes::into_vec));
+        Next::Begin(state, begin.env.into_iter().map(plain).collect())
+    }
+}

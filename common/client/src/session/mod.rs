@@ -1,0 +1,367 @@
+//! A process's part in rounds, step by step: what [`crate::Restart`] and the faces of other languages stand on.
+//!
+//! One thread, the *training thread*, goes through the rounds; another one, of this library, waits for the agent, and has the round left
+//! when it says so ([`monitor`]). What both share is [`inner::Inner`], under one lock.
+//!
+//! A forked child has a copy of all this and no second thread. It speaks for nobody: every call looks first whose process it is.
+
+mod alone;
+mod inner;
+mod monitor;
+mod open;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::kernel::Known;
+use crate::state::{Cause, Leave, State};
+use crate::token::Token;
+use crate::{Error, Interrupted, waits};
+pub(crate) use inner::{AddPending, Aim};
+use inner::{Inner, Leaving, Phase, Shared};
+pub(crate) use open::Options;
+use rlaunch_core::id::Round;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::restart::fault::{FaultKind, TEXT};
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::frozen::client::round::{Dismissal, Said};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// What the training thread has to do next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Begin this round, with these variables.
+    Begin(State, Vec<(Vec<u8>, Option<Vec<u8>>)>),
+    /// Clean up, and be ready for another one: this one has ended.
+    Interrupt(State, Cause),
+    /// Return: the work is done.
+    Finish,
+    /// Return: it takes no part any more.
+    Dismissed(Dismissal, String),
+}
+
+/// One thread's hold on the session of a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Session(Arc<Shared>);
+
+impl Session {
+    /// Waits for what comes next.
+    pub(crate) fn next(&self) -> Result<Next, Error> {
+        let mut inner = self.here()?;
+        loop {
+            if inner.phase == Phase::Inside {
+                return Err(Error::Order("the function has to be left before the next round is waited for"));
+            }
+            if let Some(next) = inner.next()? {
+                if inner.pending.is_some() {
+                    // The round may have been interrupted before it was taken.
+                    self.0.bell.ring();
+                }
+                return Ok(next);
+            }
+            inner = self.0.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The training thread enters the function of the round.
+    pub(crate) fn enter(&self) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        if inner.phase != Phase::Outside || inner.returned {
+            return Err(Error::Order("there is no round whose function could be entered"));
+        }
+        if inner.leaving != Leaving::No {
+            return Err(Interrupted.into());
+        }
+        inner.phase = Phase::Inside;
+        inner.auto_at = None;
+        self.0.note(&inner);
+        if inner.auto.is_some() {
+            self.0.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// It was left.
+    pub(crate) fn exit(&self) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        if inner.phase != Phase::Inside {
+            return Err(Error::Order("the function was not entered"));
+        }
+        inner.phase = Phase::Outside;
+        self.0.note(&inner);
+        waits::open();
+        if inner.pending.is_some() {
+            // It waited for a ping, and none will come.
+            self.0.bell.ring();
+        }
+        inner.still_in().map_err(Error::from)
+    }
+
+    /// The function has failed.
+    pub(crate) fn fault(&self, text: &[u8]) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        let state = inner.state.clone().ok_or(Error::Order("there is no round that could fail"))?;
+        inner.still_in()?;
+        let fault = inner.own_fault(FaultKind::Exception, cut(text));
+        self.0.say(&Said::Fault(Round::new(state.number), fault.text.clone()))?;
+        inner.decide(Cause::Fault(fault));
+        drop(inner);
+        self.0.bell.ring();
+        Ok(())
+    }
+
+    /// The function has returned.
+    pub(crate) fn returned(&self) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        inner.still_in()?;
+        let (Some(state), Phase::Outside, false) = (&inner.state, inner.phase, inner.returned) else {
+            return Err(Error::Order("there is no function that could have returned"));
+        };
+        let round = Round::new(state.number);
+        inner.returned = true;
+        let inner = &mut *inner;
+        match &mut inner.alone {
+            Some(alone) => alone.returned(&mut inner.inbox),
+            None => self.0.say(&Said::Returned(round))?,
+        }
+        Ok(())
+    }
+
+    /// Cleaned up and healthy.
+    pub(crate) fn ready(&self, keys: Vec<OsBytes>) -> Result<(), Error> {
+        self.wait_aborted()?;
+        let mut inner = self.here()?;
+        let (Some(state), Phase::Outside) = (inner.state.clone(), inner.phase) else {
+            return Err(Error::Order("there is no round that was left"));
+        };
+        inner.phase = Phase::Idle;
+        let inner = &mut *inner;
+        match &mut inner.alone {
+            Some(alone) => alone.ready(&state, inner.cause.as_ref(), &mut inner.inbox),
+            // What is over is told by what comes next.
+            None if inner.over.is_some() => {}
+            None => self.0.say(&Said::Ready(Round::new(state.number), keys))?,
+        }
+        Ok(())
+    }
+
+    /// It takes no part any more.
+    pub(crate) fn leave(&self, why: Leave, text: &[u8]) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        if inner.phase == Phase::Over {
+            return Err(Error::Order("the session is over"));
+        }
+        let fault = inner.own_fault(FaultKind::Left(why), cut(text));
+        self.0.say(&Said::Leave(why, fault.text.clone()))?;
+        inner.decide(Cause::Fault(fault));
+        inner.phase = Phase::Over;
+        self.0.note(&inner);
+        waits::open();
+        drop(inner);
+        self.0.bell.ring();
+        Ok(())
+    }
+
+    /// Ends the session: all who wait for it come out.
+    pub(crate) fn close(&self) {
+        let Ok(mut inner) = self.here() else { return };
+        inner.closed = true;
+        inner.phase = Phase::Over;
+        self.0.note(&inner);
+        drop(inner);
+        waits::takes_no_part();
+        self.0.hang_up();
+        self.0.bell.ring();
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until a round is to be left that this has not told of before.
+    pub(crate) fn wait_interrupt(&self) -> Result<Cause, Error> {
+        let mut inner = self.here()?;
+        waits::this_thread_is_free();
+        loop {
+            if inner.closed {
+                return Err(over());
+            }
+            if matches!(inner.leaving, Leaving::Begun | Leaving::Passed)
+                && !std::mem::replace(&mut inner.told, true)
+                && let Some(cause) = &inner.cause
+            {
+                return Ok(cause.clone());
+            }
+            inner = self.0.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What that had to be done is done.
+    pub(crate) fn aborted(&self) -> Result<(), Error> {
+        self.here()?.aborted = true;
+        self.0.bell.ring();
+        Ok(())
+    }
+
+    /// Waits for that, and until everybody else was told.
+    pub(crate) fn wait_aborted(&self) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        if inner.leaving == Leaving::No {
+            return Err(Error::Order("the round has not ended"));
+        }
+        while inner.leaving != Leaving::Passed {
+            if inner.closed {
+                return Err(over());
+            }
+            inner = self.0.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    /// The present round.
+    pub(crate) fn state(&self) -> Result<State, Error> {
+        self.here()?.state.clone().ok_or(Error::Order("there is no round"))
+    }
+
+    /// Why the round is to be left, if it is.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.here().ok()?.cause.clone()
+    }
+
+    /// Whether the training thread is to leave the function at this moment. Waits for nothing.
+    pub(crate) fn due(&self) -> bool {
+        self.0.is(inner::INSIDE | inner::PASSED) && self.0.is_here()
+    }
+
+    /// Whether the round is to be left. Waits for nothing.
+    pub(crate) fn interrupted(&self) -> bool {
+        self.0.is(inner::BEGUN) && self.0.is_here()
+    }
+
+    /// The end of the present round.
+    pub(crate) fn token(&self) -> Result<Token, Error> {
+        Ok(self.here()?.token.clone())
+    }
+
+    /// Which thread is signalled how, and how long after the others were told.
+    pub(crate) fn signal_thread(&self, aim: Option<Aim>) -> Result<(), Error> {
+        self.here()?.aim = aim;
+        self.0.bell.ring();
+        Ok(())
+    }
+
+    /// How it is noticed by itself whether the process gets on.
+    pub(crate) fn auto_progress(&self, add: Option<AddPending>) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        (inner.auto, inner.auto_at) = (add, None);
+        self.0.bell.ring();
+        Ok(())
+    }
+
+    /// The process has got on, and can be interrupted here.
+    pub(crate) fn ping(&self) -> Result<(), Error> {
+        if !self.0.is_here() {
+            return Err(Error::Forked);
+        }
+        if self.0.is(inner::BEGUN) {
+            return Err(Interrupted.into());
+        }
+        self.0.pings.fetch_add(1, Ordering::Relaxed);
+        if !self.0.looking.swap(true, Ordering::AcqRel) {
+            self.0.bell.ring();
+        }
+        if !self.0.is(inner::PLANNED) {
+            return Ok(());
+        }
+        let mut inner = self.here()?;
+        if inner.is_atomic(thread::current().id()) || !inner.pending_is_due(None) {
+            return Ok(());
+        }
+        inner.take_pending();
+        drop(inner);
+        self.0.bell.ring();
+        Err(Interrupted.into())
+    }
+
+    /// For so long it may be silent (`None`: for ever); zero: its own limits again.
+    pub(crate) fn section(&self, limit: Option<Duration>) -> Result<(), Error> {
+        let inner = self.here()?;
+        let state = inner.state.as_ref().ok_or(Error::Order("there is no round"))?;
+        if inner.alone.is_some() {
+            return Ok(());
+        }
+        self.0.say(&Said::Section(Round::new(state.number), limit.map(span)))
+    }
+
+    /// From now on this thread is not interrupted; once more for each time that it is called.
+    pub(crate) fn atomic_begin(&self) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        let own = thread::current().id();
+        if inner.leaving != Leaving::No && !inner.is_atomic(own) {
+            return Err(Interrupted.into());
+        }
+        inner.atomic.push(own);
+        Ok(())
+    }
+
+    /// The last time that was called is over.
+    pub(crate) fn atomic_end(&self) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        let own = thread::current().id();
+        let at = inner.atomic.iter().rposition(|thread| *thread == own);
+        let at = at.ok_or(Error::Order("this thread has begun nothing that is atomic"))?;
+        inner.atomic.swap_remove(at);
+        if inner.atomic.is_empty() && inner.leaving == Leaving::Decided {
+            self.0.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// A socket that ends with the round.
+    pub(crate) fn add_socket(&self, fd: RawFd) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        let known = Known::new(fd)?;
+        if matches!(inner.leaving, Leaving::Begun | Leaving::Passed) {
+            let _gone = known.shut_down();
+        } else {
+            inner.sockets.retain(|other| other.fd != fd);
+            inner.sockets.push(known);
+        }
+        Ok(())
+    }
+
+    /// It does not any more.
+    pub(crate) fn remove_socket(&self, fd: RawFd) -> Result<(), Error> {
+        self.here()?.sockets.retain(|known| known.fd != fd);
+        Ok(())
+    }
+
+    /// Ends them now; how many there were.
+    pub(crate) fn shut_down_sockets(&self) -> Result<usize, Error> {
+        let sockets = std::mem::take(&mut self.here()?.sockets);
+        Ok(sockets.into_iter().filter(|known| known.shut_down()).count())
+    }
+
+    /// What both threads share, if this is the process that has registered.
+    fn here(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+        if self.0.is_here() { Ok(self.0.lock()) } else { Err(Error::Forked) }
+    }
+}
+
+fn over() -> Error {
+    Error::Closed("the session is over".to_owned())
+}
+
+/// A text of a fault, not longer than one may be, and not within a character.
+fn cut(text: &[u8]) -> OsBytes {
+    let is_within = |at: usize| text.get(at).is_some_and(|b| b & 0xc0 == 0x80);
+    let mut len = text.len().min(TEXT);
+    while len > 0 && is_within(len) {
+        len -= 1;
+    }
+    OsBytes::from(text.get(..len).unwrap_or_default())
+}
+
+fn span(time: Duration) -> Span {
+    Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}

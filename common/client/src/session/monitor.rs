@@ -1,0 +1,282 @@
+//! The thread that waits for the agent, and has rounds left when it says so.
+//!
+//! It sleeps until the agent says something or it is rung for, and wakes by itself only where something is to be done at a time: progress to
+//! be told, a signal to be repeated, a planned interrupt whose time is over.
+
+use super::inner::{Inner, Leaving, Pending, Phase, Shared};
+use crate::ffi::kernel::signal_thread;
+use crate::state::{Cause, State};
+use crate::{kernel, waits};
+use rlaunch_core::id::Round;
+use rlaunch_core::wire::frozen::client::round::{Dismissal, Heard, Said, Unread};
+use rlaunch_core::wire::frozen::client::{Code, Reply, Told, frame_len};
+use std::ffi::c_void;
+use std::io::Read as _;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is done when a round is to be left, before the training thread is told.
+pub(crate) type OnAbort = Box<dyn Fn(&State, &Cause) + Send>;
+
+/// How long the training thread may take to come out before it is signalled once more: first so long, then twice as long, and so on.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The program's interpreter has run something since this was last looked at. Of the process: what runs it cannot tell one session from
+/// another, and may come late.
+static GOT_ON: AtomicBool = AtomicBool::new(false);
+/// It is asked to, and has not done it.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn got_on(_: *mut c_void) -> i32 {
+    GOT_ON.store(true, Ordering::Release);
+    ASKED.store(false, Ordering::Release);
+    0
+}
+
+/// What only this thread knows.
+pub(super) struct Monitor {
+    interval: Duration,
+    on_abort: Option<OnAbort>,
+    came: Vec<u8>,
+    /// Of `pings`, told so far; and when it may be told again.
+    told: u64,
+    tell_at: Option<Instant>,
+    /// The next signal, and how long to wait behind it.
+    signal: Option<(Instant, Duration)>,
+}
+
+impl Monitor {
+    pub(super) const fn new(interval: Duration, on_abort: Option<OnAbort>) -> Self {
+        Self { interval, on_abort, came: Vec::new(), told: 0, tell_at: None, signal: None }
+    }
+
+    pub(super) fn run(mut self, shared: &Shared) {
+        waits::this_thread_is_free();
+        while let Some(within) = self.act(shared) {
+            // What has ended could be read for ever.
+            let ended = shared.lock().over.is_some();
+            let socket = shared.socket.as_deref().filter(|_| !ended);
+            let (rung, readable) = kernel::wait(&shared.bell, socket, within);
+            if rung {
+                shared.bell.clear();
+            }
+            if readable {
+                self.read(shared);
+            }
+        }
+    }
+
+    /// Does what is to be done. How long to sleep then (`None` in it: until something happens); `None`: it is over.
+    fn act(&mut self, shared: &Shared) -> Option<Option<Duration>> {
+        let mut inner = shared.lock();
+        loop {
+            if inner.closed {
+                return None;
+            }
+            let now = Instant::now();
+            if inner.pending_is_due(Some(now)) {
+                inner.take_pending();
+            }
+            shared.note(&inner);
+            inner = match inner.leaving {
+                Leaving::Decided if inner.atomic.is_empty() => self.begin(shared, inner),
+                Leaving::Begun if inner.aborted => self.pass(shared, inner),
+                Leaving::No | Leaving::Decided | Leaving::Begun | Leaving::Passed => {
+                    let planned = inner.pending.as_ref().filter(|_| inner.phase == Phase::Inside);
+                    let times = [
+                        planned.and_then(|pending| pending.at),
+                        self.signal(&inner, now),
+                        self.pings(shared, &inner, now),
+                        self.auto(shared, &mut inner, now),
+                    ];
+                    let first = times.into_iter().flatten().min();
+                    return Some(first.map(|at| at.saturating_duration_since(now)));
+                }
+            };
+        }
+    }
+
+    /// Ends what the function may be blocked in, and has hooks run.
+    fn begin<'a>(&self, shared: &'a Shared, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        inner.leaving = Leaving::Begun;
+        shared.note(&inner);
+        inner.token.begin();
+        let sockets = std::mem::take(&mut inner.sockets);
+        let seen = inner.state.clone().zip(inner.cause.clone());
+        let inside = inner.phase == Phase::Inside;
+        // Under the lock: the function cannot be left between, after which waits may begin again.
+        waits::end(inside);
+        drop(inner);
+        for known in sockets {
+            let _gone = known.shut_down();
+        }
+        shared.changed.notify_all();
+        if let (Some((state, cause)), Some(on_abort)) = (seen, &self.on_abort) {
+            on_abort(&state, &cause);
+        }
+        let mut inner = shared.lock();
+        inner.aborted |= !inner.foreign;
+        inner
+    }
+
+    /// Tells everybody.
+    fn pass<'a>(&mut self, shared: &'a Shared, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        inner.leaving = Leaving::Passed;
+        shared.note(&inner);
+        let token = inner.token.clone();
+        self.signal = inner.aim.map(|aim| (Instant::now() + aim.delay, AGAIN));
+        drop(inner);
+        shared.changed.notify_all();
+        token.pass();
+        shared.lock()
+    }
+
+    /// Signals the training thread, if it is time; when next.
+    fn signal(&mut self, inner: &Inner, now: Instant) -> Option<Instant> {
+        let (at, pause) = self.signal?;
+        let (Some(aim), Phase::Inside, Leaving::Passed) = (inner.aim, inner.phase, inner.leaving) else {
+            self.signal = None;
+            return None;
+        };
+        if at > now {
+            return Some(at);
+        }
+        signal_thread(aim.tid, aim.signo);
+        self.signal = Some((now + pause, pause.saturating_mul(2)));
+        self.signal.map(|(at, _)| at)
+    }
+
+    /// Tells of pings, at most once in an interval; when to look again. Behind an interval without one it is not looked any more, until
+    /// it is rung for.
+    fn pings(&mut self, shared: &Shared, inner: &Inner, now: Instant) -> Option<Instant> {
+        if !shared.looking.load(Ordering::Acquire) {
+            return None;
+        }
+        if let Some(at) = self.tell_at.filter(|at| *at > now) {
+            return Some(at);
+        }
+        self.tell_at = None;
+        if shared.pings.load(Ordering::Acquire) == self.told {
+            shared.looking.store(false, Ordering::Release);
+            // A ping between the two lines has not rung.
+            if shared.pings.load(Ordering::Acquire) == self.told || shared.looking.swap(true, Ordering::AcqRel) {
+                return None;
+            }
+        }
+        self.told = shared.pings.load(Ordering::Acquire);
+        if let Some(round) = round_of(inner) {
+            tell(shared, &Said::Alive(round, true));
+        }
+        let at = now + self.interval;
+        self.tell_at = Some(at);
+        Some(at)
+    }
+
+    /// Has it noted whether the interpreter runs, and tells that it has; when next.
+    fn auto(&self, shared: &Shared, inner: &mut Inner, now: Instant) -> Option<Instant> {
+        let (Some(add), Phase::Inside, Leaving::No) = (inner.auto, inner.phase, inner.leaving) else { return None };
+        if let Some(at) = inner.auto_at.filter(|at| *at > now) {
+            return Some(at);
+        }
+        if GOT_ON.swap(false, Ordering::AcqRel)
+            && let Some(round) = round_of(inner)
+        {
+            tell(shared, &Said::Alive(round, false));
+        }
+        if !ASKED.swap(true, Ordering::AcqRel) && add(got_on, std::ptr::null_mut()) != 0 {
+            // Its queue is full; another time.
+            ASKED.store(false, Ordering::Release);
+        }
+        inner.auto_at = Some(now + self.interval);
+        inner.auto_at
+    }
+
+    fn read(&mut self, shared: &Shared) {
+        let Some(mut socket) = shared.socket.as_deref() else { return };
+        let mut chunk = [0; 16 << 10];
+        match socket.read(&mut chunk) {
+            Ok(0) => return end(shared, "the agent has closed the session"),
+            Ok(len) => self.came.extend_from_slice(chunk.get(..len).unwrap_or_default()),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return,
+            Err(error) => return end(shared, &format!("the session has failed: {error}")),
+        }
+        loop {
+            let len = match frame_len(&self.came) {
+                Ok(Some(len)) if len <= self.came.len() => len,
+                Ok(_) => return,
+                Err(_) => return end(shared, "the agent says what this version does not understand"),
+            };
+            let rest = self.came.split_off(len);
+            let frame = std::mem::replace(&mut self.came, rest);
+            match Heard::parse(&frame) {
+                Ok(heard) => hear(shared, heard),
+                // What a later agent says beside; or what every agent does: its last words, and that it is too old for this.
+                Err(Unread::Kind(_)) => match Told::parse(&frame) {
+                    Ok(Told::Bye(why)) => {
+                        return end(shared, &format!("the agent has closed it: {}", String::from_utf8_lossy(why)));
+                    }
+                    Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => {
+                        too_old(shared)
+                    }
+                    Ok(Told::Answer(..)) | Err(_) => {}
+                },
+                Err(Unread::Malformed(_)) => {
+                    return end(shared, "the agent says what this version does not understand");
+                }
+            }
+        }
+    }
+}
+
+fn round_of(inner: &Inner) -> Option<Round> {
+    let here = matches!(inner.phase, Phase::Outside | Phase::Inside) && inner.leaving == Leaving::No;
+    inner.state.as_ref().filter(|_| here && inner.alone.is_none()).map(|state| Round::new(state.number))
+}
+
+/// Where the agent is gone, that is read soon.
+fn tell(shared: &Shared, said: &Said) {
+    drop(shared.say(said));
+}
+
+fn hear(shared: &Shared, heard: Heard) {
+    let mut inner = shared.lock();
+    match heard {
+        Heard::Interrupt(round, fault, within) => {
+            let later = inner.state.as_ref().is_none_or(|state| round.get() > state.number);
+            let here = matches!(inner.phase, Phase::Outside | Phase::Inside)
+                && inner.state.as_ref().is_some_and(|state| state.number == round.get());
+            if later || (here && inner.leaving == Leaving::No) {
+                let at = within.and_then(|within| Instant::now().checked_add(Duration::from_nanos(within.nanos())));
+                inner.pending = Some(Pending { round, fault, at });
+            }
+        }
+        Heard::Begin(_) | Heard::Finish(_) => inner.inbox.push_back(heard),
+        Heard::Dismissed(why, ref text) => {
+            inner.decide(Cause::Over(String::from_utf8_lossy(text).into_owned()));
+            inner.inbox.push_back(Heard::Dismissed(why, text.clone()));
+        }
+        Heard::Unsupported(kind) if Said::is_register(&[0, 0, 0, 0, kind]) => {
+            drop(inner);
+            return too_old(shared);
+        }
+        Heard::Unsupported(_) => {}
+    }
+    drop(inner);
+    shared.changed.notify_all();
+}
+
+/// This agent knows nothing of rounds.
+fn too_old(shared: &Shared) {
+    let text = "this job's rlaunch is of a version that does not restart functions";
+    hear(shared, Heard::Dismissed(Dismissal::Refused, text.into()));
+}
+
+/// Nothing will come any more.
+fn end(shared: &Shared, why: &str) {
+    let mut inner = shared.lock();
+    inner.over.get_or_insert_with(|| why.to_owned());
+    inner.decide(Cause::Over(why.to_owned()));
+    drop(inner);
+    shared.changed.notify_all();
+}

@@ -1,0 +1,342 @@
+//! Rounds: what the machine of the in-process restart hears of the job, and what becomes of what it asks for.
+//!
+//! Its window is open while a function runs that can be begun again without the ranks that are gone. Until it closes, the end of a
+//! rank, or the loss of a host, is its business: such a rank is over, as any that has ended, and no failure. What it cannot make good
+//! is handed back, and the job's ordinary rule holds for it. Ranks that a round has left out never fail the job: it went on without
+//! them.
+//!
+//! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
+
+mod part;
+mod setting;
+
+use super::notice::{Failure, Notice};
+use super::{Cx, JobAction};
+use crate::events::{Lost, What};
+use crate::id::{NodeId, ProcId, Rank, Round};
+use crate::machine::Machine as _;
+use crate::os_bytes::OsBytes;
+use crate::place::Placement;
+use crate::report::Sentence;
+use crate::restart::fault::{Fault, FaultKind};
+use crate::restart::{Given, Restart, RestartAction, RestartEvent, RoundNote};
+use crate::rounds::PolicyReader;
+use crate::spec::JobSpec;
+use crate::status::Status;
+use crate::time::{HostTime, Mono};
+use crate::wire::capped::Capped;
+use crate::wire::round::RoundDown;
+use crate::wire::to_node::ToNode;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// What a status says of a rank that had no status to fail with: one that raised, or left, or came to a hasty but good end.
+const FAILED: Status = Status::Exited(1);
+
+/// What the job makes of rounds that were given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Up {
+    /// A rank has failed.
+    Rank(Failure),
+    /// A host was lost.
+    Host(NodeId, Lost, (Mono, Mono)),
+}
+
+/// The rounds of a job.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    spec: Arc<JobSpec>,
+    read: PolicyReader,
+    /// Without the hosts that could not be had, if there were any.
+    fewer: Option<Arc<Placement>>,
+    /// That of this generation, once somebody has registered.
+    machine: Option<Box<Restart>>,
+    /// The job ends, or all ranks do: no round follows.
+    off: bool,
+    /// The first process that had ended before.
+    early: Option<(Rank, ProcId, Status, Mono)>,
+    /// The number of the space of the store that was used last.
+    space: u32,
+    /// Ranks that a round goes on without, or will.
+    excused: BTreeSet<Rank>,
+    /// How ranks have ended in this round, in the order in which we heard of it.
+    ended: Vec<Failure>,
+    /// When something was wrong with others: by their hosts' clocks, and by ours.
+    seen: BTreeMap<Rank, (HostTime, Mono)>,
+    /// When the work was done: who had ended before that, and could, fails nothing.
+    done: Option<Mono>,
+    /// Hosts that were lost while the window was open, and how.
+    gone: BTreeMap<NodeId, (Lost, (Mono, Mono))>,
+}
+
+impl Rounds {
+    pub(super) const fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
+        Self {
+            spec,
+            read,
+            fewer: None,
+            machine: None,
+            off: false,
+            early: None,
+            space: 0,
+            excused: BTreeSet::new(),
+            ended: Vec::new(),
+            seen: BTreeMap::new(),
+            done: None,
+            gone: BTreeMap::new(),
+        }
+    }
+
+    /// The job goes on with fewer hosts.
+    pub(super) fn reseat(&mut self, placement: &Arc<Placement>) {
+        self.fewer = Some(Arc::clone(placement));
+    }
+
+    fn placement(&self) -> &Placement {
+        self.fewer.as_deref().unwrap_or(&self.spec.placement)
+    }
+
+    /// The round that runs, or ends.
+    pub(super) fn round(&self) -> Option<Round> {
+        self.machine.as_ref().and_then(|machine| machine.round())
+    }
+
+    fn is_open(&self) -> bool {
+        !self.off && self.machine.as_ref().is_some_and(|machine| machine.is_open())
+    }
+
+    /// A host was lost, and the job goes on without it.
+    pub(super) fn is_gone(&self, node: NodeId) -> bool {
+        self.gone.contains_key(&node)
+    }
+
+    /// Some were: then there are not enough for another generation of all ranks.
+    pub(super) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Tells the machine something, if there is one.
+    fn tell(&mut self, now: Mono, event: RestartEvent) {
+        if let Some(machine) = self.machine.as_mut().filter(|_| !self.off) {
+            machine.handle(now, event);
+        }
+    }
+
+    /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
+    pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
+        let Failure { rank, status, at, .. } = *failure;
+        let known = self.excused.contains(&rank);
+        let open = self.is_open();
+        if open {
+            self.excused.insert(rank);
+            self.ended.push(*failure);
+        }
+        if self.machine.is_none() {
+            self.early.get_or_insert((rank, proc, status, at));
+        }
+        self.tell(now, RestartEvent::Ended { initial: rank, proc, status, at });
+        open || known || self.done.is_some_and(|done| at < done)
+    }
+
+    /// A part of ours was lost on a host; whether that is a matter of rounds. Its ranks may still run, but they are lost, and by the end
+    /// of its lease they have ended: the others can leave their function meanwhile.
+    pub(super) fn loses(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
+        if self.gone.contains_key(&node) {
+            return !self.off;
+        }
+        let local = self.placement().nodes.get(node.index()).is_none_or(|node| node.local);
+        if local || !self.is_open() {
+            return false;
+        }
+        self.gone.insert(node, (lost, between));
+        // Whatever is still there has nothing to do any more.
+        cx.act(JobAction::Send { node, msg: ToNode::Kill });
+        if matches!(lost, Lost::Guardian | Lost::Init) {
+            cx.tell(Notice::Doomed(node));
+        }
+        let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
+        let first =
+            seats.filter(|(seat, _)| seat.node == node).map(|(_, rank)| rank).find(|rank| !self.excused.contains(rank));
+        if let (Some(initial), Some(round)) = (first, self.round()) {
+            let fault = Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() };
+            self.tell(cx.now, RestartEvent::Fault { round, fault, at: between.1.min(cx.now) });
+        }
+        true
+    }
+
+    /// Nothing of a host's runs any more; whether the job goes on without it.
+    pub(super) fn node_over(&mut self, now: Mono, node: NodeId) -> bool {
+        if !self.is_gone(node) {
+            return false;
+        }
+        let ranks = self.placement().seats.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.node == node);
+        let ranks: BTreeSet<Rank> = ranks.map(|(_, rank)| rank).collect();
+        self.excused.extend(ranks);
+        self.tell(now, RestartEvent::NodeLost { node });
+        !self.off
+    }
+
+    /// A process of this rank has come.
+    fn comes(&mut self, initial: Rank) {
+        self.excused.remove(&initial);
+        self.ended.retain(|failure| failure.rank != initial);
+    }
+
+    /// When something was wrong with a rank: by its host's clock, and by ours.
+    fn saw(&mut self, initial: Rank, host: HostTime, at: Mono) {
+        self.seen.entry(initial).or_insert((host, at));
+    }
+
+    /// No process is left: whatever is still waited for, no round follows. What the job makes of that.
+    fn nobody_left(&mut self, cx: &mut Cx<'_>, generation: u32) -> Option<Up> {
+        if !self.is_open() {
+            return None;
+        }
+        let first = self.ended.iter().min_by_key(|failure| failure.at);
+        let fault = match first {
+            Some(failure) => {
+                Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
+            }
+            None => {
+                let (node, _) = self.gone.first_key_value()?;
+                let seats = &self.placement().seats;
+                let rank = seats.iter().zip((0..).map(Rank::new)).find(|(seat, _)| seat.node == *node);
+                Fault { initial: rank?.1, kind: FaultKind::HostLost, text: OsBytes::default() }
+            }
+        };
+        let text = OsBytes::from("no healthy rank is left");
+        let up = self.up(cx.now, &fault);
+        cx.tell(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }))));
+        cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
+        self.off(cx.now);
+        Some(up)
+    }
+
+    /// The job ends, or all of its ranks do and may be started again.
+    pub(super) fn off(&mut self, now: Mono) {
+        self.tell(now, RestartEvent::Off);
+        self.off = true;
+    }
+
+    /// Other processes play all ranks; the number of the space that they share.
+    pub(super) fn again(&mut self) -> u32 {
+        self.space = self.space.saturating_add(1);
+        (self.machine, self.off, self.early, self.done) = (None, false, None, None);
+        self.excused.clear();
+        self.ended.clear();
+        self.seen.clear();
+        self.space
+    }
+
+    pub(super) fn timeout(&mut self, now: Mono) {
+        if let Some(machine) = self.machine.as_mut().filter(|_| !self.off) {
+            machine.handle_timeout(now);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.machine.as_ref().filter(|_| !self.off)?.poll_timeout()
+    }
+
+    /// Does what the machine asks for; what it hands back to the job.
+    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, generation: u32) -> Option<Up> {
+        let mut up = None;
+        while let Some(action) = self.machine.as_mut()?.poll_action() {
+            match action {
+                RestartAction::Send { node, msg } => self.send(cx, node, msg),
+                RestartAction::Opened => {}
+                RestartAction::Respawn { .. } => {}
+                RestartAction::Note(note) => self.note(cx, generation, note),
+                RestartAction::Closed(given) => {
+                    cx.tell(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
+                    match given {
+                        Given::Done => self.done = Some(cx.now),
+                        Given::Up { fault, text } => {
+                            cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
+                            up = Some(self.up(cx.now, &fault));
+                        }
+                    }
+                }
+            }
+        }
+        up
+    }
+
+    fn send(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: RoundDown) {
+        if let RoundDown::Begin { place, seats, .. } = &msg {
+            self.space = self.space.max(place.space);
+            if place.here {
+                cx.act(JobAction::Home { node, space: place.space });
+            }
+            self.excused.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
+        }
+        cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
+    }
+
+    fn note(&mut self, cx: &mut Cx<'_>, generation: u32, note: RoundNote) {
+        match &note {
+            RoundNote::Began { faults, .. } => {
+                let lost = faults.iter().filter(|fault| fault.kind.is_loss()).map(|fault| fault.initial);
+                self.excused.extend(lost);
+                self.ended.clear();
+                self.seen.clear();
+            }
+            RoundNote::Spared { fault } if fault.kind.is_loss() => {
+                self.excused.insert(fault.initial);
+            }
+            RoundNote::Spared { .. } | RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
+        }
+        let first = match &note {
+            RoundNote::Began { faults, .. } => faults.first(),
+            RoundNote::Spared { fault } => Some(fault),
+            RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
+        };
+        let host = first.map_or_else(OsBytes::default, |fault| self.host(fault.initial));
+        cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
+        cx.act(JobAction::Say(Sentence::Round { generation, host, note: Box::new(note) }));
+    }
+
+    /// The name of a rank's host, where there are several.
+    fn host(&self, initial: Rank) -> OsBytes {
+        let placement = self.placement();
+        let node = placement.seats.get(initial.index()).filter(|_| placement.used().nth(1).is_some());
+        let host = node.and_then(|seat| placement.nodes.get(seat.node.index()));
+        host.map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
+    }
+
+    /// A fault that no round makes good: as the failure of a rank, or the loss of a host.
+    fn up(&self, now: Mono, fault: &Fault) -> Up {
+        let rank = fault.initial;
+        let node = self.placement().seats.get(rank.index()).map_or(NodeId::new(0), |seat| seat.node);
+        if let (FaultKind::HostLost, Some((lost, between))) = (fault.kind, self.gone.get(&node)) {
+            return Up::Host(node, *lost, *between);
+        }
+        let failing = |status: Status| if status.is_success() { FAILED } else { status };
+        if let Some(failure) = self.ended.iter().find(|failure| failure.rank == rank) {
+            return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
+        }
+        let status = match fault.kind {
+            FaultKind::Ended(status) | FaultKind::Overdue(status) => failing(status),
+            FaultKind::Exception
+            | FaultKind::Hang
+            | FaultKind::Left(_)
+            | FaultKind::HostLost
+            | FaultKind::Warned
+            | FaultKind::Joined => FAILED,
+        };
+        let (host, at) = self.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
+        Up::Rank(Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false })
+    }
+
+    /// Those who have registered in a job that restarts nothing within processes are told so.
+    fn refuse(&self, cx: &mut Cx<'_>, node: NodeId) {
+        let programs = self.spec.apps.len();
+        let text = format!("only a job of one program restarts within its processes, and this has {programs}");
+        let text = OsBytes::from(text);
+        let msg = RoundDown::Refuse { ranks: Capped::default(), text };
+        cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
+    }
+}

@@ -1,0 +1,113 @@
+//! What the job's other parts have to do with rounds.
+
+use super::Up;
+use crate::events::{Cause, Lost};
+use crate::id::{NodeId, ProcId};
+use crate::job::ending::Ranks;
+use crate::job::notice::Failure;
+use crate::job::{Cx, Parts};
+use crate::restart::RestartEvent;
+use crate::wire::round::{Enrolled, RoundUp};
+use alloc::vec::Vec;
+
+impl Parts<'_> {
+    /// A node speaks of rounds. What is of another generation, or of another host's ranks, is nobody's business.
+    pub(in crate::job) fn round(&mut self, cx: &mut Cx<'_>, node: NodeId, up: RoundUp) {
+        if self.generations.is_between() || self.rounds.off {
+            return;
+        }
+        let current = |ranks: Vec<Enrolled>| {
+            let own = |one: &Enrolled| self.procs.is_current(node, one.initial, one.proc);
+            ranks.into_iter().filter(own).collect::<Vec<_>>()
+        };
+        let event = match up {
+            RoundUp::Joined { ranks, .. } if self.rounds.spec.apps.len() > 1 => {
+                if !current(ranks.into_vec()).is_empty() {
+                    self.rounds.refuse(cx, node);
+                }
+                return;
+            }
+            RoundUp::Joined { ranks, terms } => {
+                let ranks = current(ranks.into_vec());
+                if ranks.is_empty() {
+                    return;
+                }
+                self.rounds.begin(cx.now, self.bringup);
+                ranks.iter().for_each(|one| self.rounds.comes(one.initial));
+                RestartEvent::Joined { node, ranks, terms }
+            }
+            RoundUp::Fault { round, fault, at } => {
+                if self.procs.node_of_rank(fault.initial) != Some(node) {
+                    return;
+                }
+                let seen = self.procs.when(node, at).min(cx.now);
+                self.rounds.saw(fault.initial, at, seen);
+                RestartEvent::Fault { round, fault, at: seen }
+            }
+            RoundUp::Ready { round, ranks, last, port, pinged } => {
+                let ranks = current(ranks.into_vec());
+                RestartEvent::Ready { node, round, ranks, last, port, pinged }
+            }
+            RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
+        };
+        self.rounds.tell(cx.now, event);
+        self.settle_rounds(cx);
+    }
+
+    /// A process has ended.
+    pub(in crate::job) fn exited(&mut self, cx: &mut Cx<'_>, proc: ProcId, failure: Failure) {
+        let theirs = self.rounds.ended(cx.now, proc, &failure);
+        self.settle_rounds(cx);
+        if !theirs && !failure.status.is_success() {
+            self.failed(cx, failure);
+        }
+    }
+
+    /// Whether the loss of a part of ours on a host is a matter of rounds.
+    pub(in crate::job) fn loses(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost) -> bool {
+        let between = self.lease.between(cx.now, node, lost);
+        let theirs = self.rounds.loses(cx, node, lost, between);
+        self.settle_rounds(cx);
+        theirs
+    }
+
+    /// A node has told what is left, or will not.
+    pub(in crate::job) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.lease.node_over(node);
+        self.mute.node_over(node);
+        let without = self.rounds.node_over(cx.now, node);
+        self.settle_rounds(cx);
+        if without {
+            self.procs.absent(cx, node);
+        } else {
+            self.procs.node_over(cx, node);
+        }
+    }
+
+    /// Does what rounds ask for. What they do not make good is what it would have been without them.
+    pub(in crate::job) fn settle_rounds(&mut self, cx: &mut Cx<'_>) {
+        let up = self.rounds.settle(cx, self.log.generation());
+        self.log.in_round(self.rounds.round());
+        self.gives_up(cx, up);
+    }
+
+    /// No process is left.
+    pub(in crate::job) fn nobody_left(&mut self, cx: &mut Cx<'_>) {
+        let up = self.rounds.nobody_left(cx, self.log.generation());
+        self.gives_up(cx, up);
+    }
+
+    fn gives_up(&mut self, cx: &mut Cx<'_>, up: Option<Up>) {
+        match up {
+            Some(Up::Rank(failure)) => {
+                self.verdict.decided(failure);
+                self.failed(cx, failure);
+            }
+            Some(Up::Host(node, lost, between)) => {
+                self.verdict.lost(node, lost, between);
+                self.ending.end(cx, Cause::Lost { node, lost }, Ranks::Run);
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the machine of rounds is told of the job when the first processes register.
+
+use super::Rounds;
+use crate::env::value;
+use crate::id::NodeId;
+use crate::job::bringup::Bringup;
+use crate::machine::Machine as _;
+use crate::os_bytes::OsBytes;
+use crate::place::Placement;
+use crate::rank_assign::Source;
+use crate::restart::{Respawn, Restart, RestartEvent, Setup, Site, asked};
+use crate::time::Mono;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Where the ranks of this generation have met.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Met {
+    /// MASTER_PORT.
+    port: u16,
+    /// An agent holds the TCPStore there.
+    agent_store: bool,
+    /// By which address each host is found by the others.
+    addrs: BTreeMap<NodeId, OsBytes>,
+}
+
+impl Met {
+    /// As it was found out when the hosts were got ready.
+    fn of(bringup: &Bringup, placement: &Placement) -> Self {
+        let Some(meeting) = bringup.meeting() else { return Self::default() };
+        let used: Vec<NodeId> = placement.used().collect();
+        let reached = |node| bringup.known(node).and_then(|hello| hello.reached.as_ref());
+        // Others see us at the address that they come back to.
+        let ours =
+            || used.iter().filter_map(|node| reached(*node)).map(|reached| &reached.from).find(|from| !from.is_empty());
+        let addr = |node: NodeId| {
+            let own = reached(node).and_then(|reached| reached.at.first());
+            let local = placement.nodes.get(node.index()).is_some_and(|node| node.local);
+            let name = || placement.nodes.get(node.index()).map(|node| OsBytes::from(node.host.name.as_str()));
+            own.or_else(|| ours().filter(|_| local)).cloned().or_else(name).unwrap_or_default()
+        };
+        let head = placement.seats.first().map(|seat| seat.node);
+        let addrs =
+            used.iter().map(|node| (*node, if Some(*node) == head { meeting.addr.clone() } else { addr(*node) }));
+        let chosen = head.and_then(|head| bringup.known(head)).map_or(0, |hello| hello.master_port);
+        Self { port: meeting.port.unwrap_or(chosen), agent_store: meeting.agent_store, addrs: addrs.collect() }
+    }
+}
+
+impl Rounds {
+    /// Makes the machine of this generation, if there is none.
+    pub(super) fn begin(&mut self, now: Mono, bringup: &Bringup) {
+        if self.machine.is_some() {
+            return;
+        }
+        let mut machine = Box::new(Restart::new(self.setup(Met::of(bringup, self.placement()))));
+        if let Some((initial, proc, status, at)) = self.early.take() {
+            machine.handle(now, RestartEvent::Ended { initial, proc, status, at });
+        }
+        self.machine = Some(machine);
+    }
+
+    fn setup(&self, met: Met) -> Setup {
+        let (placement, rounds) = (self.placement(), &self.spec.rounds);
+        let ranks: Vec<NodeId> = placement.seats.iter().map(|seat| seat.node).collect();
+        let site = |node: NodeId| {
+            let name = placement.nodes.get(node.index()).map(|node| node.host.name.clone()).unwrap_or_default();
+            (node, Site { name, addr: met.addrs.get(&node).cloned().unwrap_or_default() })
+        };
+        Setup {
+            nodes: placement.used().map(site).collect(),
+            meeting: (ranks.first().copied().unwrap_or(NodeId::new(0)), met.port),
+            agent_store: met.agent_store,
+            space: self.space.saturating_add(1),
+            policy: rounds.policy.clone(),
+            read_policy: self.read.0,
+            known: self.known(ranks.len()),
+            limits: rounds.limits,
+            fault_window: rounds.fault_window,
+            yield_within: rounds.yield_within,
+            respawn: Respawn::Never,
+            ranks,
+        }
+    }
+
+    /// Variables that the policy of the command line asks for: the program cannot be asked, as it does not know of them.
+    fn known(&self, ranks: usize) -> Vec<(Source, Vec<Option<String>>)> {
+        let asked = self.spec.rounds.policy.as_ref().map(asked).unwrap_or_default();
+        let app = self.spec.apps.first();
+        let value = |name: &str| {
+            let value = value(&app?.base.env, name.as_bytes())?;
+            Some(String::from_utf8_lossy(value).into_owned())
+        };
+        let known = asked.into_iter().filter_map(|source| match &source {
+            Source::Env(name) => {
+                let all = vec![value(name); ranks];
+                Some((source, all))
+            }
+            Source::Host | Source::Slice | Source::Rack | Source::Numa | Source::Script(_) => None,
+        });
+        known.collect()
+    }
+}

@@ -1,0 +1,325 @@
+//! Functions that are begun again in the same processes: what becomes of ranks and hosts that are lost meanwhile.
+
+use super::hosts::{OTHER, done, exits, running, told};
+use super::*;
+use crate::id::Round;
+use crate::rank_assign::parse;
+use crate::report::Rounds as Told;
+use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::{Given, Limits, RoundNote};
+use crate::restarts::Restarts;
+use crate::rounds::Rounds;
+use crate::spec::JobSpec;
+use crate::time::HostTime;
+use crate::wire::capped::Capped;
+use crate::wire::round::{Enrolled, RoundDown, RoundUp};
+use crate::wire::to_node::Meeting;
+use alloc::boxed::Box;
+use alloc::string::String;
+
+const KILLED: Status = Status::Signaled { sig: Signal::KILL, core: false };
+
+fn enrolled(first: u32, ranks: &[u32]) -> Vec<Enrolled> {
+    let one = |n: &u32| Enrolled { initial: Rank::new(*n), proc: ProcId::new(first + n), keys: Capped::default() };
+    ranks.iter().map(one).collect()
+}
+
+fn up(s: &mut Script, node: NodeId, up: RoundUp) {
+    s.hears_of(node, &ToRoot::Round(up));
+}
+
+/// Processes register, of a generation whose first has this number.
+fn join(s: &mut Script, node: NodeId, first: u32, ranks: &[u32]) {
+    let ranks = Capped::chunks(enrolled(first, ranks)).remove(0);
+    up(s, node, RoundUp::Joined { ranks, terms: OsBytes::default() });
+}
+
+/// They are out of the function.
+fn ready(s: &mut Script, node: NodeId, round: u32, ranks: &[u32]) {
+    let ranks = Capped::chunks(enrolled(0, ranks)).pop().unwrap_or_default();
+    up(s, node, RoundUp::Ready { round: Round::new(round), ranks, last: true, port: 21_000, pinged: false });
+}
+
+fn fault(s: &mut Script, node: NodeId, round: u32, rank: u32, kind: FaultKind) {
+    let fault = Fault { initial: Rank::new(rank), kind, text: "ValueError".into() };
+    let at = HostTime(Script::at(s.now).nanos());
+    up(s, node, RoundUp::Fault { round: Round::new(round), fault, at });
+}
+
+fn returned(s: &mut Script, node: NodeId, round: u32) {
+    up(s, node, RoundUp::Returned { round: Round::new(round), ranks: 1 });
+}
+
+/// What nodes were told of rounds since the last look.
+fn heard(s: &mut Script) -> Vec<(u32, RoundDown)> {
+    let told: Vec<_> = s.to.drain(..).zip(s.sent.drain(..)).collect();
+    let round =
+        |(node, msg): (NodeId, ToNode)| if let ToNode::Round(down) = msg { Some((node.get(), down)) } else { None };
+    told.into_iter().filter_map(round).collect()
+}
+
+/// The same in short: who begins as what, and so on.
+fn short(s: &mut Script) -> Vec<String> {
+    let seats = |down: &RoundDown| match down {
+        RoundDown::Begin { round, place, seats, .. } => {
+            let seats = seats.iter().map(|seat| match seat.active {
+                Some(active) => alloc::format!("{}={active}", seat.initial),
+                None => alloc::format!("{}=-", seat.initial),
+            });
+            let seats: Vec<String> = seats.collect();
+            alloc::format!("begin {round} at {}: {}", place.port, seats.join(" "))
+        }
+        RoundDown::Interrupt { round, fault, .. } => alloc::format!("interrupt {round} for {}", fault.initial),
+        RoundDown::Finish { round } => alloc::format!("finish {round}"),
+        RoundDown::GiveUp { .. } => "give up".into(),
+        RoundDown::Refuse { .. } => "refuse".into(),
+    };
+    heard(s).iter().map(|(node, down)| alloc::format!("{node}: {}", seats(down))).collect()
+}
+
+/// A job of one host whose function runs.
+fn begun(spec: &JobSpec) -> Script {
+    let mut s = Script::running(spec);
+    s.to.clear();
+    let ranks: Vec<u32> = (0..spec.world_size()).collect();
+    join(&mut s, NODE, 0, &ranks);
+    s
+}
+
+fn limited(limits: Limits, spec: JobSpec) -> JobSpec {
+    JobSpec { rounds: Rounds { limits, ..Rounds::default() }, ..spec }
+}
+
+fn told_of(s: &Script) -> Told {
+    s.last_report().rounds
+}
+
+#[test]
+fn a_rank_that_is_killed_costs_a_round_and_not_the_job() {
+    let mut s = begun(&spec(4));
+    assert_eq!(short(&mut s), ["0: begin 0 at 20000: 0=0 1=1 2=2 3=3"]);
+    s.wait(10).exits(2, KILLED, (9, 10));
+    assert_eq!(short(&mut s), ["0: interrupt 0 for 2"]);
+    s.wait(3);
+    ready(&mut s, NODE, 0, &[0, 1, 3]);
+    assert_eq!(short(&mut s), ["0: begin 1 at 21000: 0=0 1=1 3=2"]);
+    assert_eq!(s.homes, [(NODE, 1), (NODE, 2)]);
+    returned(&mut s, NODE, 1);
+    assert_eq!(short(&mut s), ["0: finish 1"]);
+    for rank in [0, 1, 3] {
+        s.exits(rank, exit(0), (13, 14));
+    }
+    s.report();
+    assert_eq!((s.finished, s.cause()), (Some(Ending::Code(0)), Cause::Success));
+    let told = told_of(&s);
+    assert_eq!((told.count, told.lost.keys().map(|rank| rank.get()).collect::<Vec<_>>()), (1, vec![2]));
+    assert_eq!(told.last[0].sizes, (3, 3));
+    let rounds = s.log.iter().filter(|what| matches!(what, What::Round(_))).count();
+    assert_eq!((rounds, s.log.contains(&What::RoundsOver(Box::new(Given::Done)))), (2, true));
+    let said = |s: &Sentence| matches!(s, Sentence::Round { note, .. } if matches!(&**note, RoundNote::Began { .. }));
+    assert_eq!(s.said.iter().filter(|sentence| said(sentence)).count(), 2);
+}
+
+#[test]
+fn before_all_have_registered_a_failure_is_the_jobs() {
+    let mut s = Script::running(&spec(3));
+    join(&mut s, NODE, 0, &[0, 1]);
+    s.wait(10).exits(2, exit(3), (9, 10));
+    assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{:?}", s.sent);
+    s.exits(0, exit(1), (11, 12)).exits(1, exit(1), (11, 12)).report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(2), status: exit(3) });
+}
+
+#[test]
+fn what_no_round_makes_good_ends_the_job_as_the_failure_that_it_is() {
+    let once = Limits { max_rounds: Some(1), ..Limits::default() };
+    let cases: [(FaultKind, Status); 3] = [
+        (FaultKind::Exception, exit(1)),
+        (FaultKind::Left(Leave::Abort), exit(1)),
+        (FaultKind::Overdue(KILLED), KILLED),
+    ];
+    for (kind, status) in cases {
+        let mut s = begun(&limited(once, spec(3)));
+        short(&mut s);
+        s.wait(10);
+        fault(&mut s, NODE, 0, 1, kind);
+        assert_eq!(short(&mut s), ["0: interrupt 0 for 1"]);
+        ready(&mut s, NODE, 0, &[0, 1, 2]);
+        assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{kind:?}: {:?}", s.sent);
+        assert_eq!(short(&mut s), ["0: give up"]);
+        // What the others make of that, or of having been asked to end, is no cause.
+        s.wait(1).exits(0, KILLED, (9, 9)).exits(1, exit(7), (10, 11)).exits(2, exit(9), (10, 11)).report();
+        assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status }, "{kind:?}");
+        assert!(told_of(&s).given_up.is_some());
+    }
+}
+
+#[test]
+fn when_all_are_gone_the_first_of_them_is_the_cause() {
+    let mut s = begun(&spec(3));
+    s.wait(10);
+    s.exits(1, crash(), (9, 10)).exits(0, exit(1), (9, 11)).exits(2, exit(0), (9, 12));
+    ready(&mut s, NODE, 0, &[]);
+    s.report();
+    assert_eq!((s.finished, s.cause()), (Some(Ending::Code(139)), Cause::Rank { rank: Rank::new(1), status: crash() }));
+}
+
+#[test]
+fn one_that_came_to_a_good_but_hasty_end_fails_the_job_too() {
+    let mut s = begun(&limited(Limits { min_world: Some(2), ..Limits::default() }, spec(2)));
+    s.wait(10).exits(1, exit(0), (9, 10));
+    ready(&mut s, NODE, 0, &[0]);
+    s.exits(0, exit(0), (11, 12)).report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: exit(1) });
+}
+
+#[test]
+fn ranks_that_a_round_leaves_out_fail_nothing() {
+    let policy = parse::policy("all,shift,group(initial/2)==2").unwrap();
+    let mut s = begun(&JobSpec { rounds: Rounds { policy: Some(policy), ..Rounds::default() }, ..spec(6) });
+    short(&mut s);
+    s.wait(10);
+    fault(&mut s, NODE, 0, 4, FaultKind::Left(Leave::BaseException));
+    ready(&mut s, NODE, 0, &[0, 1, 2, 3, 5]);
+    assert_eq!(short(&mut s)[1], "0: begin 1 at 21000: 0=0 1=1 2=2 3=3 5=-");
+    // One that was sent home ends as it likes, at any time.
+    s.wait(1).exits(5, exit(1), (10, 11));
+    assert_eq!(short(&mut s), [""; 0]);
+    returned(&mut s, NODE, 1);
+    for rank in 0..4 {
+        s.exits(rank, exit(0), (12, 12));
+    }
+    s.exits(4, exit(17), (12, 12)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+    let lost: Vec<_> = told_of(&s).lost.iter().map(|(rank, why)| (rank.get(), why.is_some())).collect();
+    assert_eq!(lost, [(4, true), (5, false)]);
+}
+
+#[test]
+fn after_the_work_is_done_a_failure_is_the_jobs_again() {
+    let mut s = begun(&spec(2));
+    returned(&mut s, NODE, 0);
+    s.wait(10).exits(0, exit(0), (9, 10)).exits(1, exit(4), (9, 10)).report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: exit(4) });
+}
+
+#[test]
+fn rounds_that_are_used_up_lead_to_another_generation_with_rounds_of_its_own() {
+    let may = JobSpec { restarts: Restarts { most: 1, delay: Span::ZERO }, ..spec(2) };
+    let mut s = begun(&limited(Limits { max_rounds: Some(1), ..Limits::default() }, may));
+    s.wait(10).exits(1, exit(3), (9, 10));
+    ready(&mut s, NODE, 0, &[0]);
+    assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::Clear { .. })), "{:?}", s.sent);
+    // A message of those that are being ended.
+    fault(&mut s, NODE, 0, 0, FaultKind::Exception);
+    s.hears(ToRoot::Cleared { left: 0, named: Capped::default(), port: 22_000 });
+    s.sent.clear();
+    s.to.clear();
+    s.wait(1);
+    let meeting = |msg: &ToNode| if let ToNode::Again(meeting) = msg { Some(meeting.clone()) } else { None };
+    let meetings: Vec<Meeting> = s.sent.iter().filter_map(meeting).collect();
+    assert_eq!((meetings[0].restart, meetings[0].space), (1, 2));
+    heard(&mut s);
+    join(&mut s, NODE, 0, &[0, 1]);
+    assert_eq!(short(&mut s), [""; 0], "these processes are of the first generation");
+    join(&mut s, NODE, 2, &[0, 1]);
+    assert_eq!(short(&mut s), ["0: begin 0 at 22000: 0=0 1=1"]);
+    assert_eq!(s.homes, [(NODE, 1), (NODE, 2), (NODE, 3)]);
+    returned(&mut s, NODE, 0);
+    s.exits(2, exit(0), (12, 12)).exits(3, exit(0), (12, 12)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+    assert_eq!((s.last_report().restarts.len(), told_of(&s).count), (1, 0));
+}
+
+#[test]
+fn a_host_is_lost_and_the_others_go_on_when_its_ranks_have_surely_ended() {
+    let mut s = running();
+    join(&mut s, NODE, 0, &[0, 1]);
+    join(&mut s, OTHER, 0, &[2, 3]);
+    assert_eq!(short(&mut s).len(), 2);
+    s.event(JobEvent::EdgeClosed { node: OTHER, why: CloseReason::Eof });
+    assert_eq!(told(&s, &ToNode::Kill), [1], "whatever still hears it");
+    assert_eq!(short(&mut s), ["0: interrupt 0 for 2", "1: interrupt 0 for 2"], "at once");
+    ready(&mut s, NODE, 0, &[0, 1]);
+    assert_eq!(short(&mut s), [""; 0], "its ranks may still run");
+    for _ in 0..60 {
+        s.wait(1000);
+        let own = Script::at(s.now).nanos();
+        let beat = crate::wire::beat::Beat { own, echo: own };
+        s.event(JobEvent::Beat { node: NODE, beat });
+    }
+    assert_eq!(short(&mut s), ["0: begin 1 at 21000: 0=0 1=1"]);
+    returned(&mut s, NODE, 1);
+    for rank in [0, 1] {
+        exits(&mut s, rank, exit(0), 0);
+    }
+    assert!(s.sent.contains(&ToNode::Finish), "{:?}", s.sent);
+    done(&mut s, NODE, 0);
+    s.drained();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+    assert_eq!(told_of(&s).lost.keys().map(|rank| rank.get()).collect::<Vec<_>>(), [2, 3]);
+}
+
+#[test]
+fn a_host_that_nobody_can_do_without_ends_the_job() {
+    for (limits, open) in [(Limits { min_world: Some(3), ..Limits::default() }, true), (Limits::default(), false)] {
+        let mut s = super::hosts::running_by(&limited(limits, super::hosts::two(false)));
+        if open {
+            join(&mut s, NODE, 0, &[0, 1]);
+        }
+        join(&mut s, OTHER, 0, &[2, 3]);
+        s.event(JobEvent::GuardianEnded { node: OTHER, end: GuardianEnd::Expired { left: 0, named: vec![] } });
+        ready(&mut s, NODE, 0, &[0, 1]);
+        for rank in [0, 1] {
+            exits(&mut s, rank, killed(Signal::TERM), 1);
+        }
+        done(&mut s, NODE, 0);
+        s.drained();
+        assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired }, "{open}");
+        assert_eq!(s.finished, Some(Ending::Code(125)));
+    }
+}
+
+#[test]
+fn a_signal_in_a_round_ends_the_job_as_ever() {
+    let mut s = begun(&spec(2));
+    s.wait(10).exits(1, KILLED, (9, 10));
+    s.signal(Signal::INT);
+    short(&mut s);
+    ready(&mut s, NODE, 0, &[0]);
+    assert_eq!(short(&mut s), [""; 0], "no round follows");
+    s.exits(0, killed(Signal::INT), (11, 12)).report();
+    assert_eq!(s.cause(), Cause::Signal(Signal::INT));
+}
+
+#[test]
+fn where_the_first_round_cannot_be_all_are_told() {
+    let policy = parse::policy("all,shift,group(initial/2)==2").unwrap();
+    let limits = Limits { min_world: Some(3), ..Limits::default() };
+    let mut s = begun(&JobSpec { rounds: Rounds { policy: Some(policy), limits, ..Rounds::default() }, ..spec(3) });
+    assert_eq!(short(&mut s), ["0: refuse"]);
+    let said = |s: &Sentence| matches!(s, Sentence::Round { note, .. } if matches!(&**note, RoundNote::Refused { .. }));
+    assert!(s.said.iter().any(said));
+}
+
+#[test]
+fn several_programs_have_no_rounds() {
+    let mut spec = spec(1);
+    spec.apps.push(spec.apps[0].clone());
+    let mut s = begun(&spec);
+    assert_eq!(short(&mut s), ["0: refuse"]);
+}
+
+#[test]
+fn what_is_of_another_hosts_ranks_is_nobodys_business() {
+    let mut s = running();
+    join(&mut s, NODE, 0, &[0, 1, 2, 3]);
+    join(&mut s, OTHER, 4, &[2, 3]);
+    assert_eq!(short(&mut s), [""; 0]);
+    join(&mut s, OTHER, 0, &[2, 3]);
+    assert_eq!(short(&mut s).len(), 2);
+    fault(&mut s, NODE, 0, 3, FaultKind::Exception);
+    assert_eq!(short(&mut s), [""; 0]);
+    fault(&mut s, OTHER, 0, 3, FaultKind::Exception);
+    assert_eq!(short(&mut s).len(), 2);
+}

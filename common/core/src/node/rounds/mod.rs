@@ -1,0 +1,322 @@
+//! Rounds, as a node sees them: who of its ranks takes part, who is in its function, and who is out of it.
+//!
+//! The launcher decides, and hears of ranks together where it can do nothing before the last of them. What only this host can know is
+//! found here: a rank that stands still, a session that ends. A process that was told to end, or is about to, is waited for: its
+//! devices and ports are free, and nothing of it writes any more, when the next round begins.
+
+mod obey;
+mod seat;
+mod speak;
+mod watch;
+
+use super::{Cx, Ground, NodeAction};
+use crate::error::Hint;
+use crate::id::{ProcId, Rank, Round, SessionId};
+use crate::os_bytes::OsBytes;
+use crate::restart::detect::{Limits, Soonest};
+use crate::restart::fault::FaultKind;
+use crate::restart::terms::{self, Terms};
+use crate::signal::Signal;
+use crate::time::Span;
+use crate::wire::capped::Capped;
+use crate::wire::frozen::client::round::{Dismissal, Heard, Said};
+use crate::wire::round::{RoundPlace, RoundSeat};
+use crate::wire::to_node::{Delta, Meeting, Start};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use seat::{Part, Seat};
+
+/// From the end of a session to that of its process, which closes its descriptors on the way.
+const DYING: Span = Span::from_secs(2);
+
+/// Processes of this node for which a round begins.
+pub(super) struct Seated {
+    pub(super) round: Round,
+    pub(super) place: RoundPlace,
+    /// How many of this node work in it.
+    pub(super) working: u32,
+    pub(super) who: Vec<(SessionId, Delta, RoundSeat)>,
+}
+
+pub(super) struct Rounds {
+    state: State,
+    round: Round,
+    /// Ranks of this node, while none has registered: most jobs know nothing of rounds, and what is kept of each is little.
+    idle: Vec<Delta>,
+    seats: BTreeMap<Rank, Seat>,
+    procs: BTreeMap<ProcId, Rank>,
+    sessions: BTreeMap<SessionId, Rank>,
+    /// All ranks of this node are known.
+    complete: bool,
+    programs: u32,
+    /// Where others find this host.
+    at: Option<OsBytes>,
+    /// The TCPStore is an agent's.
+    agent_store: bool,
+    limits: Limits,
+    soonest: Soonest,
+    /// The launcher has heard who has registered, and under which terms.
+    told: Option<OsBytes>,
+    /// Parts of a round that begins.
+    parts: Vec<RoundSeat>,
+    /// What is held for the next round; 0: nothing.
+    port: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// No round has begun.
+    Gathering,
+    /// One goes on.
+    Running {
+        /// The launcher knows that its work is done here.
+        returned: bool,
+    },
+    /// All are leaving it.
+    Interrupting,
+    /// They have left it; a port is being chosen.
+    Reserving,
+    /// The launcher knows.
+    Waiting,
+    /// No round follows.
+    Over,
+    /// The ranks are being ended.
+    Off,
+}
+
+impl State {
+    /// The end of a rank is a matter of rounds.
+    const fn is_open(self) -> bool {
+        match self {
+            Self::Running { .. } | Self::Interrupting | Self::Reserving | Self::Waiting => true,
+            Self::Gathering | Self::Over | Self::Off => false,
+        }
+    }
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self {
+            state: State::Gathering,
+            round: Round::new(0),
+            idle: Vec::new(),
+            seats: BTreeMap::new(),
+            procs: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            complete: false,
+            programs: 0,
+            at: None,
+            agent_store: false,
+            limits: Limits::default(),
+            soonest: Soonest::default(),
+            told: None,
+            parts: Vec::new(),
+            port: 0,
+        }
+    }
+}
+
+impl Rounds {
+    pub(super) fn on_start(&mut self, start: &Start) {
+        self.programs = start.apps;
+        start.meeting.iter().for_each(|meeting| self.on_met(meeting));
+    }
+
+    /// Where others find this host, if it is not rank 0's.
+    pub(super) fn on_ready(&mut self, ground: &Ground) {
+        let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
+        self.at = self.at.take().or_else(|| reached.cloned());
+    }
+
+    pub(super) fn on_met(&mut self, meeting: &Meeting) {
+        self.agent_store = meeting.agent_store;
+        if meeting.node_index == 0 {
+            self.at = Some(meeting.addr.clone());
+        }
+    }
+
+    /// These ranks are to run. Within rounds the process of a rank that has ended may be followed by another: says which by which.
+    pub(super) fn on_queue(&mut self, deltas: &[Delta], last: bool) -> Vec<(ProcId, ProcId)> {
+        if !self.complete {
+            self.complete = last;
+            match self.seats.is_empty() {
+                true => self.idle.extend_from_slice(deltas),
+                false => deltas.iter().for_each(|delta| self.take_in(*delta)),
+            }
+            return Vec::new();
+        }
+        let before = |delta: &Delta| Some((self.seats.get(&delta.rank).filter(|seat| !seat.lives)?.proc(), delta.proc));
+        let pairs: Option<Vec<_>> = deltas.iter().map(before).collect();
+        let pairs = pairs.filter(|_| self.state.is_open()).unwrap_or_default();
+        if !pairs.is_empty() {
+            deltas.iter().for_each(|delta| self.take_in(*delta));
+        }
+        pairs
+    }
+
+    fn take_in(&mut self, delta: Delta) {
+        self.procs.insert(delta.proc, delta.rank);
+        if let Some(before) = self.seats.insert(delta.rank, Seat::new(delta)) {
+            before.session.map(|session| self.sessions.remove(&session));
+        }
+    }
+
+    /// Other ranks follow.
+    pub(super) fn on_again(&mut self, meeting: &Meeting) {
+        let (programs, at) = (self.programs, self.at.take());
+        *self = Self { programs, at, ..Self::default() };
+        self.on_met(meeting);
+    }
+
+    /// They are being ended: what happens to them now is no matter of rounds.
+    pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
+        self.state = State::Off;
+        self.soonest = Soonest::default();
+        self.seats.values_mut().for_each(Seat::put_out);
+        self.use_port(cx, false);
+    }
+
+    /// A process registers.
+    pub(super) fn on_begun(
+        &mut self,
+        cx: &mut Cx<'_>,
+        session: SessionId,
+        rank: Option<Rank>,
+        asked: &[(OsBytes, OsBytes)],
+    ) {
+        core::mem::take(&mut self.idle).into_iter().for_each(|delta| self.take_in(delta));
+        match self.admit(rank, asked) {
+            Ok((initial, terms)) => {
+                if self.told.is_none() {
+                    self.limits = Limits::from(&terms);
+                }
+                self.sessions.insert(session, initial);
+                if let Some(seat) = self.seats.get_mut(&initial) {
+                    (seat.session, seat.part) = (Some(session), Part::Joined);
+                    // Its keys are its own, and told as such: what is left is what many ask for.
+                    seat.keys = Capped::chunks(terms.own).into_iter().next().unwrap_or_default();
+                    let shared = |(name, _): &&(OsBytes, OsBytes)| !name.starts_with(b"key.");
+                    let asked: Vec<_> = asked.iter().filter(shared).cloned().collect();
+                    // Nothing at all would mean that it asks for what others ask for.
+                    seat.terms = if asked.is_empty() { OsBytes::from("keys=0\n") } else { terms::lines(&asked) };
+                }
+                self.settle(cx);
+            }
+            Err(why) => {
+                let heard = Heard::Dismissed(Dismissal::Refused, OsBytes::from(why));
+                cx.act(NodeAction::Tell { session, heard: Box::new(heard) });
+                cx.act(NodeAction::EndSession { session });
+            }
+        }
+    }
+
+    /// Whether it may take part: who it is, and what it asks for.
+    fn admit(&self, rank: Option<Rank>, asked: &[(OsBytes, OsBytes)]) -> Result<(Rank, Terms), String> {
+        let rank =
+            rank.ok_or("the process does not say which rank it is: RLAUNCH_RANK is not set in its environment")?;
+        let seat = self.seats.get(&rank).filter(|seat| seat.lives);
+        let seat = seat.ok_or_else(|| format!("no rank {rank} of this job runs on this host"))?;
+        if self.programs > 1 {
+            let programs = self.programs;
+            return Err(format!("a function is restarted only in jobs of one program, and this one has {programs}"));
+        }
+        match (self.state, seat.part) {
+            (State::Off, _) => return Err("the job is about to end".into()),
+            (State::Over, _) => return Err("the rounds of this job are over".into()),
+            (_, Part::Absent) => {}
+            (_, Part::Out) => return Err(format!("rank {rank} takes no part any more")),
+            (
+                _,
+                Part::Joined
+                | Part::Working
+                | Part::Reserve
+                | Part::Returned
+                | Part::Ready
+                | Part::Lost(_)
+                | Part::Ending,
+            ) => return Err(format!("another process of rank {rank} takes part already")),
+        }
+        let pairs = asked.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+        let terms = Terms::of(pairs).map_err(|error| match error.hint() {
+            Some(hint) => format!("{error} (try {hint})"),
+            None => error.to_string(),
+        })?;
+        Ok((rank, terms))
+    }
+
+    /// It says something.
+    pub(super) fn on_said(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
+        let (round, limits) = (self.round, self.limits);
+        let Some(seat) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else { return };
+        let initial = seat.initial();
+        match said {
+            Said::Fault(of, text) if of == round && matches!(seat.part, Part::Working | Part::Reserve) => {
+                seat.watch.leave(cx.now, Span::ZERO, &limits);
+                self.soonest.mind(&seat.watch, &limits);
+                if !core::mem::replace(&mut seat.failed, true) {
+                    self.tell_fault(cx, initial, FaultKind::Exception, &text);
+                }
+            }
+            Said::Ready(of, keys) if of == round && seat.part.is_interrupted() => {
+                seat.part = Part::Ready;
+                seat.keys = Capped::chunks(keys).into_iter().next().unwrap_or_default();
+                seat.watch.ready(cx.now);
+                self.soonest.mind(&seat.watch, &limits);
+                self.settle(cx);
+            }
+            Said::Returned(of) if of == round && seat.part == Part::Working => {
+                seat.part = Part::Returned;
+                // It may have been told to leave already.
+                if matches!(self.state, State::Running { .. }) {
+                    seat.watch.rest();
+                }
+                self.settle(cx);
+            }
+            Said::Leave(why, text) if seat.part.is_in() && seat.part != Part::Ending => {
+                seat.put_out();
+                self.tell_fault(cx, initial, FaultKind::Left(why), &text);
+                self.settle(cx);
+            }
+            Said::Alive(of, pinged) if of == round => {
+                seat.watch.alive(cx.now, pinged);
+                seat.pinged |= pinged;
+            }
+            Said::Section(of, span) if of == round => {
+                seat.watch.section(cx.now, span);
+                self.soonest.mind(&seat.watch, &limits);
+            }
+            // Of a round that is over, or of somebody who is.
+            Said::Fault(..) | Said::Ready(..) | Said::Returned(_) | Said::Leave(..) => {}
+            Said::Alive(..) | Said::Section(..) | Said::Register(_) => {}
+        }
+    }
+
+    /// Its session has ended. What has become of its process is seen soon, and says more.
+    pub(super) fn on_gone(&mut self, cx: &mut Cx<'_>, session: SessionId) {
+        let Some(seat) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else { return };
+        seat.session = None;
+        if seat.part.is_in() && seat.part != Part::Ending {
+            seat.part = Part::Lost(cx.now + DYING);
+            seat.watch.rest();
+        }
+    }
+
+    /// A process has ended, which the launcher hears otherwise.
+    pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
+        self.idle.retain(|delta| delta.proc != proc);
+        let Some(seat) = self.procs.get(&proc).and_then(|rank| self.seats.get_mut(rank)) else { return };
+        if seat.proc() != proc || !core::mem::replace(&mut seat.lives, false) {
+            return;
+        }
+        let was_in = seat.part.is_in();
+        seat.put_out();
+        if was_in && self.state.is_open() {
+            // The others go on without it, and so without its children.
+            cx.act(NodeAction::Signal { proc, sig: Signal::KILL });
+        }
+        self.settle(cx);
+    }
+}

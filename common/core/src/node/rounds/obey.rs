@@ -1,0 +1,120 @@
+//! What the launcher has decided, for the ranks of this node.
+
+use super::{Part, Rounds, Seat, Seated, State};
+use crate::id::Round;
+use crate::node::{Cx, NodeAction, Notice};
+use crate::rank_set::RankSet;
+use crate::time::Span;
+use crate::wire::frozen::client::round::{Dismissal, Heard};
+use crate::wire::round::{RoundDown, RoundPlace};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+impl Rounds {
+    /// The launcher says something.
+    pub(in crate::node) fn on_down(&mut self, cx: &mut Cx<'_>, down: RoundDown) {
+        if self.state == State::Off {
+            return;
+        }
+        match down {
+            RoundDown::Interrupt { round, fault, within } => match self.state {
+                State::Running { .. } | State::Interrupting if round == self.round => {
+                    self.interrupt(cx, &Heard::Interrupt(round, fault, within), within);
+                }
+                State::Running { .. } | State::Interrupting => {}
+                State::Gathering | State::Reserving | State::Waiting | State::Over | State::Off => {}
+            },
+            RoundDown::Begin { round, place, seats, last } => {
+                self.parts.extend(seats.into_vec());
+                if last {
+                    self.begin(cx, round, place);
+                }
+            }
+            RoundDown::Finish { round } => {
+                self.state = State::Over;
+                self.dismiss(cx, |_| true, &Heard::Finish(round));
+            }
+            RoundDown::GiveUp { text } => {
+                self.state = State::Over;
+                self.dismiss(cx, |_| true, &Heard::Dismissed(Dismissal::GivenUp, text));
+            }
+            RoundDown::Refuse { ranks, text } => {
+                let ranks: RankSet = ranks.iter().copied().collect();
+                let heard = Heard::Dismissed(Dismissal::Refused, text);
+                self.dismiss(cx, |seat| ranks.is_empty() || ranks.contains(seat.initial()), &heard);
+                self.settle(cx);
+            }
+        }
+    }
+
+    fn interrupt(&mut self, cx: &mut Cx<'_>, heard: &Heard, within: Option<Span>) {
+        self.state = State::Interrupting;
+        for seat in self.seats.values_mut().filter(|seat| seat.part.is_interrupted()) {
+            seat.watch.leave(cx.now, within.unwrap_or(Span::ZERO), &self.limits);
+            self.soonest.mind(&seat.watch, &self.limits);
+            seat.session.iter().for_each(|session| {
+                cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
+            });
+        }
+        self.settle(cx);
+    }
+
+    fn begin(&mut self, cx: &mut Cx<'_>, round: Round, place: RoundPlace) {
+        (self.round, self.state) = (round, State::Running { returned: false });
+        let is_ours = place.here && place.port == self.port;
+        self.use_port(cx, is_ours);
+        let (mut who, mut numbers) = (Vec::new(), RankSet::new());
+        for to in core::mem::take(&mut self.parts) {
+            numbers.extend(&to.active.into_iter().collect());
+            let Some(seat) = self.seats.get_mut(&to.initial) else { continue };
+            let Some(session) = seat.session.filter(|_| seat.part.is_in() && seat.part != Part::Ending) else {
+                continue;
+            };
+            (seat.failed, seat.pinged) = (false, false);
+            seat.watch.rest();
+            seat.part = match (to.rank, to.active) {
+                (Some(_), Some(_)) => Part::Working,
+                (Some(_), None) => Part::Reserve,
+                (None, _) => Part::Out,
+            };
+            if seat.part == Part::Working {
+                seat.watch.begin(cx.now);
+                self.soonest.mind(&seat.watch, &self.limits);
+            }
+            who.push((session, seat.delta, to));
+        }
+        let working = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        cx.tell(Notice::RoundMeets(Box::new(place.clone()), numbers));
+        cx.tell(Notice::Seated(Box::new(Seated { round, place, working, who })));
+        self.settle(cx);
+    }
+
+    /// They take no part any more, and hear why.
+    fn dismiss(&mut self, cx: &mut Cx<'_>, whom: impl Fn(&Seat) -> bool, heard: &Heard) {
+        for seat in self.seats.values_mut().filter(|seat| seat.part.is_in() && whom(seat)) {
+            // Nobody takes back that one is ended.
+            if seat.part != Part::Ending {
+                seat.put_out();
+            }
+            seat.session.iter().for_each(|session| {
+                cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
+            });
+        }
+    }
+
+    /// A port is held for the next round; 0: none could be had.
+    pub(in crate::node) fn on_port(&mut self, cx: &mut Cx<'_>, port: u16) {
+        self.port = port;
+        match self.state {
+            State::Reserving => self.tell_ready(cx),
+            State::Gathering | State::Running { .. } | State::Interrupting => self.use_port(cx, false),
+            State::Waiting | State::Over | State::Off => self.use_port(cx, false),
+        }
+    }
+
+    pub(super) fn use_port(&mut self, cx: &mut Cx<'_>, is_used: bool) {
+        if core::mem::take(&mut self.port) > 0 {
+            cx.act(NodeAction::UsePort(is_used));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! One rank of this node, as rounds see it.
+
+use crate::id::{ProcId, Rank, SessionId};
+use crate::os_bytes::OsBytes;
+use crate::restart::detect::Watch;
+use crate::time::Mono;
+use crate::wire::capped::Capped;
+use crate::wire::round::{Enrolled, KEYS};
+use crate::wire::to_node::Delta;
+
+pub(super) struct Seat {
+    pub(super) delta: Delta,
+    /// Its process has not ended.
+    pub(super) lives: bool,
+    pub(super) session: Option<SessionId>,
+    pub(super) part: Part,
+    /// What it has asked for, as lines.
+    pub(super) terms: OsBytes,
+    /// The launcher knows that it has registered.
+    pub(super) told: bool,
+    /// What its keys are.
+    pub(super) keys: Capped<OsBytes, KEYS>,
+    pub(super) watch: Watch,
+    /// The launcher knows that its function has failed in this round.
+    pub(super) failed: bool,
+    /// It has said in this round that it gets on.
+    pub(super) pinged: bool,
+}
+
+/// What a rank does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// It has not registered.
+    Absent,
+    /// It has, and waits for the first round that it is in.
+    Joined,
+    /// It is in its function.
+    Working,
+    /// It waits until it is needed.
+    Reserve,
+    /// Its function has returned.
+    Returned,
+    /// It is out of it, and waits for the next round.
+    Ready,
+    /// Its session has ended: so has its process, mostly, and that will be seen by then.
+    Lost(Mono),
+    /// It was told to end, because it did not come out.
+    Ending,
+    /// It takes no part any more.
+    Out,
+}
+
+impl Part {
+    /// It takes part: its end is a matter of rounds.
+    pub(super) const fn is_in(self) -> bool {
+        match self {
+            Self::Joined | Self::Working | Self::Reserve | Self::Returned | Self::Ready => true,
+            Self::Lost(_) | Self::Ending => true,
+            Self::Absent | Self::Out => false,
+        }
+    }
+
+    /// It was in a round and is not out of it: nobody goes on before it is.
+    pub(super) const fn is_awaited(self) -> bool {
+        match self {
+            Self::Working | Self::Reserve | Self::Returned | Self::Lost(_) | Self::Ending => true,
+            Self::Absent | Self::Joined | Self::Ready | Self::Out => false,
+        }
+    }
+
+    /// It hears an interrupt.
+    pub(super) const fn is_interrupted(self) -> bool {
+        match self {
+            Self::Working | Self::Reserve | Self::Returned => true,
+            Self::Absent | Self::Joined | Self::Ready | Self::Lost(_) | Self::Ending | Self::Out => false,
+        }
+    }
+}
+
+impl Seat {
+    pub(super) fn new(delta: Delta) -> Self {
+        Self {
+            delta,
+            lives: true,
+            session: None,
+            part: Part::Absent,
+            terms: OsBytes::default(),
+            told: false,
+            keys: Capped::default(),
+            watch: Watch::default(),
+            failed: false,
+            pinged: false,
+        }
+    }
+
+    pub(super) const fn initial(&self) -> Rank {
+        self.delta.rank
+    }
+
+    pub(super) const fn proc(&self) -> ProcId {
+        self.delta.proc
+    }
+
+    pub(super) fn enrolled(&self) -> Enrolled {
+        Enrolled { initial: self.initial(), proc: self.proc(), keys: self.keys.clone() }
+    }
+
+    /// It takes no part any more.
+    pub(super) const fn put_out(&mut self) {
+        self.part = Part::Out;
+        self.watch.rest();
+    }
+}

@@ -1,0 +1,107 @@
+//! What the launcher is told, and when: once for all ranks of this node, but for faults.
+
+use super::{Cx, Part, Rounds, Seat, State};
+use crate::id::Rank;
+use crate::node::NodeAction;
+use crate::os_bytes::OsBytes;
+use crate::restart::fault::{Fault, FaultKind, TEXT};
+use crate::wire::capped::Capped;
+use crate::wire::round::{BATCH, Enrolled, RoundUp};
+use crate::wire::to_root::ToRoot;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+fn say(cx: &mut Cx<'_>, up: RoundUp) {
+    cx.act(NodeAction::ToRoot(ToRoot::Round(up)));
+}
+
+impl Rounds {
+    /// Says what all have waited for, if it has come to that.
+    pub(super) fn settle(&mut self, cx: &mut Cx<'_>) {
+        match self.state {
+            State::Gathering => self.tell_joined(cx),
+            State::Running { returned } => {
+                self.tell_joined(cx);
+                if !returned {
+                    self.tell_returned(cx);
+                }
+            }
+            State::Interrupting => {
+                self.tell_joined(cx);
+                if !self.seats.values().any(|seat| seat.part.is_awaited()) {
+                    self.leave(cx);
+                }
+            }
+            State::Reserving | State::Waiting => self.tell_joined(cx),
+            State::Over | State::Off => {}
+        }
+    }
+
+    /// Those who have registered: all of them at first, then each that comes. The launcher compares what they ask for.
+    fn tell_joined(&mut self, cx: &mut Cx<'_>) {
+        let is_missing = |seat: &Seat| match seat.part {
+            Part::Absent | Part::Lost(_) => seat.lives,
+            Part::Joined | Part::Working | Part::Reserve | Part::Returned => false,
+            Part::Ready | Part::Ending | Part::Out => false,
+        };
+        if self.told.is_none() && (!self.complete || self.seats.values().any(is_missing)) {
+            return;
+        }
+        let mut new: BTreeMap<OsBytes, Vec<Enrolled>> = BTreeMap::new();
+        for seat in self.seats.values_mut().filter(|seat| seat.part == Part::Joined && !seat.told) {
+            seat.told = true;
+            new.entry(seat.terms.clone()).or_default().push(seat.enrolled());
+        }
+        for (terms, ranks) in new {
+            for ranks in Capped::<_, BATCH>::chunks(ranks) {
+                let is_known = self.told.replace(terms.clone()) == Some(terms.clone());
+                let terms = if is_known { OsBytes::default() } else { terms.clone() };
+                say(cx, RoundUp::Joined { ranks, terms });
+            }
+        }
+    }
+
+    /// Something is wrong with a rank.
+    pub(super) fn tell_fault(&self, cx: &mut Cx<'_>, initial: Rank, kind: FaultKind, text: &OsBytes) {
+        let text = OsBytes::from(text.get(..TEXT).unwrap_or(text));
+        let at = cx.now.host_time();
+        say(cx, RoundUp::Fault { round: self.round, fault: Fault { initial, kind, text }, at });
+    }
+
+    /// The function has returned wherever it was, if it has.
+    fn tell_returned(&mut self, cx: &mut Cx<'_>) {
+        let count = |part: fn(Part) -> bool| self.seats.values().filter(|seat| part(seat.part)).count();
+        let open = count(|part| matches!(part, Part::Working | Part::Ready | Part::Lost(_) | Part::Ending));
+        let returned = count(|part| part == Part::Returned);
+        if open == 0 && returned > 0 {
+            self.state = State::Running { returned: true };
+            let ranks = u32::try_from(returned).unwrap_or(u32::MAX);
+            say(cx, RoundUp::Returned { round: self.round, ranks });
+        }
+    }
+
+    /// All are out of their function.
+    fn leave(&mut self, cx: &mut Cx<'_>) {
+        if self.seats.values().any(|seat| seat.part == Part::Ready) {
+            self.state = State::Reserving;
+            let listen = self.at.clone().filter(|_| self.agent_store);
+            cx.act(NodeAction::ReservePort { listen });
+        } else {
+            self.tell_ready(cx);
+        }
+    }
+
+    /// They are ready for another round. Those that have ended meanwhile are told of as ever.
+    pub(super) fn tell_ready(&mut self, cx: &mut Cx<'_>) {
+        self.state = State::Waiting;
+        let ready = || self.seats.values().filter(|seat| seat.part == Part::Ready);
+        let (round, port) = (self.round, self.port);
+        let pinged = self.seats.values().any(|seat| seat.pinged);
+        let mut parts = Capped::<_, BATCH>::chunks(ready().map(Seat::enrolled));
+        let end = parts.pop().unwrap_or_default();
+        for ranks in parts {
+            say(cx, RoundUp::Ready { round, ranks, last: false, port, pinged });
+        }
+        say(cx, RoundUp::Ready { round, ranks: end, last: true, port, pinged });
+    }
+}

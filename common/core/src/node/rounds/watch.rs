@@ -1,0 +1,84 @@
+//! Ranks that stand still, and sessions that end without a word.
+
+use super::{Part, Rounds, Seat};
+use crate::id::Rank;
+use crate::machine::earliest;
+use crate::node::{Cx, NodeAction};
+use crate::os_bytes::OsBytes;
+use crate::restart::detect::Due;
+use crate::restart::fault::{FaultKind, Leave};
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::time::Mono;
+use alloc::format;
+use alloc::vec::Vec;
+
+impl Rounds {
+    pub(in crate::node) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        let late = |seat: &Seat| matches!(seat.part, Part::Lost(until) if until <= cx.now);
+        let lost: Vec<Rank> = self.seats.values().filter(|seat| late(seat)).map(Seat::initial).collect();
+        for rank in &lost {
+            self.give_up(cx, *rank);
+        }
+        if self.soonest.is_over(cx.now) {
+            let ranks: Vec<Rank> = self.seats.keys().copied().collect();
+            ranks.into_iter().for_each(|rank| self.look(cx, rank));
+        }
+        if !lost.is_empty() {
+            self.settle(cx);
+        }
+    }
+
+    /// Its process has closed its session, and goes on.
+    fn give_up(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+        let Some(seat) = self.seats.get_mut(&rank) else { return };
+        seat.put_out();
+        if seat.told {
+            let text = OsBytes::from("its session has ended without a word, and its process goes on");
+            self.tell_fault(cx, rank, FaultKind::Left(Leave::BaseException), &text);
+        }
+    }
+
+    fn look(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+        let limits = self.limits;
+        while let Some(seat) = self.seats.get_mut(&rank)
+            && let Some(due) = seat.watch.due(cx.now, &limits)
+        {
+            let proc = seat.proc();
+            match due {
+                Due::Hang => {
+                    let text = OsBytes::from(format!("nothing was heard of it for {}", limits.soft));
+                    self.tell_fault(cx, rank, FaultKind::Hang, &text);
+                }
+                Due::Terminate => {
+                    let text = OsBytes::from(match seat.part == Part::Ready {
+                        true => format!("no round has begun within {} of its being ready", limits.barrier),
+                        false => format!("it has not come out of its function within {}", limits.hard),
+                    });
+                    seat.part = Part::Ending;
+                    let status = Status::Signaled { sig: Signal::TERM, core: false };
+                    self.tell_fault(cx, rank, FaultKind::Overdue(status), &text);
+                    // One that is stopped would end only when it goes on.
+                    cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
+                    cx.act(NodeAction::Signal { proc, sig: Signal::TERM });
+                }
+                Due::Kill => {
+                    cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
+                    cx.act(NodeAction::Signal { proc, sig: Signal::KILL });
+                }
+            }
+        }
+        if let Some(seat) = self.seats.get(&rank) {
+            self.soonest.mind(&seat.watch, &self.limits);
+        }
+    }
+
+    pub(in crate::node) fn deadline(&self) -> Option<Mono> {
+        let lost = self.seats.values().filter_map(|seat| match seat.part {
+            Part::Lost(until) => Some(until),
+            Part::Absent | Part::Joined | Part::Working | Part::Reserve | Part::Returned => None,
+            Part::Ready | Part::Ending | Part::Out => None,
+        });
+        earliest(lost.min(), self.soonest.deadline())
+    }
+}

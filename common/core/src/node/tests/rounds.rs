@@ -1,0 +1,581 @@
+//! Rounds, as a node and its ranks go through them.
+
+use super::*;
+use crate::id::{Round, SessionId};
+use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
+use crate::wire::round::{Enrolled, RoundDown, RoundPlace, RoundSeat, RoundUp};
+use NodeAction::{EndSession, ReservePort, Serve, Space, Tell, Unserve, UsePort};
+
+const R0: Round = Round::new(0);
+const R1: Round = Round::new(1);
+const CONT: Signal = Signal::CONT;
+
+fn s(n: u32) -> SessionId {
+    SessionId::new(n)
+}
+
+fn r(n: u32) -> Rank {
+    Rank::new(n)
+}
+
+fn terms(text: &str) -> Vec<(OsBytes, OsBytes)> {
+    let pair = |term: &str| {
+        let (name, value) = term.split_once('=').expect("NAME=value");
+        (OsBytes::from(name), OsBytes::from(value))
+    };
+    text.split_whitespace().map(pair).collect()
+}
+
+fn enrolled(n: u32, keys: &[&str]) -> Enrolled {
+    let keys = Capped::chunks(keys.iter().map(|key| OsBytes::from(*key))).pop().unwrap_or_default();
+    Enrolled { initial: r(n), proc: p(n), keys }
+}
+
+fn enroll<const N: usize>(ranks: &[u32]) -> Capped<Enrolled, N> {
+    Capped::chunks(ranks.iter().map(|n| enrolled(*n, &[]))).pop().unwrap_or_default()
+}
+
+fn up(up: RoundUp) -> NodeAction {
+    says(ToRoot::Round(up))
+}
+
+fn joined(ranks: &[u32], terms: &str) -> NodeAction {
+    up(RoundUp::Joined { ranks: enroll(ranks), terms: terms.into() })
+}
+
+fn ready(round: Round, ranks: &[u32], port: u16) -> NodeAction {
+    up(RoundUp::Ready { round, ranks: enroll(ranks), last: true, port, pinged: false })
+}
+
+fn fault(initial: u32, kind: FaultKind, text: &str) -> Fault {
+    Fault { initial: r(initial), kind, text: text.into() }
+}
+
+fn tell(n: u32, heard: Heard) -> NodeAction {
+    Tell { session: s(n), heard: Box::new(heard) }
+}
+
+fn seat(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundSeat {
+    RoundSeat { initial: r(initial), rank: rank.map(r), active: active.map(r) }
+}
+
+/// Where the first round meets: where all have met at their start.
+fn first_place(count: u32) -> RoundPlace {
+    RoundPlace {
+        addr: "127.0.0.1".into(),
+        port: 20000,
+        here: true,
+        space: 1,
+        world_size: count,
+        active_world_size: count,
+        initial_world_size: count,
+        nodes: 1,
+        node_index: Some(0),
+        fault: None,
+    }
+}
+
+impl Rig {
+    /// A node whose ranks have registered, and are in their first round.
+    fn in_round(count: u32) -> Self {
+        Self::in_round_by(start(), count, "")
+    }
+
+    fn in_round_by(start: Start, count: u32, asked: &str) -> Self {
+        let mut rig = Self::running_by(start, count);
+        for n in 0..count {
+            rig.registers(n, asked);
+        }
+        let seats: Vec<RoundSeat> = (0..count).map(|n| seat(n, Some(n), Some(n))).collect();
+        rig.begins(R0, first_place(count), &seats);
+        rig
+    }
+
+    /// By a session of its rank's number.
+    fn registers(&mut self, n: u32, asked: &str) -> Vec<NodeAction> {
+        self.hear(NodeEvent::SessionBegun { session: s(n), rank: Some(r(n)), terms: terms(asked) })
+    }
+
+    fn says(&mut self, n: u32, said: Said) -> Vec<NodeAction> {
+        self.hear(NodeEvent::SessionSaid { session: s(n), said })
+    }
+
+    fn is_ready(&mut self, n: u32, round: Round) -> Vec<NodeAction> {
+        self.says(n, Said::Ready(round, Vec::new()))
+    }
+
+    fn down(&mut self, down: RoundDown) -> Vec<NodeAction> {
+        self.root(ToNode::Round(down))
+    }
+
+    fn begins(&mut self, round: Round, place: RoundPlace, seats: &[RoundSeat]) -> Vec<NodeAction> {
+        let seats = Capped::chunks(seats.iter().copied()).pop().unwrap_or_default();
+        self.down(RoundDown::Begin { round, place, seats, last: true })
+    }
+
+    fn interrupt(&mut self, round: Round) -> Vec<NodeAction> {
+        self.down(RoundDown::Interrupt { round, fault: fault(0, FaultKind::Exception, "x"), within: None })
+    }
+}
+
+fn interrupted(n: u32, round: Round) -> NodeAction {
+    tell(n, Heard::Interrupt(round, fault(0, FaultKind::Exception, "x"), None))
+}
+
+fn began(actions: &[NodeAction]) -> Vec<(u32, Begin)> {
+    let begin = |action: &NodeAction| {
+        let Tell { session, heard } = action else { return None };
+        let Heard::Begin(begin) = &**heard else { panic!("{heard:?}") };
+        Some((session.get(), begin.clone()))
+    };
+    actions.iter().filter_map(begin).collect()
+}
+
+fn var(begin: &Begin, name: &str) -> Option<Option<String>> {
+    let (_, value) = begin.env.iter().find(|(own, _)| **own == *name.as_bytes())?;
+    Some(value.as_ref().map(|value| String::from_utf8(value.to_vec()).unwrap()))
+}
+
+fn is(text: &str) -> Option<Option<String>> {
+    Some(Some(text.into()))
+}
+
+#[test]
+fn ranks_are_told_of_together_once_all_that_live_have_registered() {
+    let mut rig = Rig::running(4);
+    assert_eq!(rig.registers(1, "soft_timeout=9s"), []);
+    assert_eq!(rig.registers(0, "soft_timeout=9s"), []);
+    assert_eq!(rig.registers(3, "soft_timeout=9s"), [], "rank 2 may still come");
+    let actions = rig.exited(2, exit(0));
+    assert!(actions.contains(&joined(&[0, 1, 3], "soft_timeout=9s\n")), "{actions:?}");
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..1, false));
+    assert_eq!(rig.registers(0, ""), [], "others may come that are not known yet");
+    rig.root(spawn(1..2, true));
+    assert_eq!(rig.registers(1, ""), [joined(&[0, 1], "keys=0\n")], "even what is said before it is known to run");
+}
+
+#[test]
+fn nobody_registers_and_nothing_is_said() {
+    let mut rig = Rig::running(2);
+    assert!(!rig.exited(0, exit(0)).iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(_)))));
+    assert!(!rig.exited(1, exit(1)).iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(_)))));
+}
+
+#[test]
+fn what_ranks_ask_for_is_told_of_as_it_differs() {
+    let mut rig = Rig::running(3);
+    rig.registers(0, "keys=1");
+    rig.registers(1, "keys=2");
+    assert_eq!(rig.registers(2, "keys=1"), [joined(&[0, 2], "keys=1\n"), joined(&[1], "keys=2\n")]);
+    let text = OsBytes::from("they differ");
+    let all = rig.down(RoundDown::Refuse { ranks: Capped::default(), text: text.clone() });
+    let refused = Heard::Dismissed(Dismissal::Refused, text);
+    assert_eq!(all, [0, 1, 2].map(|n| tell(n, refused.clone())));
+}
+
+#[test]
+fn keys_are_a_ranks_own_and_not_what_many_ask_for() {
+    let mut rig = Rig::running(2);
+    rig.registers(0, "keys=1 key.0=a");
+    let ranks = Capped::chunks([enrolled(0, &["a"]), enrolled(1, &["b"])]).pop().unwrap();
+    assert_eq!(rig.registers(1, "keys=1 key.0=b"), [up(RoundUp::Joined { ranks, terms: "keys=1\n".into() })]);
+}
+
+#[test]
+fn who_cannot_take_part_hears_why() {
+    let refused = |actions: &[NodeAction], words: &str| {
+        let [Tell { session, heard }, EndSession { session: ended }] = actions else { panic!("{actions:?}") };
+        let Heard::Dismissed(Dismissal::Refused, text) = &**heard else { panic!("{heard:?}") };
+        assert_eq!(session, ended);
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        assert!(text.contains(words), "{text}");
+    };
+    let mut rig = Rig::running(2);
+    let begun = |session: u32, rank: Option<u32>, asked: &str| NodeEvent::SessionBegun {
+        session: s(session),
+        rank: rank.map(r),
+        terms: terms(asked),
+    };
+    refused(&rig.hear(begun(7, None, "")), "RLAUNCH_RANK");
+    refused(&rig.hear(begun(7, Some(9), "")), "no rank 9 of this job runs on this host");
+    refused(&rig.hear(begun(7, Some(0), "soft_timout=3s")), "soft_timeout");
+    refused(&rig.hear(begun(7, Some(0), "soft_timeout=100s")), "hard_timeout");
+    rig.registers(0, "");
+    refused(&rig.hear(begun(8, Some(0), "")), "another process of rank 0 takes part already");
+    rig.exited(1, exit(0));
+    refused(&rig.hear(begun(9, Some(1), "")), "no rank 1");
+    rig.down(RoundDown::Finish { round: R0 });
+    refused(&rig.hear(begun(8, Some(0), "")), "are over");
+    refused(&Rig::running_by(Start { apps: 2, ..start() }, 0).hear(begun(1, Some(0), "")), "no rank 0");
+    let mut several = Rig::new();
+    several.root(ToNode::Start(Start { apps: 2, ..start() }));
+    several.root(spawn(0..1, true));
+    refused(&several.hear(begun(1, Some(0), "")), "jobs of one program, and this one has 2");
+}
+
+#[test]
+fn a_round_begins_with_what_a_process_would_be_started_with() {
+    let mut rig = Rig::running(3);
+    (0..3).for_each(|n| drop(rig.registers(n, "")));
+    let place = RoundPlace { active_world_size: 2, fault: Some(fault(9, FaultKind::HostLost, "")), ..first_place(4) };
+    let seats = [seat(0, Some(2), Some(1)), seat(1, Some(3), None), seat(2, None, None)];
+    let actions = rig.begins(R0, place, &seats);
+    let space = Space { here: true, generation: 1, seats: Some([r(1)].into_iter().collect()) };
+    assert_eq!(actions.first(), Some(&space), "the space of those that work here, before they hear of it");
+    let discarded = tell(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
+    assert_eq!(actions.last(), Some(&discarded));
+    let [(0, active), (1, reserve)] = &began(&actions[..3])[..] else { panic!("{actions:?}") };
+    assert_eq!((active.rank, active.active_rank, active.world_size), (r(2), Some(r(1)), 4));
+    assert_eq!((active.initial_rank, active.initial_world_size, active.active_world_size), (r(0), 4, 2));
+    assert_eq!(active.fault, Some(fault(9, FaultKind::HostLost, "")));
+    assert_eq!(var(active, "RANK"), None, "the user pinned it");
+    for (name, value) in [
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_WORLD_SIZE", "1"),
+        ("ROLE_RANK", "1"),
+        ("GROUP_RANK", "0"),
+        ("GROUP_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "20000"),
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("RLAUNCH_RANK", "2"),
+        ("RLAUNCH_WORLD_SIZE", "4"),
+        ("RLAUNCH_ROUND", "0"),
+    ] {
+        assert_eq!(var(active, name), is(value), "{name}");
+    }
+    for kept in ["LOCAL_RANK", "RLAUNCH_INITIAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "RLAUNCH_JOB_ID"] {
+        assert_eq!(var(active, kept), None, "{kept} stays");
+    }
+    assert_eq!(reserve.active_rank, None);
+    for (name, value) in [("WORLD_SIZE", None), ("ROLE_RANK", None), ("MASTER_PORT", None), ("NODE_RANK", None)] {
+        assert_eq!(var(reserve, name), Some(value), "{name}");
+    }
+    assert_eq!((var(reserve, "RLAUNCH_RANK"), var(reserve, "RLAUNCH_WORLD_SIZE")), (is("3"), is("4")));
+}
+
+#[test]
+fn a_fault_is_told_at_once_and_all_are_ready_together() {
+    let mut rig = Rig::in_round(3);
+    let at = rig.now.host_time();
+    let told = up(RoundUp::Fault { round: R0, fault: fault(1, FaultKind::Exception, "ValueError: no"), at });
+    assert_eq!(rig.says(1, Said::Fault(R0, "ValueError: no".into())), [told]);
+    assert_eq!(rig.says(1, Said::Fault(R0, "again".into())), [], "once");
+    assert_eq!(rig.is_ready(1, R0), []);
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(2, R0)], "who is out already need not hear it");
+    assert_eq!(rig.says(2, Said::Ready(R0, vec!["a".into(), "b".into()])), []);
+    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
+    let actions = rig.hear(NodeEvent::PortReserved { port: 21000 });
+    let ranks = Capped::chunks([enrolled(0, &[]), enrolled(1, &[]), enrolled(2, &["a", "b"])]).pop().unwrap();
+    assert_eq!(actions, [up(RoundUp::Ready { round: R0, ranks, last: true, port: 21000, pinged: false })]);
+}
+
+#[test]
+fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
+    for here in [true, false] {
+        let mut rig = Rig::in_round(2);
+        rig.interrupt(R0);
+        (0..2).for_each(|n| drop(rig.is_ready(n, R0)));
+        rig.hear(NodeEvent::PortReserved { port: 21000 });
+        let port = if here { 21000 } else { 31000 };
+        let place = RoundPlace { here, port, space: 2, ..first_place(2) };
+        let seats = [seat(0, Some(1), Some(1)), seat(1, Some(0), Some(0))];
+        let actions = rig.begins(R1, place, &seats);
+        let space = Space { here, generation: 2, seats: Some([r(0), r(1)].into_iter().collect()) };
+        assert_eq!(actions[..2], [UsePort(here), space]);
+        let begun = began(&actions[2..]);
+        assert_eq!(var(&begun[0].1, "MASTER_PORT"), is(&port.to_string()));
+        assert_eq!(var(&begun[0].1, "OMPI_COMM_WORLD_RANK"), is("1"));
+        assert_eq!(var(&begun[1].1, "RLAUNCH_ROUND"), is("1"));
+    }
+}
+
+#[test]
+fn the_store_of_a_round_is_where_the_round_meets() {
+    let agent_store = || {
+        let meeting = Meeting { agent_store: true, ..start().meeting.unwrap_or_default() };
+        Start { meeting: Some(meeting), ..start() }
+    };
+    let next = |here: bool, port: u16| RoundPlace { here, port, space: 2, ..first_place(1) };
+    let mut rig = Rig::in_round_by(agent_store(), 1, "");
+    rig.interrupt(R0);
+    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: Some("127.0.0.1".into()) }]);
+    rig.hear(NodeEvent::PortReserved { port: 21000 });
+    let actions = rig.begins(R1, next(true, 21000), &[seat(0, Some(0), Some(0))]);
+    let [UsePort(true), Space { .. }, Serve { addr, port, .. }, Tell { .. }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((addr, *port), (&"127.0.0.1".into(), 21000));
+    let mut rig = Rig::in_round_by(agent_store(), 1, "");
+    rig.interrupt(R0);
+    rig.is_ready(0, R0);
+    rig.hear(NodeEvent::PortReserved { port: 21000 });
+    let actions = rig.begins(R1, next(false, 31000), &[seat(0, Some(0), Some(0))]);
+    let [UsePort(false), Space { here: false, .. }, Unserve, Tell { .. }] = &actions[..] else { panic!("{actions:?}") };
+}
+
+#[test]
+fn the_first_round_changes_nothing_of_where_ranks_meet() {
+    let meeting = Meeting { agent_store: true, ..start().meeting.unwrap_or_default() };
+    let mut rig = Rig::running_by(Start { meeting: Some(meeting), ..start() }, 1);
+    rig.registers(0, "");
+    let actions = rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))]);
+    assert!(matches!(&actions[..], [Space { .. }, Tell { .. }]), "{actions:?}");
+}
+
+#[test]
+fn who_ends_is_not_waited_for_and_its_children_end_too() {
+    let mut rig = Rig::in_round(3);
+    let said = says_exit(&rig, 2, by(KILL));
+    let actions = rig.exited(2, by(KILL));
+    assert_eq!(actions[..2], [said, group(2, KILL)]);
+    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(2) }), []);
+    rig.interrupt(R0);
+    rig.is_ready(0, R0);
+    let actions = rig.exited(1, by(KILL));
+    assert!(actions.contains(&ReservePort { listen: None }), "{actions:?}");
+    let actions = rig.exited(0, exit(1));
+    assert_eq!(actions[1], group(0, KILL), "ready, and gone: {actions:?}");
+    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 5 }), [ready(R0, &[], 5)]);
+}
+
+#[test]
+fn a_node_without_anybody_left_says_so() {
+    let mut rig = Rig::in_round(1);
+    rig.exited(0, by(KILL));
+    assert_eq!(rig.interrupt(R0), [ready(R0, &[], 0)]);
+}
+
+#[test]
+fn the_end_of_a_session_waits_for_that_of_its_process() {
+    let mut rig = Rig::in_round(2);
+    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    rig.interrupt(R0);
+    assert_eq!(rig.is_ready(0, R0), [], "it may be about to end: then how it ends is what is told");
+    let mut closed = Rig::in_round(2);
+    let actions = rig.exited(1, by(KILL));
+    assert!(!actions.iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { .. })))));
+    assert!(actions.contains(&ReservePort { listen: None }));
+    closed.hear(NodeEvent::SessionGone { session: s(1) });
+    assert_eq!(closed.node.poll_timeout(), Some(closed.now + Span::from_secs(2)));
+    let actions = closed.wait(2000);
+    let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { round: R0, fault, .. }))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((fault.initial, fault.kind), (r(1), FaultKind::Left(Leave::BaseException)));
+    closed.interrupt(R0);
+    assert_eq!(closed.is_ready(0, R0), [ReservePort { listen: None }]);
+}
+
+#[test]
+fn who_leaves_is_told_of_and_goes_its_way() {
+    let mut rig = Rig::in_round(2);
+    let at = rig.now.host_time();
+    let left = fault(1, FaultKind::Left(Leave::Unhealthy), "no GPU");
+    let actions = rig.says(1, Said::Leave(Leave::Unhealthy, "no GPU".into()));
+    assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: left, at })]);
+    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(1) }), []);
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
+    let actions = rig.exited(1, exit(3));
+    assert!(!actions.contains(&group(1, KILL)), "what it does now is its own matter: {actions:?}");
+    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
+}
+
+#[test]
+fn the_work_is_done_when_it_is_done_everywhere() {
+    let mut rig = Rig::in_round(2);
+    assert_eq!(rig.says(0, Said::Returned(R0)), []);
+    assert_eq!(rig.says(1, Said::Returned(R0)), [up(RoundUp::Returned { round: R0, ranks: 2 })]);
+    let actions = rig.down(RoundDown::Finish { round: R0 });
+    assert_eq!(actions, [0, 1].map(|n| tell(n, Heard::Finish(R0))));
+    assert_eq!(rig.wait(500_000), [], "nobody is watched any more");
+    assert_eq!(rig.node.poll_timeout(), None);
+    let actions = rig.exited(0, exit(0));
+    assert!(!actions.contains(&group(0, KILL)));
+}
+
+#[test]
+fn those_who_had_returned_run_again_after_a_fault() {
+    let mut rig = Rig::in_round(2);
+    rig.says(0, Said::Returned(R0));
+    rig.says(1, Said::Fault(R0, "x".into()));
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(1, R0)]);
+    rig.is_ready(1, R0);
+    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
+}
+
+#[test]
+fn what_is_said_of_another_round_is_nothing() {
+    let mut rig = Rig::in_round(1);
+    for said in [
+        Said::Fault(R1, "x".into()),
+        Said::Ready(R1, Vec::new()),
+        Said::Returned(R1),
+        Said::Alive(R1, true),
+        Said::Section(R1, None),
+    ] {
+        assert_eq!(rig.says(0, said), []);
+    }
+    assert_eq!(rig.interrupt(R1), []);
+    assert_eq!(rig.says(5, Said::Leave(Leave::Abort, OsBytes::default())), [], "of nobody");
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
+}
+
+#[test]
+fn who_stands_still_is_told_of_and_then_ended() {
+    let mut rig = Rig::in_round_by(start(), 2, "soft_timeout=10s hard_timeout=20s barrier_timeout=30s");
+    rig.wait(9000);
+    rig.says(0, Said::Alive(R0, true));
+    let actions = rig.wait(1000);
+    let hang = fault(1, FaultKind::Hang, "nothing was heard of it for 10.0s");
+    assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: hang, at: rig.now.host_time() })]);
+    rig.interrupt(R0);
+    let actions = rig.wait(10_000);
+    let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { fault, .. })), ended @ ..] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((fault.initial, fault.kind), (r(1), FaultKind::Overdue(by(TERM))));
+    assert_eq!(ended, [group(1, CONT), group(1, TERM)]);
+    assert_eq!(rig.is_ready(1, R0), [], "too late");
+    assert_eq!(rig.is_ready(0, R0), []);
+    assert_eq!(rig.wait(5000), [group(1, CONT), group(1, KILL)]);
+    let actions = rig.exited(1, by(KILL));
+    assert!(actions.contains(&ReservePort { listen: None }), "nobody goes on before it is gone: {actions:?}");
+    let pinged = RoundUp::Ready { round: R0, ranks: enroll(&[0]), last: true, port: 9, pinged: true };
+    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [up(pinged)]);
+}
+
+#[test]
+fn who_waits_for_a_round_that_does_not_begin_is_ended() {
+    let mut rig = Rig::in_round(1);
+    rig.interrupt(R0);
+    rig.is_ready(0, R0);
+    rig.hear(NodeEvent::PortReserved { port: 9 });
+    let actions = rig.wait(120_000);
+    assert_eq!(actions[1..], [group(0, CONT), group(0, TERM)]);
+}
+
+#[test]
+fn those_in_reserve_may_be_silent_and_hear_interrupts() {
+    let mut rig = Rig::running(2);
+    (0..2).for_each(|n| drop(rig.registers(n, "")));
+    let place = RoundPlace { active_world_size: 1, ..first_place(2) };
+    rig.begins(R0, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), None)]);
+    for _ in 0..10 {
+        rig.says(0, Said::Alive(R0, false));
+        assert_eq!(rig.wait(50_000), []);
+    }
+    assert_eq!(rig.says(0, Said::Returned(R0)), [up(RoundUp::Returned { round: R0, ranks: 1 })], "they do not count");
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(1, R0)]);
+}
+
+#[test]
+fn a_planned_round_may_become_an_urgent_one() {
+    let mut rig = Rig::in_round(1);
+    let within = Some(Span::from_secs(30));
+    let warned = fault(0, FaultKind::Warned, "");
+    let planned = RoundDown::Interrupt { round: R0, fault: warned.clone(), within };
+    assert_eq!(rig.down(planned), [tell(0, Heard::Interrupt(R0, warned, within))]);
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
+    rig.is_ready(0, R0);
+    assert_eq!(rig.interrupt(R0), []);
+}
+
+#[test]
+fn no_further_round_is_the_end_of_all_calls() {
+    let mut rig = Rig::in_round(2);
+    let text = OsBytes::from("no healthy rank is left");
+    let actions = rig.down(RoundDown::GiveUp { text: text.clone() });
+    assert_eq!(actions, [0, 1].map(|n| tell(n, Heard::Dismissed(Dismissal::GivenUp, text.clone()))));
+    assert_eq!(rig.interrupt(R0), []);
+    assert_eq!(rig.says(0, Said::Fault(R0, "x".into())), []);
+}
+
+#[test]
+fn the_end_of_the_job_goes_before_rounds() {
+    let mut rig = Rig::in_round(2);
+    rig.interrupt(R0);
+    (0..2).for_each(|n| drop(rig.is_ready(n, R0)));
+    rig.hear(NodeEvent::PortReserved { port: 9 });
+    let end = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(500) });
+    assert!(end.contains(&UsePort(false)), "{end:?}");
+    assert_eq!(rig.begins(R1, first_place(2), &[seat(0, Some(0), Some(0))]), []);
+    assert_eq!(rig.wait(400_000), [], "who is to end has the grace for it");
+}
+
+#[test]
+fn another_generation_begins_anew() {
+    let mut rig = Rig::in_round_by(Start { max_restarts: 2, ..start() }, 1, "");
+    rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: false });
+    rig.exited(0, by(TERM));
+    rig.hear(NodeEvent::SessionGone { session: s(0) });
+    rig.examined(0, Facts::default());
+    rig.streams_end(0);
+    rig.left(0);
+    rig.hear(NodeEvent::Renewed { port: 0 });
+    rig.root(ToNode::Again(Meeting { space: 2, restart: 1, ..start().meeting.unwrap_or_default() }));
+    rig.root(another(300, 0));
+    let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(0, &[]) }]).pop().unwrap();
+    assert_eq!(rig.registers(0, ""), [up(RoundUp::Joined { ranks, terms: "keys=0\n".into() })]);
+    let begun = rig.begins(R0, RoundPlace { space: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
+    assert_eq!(began(&begun).len(), 1);
+}
+
+/// Another process for a rank.
+fn another(proc: u32, rank: u32) -> ToNode {
+    let delta = Delta {
+        proc: p(proc),
+        app: AppIndex::new(0),
+        rank: r(rank),
+        local_rank: LocalRank::new(rank),
+        app_rank: rank,
+        app_size: 4,
+        stdin: false,
+    };
+    ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true }
+}
+
+#[test]
+fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    assert_eq!(rig.root(another(300, 1)), [], "the one before is looked at");
+    let actions = rig.examined(1, Facts::default());
+    let [NodeAction::ToRoot(ToRoot::Postmortem { .. }), Reap { .. }, NodeAction::Spawn { proc, .. }] = &actions[..]
+    else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(*proc, p(300));
+    rig.spawned(300);
+    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
+    let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(1, &[]) }]).pop().unwrap();
+    assert_eq!(rig.hear(begun), [up(RoundUp::Joined { ranks, terms: OsBytes::default() })], "at once");
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0)], "it is in no round yet");
+    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
+    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
+    let place = RoundPlace { space: 2, port: 9, ..first_place(2) };
+    let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    let begun: Vec<u32> = began(&actions).iter().map(|(session, _)| *session).collect();
+    assert_eq!(begun, [0, 9]);
+    let said = says_exit(&rig, 300, exit(1));
+    assert_eq!(rig.exited(300, exit(1))[..2], [said, group(300, KILL)]);
+}
+
+#[test]
+fn nobody_follows_a_process_that_lives_or_outside_of_rounds() {
+    is_refused(&mut Rig::in_round(2), another(300, 1));
+    let mut before = Rig::running(2);
+    before.exited(1, exit(0));
+    is_refused(&mut before, another(300, 1));
+    let mut after = Rig::in_round(2);
+    after.exited(1, by(KILL));
+    after.down(RoundDown::Finish { round: R0 });
+    is_refused(&mut after, another(300, 1));
+}

@@ -1,0 +1,79 @@
+//! What the closing report says of rounds.
+
+use crate::id::{Rank, Round};
+use crate::os_bytes::OsBytes;
+use crate::restart::fault::{Fault, FaultKind};
+use crate::restart::{Given, RoundNote};
+use crate::time::Span;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Most rounds that are kept: of more the last ones are told.
+const KEPT: usize = 5;
+
+/// The rounds of a generation of ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rounds {
+    /// Whether there was one.
+    pub any: bool,
+    /// How many there were after the first.
+    pub count: u32,
+    /// The last of them.
+    pub last: Vec<RoundLine>,
+    /// Ranks that were left behind, and why: they are lost, have left, or were sent home (`None`).
+    pub lost: BTreeMap<Rank, Option<Fault>>,
+    /// Why no other round was possible, and the fault that is not made good.
+    pub given_up: Option<(Fault, OsBytes)>,
+}
+
+/// A round, after the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoundLine {
+    /// Which.
+    pub round: Round,
+    /// What has ended the one before first, and how much else has.
+    pub fault: Option<(Fault, usize)>,
+    /// Healthy ranks, and those that work.
+    pub sizes: (u32, u32),
+    /// From the first fault to its begin.
+    pub took: Span,
+}
+
+impl Rounds {
+    pub(super) fn add(&mut self, note: &RoundNote) {
+        match note {
+            RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+                let another = core::mem::replace(&mut self.any, true);
+                for fault in faults {
+                    if fault.kind.is_loss() {
+                        self.lost.insert(fault.initial, Some(fault.clone()));
+                    } else if fault.kind == FaultKind::Joined {
+                        self.lost.remove(&fault.initial);
+                    }
+                }
+                let home = discarded.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
+                self.lost.extend(home.map(|rank| (rank, None)));
+                if another {
+                    self.count = self.count.saturating_add(1);
+                    if self.last.len() == KEPT {
+                        self.last.remove(0);
+                    }
+                    let took = phases.iter().fold(Span::ZERO, |sum, phase| sum + *phase);
+                    let fault = faults.first().map(|fault| (fault.clone(), faults.len() - 1));
+                    let sizes = (*world_size, *active_world_size);
+                    self.last.push(RoundLine { round: *round, fault, sizes, took });
+                }
+            }
+            RoundNote::Spared { fault } if fault.kind.is_loss() => {
+                self.lost.insert(fault.initial, Some(fault.clone()));
+            }
+            RoundNote::Spared { .. } | RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
+        }
+    }
+
+    pub(super) fn over(&mut self, given: &Given) {
+        if let Given::Up { fault, text } = given {
+            self.given_up = Some((fault.clone(), text.clone()));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The decision: who goes on as which rank, and the words by which every host hears of it.
+
+use super::crew::{Hand, Known, Part};
+use super::fault::{Fault, FaultKind};
+use super::gather::hinted;
+use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
+use crate::id::{NodeId, Rank, Round};
+use crate::os_bytes::OsBytes;
+use crate::rank_assign::{self, Member, Outcome};
+use crate::rank_set::RankSet;
+use crate::time::Mono;
+use crate::wire::capped::Capped;
+use crate::wire::round::{BATCH, RoundDown, RoundPlace, RoundSeat};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Who was taken out, and why.
+#[derive(Default)]
+struct Parted {
+    /// Dead: a process may be started for them again.
+    dead: Vec<Rank>,
+    /// Not wanted by the policy.
+    discarded: RankSet,
+}
+
+/// Hosts that have active ranks, in the order of their first one.
+struct Meeting {
+    /// That of active rank 0.
+    home: Option<NodeId>,
+    /// The index of each.
+    index: BTreeMap<NodeId, u32>,
+}
+
+impl Restart {
+    /// All are out of their function, or lost: the next round begins, or none ever again.
+    pub(super) fn assign(&mut self, now: Mono) {
+        let first = self.begun == 0;
+        match self.decide(now, first) {
+            Ok(outcome) => self.begin(now, first, &outcome),
+            Err(text) if first => self.refuse_all(text),
+            Err(text) => self.give_up(text),
+        }
+    }
+
+    fn decide(&mut self, now: Mono, first: bool) -> Result<Outcome, String> {
+        match (self.trouble.real(), self.trouble.first()) {
+            (Some((fault, at)), _) => {
+                self.progress.ends(fault, at)?;
+                self.limits.rounds(self.begun)?;
+            }
+            (None, Some((fault, at))) => self.progress.ends(fault, at)?,
+            (None, None) => {}
+        }
+        self.take_in(now, first);
+        self.say_who_is_out();
+        let drained = !first && self.crew.hands.iter().any(|hand| hand.warned && hand.part == Part::In);
+        let before = drained.then(|| self.world.clone());
+        let lost = if first { Vec::new() } else { self.lost(true) };
+        match (self.number(&lost), before) {
+            (Err(why), Some(before)) => {
+                // Those that are about to be taken are still there.
+                self.world = before;
+                let text = format!("ranks that are about to be taken away go on until then: without them {why}");
+                self.note(RoundNote::Policy { text: sentence(text) });
+                let lost = self.lost(false);
+                self.number(&lost)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Asks the policy, and whether that may be.
+    fn number(&mut self, lost: &[Rank]) -> Result<Outcome, String> {
+        let keys = Known { crew: &self.crew, known: &self.setup.known, asked: &self.asked };
+        let outcome =
+            rank_assign::assign(&self.policy, &mut self.world, lost, &keys).map_err(|error| hinted(&error))?;
+        let (healthy, active) = self.sizes();
+        if healthy == 0 {
+            return Err("no healthy rank is left".into());
+        }
+        self.limits.world(healthy, active)?;
+        if active == 0 {
+            let ranks =
+                if healthy == 1 { "the 1 rank that is".into() } else { format!("the {healthy} ranks that are") };
+            return Err(format!("the policy {} has none of {ranks} healthy work", self.policy));
+        }
+        Ok(outcome)
+    }
+
+    fn sizes(&self) -> (u32, u32) {
+        let healthy = self.world.size();
+        (healthy, self.world.active_size().unwrap_or(healthy))
+    }
+
+    /// Processes that have registered are in. One whose rank is in the world still takes its place there.
+    fn take_in(&mut self, now: Mono, first: bool) {
+        let named = self.trouble.joined();
+        for (hand, initial) in self.crew.hands.iter_mut().zip((0..).map(Rank::new)) {
+            if hand.part != Part::Waiting {
+                continue;
+            }
+            let here = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
+            if here || self.world.join(initial).is_ok() {
+                hand.part = Part::In;
+                if !first && named != Some(initial) {
+                    self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
+                }
+            }
+        }
+    }
+
+    /// Those that are taken out now, by their current ranks; those that are about to be taken away as well, if wanted.
+    fn lost(&self, drain: bool) -> Vec<Rank> {
+        // Where all are about to be taken away, somebody has to go on.
+        let drain = drain && self.crew.hands.iter().any(|hand| hand.part == Part::In && !hand.warned);
+        let both = self.crew.hands.iter().zip(self.world.members());
+        let out = both.filter(|(hand, _)| match hand.part {
+            Part::Lost { .. } => true,
+            Part::In => self.too_often(hand) || (drain && hand.warned),
+            Part::Away | Part::Waiting | Part::Out => false,
+        });
+        out.filter_map(|(_, member)| member.rank).collect()
+    }
+
+    /// Whether a rank has had its last fault.
+    fn too_often(&self, hand: &Hand) -> bool {
+        hand.counted && self.limits.max_rank_faults.is_some_and(|most| hand.faults > most)
+    }
+
+    fn say_who_is_out(&mut self) {
+        let most = self.limits.max_rank_faults.unwrap_or_default();
+        for initial in self.whoever(|hand| hand.part == Part::In && self.too_often(hand)) {
+            let faults = self.crew.hands.get(initial.index()).map_or(0, |hand| hand.faults);
+            let times = if faults == 1 { "1 fault".to_string() } else { format!("{faults} faults") };
+            let text = format!("initial rank {initial} is out after {times} of its own (--max-rank-faults {most})");
+            self.note(RoundNote::Policy { text: sentence(text) });
+        }
+    }
+
+    /// A round begins.
+    fn begin(&mut self, now: Mono, first: bool, outcome: &Outcome) {
+        let phases = self.trouble.phases(now);
+        let planned = !first && self.trouble.real().is_none();
+        let trouble = core::mem::take(&mut self.trouble);
+        if first {
+            self.act(RestartAction::Opened);
+        } else {
+            self.round = Round::new(self.round.get().saturating_add(1));
+        }
+        self.begun = self.begun.saturating_add(u32::from(!planned));
+        self.phase = Phase::Running;
+        let parted = self.push(first, trouble.told().cloned(), outcome);
+        let faults = trouble.into_faults();
+        self.progress.begins(now);
+        if let Some(misplaced) = outcome.misplaced {
+            self.note(RoundNote::Policy { text: sentence(misplaced.to_string()) });
+        }
+        let (world_size, active_world_size) = self.sizes();
+        let (round, discarded) = (self.round, parted.discarded);
+        self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases });
+        parted.dead.into_iter().for_each(|initial| self.respawn(initial));
+        if first {
+            let warned: Vec<Rank> = self.whoever(|hand| hand.warned);
+            self.warn(now, &warned);
+        }
+    }
+
+    fn whoever(&self, is: impl Fn(&Hand) -> bool) -> Vec<Rank> {
+        self.crew.hands.iter().zip((0..).map(Rank::new)).filter(|(hand, _)| is(hand)).map(|(_, rank)| rank).collect()
+    }
+
+    /// Every host hears of the round, and which of its ranks do what in it.
+    fn push(&mut self, first: bool, fault: Option<Fault>, outcome: &Outcome) -> Parted {
+        let meeting = self.meeting();
+        let place = self.place(first, fault, &meeting);
+        let holder = self.holder(first, &meeting);
+        self.space = self.space.saturating_add(1);
+        let mut parted = Parted::default();
+        outcome.discarded.iter().for_each(|rank| parted.discarded.insert(*rank));
+        self.unreturned = meeting.index.len();
+        let round = self.round;
+        for (node, host) in self.crew.hosts.iter_mut() {
+            let (mut seats, mut active) = (Vec::with_capacity(host.crew.len()), 0);
+            for initial in &host.crew {
+                let member = self.world.members().get(initial.index()).copied().unwrap_or_default();
+                let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
+                (hand.ready, hand.faulted, hand.counted) = (false, false, false);
+                match hand.part {
+                    Part::In => {
+                        active += u32::from(member.active_rank.is_some());
+                        hand.part = if member.rank.is_some() { Part::In } else { Part::Out };
+                        seats.push(seat(*initial, member));
+                    }
+                    Part::Lost { again } => {
+                        hand.part = if again { Part::Away } else { Part::Out };
+                        if again {
+                            parted.dead.push(*initial);
+                        }
+                    }
+                    Part::Away | Part::Waiting | Part::Out => {}
+                }
+            }
+            (host.asked, host.answered, host.returned) = (false, false, false);
+            (host.port, host.active) = (0, active);
+            if host.lost {
+                continue;
+            }
+            let here = Some(*node) == holder;
+            let place = RoundPlace { here, node_index: meeting.index.get(node).copied(), ..place.clone() };
+            let mut parts = Capped::<_, BATCH>::chunks(seats);
+            let end = parts.pop().unwrap_or_default();
+            for (seats, last) in parts.into_iter().map(|part| (part, false)).chain([(end, true)]) {
+                let msg = RoundDown::Begin { round, place: place.clone(), seats, last };
+                self.out.push_back(RestartAction::Send { node: *node, msg });
+            }
+        }
+        parted
+    }
+
+    fn meeting(&self) -> Meeting {
+        let (_, active) = self.sizes();
+        let mut by_active = Vec::new();
+        by_active.resize(active as usize, None);
+        for (member, hand) in self.world.members().iter().zip(&self.crew.hands) {
+            if let Some(place) = member.active_rank.and_then(|rank| by_active.get_mut(rank.index())) {
+                *place = Some(hand.node);
+            }
+        }
+        let mut index = BTreeMap::new();
+        for node in by_active.iter().flatten() {
+            let next = u32::try_from(index.len()).unwrap_or(u32::MAX);
+            index.entry(*node).or_insert(next);
+        }
+        Meeting { home: by_active.first().copied().flatten(), index }
+    }
+
+    /// The host that holds the round's store. Before the first round only one has a port for it, where any host can.
+    fn holder(&self, first: bool, meeting: &Meeting) -> Option<NodeId> {
+        if first && self.setup.agent_store { Some(self.setup.meeting.0) } else { meeting.home }
+    }
+
+    fn place(&self, first: bool, fault: Option<Fault>, meeting: &Meeting) -> RoundPlace {
+        let host = self.holder(first, meeting).and_then(|node| self.crew.hosts.get(&node));
+        let (world_size, active_world_size) = self.sizes();
+        RoundPlace {
+            addr: host.map(|host| host.site.addr.clone()).unwrap_or_default(),
+            port: if first { self.setup.meeting.1 } else { host.map_or(0, |host| host.port) },
+            here: false,
+            space: self.space,
+            world_size,
+            active_world_size,
+            initial_world_size: u32::try_from(self.setup.ranks.len()).unwrap_or(u32::MAX),
+            nodes: u32::try_from(meeting.index.len()).unwrap_or(u32::MAX),
+            node_index: None,
+            fault,
+        }
+    }
+
+    /// No round is possible any more.
+    fn give_up(&mut self, text: String) {
+        let text = sentence(text);
+        self.tell_all(&RoundDown::GiveUp { text: text.clone() });
+        let first = self.trouble.told().cloned();
+        self.over(Over::Refused(text.clone()));
+        // Nothing but a fault leads here.
+        if let Some(fault) = first {
+            self.act(RestartAction::Closed(Given::Up { fault, text }));
+        }
+    }
+}
+
+fn seat(initial: Rank, member: Member) -> RoundSeat {
+    RoundSeat { initial, rank: member.rank, active: member.active_rank.filter(|_| member.rank.is_some()) }
+}

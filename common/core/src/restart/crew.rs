@@ -1,0 +1,151 @@
+//! Who is there: the process of each initial rank, and the hosts that speak for them.
+
+use super::setup::Site;
+use crate::id::{NodeId, ProcId, Rank, Round};
+use crate::os_bytes::OsBytes;
+use crate::rank_assign::{Keys, Numbers, Source};
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// What an initial rank has to do with rounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// Nothing: no process of it has registered, or it is dead and taken out.
+    Away,
+    /// Its process has registered, and is in with the next assignment.
+    Waiting,
+    /// It takes part.
+    In,
+    /// It is dead, or has left, and is taken out with the next assignment.
+    Lost {
+        /// A process may be started for it again.
+        again: bool,
+    },
+    /// Its process takes no part any more, though it may be there.
+    Out,
+}
+
+/// An initial rank.
+#[derive(Debug)]
+pub(super) struct Hand {
+    pub(super) node: NodeId,
+    pub(super) proc: Option<ProcId>,
+    /// What its process says of the keys that only it can answer.
+    pub(super) keys: Vec<OsBytes>,
+    pub(super) part: Part,
+    /// The first round of its process.
+    pub(super) since: Round,
+    /// Something was wrong with it in this round.
+    pub(super) faulted: bool,
+    /// Faults of its own.
+    pub(super) faults: u32,
+    /// One of them was in this round.
+    pub(super) counted: bool,
+    /// It is out of the function of this round.
+    pub(super) ready: bool,
+    /// It is about to be taken away.
+    pub(super) warned: bool,
+}
+
+/// A host.
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    pub(super) site: Site,
+    /// Its initial ranks, in ascending order.
+    pub(super) crew: Vec<Rank>,
+    pub(super) lost: bool,
+    /// The terms that it has told last.
+    pub(super) told: OsBytes,
+    /// It was told to interrupt its ranks.
+    pub(super) asked: bool,
+    /// All of its ranks are ready.
+    pub(super) answered: bool,
+    /// The port that it holds for the next round; 0: none.
+    pub(super) port: u16,
+    /// How many of its ranks work in this round, as it began.
+    pub(super) active: u32,
+    /// The function has returned on all of them.
+    pub(super) returned: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Crew {
+    pub(super) hands: Vec<Hand>,
+    pub(super) hosts: BTreeMap<NodeId, Host>,
+}
+
+impl Crew {
+    pub(super) fn new(ranks: &[NodeId], nodes: &BTreeMap<NodeId, Site>) -> Self {
+        let host = |site: &Site| Host { site: site.clone(), ..Host::default() };
+        let mut hosts: BTreeMap<_, _> = nodes.iter().map(|(node, site)| (*node, host(site))).collect();
+        for (node, rank) in ranks.iter().zip((0..).map(Rank::new)) {
+            hosts.entry(*node).or_default().crew.push(rank);
+        }
+        let hand = |node: &NodeId| Hand {
+            node: *node,
+            proc: None,
+            keys: Vec::new(),
+            part: Part::Away,
+            since: Round::new(0),
+            faulted: false,
+            faults: 0,
+            counted: false,
+            ready: false,
+            warned: false,
+        };
+        Self { hands: ranks.iter().map(hand).collect(), hosts }
+    }
+
+    pub(super) fn part(&self, initial: Rank) -> Option<Part> {
+        self.hands.get(initial.index()).map(|hand| hand.part)
+    }
+
+    /// A process of this rank is on this node now.
+    pub(super) fn settles(&mut self, initial: Rank, node: NodeId) {
+        let Some(hand) = self.hands.get_mut(initial.index()) else { return };
+        if hand.node == node {
+            return;
+        }
+        if let Some(old) = self.hosts.get_mut(&hand.node) {
+            old.crew.retain(|rank| *rank != initial);
+        }
+        hand.node = node;
+        let crew = &mut self.hosts.entry(node).or_default().crew;
+        let at = crew.partition_point(|rank| *rank < initial);
+        crew.insert(at, initial);
+    }
+
+    /// Whether a host has ranks that are, or will be, in a round.
+    pub(super) fn has_work(&self, host: &Host) -> bool {
+        let here = |rank: &Rank| matches!(self.part(*rank), Some(Part::In | Part::Waiting));
+        host.crew.iter().any(here)
+    }
+}
+
+/// What is known of ranks, for policies.
+pub(super) struct Known<'a> {
+    pub(super) crew: &'a Crew,
+    /// By initial rank.
+    pub(super) known: &'a [(Source, Vec<Option<String>>)],
+    /// What processes say of themselves, in this order.
+    pub(super) asked: &'a [Source],
+}
+
+impl Keys for Known<'_> {
+    fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
+        let hand = self.crew.hands.get(who.initial.index())?;
+        if *source == Source::Host {
+            return self.crew.hosts.get(&hand.node).map(|host| Cow::Borrowed(host.site.name.as_str()));
+        }
+        let told = || {
+            let at = self.asked.iter().position(|asked| asked == source)?;
+            hand.keys.get(at).map(|value| String::from_utf8_lossy(value))
+        };
+        let known = self.known.iter().find(|(known, _)| known == source);
+        let known = known.and_then(|(_, values)| values.get(who.initial.index())?.as_deref());
+        told().or_else(|| known.map(Cow::Borrowed))
+    }
+}

@@ -1,0 +1,422 @@
+//! Whether a rank of a round stands still, and what becomes of it then.
+//!
+//! A client says that its program gets on: by itself, or because the program does (`ping`). Who is silent for longer than the soft limit
+//! hangs, and is interrupted with the others; who does not come out of its function, or go on to the next one, by a hard limit is ended:
+//! SIGTERM, SIGKILL when the grace is over. Nobody is watched where silence is what is expected: in reserve, and behind a function that
+//! has returned.
+//!
+//! The agent's clock counts on while a host sleeps, so after soft limits a hard one is not over at once: whoever was only asleep is
+//! interrupted and lives.
+
+use super::terms::Terms;
+use crate::machine::earliest;
+use crate::time::{Mono, Span};
+
+/// How long a rank may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Silent for longer: it hangs.
+    pub soft: Span,
+    /// Silent for longer, or longer in its function after the interrupt: it is ended.
+    pub hard: Span,
+    /// Ready for longer without a round that begins: it is ended.
+    pub barrier: Span,
+    /// From SIGTERM to SIGKILL.
+    pub grace: Span,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let secs = Span::from_secs;
+        Self { soft: secs(60), hard: secs(90), barrier: secs(120), grace: secs(5) }
+    }
+}
+
+impl From<&Terms> for Limits {
+    fn from(terms: &Terms) -> Self {
+        Self {
+            soft: terms.soft_timeout,
+            hard: terms.hard_timeout,
+            barrier: terms.barrier_timeout,
+            grace: terms.termination_grace,
+        }
+    }
+}
+
+impl Limits {
+    /// From the interrupt of one that hangs to its end.
+    const fn rest(&self) -> Span {
+        Span::from_nanos(self.hard.nanos().saturating_sub(self.soft.nanos()))
+    }
+}
+
+/// What is to be done about a rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// It hangs: the launcher has to know. Once in a round.
+    Hang,
+    /// It is to be ended politely.
+    Terminate,
+    /// It is to be ended.
+    Kill,
+}
+
+/// One rank, as it is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Watch(State);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum State {
+    /// It may be silent.
+    #[default]
+    Off,
+    Running(Running),
+    /// It is to come out of its function by then; one that hung, if it gets on after all, by the second time.
+    Leaving {
+        by: Mono,
+        else_by: Mono,
+    },
+    /// It is out of its function since then.
+    Waiting {
+        since: Mono,
+    },
+    /// SIGTERM is on its way.
+    Ending {
+        until: Mono,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Running {
+    /// When it got on last.
+    heard: Mono,
+    /// … by its own word. Once it has said so in a round, silence of that kind counts.
+    pinged: Option<Mono>,
+    /// What it has asked for: so much in place of its soft limit, or no limit.
+    section: Option<Option<Span>>,
+    /// When it was told of as one that hangs.
+    told: Option<Mono>,
+}
+
+impl Running {
+    const fn new(now: Mono) -> Self {
+        Self { heard: now, pinged: None, section: None, told: None }
+    }
+
+    fn silent_since(&self) -> Mono {
+        self.pinged.map_or(self.heard, |pinged| pinged.min(self.heard))
+    }
+
+    fn hangs_at(&self, limits: &Limits) -> Option<Mono> {
+        Some(self.silent_since() + self.section.unwrap_or(Some(limits.soft))?)
+    }
+
+    /// `None`: it does not hang, or has got on since.
+    fn overdue_at(&self, limits: &Limits) -> Option<Mono> {
+        let (hung, told) = (self.hangs_at(limits)?, self.told?);
+        Some((hung + limits.rest()).max(told + limits.rest()))
+    }
+}
+
+impl Watch {
+    /// A round begins, and it is to work.
+    pub const fn begin(&mut self, now: Mono) {
+        self.0 = State::Running(Running::new(now));
+    }
+
+    /// Nothing is expected of it: it waits in reserve, has done its work, or is gone.
+    pub const fn rest(&mut self) {
+        self.0 = State::Off;
+    }
+
+    /// It has got on, by its own word or by itself.
+    pub fn alive(&mut self, now: Mono, pinged: bool) {
+        match &mut self.0 {
+            State::Running(running) => {
+                running.heard = now;
+                if pinged {
+                    running.pinged = Some(now);
+                }
+            }
+            State::Leaving { by, else_by } => *by = *else_by,
+            State::Off | State::Waiting { .. } | State::Ending { .. } => {}
+        }
+    }
+
+    /// From now on it may be silent for so long, `None`: for ever; a span of zero: as long as before.
+    pub fn section(&mut self, now: Mono, span: Option<Span>) {
+        self.alive(now, false);
+        if let State::Running(running) = &mut self.0 {
+            running.pinged = running.pinged.map(|_| now);
+            running.section = Some(span).filter(|span| *span != Some(Span::ZERO));
+        }
+    }
+
+    /// It is to leave its function within so long from now, or has begun to.
+    pub fn leave(&mut self, now: Mono, within: Span, limits: &Limits) {
+        let else_by = now + within + limits.hard;
+        match self.0 {
+            State::Running(running) => {
+                let by = running.overdue_at(limits).map_or(else_by, |by| by.min(else_by));
+                self.0 = State::Leaving { by, else_by };
+            }
+            // A planned round that has become an urgent one, or one that had begun to leave by itself: no time is added.
+            State::Leaving { by, else_by: before } => {
+                self.0 = State::Leaving { by: by.min(else_by), else_by: before.min(else_by) };
+            }
+            State::Off => self.0 = State::Leaving { by: else_by, else_by },
+            State::Waiting { .. } | State::Ending { .. } => {}
+        }
+    }
+
+    /// It is out of its function.
+    pub const fn ready(&mut self, now: Mono) {
+        if !self.is_ending() {
+            self.0 = State::Waiting { since: now };
+        }
+    }
+
+    /// Whether it is being ended.
+    #[must_use]
+    pub const fn is_ending(&self) -> bool {
+        matches!(self.0, State::Ending { .. })
+    }
+
+    /// What is due. To be asked until there is nothing.
+    pub fn due(&mut self, now: Mono, limits: &Limits) -> Option<Due> {
+        if self.deadline(limits).is_none_or(|at| now < at) {
+            return None;
+        }
+        match &mut self.0 {
+            State::Running(running) if running.told.is_none() => {
+                running.told = Some(now);
+                Some(Due::Hang)
+            }
+            State::Running(_) | State::Leaving { .. } | State::Waiting { .. } => {
+                self.0 = State::Ending { until: now + limits.grace };
+                Some(Due::Terminate)
+            }
+            State::Ending { .. } => {
+                self.0 = State::Off;
+                Some(Due::Kill)
+            }
+            State::Off => None,
+        }
+    }
+
+    /// When something is due, if it is not heard of before.
+    #[must_use]
+    pub fn deadline(&self, limits: &Limits) -> Option<Mono> {
+        match &self.0 {
+            State::Off => None,
+            State::Running(running) if running.told.is_none() => running.hangs_at(limits),
+            State::Running(running) => running.overdue_at(limits),
+            State::Leaving { by, .. } => Some(*by),
+            State::Waiting { since } => Some(*since + limits.barrier),
+            State::Ending { until } => Some(*until),
+        }
+    }
+}
+
+/// When the first of several has to be looked at. Who is heard of has more time than before, and that is found out when the time
+/// comes: so a word of a rank costs nothing but itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Soonest(Option<Mono>);
+
+impl Soonest {
+    /// One of them may have to be looked at sooner.
+    pub fn mind(&mut self, watch: &Watch, limits: &Limits) {
+        self.0 = earliest(self.0, watch.deadline(limits));
+    }
+
+    /// Whether it is time to look at all; then each of those that stay is to be minded again.
+    pub fn is_over(&mut self, now: Mono) -> bool {
+        self.0.take_if(|at| *at <= now).is_some()
+    }
+
+    /// When.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Mono> {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits {
+        soft: Span::from_secs(60),
+        hard: Span::from_secs(90),
+        barrier: Span::from_secs(120),
+        grace: Span::from_secs(5),
+    };
+
+    fn at(secs: u64) -> Mono {
+        Mono::from_nanos(0) + Span::from_secs(secs)
+    }
+
+    /// All that becomes due of a rank that nobody hears of any more: what, and when.
+    fn end(mut watch: Watch) -> Vec<(Due, u64)> {
+        let mut all = Vec::new();
+        while let Some(when) = watch.deadline(&LIMITS) {
+            assert_eq!(watch.due(Mono::from_nanos(when.nanos() - 1), &LIMITS), None, "not before its time");
+            let due = watch.due(when, &LIMITS).expect("at its time");
+            all.push((due, when.nanos() / 1_000_000_000));
+        }
+        all
+    }
+
+    fn running() -> Watch {
+        let mut watch = Watch::default();
+        watch.begin(at(100));
+        watch
+    }
+
+    #[test]
+    fn who_says_nothing_is_told_of_then_ended() {
+        assert_eq!(end(running()), [(Due::Hang, 160), (Due::Terminate, 190), (Due::Kill, 195)]);
+        let mut watch = running();
+        watch.alive(at(150), false);
+        assert_eq!(end(watch), [(Due::Hang, 210), (Due::Terminate, 240), (Due::Kill, 245)]);
+        assert_eq!(end(Watch::default()), []);
+    }
+
+    #[test]
+    fn who_has_said_that_it_gets_on_has_to_say_so_again() {
+        let mut watch = running();
+        watch.alive(at(110), true);
+        watch.alive(at(150), false);
+        assert_eq!(end(watch)[0], (Due::Hang, 170), "its main thread runs, its steps do not");
+        watch.alive(at(160), true);
+        assert_eq!(end(watch)[0], (Due::Hang, 220));
+    }
+
+    #[test]
+    fn sections_have_their_own_limits() {
+        let mut watch = running();
+        watch.alive(at(100), true);
+        watch.section(at(110), Some(Span::from_secs(300)));
+        assert_eq!(end(watch), [(Due::Hang, 410), (Due::Terminate, 440), (Due::Kill, 445)]);
+        watch.section(at(120), None);
+        assert_eq!(end(watch), [], "for ever");
+        watch.section(at(900), Some(Span::ZERO));
+        assert_eq!(end(watch)[0], (Due::Hang, 960), "its own again, from where it ends");
+    }
+
+    #[test]
+    fn who_is_interrupted_has_the_hard_limit_to_leave() {
+        let mut watch = running();
+        watch.section(at(110), None);
+        watch.leave(at(150), Span::ZERO, &LIMITS);
+        assert_eq!(end(watch), [(Due::Terminate, 240), (Due::Kill, 245)], "in a section too");
+        let mut planned = running();
+        planned.leave(at(150), Span::from_secs(30), &LIMITS);
+        assert_eq!(end(planned)[0], (Due::Terminate, 270));
+        planned.leave(at(155), Span::ZERO, &LIMITS);
+        assert_eq!(end(planned)[0], (Due::Terminate, 245), "a planned round has become an urgent one");
+    }
+
+    #[test]
+    fn who_hangs_has_less_unless_it_gets_on() {
+        let mut watch = running();
+        assert_eq!(watch.due(at(160), &LIMITS), Some(Due::Hang));
+        watch.leave(at(161), Span::ZERO, &LIMITS);
+        assert_eq!(end(watch)[0], (Due::Terminate, 190));
+        watch.alive(at(170), false);
+        assert_eq!(end(watch)[0], (Due::Terminate, 251));
+    }
+
+    #[test]
+    fn a_host_that_slept_ends_nobody_who_only_slept() {
+        let mut watch = running();
+        assert_eq!(watch.due(at(4000), &LIMITS), Some(Due::Hang));
+        assert_eq!(watch.due(at(4000), &LIMITS), None, "it has its time to leave");
+        assert_eq!(end(watch), [(Due::Terminate, 4030), (Due::Kill, 4035)]);
+    }
+
+    #[test]
+    fn who_is_ready_waits_for_others_only_so_long() {
+        let mut watch = running();
+        watch.leave(at(150), Span::ZERO, &LIMITS);
+        watch.ready(at(151));
+        assert_eq!(end(watch), [(Due::Terminate, 271), (Due::Kill, 276)]);
+        watch.rest();
+        assert_eq!(end(watch), []);
+    }
+
+    #[test]
+    fn an_end_that_has_begun_is_not_taken_back() {
+        let mut watch = running();
+        watch.leave(at(150), Span::ZERO, &LIMITS);
+        assert_eq!(watch.due(at(240), &LIMITS), Some(Due::Terminate));
+        watch.ready(at(241));
+        watch.alive(at(242), true);
+        assert!(watch.is_ending());
+        assert_eq!(end(watch), [(Due::Kill, 245)]);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Begin,
+        Alive(bool),
+        Section(Option<u8>),
+        Leave(u8),
+        Ready,
+        Rest,
+        Look,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            Just(Step::Begin),
+            any::<bool>().prop_map(Step::Alive),
+            any::<Option<u8>>().prop_map(Step::Section),
+            any::<u8>().prop_map(Step::Leave),
+            Just(Step::Ready),
+            Just(Step::Rest),
+            Just(Step::Look),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens: nothing is due before its deadline, something is at it, what is due comes in its order, and a look at the
+        /// right time misses nobody.
+        #[test]
+        fn deadlines_are_kept(steps in proptest::collection::vec((step(), 0u64..70), 0..60)) {
+            let (mut watch, mut soonest, mut now, mut last) = (Watch::default(), Soonest::default(), at(1), None);
+            for (step, pause) in steps {
+                let due_at = watch.deadline(&LIMITS);
+                now = now + Span::from_secs(pause);
+                let due = watch.due(now, &LIMITS);
+                prop_assert_eq!(due.is_some(), due_at.is_some_and(|at| at <= now));
+                match due {
+                    Some(Due::Hang) => prop_assert_ne!(last, Some(Due::Hang), "once in a round"),
+                    Some(Due::Kill) => prop_assert_eq!(last, Some(Due::Terminate)),
+                    Some(Due::Terminate) | None => {}
+                }
+                last = due.or(last);
+                match step {
+                    Step::Begin if !watch.is_ending() => {
+                        watch.begin(now);
+                        last = None;
+                    }
+                    Step::Begin | Step::Look => {}
+                    Step::Alive(pinged) => watch.alive(now, pinged),
+                    Step::Section(span) => watch.section(now, span.map(|secs| Span::from_secs(secs.into()))),
+                    Step::Leave(within) => watch.leave(now, Span::from_secs(within.into()), &LIMITS),
+                    Step::Ready => watch.ready(now),
+                    Step::Rest if !watch.is_ending() => watch.rest(),
+                    Step::Rest => {}
+                }
+                soonest.mind(&watch, &LIMITS);
+                prop_assert!(watch.deadline(&LIMITS).is_none_or(|at| soonest.deadline().is_some_and(|look| look <= at)));
+                if soonest.is_over(now) {
+                    soonest.mind(&watch, &LIMITS);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a round ends by, and what a rank is told of it.
+
+use crate::id::Rank;
+use crate::os_bytes::OsBytes;
+use crate::status::Status;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// Most that is said of a fault, in bytes.
+pub const TEXT: usize = 2 << 10;
+
+/// How a rank came to need another round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FaultKind {
+    /// Its function has raised an exception, or returned an error: it is still there.
+    Exception,
+    /// It has not got on for longer than its soft limit: it is interrupted.
+    Hang,
+    /// Its process has ended.
+    Ended(Status),
+    /// Its agent has ended it, because it did not come out of its function, or get on, by the hard limit.
+    Overdue(Status),
+    /// It leaves by its own will: its process may go on, but takes no part any more.
+    Left(Leave),
+    /// Its host is lost.
+    HostLost,
+    /// Its host, or it, is about to be taken away: a planned round.
+    Warned,
+    /// A process came (back): a planned round.
+    Joined,
+}
+
+/// Why a rank leaves although its process is well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Leave {
+    /// What is no restart's business was raised: SystemExit, KeyboardInterrupt.
+    BaseException,
+    /// The program wants no further restart (`RestartAbort`).
+    Abort,
+    /// A health check has failed, or a hook that has to succeed.
+    Unhealthy,
+}
+
+/// A fault, as it is told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fault {
+    /// Whose, by the number that its process keeps.
+    pub initial: Rank,
+    /// How.
+    pub kind: FaultKind,
+    /// In words of the rank: type and text of an exception. At most [`TEXT`] bytes; may be empty.
+    pub text: OsBytes,
+}
+
+impl FaultKind {
+    /// Whether the rank takes no part in the next round, whatever is decided.
+    #[must_use]
+    pub const fn is_loss(self) -> bool {
+        match self {
+            Self::Ended(_) | Self::Overdue(_) | Self::Left(_) | Self::HostLost => true,
+            Self::Exception | Self::Hang | Self::Warned | Self::Joined => false,
+        }
+    }
+
+    /// Whether nobody has failed: the round was planned.
+    #[must_use]
+    pub const fn is_planned(self) -> bool {
+        match self {
+            Self::Warned | Self::Joined => true,
+            Self::Exception | Self::Hang | Self::Ended(_) | Self::Overdue(_) | Self::Left(_) | Self::HostLost => false,
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exception => f.write_str("exception"),
+            Self::Hang => f.write_str("hang"),
+            Self::Ended(status) => status.fmt(f),
+            Self::Overdue(status) => write!(f, "overdue, {status}"),
+            Self::Left(Leave::BaseException) => f.write_str("left"),
+            Self::Left(Leave::Abort) => f.write_str("wants no restart"),
+            Self::Left(Leave::Unhealthy) => f.write_str("unhealthy"),
+            Self::HostLost => f.write_str("host lost"),
+            Self::Warned => f.write_str("about to be taken away"),
+            Self::Joined => f.write_str("joined"),
+        }
+    }
+}

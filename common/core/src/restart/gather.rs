@@ -1,0 +1,277 @@
+//! Processes that register: the first ones, of which all have to be there, and those that come later.
+
+use super::crew::Part;
+use super::fault::{Fault, FaultKind};
+use super::setup::Respawn;
+use super::terms::{Difference, POLICY, Terms, shown};
+use super::{Over, Phase, Restart, RestartAction, RoundNote, asked, sentence};
+use crate::error::Hint;
+use crate::id::{NodeId, Rank};
+use crate::os_bytes::OsBytes;
+use crate::rank_assign::{Policy, Source};
+use crate::time::Mono;
+use crate::wire::capped::Capped;
+use crate::wire::round::{BATCH, Enrolled, KEYS, RoundDown};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Under which terms the ranks have registered.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    /// Who was the first.
+    rank: Rank,
+    /// As it was told, to know it again at once.
+    text: OsBytes,
+    pub(super) terms: Terms,
+}
+
+impl Restart {
+    /// What the program asks for, once the first ranks have registered.
+    #[must_use]
+    pub fn terms(&self) -> Option<&Terms> {
+        self.agreed.as_ref().map(|agreed| &agreed.terms)
+    }
+
+    /// Processes of a node have registered.
+    pub(super) fn joined(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
+        if self.crew.hosts.get(&node).is_none_or(|host| host.lost) {
+            return;
+        }
+        match self.phase.clone() {
+            Phase::Gathering => self.gather(now, node, ranks, terms),
+            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => self.comes(now, node, ranks, terms),
+            Phase::Over(Over::Done(round)) => self.send(node, RoundDown::Finish { round }),
+            Phase::Over(Over::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),
+            Phase::Over(Over::Off) => {}
+        }
+    }
+
+    fn refuse(&mut self, node: NodeId, ranks: impl Iterator<Item = Rank>, text: &OsBytes) {
+        for ranks in Capped::<_, BATCH>::chunks(ranks) {
+            self.send(node, RoundDown::Refuse { ranks, text: text.clone() });
+        }
+    }
+
+    /// Nobody is taken: whoever has registered is told so, and whoever does later.
+    pub(super) fn refuse_all(&mut self, text: String) {
+        let text = sentence(text);
+        // Where the first assignment fails they are in already.
+        let registered = |rank: &Rank| matches!(self.crew.part(*rank), Some(Part::Waiting | Part::In));
+        let here = self.crew.hosts.iter().filter(|(_, host)| !host.lost && host.crew.iter().any(registered));
+        let nodes: Vec<NodeId> = here.map(|(node, _)| *node).collect();
+        let any = !nodes.is_empty();
+        for node in nodes {
+            self.send(node, RoundDown::Refuse { ranks: Capped::default(), text: text.clone() });
+        }
+        if any {
+            self.note(RoundNote::Refused { text: text.clone() });
+        }
+        self.over(Over::Refused(text));
+    }
+
+    /// Before the first round.
+    fn gather(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
+        let agrees = match ranks.first() {
+            Some(first) => self.agree(first.initial, terms),
+            None => Ok(()),
+        };
+        let own = self.own_keys(node, terms);
+        for Enrolled { initial, proc, keys } in ranks {
+            self.crew.settles(initial, node);
+            let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
+            if hand.part == Part::Away {
+                (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
+                self.missing = self.missing.saturating_sub(1);
+            }
+        }
+        match agrees {
+            Err(text) => self.refuse_all(text),
+            Ok(()) if self.missing == 0 => self.assign(now),
+            Ok(()) => {}
+        }
+    }
+
+    /// Whether these terms are those of all others; the first ones decide.
+    fn agree(&mut self, rank: Rank, text: &OsBytes) -> Result<(), String> {
+        let Some(agreed) = &self.agreed else {
+            let terms = read(text).map_err(|text| format!("rank {rank} cannot take part: {text}"))?;
+            self.settle_terms(&terms)?;
+            self.agreed = Some(Agreed { rank, text: text.clone(), terms });
+            return Ok(());
+        };
+        if text.is_empty() || agreed.text == *text {
+            return Ok(());
+        }
+        let terms = read(text).map_err(|text| format!("rank {rank} cannot take part: {text}"))?;
+        match agreed.terms.differs(&terms) {
+            None => Ok(()),
+            Some(Difference { name, one, other }) => Err(format!(
+                "all ranks have to ask for the same, and {name} is {} for rank {} and {} for rank {rank}",
+                shown(one.as_bytes()),
+                agreed.rank,
+                shown(other.as_bytes()),
+            )),
+        }
+    }
+
+    /// What these processes say of their keys together with their terms, of which a host repeats none.
+    fn own_keys(&mut self, node: NodeId, terms: &OsBytes) -> Vec<OsBytes> {
+        let Some(host) = self.crew.hosts.get_mut(&node) else { return Vec::new() };
+        if !terms.is_empty() {
+            host.told = terms.clone();
+        }
+        if self.asked.is_empty() {
+            Vec::new()
+        } else {
+            Terms::parse(&host.told).map_or_else(|_| Vec::new(), |terms| terms.own)
+        }
+    }
+
+    /// What holds, of the command line and the program.
+    fn settle_terms(&mut self, terms: &Terms) -> Result<(), String> {
+        let own = terms.policy.as_deref();
+        let policy = match &self.setup.policy {
+            Some(policy) => policy.clone(),
+            None => (self.setup.read_policy)(own.unwrap_or(POLICY))
+                .map_err(|text| format!("the policy that the program asks for cannot be: {text}"))?,
+        };
+        policy.check().map_err(|error| hinted(&error))?;
+        if self.setup.policy.is_none() {
+            self.asked = asked(&policy);
+            let scripts = self.asked.iter().filter(|source| matches!(source, Source::Script(_))).count();
+            if scripts > terms.keys as usize {
+                return Err(format!(
+                    "the policy {policy} asks each process for {scripts} of its own keys, and it tells {} (the term keys)",
+                    terms.keys
+                ));
+            }
+        }
+        self.limits = self.setup.limits.or(terms.limits);
+        let world = self.world.size();
+        for (name, least) in [("min-world", self.limits.min_world), ("min-active", self.limits.min_active)] {
+            if let Some(least) = least.filter(|least| *least > world) {
+                return Err(format!("--{name} {least} is more than the job has: {world} ranks"));
+            }
+        }
+        self.say_what_wins(own, &policy, terms);
+        self.policy = policy;
+        Ok(())
+    }
+
+    /// What the command line says although the program says something else: once.
+    fn say_what_wins(&mut self, own: Option<&str>, policy: &Policy, terms: &Terms) {
+        let (ours, theirs) = (self.setup.limits, terms.limits);
+        let mut wins: Vec<String> = Vec::new();
+        let words = policy.to_string();
+        if let Some(own) = own.filter(|own| self.setup.policy.is_some() && **own != words) {
+            wins.push(format!("--assign {words} (the program: {})", shown(own.as_bytes())));
+        }
+        for (name, ours, theirs) in [
+            ("max-rounds", ours.max_rounds, theirs.max_rounds),
+            ("min-world", ours.min_world, theirs.min_world),
+            ("min-active", ours.min_active, theirs.min_active),
+            ("max-rank-faults", ours.max_rank_faults, theirs.max_rank_faults),
+        ] {
+            if let (Some(ours), Some(theirs)) = (ours, theirs)
+                && ours != theirs
+            {
+                wins.push(format!("--{name} {ours} (the program: {theirs})"));
+            }
+        }
+        if !wins.is_empty() {
+            self.note(RoundNote::Policy { text: sentence(format!("the command line wins: {}", wins.join(", "))) });
+        }
+    }
+
+    /// After the first round has begun: processes of ranks that were lost.
+    fn comes(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
+        let all: Vec<Rank> = ranks.iter().map(|one| one.initial).collect();
+        let Some(first) = all.first().copied() else { return };
+        if let Err(text) = self.agree(first, terms) {
+            let text = sentence(text);
+            self.refuse(node, all.into_iter(), &text);
+            self.note(RoundNote::Refused { text });
+            return;
+        }
+        let round = self.round;
+        let own = self.own_keys(node, terms);
+        let mut came = None;
+        for Enrolled { initial, proc, keys } in ranks {
+            let why = match self.crew.hands.get(initial.index()).map(|hand| (hand.part, hand.proc)) {
+                None => Some("there is no such rank in this job"),
+                Some((Part::In | Part::Waiting, _)) => Some("another process of this rank takes part"),
+                Some((Part::Out, own)) if own == Some(proc) => Some("it was sent home"),
+                Some((Part::Out | Part::Away | Part::Lost { .. }, _)) => None,
+            };
+            if let Some(why) = why {
+                let text = sentence(format!("initial rank {initial} is not taken: {why}"));
+                self.refuse(node, core::iter::once(initial), &text);
+                self.note(RoundNote::Refused { text });
+                continue;
+            }
+            self.crew.settles(initial, node);
+            if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
+                (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
+                (hand.since, hand.warned) = (round, false);
+                came.get_or_insert(initial);
+            }
+        }
+        if let Some(initial) = came {
+            self.takes_in(now, node, initial);
+        }
+    }
+
+    /// They wait for a round: one of their own, or any.
+    fn takes_in(&mut self, now: Mono, node: NodeId, initial: Rank) {
+        match self.phase {
+            Phase::Running => self.plan_for(now, initial),
+            // Its host may hold the next round's meeting, and has not been asked for a port.
+            Phase::Draining { urgent } => self.ask(node, urgent),
+            Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
+        }
+    }
+
+    /// Processes that came are in a round of their own, unless they have to wait for another's, or the work is as good as done.
+    fn plan_for(&mut self, now: Mono, initial: Rank) {
+        let at_once = match self.setup.respawn {
+            Respawn::Never | Respawn::Now => true,
+            Respawn::Next => false,
+        };
+        if at_once && !self.crew.hosts.values().any(|host| host.returned) {
+            self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
+            self.interrupt(now, false);
+        }
+    }
+
+    /// A rank has ended before all have registered.
+    pub(super) fn gone_early(&mut self, initial: Rank, how: &str) {
+        let text = format!("rank {initial} has ended ({how}) before it took part: the first round needs all ranks");
+        self.refuse_all(text);
+    }
+
+    /// A process that ended is started again, if that was asked for and it has not failed too often.
+    pub(super) fn respawn(&mut self, initial: Rank) {
+        let wanted = match self.setup.respawn {
+            Respawn::Never => false,
+            Respawn::Now | Respawn::Next => true,
+        };
+        let faults = self.crew.hands.get(initial.index()).map_or(0, |hand| hand.faults);
+        if wanted && self.limits.max_rank_faults.is_none_or(|most| faults <= most) {
+            self.act(RestartAction::Respawn { initial });
+        }
+    }
+}
+
+fn keys_of(said: Capped<OsBytes, KEYS>, own: &[OsBytes]) -> Vec<OsBytes> {
+    if said.is_empty() { own.to_vec() } else { said.into_vec() }
+}
+
+fn read(text: &OsBytes) -> Result<Terms, String> {
+    Terms::parse(text).map_err(|error| hinted(&error))
+}
+
+/// An error, and what to do about it.
+pub(super) fn hinted<E: Hint + core::fmt::Display>(error: &E) -> String {
+    error.hint().map_or_else(|| error.to_string(), |hint| format!("{error} (try: {hint})"))
+}

@@ -1,0 +1,172 @@
+//! When rounds end although ranks are left: what the user allows, and rounds in which nothing gets on.
+
+use super::fault::{Fault, FaultKind};
+use crate::id::Rank;
+use crate::time::{Mono, Span};
+use alloc::format;
+use alloc::string::{String, ToString};
+
+/// A round that ends within this time from its begin has got nowhere.
+pub const QUICK: Span = Span::from_secs(10);
+/// So many rounds in a row that got nowhere, and which the same rank has ended in the same way, are enough.
+pub const ALIKE: u32 = 5;
+
+/// What the user, or the program, allows; `None`: anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// So many rounds, the first included. Planned ones do not count.
+    pub max_rounds: Option<u32>,
+    /// So many healthy ranks there must be.
+    pub min_world: Option<u32>,
+    /// So many must work.
+    pub min_active: Option<u32>,
+    /// A rank that has more faults of its own than this takes no part any more.
+    pub max_rank_faults: Option<u32>,
+}
+
+impl Limits {
+    /// Those of the command line, and for the rest those of the program.
+    #[must_use]
+    pub fn or(self, program: Self) -> Self {
+        Self {
+            max_rounds: self.max_rounds.or(program.max_rounds),
+            min_world: self.min_world.or(program.min_world),
+            min_active: self.min_active.or(program.min_active),
+            max_rank_faults: self.max_rank_faults.or(program.max_rank_faults),
+        }
+    }
+
+    /// Whether another round may begin after `begun` of them.
+    pub(super) fn rounds(&self, begun: u32) -> Result<(), String> {
+        match self.max_rounds {
+            Some(most) if begun >= most => {
+                let rounds = if begun == 1 { "1 round has".to_string() } else { format!("{begun} rounds have") };
+                Err(format!("{rounds} begun, and --max-rounds {most} allows no more"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether a world is large enough.
+    pub(super) fn world(&self, healthy: u32, active: u32) -> Result<(), String> {
+        match (self.min_world, self.min_active) {
+            (Some(least), _) if healthy < least => {
+                Err(format!("{} healthy, and --min-world {least} asks for more", ranks(healthy)))
+            }
+            (_, Some(least)) if active < least => {
+                Err(format!("{} able to work, and --min-active {least} asks for more", ranks(active)))
+            }
+            (Some(_) | None, Some(_) | None) => Ok(()),
+        }
+    }
+}
+
+fn ranks(count: u32) -> String {
+    match count {
+        0 => "no rank is".into(),
+        1 => "1 rank is".into(),
+        n => format!("{n} ranks are"),
+    }
+}
+
+/// Rounds that got nowhere.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Progress {
+    begun: Option<Mono>,
+    /// Some rank has said in this round that it gets on.
+    got_on: bool,
+    alike: Option<(Rank, FaultKind, u32)>,
+}
+
+impl Progress {
+    /// A round begins.
+    pub(super) const fn begins(&mut self, now: Mono) {
+        (self.begun, self.got_on) = (Some(now), false);
+    }
+
+    pub(super) const fn got_on(&mut self) {
+        self.got_on = true;
+    }
+
+    /// A round ends by this fault, which was seen then.
+    pub(super) fn ends(&mut self, fault: &Fault, at: Mono) -> Result<(), String> {
+        let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK);
+        if fault.kind.is_planned() || self.got_on || !quick {
+            self.alike = None;
+            return Ok(());
+        }
+        let same = self.alike.filter(|(rank, kind, _)| (*rank, *kind) == (fault.initial, fault.kind));
+        let alike = same.map_or(1, |(_, _, before)| before.saturating_add(1));
+        self.alike = Some((fault.initial, fault.kind, alike));
+        if alike < ALIKE {
+            return Ok(());
+        }
+        let Fault { initial, kind, .. } = fault;
+        Err(format!(
+            "initial rank {initial} has ended {alike} rounds in a row in the same way ({kind}), each within {QUICK} of its begin"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os_bytes::OsBytes;
+
+    fn fault(initial: u32, kind: FaultKind) -> Fault {
+        Fault { initial: Rank::new(initial), kind, text: OsBytes::default() }
+    }
+
+    fn at(seconds: u64) -> Mono {
+        Mono::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_same_fault_again_and_again_is_no_progress() {
+        let mut progress = Progress::default();
+        for round in 0..4 {
+            progress.begins(at(round * 20));
+            assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(round * 20 + 10)), Ok(()));
+        }
+        let mut pinged = progress.clone();
+        let text = {
+            progress.begins(at(100));
+            progress.ends(&fault(0, FaultKind::Exception), at(101))
+        };
+        let wanted =
+            "initial rank 0 has ended 5 rounds in a row in the same way (exception), each within 10.0s of its begin";
+        assert_eq!(text, Err(wanted.into()));
+        pinged.begins(at(100));
+        pinged.got_on();
+        assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101)), Ok(()));
+        assert_eq!(pinged.alike, None, "the row is over");
+    }
+
+    #[test]
+    fn another_rank_another_kind_or_a_long_round_begin_a_row_anew() {
+        let row = |last: Fault, seen: u64| {
+            let mut progress = Progress::default();
+            for _ in 0..4 {
+                progress.begins(at(0));
+                assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(1)), Ok(()));
+            }
+            progress.begins(at(0));
+            progress.ends(&last, at(seen))
+        };
+        assert!(row(fault(0, FaultKind::Exception), 10).is_err());
+        assert_eq!(row(fault(1, FaultKind::Exception), 1), Ok(()));
+        assert_eq!(row(fault(0, FaultKind::Hang), 1), Ok(()));
+        assert_eq!(row(fault(0, FaultKind::Joined), 1), Ok(()));
+        assert_eq!(row(fault(0, FaultKind::Exception), 11), Ok(()));
+    }
+
+    #[test]
+    fn a_limit_says_what_it_is() {
+        let limits = Limits { max_rounds: Some(3), min_world: Some(4), min_active: Some(2), max_rank_faults: None };
+        assert_eq!(limits.rounds(2), Ok(()));
+        assert_eq!(limits.rounds(3), Err("3 rounds have begun, and --max-rounds 3 allows no more".into()));
+        assert_eq!(limits.world(4, 2), Ok(()));
+        assert_eq!(limits.world(3, 2), Err("3 ranks are healthy, and --min-world 4 asks for more".into()));
+        assert_eq!(limits.world(4, 1), Err("1 rank is able to work, and --min-active 2 asks for more".into()));
+    }
+}

@@ -1,0 +1,252 @@
+//! The in-process restart of a function: rounds.
+//!
+//! A rank throws, hangs, is killed or loses its host: all others leave the function, it is decided once who goes on as which rank, and
+//! they begin it again in the same processes. One machine decides, at the root; nodes speak for their ranks ([`crate::wire::round`]).
+//!
+//! `Gathering → Running → Interrupting → Running → … → Over`. Draining, assigning and rejoining are moments between two of them: once
+//! the last node is ready, the assignment is one call, and the new round is pushed at once.
+//!
+//! What happens before the assignment belongs to the round that ends, however much it is. A rank in reserve whose process ends costs
+//! nobody a round: it is taken out with the next one.
+
+mod assign;
+mod crew;
+pub mod detect;
+pub mod event;
+pub mod fault;
+mod gather;
+pub mod limits;
+mod rounds;
+mod setup;
+pub mod terms;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+pub use event::{Given, RestartAction, RestartEvent, RoundNote};
+pub use limits::{ALIKE, Limits, QUICK};
+pub use setup::{Respawn, Setup, Site};
+
+use crate::id::{NodeId, Round};
+use crate::machine::Machine;
+use crate::os_bytes::OsBytes;
+use crate::rank_assign::{Group, Key, Policy, Source, Stage, World};
+use crate::time::Mono;
+use crate::wire::round::{KEYS, RoundDown};
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use crew::Crew;
+use gather::Agreed;
+use limits::Progress;
+use trouble::Trouble;
+
+/// Where rounds stand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Not all ranks have registered.
+    Gathering,
+    /// The function runs.
+    Running,
+    /// There is a fault, and until then it is waited for more.
+    Waiting(Mono),
+    /// Ranks leave the function: hosts are awaited.
+    Draining {
+        /// Ranks are interrupted at once. If not: where they say that they can be.
+        urgent: bool,
+    },
+    /// There will be no other round.
+    Over(Over),
+}
+
+/// How it came to that, for those who register afterwards.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Over {
+    /// The work was done in this round.
+    Done(Round),
+    /// For this reason.
+    Refused(OsBytes),
+    /// The job has other plans.
+    Off,
+}
+
+/// The machine of rounds.
+#[derive(Debug)]
+pub struct Restart {
+    setup: Setup,
+    phase: Phase,
+    /// The one that runs, or ends.
+    round: Round,
+    crew: Crew,
+    world: World,
+    /// Under which terms, once the first ranks have registered.
+    agreed: Option<Agreed>,
+    policy: Policy,
+    /// What the policy has to be told by processes.
+    asked: Vec<Source>,
+    limits: Limits,
+    /// Ranks that have not registered.
+    missing: usize,
+    /// Hosts whose ranks are not ready.
+    awaited: usize,
+    /// Hosts where the function has not returned.
+    unreturned: usize,
+    /// Rounds that were not planned, the first included.
+    begun: u32,
+    trouble: Trouble,
+    progress: Progress,
+    /// The number of the next round's space of the store.
+    space: u32,
+    out: VecDeque<RestartAction>,
+}
+
+/// What a policy asks of ranks that only their processes can answer, in the order in which these tell it: functions of the script by
+/// their numbers, then variables. The latter may be known without them.
+#[must_use]
+pub fn asked(policy: &Policy) -> Vec<Source> {
+    let (mut scripts, mut asked) = (0, Vec::new());
+    let mut ask = |key: &Key| match key {
+        Key::Of(Source::Script(n)) => scripts = scripts.max(n.saturating_add(1)),
+        Key::Of(source @ Source::Env(_)) if !asked.contains(source) => asked.push(source.clone()),
+        Key::Of(Source::Host | Source::Slice | Source::Rack | Source::Numa | Source::Env(_))
+        | Key::RankBy(_)
+        | Key::RankEvery(_)
+        | Key::InitialBy(_)
+        | Key::InitialEvery(_)
+        | Key::Same(_) => {}
+    };
+    for stage in &policy.stages {
+        match stage {
+            Stage::Group(Group { key, .. }) => ask(key),
+            Stage::Tree(tree) => tree.layers.iter().for_each(|layer| ask(&layer.key)),
+            Stage::ActivateAll | Stage::MaxActive(_) | Stage::Divisible(_) | Stage::Shift | Stage::Fill => {}
+        }
+    }
+    // More than a process may tell is refused when it registers.
+    let most = u32::try_from(KEYS).unwrap_or(u32::MAX).saturating_add(1);
+    (0..scripts.min(most)).map(Source::Script).chain(asked).collect()
+}
+
+impl Restart {
+    /// For one generation of a job.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let ranks = u32::try_from(setup.ranks.len()).unwrap_or(u32::MAX);
+        Self {
+            phase: Phase::Gathering,
+            round: Round::new(0),
+            crew: Crew::new(&setup.ranks, &setup.nodes),
+            world: World::new(ranks),
+            agreed: None,
+            policy: Policy::default(),
+            asked: Vec::new(),
+            limits: setup.limits,
+            missing: setup.ranks.len(),
+            awaited: 0,
+            unreturned: 0,
+            begun: 0,
+            trouble: Trouble::default(),
+            progress: Progress::default(),
+            space: setup.space,
+            out: VecDeque::new(),
+            setup,
+        }
+    }
+
+    /// The round that runs, or ends: that of the last `Begin`. `None`: there was none.
+    #[must_use]
+    pub const fn round(&self) -> Option<Round> {
+        if self.begun == 0 { None } else { Some(self.round) }
+    }
+
+    /// Whether the end of a rank is a matter of rounds: between `Opened` and `Closed`, or `Off`.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        match self.phase {
+            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => true,
+            Phase::Gathering | Phase::Over(_) => false,
+        }
+    }
+
+    /// Whether somebody has registered.
+    #[must_use]
+    pub const fn is_used(&self) -> bool {
+        self.agreed.is_some()
+    }
+
+    /// The number of the space of the store for whatever meets next: another round, or another generation.
+    #[must_use]
+    pub const fn next_space(&self) -> u32 {
+        self.space
+    }
+
+    fn act(&mut self, action: RestartAction) {
+        self.out.push_back(action);
+    }
+
+    fn send(&mut self, node: NodeId, msg: RoundDown) {
+        self.act(RestartAction::Send { node, msg });
+    }
+
+    fn note(&mut self, note: RoundNote) {
+        self.act(RestartAction::Note(note));
+    }
+
+    /// Something for all hosts.
+    fn tell_all(&mut self, msg: &RoundDown) {
+        for (node, _) in self.crew.hosts.iter().filter(|(_, host)| !host.lost) {
+            self.out.push_back(RestartAction::Send { node: *node, msg: msg.clone() });
+        }
+    }
+
+    /// No round follows, whatever happens.
+    fn over(&mut self, how: Over) {
+        self.phase = Phase::Over(how);
+    }
+}
+
+impl Machine for Restart {
+    type Event = RestartEvent;
+    type Action = RestartAction;
+
+    fn handle(&mut self, now: Mono, event: RestartEvent) {
+        match event {
+            RestartEvent::Joined { node, ranks, terms } => self.joined(now, node, ranks, &terms),
+            RestartEvent::Fault { round, fault, at } => self.fault(now, round, fault, at),
+            RestartEvent::Ready { node, round, ranks, last, port, pinged } => {
+                self.ready(node, round, ranks, pinged);
+                if last {
+                    self.answered(now, node, round, port);
+                }
+            }
+            RestartEvent::Returned { node, round } => self.returned(node, round),
+            RestartEvent::Ended { initial, proc, status, at } => self.ended(now, initial, proc, status, at),
+            RestartEvent::NodeLost { node } => self.node_lost(now, node),
+            RestartEvent::Warned { ranks } => self.warned(now, &ranks),
+            RestartEvent::Off => self.over(Over::Off),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Mono) {
+        match self.phase {
+            Phase::Waiting(until) if now >= until => self.interrupt(now, true),
+            Phase::Waiting(_) | Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => {}
+        }
+    }
+
+    fn poll_action(&mut self) -> Option<RestartAction> {
+        self.out.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self.phase {
+            Phase::Waiting(until) => Some(until),
+            Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => None,
+        }
+    }
+}
+
+/// What there is to say, as messages have it.
+fn sentence(text: String) -> OsBytes {
+    OsBytes::from(text)
+}

@@ -1,0 +1,330 @@
+//! What happens in a round, until all are ready for the next.
+
+use super::crew::Part;
+use super::fault::{Fault, FaultKind};
+use super::{Given, Over, Phase, Restart, RestartAction, RoundNote};
+use crate::id::{NodeId, ProcId, Rank, Round};
+use crate::os_bytes::OsBytes;
+use crate::rank_assign::Mode;
+use crate::rank_set::RankSet;
+use crate::status::Status;
+use crate::time::{Mono, Span};
+use crate::wire::round::{Enrolled, RoundDown};
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+impl Restart {
+    /// A rank, or its agent, says that something is wrong.
+    pub(super) fn fault(&mut self, now: Mono, round: Round, fault: Fault, at: Mono) {
+        let Some(hand) = self.crew.hands.get(fault.initial.index()) else { return };
+        if self.phase == Phase::Gathering && fault.kind.is_loss() && hand.part == Part::Waiting {
+            self.gone_early(fault.initial, &fault.kind.to_string());
+        }
+        if !self.is_open() {
+            return;
+        }
+        let Some(hand) = self.crew.hands.get(fault.initial.index()) else { return };
+        if fault.kind.is_loss() {
+            // It is no less true in the next round.
+            if round <= self.round && round >= hand.since {
+                let again = match fault.kind {
+                    FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::HostLost => true,
+                    FaultKind::Left(_)
+                    | FaultKind::Exception
+                    | FaultKind::Hang
+                    | FaultKind::Warned
+                    | FaultKind::Joined => false,
+                };
+                if self.lose(fault, at, again, false) {
+                    self.react(now);
+                }
+            }
+        } else if round == self.round && hand.part == Part::In {
+            self.record(fault, at);
+            self.react(now);
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn ended(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status, at: Mono) {
+        let Some(hand) = self.crew.hands.get(initial.index()) else { return };
+        let its = hand.proc == Some(proc);
+        match self.phase {
+            Phase::Gathering if its || hand.proc.is_none() => self.gone_early(initial, &status.to_string()),
+            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } if its => {
+                let fault = Fault { initial, kind: FaultKind::Ended(status), text: OsBytes::default() };
+                if self.lose(fault, at, true, false) {
+                    self.react(now);
+                }
+            }
+            Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => {}
+        }
+    }
+
+    /// Whether the others cannot do without a rank.
+    fn works(&self, initial: Rank) -> bool {
+        let hand = self.crew.hands.get(initial.index()).filter(|hand| hand.part == Part::In);
+        let returned = hand.and_then(|hand| self.crew.hosts.get(&hand.node)).is_none_or(|host| host.returned);
+        !returned && self.world.members().get(initial.index()).is_some_and(|member| member.mode == Mode::Active)
+    }
+
+    /// A rank takes no part any more. Says whether the others need a round for that, if they do not already for what is lost with it.
+    fn lose(&mut self, fault: Fault, at: Mono, again: bool, together: bool) -> bool {
+        let initial = fault.initial;
+        let works = together || self.works(initial);
+        let member = self.world.members().get(initial.index()).copied().unwrap_or_default();
+        let Some(hand) = self.crew.hands.get_mut(initial.index()) else { return false };
+        match hand.part {
+            Part::In => {
+                let idle = member.mode == Mode::Inactive;
+                hand.part = Part::Lost { again };
+                let hasty = match self.phase {
+                    Phase::Running | Phase::Draining { urgent: false } => works,
+                    Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => true,
+                };
+                if hasty {
+                    self.record(fault, at);
+                } else {
+                    hand.part = Part::Lost { again: again && !idle };
+                    self.note(RoundNote::Spared { fault });
+                    if idle && again {
+                        self.respawn(initial);
+                    }
+                }
+                hasty
+            }
+            // It came back, and was in no round yet.
+            Part::Waiting => {
+                hand.part = if member.rank.is_some() { Part::Lost { again } } else { Part::Away };
+                false
+            }
+            Part::Lost { .. } | Part::Away | Part::Out => false,
+        }
+    }
+
+    /// A fault that ends this round, or belongs to what does.
+    fn record(&mut self, fault: Fault, at: Mono) {
+        // What others throw after the first is often no more than that they have lost it.
+        let own = is_own(fault.kind) && (fault.kind.is_loss() || self.trouble.real().is_none());
+        if let Some(hand) = self.crew.hands.get_mut(fault.initial.index()) {
+            if own && !hand.counted {
+                (hand.counted, hand.faults) = (true, hand.faults.saturating_add(1));
+            }
+            if hand.faulted && !fault.kind.is_loss() {
+                return;
+            }
+            hand.faulted = true;
+        }
+        self.trouble.add(fault, at);
+    }
+
+    /// There is a fault: ranks are interrupted, unless they are already, or more faults are waited for.
+    fn react(&mut self, now: Mono) {
+        match self.phase {
+            Phase::Running if self.setup.fault_window == Span::ZERO => self.interrupt(now, true),
+            Phase::Running => self.phase = Phase::Waiting(now + self.setup.fault_window),
+            Phase::Draining { urgent: false } => self.urge(),
+            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
+        }
+    }
+
+    /// All ranks leave their function.
+    pub(super) fn interrupt(&mut self, now: Mono, urgent: bool) {
+        self.trouble.decide(now);
+        self.phase = Phase::Draining { urgent };
+        self.awaited = 0;
+        let working = self.crew.hosts.iter().filter(|(_, host)| !host.lost && self.crew.has_work(host));
+        let nodes: Vec<NodeId> = working.map(|(node, _)| *node).collect();
+        for node in nodes {
+            self.ask(node, urgent);
+        }
+        self.settle(now);
+    }
+
+    /// A host is to have its ranks leave their function, and to say when they have.
+    pub(super) fn ask(&mut self, node: NodeId, urgent: bool) {
+        let Some(host) = self.crew.hosts.get_mut(&node).filter(|host| !host.asked && !host.answered) else { return };
+        host.asked = true;
+        self.awaited += 1;
+        let msg = self.order(urgent);
+        self.send(node, msg);
+    }
+
+    fn order(&self, urgent: bool) -> RoundDown {
+        let first = self.trouble.told().cloned();
+        let nobody = Fault { initial: Rank::new(0), kind: FaultKind::Joined, text: OsBytes::default() };
+        let within = (!urgent).then_some(self.setup.yield_within);
+        RoundDown::Interrupt { round: self.round, fault: first.unwrap_or(nobody), within }
+    }
+
+    /// What was planned has become a matter of haste.
+    fn urge(&mut self) {
+        self.phase = Phase::Draining { urgent: true };
+        let msg = self.order(true);
+        for (node, _) in self.crew.hosts.iter().filter(|(_, host)| !host.lost && host.asked && !host.answered) {
+            self.out.push_back(RestartAction::Send { node: *node, msg: msg.clone() });
+        }
+    }
+
+    /// Ranks of a host are out of their function.
+    pub(super) fn ready(&mut self, node: NodeId, round: Round, ranks: Vec<Enrolled>, pinged: bool) {
+        if !self.awaits(node, round) {
+            return;
+        }
+        if pinged {
+            self.progress.got_on();
+        }
+        for Enrolled { initial, proc, keys } in ranks {
+            if let Some(hand) = self.crew.hands.get_mut(initial.index())
+                && (hand.node, hand.proc, hand.part) == (node, Some(proc), Part::In)
+            {
+                (hand.ready, hand.keys) = (true, keys.into_vec());
+            }
+        }
+    }
+
+    /// A host has nobody else that will be ready.
+    pub(super) fn answered(&mut self, now: Mono, node: NodeId, round: Round, port: u16) {
+        if !self.awaits(node, round) {
+            return;
+        }
+        let Some(host) = self.crew.hosts.get_mut(&node) else { return };
+        host.answered = true;
+        host.port = port;
+        if host.asked {
+            self.awaited = self.awaited.saturating_sub(1);
+        }
+        let unready =
+            |rank: &&Rank| self.crew.hands.get(rank.index()).is_some_and(|hand| hand.part == Part::In && !hand.ready);
+        let gone: Vec<Rank> =
+            self.crew.hosts.get(&node).into_iter().flat_map(|host| host.crew.iter().filter(unready)).copied().collect();
+        let mut hasty = false;
+        for initial in gone {
+            // How is not known yet.
+            let fault = Fault { initial, kind: FaultKind::Ended(Status::Lost), text: OsBytes::default() };
+            hasty |= self.lose(fault, now, true, false);
+        }
+        if hasty {
+            self.react(now);
+        }
+        self.settle(now);
+    }
+
+    /// Whether a host's answer is one to what it was asked, or will be asked as soon as the window for more faults is over.
+    fn awaits(&self, node: NodeId, round: Round) -> bool {
+        let open = match self.phase {
+            Phase::Waiting(_) | Phase::Draining { .. } => round == self.round,
+            Phase::Gathering | Phase::Running | Phase::Over(_) => false,
+        };
+        open && self.crew.hosts.get(&node).is_some_and(|host| !host.lost && !host.answered)
+    }
+
+    /// If nobody is waited for any more, the next round begins.
+    fn settle(&mut self, now: Mono) {
+        match self.phase {
+            Phase::Draining { .. } if self.awaited == 0 => self.assign(now),
+            Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Over(_) => {}
+        }
+    }
+
+    /// The function has returned on all active ranks of a host.
+    pub(super) fn returned(&mut self, node: NodeId, round: Round) {
+        // Those who leave for an urgent reason have to run again, even if they came to their end meanwhile.
+        let counts = match self.phase {
+            Phase::Running | Phase::Draining { urgent: false } => round == self.round,
+            Phase::Gathering | Phase::Waiting(_) | Phase::Draining { urgent: true } | Phase::Over(_) => false,
+        };
+        let Some(host) = self.crew.hosts.get_mut(&node) else { return };
+        if !counts || host.lost || host.returned || host.active == 0 {
+            return;
+        }
+        host.returned = true;
+        self.unreturned = self.unreturned.saturating_sub(1);
+        if self.unreturned == 0 {
+            self.tell_all(&RoundDown::Finish { round });
+            self.over(Over::Done(round));
+            self.act(RestartAction::Closed(Given::Done));
+        }
+    }
+
+    /// A host is lost.
+    pub(super) fn node_lost(&mut self, now: Mono, node: NodeId) {
+        let Some(host) = self.crew.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
+        host.lost = true;
+        if host.asked && !host.answered {
+            self.awaited = self.awaited.saturating_sub(1);
+        }
+        let crew = host.crew.clone();
+        match self.phase {
+            Phase::Gathering => {
+                if let Some(initial) = crew.first() {
+                    self.gone_early(*initial, "its host is lost");
+                }
+            }
+            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
+                // Those in reserve are lost with them: all of it is one fault.
+                let together = crew.iter().any(|initial| self.works(*initial));
+                let mut hasty = false;
+                for initial in crew {
+                    let fault = Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() };
+                    hasty |= self.lose(fault, now, true, together);
+                }
+                if hasty {
+                    self.react(now);
+                }
+                self.settle(now);
+            }
+            Phase::Over(_) => {}
+        }
+    }
+
+    /// Ranks are about to be taken away: the others go on without them, from where they can.
+    pub(super) fn warned(&mut self, now: Mono, ranks: &RankSet) {
+        let mut warned = Vec::new();
+        for (first, last) in ranks.ranges() {
+            let all = self.crew.hands.iter_mut().zip((0..).map(Rank::new));
+            let some = all.skip(first as usize).take((last - first) as usize + 1);
+            warned.extend(some.filter(|(hand, _)| !hand.warned).map(|(hand, initial)| {
+                hand.warned = true;
+                initial
+            }));
+        }
+        self.warn(now, &warned);
+    }
+
+    /// Begins a planned round if some of them work, and others can do so without them.
+    pub(super) fn warn(&mut self, now: Mono, warned: &[Rank]) {
+        if !self.is_open() || !self.crew.hands.iter().any(|hand| hand.part == Part::In && !hand.warned) {
+            return;
+        }
+        let running = self.phase == Phase::Running;
+        let finishing = running && self.crew.hosts.values().any(|host| host.returned);
+        let fault = |initial: Rank| Fault { initial, kind: FaultKind::Warned, text: OsBytes::default() };
+        let here = |rank: &&Rank| self.crew.part(**rank) == Some(Part::In);
+        let works =
+            |rank: &Rank| self.world.members().get(rank.index()).is_some_and(|member| member.mode == Mode::Active);
+        let (active, idle): (Vec<Rank>, Vec<Rank>) = warned.iter().filter(here).partition(|rank| works(rank));
+        if running && (active.is_empty() || finishing) {
+            for initial in idle {
+                self.note(RoundNote::Spared { fault: fault(initial) });
+            }
+            return;
+        }
+        for initial in active.into_iter().chain(idle) {
+            self.trouble.add(fault(initial), now);
+        }
+        if running {
+            self.interrupt(now, false);
+        }
+    }
+}
+
+/// Whether a rank has nobody else to blame for it.
+const fn is_own(kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::Exception | FaultKind::Hang | FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::Left(_) => {
+            true
+        }
+        FaultKind::HostLost | FaultKind::Warned | FaultKind::Joined => false,
+    }
+}

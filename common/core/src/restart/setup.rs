@@ -1,0 +1,60 @@
+//! What the machine of rounds knows from the start.
+
+use super::limits::Limits;
+use crate::id::NodeId;
+use crate::os_bytes::OsBytes;
+use crate::rank_assign::{Policy, Source};
+use crate::time::Span;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// What the machine of rounds knows from the start.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The node of each initial rank, by initial rank.
+    pub ranks: Vec<NodeId>,
+    /// Every node that takes part: it hears of each round, whether it has ranks in it or not.
+    pub nodes: BTreeMap<NodeId, Site>,
+    /// The node where the job's ranks meet before there is any round, which is that of rank 0, and the port there.
+    pub meeting: (NodeId, u16),
+    /// An agent holds the TCPStore of the ranks, so that it does not matter which host it is on in the first round.
+    pub agent_store: bool,
+    /// The number of the first round's space of the store.
+    pub space: u32,
+    /// `--assign`: it wins over the program's.
+    pub policy: Option<Policy>,
+    /// Reads a policy that a program has registered: words, or the text of a file.
+    pub read_policy: fn(&str) -> Result<Policy, String>,
+    /// Properties of ranks that are known beside their host, by initial rank.
+    pub known: Vec<(Source, Vec<Option<String>>)>,
+    /// Those of the command line, which win over the program's.
+    pub limits: Limits,
+    /// `--fault-window`: how long it is waited for more faults after the first.
+    pub fault_window: Span,
+    /// `--yield-within`: how long a rank may take to get to where a planned round can interrupt it.
+    pub yield_within: Span,
+    /// `--respawn`
+    pub respawn: Respawn,
+}
+
+/// A host, as ranks and policies know it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Site {
+    /// Its name, for `host`.
+    pub name: String,
+    /// Its address, for MASTER_ADDR.
+    pub addr: OsBytes,
+}
+
+/// Whether processes that have ended are started again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Respawn {
+    /// They are not.
+    #[default]
+    Never,
+    /// They are, and join by a planned round of their own.
+    Now,
+    /// They are, and join in the next round that something else begins.
+    Next,
+}

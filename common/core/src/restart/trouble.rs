@@ -1,0 +1,102 @@
+//! Why a round ends: all that was heard of it until the next is assigned.
+
+use super::fault::{Fault, FaultKind};
+use crate::id::Rank;
+use crate::os_bytes::OsBytes;
+use crate::time::{Mono, Span};
+use alloc::vec::Vec;
+
+/// So many faults of a round are kept with their words: thousands of ranks say the same.
+const TEXTS: usize = 32;
+
+/// A rank that has died is heard of a little later than what the others have to say about it: its agent looks at sockets, clients speak at
+/// once.
+const COMPLAINT: Span = Span::from_millis(100);
+
+/// The faults of a round, and when what followed from them was done.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// In the order in which they were heard of.
+    pub(super) faults: Vec<Fault>,
+    /// When the first of them was seen.
+    first: Option<Mono>,
+    /// When the first that was not planned was seen.
+    unplanned: Option<Mono>,
+    /// The first death that can be what others complain of, among the faults.
+    death: Option<usize>,
+    /// When it was decided to interrupt.
+    decided: Option<Mono>,
+}
+
+impl Trouble {
+    pub(super) fn add(&mut self, fault: Fault, at: Mono) {
+        self.first.get_or_insert(at);
+        if !fault.kind.is_planned() {
+            let first = *self.unplanned.get_or_insert(at);
+            if self.death.is_none() && is_death(fault.kind, at, first) {
+                self.death = Some(self.faults.len());
+            }
+        }
+        let text = if self.faults.len() < TEXTS { fault.text } else { OsBytes::default() };
+        self.faults.push(Fault { text, ..fault });
+    }
+
+    /// What those are told who have to leave: a death, of which others may have complained before; else the first fault that was not
+    /// planned.
+    pub(super) fn told(&self) -> Option<&Fault> {
+        self.real().or(self.first()).map(|(fault, _)| fault)
+    }
+
+    pub(super) fn decide(&mut self, now: Mono) {
+        self.decided.get_or_insert(now);
+    }
+
+    /// What began it, and when that was seen.
+    pub(super) fn first(&self) -> Option<(&Fault, Mono)> {
+        self.faults.first().zip(self.first)
+    }
+
+    /// What makes it more than a planned round, and when that was seen.
+    pub(super) fn real(&self) -> Option<(&Fault, Mono)> {
+        let death = self.death.and_then(|at| self.faults.get(at));
+        death.or_else(|| self.faults.iter().find(|fault| !fault.kind.is_planned())).zip(self.unplanned)
+    }
+
+    /// All of them, that by which the round is called first.
+    pub(super) fn into_faults(self) -> Vec<Fault> {
+        let Self { mut faults, death, .. } = self;
+        if let Some(to_front) = death.and_then(|death| faults.get_mut(..=death)) {
+            to_front.rotate_right(1);
+        }
+        faults
+    }
+
+    /// The first process whose coming is among them.
+    pub(super) fn joined(&self) -> Option<Rank> {
+        self.faults.iter().find(|fault| fault.kind == FaultKind::Joined).map(|fault| fault.initial)
+    }
+
+    /// From the first fault to the decision to interrupt, and to the last host's ready. The assignment takes no time that a machine
+    /// could see.
+    pub(super) fn phases(&self, now: Mono) -> [Span; 3] {
+        let decided = self.decided.unwrap_or(now);
+        let first = self.first.unwrap_or(decided);
+        [decided.since(first), now.since(decided), Span::ZERO]
+    }
+}
+
+/// Whether others can have lost this one: whoever throws soon before a rank has died, or a host is lost, does so because of that.
+fn is_death(kind: FaultKind, at: Mono, first: Mono) -> bool {
+    match kind {
+        FaultKind::Ended(_) => at <= first + COMPLAINT,
+        // It takes a lease to know.
+        FaultKind::HostLost => true,
+        // Of a rank that was ended because it did not come out somebody else is the cause.
+        FaultKind::Overdue(_)
+        | FaultKind::Exception
+        | FaultKind::Hang
+        | FaultKind::Left(_)
+        | FaultKind::Warned
+        | FaultKind::Joined => false,
+    }
+}

@@ -1,0 +1,57 @@
+//! What the user asks of the in-process restart of a function, on the command line. What a program asks for are its terms; these win.
+
+use crate::error::Hint as _;
+use crate::rank_assign::{Policy, parse};
+use crate::restart::Limits;
+use crate::time::Span;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+
+/// What was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rounds {
+    /// `--assign`, or what `--spares` comes to: who plays which role after a loss.
+    pub policy: Option<Policy>,
+    /// `--max-rounds` and its like.
+    pub limits: Limits,
+    /// How long further faults are waited for after the first of a round.
+    pub fault_window: Span,
+    /// How long a rank may go on before it is interrupted for a round that was planned.
+    pub yield_within: Span,
+}
+
+impl Rounds {
+    /// `yield_within` if nobody says otherwise.
+    pub const YIELD: Span = Span::from_secs(30);
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self { policy: None, limits: Limits::default(), fault_window: Span::ZERO, yield_within: Self::YIELD }
+    }
+}
+
+/// Reads a policy that a program asks for: words, or the text of a file, which the launcher's edges understand.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyReader(pub fn(&str) -> Result<Policy, String>);
+
+/// Words alone.
+impl Default for PolicyReader {
+    fn default() -> Self {
+        Self(|text| {
+            parse::policy(text).map_err(|error| match error.hint() {
+                Some(hint) => format!("{error} (try: {hint})"),
+                None => error.to_string(),
+            })
+        })
+    }
+}
+
+/// A reader is no part of what is read.
+impl PartialEq for PolicyReader {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for PolicyReader {}

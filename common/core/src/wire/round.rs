@@ -1,0 +1,168 @@
+//! Rounds: what nodes and the launcher say to each other about the in-process restart of a function.
+//!
+//! A node speaks once for all of its ranks where the launcher can do nothing before the last of them: so a round costs it nodes, not
+//! ranks. Faults are told at once. Everything carries the round that it is about: what comes late is of another, and is dropped.
+//! Ranks are named by their initial ranks, which their processes keep.
+
+use super::capped::Capped;
+use crate::id::{ProcId, Rank, Round};
+use crate::os_bytes::OsBytes;
+use crate::rank_assign::Mode;
+use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::time::{HostTime, Span};
+use serde::{Deserialize, Serialize};
+
+/// Most ranks in one message.
+pub const BATCH: usize = 1024;
+/// Most values of keys that a rank tells.
+pub const KEYS: usize = 16;
+
+/// From a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum RoundUp {
+    /// These processes have registered, and wait for their first round. Said for all living ranks of the node together at first, and
+    /// for each that comes later.
+    Joined {
+        /// Who.
+        ranks: Capped<Enrolled, BATCH>,
+        /// What they all have asked for, as `NAME=value` lines (`restart::terms`); empty: as told before by this node.
+        terms: OsBytes,
+    },
+    /// Something is wrong with a rank in this round: nothing is waited for.
+    Fault {
+        /// Which round.
+        round: Round,
+        /// What.
+        fault: Fault,
+        /// When it was seen, on this host's clock.
+        at: HostTime,
+    },
+    /// All ranks of this node that are still there are out of their function, and ready for another round.
+    Ready {
+        /// Of which round they are out.
+        round: Round,
+        /// Who.
+        ranks: Capped<Enrolled, BATCH>,
+        /// Whether this is the last part.
+        last: bool,
+        /// A port that is held here for MASTER_PORT of the next round; 0: none was asked for.
+        port: u16,
+        /// A rank of this node has said in that round that it gets on (`ping`): rounds in which some do are not in vain.
+        pinged: bool,
+    },
+    /// The function has returned on all ranks of this node that were active in this round, and are still there.
+    Returned {
+        /// Which round.
+        round: Round,
+        /// Where it returned: the others are known to be gone.
+        ranks: u32,
+    },
+}
+
+/// A process that takes part.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Enrolled {
+    /// Its initial rank.
+    pub initial: Rank,
+    /// Which of the processes that have had it.
+    pub proc: ProcId,
+    /// What it says of its keys, in the order of the policy's sources that only a program can answer.
+    pub keys: Capped<OsBytes, KEYS>,
+}
+
+/// To a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum RoundDown {
+    /// Have all ranks leave their function, of this round; answered by `Ready`.
+    Interrupt {
+        /// Which round.
+        round: Round,
+        /// The first fault, as ranks are told.
+        fault: Fault,
+        /// A planned round: each rank is interrupted where it says that it can be, or after this time. `None`: at once.
+        within: Option<Span>,
+    },
+    /// A round begins: `seats` in parts, the last of which says so. Ranks of this node that have none are not in it.
+    Begin {
+        /// Which.
+        round: Round,
+        /// Where it meets.
+        place: RoundPlace,
+        /// Who does what.
+        seats: Capped<RoundSeat, BATCH>,
+        /// Nothing follows.
+        last: bool,
+    },
+    /// The work is done on all active ranks: calls return, those of reserves as well.
+    Finish {
+        /// The last round.
+        round: Round,
+    },
+    /// No round is possible any more, and the function does not begin again: calls end with this text, and the job's ordinary rule
+    /// holds.
+    GiveUp {
+        /// Why, in a sentence.
+        text: OsBytes,
+    },
+    /// These registered ranks are not taken: they were told why, and are outside.
+    Refuse {
+        /// Who; empty: all of this node.
+        ranks: Capped<Rank, BATCH>,
+        /// Why, in a sentence.
+        text: OsBytes,
+    },
+}
+
+/// Where the ranks of a round meet.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RoundPlace {
+    /// MASTER_ADDR.
+    pub addr: OsBytes,
+    /// MASTER_PORT.
+    pub port: u16,
+    /// This node's host is that of active rank 0: it holds the round's store, and listens there.
+    pub here: bool,
+    /// The number of the round's space of the store: it grows from one to the next, whatever began it.
+    pub space: u32,
+    /// Healthy ranks.
+    pub world_size: u32,
+    /// Those that work.
+    pub active_world_size: u32,
+    /// Processes that there were first.
+    pub initial_world_size: u32,
+    /// Hosts that have active ranks.
+    pub nodes: u32,
+    /// This host's index among them; `None`: it has none.
+    pub node_index: Option<u32>,
+    /// What ended the round before; `None`: it is the first.
+    pub fault: Option<Fault>,
+}
+
+/// What a process does in a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RoundSeat {
+    /// Who, by its initial rank.
+    pub initial: Rank,
+    /// Its number among all that are healthy; `None`: it is not wanted any more.
+    pub rank: Option<Rank>,
+    /// Its number among those that work.
+    pub active: Option<Rank>,
+}
+
+impl RoundSeat {
+    /// What it is to do.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        match (self.rank, self.active) {
+            (None, _) => Mode::Terminated,
+            (Some(_), Some(_)) => Mode::Active,
+            (Some(_), None) => Mode::Inactive,
+        }
+    }
+}
+
+impl From<Leave> for FaultKind {
+    fn from(leave: Leave) -> Self {
+        Self::Left(leave)
+    }
+}

@@ -1,0 +1,234 @@
+//! Options about rounds: the in-process restart of a function, and who plays which role in it.
+
+use super::assign;
+use super::errors::CliError;
+use super::place::Said;
+use super::scan::Given;
+use super::site::Site;
+use super::table::{Group, Id, Row, Takes};
+use super::values;
+use super::{Program, Run};
+use rlaunch_core::env::base;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::{MOST_RANKS, Placement};
+use rlaunch_core::rank_assign::{self, AssignError, Policy, Stage, World};
+use rlaunch_core::restart::Limits;
+use rlaunch_core::rounds::Rounds;
+use rlaunch_core::time::Span;
+use std::borrow::Cow;
+
+/// Most rounds, and most faults of a rank, that can be asked for.
+const MOST: u32 = 1_000_000_000;
+/// Longest policy that a message repeats.
+const SHOWN: usize = 60;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Assign,
+    Spares,
+    MaxRounds,
+    MinWorld,
+    MinActive,
+    MaxRankFaults,
+    FaultWindow,
+    YieldWithin,
+}
+
+const fn row(opt: Opt, names: &'static [&'static str], what: &'static str, brief: &'static str) -> Row {
+    Row { id: Id::Rounds(opt), short: None, names, takes: Takes::One(what), brief, more: &[] }
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "Restart within processes (docs/rounds.md)",
+    rows: &[
+        Row {
+            id: Id::Rounds(Opt::Assign),
+            short: None,
+            names: &["assign"],
+            takes: Takes::One("POLICY"),
+            brief: "who is which rank after a loss: all,shift; or @FILE",
+            more: &["It goes before what the program asks for.", "rlaunch assign tries one."],
+        },
+        Row {
+            id: Id::Rounds(Opt::Spares),
+            short: None,
+            names: &["spares"],
+            takes: Takes::One("N"),
+            brief: "hold N ranks back: -n 8 --spares 2 starts 10",
+            more: &["Where -n is not given, N of those that are started."],
+        },
+        row(Opt::MaxRounds, &["max-rounds"], "N", "so many rounds at most, the first included"),
+        row(Opt::MinWorld, &["min-world"], "N", "not with fewer ranks"),
+        row(Opt::MinActive, &["min-active"], "N", "not with fewer ranks that work"),
+        row(Opt::MaxRankFaults, &["max-rank-faults"], "N", "a rank with more faults of its own is given up"),
+        row(Opt::FaultWindow, &["fault-window"], "TIME", "wait so long for more faults first (default: 0s)"),
+        row(Opt::YieldWithin, &["yield-within"], "TIME", "planned: ranks may go on so long (default: 30s)"),
+    ],
+};
+
+/// A value, and how its option was spelled.
+type Spelled<T> = Option<(OsBytes, T)>;
+
+/// What was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    policy: Option<Said>,
+    spares: Spelled<u32>,
+    max_rounds: Spelled<u32>,
+    min_world: Spelled<u32>,
+    min_active: Spelled<u32>,
+    max_rank_faults: Spelled<u32>,
+    fault_window: Spelled<Span>,
+    yield_within: Spelled<Span>,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, Given { spelled: option, value, .. }: Given) -> Result<(), CliError> {
+        let count = |most| values::count(&option, &value, most);
+        let count_or_none = |most| values::count_or_none(&option, &value, most);
+        match opt {
+            Opt::Spares => self.spares = Some((option.clone(), count_or_none(MOST_RANKS)?)).filter(|(_, n)| *n > 0),
+            Opt::MaxRounds => self.max_rounds = Some((option.clone(), count(MOST)?)),
+            Opt::MinWorld => self.min_world = Some((option.clone(), count(MOST_RANKS)?)),
+            Opt::MinActive => self.min_active = Some((option.clone(), count(MOST_RANKS)?)),
+            Opt::MaxRankFaults => self.max_rank_faults = Some((option.clone(), count_or_none(MOST)?)),
+            Opt::FaultWindow => self.fault_window = Some((option.clone(), values::span(&option, &value)?)),
+            Opt::YieldWithin => self.yield_within = Some((option.clone(), values::span(&option, &value)?)),
+            Opt::Assign => self.policy = Some(Said { option, value }),
+        }
+        Ok(())
+    }
+
+    /// What cannot go together, whatever hosts there are; ranks that are held back are ranks too.
+    pub(super) fn check(&self, programs: &mut [Program]) -> Result<(), CliError> {
+        if let (Some((spares, n)), Some(policy)) = (&self.spares, &self.policy) {
+            let try_ =
+                format!("max=N in the policy, where -n counts all that are started; {spares} {n} is max=N,shift");
+            return Err(both(spares, &policy.option, "both say who works", Some(try_)));
+        }
+        if let (Some((spares, _)), Some((rounds, 1))) = (&self.spares, &self.max_rounds) {
+            return Err(both(
+                spares,
+                rounds,
+                "what is held back for another round would never work",
+                Some("one of the two".into()),
+            ));
+        }
+        if let Some(option) = self.first().filter(|_| programs.len() > 1) {
+            let what =
+                format!("only a job of one program restarts within its processes, and this has {}", programs.len());
+            return Err(wrong(option.to_string(), what, None));
+        }
+        if let (Some((option, spares)), Some(program)) = (&self.spares, programs.first_mut())
+            && let Some(n) = program.n
+        {
+            let all = n.saturating_add(*spares);
+            if all > MOST_RANKS {
+                let what = format!("with them the job has {all} ranks, and at most {MOST_RANKS} can be started");
+                return Err(wrong(option.to_string(), what, None));
+            }
+            program.n = Some(all);
+        }
+        Ok(())
+    }
+
+    /// The first of them that was given.
+    fn first(&self) -> Option<&OsBytes> {
+        let spans = [&self.fault_window, &self.yield_within];
+        let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
+        let first = counts.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
+        let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
+        self.policy.as_ref().map(|said| &said.option).or(first).or(span)
+    }
+}
+
+impl Run {
+    /// What is asked of rounds, with ranks placed like this.
+    ///
+    /// # Errors
+    /// The policy is none, or no round of these ranks could ever begin.
+    pub(crate) fn rounds(&self, placement: &Placement, caller: &[&[u8]], site: &Site<'_>) -> Result<Rounds, CliError> {
+        let Args { policy: said, spares, max_rounds, min_world, min_active, max_rank_faults, .. } = &self.rounds;
+        let world = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let policy = match (said, spares) {
+            (Some(said), _) => Some(assign::policy(said, site)?),
+            (None, Some((option, n))) => Some(held_back(option, *n, world)?),
+            (None, None) => None,
+        };
+        if let Some((option, least)) = min_world.as_ref().filter(|(_, least)| *least > world) {
+            let what = format!("no round could ever begin: the job has {}", ranks(world));
+            return Err(wrong(format!("{option} {least}"), what, Some(format!("-n {least}"))));
+        }
+        let named = match (said, spares) {
+            (Some(said), _) if said.value.len() <= SHOWN => format!("{} {}", said.option, said.value),
+            (Some(said), _) => said.option.to_string(),
+            (None, Some((option, n))) => format!("{option} {n}"),
+            (None, None) => format!("-n {world}"),
+        };
+        let active = match &policy {
+            Some(policy) => self
+                .first_active(policy, placement, caller)
+                .map_err(|error| assign::refuse(&named.as_str().into(), &error))?,
+            None => world,
+        };
+        match (active, min_active) {
+            (0, _) => {
+                let what = format!("of {}, nobody would be left to work from the start", ranks(world));
+                return Err(wrong(named, what, None));
+            }
+            (active, Some((option, least))) if *least > active => {
+                let what = format!("no round could ever begin: {active} of {} would work", ranks(world));
+                return Err(wrong(format!("{option} {least} and {named}"), what, Some("one of the two".into())));
+            }
+            (1.., _) => {}
+        }
+        let count = |one: &Spelled<u32>| one.as_ref().map(|(_, n)| *n);
+        let span = |one: &Spelled<Span>| one.as_ref().map(|(_, span)| *span);
+        Ok(Rounds {
+            policy,
+            limits: Limits {
+                max_rounds: count(max_rounds),
+                min_world: count(min_world),
+                min_active: count(min_active),
+                max_rank_faults: count(max_rank_faults),
+            },
+            fault_window: span(&self.rounds.fault_window).unwrap_or_default(),
+            yield_within: span(&self.rounds.yield_within).unwrap_or(Rounds::YIELD),
+        })
+    }
+
+    /// How many work in the first round.
+    fn first_active(&self, policy: &Policy, placement: &Placement, caller: &[&[u8]]) -> Result<u32, AssignError> {
+        let exports = self.programs.first().map(|program| program.exports.as_slice()).unwrap_or_default();
+        let env = base(caller.iter().copied(), exports).env;
+        let mut world = World::new(u32::try_from(placement.seats.len()).unwrap_or(u32::MAX));
+        rank_assign::assign(policy, &mut world, &[], &assign::Placed { placement, env: &env })?;
+        Ok(world.active_size().unwrap_or_else(|| world.size()))
+    }
+}
+
+/// All but so many work.
+fn held_back(option: &OsBytes, spares: u32, world: u32) -> Result<Policy, CliError> {
+    match world.checked_sub(spares) {
+        Some(n @ 1..) => Ok(Policy::chain(vec![Stage::MaxActive(Some(n)), Stage::Shift])),
+        Some(0) | None => {
+            let what = format!("of {}, nobody would be left to work", ranks(world));
+            Err(wrong(format!("{option} {spares}"), what, Some("a larger -n, or more hosts".into())))
+        }
+    }
+}
+
+fn ranks(n: u32) -> String {
+    crate::view::words::count(n.into(), "rank")
+}
+
+fn both(one: &OsBytes, other: &OsBytes, what: &str, hint: Option<String>) -> CliError {
+    wrong(format!("{one} and {other}"), what.into(), hint)
+}
+
+fn wrong(at: String, what: String, hint: Option<String>) -> CliError {
+    CliError::Assign { at, what, hint: hint.map(Cow::from) }
+}
+
+#[cfg(test)]
+mod tests;

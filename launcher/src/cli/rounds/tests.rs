@@ -1,0 +1,86 @@
+//! Options about rounds, as they come to the job.
+
+use super::super::tests::{at_site, golden, refused, run_with};
+use super::*;
+
+fn rounds(line: &str, variables: &[(&str, &str)]) -> (u32, Rounds) {
+    let run = run_with(line, variables);
+    let asked = at_site(0, |site| {
+        let placement = run.place(site)?;
+        Ok::<_, CliError>((u32::try_from(placement.seats.len()).unwrap(), run.rounds(&placement, &[b"RACK=r1"], site)?))
+    });
+    asked.unwrap_or_else(|error| panic!("{line}: {}", error.render()))
+}
+
+fn policy(line: &str) -> String {
+    rounds(line, &[]).1.policy.map(|policy| policy.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn a_policy_is_that_of_the_command_line_or_none() {
+    assert_eq!(rounds("-n 4 ./train", &[]), (4, Rounds::default()));
+    assert_eq!(policy("-n 4 --assign max=2,shift ./train"), "max=2,shift");
+    assert_eq!(policy("-n 4 --assign shift ./train"), "all,shift");
+    let variable = [("RLAUNCH_ASSIGN", "divisible=2,fill")];
+    assert_eq!(rounds("-n 4 ./train", &variable).1.policy.unwrap().to_string(), "divisible=2,fill");
+    assert_eq!(
+        policy("-n 4 --assign all,shift,group(env:RACK)>=2 ./train"),
+        "all,shift,group(env:RACK)>=2",
+        "all have it"
+    );
+}
+
+#[test]
+fn spares_are_ranks_more_than_work() {
+    let (ranks, asked) = rounds("-n 8 --spares 2 --min-active 8 ./train", &[]);
+    assert_eq!((ranks, asked.policy.unwrap().to_string()), (10, "max=8,shift".into()));
+    let (ranks, asked) = rounds("-H a:4,b:4 --spares 2 ./train", &[]);
+    assert_eq!((ranks, asked.policy.unwrap().to_string()), (8, "max=6,shift".into()), "of the slots");
+    assert_eq!(rounds("-n 8 --spares 0 --assign all,shift ./train", &[]).0, 8, "none are none");
+}
+
+#[test]
+fn limits_come_as_they_were_given() {
+    let line = "-n 8 --max-rounds 3 --min-world 4 --min-active 2 --max-rank-faults 1 --fault-window 20ms --yield-within 1m ./train";
+    let asked = rounds(line, &[]).1;
+    let Limits { max_rounds, min_world, min_active, max_rank_faults } = asked.limits;
+    assert_eq!((max_rounds, min_world, min_active, max_rank_faults), (Some(3), Some(4), Some(2), Some(1)));
+    assert_eq!((asked.fault_window, asked.yield_within), (Span::from_millis(20), Span::from_secs(60)));
+}
+
+/// Each is refused.
+const REFUSED: &[&str] = &[
+    "--assign ./train",
+    "--assign shift,max=2 ./train",
+    "--assign max=two,shift ./train",
+    "--assign @gone ./train",
+    "--assign @hosts ./train",
+    "--assign group(host)>=3,shift,all -n 2 ./train",
+    "--assign all,shift,group(host)>=3 -n 2 ./train",
+    "--min-active 4 --assign max=2,shift -n 4 ./train",
+    "--min-active 5 -n 4 ./train",
+    "--min-active 3 --spares 2 -n 2 ./train",
+    "--min-world 5 -n 4 ./train",
+    "--min-world 0 ./train",
+    "--max-rounds few ./train",
+    "--spares 1 --assign all,shift ./train",
+    "--spares 1 --max-rounds 1 ./train",
+    "--max-rounds 0 ./train",
+    "--assign all,shift,group(rack)>=2 ./train",
+    "--assign all,shift,group(env:NONE)>=2 ./train",
+    "--spares 2 -H a:2 ./train",
+    "--spares 4194304 -n 4 ./train",
+    "--fault-window soon ./train",
+    "--max-rounds 3 ./a : ./b",
+    "./a : --max-rounds 3 ./b",
+];
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_starts() {
+    let mut text = String::new();
+    for line in REFUSED {
+        let message = refused(line, &[]).unwrap_or_else(|| panic!("{line} is accepted"));
+        text.push_str(&format!("$ rlaunch {line}\n{message}\n"));
+    }
+    golden("errors-rounds", &text);
+}

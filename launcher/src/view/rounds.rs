@@ -1,0 +1,215 @@
+//! Rounds in words: one line for each, and what the closing report has to say of them.
+
+use super::Tone;
+use super::report::Block;
+use super::words;
+use rlaunch_core::id::{Rank, Round};
+use rlaunch_core::os_bytes::{OsBytes, Visible};
+use rlaunch_core::report::{Report, RoundLine, Sentence};
+use rlaunch_core::restart::RoundNote;
+use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
+use rlaunch_core::time::Span;
+
+/// Most characters that a line repeats of what a rank has said.
+const WORDS: usize = 160;
+
+/// Whether a sentence is for `-v` only, or, with notes in general, not for `-q`.
+pub(crate) fn least(sentence: &Sentence) -> Tone {
+    let Sentence::Round { note, .. } = sentence else { return Tone::Quiet };
+    match &**note {
+        // That there are rounds is no news where nothing has happened.
+        RoundNote::Began { faults, .. } if faults.is_empty() => Tone::Verbose,
+        RoundNote::Began { .. } | RoundNote::Spared { .. } | RoundNote::Policy { .. } => Tone::Normal,
+        RoundNote::Refused { .. } => Tone::Quiet,
+    }
+}
+
+/// A sentence about rounds.
+pub(crate) fn line(sentence: &Sentence) -> String {
+    match sentence {
+        Sentence::Round { generation, host, note } => match &**note {
+            RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+                let home: Vec<Rank> =
+                    discarded.ranges().flat_map(|(first, last)| first..=last).map(Rank::new).collect();
+                began(*generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases)
+            }
+            RoundNote::Spared { fault } => format!("{}; no round is needed for that", fault_of(fault, host)),
+            RoundNote::Refused { text } => format!("no restart within processes: {}", Visible(text)),
+            RoundNote::Policy { text } => Visible(text).to_string(),
+        },
+        Sentence::GivenUp { generation, round, text } => {
+            let round = round.map_or_else(String::new, |round| format!(" after {}", name(*generation, round)));
+            format!("no other round{round}: {}", Visible(text))
+        }
+        _ => String::new(),
+    }
+}
+
+/// `g0 r1`
+fn name(generation: u32, round: Round) -> String {
+    format!("g{generation} r{round}")
+}
+
+fn began(
+    generation: u32,
+    round: Round,
+    (faults, host): (&[Fault], &OsBytes),
+    sizes: (u32, u32),
+    home: &[Rank],
+    [decided, out, assigned]: [Span; 3],
+) -> String {
+    let name = name(generation, round);
+    let Some(first) = faults.first() else { return format!("{name}: {}", world(sizes)) };
+    let more = match faults.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {}", words::count(more as u64, "more fault")),
+    };
+    let home = if home.is_empty() { String::new() } else { format!("; {} sent home", words::ranks(home)) };
+    format!(
+        "{name}: {}{more}: {}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
+        fault_of(first, host),
+        world(sizes),
+        decided = fine(decided),
+        out = fine(out),
+        assigned = fine(assigned),
+    )
+}
+
+/// A span as exact as rounds are short.
+fn fine(span: Span) -> String {
+    let tenths = span.nanos() / 100_000;
+    if tenths < 100 { format!("{}.{} ms", tenths / 10, tenths % 10) } else { span.to_string() }
+}
+
+/// `7 ranks go on`, `7 ranks go on, 6 of them at work`
+fn world((all, active): (u32, u32)) -> String {
+    let ranks = words::count(all.into(), "rank");
+    let go = if all == 1 { "goes" } else { "go" };
+    if active == all { format!("{ranks} {go} on") } else { format!("{ranks} {go} on, {active} of them at work") }
+}
+
+/// `rank 3 on node1: SIGKILL`
+fn fault_of(fault: &Fault, host: &OsBytes) -> String {
+    let on = if host.is_empty() { String::new() } else { format!(" on {host}") };
+    format!("rank {}{on} {}", fault.initial, how(fault))
+}
+
+/// What has happened to a rank, and what it says of that.
+fn how(fault: &Fault) -> String {
+    let what = match fault.kind {
+        FaultKind::Exception => "has failed".to_owned(),
+        FaultKind::Hang => "does not get on".into(),
+        FaultKind::Ended(rlaunch_core::status::Status::Lost) => "is gone".into(),
+        FaultKind::Ended(status) => format!("has ended ({status})"),
+        FaultKind::Overdue(status) => format!("did not come out, and was ended ({status})"),
+        FaultKind::Left(Leave::BaseException) => "has left".into(),
+        FaultKind::Left(Leave::Abort) => "wants no restart".into(),
+        FaultKind::Left(Leave::Unhealthy) => "is not healthy".into(),
+        FaultKind::HostLost => "is lost with its host".into(),
+        FaultKind::Warned => "is about to be taken away".into(),
+        FaultKind::Joined => "has come back".into(),
+    };
+    let text = Visible(fault.text.split(|b| *b == b'\n').next().unwrap_or_default()).to_string();
+    match text.char_indices().nth(WORDS) {
+        _ if text.is_empty() => what,
+        Some((cut, _)) => format!("{what} ({}...)", text.get(..cut).unwrap_or_default()),
+        None => format!("{what} ({text})"),
+    }
+}
+
+/// What the closing report says of them.
+pub(crate) fn fields(block: &mut Block, report: &Report) {
+    let rounds = &report.rounds;
+    if rounds.count > 0 || !rounds.lost.is_empty() {
+        let mut parts = vec![format!("{} within the processes", words::count(rounds.count.into(), "restart"))];
+        let of = |home: bool| -> Vec<Rank> {
+            rounds.lost.iter().filter(|(_, why)| why.is_none() == home).map(|(rank, _)| *rank).collect()
+        };
+        for (ranks, what) in [(of(false), "lost"), (of(true), "sent home")] {
+            if !ranks.is_empty() {
+                parts.push(format!("{} {what}", words::ranks(&ranks)));
+            }
+        }
+        block.field("rounds", &parts.join("; "));
+    }
+    for RoundLine { round, fault, sizes, took } in &rounds.last {
+        let why = match fault {
+            Some((first, 0)) => fault_of(first, &OsBytes::default()),
+            Some((first, more)) => {
+                format!("{} and {}", fault_of(first, &OsBytes::default()), words::count(*more as u64, "more fault"))
+            }
+            None => "planned".into(),
+        };
+        block.field("round", &format!("{round}: {why}: {} after {}", world(*sizes), fine(*took)));
+    }
+    if let Some((fault, text)) = &rounds.given_up {
+        block.field("gave up", &format!("{}: {}", fault_of(fault, &OsBytes::default()), Visible(text)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::say::{By, say};
+    use rlaunch_core::rank_set::RankSet;
+    use rlaunch_core::signal::Signal;
+    use rlaunch_core::status::Status;
+
+    fn fault(rank: u32, kind: FaultKind, text: &str) -> Fault {
+        Fault { initial: Rank::new(rank), kind, text: text.into() }
+    }
+
+    fn round(round: u32, faults: Vec<Fault>, sizes: (u32, u32), home: &[u32]) -> Sentence {
+        let note = RoundNote::Began {
+            round: Round::new(round),
+            faults,
+            world_size: sizes.0,
+            active_world_size: sizes.1,
+            discarded: home.iter().copied().map(Rank::new).collect::<RankSet>(),
+            phases: [Span::from_nanos(200_000), Span::from_millis(3), Span::ZERO],
+        };
+        Sentence::Round { generation: 1, host: OsBytes::default(), note: Box::new(note) }
+    }
+
+    fn said(sentence: &Sentence, tone: Tone) -> Option<String> {
+        say(sentence, tone, true, By::Sender)
+    }
+
+    #[test]
+    fn one_line_says_who_failed_and_who_goes_on() {
+        let kill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
+        let first = round(1, vec![fault(3, kill, "")], (7, 7), &[]);
+        assert_eq!(
+            said(&first, Tone::Normal).unwrap(),
+            "rlaunch: g1 r1: rank 3 has ended (SIGKILL): 7 ranks go on (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
+        );
+        let two = vec![fault(0, FaultKind::Exception, "ValueError: \x1b[2J\nmore"), fault(1, kill, "")];
+        let second = round(2, two, (5, 4), &[6]);
+        assert_eq!(
+            said(&second, Tone::Normal).unwrap(),
+            "rlaunch: g1 r2: rank 0 has failed (ValueError: \\u{1b}[2J) and 1 more fault: 5 ranks go on, 4 of them at work; \
+             rank 6 sent home (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
+        );
+        assert_eq!(said(&second, Tone::Quiet), None);
+    }
+
+    #[test]
+    fn the_first_round_is_no_news() {
+        let first = round(0, vec![], (8, 8), &[]);
+        assert_eq!(said(&first, Tone::Normal), None);
+        assert_eq!(said(&first, Tone::Verbose).unwrap(), "rlaunch: g1 r0: 8 ranks go on\n");
+    }
+
+    #[test]
+    fn what_ends_rounds_is_said_to_everybody() {
+        let text = OsBytes::from("no healthy rank is left");
+        let sentence = Sentence::GivenUp { generation: 0, round: Some(Round::new(4)), text: text.clone() };
+        assert_eq!(
+            said(&sentence, Tone::Quiet).unwrap(),
+            "rlaunch: no other round after g0 r4: no healthy rank is left\n"
+        );
+        let note = Box::new(RoundNote::Refused { text });
+        let sentence = Sentence::Round { generation: 0, host: OsBytes::default(), note };
+        assert!(said(&sentence, Tone::Quiet).unwrap().starts_with("rlaunch: no restart within processes: "));
+    }
+}

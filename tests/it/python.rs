@@ -1,0 +1,207 @@
+//! The Python package: its own tests, the store, and training in PyTorch that goes on whatever happens to a rank.
+//!
+//! `RLAUNCH_CLIENT` names the package with its library in it; `scripts/build-client` leaves one in `target/client/python`, and scripts/test
+//! runs that.
+
+use crate::case::Done;
+use crate::place;
+use crate::plan::Plan;
+use crate::torch;
+use std::path::{Path, PathBuf};
+
+fn client() -> Option<PathBuf> {
+    let client = place::client();
+    if client.is_none() {
+        place::absent("the Python package", "RLAUNCH_CLIENT is not set; scripts/build-client makes one");
+    }
+    client
+}
+
+fn with_client(plan: Plan, client: &Path) -> Plan {
+    // torch's own server looks up the name of each client: five seconds each where nobody answers.
+    let plan =
+        plan.env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1").env("RES_OPTIONS", "timeout:1 attempts:1");
+    plan.env("TORCH_CPP_LOG_LEVEL", "ERROR").env("PYTHONWARNINGS", "ignore")
+}
+
+#[test]
+fn the_package_passes_its_own_tests() {
+    let Some(client) = client() else { return };
+    for python in torch::pythons() {
+        let tests = place::root().join("tests/python");
+        let plan = with_client(Plan::tool(&python, place::Scratch::new()), &client);
+        let done = plan.args(["-m", "unittest", "discover"]).args([tests]).start().end();
+        assert!(done.exit.is_success(), "{}: {}", python.display(), done.err());
+    }
+}
+
+/// Who the ranks are, what they tell each other, and what they miss.
+const STORE: &str = r#"
+import os, rlaunch
+world, store = rlaunch.world(), rlaunch.Store()
+assert (world.world_size, world.hosts) == (3, 1) and len(world.job_id) == 32, world
+mine = store.prefix("mine/")
+mine.set(f"k{world.rank}", b"\0v%d" % world.rank)
+store.barrier("all", 3)
+assert mine.get("k1") == b"\0v1" and store.get("mine/k2") == b"\0v2" and store.get("k1") is None
+assert mine.keys() == [b"k0", b"k1", b"k2"], mine.keys()
+store.add("sum", world.rank + 1)
+store.append("text", "x")
+store.barrier("all", [0, 1, 2], timeout=30)
+assert store.add("sum", 0) == 6 and store.get("text") == b"xxx"
+assert store.check(["sum", "text"]) and not store.check(["sum", "none"])
+assert store.compare_set("once", None, b"a")[1] == b"a"
+assert store.compare_set("once", b"b", b"c") == (False, b"a")
+store.barrier("read", 3)
+if world.rank == 0:
+    assert mine.delete("k0") and not mine.delete("k0")
+    for wait in (lambda: store.wait(["sum", "never"], 0.2), lambda: store.barrier("few", 2, 0.2)):
+        try:
+            wait()
+        except rlaunch.StoreTimeout as late:
+            os.write(1, f"{late}\n".encode())
+    try:
+        store.add("text")
+    except rlaunch.Refused as refused:
+        os.write(1, f"{refused}\n".encode())
+store.barrier("end", 3)
+"#;
+
+#[test]
+fn ranks_share_the_jobs_store() {
+    let Some(client) = client() else { return };
+    let plan = with_client(Plan::rlaunch(["-n", "3"]), &client);
+    let path = plan.scratch().path("store.py");
+    std::fs::write(&path, STORE).unwrap();
+    let done = plan.args([PathBuf::from("python3"), path]).start().code(0);
+    let lines: Vec<String> = done.out().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3, "{}", done.err());
+    assert!(lines[0].contains("never") && !lines[0].contains("sum"), "{lines:?}");
+    assert!(lines[1].contains("few") && lines[1].contains('1'), "{lines:?}");
+    assert!(lines[2].contains("text"), "{lines:?}");
+}
+
+/// Trains, and fails as told.
+fn train(python: &Path, client: &Path, ranks: &str, words: &[&str]) -> Done {
+    let script = place::root().join("examples/torch_resilient.py");
+    let plan = with_client(Plan::rlaunch(["-n", ranks]), client).args([python, &script]);
+    plan.args(["--epochs", "3", "--soft-timeout", "3", "--hard-timeout", "6"]).args(words).start().end()
+}
+
+/// What is not about rounds: the curve.
+fn curve(done: &Done) -> Vec<String> {
+    done.out().lines().filter(|line| !line.starts_with("round")).map(str::to_owned).collect()
+}
+
+fn rounds(done: &Done) -> Vec<String> {
+    done.out().lines().filter(|line| line.starts_with("round")).map(str::to_owned).collect()
+}
+
+#[test]
+fn training_goes_on_from_the_last_step_whatever_the_fault() {
+    let Some(client) = client() else { return };
+    for python in torch::pythons() {
+        let whole = train(&python, &client, "4", &[]);
+        assert!(whole.exit.is_success() && curve(&whole).len() == 4, "{}{}", whole.out(), whole.err());
+        for (kind, left) in [
+            ("exception", 4),
+            ("exit", 3),
+            ("kill", 3),
+            ("term", 3),
+            ("stop", 3),
+            ("segfault", 3),
+            ("abort", 3),
+            ("lock", 3),
+            ("sleep", 4),
+            ("queue", 4),
+        ] {
+            // Rank 0 is no other than the rest.
+            let rank = if left == 4 || kind == "kill" { 0 } else { 2 };
+            let fault = format!("{kind}:{rank}:30");
+            let done = train(&python, &client, "4", &["--fault", &fault]);
+            assert!(done.exit.is_success(), "{fault}: {}{}", done.out(), done.err());
+            assert_eq!(curve(&done), curve(&whole), "{fault}: {}", done.err());
+            let wanted = ["round 0: 4 ranks, from step 0".to_owned(), format!("round 1: {left} ranks, from step 30")];
+            assert_eq!(rounds(&done), wanted, "{fault}: {}", done.err());
+        }
+    }
+}
+
+#[test]
+fn training_goes_on_through_one_fault_after_another() {
+    let Some(client) = client() else { return };
+    let Some(python) = torch::pythons().into_iter().next() else { return };
+    let faults = ["kill:0:10", "kill:3:20", "exception:1:30", "kill:1:40", "segfault:7:50", "exit:2:60"];
+    let words: Vec<&str> = faults.into_iter().flat_map(|fault| ["--fault", fault]).collect();
+    let done = train(&python, &client, "8", &words);
+    assert!(done.exit.is_success(), "{}{}", done.out(), done.err());
+    let sizes = [(8, 0), (7, 10), (6, 20), (6, 30), (5, 40), (4, 50), (3, 60)];
+    let line = |(round, (size, step))| format!("round {round}: {size} ranks, from step {step}");
+    let wanted: Vec<String> = sizes.into_iter().enumerate().map(line).collect();
+    assert_eq!(rounds(&done), wanted, "{}", done.err());
+}
+
+#[test]
+fn policies_of_a_script_decide_who_works() {
+    let Some(client) = client() else { return };
+    const SCRIPT: &str = r#"
+import os, sys
+import rlaunch.inprocess as ip
+ra = ip.rank_assignment
+pairs = ra.FilterCountGroupedByKey(lambda state: f"pair {state.initial_rank // 2}", lambda n: n == 2)
+
+@ip.Wrapper(rank_assignment=ip.Compose(ra.MaxActiveWorldSize(4), ra.ShiftRanks(), pairs))
+def fn(call: ip.CallWrapper = None):
+    if call.iteration == 0 and call.state.initial_rank == 1:
+        os.kill(os.getpid(), 9)
+    while call.iteration == 0:
+        pass
+    os.write(1, f"{call.state.initial_rank} {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\n".encode())
+    return True
+
+first = os.environ["RLAUNCH_RANK"]
+try:
+    os.write(1, f"{first} ends {fn()}\n".encode())
+except ra.RankDiscarded:
+    os.write(1, f"{first} sent home\n".encode())
+"#;
+    let plan = with_client(Plan::rlaunch(["-n", "8"]), &client);
+    let path = plan.scratch().path("policy.py");
+    std::fs::write(&path, SCRIPT).unwrap();
+    let done = plan.args([PathBuf::from("python3"), path]).start().code(0);
+    let wanted = [
+        "0 sent home",
+        "2 0 of 4",
+        "2 ends True",
+        "3 1 of 4",
+        "3 ends True",
+        "4 2 of 4",
+        "4 ends True",
+        "5 3 of 4",
+        "5 ends True",
+        "6 ends None",
+        "7 ends None",
+    ];
+    assert_eq!(done.sorted(), wanted, "{}", done.err());
+}
+
+#[test]
+fn what_cannot_be_restarted_is_refused() {
+    let Some(client) = client() else { return };
+    const SCRIPT: &str = r#"
+import os, sys, types
+import rlaunch.inprocess as ip
+what = sys.argv[1]
+if what == "jax":
+    sys.modules["jax._src.distributed"] = types.SimpleNamespace(global_state=types.SimpleNamespace(client=1))
+soft = ip.wrap.timedelta(seconds=30 + int(os.environ["RANK"])) if what == "terms" else ip.wrap.timedelta(seconds=60)
+ip.Wrapper(soft_timeout=soft)(lambda: None)()
+"#;
+    for (what, ranks, text) in [("jax", "1", "jax.distributed is initialized"), ("terms", "2", "RestartRefused: ")] {
+        let plan = with_client(Plan::rlaunch(["-n", ranks]), &client);
+        let path = plan.scratch().path("refused.py");
+        std::fs::write(&path, SCRIPT).unwrap();
+        let done = plan.args([PathBuf::from("python3"), path, PathBuf::from(what)]).start().code(1);
+        assert!(done.err().contains(text), "{what}: {}", done.err());
+    }
+}

@@ -1,0 +1,83 @@
+//! Restart within processes, with a program that uses the client: ranks are killed and stopped, the others go on.
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::{Path, PathBuf};
+
+/// The example, if it was built.
+fn train() -> Option<PathBuf> {
+    let train = place::beside("train");
+    if !train.is_file() {
+        assert!(std::env::var_os("CI").is_none(), "{} was not built", train.display());
+        place::absent("rounds", "not built; cargo build --workspace builds it");
+        return None;
+    }
+    Some(train)
+}
+
+fn trains(train: &Path, ranks: &str, options: &[&str]) -> Case {
+    let words = ["-n".as_ref(), ranks.as_ref(), train.as_os_str(), "--resilient".as_ref()];
+    Plan::rlaunch(words).args(options).start()
+}
+
+fn hits(case: &Case, rank: u32, signal: Signal) {
+    let pid = case.event_of("rank.started", rank)["pid"].as_i64().unwrap();
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+}
+
+fn accuracy(out: &str) -> f64 {
+    let last = out.lines().last().unwrap_or_default();
+    let percent = last.strip_prefix("final held-out accuracy ").and_then(|rest| rest.split(' ').next());
+    percent.unwrap_or_else(|| panic!("no accuracy in {out:?}")).parse().unwrap()
+}
+
+#[test]
+fn in_rounds_it_learns_what_it_learns_without() {
+    let Some(train) = train() else { return };
+    let plain = Case::start(["-n".as_ref(), "3".as_ref(), train.as_os_str()]).code(0);
+    let rounds = trains(&train, "3", &[]).code(0);
+    assert_eq!(rounds.out(), plain.out());
+    assert_eq!(rounds.err_of_any_machine(), "", "nothing happened");
+}
+
+#[test]
+fn ranks_that_are_killed_cost_rounds_and_not_the_job() {
+    let Some(train) = train() else { return };
+    let case = trains(&train, "5", &["--epochs", "150"]);
+    case.says_on_stdout("epoch   3", 1);
+    for (gone, rank) in [0, 3, 1].into_iter().enumerate() {
+        hits(&case, rank, Signal::SIGKILL);
+        case.says_on_stdout("on with epoch", gone + 1);
+    }
+    let done = case.code(0);
+    assert!(accuracy(&done.out()) >= 95.0, "{}", done.out());
+    assert_eq!(done.out().matches("epoch   1 ").count(), 1, "what was learnt is kept:\n{}", done.out());
+    done.says("g0 r1: rank 0 ").says("4 ranks go on").says("g0 r3: rank 1 ").says("2 ranks go on");
+}
+
+#[test]
+fn a_rank_that_stands_still_is_found_and_the_others_go_on() {
+    let Some(train) = train() else { return };
+    let case = trains(&train, "3", &["--epochs", "150", "--timeout", "1"]);
+    case.says_on_stdout("epoch   3", 1);
+    hits(&case, 2, Signal::SIGSTOP);
+    case.says_on_stdout("2 ranks go on with", 1);
+    let done = case.code(0);
+    assert!(accuracy(&done.out()) >= 95.0, "{}", done.out());
+    done.says("does not get on");
+}
+
+#[test]
+fn when_no_round_is_allowed_any_more_the_job_ends_as_without_rounds() {
+    let Some(train) = train() else { return };
+    let words = ["--max-rounds".as_ref(), "1".as_ref(), "-n".as_ref(), "3".as_ref(), train.as_os_str()];
+    let case = Plan::rlaunch(words).args(["--resilient", "--epochs", "5000"]).start();
+    case.says_on_stdout("epoch   3", 1);
+    hits(&case, 1, Signal::SIGKILL);
+    let done = case.end();
+    assert!(!done.exit.is_success());
+    done.says("--max-rounds 1 allows no more").says("0 left running");
+}

@@ -1,0 +1,178 @@
+//! What must hold, whatever happens.
+
+use super::World;
+use super::client::Place;
+use rlaunch_core::events::{Cause, What};
+use rlaunch_core::exit::Ending;
+use rlaunch_core::id::{ProcId, Rank, Round};
+use rlaunch_core::restart::Given;
+use rlaunch_core::restart::fault::FaultKind;
+use rlaunch_core::status::Status;
+use rlaunch_core::wire::frozen::client::round::Begin;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of a round.
+#[derive(Default, Debug)]
+struct Seen {
+    sizes: (u32, u32),
+    at: (String, String),
+    ranks: BTreeSet<Rank>,
+    active: BTreeSet<Rank>,
+}
+
+/// What has happened, for the end.
+#[derive(Default, Debug)]
+pub(super) struct Truth {
+    rounds: BTreeMap<(u32, Round), Seen>,
+    generation: u32,
+    over: Option<Given>,
+    /// Codes of processes whose call had ended well, and that came to another end.
+    late: BTreeSet<u8>,
+    /// Of those that could not know yet that it had.
+    unknowing: BTreeSet<u8>,
+    pub(super) host_lost: bool,
+    pub(super) interrupted: bool,
+    cause: Option<Cause>,
+}
+
+impl World {
+    /// A process begins a round.
+    pub(super) fn check_begin(&mut self, proc: ProcId, begin: &Begin) {
+        let Some(client) = self.procs.get(&proc) else { return };
+        let (generation, before) = (client.generation, client.round);
+        let (round, rank) = (begin.round, client.rank);
+        self.check(begin.initial_rank == rank, || format!("{proc} is taken for rank {}", begin.initial_rank));
+        self.check(before.is_none_or(|before| before < round), || format!("{proc}: round {round} after {before:?}"));
+        let mut lagging: Vec<ProcId> = Vec::new();
+        for (other, client) in &self.procs {
+            let older = client.generation == generation && client.round.is_some_and(|own| own < round);
+            if client.is_inside() && older {
+                lagging.push(*other);
+            }
+        }
+        self.check(lagging.is_empty(), || format!("{lagging:?} are still in their function when round {round} begins"));
+        let var = |name: &str| {
+            let found = begin.env.iter().find(|(own, _)| **own == *name.as_bytes());
+            found.and_then(|(_, value)| value.as_ref()).map(|value| value.to_string()).unwrap_or_default()
+        };
+        let at = (var("MASTER_ADDR"), var("MASTER_PORT"));
+        let sizes = (begin.world_size, begin.active_world_size);
+        let seen = self.truth.rounds.entry((generation, round)).or_insert_with(|| Seen { sizes, ..Seen::default() });
+        let mut wrong = Vec::new();
+        if seen.sizes != sizes || begin.rank.get() >= sizes.0 || !seen.ranks.insert(begin.rank) {
+            wrong.push(format!("rank {} of {sizes:?}", begin.rank));
+        }
+        if let Some(active) = begin.active_rank {
+            if active.get() >= sizes.1 || !seen.active.insert(active) {
+                wrong.push(format!("active rank {active} of {sizes:?}"));
+            }
+            if seen.at.1.is_empty() {
+                seen.at = at.clone();
+            }
+            if seen.at != at || at.1.is_empty() || at.1 == "0" {
+                wrong.push(format!("it meets at {at:?}, others at {:?}", seen.at));
+            }
+        }
+        self.check(wrong.is_empty(), || format!("{proc} in round {round}: {}", wrong.join(", ")));
+        let limits = self.plan.spec.rounds.limits;
+        let small = limits.min_world.is_some_and(|least| least > sizes.0)
+            || limits.min_active.is_some_and(|least| least > sizes.1)
+            || limits.max_rounds.is_some_and(|most| most <= round.get());
+        self.check(!small, || format!("round {round} of {sizes:?} is against {limits:?}"));
+    }
+
+    /// No two generations ever run at once.
+    pub(super) fn check_generation(&mut self, generation: u32) {
+        let older = self.procs.values().filter(|client| client.lives() && client.generation < generation).count();
+        self.check(older == 0, || format!("{older} processes of older generations run"));
+    }
+
+    /// A process has ended.
+    pub(super) fn ended(&mut self, proc: ProcId, status: Status) {
+        let Some(client) = self.procs.get(&proc) else { return };
+        match client.place {
+            _ if status.is_success() => false,
+            Place::Done => self.truth.late.insert(status.exit_code()),
+            Place::Reserve | Place::Returned => self.truth.unknowing.insert(status.exit_code()),
+            _ => false,
+        };
+    }
+
+    /// The launcher writes something down.
+    pub(super) fn logged(&mut self, generation: u32, what: What) {
+        if generation > self.truth.generation {
+            (self.truth.generation, self.truth.over) = (generation, None);
+            self.truth.late.clear();
+        }
+        match what {
+            What::RoundsOver(given) => {
+                let again = self.truth.over.replace(*given);
+                self.check(again.is_none(), || "rounds are over twice".to_owned());
+            }
+            What::JobEnd { cause, .. } => self.truth.cause = Some(cause),
+            _ => {}
+        }
+    }
+
+    /// The job has ended like this.
+    pub(super) fn check_end(&mut self, ending: Ending) {
+        let living: Vec<ProcId> =
+            self.procs.iter().filter(|(_, client)| client.lives()).map(|(proc, _)| *proc).collect();
+        // A host that is cut off ends by itself, and the launcher waits for that.
+        self.check(living.is_empty(), || format!("the job is over, and {living:?} live"));
+        let cause = self.truth.cause.clone();
+        match (&self.truth.over, &cause) {
+            _ if self.truth.interrupted => {}
+            (Some(Given::Done), Some(Cause::Success)) => {
+                let late = self.truth.late.clone();
+                self.check(late.is_empty(), || format!("it succeeds, and codes {late:?} came after the work"));
+                let inside: Vec<ProcId> = self.unfinished();
+                self.check(inside.is_empty(), || format!("it succeeds, and {inside:?} had not returned"));
+            }
+            (Some(Given::Done), Some(Cause::Lost { .. })) if self.truth.host_lost => {}
+            (Some(Given::Done), Some(Cause::Rank { status, .. })) => {
+                let (late, code) = (self.truth.late.clone(), status.exit_code());
+                let unknowing = self.truth.unknowing.contains(&code);
+                self.check(unknowing || late.contains(&code), || format!("{cause:?} after the work, of {late:?}"));
+            }
+            // While all ranks are being ended, to be started again.
+            (Some(Given::Up { .. }), Some(Cause::Lost { .. }))
+                if self.truth.host_lost && self.plan.spec.restarts.most > 0 => {}
+            (Some(Given::Up { fault, .. }), Some(Cause::Lost { .. })) => {
+                let kind = fault.kind;
+                self.check(kind == FaultKind::HostLost, || format!("{kind:?} comes to {cause:?}"));
+            }
+            (Some(Given::Up { fault, .. }), Some(Cause::Rank { rank, status })) => {
+                let (kind, initial, rank, status) = (fault.kind, fault.initial, *rank, *status);
+                let own = match kind {
+                    FaultKind::Ended(own) | FaultKind::Overdue(own) if !own.is_success() && own != Status::Lost => {
+                        own == status
+                    }
+                    _ => !status.is_success(),
+                };
+                let right = rank == initial && own && kind != FaultKind::HostLost;
+                self.check(right, || format!("{kind:?} of rank {initial} comes to {cause:?}"));
+            }
+            // Before the first round, or after the last.
+            (None, Some(Cause::Rank { .. } | Cause::Lost { .. } | Cause::Unreachable { .. })) => {}
+            (over, cause) => {
+                let text = format!("{over:?} comes to {cause:?}");
+                self.fail(text);
+            }
+        }
+        let code = cause.as_ref().map(Cause::exit);
+        self.check(code == Some(ending), || format!("{cause:?} ends as {ending:?}"));
+    }
+
+    /// Processes of the last round whose call has not come to its good end.
+    fn unfinished(&self) -> Vec<ProcId> {
+        let generation = self.truth.generation;
+        let last = self.truth.rounds.keys().filter(|(own, _)| *own == generation).map(|(_, round)| *round).max();
+        let of_last = self.procs.iter().filter(|(_, client)| client.generation == generation && client.round == last);
+        let active = of_last.filter(|(_, client)| {
+            !matches!(client.place, Place::Done | Place::Reserve | Place::Dismissed | Place::Left)
+        });
+        // One that had returned may be lost before all have.
+        active.filter(|(_, client)| client.place != Place::Returned).map(|(proc, _)| *proc).collect()
+    }
+}

@@ -1,0 +1,245 @@
+//! Simulated processes that restart a function within themselves, and what they do to each other's plans.
+
+use super::{Ev, World};
+use rlaunch_core::id::{ProcId, Rank, Round, SessionId};
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::restart::fault::Leave;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::status::Status;
+use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
+use rlaunch_core::wire::to_root::Usage;
+
+/// What a process does next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    Registers,
+    /// Its function raises.
+    Fails,
+    /// It returns.
+    Returns,
+    /// It is out, cleaned up and healthy.
+    IsReady,
+    Leaves(Leave),
+    Ends(Status),
+}
+
+/// Where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Before,
+    Registered,
+    /// In the function of this round.
+    Inside,
+    Reserve,
+    /// It has returned from it, and waits for the others.
+    Returned,
+    /// Out of it.
+    Outside,
+    Ready,
+    /// Its call has ended: for it there are no rounds any more.
+    Done,
+    Left,
+    Dismissed,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) rank: Rank,
+    pub(super) host: usize,
+    pub(super) generation: u32,
+    pub(super) session: Option<SessionId>,
+    pub(super) place: Place,
+    pub(super) round: Option<Round>,
+    /// What was planned before is not done any more.
+    pub(super) turn: u32,
+    /// How it has ended.
+    pub(super) ended: Option<Status>,
+}
+
+impl Client {
+    pub(super) fn lives(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// It runs the function of a round.
+    pub(super) fn is_inside(&self) -> bool {
+        self.lives() && self.place == Place::Inside
+    }
+}
+
+const KILLED: Status = Status::Signaled { sig: Signal::KILL, core: false };
+
+impl World {
+    /// Plans what a process does, in place of what was planned.
+    pub(super) fn plans(&mut self, proc: ProcId, after: u64, act: Act) {
+        if let Some(client) = self.procs.get_mut(&proc) {
+            client.turn += 1;
+            let turn = client.turn;
+            self.at(self.now + after, Ev::Client(proc, turn, act));
+        }
+    }
+
+    fn moves(&mut self, proc: ProcId, place: Place) {
+        if let Some(client) = self.procs.get_mut(&proc) {
+            client.place = place;
+        }
+    }
+
+    pub(super) fn acts(&mut self, proc: ProcId, turn: u32, act: Act) {
+        let Some(client) = self.procs.get(&proc).filter(|client| client.lives() && client.turn == turn) else { return };
+        let (round, rank) = (client.round.unwrap_or(Round::new(0)), client.rank);
+        self.note("client", || format!("{proc}: {act:?}"));
+        let short = self.rng.micros(1, 3_000);
+        match act {
+            Act::Registers => {
+                self.sessions += 1;
+                let session = SessionId::new(self.sessions);
+                if let Some(client) = self.procs.get_mut(&proc) {
+                    (client.session, client.place) = (Some(session), Place::Registered);
+                }
+                let limits = [("soft_timeout", "2s"), ("hard_timeout", "3s"), ("barrier_timeout", "40s")];
+                let terms = limits.map(|(name, value)| (name.into(), value.into())).to_vec();
+                self.for_node(proc, NodeEvent::SessionBegun { session, rank: Some(rank), terms });
+            }
+            Act::Fails => {
+                self.moves(proc, Place::Outside);
+                self.says(proc, Said::Fault(round, "ValueError".into()));
+                self.plans(proc, short, Act::IsReady);
+            }
+            Act::Returns => {
+                self.moves(proc, Place::Returned);
+                self.says(proc, Said::Returned(round));
+            }
+            Act::IsReady => {
+                self.moves(proc, Place::Ready);
+                self.says(proc, Said::Ready(round, Vec::new()));
+            }
+            Act::Leaves(why) => {
+                self.moves(proc, Place::Left);
+                self.says(proc, Said::Leave(why, "".into()));
+                let status = Status::Exited(u8::try_from(self.rng.below(3)).unwrap_or(0));
+                self.plans(proc, short, Act::Ends(status));
+            }
+            Act::Ends(status) => self.dies(proc, status),
+        }
+    }
+
+    fn says(&mut self, proc: ProcId, said: Said) {
+        if let Some(session) = self.procs.get(&proc).and_then(|client| client.session) {
+            self.for_node(proc, NodeEvent::SessionSaid { session, said });
+        }
+    }
+
+    /// A process ends. Its agent may see the end of its session first.
+    pub(super) fn dies(&mut self, proc: ProcId, status: Status) {
+        let Some(client) = self.procs.get_mut(&proc).filter(|client| client.lives()) else { return };
+        client.ended = Some(status);
+        let (session, at) = (client.session.take(), self.mono());
+        self.note("client", || format!("{proc} ends: {status}"));
+        self.ended(proc, status);
+        let exited = NodeEvent::Exited { proc, status, at, alive_at: at, usage: Usage::default() };
+        let gone = session.map(|session| NodeEvent::SessionGone { session });
+        let first = self.rng.chance(50);
+        if first {
+            gone.clone().into_iter().for_each(|gone| self.for_node(proc, gone));
+        }
+        self.for_node(proc, exited);
+        if !first {
+            gone.into_iter().for_each(|gone| self.for_node(proc, gone));
+        }
+        self.streams_end(proc);
+    }
+
+    /// A signal reaches it.
+    pub(super) fn signalled(&mut self, proc: ProcId, sig: Signal) {
+        match sig {
+            Signal::KILL => self.dies(proc, KILLED),
+            Signal::TERM | Signal::INT => {
+                let after = self.rng.micros(1, 2_000);
+                let by = if self.rng.chance(80) { Status::Signaled { sig, core: false } } else { Status::Exited(1) };
+                self.plans(proc, after, Act::Ends(by));
+            }
+            _ => {}
+        }
+    }
+
+    /// Its agent tells it something.
+    pub(super) fn hears(&mut self, proc: ProcId, heard: Heard) {
+        let Some(client) = self.procs.get(&proc).filter(|client| client.lives()) else { return };
+        let (place, own) = (client.place, client.round);
+        self.note("> client", || format!("{proc}: {heard:?}"));
+        match heard {
+            Heard::Begin(begin) => self.begins(proc, &begin),
+            Heard::Interrupt(round, ..) if own == Some(round) => self.interrupted(proc, place),
+            Heard::Interrupt(..) => {}
+            Heard::Finish(round) => {
+                let may = matches!(place, Place::Returned | Place::Reserve) && own == Some(round);
+                self.check(may, || format!("{proc} is told that round {round} is done, and is {place:?} in {own:?}"));
+                self.moves(proc, Place::Done);
+                let code = u8::from(self.rng.chance(3)) * 5;
+                let after = self.rng.micros(1, 5_000);
+                self.plans(proc, after, Act::Ends(Status::Exited(code)));
+            }
+            Heard::Dismissed(why, _) => {
+                self.moves(proc, Place::Dismissed);
+                let code = u8::try_from(self.rng.below(3)).unwrap_or(0);
+                let code = if why == Dismissal::GivenUp { 9 } else { code };
+                let after = self.rng.micros(1, 20_000);
+                self.plans(proc, after, Act::Ends(Status::Exited(code)));
+            }
+            Heard::Unsupported(kind) => self.fail(format!("{proc} is not understood: {kind}")),
+        }
+    }
+
+    fn begins(&mut self, proc: ProcId, begin: &Begin) {
+        self.check_begin(proc, begin);
+        let active = begin.active_rank.is_some();
+        if let Some(client) = self.procs.get_mut(&proc) {
+            client.round = Some(begin.round);
+            client.place = if active { Place::Inside } else { Place::Reserve };
+            client.turn += 1;
+        }
+        let trouble = begin.round.get() < self.plan.rounds && self.rng.chance(self.plan.trouble);
+        let work = self.rng.micros(1, self.plan.work);
+        let act = match self.rng.below(20) {
+            0..14 if trouble && !active => Act::Ends(KILLED),
+            _ if !active => return,
+            _ if !trouble => Act::Returns,
+            0..6 => Act::Fails,
+            6..11 => Act::Ends(KILLED),
+            11 | 12 => Act::Ends(Status::Exited(3)),
+            13 => Act::Ends(Status::Exited(0)),
+            14 => Act::Leaves(Leave::Abort),
+            15 => Act::Leaves(Leave::BaseException),
+            // It hangs: nothing comes of it until somebody notices.
+            16 | 17 => return,
+            _ => Act::Returns,
+        };
+        self.plans(proc, work, act);
+    }
+
+    fn interrupted(&mut self, proc: ProcId, place: Place) {
+        if !matches!(place, Place::Inside | Place::Reserve | Place::Returned) {
+            return;
+        }
+        let odd = self.rng.chance(self.plan.trouble / 3);
+        let after = self.rng.micros(1, 3_000);
+        let act = match self.rng.below(6) {
+            // It ignores that, as long as it may.
+            0 if odd => return,
+            1 if odd => Act::Ends(KILLED),
+            2 if odd => Act::Leaves(Leave::Unhealthy),
+            3 if odd && place == Place::Inside => Act::Fails,
+            _ => Act::IsReady,
+        };
+        self.plans(proc, after, act);
+    }
+
+    /// How long a process takes to register; now and then it ends before.
+    pub(super) fn starts(&mut self, proc: ProcId) {
+        let after = self.rng.micros(10, 30_000);
+        let act = if self.rng.chance(1) { Act::Ends(Status::Exited(4)) } else { Act::Registers };
+        self.plans(proc, after, act);
+    }
+}

@@ -1,0 +1,249 @@
+//! Hosts: each drives its node machine, and answers its actions after a while.
+
+use super::client::{Client, Place};
+use super::{Ev, World};
+use rlaunch_core::id::{NodeId, ProcId, Std};
+use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
+use rlaunch_core::machine::Machine as _;
+use rlaunch_core::node::{Ground, GroundPlan, Node, NodeAction, NodeEvent};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::Tier;
+use rlaunch_core::status::Status;
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::codec;
+use rlaunch_core::wire::to_root::{Facts, Hello, Reached, ToRoot};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// A host.
+#[derive(Default)]
+pub(super) struct Host {
+    pub(super) node: Node,
+    pub(super) local: bool,
+    /// Its agent is there.
+    pub(super) begun: bool,
+    /// It is not any more, nor is anything else.
+    pub(super) gone: bool,
+    /// Nothing comes from it, or gets there.
+    pub(super) cut: bool,
+    /// Either side knows that the edge has ended.
+    pub(super) closed: bool,
+    /// The node has heard so.
+    pub(super) told: bool,
+    pub(super) lease: Option<Mono>,
+    /// When the last message arrives: later ones come later.
+    pub(super) up: u64,
+    pub(super) down: u64,
+    pub(super) ports: u16,
+}
+
+impl World {
+    /// An event for the agent of a process.
+    pub(super) fn for_node(&mut self, proc: ProcId, event: NodeEvent) {
+        if let Some(host) = self.procs.get(&proc).map(|client| client.host) {
+            self.soon(host, event);
+        }
+    }
+
+    /// It happens there a little later, but in order.
+    pub(super) fn soon(&mut self, host: usize, event: NodeEvent) {
+        let delay = self.rng.micros(0, self.plan.local);
+        let at = (self.now + delay).max(self.queued.get(&host).copied().unwrap_or(0));
+        self.queued.insert(host, at);
+        self.at(at, Ev::Node(host, Box::new(event)));
+    }
+
+    pub(super) fn streams_end(&mut self, proc: ProcId) {
+        for which in [Std::Out, Std::Err] {
+            self.for_node(proc, NodeEvent::StreamEnd { proc, which, total: 0 });
+        }
+    }
+
+    pub(super) fn node(&mut self, host: usize, event: NodeEvent) {
+        if self.hosts[host].gone || !self.hosts[host].begun {
+            return;
+        }
+        self.note("> node", || format!("{host}: {event:?}").chars().take(300).collect());
+        let now = self.mono();
+        self.hosts[host].node.handle(now, event);
+        self.drain_node(host);
+    }
+
+    pub(super) fn node_timeout(&mut self, host: usize) {
+        let now = self.mono();
+        self.hosts[host].node.handle_timeout(now);
+        self.drain_node(host);
+    }
+
+    fn drain_node(&mut self, host: usize) {
+        while let Some(action) = self.hosts[host].node.poll_action() {
+            self.perform(host, action);
+            if self.hosts[host].gone {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, host: usize, action: NodeAction) {
+        match action {
+            NodeAction::Ground(plan) => self.ground(host, &plan),
+            NodeAction::Check { app, .. } => self.soon(host, NodeEvent::Checked { app, error: None }),
+            NodeAction::Probe { place, .. } => {
+                let by = IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host).unwrap_or(0)));
+                self.soon(host, NodeEvent::Reached { number: place.number, by });
+            }
+            NodeAction::Beat(beat) => {
+                let node = id(host);
+                self.up(host, JobEvent::Beat { node, beat });
+            }
+            NodeAction::Lease(until) => {
+                self.hosts[host].lease = Some(until);
+                self.at(until.nanos(), Ev::LeaseEnds(host));
+            }
+            NodeAction::Renew { .. } => {
+                let port = self.port(host);
+                self.soon(host, NodeEvent::Renewed { port });
+            }
+            NodeAction::ReservePort { .. } => {
+                let port = self.port(host);
+                self.soon(host, NodeEvent::PortReserved { port });
+            }
+            NodeAction::Tell { session, heard } => {
+                let whose =
+                    self.procs.iter().find(|(_, client)| client.session == Some(session)).map(|(proc, _)| *proc);
+                if let Some(proc) = whose {
+                    let delay = self.rng.micros(0, self.plan.local);
+                    let at = (self.now + delay).max(self.heard.get(&proc).copied().unwrap_or(0));
+                    self.heard.insert(proc, at);
+                    self.at(at, Ev::Hears(proc, heard));
+                }
+            }
+            NodeAction::Spawn { proc, exec } => self.spawns(host, proc, exec.delta.rank),
+            NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
+            NodeAction::Examine { proc, .. } => {
+                self.soon(host, NodeEvent::Examined { proc, facts: Facts::default() });
+            }
+            NodeAction::Sweep => {
+                self.kill_all(host);
+                self.soon(host, NodeEvent::Left { count: 0, named: vec![] });
+            }
+            NodeAction::ToRoot(msg) => {
+                let msg: Option<ToRoot> = codec::decode(&codec::encode(&msg)).ok();
+                match msg {
+                    Some(msg) => self.up(host, JobEvent::Message { node: id(host), msg }),
+                    None => self.fail("a message cannot be read".to_owned()),
+                }
+            }
+            NodeAction::Finish(_) => self.vanishes(host, CloseReason::Eof),
+            NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionGone { session }),
+            NodeAction::Withhold
+            | NodeAction::EndProbes
+            | NodeAction::UsePort(_)
+            | NodeAction::Unserve
+            | NodeAction::Space { .. }
+            | NodeAction::Serve { .. }
+            | NodeAction::Reap { .. }
+            | NodeAction::CloseStreams { .. } => {}
+        }
+    }
+
+    fn port(&mut self, host: usize) -> u16 {
+        self.hosts[host].ports += 1;
+        20_000 + 1000 * u16::try_from(host).unwrap_or(0) + self.hosts[host].ports
+    }
+
+    fn ground(&mut self, host: usize, plan: &GroundPlan) {
+        let address = format!("10.0.0.{host}");
+        let hello = Hello {
+            tier: Tier::T3,
+            note: Default::default(),
+            usual: true,
+            master_port: if plan.choose_port { self.port(host) } else { 0 },
+            port_reserved: true,
+            agent: 1,
+            init: None,
+            reached: plan.find.is_some().then(|| Reached {
+                from: "10.0.0.99".into(),
+                at: Capped::chunks([address.as_str().into()]).pop().unwrap_or_default(),
+                doors: Capped::chunks([1]).pop().unwrap_or_default(),
+                has: Default::default(),
+            }),
+            lowered: Default::default(),
+            machine: Default::default(),
+            addresses: Default::default(),
+        };
+        let ground = Ground {
+            hello,
+            cpus: 4,
+            gpus: Default::default(),
+            interfaces: vec![],
+            error_dir: "/tmp".into(),
+            socket: "/s".into(),
+        };
+        self.soon(host, NodeEvent::Grounded(ground));
+    }
+
+    fn spawns(&mut self, host: usize, proc: ProcId, rank: rlaunch_core::id::Rank) {
+        let world = self.plan.spec.world_size().max(1);
+        let generation = proc.get() / world;
+        let client =
+            Client { rank, host, generation, session: None, place: Place::Before, round: None, turn: 0, ended: None };
+        let twice = self.procs.insert(proc, client).is_some();
+        self.check(!twice, || format!("{proc} is started twice"));
+        self.check_generation(generation);
+        let at = self.mono();
+        self.soon(host, NodeEvent::Spawned { proc, pid: 100 + proc.get(), at });
+        self.starts(proc);
+    }
+
+    /// Whatever runs there ends.
+    fn kill_all(&mut self, host: usize) {
+        let here = |client: &Client| client.host == host && client.lives();
+        let all: Vec<ProcId> = self.procs.iter().filter(|(_, client)| here(client)).map(|(proc, _)| *proc).collect();
+        let killed = Status::Signaled { sig: Signal::KILL, core: false };
+        all.into_iter().for_each(|proc| self.dies(proc, killed));
+    }
+
+    /// Agent and guardian are gone, and with them all else.
+    fn vanishes(&mut self, host: usize, why: CloseReason) {
+        self.kill_all(host);
+        self.up(host, JobEvent::EdgeClosed { node: id(host), why });
+        self.hosts[host].gone = true;
+    }
+
+    /// The guardian looks whether the lease is over.
+    pub(super) fn lease_ends(&mut self, host: usize) {
+        let over = self.hosts[host].lease.is_some_and(|until| until <= self.mono());
+        if over && !self.hosts[host].gone {
+            self.note("guardian", || format!("{host}: the lease is over"));
+            self.kill_all(host);
+            let end = GuardianEnd::Expired { left: 0, named: vec![] };
+            self.up(host, JobEvent::GuardianEnded { node: id(host), end });
+            self.vanishes(host, CloseReason::Eof);
+        }
+    }
+
+    /// Its power fails.
+    pub(super) fn power_fails(&mut self, host: usize) {
+        self.hosts[host].cut = true;
+        self.kill_all(host);
+        self.hosts[host].gone = true;
+    }
+
+    /// To the launcher, in order.
+    pub(super) fn up(&mut self, host: usize, event: JobEvent) {
+        let one = &self.hosts[host];
+        if one.cut || one.closed || one.gone {
+            return;
+        }
+        let (up, low) = (one.up, if one.local { 1 } else { self.plan.wire / 4 });
+        let high = if one.local { 20 } else { self.plan.wire };
+        let at = (self.now + self.rng.micros(low, high)).max(up);
+        self.hosts[host].up = at;
+        self.at(at, Ev::ToJob(host, Box::new(event)));
+    }
+}
+
+pub(super) fn id(host: usize) -> NodeId {
+    NodeId::new(u32::try_from(host).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,124 @@
+//! What a seed means: a job whose function is begun again, and which faults hit it when.
+
+use crate::plan::{MS, program};
+use crate::rng::Rng;
+use rlaunch_core::hostlist::Host;
+use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
+use rlaunch_core::master_store::{ForRank0, Holder};
+use rlaunch_core::place::{Node, Placement, Seat};
+use rlaunch_core::rank_assign::parse;
+use rlaunch_core::restart::Limits;
+use rlaunch_core::restarts::Restarts;
+use rlaunch_core::rounds::Rounds;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::{AppSpec, Contain, JobSpec, OnFailure, StdinPlan};
+use rlaunch_core::time::Span;
+
+/// Told apart from the streams of other jobs.
+const STREAM: u64 = 0x726f_756e_6400_0000;
+
+/// What happens besides what ranks do by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// The power of a host fails.
+    Power(usize),
+    /// Nothing comes from a host any more, or to it.
+    Cut(usize),
+    /// The ssh to a host is killed: either side reads the end of its edge.
+    Edge(usize),
+    /// The guardian of a host.
+    Guardian(usize),
+    /// The user loses patience.
+    Signal(Signal),
+}
+
+/// A whole run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) spec: JobSpec,
+    pub(super) faults: Vec<(u64, Fault)>,
+    /// Delays of edges and of hosts, in microseconds.
+    pub(super) wire: u64,
+    pub(super) local: u64,
+    /// In so many of a hundred executions of the function something goes wrong.
+    pub(super) trouble: u64,
+    /// So many rounds of a generation have trouble of their own.
+    pub(super) rounds: u32,
+    /// How long the function takes, at most, in microseconds.
+    pub(super) work: u64,
+}
+
+/// A job, and what hits it.
+pub(super) fn plan(seed: u64) -> (Rng, Plan) {
+    let mut rng = Rng::new(seed ^ STREAM);
+    let hosts = if rng.chance(30) { 1 } else { rng.between(2, 4) };
+    let local = if hosts == 1 || rng.chance(40) { Some(0) } else { None };
+    let sizes: Vec<u32> = (0..hosts).map(|_| u32::try_from(rng.between(1, 4)).unwrap_or(1)).collect();
+    let spec = spec(&mut rng, &sizes, local);
+    let mut faults = Vec::new();
+    for host in (0..sizes.len()).filter(|host| Some(*host) != local) {
+        if rng.chance(25) {
+            let which = [Fault::Power(host), Fault::Cut(host), Fault::Edge(host), Fault::Guardian(host)];
+            faults.push((rng.micros(1000, 3_000_000), rng.pick(&which)));
+        }
+    }
+    if rng.chance(8) {
+        faults.push((rng.micros(1000, 3_000_000), Fault::Signal(Signal::INT)));
+    }
+    let plan = Plan {
+        spec,
+        faults,
+        wire: if rng.chance(70) { 300 } else { 40_000 },
+        local: if rng.chance(80) { 200 } else { 5_000 },
+        trouble: rng.pick(&[0, 5, 20, 60]),
+        rounds: u32::try_from(rng.between(1, 8)).unwrap_or(1),
+        work: rng.pick(&[500, 5_000, 50_000, 500_000]),
+    };
+    (rng, plan)
+}
+
+fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
+    let world: u32 = sizes.iter().sum();
+    let mut seats = vec![];
+    let mut nodes = vec![];
+    for (ranks, node) in sizes.iter().zip(0..) {
+        let seat = |local_rank| Seat { node: NodeId::new(node), local_rank, app: AppIndex::new(0) };
+        seats.extend((0..*ranks).map(LocalRank::new).map(seat));
+        let local = local.is_some_and(|own| u32::try_from(own) == Ok(node));
+        nodes.push(Node { host: Host::named(&format!("node{node}")), local, slots: *ranks, ranks: *ranks });
+    }
+    let policies = [None, Some("all,shift"), Some("max=3,fill"), Some("all,shift,group(host)>=2")];
+    let asked = rng.pick(&policies).filter(|words| !words.contains("group") || sizes.iter().any(|size| *size > 1));
+    let some = |rng: &mut Rng, most: u64| rng.chance(25).then(|| u32::try_from(rng.between(1, most)).unwrap_or(1));
+    let least = u64::from(world);
+    let limits = Limits {
+        max_rounds: some(rng, 6),
+        min_world: some(rng, least),
+        min_active: some(rng, least.min(2)),
+        max_rank_faults: some(rng, 3),
+    };
+    JobSpec {
+        lease: Span::from_secs(2),
+        job: JobId([7; 16]),
+        apps: vec![AppSpec { procs: world, base: program() }],
+        placement: Placement { nodes, seats, notes: vec![] },
+        min_hosts: None,
+        contain: Contain::Auto,
+        on_failure: OnFailure::Kill,
+        grace: Span::from_millis(500),
+        restarts: Restarts { most: u32::try_from(rng.below(3)).unwrap_or(0), delay: Span::ZERO },
+        timeout: None,
+        label: None,
+        stdin: StdinPlan::None,
+        master_store: Holder::Rank0(ForRank0::NotPython),
+        store_guard: Default::default(),
+        jax: false,
+        gpus: Default::default(),
+        rounds: Rounds {
+            policy: asked.and_then(|words| parse::policy(words).ok()),
+            limits,
+            fault_window: Span::from_nanos(if rng.chance(30) { rng.below(20) * MS } else { 0 }),
+            yield_within: Rounds::YIELD,
+        },
+    }
+}

@@ -1,0 +1,227 @@
+//! A job of a trace: the machine, and as much of its hosts as a script would otherwise have to repeat in every line.
+
+use crate::words;
+use rlaunch_core::duration;
+use rlaunch_core::id::{NodeId, ProcId, Rank, Round};
+use rlaunch_core::machine::Machine;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_assign::parse;
+use rlaunch_core::restart::fault::Fault;
+use rlaunch_core::restart::{Limits, Respawn, Restart, RestartAction, RestartEvent, Setup, Site, terms};
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::round::{Enrolled, RoundDown};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A job.
+pub(crate) struct Play {
+    machine: Restart,
+    now: Mono,
+    /// By initial rank.
+    node: Vec<NodeId>,
+    proc: Vec<u32>,
+    /// Whose processes take part, as far as their hosts know.
+    live: BTreeSet<u32>,
+    next: u32,
+}
+
+fn span(word: &str) -> Result<Span, String> {
+    duration::parse(word.as_bytes()).ok_or_else(|| format!("'{word}' is no time"))
+}
+
+fn setup(words: &[&str]) -> Result<Setup, String> {
+    let pairs = words.iter().map(|word| word.split_once('=').ok_or_else(|| format!("'{word}' is no NAME=value")));
+    let pairs: BTreeMap<&str, &str> = pairs.collect::<Result<_, _>>()?;
+    let number = |name: &str| pairs.get(name).map(|value| value.parse::<u32>().map_err(|_| format!("{name}={value}")));
+    let (hosts, per) = (number("hosts").ok_or("hosts= is missing")??, number("per").ok_or("per= is missing")??);
+    let site = |n| Site { name: format!("host{n}"), addr: OsBytes::from(format!("host{n}")) };
+    let limits = Limits {
+        max_rounds: number("max-rounds").transpose()?,
+        min_world: number("min-world").transpose()?,
+        min_active: number("min-active").transpose()?,
+        max_rank_faults: number("max-rank-faults").transpose()?,
+    };
+    Ok(Setup {
+        ranks: (0..hosts * per).map(|rank| NodeId::new(rank / per)).collect(),
+        nodes: (0..hosts).map(|n| (NodeId::new(n), site(n))).collect(),
+        meeting: (NodeId::new(0), 7000),
+        agent_store: !pairs.contains_key("own-store"),
+        space: 1,
+        policy: pairs.get("policy").map(|text| parse::policy(text).map_err(|error| error.to_string())).transpose()?,
+        read_policy: |text| parse::policy(text).map_err(|error| error.to_string()),
+        known: Vec::new(),
+        limits,
+        fault_window: pairs.get("window").map_or(Ok(Span::ZERO), |word| span(word))?,
+        yield_within: Span::from_secs(30),
+        respawn: match pairs.get("respawn") {
+            None => Respawn::Never,
+            Some(&"now") => Respawn::Now,
+            Some(&"next") => Respawn::Next,
+            Some(word) => return Err(format!("respawn={word}")),
+        },
+    })
+}
+
+impl Play {
+    /// One line of the script, and what follows from it. The first one sets the job up.
+    pub(crate) fn step(play: &mut Option<Self>, step: &str) -> Result<Vec<String>, String> {
+        let words: Vec<&str> = step.split_whitespace().collect();
+        match (words.split_first(), &mut *play) {
+            (Some((&"setup", rest)), None) => {
+                let setup = setup(rest)?;
+                let ranks = u32::try_from(setup.ranks.len()).map_err(|error| error.to_string())?;
+                let node = setup.ranks.clone();
+                let machine = Restart::new(setup);
+                let now = Mono::from_nanos(1_000_000_000);
+                let live = (0..ranks).collect();
+                *play = Some(Self { machine, now, node, proc: (0..ranks).collect(), live, next: ranks });
+                Ok(Vec::new())
+            }
+            (Some((word, rest)), Some(play)) => {
+                play.act(word, rest)?;
+                Ok(play.answers())
+            }
+            (Some(_), None) => Err("the first step is: setup hosts=N per=N".into()),
+            (None, _) => Err("a step is empty".into()),
+        }
+    }
+
+    fn act(&mut self, word: &str, rest: &[&str]) -> Result<(), String> {
+        // What says that it is of another round than the one that runs.
+        let round = rest.iter().find_map(|word| word.strip_prefix("@r"));
+        let round = match round {
+            Some(number) => Round::new(number.parse().map_err(|_| format!("'{number}' is no round"))?),
+            None => self.machine.round().unwrap_or(Round::new(0)),
+        };
+        let rest: Vec<&str> = rest.iter().copied().filter(|word| !word.starts_with("@r")).collect();
+        let first = rest.first().copied();
+        if let Some(kind) = words::kind(word) {
+            let initial = words::rank(first)?;
+            let text = OsBytes::from(rest.get(1..).unwrap_or_default().join(" "));
+            if kind.is_loss() {
+                self.live.remove(&initial.get());
+            }
+            let fault = Fault { initial, kind, text };
+            self.tell(RestartEvent::Fault { round, fault, at: self.now });
+            return Ok(());
+        }
+        let event = match word {
+            "wait" => {
+                self.now = self.now + span(first.unwrap_or_default())?;
+                self.machine.handle_timeout(self.now);
+                return Ok(());
+            }
+            "register" => return self.register(&rest),
+            "come" => self.come(&rest)?,
+            "end" => {
+                let initial = words::rank(first)?;
+                let status = words::status(rest.get(1).copied())?;
+                self.live.remove(&initial.get());
+                RestartEvent::Ended { initial, proc: self.proc(initial), status, at: self.now }
+            }
+            "ready" => {
+                let node = words::node(first.unwrap_or_default())?;
+                let port = 7001 + u16::try_from(node.get()).unwrap_or_default() * 100;
+                let (ranks, pinged) = (self.of(node), rest.contains(&"ping"));
+                RestartEvent::Ready { node, round, ranks, last: !rest.contains(&"part"), port, pinged }
+            }
+            "return" => RestartEvent::Returned { node: words::node(first.unwrap_or_default())?, round },
+            "lose" => {
+                let node = words::node(first.unwrap_or_default())?;
+                let crew: Vec<u32> = self.of(node).iter().map(|one| one.initial.get()).collect();
+                self.live.retain(|rank| !crew.contains(rank));
+                RestartEvent::NodeLost { node }
+            }
+            "warn" => RestartEvent::Warned {
+                ranks: rest.iter().map(|word| words::rank(Some(word))).collect::<Result<_, _>>()?,
+            },
+            // It has ended, and its host has not said so yet.
+            "unheard" => {
+                self.live.remove(&words::rank(first)?.get());
+                return Ok(());
+            }
+            "off" => RestartEvent::Off,
+            word => return Err(format!("there is no step '{word}'")),
+        };
+        self.tell(event);
+        Ok(())
+    }
+
+    fn tell(&mut self, event: RestartEvent) {
+        self.machine.handle(self.now, event);
+        self.machine.handle_timeout(self.now);
+    }
+
+    fn proc(&self, initial: Rank) -> ProcId {
+        ProcId::new(self.proc.get(initial.index()).copied().unwrap_or(u32::MAX))
+    }
+
+    fn of(&self, node: NodeId) -> Vec<Enrolled> {
+        let here = |rank: &&u32| self.node.get(**rank as usize) == Some(&node);
+        let one = |rank: &u32| self.enrolled(Rank::new(*rank));
+        self.live.iter().filter(here).map(one).collect()
+    }
+
+    fn enrolled(&self, initial: Rank) -> Enrolled {
+        Enrolled { initial, proc: self.proc(initial), keys: Capped::default() }
+    }
+
+    /// `register`, or `register n0 soft_timeout=10s`: the ranks of these nodes, of all if none is named.
+    fn register(&mut self, rest: &[&str]) -> Result<(), String> {
+        let (terms, nodes): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.contains('='));
+        let pair = |word: &&str| word.split_once('=').map(|(name, value)| (OsBytes::from(name), OsBytes::from(value)));
+        let pairs: Vec<_> = terms.iter().filter_map(pair).collect();
+        let mut nodes = nodes.into_iter().map(words::node).collect::<Result<Vec<_>, _>>()?;
+        if nodes.is_empty() {
+            nodes = self.node.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        }
+        for node in nodes {
+            let ranks = self.of(node);
+            self.tell(RestartEvent::Joined { node, ranks, terms: terms::lines(&pairs) });
+        }
+        Ok(())
+    }
+
+    /// `come 3`, or `come 3 n2`: another process of a rank.
+    fn come(&mut self, rest: &[&str]) -> Result<RestartEvent, String> {
+        let initial = words::rank(rest.first().copied())?;
+        let index = initial.index();
+        if let Some(word) = rest.get(1) {
+            *self.node.get_mut(index).ok_or("no such rank")? = words::node(word)?;
+        }
+        *self.proc.get_mut(index).ok_or("no such rank")? = self.next;
+        self.next += 1;
+        self.live.insert(initial.get());
+        let node = *self.node.get(index).ok_or("no such rank")?;
+        Ok(RestartEvent::Joined { node, ranks: vec![self.enrolled(initial)], terms: OsBytes::default() })
+    }
+
+    /// What the machine asked for: a line each, what several nodes are told alike in one.
+    fn answers(&mut self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        while let Some(action) = self.machine.poll_action() {
+            self.heard(&action);
+            let line = words::action(&action);
+            let (to, what) = line.split_once(" < ").unwrap_or(("", &line));
+            match lines.last_mut() {
+                Some(last) if !to.is_empty() && last.split_once(" < ").is_some_and(|(_, before)| before == what) => {
+                    let all = last.split_once(" < ").map_or("", |(nodes, _)| nodes);
+                    *last = format!("{all} {to} < {what}");
+                }
+                Some(_) | None => lines.push(line),
+            }
+        }
+        if let Some(at) = self.machine.poll_timeout() {
+            lines.push(format!("timer in {}", at.since(self.now)));
+        }
+        lines
+    }
+
+    /// Hosts know who is not in a round any more.
+    fn heard(&mut self, action: &RestartAction) {
+        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return };
+        for seat in seats.iter().filter(|seat| seat.rank.is_none()) {
+            self.live.remove(&seat.initial.get());
+        }
+    }
+}

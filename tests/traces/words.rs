@@ -1,0 +1,129 @@
+//! How steps and answers of a trace are written.
+
+use rlaunch_core::id::{NodeId, Rank};
+use rlaunch_core::restart::fault::{Fault, FaultKind};
+use rlaunch_core::restart::{Given, RestartAction, RoundNote};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::status::Status;
+use rlaunch_core::wire::round::{RoundDown, RoundPlace, RoundSeat};
+
+/// `n1`
+pub(crate) fn node(word: &str) -> Result<NodeId, String> {
+    let number = word.strip_prefix('n').and_then(|number| number.parse().ok());
+    number.map(NodeId::new).ok_or_else(|| format!("'{word}' is no node"))
+}
+
+/// `3`
+pub(crate) fn rank(word: Option<&str>) -> Result<Rank, String> {
+    let word = word.ok_or("a rank is missing")?;
+    word.parse().map(Rank::new).map_err(|_| format!("'{word}' is no rank"))
+}
+
+/// `exit3`, or the number of a signal.
+pub(crate) fn status(word: Option<&str>) -> Result<Status, String> {
+    let word = word.ok_or("a status is missing")?;
+    if let Some(code) = word.strip_prefix("exit") {
+        return code.parse().map(Status::Exited).map_err(|_| format!("'{word}' is no exit"));
+    }
+    let sig = word.parse().ok().and_then(Signal::new).ok_or_else(|| format!("'{word}' is no signal"))?;
+    Ok(Status::Signaled { sig, core: false })
+}
+
+fn fault(fault: &Fault) -> String {
+    let words = if fault.text.is_empty() { String::new() } else { format!(" '{}'", fault.text) };
+    format!("{} {}{words}", fault.initial, fault.kind)
+}
+
+fn faults(all: &[Fault]) -> String {
+    let words: Vec<_> = all.iter().map(fault).collect();
+    if words.is_empty() { "nothing".into() } else { words.join(", ") }
+}
+
+fn seat(seat: &RoundSeat) -> String {
+    let number = |rank: Option<Rank>| rank.map_or("-".into(), |rank| rank.to_string());
+    format!("{}={}/{}", seat.initial, number(seat.rank), number(seat.active))
+}
+
+fn place(place: &RoundPlace) -> String {
+    let RoundPlace {
+        addr,
+        port,
+        here,
+        space,
+        world_size,
+        active_world_size,
+        initial_world_size,
+        nodes,
+        node_index,
+        fault,
+    } = place;
+    let index = node_index.map_or("-".into(), |index| index.to_string());
+    let here = if *here { " here" } else { "" };
+    let after = fault.as_ref().map_or(String::new(), |fault| format!(", after {}", self::fault(fault)));
+    format!(
+        "at {addr}:{port}{here}, space {space}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{after}"
+    )
+}
+
+fn down(msg: &RoundDown) -> String {
+    match msg {
+        RoundDown::Interrupt { round, fault, within: None } => format!("interrupt r{round}: {}", self::fault(fault)),
+        RoundDown::Interrupt { round, fault, within: Some(within) } => {
+            format!("interrupt r{round} within {within}: {}", self::fault(fault))
+        }
+        RoundDown::Begin { round, place, seats, last } => {
+            let seats: Vec<_> = seats.iter().map(seat).collect();
+            let more = if *last { "" } else { " ..." };
+            let seats = if seats.is_empty() { "nobody".into() } else { seats.join(" ") };
+            format!("begin r{round} {}: {seats}{more}", self::place(place))
+        }
+        RoundDown::Finish { round } => format!("finish r{round}"),
+        RoundDown::GiveUp { text } => format!("give up: {text}"),
+        RoundDown::Refuse { ranks, text } if ranks.is_empty() => format!("refuse all: {text}"),
+        RoundDown::Refuse { ranks, text } => {
+            let ranks: Vec<_> = ranks.iter().map(ToString::to_string).collect();
+            format!("refuse {}: {text}", ranks.join(","))
+        }
+    }
+}
+
+fn note(note: &RoundNote) -> String {
+    match note {
+        RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+            let home = if discarded.is_empty() { String::new() } else { format!(", sent home {discarded}") };
+            let [decided, drained, assigned] = phases;
+            let ended = self::faults(faults);
+            format!(
+                "r{round} began, {active_world_size} of {world_size} work{home}; ended by {ended}; {decided}, {drained}, {assigned}"
+            )
+        }
+        RoundNote::Spared { fault } => format!("no round for {}", self::fault(fault)),
+        RoundNote::Refused { text } | RoundNote::Policy { text } => text.to_string(),
+    }
+}
+
+/// One line.
+pub(crate) fn action(action: &RestartAction) -> String {
+    match action {
+        RestartAction::Send { node, msg } => format!("n{node} < {}", down(msg)),
+        RestartAction::Opened => "opened".into(),
+        RestartAction::Closed(Given::Done) => "closed: done".into(),
+        RestartAction::Closed(Given::Up { fault, text }) => format!("closed: {}: {text}", self::fault(fault)),
+        RestartAction::Respawn { initial } => format!("respawn {initial}"),
+        RestartAction::Note(note) => format!("note: {}", self::note(note)),
+    }
+}
+
+/// What a rank, or its agent, says of it: `exception`, `hang`, `overdue`, `base`, `abort` or `unhealthy`.
+pub(crate) fn kind(word: &str) -> Option<FaultKind> {
+    use rlaunch_core::restart::fault::Leave;
+    Some(match word {
+        "exception" => FaultKind::Exception,
+        "hang" => FaultKind::Hang,
+        "overdue" => FaultKind::Overdue(Status::Signaled { sig: Signal::new(9)?, core: false }),
+        "base" => FaultKind::Left(Leave::BaseException),
+        "abort" => FaultKind::Left(Leave::Abort),
+        "unhealthy" => FaultKind::Left(Leave::Unhealthy),
+        _ => return None,
+    })
+}
