@@ -1,0 +1,206 @@
+"""librlaunch.so, as it is: types and functions of ``rlaunch.h``, and errors as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, List, Optional
+
+from ._errors import ERRORS, Error, LibraryMissing
+
+ABI = 1
+
+OK = 0
+E_TIMEOUT = -6
+E_INTERRUPTED = -8
+E_NOT_FOUND = -9
+E_ORDER = -12
+E_CLOSED = -4
+
+FOREIGN_ABORT = 1
+
+NEXT_BEGIN, NEXT_INTERRUPT, NEXT_FINISH, NEXT_DISCARDED, NEXT_GIVEN_UP, NEXT_REFUSED = range(1, 7)
+
+MODE_ACTIVE = 1
+
+FAULTS = (
+    "none",
+    "exception",
+    "hang",
+    "ended",
+    "overdue",
+    "left",
+    "host_lost",
+    "warned",
+    "joined",
+    "over",
+)
+
+LEAVE_BASE_EXCEPTION, LEAVE_ABORT, LEAVE_UNHEALTHY = range(3)
+
+_TEXT = 2052
+_NONE = 2**32 - 1
+
+
+class Pair(ctypes.Structure):
+    """``rl_pair``"""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("name_len", ctypes.c_size_t),
+        ("value", ctypes.c_char_p),
+        ("value_len", ctypes.c_size_t),
+    ]
+
+
+class Bytes(ctypes.Structure):
+    """``rl_bytes``"""
+
+    _fields_ = [("data", ctypes.c_char_p), ("len", ctypes.c_size_t)]
+
+
+class FaultInfo(ctypes.Structure):
+    """``rl_fault_info``"""
+
+    _fields_ = [
+        ("kind", ctypes.c_uint32),
+        ("initial_rank", ctypes.c_uint32),
+        ("code", ctypes.c_int32),
+        ("signal", ctypes.c_int32),
+        ("text", ctypes.c_char * _TEXT),
+    ]
+
+
+class Round(ctypes.Structure):
+    """``rl_round``"""
+
+    _fields_ = [
+        ("number", ctypes.c_uint32),
+        ("mode", ctypes.c_uint32),
+        ("rank", ctypes.c_uint32),
+        ("world_size", ctypes.c_uint32),
+        ("active_rank", ctypes.c_uint32),
+        ("active_world_size", ctypes.c_uint32),
+        ("initial_rank", ctypes.c_uint32),
+        ("initial_world_size", ctypes.c_uint32),
+        ("fault", FaultInfo),
+    ]
+
+
+class Next(ctypes.Structure):
+    """``rl_next``"""
+
+    _fields_ = [("kind", ctypes.c_uint32), ("round", Round), ("text", ctypes.c_char * _TEXT)]
+
+
+class Buffer(ctypes.Structure):
+    """``rl_buffer``"""
+
+    _fields_ = [("data", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+
+EACH_KEY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+"""What ``rl_store_keys`` calls."""
+
+
+def bytes_of(data: bytes) -> Bytes:
+    """As ``rl_bytes``."""
+    return Bytes(data, len(data))
+
+
+def many_bytes(all_: List[bytes]) -> Any:
+    """As an array of them."""
+    array = (Bytes * len(all_))(*map(bytes_of, all_))
+    array.kept = all_  # It only points at them.
+    return array
+
+
+def optional(number: int) -> Optional[int]:
+    """A number of which the largest means none."""
+    return None if number == _NONE else number
+
+
+_int, _size, _ms = ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
+_handle, _bytes = ctypes.c_void_p, ctypes.c_char_p
+_out = ctypes.POINTER
+
+_key = [ctypes.c_void_p, _bytes, _size]
+
+_SIGNATURES: dict[str, tuple] = {
+    "rl_buffer_free": (None, [_out(Buffer)]),
+    "rl_store_open": (_int, [ctypes.c_uint32, _out(_handle)]),
+    "rl_store_close": (_int, [_handle]),
+    "rl_store_get": (_int, [*_key, _out(Buffer)]),
+    "rl_store_set": (_int, [*_key, _bytes, _size]),
+    "rl_store_add": (_int, [*_key, ctypes.c_int64, _out(ctypes.c_int64)]),
+    "rl_store_append": (_int, [*_key, _bytes, _size, _out(ctypes.c_int64)]),
+    "rl_store_compare_set": (_int, [*_key, _out(Bytes), _out(Bytes), _out(_int), _out(Buffer)]),
+    "rl_store_delete": (_int, _key),
+    "rl_store_check": (_int, [_handle, _out(Bytes), _size]),
+    "rl_store_wait": (_int, [_handle, _out(Bytes), _size, _ms]),
+    "rl_store_keys": (_int, [*_key, EACH_KEY, _handle]),
+    "rl_store_barrier": (_int, [*_key, _out(ctypes.c_uint32), _size, ctypes.c_uint32, _ms]),
+    "rl_store_count": (_int, [_handle, _out(ctypes.c_int64)]),
+    "rl_error_text": (_bytes, [_int]),
+    "rl_last_error": (_bytes, []),
+    "rl_abi": (ctypes.c_uint32, []),
+    "rl_session_register": (_int, [_out(Pair), _size, ctypes.c_uint32, _out(_handle)]),
+    "rl_session_next": (_int, [_handle, _out(Next)]),
+    "rl_session_env_count": (_size, [_handle]),
+    "rl_session_env": (_int, [_handle, _size, _out(_bytes), _out(_bytes)]),
+    "rl_session_enter": (_int, [_handle]),
+    "rl_session_exit": (_int, [_handle]),
+    "rl_session_fault": (_int, [_handle, _bytes, _size]),
+    "rl_session_returned": (_int, [_handle]),
+    "rl_session_ready": (_int, [_handle, _out(Bytes), _size]),
+    "rl_session_leave": (_int, [_handle, _int, _bytes, _size]),
+    "rl_session_close": (_int, [_handle]),
+    "rl_session_wait_interrupt": (_int, [_handle, _out(FaultInfo)]),
+    "rl_session_aborted": (_int, [_handle]),
+    "rl_session_due": (_int, [_handle]),
+    "rl_session_interrupted": (_int, [_handle]),
+    "rl_session_signal_thread": (_int, [_handle, ctypes.c_int32, _int, _ms]),
+    "rl_session_auto_progress": (_int, [_handle, ctypes.c_void_p]),
+    "rl_session_ping": (_int, [_handle]),
+    "rl_session_section": (_int, [_handle, _ms]),
+    "rl_session_atomic_begin": (_int, [_handle]),
+    "rl_session_atomic_end": (_int, [_handle]),
+    "rl_session_sockets_add": (_int, [_handle, _int]),
+    "rl_session_sockets_remove": (_int, [_handle, _int]),
+    "rl_session_sockets_shutdown": (_int, [_handle, _out(_size)]),
+}
+
+_loaded: Optional[ctypes.CDLL] = None
+
+
+def library() -> Any:
+    """The library, loaded when it is first needed, and never unloaded."""
+    global _loaded
+    if _loaded is None:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "librlaunch.so")
+        try:
+            # The one of a C program that embeds Python is another one, with a session of its own.
+            lib = ctypes.CDLL(path)
+        except OSError as error:
+            raise LibraryMissing(f"cannot load {path}: {error}; install the wheel that scripts/build-client makes") from error
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(lib, name)
+            function.restype, function.argtypes = result, arguments
+        if lib.rl_abi() != ABI:
+            raise LibraryMissing(f"{path} has interface {lib.rl_abi()}, and this package is made for {ABI}")
+        _loaded = lib
+    return _loaded
+
+
+def check(code: int) -> int:
+    """A result that is no error."""
+    if code < 0:
+        raise error_of(code)
+    return code
+
+
+def error_of(code: int) -> Error:
+    """A result that is one."""
+    lib = library()
+    text = (lib.rl_last_error() or lib.rl_error_text(code) or b"").decode("utf-8", "replace")
+    return ERRORS.get(code, Error)(text)

@@ -1,0 +1,205 @@
+"""A process's part in rounds: the library's session, in Python's terms.
+
+``rl_session_next`` waits in the library for as long as the others take. The training thread is usually the main thread, in which Python
+runs handlers of signals, so it must not be stuck there: another thread waits, and the training thread waits for that one in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import threading
+import time
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import _native as native
+
+
+_HOOK_AT_THE_END = 5.0
+"""Seconds for which an abort hook is waited for that still runs when the call ends."""
+
+
+class FaultNews(NamedTuple):
+    """What has ended a round."""
+
+    kind: str
+    rank: int
+    text: str
+
+
+class News(NamedTuple):
+    """What comes next."""
+
+    kind: int
+    round: native.Round
+    env: Dict[bytes, Optional[bytes]]
+    text: str
+
+
+def fault_of(info: native.FaultInfo) -> Optional[FaultNews]:
+    """A fault, in words."""
+    if info.kind == 0:
+        return None
+    kind = native.FAULTS[info.kind] if info.kind < len(native.FAULTS) else "unknown"
+    text = info.text.decode("utf-8", "replace")
+    if not text and info.signal >= 0:
+        text = f"signal {info.signal}"
+    elif not text and info.code >= 0 and kind in ("ended", "overdue"):
+        text = f"exit code {info.code}"
+    return FaultNews(kind, info.initial_rank, text)
+
+
+class Session:
+    """One per process."""
+
+    def __init__(self, terms: Sequence[Tuple[str, str]]) -> None:
+        self._lib = native.library()
+        self._handle = ctypes.c_void_p()
+        self._maker = os.getpid()
+        self._has_left = False
+        self._monitor_waits = threading.Event()
+        self._monitor_waits.set()
+        encoded = [(name.encode(), value.encode()) for name, value in terms]
+        pairs = (native.Pair * len(encoded))(*(native.Pair(n, len(n), v, len(v)) for n, v in encoded))
+        flags = native.FOREIGN_ABORT
+        native.check(self._lib.rl_session_register(pairs, len(encoded), flags, ctypes.byref(self._handle)))
+        self._asked: queue.SimpleQueue = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._wait_for_next, name="rlaunch-rounds", daemon=True).start()
+        add = ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p)
+        native.check(self._lib.rl_session_auto_progress(self._handle, add))
+
+    def _wait_for_next(self) -> None:
+        while self._asked.get():
+            came = native.Next()
+            code = self._lib.rl_session_next(self._handle, ctypes.byref(came))
+            error = native.error_of(code) if code < 0 else None
+            self._answers.put((came, self._env() if came.kind == native.NEXT_BEGIN else {}, error))
+
+    def _env(self) -> Dict[bytes, Optional[bytes]]:
+        env = {}
+        name, value = ctypes.c_char_p(), ctypes.c_char_p()
+        for index in range(self._lib.rl_session_env_count(self._handle)):
+            native.check(self._lib.rl_session_env(self._handle, index, ctypes.byref(name), ctypes.byref(value)))
+            if name.value is not None:
+                env[name.value] = value.value
+        return env
+
+    def next(self) -> News:
+        """Waits for what comes next. For the training thread, outside the function."""
+        self._asked.put(True)
+        came, env, error = self._answers.get()
+        if error is not None:
+            raise error
+        return News(came.kind, came.round, env, came.text.decode("utf-8", "replace"))
+
+    def _goes_on(self, code: int) -> bool:
+        if code == native.E_INTERRUPTED:
+            return False
+        native.check(code)
+        return True
+
+    def enter(self) -> bool:
+        """The function begins; false: the round is over already."""
+        return self._goes_on(self._lib.rl_session_enter(self._handle))
+
+    def exit(self) -> bool:
+        """The function was left; false: because the round is over. Saying so twice is nothing wrong."""
+        code = self._lib.rl_session_exit(self._handle)
+        if code == native.E_ORDER:
+            return not self.interrupted()
+        return self._goes_on(code)
+
+    def fault(self, text: str) -> bool:
+        """The function has failed; false: the round was over already."""
+        words = text.encode("utf-8", "replace")
+        return self._goes_on(self._lib.rl_session_fault(self._handle, words, len(words)))
+
+    def returned(self) -> bool:
+        """The function has returned; false: the round is over, and it does not count."""
+        return self._goes_on(self._lib.rl_session_returned(self._handle))
+
+    def ready(self, keys: List[str]) -> None:
+        """Another round can begin."""
+        words = [key.encode("utf-8", "replace") for key in keys]
+        values = (native.Bytes * len(words))(*(native.Bytes(word, len(word)) for word in words))
+        native.check(self._lib.rl_session_ready(self._handle, values, len(words)))
+
+    def leave(self, why: int, text: str) -> None:
+        """It takes no part any more."""
+        words = text.encode("utf-8", "replace")
+        self._has_left = True
+        native.check(self._lib.rl_session_leave(self._handle, why, words, len(words)))
+
+    def close(self) -> None:
+        """Ends it. Threads that wait for it come out first."""
+        handle = self._handle
+        self._asked.put(False)
+        # The library wakes who waits in it. Nobody may be on the way there: for an abort hook that never returns it is left open.
+        if handle and self._monitor_waits.wait(_HOOK_AT_THE_END):
+            self._handle = ctypes.c_void_p()
+            time.sleep(0.001)
+            self._lib.rl_session_close(handle)
+
+    def wait_interrupt(self) -> Optional[FaultNews]:
+        """Waits until a round is to be left; ``None``: there will be no more. For the monitor."""
+        info = native.FaultInfo()
+        self._monitor_waits.set()
+        code = self._lib.rl_session_wait_interrupt(self._handle, ctypes.byref(info))
+        if code != native.OK or self._has_left:
+            return None
+        self._monitor_waits.clear()
+        return fault_of(info)
+
+    def monitor_ends(self) -> None:
+        """The monitor does not come back."""
+        self._monitor_waits.set()
+
+    def aborted(self) -> None:
+        """What ``wait_interrupt`` asked for is done."""
+        self._lib.rl_session_aborted(self._handle)
+
+    def due(self) -> bool:
+        """Whether the training thread is to leave the function now."""
+        return bool(self._handle) and self._lib.rl_session_due(self._handle) == 1
+
+    def interrupted(self) -> bool:
+        """Whether the round is to be left."""
+        return self._lib.rl_session_interrupted(self._handle) == 1
+
+    def signal_thread(self, tid: int, signo: int) -> None:
+        """The thread that is signalled when it is to leave the function; 0: none."""
+        native.check(self._lib.rl_session_signal_thread(self._handle, tid, signo, 0))
+
+    def ping(self) -> bool:
+        """It has got on; false: and is to be interrupted here."""
+        return not self._is_ours() or self._lib.rl_session_ping(self._handle) != native.E_INTERRUPTED
+
+    def section(self, seconds: Optional[float]) -> None:
+        """How long it may be silent; ``None``: without end; 0: its own limits again."""
+        if self._is_ours():
+            limit = -1 if seconds is None else int(seconds * 1000)
+            native.check(self._lib.rl_session_section(self._handle, limit))
+
+    def atomic_begin(self) -> bool:
+        """This thread is not to be interrupted; false: it is already."""
+        return not self._is_ours() or self._goes_on(self._lib.rl_session_atomic_begin(self._handle))
+
+    def atomic_end(self) -> None:
+        """It may be interrupted again."""
+        if self._is_ours():
+            self._lib.rl_session_atomic_end(self._handle)
+
+    def add_socket(self, descriptor: int) -> None:
+        """A socket that is shut down when the round is to be left."""
+        self._lib.rl_session_sockets_add(self._handle, descriptor)
+
+    def shut_down_sockets(self) -> int:
+        """Shuts all of them down now; how many."""
+        count = ctypes.c_size_t()
+        native.check(self._lib.rl_session_sockets_shutdown(self._handle, ctypes.byref(count)))
+        return count.value
+
+    def _is_ours(self) -> bool:
+        return bool(self._handle) and os.getpid() == self._maker

@@ -1,0 +1,121 @@
+"""Which sockets of this process belong to process groups.
+
+A library like gloo opens its sockets behind our back. They are recognised by what /proc shows before and after a group is made: a
+descriptor and the inode behind it, because a descriptor's number is soon another file's. Pairs that are connected later are told by the
+port at which the group listens. Only connections are touched, no listener: whoever waits at one would be told of an error it has no
+answer to.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Callable, Dict, Iterator, List, Optional, Set
+
+_TCP = (socket.AF_INET, socket.AF_INET6)
+
+
+def open_sockets() -> Dict[int, int]:
+    """Descriptors of all sockets of this process, and their inodes."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            link = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # The listing's own, or closed meanwhile.
+        if link.startswith("socket:["):
+            found[int(name)] = int(link[8:-1])
+    return found
+
+
+def _with(descriptor: int, inode: int, ask: Callable[[socket.socket], Optional[int]]) -> Optional[int]:
+    """Asks a socket, if it still is the one that it was: a copy cannot become another meanwhile."""
+    try:
+        copy = socket.socket(fileno=os.dup(descriptor))
+    except OSError:
+        return None
+    with copy:
+        try:
+            is_same = os.fstat(copy.fileno()).st_ino == inode
+            return ask(copy) if is_same and copy.family in _TCP and copy.type == socket.SOCK_STREAM else None
+        except OSError:
+            return None
+
+
+def _listening_port(one: socket.socket) -> Optional[int]:
+    if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return None
+    return one.getsockname()[1]
+
+
+def _local_port(one: socket.socket) -> Optional[int]:
+    if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return None
+    return one.getsockname()[1]
+
+
+def _shut_down(one: socket.socket) -> Optional[int]:
+    if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return None
+    one.shutdown(socket.SHUT_RDWR)
+    return 1
+
+
+class Groups:
+    """The sockets of all groups of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: Dict[int, int] = {}
+        self._ports: Set[int] = set()
+        self._being_made: List[Dict[int, int]] = []
+        self.add: Optional[Callable[[int], None]] = None
+        """Told of each connection, so that it can be shut down without Python."""
+
+    def making(self) -> Iterator[None]:
+        """A group is made between the two steps of this."""
+        before = open_sockets()
+        with self._lock:
+            self._being_made.append(before)
+        try:
+            yield
+        finally:
+            self._learn(before)
+            with self._lock:
+                self._being_made[:] = [other for other in self._being_made if other is not before]
+
+    def _learn(self, before: Dict[int, int]) -> None:
+        for descriptor, inode in open_sockets().items():
+            if before.get(descriptor) == inode or self._known.get(descriptor) == inode:
+                continue
+            port = _with(descriptor, inode, _listening_port)
+            if port is not None:
+                self._ports.add(port)
+            elif _with(descriptor, inode, _local_port) is not None:
+                self._know(descriptor, inode)
+
+    def _know(self, descriptor: int, inode: int) -> None:
+        self._known[descriptor] = inode
+        if self.add is not None:
+            self.add(descriptor)
+
+    def _learn_late_ones(self) -> None:
+        with self._lock:
+            being_made = list(self._being_made)
+        for before in being_made:
+            self._learn(before)
+        if self._ports:
+            for descriptor, inode in open_sockets().items():
+                if self._known.get(descriptor) != inode and _with(descriptor, inode, _local_port) in self._ports:
+                    self._know(descriptor, inode)
+
+    def shut_down(self) -> int:
+        """Ends all connections: whoever waits for one is told that it is gone. How many there were."""
+        self._learn_late_ones()
+        return sum(_with(descriptor, inode, _shut_down) or 0 for descriptor, inode in list(self._known.items()))
+
+    def forget(self) -> None:
+        """The groups are gone."""
+        self._known.clear()
+        self._ports.clear()

@@ -1,0 +1,162 @@
+"""The store that all processes of a job share."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from typing import Callable, Iterable, List, Optional, Tuple, Union
+
+from . import _native as native
+from ._errors import StoreTimeout
+
+Bytes = Union[bytes, str]
+
+SLICE = 1.0
+"""Seconds for which the library waits at a time: between two of them Python looks whether somebody has pressed Ctrl-C."""
+
+
+def _encoded(text: Bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else bytes(text)
+
+
+class _Handle:
+    """One for all prefixes; the library has connections for as many threads as ask."""
+
+    def __init__(self, space: int) -> None:
+        self.lib = native.library()
+        self.value = ctypes.c_void_p()
+        native.check(self.lib.rl_store_open(space, ctypes.byref(self.value)))
+
+    def __del__(self) -> None:
+        if getattr(self, "value", None):
+            self.lib.rl_store_close(self.value)
+
+
+class Store:
+    """Keys and values, bytes in and bytes out (a ``str`` is its UTF-8). Threads may share one.
+
+    It outlives every process, and every host but the launcher's. ``space="round"`` is another one, of this round or generation of processes
+    alone. In a wrapped function waits end with the round, by ``Interrupted``. A ``timeout`` of ``None`` is for as long as the job runs.
+    """
+
+    def __init__(self, space: str = "job") -> None:
+        spaces = ("job", "round")
+        if space not in spaces:
+            raise ValueError(f"there is no space {space!r}: job or round")
+        self._handle = _Handle(spaces.index(space))
+        self._prefix = b""
+
+    def prefix(self, prefix: Bytes) -> "Store":
+        """The same, with this before every key."""
+        part = Store.__new__(Store)
+        part._handle, part._prefix = self._handle, self._prefix + _encoded(prefix)
+        return part
+
+    def get(self, key: Bytes) -> Optional[bytes]:
+        """The value of a key; ``None``: there is none."""
+        name, value = self._key(key), native.Buffer()
+        code = self._lib.rl_store_get(self._raw, name, len(name), ctypes.byref(value))
+        return self._taken(value) if self._found(code) else None
+
+    def set(self, key: Bytes, value: Bytes) -> None:
+        """Gives a key a value."""
+        name, data = self._key(key), _encoded(value)
+        native.check(self._lib.rl_store_set(self._raw, name, len(name), data, len(data)))
+
+    def add(self, key: Bytes, by: int = 1) -> int:
+        """Adds to a number in decimal, which begins with 0; the sum."""
+        name, total = self._key(key), ctypes.c_int64()
+        native.check(self._lib.rl_store_add(self._raw, name, len(name), by, ctypes.byref(total)))
+        return total.value
+
+    def append(self, key: Bytes, more: Bytes) -> int:
+        """Adds to the end of a value; its length."""
+        name, data, length = self._key(key), _encoded(more), ctypes.c_int64()
+        native.check(self._lib.rl_store_append(self._raw, name, len(name), data, len(data), ctypes.byref(length)))
+        return length.value
+
+    def compare_set(self, key: Bytes, expected: Optional[Bytes], desired: Bytes) -> Tuple[bool, Optional[bytes]]:
+        """Sets a key if it is as expected (``None``: does not exist): whether it was, and its value now."""
+        name, is_set, now = self._key(key), ctypes.c_int(), native.Buffer()
+        was = None if expected is None else ctypes.byref(native.bytes_of(_encoded(expected)))
+        wanted = ctypes.byref(native.bytes_of(_encoded(desired)))
+        call = self._lib.rl_store_compare_set
+        native.check(call(self._raw, name, len(name), was, wanted, ctypes.byref(is_set), ctypes.byref(now)))
+        return bool(is_set.value), self._taken(now)
+
+    def delete(self, key: Bytes) -> bool:
+        """Removes a key; whether there was one."""
+        name = self._key(key)
+        return self._found(self._lib.rl_store_delete(self._raw, name, len(name)))
+
+    def check(self, keys: Iterable[Bytes]) -> bool:
+        """Whether all of them exist."""
+        names = native.many_bytes([self._key(key) for key in keys])
+        return self._found(self._lib.rl_store_check(self._raw, names, len(names)))
+
+    def wait(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> None:
+        """Waits until each of them has existed; ``StoreTimeout`` names those that do not."""
+        names = native.many_bytes([self._key(key) for key in keys])
+        self._in_slices(timeout, lambda ms: self._lib.rl_store_wait(self._raw, names, len(names), ms))
+
+    def keys(self, prefix: Bytes = b"") -> List[bytes]:
+        """All keys that begin so, in order, without the prefix of this store."""
+        found: List[bytes] = []
+
+        def each(data: int, length: int, _: Optional[int]) -> int:
+            found.append(ctypes.string_at(data, length))
+            return 0
+
+        name = self._key(prefix)
+        native.check(self._lib.rl_store_keys(self._raw, name, len(name), native.EACH_KEY(each), None))
+        return [key[len(self._prefix) :] for key in found]
+
+    def barrier(self, name: Bytes, ranks: Union[int, Iterable[int]], timeout: Optional[float] = None) -> None:
+        """Waits until all of these ranks (a number: so many, from 0) have come; ``StoreTimeout`` names those that have not.
+
+        They are numbers as ``RLAUNCH_RANK`` has them. Then the name is free for the next barrier.
+        """
+        numbers = list(range(ranks)) if isinstance(ranks, int) else sorted(set(ranks))
+        own = int(os.environ.get("RLAUNCH_RANK") or 0)
+        if own not in numbers:
+            raise ValueError(f"rank {own} is not among those that the barrier is for: {numbers}")
+        full, all_ = self._key(name), (ctypes.c_uint32 * len(numbers))(*numbers)
+        ms = -1 if timeout is None else max(0, int(timeout * 1000))
+        native.check(self._lib.rl_store_barrier(self._raw, full, len(full), all_, len(numbers), own, ms))
+
+    def _in_slices(self, timeout: Optional[float], ask: Callable[[int], int]) -> None:
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = SLICE if end is None else min(SLICE, end - time.monotonic())
+            code = ask(max(0, int(left * 1000)))
+            if code == native.OK:
+                return
+            error = native.error_of(code)
+            if not isinstance(error, StoreTimeout):
+                raise error
+            if end is not None and time.monotonic() >= end:
+                raise StoreTimeout(f"after {timeout} s: {str(error).split(': ', 1)[-1]}")
+
+    @property
+    def _lib(self) -> ctypes.CDLL:
+        return self._handle.lib
+
+    @property
+    def _raw(self) -> ctypes.c_void_p:
+        return self._handle.value
+
+    def _key(self, key: Bytes) -> bytes:
+        return self._prefix + _encoded(key)
+
+    @staticmethod
+    def _found(code: int) -> bool:
+        if code == native.E_NOT_FOUND:
+            return False
+        native.check(code)
+        return True
+
+    def _taken(self, buffer: native.Buffer) -> Optional[bytes]:
+        value = ctypes.string_at(buffer.data, buffer.len) if buffer.data else None
+        self._lib.rl_buffer_free(ctypes.byref(buffer))
+        return value

@@ -1,0 +1,94 @@
+"""Notes the sockets of torch's process groups from the moment that the first one can be made, without importing torch.
+
+Groups are made by two functions of ``torch.distributed.distributed_c10d`` that everything there calls by their global names: ``rendezvous``,
+which opens the store, and ``_new_process_group_helper``, which connects. These are wrapped, at once or when torch is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import importlib.util
+import os
+import sys
+from typing import Any, Callable, Iterator, Optional
+
+from ._sockets import Groups
+
+_MODULE = "torch.distributed.distributed_c10d"
+
+groups = Groups()
+
+making = contextlib.contextmanager(groups.making)
+
+
+def watch(add: Callable[[int], None]) -> None:
+    """From now on, or from the import of torch; `add` is told of each connection, so that it can be ended without Python."""
+    groups.add = add
+    prepare_nccl()
+    module = sys.modules.get(_MODULE)
+    if module is not None:
+        _wrap(module)
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _wrap(module: Any) -> None:
+    make = getattr(module, "_new_process_group_helper", None)
+    meet = getattr(module, "rendezvous", None)
+    if make is None or meet is None or hasattr(make, "_rlaunch"):
+        return
+
+    @functools.wraps(make)
+    def making_one(*args: Any, **kwargs: Any) -> Any:
+        with making():
+            return make(*args, **kwargs)
+
+    @functools.wraps(meet)
+    def meeting(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        places = meet(*args, **kwargs)
+        while True:
+            with making():
+                place = next(places, None)
+            if place is None:
+                return
+            yield place
+
+    making_one._rlaunch = True  # type: ignore[attr-defined]
+    module._new_process_group_helper = making_one
+    module.rendezvous = meeting
+
+
+def prepare_nccl() -> None:
+    """NCCL's watchdog must leave faults to us: by torch's default it ends the processes that survive one."""
+    wanted = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+    }
+    for name, value in wanted.items():
+        # The first is 1 in every job, as torchrun has it.
+        is_launchers = name.endswith("ASYNC_ERROR_HANDLING") and os.environ.get(name) == "1" and "RLAUNCH_JOB_ID" in os.environ
+        if name not in os.environ or is_launchers:
+            os.environ[name] = value
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Waits for one import."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Optional[Any]:
+        if fullname != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            _wrap(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

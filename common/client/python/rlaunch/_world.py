@@ -1,0 +1,60 @@
+"""Who a process is in its job."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Optional
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Who a process is in its job: outside rlaunch, alone in a world of one."""
+
+    rank: Optional[int]
+    """Among those that work; ``None`` for one in reserve."""
+    world_size: int
+    """How many work."""
+    local_rank: int
+    local_world_size: int
+    node_index: int
+    hosts: int
+    job_id: Optional[str]
+    """``None`` outside rlaunch."""
+    round: int
+    """How often the wrapped function has been begun anew."""
+
+
+_round: Optional[int] = None
+"""The present one, once there are any."""
+
+
+def enter_round(number: int) -> None:
+    """A round begins."""
+    global _round
+    _round = number
+
+
+def world() -> World:
+    """Who this process is, at this moment."""
+    env = os.environ
+    job_id = env.get("RLAUNCH_JOB_ID")
+    if job_id is None:
+        return World(0, 1, 0, 1, 0, 1, None, _round or 0)
+
+    def number(name: str, default: int) -> int:
+        text = env.get(name, "")
+        return int(text) if text.isdigit() else default
+
+    # In rounds the pair without a prefix is of those that work, and a rank in reserve has none.
+    is_reserve = _round is not None and "RANK" not in env
+    return World(
+        rank=None if is_reserve else number("RANK", number("RLAUNCH_RANK", 0)),
+        world_size=number("WORLD_SIZE", number("RLAUNCH_WORLD_SIZE", 1)),
+        local_rank=number("LOCAL_RANK", number("RLAUNCH_LOCAL_RANK", 0)),
+        local_world_size=number("LOCAL_WORLD_SIZE", number("RLAUNCH_LOCAL_SIZE", 1)),
+        node_index=number("GROUP_RANK", number("RLAUNCH_NODE_INDEX", 0)),
+        hosts=number("GROUP_WORLD_SIZE", number("RLAUNCH_NODES", 1)),
+        job_id=job_id,
+        round=_round or 0,
+    )

@@ -1,0 +1,392 @@
+"""One call of a wrapped function, through all of its rounds.
+
+The training thread is the one that calls. It asks the session what comes next, runs hooks and function, and says how that ended. Another
+thread, the monitor, waits for the end of a round wherever it comes from, runs the abort hook, and has the training thread leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import queue
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+
+from .. import _native as native
+from .. import _torch_hooks, _world
+from .._session import FaultNews, News, Session, fault_of
+from . import _policy, exception
+from ._interrupt import Interrupter, refuse_a_second
+from .abort import AbortTorchDistributed
+from .compose import Compose
+from .monitor_thread import RankShouldRestart
+from .param_utils import substitute_param_value
+from .rank_assignment import RankDiscarded
+from .state import Fault, Mode, State
+
+if TYPE_CHECKING:
+    from .wrap import CallWrapper, Wrapper
+
+log = logging.getLogger("rlaunch.inprocess")
+
+VICTIM_WAIT = 0.05
+"""Seconds for which a failed connection is not told: its other end has failed first, and that is about to be heard of."""
+
+OVER = "over"
+"""The kind of a fault after which there is no round."""
+
+_OTHER_END = ("connection closed by peer", "connection reset by peer", "broken pipe")
+
+
+class Call:
+    """The whole of a call."""
+
+    def __init__(self, wrapper: "Wrapper", face: "CallWrapper") -> None:
+        self.state = _first_state()
+        self._wrapper = wrapper
+        self._face = face
+        self._words = _policy.words(wrapper.rank_assignment, wrapper.rank_filter, self.state.world_size)
+        self._session: Optional[Session] = None
+        self._interrupter: Optional[Interrupter] = None
+        self._round = _Round()
+        self._begun: queue.SimpleQueue = queue.SimpleQueue()
+
+    def close(self) -> None:
+        """Nothing of it goes on."""
+        session, self._session = self._session, None
+        if session is not None:
+            _torch_hooks.groups.add = None
+            session.close()
+
+    def run(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """The call: what the function returned in the last round."""
+        refuse_a_second()
+        self._session = session = Session(self._terms())
+        if any(isinstance(part, AbortTorchDistributed) for part in _parts(self._wrapper.abort)):
+            _torch_hooks.watch(session.add_socket)
+        # What was made until now lives as long as the call, and the collector need not look at it between rounds.
+        gc.collect()
+        gc.freeze()
+        try:
+            with Interrupter(session) as self._interrupter:
+                threading.Thread(target=self._monitor, name="rlaunch-monitor", daemon=True).start()
+                value = self._rounds(fn, args, kwargs)
+        except BaseException as error:
+            self._leave(error)
+            raise
+        finally:
+            gc.unfreeze()
+        try:
+            _hook(self._wrapper.completion, self.state)
+        except Exception:
+            log.exception("initial rank %s: the completion hook has failed", self.state.initial_rank)
+        return value
+
+    def _terms(self) -> List[Tuple[str, str]]:
+        terms = [("policy", self._words.text), *self._wrapper._terms()]
+        if self._words.keys:
+            terms.append(("keys", str(len(self._words.keys))))
+            # The first round needs them as well.
+            terms += [(f"key.{n}", value) for n, value in enumerate(self._words.values(self.state))]
+        return terms
+
+    def _rounds(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        session = self._session
+        value = None
+        while True:
+            news = session.next()
+            if news.kind == native.NEXT_BEGIN:
+                self._begin(news)
+                end = self._once(fn, args, kwargs)
+                value = end.value
+                if end.why is not None:
+                    value = None
+                    self._out(end.why)
+                    del end
+                    _collect()
+            elif news.kind == native.NEXT_INTERRUPT:
+                self._out(RankShouldRestart(news.text))
+                _collect()
+            elif news.kind == native.NEXT_FINISH:
+                return value
+            else:
+                raise self._dismissed(news)
+
+    def _dismissed(self, news: News) -> Exception:
+        if news.kind == native.NEXT_DISCARDED:
+            return RankDiscarded(news.text)
+        if news.kind == native.NEXT_REFUSED:
+            return exception.RestartRefused(news.text)
+        return exception.RestartGivenUp(news.text)
+
+    def _begin(self, news: News) -> None:
+        """State and environment of a round."""
+        came = news.round
+        active_rank = native.optional(came.active_rank)
+        fault = came.fault
+        self.state = State(
+            rank=came.rank,
+            world_size=came.world_size,
+            active_rank=active_rank,
+            active_world_size=came.active_world_size,
+            initial_rank=came.initial_rank,
+            initial_world_size=came.initial_world_size,
+            iteration=came.number,
+            mode=Mode.ACTIVE if came.mode == native.MODE_ACTIVE else Mode.INACTIVE,
+            fault=_as_fault(fault),
+        )
+        # In the training thread, and by Python: what C sets is not seen in os.environ.
+        for name, value in news.env.items():
+            if value is None:
+                os.environb.pop(name, None)
+            else:
+                os.environb[name] = value
+        _world.enter_round(came.number)
+        self._round = _Round()
+        self._round.state = self.state.freeze()
+        self._begun.put(self._round)
+
+    def _once(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> "_End":
+        """The function, once."""
+        session, interrupter, end = self._session, self._interrupter, _End()
+        goes_on = None
+        try:
+            if interrupter.enter():
+                self._inside(fn, args, kwargs, end)
+            goes_on = interrupter.exit()
+        except RankShouldRestart as why:
+            # It came between two lines of ours; no other one comes for a second.
+            end.why = end.why or why
+        if goes_on is None:
+            goes_on = interrupter.exit()
+        if end.fatal is not None:
+            raise end.fatal
+        if not goes_on:
+            end.why = end.why or RankShouldRestart("the round was over when the function returned")
+        elif end.why is not None:
+            self._own_fault(end.why)
+        elif self.state.mode is Mode.ACTIVE and not session.returned():
+            end.why = RankShouldRestart("the round was over when the function had returned")
+        return end
+
+    def _inside(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any], end: "_End") -> None:
+        try:
+            _hook(self._wrapper.initialize, self.state)
+            self._check_health()
+            if self.state.mode is Mode.ACTIVE:
+                args, kwargs = substitute_param_value(fn, args, kwargs, {type(self._face): self._face})
+                end.value = fn(*args, **kwargs)
+        except exception.HealthCheckError as error:
+            end.fatal = error
+        except (Exception, RankShouldRestart) as error:
+            end.why = error
+        except BaseException as error:
+            end.fatal = error
+
+    def _check_health(self) -> None:
+        try:
+            _hook(self._wrapper.health_check, self.state)
+        except Exception as error:
+            raise exception.HealthCheckError(f"{type(error).__name__}: {error}") from error
+
+    def _own_fault(self, error: BaseException) -> None:
+        """The function has failed by itself, as far as is known."""
+        text = f"{type(error).__name__}: {error}"
+        if any(words in text.lower() for words in _OTHER_END) and self._round.over.wait(VICTIM_WAIT):
+            return
+        if self._session.fault(text):
+            self.state.fn_exception = error if isinstance(error, Exception) else None
+            state = self.state
+            log.error("round %d, initial rank %d: the function has failed", state.iteration, state.initial_rank, exc_info=error)
+
+    def _out(self, why: BaseException) -> None:
+        """The function was left: clean up, and be ready for another round."""
+        state, wrapper = self.state, self._wrapper
+        self._round.aborted.wait()
+        state.fault = self._round.fault
+        if state.fault is not None and state.fault.kind == OVER:
+            # What comes next says how it ended.
+            return
+        for part in _parts(wrapper.abort):
+            forget = getattr(part, "forget", None)
+            if forget is not None:
+                forget()
+        try:
+            _hook(wrapper.finalize, state)
+            self._check_health()
+        except Exception as error:
+            raise error from why
+        self._session.ready(self._words.values(state))
+        state.fn_exception = None
+        _clear(why)
+
+    def _monitor(self) -> None:
+        """The other thread: once for each round that ends early."""
+        session = self._session
+        try:
+            while True:
+                fault = session.wait_interrupt()
+                if fault is None:
+                    break
+                if fault.kind == OVER and self._begun.empty():
+                    # The session is over, and no round to be left.
+                    session.aborted()
+                    continue
+                self._end_round(self._begun.get(), fault)
+        finally:
+            session.monitor_ends()
+            # Nobody waits in vain.
+            self._round.over.set()
+            self._round.aborted.set()
+
+    def _end_round(self, current: "_Round", fault: FaultNews) -> None:
+        session, interrupter = self._session, self._interrupter
+        left = interrupter.left
+        current.fault = Fault(*fault)
+        interrupter.why = _sentence(fault)
+        current.over.set()
+        try:
+            if self._wrapper.abort is not None:
+                self._wrapper.abort(current.state)
+        except Exception:
+            log.exception("initial rank %s: the abort hook has failed", self.state.initial_rank)
+        session.aborted()
+        current.aborted.set()
+        interrupter.chase(left)
+
+    def _leave(self, error: BaseException) -> None:
+        """This rank takes no part any more: the others are told, then the terminate hook runs."""
+        if isinstance(error, exception.RestartAbort):
+            why = native.LEAVE_ABORT
+        elif isinstance(error, Exception):
+            why = native.LEAVE_UNHEALTHY
+        else:
+            why = native.LEAVE_BASE_EXCEPTION
+        dismissed = (RankDiscarded, exception.RestartRefused, exception.RestartGivenUp)
+        if not isinstance(error, dismissed):
+            with contextlib.suppress(Exception):
+                self._session.leave(why, f"{type(error).__name__}: {error}")
+        self.state.mode = Mode.TERMINATED
+        try:
+            _hook(self._wrapper.terminate, self.state)
+        except Exception as failed:
+            raise failed from error
+
+    def ping(self) -> None:
+        """It gets on."""
+        session, interrupter = self._session, self._interrupter
+        if session is None or interrupter is None or session.ping():
+            return
+        if interrupter.is_training():
+            self._wait_to_be_raised()
+
+    def hang_protection(self, on: bool) -> None:
+        """Whether silence counts."""
+        if self._session is not None:
+            self._session.section(0 if on else None)
+
+    @contextlib.contextmanager
+    def section(self, name: str, timeout: Any) -> Iterator[None]:
+        """Silence of this length is no hang."""
+        log.debug("section %s: silent for up to %s", name, timeout)
+        if self._session is not None:
+            self._session.section(timeout.total_seconds())
+        try:
+            yield
+        finally:
+            if self._session is not None:
+                self._session.section(0)
+
+    @contextlib.contextmanager
+    def atomic(self) -> Iterator[None]:
+        """Neither abort nor interrupt."""
+        session, interrupter = self._session, self._interrupter
+        if session is None or interrupter is None or interrupter.is_outside():
+            # Hooks of the training thread are interrupted by nobody.
+            yield
+            return
+        if not session.atomic_begin():
+            self._wait_to_be_raised()
+        try:
+            yield
+        finally:
+            session.atomic_end()
+
+    def _wait_to_be_raised(self) -> None:
+        """The round is over: what would begin now must not."""
+        current = self._round
+        current.aborted.wait()
+        raise RankShouldRestart(self._interrupter.why)
+
+
+class _End:
+    """How the function ended."""
+
+    value: Any = None
+    why: Optional[BaseException] = None
+    """Another round."""
+    fatal: Optional[BaseException] = None
+    """This rank leaves by it."""
+
+
+class _Round:
+    """What the two threads tell each other about a round."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.aborted = threading.Event()
+        self.fault: Optional[Fault] = None
+        self.state: Any = None
+        """As it was when the round began."""
+
+
+def _first_state() -> State:
+    env = os.environ
+    if env.get("RLAUNCH_RANK", "").isdigit():
+        return State(rank=int(env["RLAUNCH_RANK"]), world_size=int(env.get("RLAUNCH_WORLD_SIZE", "1")))
+    return State(rank=0, world_size=1)
+
+
+def _as_fault(info: native.FaultInfo) -> Optional[Fault]:
+    came = fault_of(info)
+    return None if came is None else Fault(*came)
+
+
+def _sentence(fault: FaultNews) -> str:
+    text = f": {fault.text}" if fault.text else ""
+    return f"initial rank {fault.rank}: {fault.kind}{text}"
+
+
+def _hook(hook: Optional[Callable[[Any], Any]], state: State) -> None:
+    if hook is not None:
+        hook(state.freeze())
+
+
+def _parts(hook: Any) -> Iterator[Any]:
+    if isinstance(hook, Compose):
+        for part in hook.instances:
+            yield from _parts(part)
+    elif hook is not None:
+        yield hook
+
+
+def _clear(error: BaseException) -> None:
+    """Frames of an exception hold what the function had: groups, tensors."""
+    seen: Set[int] = set()
+    waiting: List[Optional[BaseException]] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        waiting += [one.__cause__, one.__context__]
+        traceback.clear_frames(one.__traceback__)
+        one.__traceback__ = None
+
+
+def _collect() -> None:
+    while gc.collect():
+        pass

@@ -1,0 +1,51 @@
+"""Several hooks, or policies, as one."""
+
+import inspect
+import types
+import warnings
+from typing import Any, Callable, Optional, TypeVar
+
+T = TypeVar("T")
+
+_BASETYPE = 1 << 10
+"""Py_TPFLAGS_BASETYPE: what a class may inherit from."""
+
+
+def find_common_ancestor(*instances: Any) -> Optional[type]:
+    """The nearest class that all of these are instances of, and that is no composition."""
+    first, *others = instances
+    for ancestor in type(first).__mro__:
+        if not issubclass(ancestor, Compose) and all(isinstance(other, ancestor) for other in others):
+            return ancestor
+    return None
+
+
+class Compose:
+    """``Compose(a, b, c)(x)`` is ``a(b(c(x)))``: the last one runs first. It is an instance of what they all are."""
+
+    instances: tuple = ()
+
+    def __new__(cls, *instances: Callable[[T], T]) -> Any:
+        if not instances:
+            raise TypeError("Compose needs at least one callable")
+        ancestor = find_common_ancestor(*instances)
+        # Nothing inherits from a function.
+        can_be_base = ancestor not in (None, object) and bool(ancestor.__flags__ & _BASETYPE)
+        bases = (Compose, ancestor) if can_be_base else (Compose,)
+        made = types.new_class("DynamicCompose", bases, exec_body=lambda body: body.update(__module__=__name__))
+        composed = object.__new__(made)
+        composed.instances = instances
+        return composed
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: `__new__` makes it whole."""
+
+    def __call__(self, *args: Any) -> Any:
+        result: Any = None
+        for instance in reversed(self.instances):
+            result = instance(*(args or ()))
+            if result is None and args and args != (None,):
+                warnings.warn(f"{instance!r} was given {args!r} and has returned nothing: the next one gets None", stacklevel=2)
+            takes_any = bool(inspect.signature(instance).parameters)
+            args = (result,) if takes_any and not isinstance(result, tuple) else result
+        return result

@@ -1,0 +1,183 @@
+"""Policies: who is which rank in the next round, and who works.
+
+Here they are descriptions. The launcher computes them once for all ranks (``rlaunch assign`` tries one before a job does); of a script's
+functions each rank sends what they answer. The simple ones can be called as well.
+"""
+
+import abc
+import dataclasses
+import datetime
+import enum
+from typing import Any, Callable, List, Optional, Set, Union
+
+from . import exception
+from .state import Mode, State
+
+
+class RankDiscarded(exception.RestartError):
+    """The policy does not want this rank any more: its process goes on to its own end."""
+
+
+@dataclasses.dataclass
+class RankAssignmentCtx:
+    """What a policy is called with."""
+
+    state: State
+    store: Any
+    terminated_ranks: Set[int]
+
+
+class RankAssignment(abc.ABC):
+    """A policy. The launcher knows those of this module, and their compositions; it cannot call one of a script's own."""
+
+    @abc.abstractmethod
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        """The state of a rank after it."""
+        raise NotImplementedError
+
+
+class RankFilter(RankAssignment):
+    """A policy that says who works, and moves nobody."""
+
+    @abc.abstractmethod
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        """The state of a rank after it."""
+        raise NotImplementedError
+
+
+class ActivateAllRanks(RankFilter):
+    """Every rank works."""
+
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        state = ctx.state
+        ctx.state = dataclasses.replace(
+            state, mode=Mode.ACTIVE, active_rank=state.rank, active_world_size=state.world_size
+        )
+        return ctx
+
+
+def _could_work(state: State) -> int:
+    return state.world_size if state.active_world_size is None else min(state.active_world_size, state.world_size)
+
+
+def _first_work(ctx: RankAssignmentCtx, count: int) -> RankAssignmentCtx:
+    works = ctx.state.rank is not None and ctx.state.rank < count
+    ctx.state = dataclasses.replace(
+        ctx.state,
+        mode=Mode.ACTIVE if works else Mode.INACTIVE,
+        active_rank=ctx.state.rank if works else None,
+        active_world_size=count,
+    )
+    return ctx
+
+
+class MaxActiveWorldSize(RankFilter):
+    """At most so many work."""
+
+    def __init__(self, max_active_world_size: Optional[int] = None) -> None:
+        self.max_active_world_size = max_active_world_size
+
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        could, most = _could_work(ctx.state), self.max_active_world_size
+        return _first_work(ctx, could if most is None else min(could, most))
+
+
+class ActiveWorldSizeDivisibleBy(RankFilter):
+    """As many work as a multiple of the divisor allows."""
+
+    def __init__(self, divisor: int = 1) -> None:
+        self.divisor = divisor
+
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        could = _could_work(ctx.state)
+        return _first_work(ctx, could - could % self.divisor)
+
+
+class LayerFlag(enum.Flag):
+    """Where a layer of a :class:`Tree` takes replacements from."""
+
+    RESERVE = enum.auto()
+    """From ranks in reserve."""
+    BACKFILL = enum.auto()
+    """From its last active ranks."""
+
+
+@dataclasses.dataclass
+class Layer:
+    """A layer of a :class:`Tree`: what its groups have in common, and how many ranks they need and take."""
+
+    min_ranks: int = 1
+    max_ranks: Optional[int] = None
+    key_or_fn: Union[str, Callable[[State], str]] = ""
+    flag: Optional[LayerFlag] = None
+
+
+class Tree(RankAssignment):
+    """Groups in groups, the one above all first. A function as ``key_or_fn`` is asked once, when the call begins."""
+
+    def __init__(
+        self, layers: List[Layer], world_size_filter: Optional[Callable[[int], int]] = None
+    ) -> None:
+        self.layers = layers
+        self.world_size_filter = world_size_filter
+
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        """Nobody can tell what one rank becomes without knowing all."""
+        raise NotImplementedError("a Tree is computed by the launcher, which knows all ranks: try it with `rlaunch assign`")
+
+
+def _is_out(ctx: RankAssignmentCtx) -> bool:
+    if ctx.state.rank in ctx.terminated_ranks:
+        raise RankDiscarded(f"rank {ctx.state.rank} is among the terminated ranks {sorted(ctx.terminated_ranks)}")
+    return False
+
+
+def _moved(ctx: RankAssignmentCtx, rank: int) -> RankAssignmentCtx:
+    world_size = ctx.state.world_size - len(ctx.terminated_ranks)
+    ctx.state = dataclasses.replace(ctx.state, rank=rank, world_size=world_size)
+    ctx.terminated_ranks = set()
+    return ctx
+
+
+class FillGaps(RankAssignment):
+    """The last ranks take the numbers of lost ones; all others keep theirs."""
+
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        _is_out(ctx)
+        rank, lost = ctx.state.rank, ctx.terminated_ranks
+        size = ctx.state.world_size - len(lost)
+        if rank < size:
+            return _moved(ctx, rank)
+        movers = [mover for mover in range(size, ctx.state.world_size) if mover not in lost]
+        gaps = [gap for gap in sorted(lost) if gap < size]
+        return _moved(ctx, gaps[movers.index(rank)])
+
+
+class ShiftRanks(RankAssignment):
+    """Those behind a lost rank move up."""
+
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        _is_out(ctx)
+        return _moved(ctx, ctx.state.rank - sum(lost < ctx.state.rank for lost in ctx.terminated_ranks))
+
+
+class FilterCountGroupedByKey(RankAssignment):
+    """Ranks of a group whose number of healthy ranks does not meet the condition are sent home."""
+
+    instance_count = 0
+
+    def __init__(
+        self,
+        key_or_fn: Union[str, Callable[[State], str]],
+        condition: Callable[[int], bool],
+        timeout: datetime.timedelta = datetime.timedelta(seconds=60),
+    ) -> None:
+        self.key_or_fn = key_or_fn
+        self.condition = condition
+        self.timeout = timeout
+
+    def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
+        """Nobody can count the others of a group without knowing all."""
+        raise NotImplementedError(
+            "groups are counted by the launcher, which knows all ranks: try it with `rlaunch assign`"
+        )

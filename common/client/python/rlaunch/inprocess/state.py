@@ -1,0 +1,97 @@
+"""What a rank is in a round."""
+
+import dataclasses
+import enum
+import os
+from typing import Any, NamedTuple, Optional
+
+
+class Mode(enum.Enum):
+    """What a rank does."""
+
+    INITIALIZED = enum.auto()
+    """It has no place yet."""
+    ACTIVE = enum.auto()
+    """It runs the function."""
+    INACTIVE = enum.auto()
+    """It waits in reserve."""
+    TERMINATED = enum.auto()
+    """It takes no part any more."""
+
+
+class Fault(NamedTuple):
+    """What has ended a round."""
+
+    kind: str
+    """In one word: ``exception``, ``hang``, ``ended``, ``overdue``, ``left``, ``host_lost``, ``warned``, ``joined``."""
+    rank: int
+    """Whose, by the number that its process keeps."""
+    text: str
+    """In words; may be empty."""
+
+
+@dataclasses.dataclass
+class State:
+    """What a rank is: one of the healthy (``rank`` of ``world_size``), and, if it works, one of those that do
+    (``active_rank`` of ``active_world_size``), which is what ``RANK`` and ``WORLD_SIZE`` say. ``initial_rank`` is for good.
+    """
+
+    rank: Optional[int]
+    world_size: int
+
+    active_rank: Optional[int] = None
+    active_world_size: Optional[int] = None
+
+    initial_rank: Optional[int] = None
+    initial_world_size: Optional[int] = None
+
+    iteration: int = 0
+    mode: Mode = Mode.INITIALIZED
+    fn_exception: Optional[Exception] = None
+    fault: Optional[Fault] = None
+    """What ended the round before this one, or, once this one is over, this one."""
+
+    def __post_init__(self) -> None:
+        if self.initial_rank is None:
+            self.initial_rank = self.rank
+        if self.initial_world_size is None:
+            self.initial_world_size = self.world_size
+
+    @classmethod
+    def from_env(cls) -> "State":
+        """As the environment has it; a world of one where that says nothing."""
+        rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        return cls(rank=rank, world_size=size, initial_rank=rank, initial_world_size=size)
+
+    def set_distributed_vars(self) -> None:
+        """``RANK`` and ``WORLD_SIZE`` for this state; a rank in reserve has none."""
+        for name, value in (("RANK", self.active_rank), ("WORLD_SIZE", self.active_world_size)):
+            if value is None or self.active_rank is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = str(value)
+
+    def advance(self) -> None:
+        """To the next round."""
+        self.iteration += 1
+        self.fn_exception = None
+
+    def freeze(self) -> "FrozenState":
+        """The same, read-only. Nothing is copied: an exception may hold what no copy can be made of."""
+        return FrozenState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
+    def copy_from(self, other: Any, fields: Optional[list] = None) -> None:
+        """Takes all fields, or these, from another state."""
+        for field in dataclasses.fields(self):
+            if fields is None or field.name in fields:
+                setattr(self, field.name, getattr(other, field.name))
+
+
+def freeze_dataclass(cls: type) -> type:
+    """The same dataclass, read-only."""
+    fields = [(field.name, field.type, dataclasses.field(default=field.default)) for field in dataclasses.fields(cls)]
+    return dataclasses.make_dataclass(f"Frozen{cls.__name__}", fields, frozen=True, namespace={"__module__": cls.__module__})
+
+
+FrozenState = freeze_dataclass(State)
+FrozenState.__doc__ = "A :class:`State` that cannot be changed: what hooks are given."

@@ -1,0 +1,197 @@
+"""The wrapper: what a function is to be restarted with, and by which terms."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import sys
+from datetime import timedelta
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, TypeVar
+
+from .. import _said
+from . import _call
+from .abort import Abort, AbortTorchDistributed
+from .completion import Completion
+from .compose import Compose
+from .finalize import Finalize
+from .health_check import HealthCheck
+from .initialize import Initialize
+from .param_utils import enforce_type
+from .rank_assignment import ActivateAllRanks, RankAssignment, ShiftRanks
+from .rank_filter import RankFilter
+from .state import FrozenState
+from .store import StoreMixin, TCPStore
+from .terminate import Terminate
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HOOKS = {
+    "initialize": Initialize,
+    "abort": Abort,
+    "finalize": Finalize,
+    "health_check": HealthCheck,
+    "rank_filter": RankFilter,
+    "completion": Completion,
+    "terminate": Terminate,
+}
+
+_UNUSED: Dict[str, Any] = {
+    "store_factory": TCPStore,
+    "store_kwargs": None,
+    "monitor_thread_interval": timedelta(seconds=1),
+    "monitor_process_interval": timedelta(seconds=1),
+    "heartbeat_interval": timedelta(seconds=1),
+    "heartbeat_timeout": timedelta(seconds=30),
+    "last_call_wait": timedelta(0),
+    "monitor_process_logfile": None,
+}
+"""Arguments that mean nothing here, and what they are where nobody gives them."""
+
+
+class Wrapper:
+    """Restarts a function within its processes: a decorator for what all ranks of a job run together.
+
+    When it fails on one rank, or a rank is lost, it is left on all others, the ranks are numbered anew by ``rank_assignment``, and it
+    begins again. When it has returned on all ranks that work, the call returns its value; ranks in reserve return ``None``.
+
+    Arguments are NVRx's. Those that are about its own machinery mean nothing here, and are taken without effect: ``store_factory``,
+    ``store_kwargs``, ``monitor_thread_interval``, ``monitor_process_interval``, ``heartbeat_interval``, ``heartbeat_timeout``,
+    ``last_call_wait`` (``rlaunch --fault-window`` is what it does) and ``monitor_process_logfile``.
+    """
+
+    def __init__(
+        self,
+        *,
+        store_factory: type = TCPStore,
+        store_kwargs: Optional[Dict[str, Any]] = None,
+        initialize: Optional[Initialize] = None,
+        abort: Optional[Abort] = AbortTorchDistributed(),
+        finalize: Optional[Finalize] = None,
+        health_check: Optional[HealthCheck] = None,
+        rank_assignment: RankAssignment = Compose(ActivateAllRanks(), ShiftRanks()),
+        rank_filter: Optional[RankFilter] = None,
+        monitor_thread_interval: datetime.timedelta = timedelta(seconds=1),
+        monitor_process_interval: datetime.timedelta = timedelta(seconds=1),
+        heartbeat_interval: datetime.timedelta = timedelta(seconds=1),
+        progress_watchdog_interval: datetime.timedelta = timedelta(seconds=1),
+        soft_timeout: datetime.timedelta = timedelta(seconds=60),
+        hard_timeout: datetime.timedelta = timedelta(seconds=90),
+        heartbeat_timeout: datetime.timedelta = timedelta(seconds=30),
+        barrier_timeout: datetime.timedelta = timedelta(seconds=120),
+        completion_timeout: datetime.timedelta = timedelta(seconds=120),
+        last_call_wait: datetime.timedelta = timedelta(0),
+        termination_grace_time: datetime.timedelta = timedelta(seconds=5),
+        monitor_process_logfile: Optional[str] = None,
+        enabled: bool = True,
+        completion: Optional[Completion] = None,
+        terminate: Optional[Terminate] = None,
+    ) -> None:
+        given = dict(locals())
+        given.pop("self")
+        _check(given)
+        _say_unused(given)
+        vars(self).update(given)
+
+    def __call__(self, fn: F) -> F:
+        if not self.enabled:
+            return fn
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with CallWrapper(self) as call_wrapper:
+                return call_wrapper(fn, args, kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    def _terms(self) -> List[Tuple[str, str]]:
+        """Times, as the launcher takes them."""
+        times = {
+            "soft_timeout": self.soft_timeout,
+            "hard_timeout": self.hard_timeout,
+            "barrier_timeout": self.barrier_timeout,
+            "completion_timeout": self.completion_timeout,
+            "termination_grace": self.termination_grace_time,
+            "progress_interval": self.progress_watchdog_interval,
+        }
+        return [(name, f"{round(time / timedelta(milliseconds=1))}ms") for name, time in times.items()]
+
+
+def _check(given: Dict[str, Any]) -> None:
+    for name, hook in _HOOKS.items():
+        enforce_type(name, given[name], (hook, type(None)))
+    enforce_type("rank_assignment", given["rank_assignment"], RankAssignment)
+    enforce_type("enabled", given["enabled"], bool)
+    for name, value in given.items():
+        if name.endswith(("_timeout", "_interval", "_time", "_wait")):
+            enforce_type(name, value, timedelta)
+    if not (isinstance(given["store_factory"], type) and issubclass(given["store_factory"], StoreMixin)):
+        raise TypeError(f"store_factory takes a class of rlaunch.inprocess.store, got {given['store_factory']!r}")
+    in_order = ["progress_watchdog_interval", "soft_timeout", "hard_timeout", "barrier_timeout"]
+    for less, more in zip(in_order, in_order[1:]):
+        if given[less] >= given[more]:
+            raise ValueError(f"{less} must be less than {more}, got {less}={given[less]} and {more}={given[more]}")
+    if given["progress_watchdog_interval"] < timedelta(milliseconds=1):
+        raise ValueError(f"progress_watchdog_interval must be 1 ms or more, got {given['progress_watchdog_interval']}")
+
+
+def _say_unused(given: Dict[str, Any]) -> None:
+    named = [name for name, default in _UNUSED.items() if given[name] != default]
+    if named:
+        _said.once(f"Wrapper: {', '.join(named)}: without effect, the launcher and its agents do this")
+
+
+class CallWrapper:
+    """One call of a wrapped function: given to parameters that are annotated with ``CallWrapper``, or optionally so."""
+
+    def __init__(self, wrapper: Wrapper) -> None:
+        _refuse_jax()
+        self._call = _call.Call(wrapper, self)
+
+    def __enter__(self) -> "CallWrapper":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.shutdown()
+
+    def shutdown(self) -> None:
+        """Ends the call's part in the job."""
+        self._call.close()
+
+    def __call__(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        return self._call.run(fn, args, kwargs)
+
+    @property
+    def iteration(self) -> int:
+        """The number of the round, 0 first."""
+        return self._call.state.iteration
+
+    @property
+    def state(self) -> FrozenState:
+        """What this rank is in this round."""
+        return self._call.state.freeze()
+
+    def ping(self) -> None:
+        """Says that the work gets on. Once this was said in a round, silence counts; rounds that are no haste begin here."""
+        self._call.ping()
+
+    def atomic(self) -> ContextManager[None]:
+        """In it this thread is not interrupted, and nothing is aborted: for what must not be half done."""
+        return self._call.atomic()
+
+    def hang_protection(self, on: bool) -> None:
+        """Whether silence counts at all, until this is called again."""
+        self._call.hang_protection(on)
+
+    def section(self, name: str, timeout: datetime.timedelta) -> ContextManager[None]:
+        """In it the rank may be silent for so long: for a load, or a compilation."""
+        return self._call.section(name, timeout)
+
+
+def _refuse_jax() -> None:
+    distributed = sys.modules.get("jax._src.distributed")
+    state = getattr(distributed, "global_state", None)
+    if getattr(state, "client", None) is not None:
+        raise RuntimeError(
+            "jax.distributed is initialized: its processes cannot be restarted from within, because the loss of one ends all others;"
+            " let rlaunch restart whole processes (--max-restarts), without the Wrapper"
+        )

@@ -1,0 +1,36 @@
+"""JAX: all that ``jax.distributed.initialize`` asks for.
+
+Its processes cannot be restarted from within: the loss of one has every other one end itself. For those there is ``--max-restarts``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+__all__ = ["initialize"]
+
+
+def initialize(**kwargs: Any) -> None:
+    """``jax.distributed.initialize`` for this job; what is given goes first. Outside rlaunch nothing: a process alone needs none."""
+    import jax
+
+    from ._world import world
+
+    here = world()
+    if here.job_id is None and "RANK" not in os.environ:
+        return
+    addr, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "")
+    # The port behind MASTER_PORT, where no store of torch listens.
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{_bracketed(addr)}:{int(port) + 1 if port else 0}"
+    ours = {
+        "coordinator_address": address,
+        "num_processes": here.world_size,
+        "process_id": here.rank,
+        "local_device_ids": None,
+    }
+    jax.distributed.initialize(**{**ours, **kwargs})
+
+
+def _bracketed(addr: str) -> str:
+    return f"[{addr}]" if ":" in addr and not addr.startswith("[") else addr

@@ -1,0 +1,147 @@
+"""PyTorch: process groups that come out of what they wait for, and begin anew.
+
+``Abort`` ends groups of NCCL by NCCL's own abort, all of them together. gloo has none: an operation that waits for a lost peer waits for its
+own time-out, half an hour by default. So the connections of its groups are shut down, and every operation on them fails at once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import sys
+from typing import Any, List, Optional
+
+import torch
+import torch.distributed as dist
+
+from . import _torch_hooks
+from .inprocess import finalize as _finalize
+from .inprocess.abort import AbortTorchDistributed
+from .inprocess.state import FrozenState
+
+__all__ = ["Abort", "Finalize", "init_process_group", "store"]
+
+log = logging.getLogger("rlaunch.torch")
+
+Abort = AbortTorchDistributed
+
+
+def _c10d() -> Any:
+    return sys.modules["torch.distributed.distributed_c10d"]
+
+
+def _all_groups() -> List[Any]:
+    """Every group that torch knows."""
+    world = getattr(_c10d(), "_world", None)
+    names = world.pg_names if world is not None else getattr(_c10d(), "_pg_names", {})
+    return list(names)
+
+
+def shut_down_all() -> None:
+    """Makes all operations of all groups fail. Groups of NCCL are gone after it."""
+    if not dist.is_available():
+        return
+    # Native, and quick: what waits for a peer comes out while NCCL is still asked.
+    _torch_hooks.groups.shut_down()
+    if dist.is_initialized() and torch.cuda.is_available() and _has_nccl():
+        _abort_nccl()
+
+
+def _has_nccl() -> bool:
+    nccl = getattr(_c10d(), "ProcessGroupNCCL", None)
+    return nccl is not None and any(isinstance(_backend(group), nccl) for group in _all_groups())
+
+
+def _backend(group: Any, device: Optional[Any] = None) -> Any:
+    get = getattr(group, "_get_backend", None)
+    if get is None:
+        return group  # Of torch before 2.0 the group is the backend.
+    try:
+        return get(device or torch.device("cuda"))
+    except RuntimeError:
+        return None
+
+
+def _abort_nccl() -> None:
+    # All together: the abort of one communicator may wait for another's.
+    together = getattr(_c10d(), "_abort_process_group", None)
+    if together is not None:
+        together()
+        return
+    for group in _all_groups():
+        shut_down_nccl(group, torch.device("cuda"))
+
+
+def shut_down_nccl(group: Any, device: Any) -> None:
+    """Makes all operations of one group of NCCL fail."""
+    backend, nccl = _backend(group, device), getattr(_c10d(), "ProcessGroupNCCL", None)
+    if nccl is None or not isinstance(backend, nccl):
+        return
+    for name in ("abort", "_shutdown", "_abort"):
+        end = getattr(backend, name, None)
+        if end is not None:
+            end()
+            return
+
+
+def forget_all() -> None:
+    """torch forgets its groups, whole and half-made ones, and counts the next from 0 as all other ranks do."""
+    if not dist.is_available():
+        return
+    if dist.is_initialized():
+        try:
+            dist.destroy_process_group()
+        except Exception:
+            log.warning("destroy_process_group has failed", exc_info=True)
+    c10d = _c10d()
+    if not dist.is_initialized():
+        # A group that failed while it was made has taken a number, on some ranks.
+        if hasattr(c10d, "_world") and hasattr(type(c10d._world), "group_count"):
+            c10d._world.group_count = 0
+        elif hasattr(c10d, "_group_count"):
+            c10d._group_count = 0
+    _torch_hooks.groups.forget()
+
+
+class Finalize(_finalize.Finalize):
+    """For ``finalize``: torch forgets all groups, and gives memory of GPUs that nobody uses back."""
+
+    def __call__(self, state: FrozenState) -> FrozenState:
+        forget_all()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        return state
+
+
+_begun = (-1, 0)
+"""The round, and how many default groups were made in it."""
+
+
+def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
+    """``torch.distributed.init_process_group`` for the current round: at its MASTER_ADDR and MASTER_PORT, under keys that no group before
+    it in the same round has used."""
+    global _begun
+    from ._world import world
+
+    here = world()
+    if here.rank is None:
+        raise RuntimeError("this rank is in reserve: it is in no group")
+    number = _begun[1] + 1 if _begun[0] == here.round else 0
+    _begun = (here.round, number)
+    if "store" not in kwargs and "RANK" in os.environ:
+        timeout = kwargs.get("timeout") or datetime.timedelta(minutes=30)
+        meet = _c10d().rendezvous("env://", timeout=timeout)
+        found, rank, world_size = next(meet)
+        found.set_timeout(timeout)
+        kwargs.update(store=dist.PrefixStore(f"rlaunch/{number}", found), rank=rank, world_size=world_size)
+    elif "store" not in kwargs:
+        kwargs.update(store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend or "gloo", **kwargs)
+
+
+def store(prefix: str = "torch") -> Any:
+    """A ``torch.distributed.Store`` on the job's own: it outlives every rank and every host but the launcher's."""
+    from ._torch_store import TorchStore
+
+    return TorchStore(prefix)

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""The job of torch_ddp.py, trained on through the loss of ranks: rlaunch's Wrapper restarts the function in the processes that are left.
+
+    scripts/build-client
+    PYTHONPATH=target/client/python rlaunch -n 4 python3 examples/torch_resilient.py --fault kill:0:40 --fault exception:2:90
+
+Each rank keeps a snapshot in memory, taken at the end of a step. An operation that was broken off may have left weights half changed, so
+a round begins from the newest snapshot that any rank has; ranks may be one step apart, and a process that is new has none.
+
+Runs with PyTorch 1.13 and newer, on CPUs, and outside rlaunch as a world of one.
+
+Data: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository (CC BY 4.0);
+see train/data/README.md beside this file.
+"""
+
+import argparse
+import ctypes
+import datetime
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import rlaunch.inprocess as inprocess
+import rlaunch.torch
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train", "data", "digits.csv")
+HOLD_OUT = 5  # every how many images one is held out
+FIRST_RANK = int(os.environ.get("RLAUNCH_RANK", "0"))
+
+FAULTS = {
+    "exception": lambda: raise_error(),
+    "exit": lambda: sys.exit(9),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "segfault": lambda: ctypes.string_at(1),
+    "abort": os.abort,
+    "lock": lambda: re.match("(a?){40}a{40}", "a" * 40),  # The interpreter's lock, for longer than anybody waits.
+    "sleep": lambda: time.sleep(3600),
+    "queue": lambda: queue.Queue().get(),
+    "event": lambda: threading.Event().wait(),
+}
+
+
+def raise_error():
+    raise RuntimeError("a fault that was asked for")
+
+
+def fault(text):
+    """KIND:RANK:STEP"""
+    kind, rank, step = text.split(":")
+    if kind not in FAULTS:
+        raise ValueError(kind)
+    return kind, int(rank), int(step)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Trains a small network on handwritten digits, through the loss of ranks.")
+    parser.add_argument("--epochs", type=int, default=20, help="passes over the training images (default: 20)")
+    parser.add_argument("--batch", type=int, default=64, help="images per step, all ranks together (default: 64)")
+    parser.add_argument("--lr", type=float, default=0.1, help="learning rate (default: 0.1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of first weights and order (default: 1)")
+    parser.add_argument("--hidden", type=int, default=32, help="units of the hidden layer (default: 32)")
+    parser.add_argument("--pause", type=float, default=0, help="seconds between two steps, to have time for faults (default: 0)")
+    parser.add_argument("--soft-timeout", type=float, default=60, help="a rank silent for so long is interrupted (default: 60)")
+    parser.add_argument("--hard-timeout", type=float, default=90, help="and ended after so long (default: 90)")
+    parser.add_argument(
+        "--fault",
+        type=fault,
+        action="append",
+        default=[],
+        metavar="KIND:RANK:STEP",
+        help=f"at this step the process that was this rank first fails; KIND is one of {', '.join(FAULTS)}",
+    )
+    return parser.parse_args()
+
+
+def load_digits():
+    """Images to learn from and images held out, each as (pixels, labels)."""
+    with open(DATA, encoding="ascii") as file:
+        rows = [[int(number) for number in line.split(",")] for line in file]
+    parts = ([row for i, row in enumerate(rows) if i % HOLD_OUT], rows[::HOLD_OUT])
+    return [
+        (torch.tensor([row[:64] for row in part]).double() / 16, torch.tensor([row[64] for row in part]))
+        for part in parts
+    ]
+
+
+def share(items, rank, size):
+    """This rank's part of a row: contiguous, and as long as the others' up to one."""
+    length, rest = divmod(len(items), size)
+    start = rank * length + min(rank, rest)
+    return items[start : start + length + (rank < rest)]
+
+
+class Memory:
+    """What a process keeps from round to round."""
+
+    def __init__(self):
+        self.step = -1  # the last whole one
+        self.state = None
+        self.faults_done = set()
+
+    def keep(self, step, model, optimizer, loss):
+        # Whole or not at all: one assignment of what is a copy already.
+        state = [tensor.clone() for tensor in tensors(model, optimizer)]
+        self.state, self.step, self.loss = state, step, loss
+
+    def agree(self, model, optimizer):
+        """All take the newest snapshot that anybody has; how many steps are done."""
+        steps = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+        dist.all_gather(steps, torch.tensor([self.step]))
+        newest = max(int(step) for step in steps)
+        if newest < 0:
+            return 0
+        source = [int(step) for step in steps].index(newest)
+        own = self.state if dist.get_rank() == source else None
+        with torch.no_grad():
+            for i, tensor in enumerate(tensors(model, optimizer)):
+                if own is not None:
+                    tensor.copy_(own[i])
+                dist.broadcast(tensor, source)
+        return newest + 1
+
+
+def tensors(model, optimizer):
+    """All that training changes: weights, and the optimizer's momentum."""
+    for parameter in model.parameters():
+        yield parameter.data
+        state = optimizer.state[parameter]
+        if state.get("momentum_buffer") is None:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        yield state["momentum_buffer"]
+
+
+def learn(model, optimizer, images, labels, batch, rank, size):
+    """One step; the batch's loss."""
+    mine = share(batch, rank, size)
+    loss = nn.functional.cross_entropy(model(images[mine]), labels[mine], reduction="sum") / len(batch)
+    optimizer.zero_grad()
+    loss.backward()
+    # Gradients and loss in one piece: all ranks have the step, or none has.
+    flat = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()] + [loss.detach().reshape(1)])
+    dist.all_reduce(flat)
+    at = 0
+    for parameter in model.parameters():
+        parameter.grad.copy_(flat[at : at + parameter.numel()].view_as(parameter))
+        at += parameter.numel()
+    optimizer.step()
+    return flat[-1].item()
+
+
+def train(options, memory, call: inprocess.CallWrapper):
+    """What is restarted."""
+    rlaunch.torch.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    (images, labels), (held_images, held_labels) = load_digits()
+    torch.manual_seed(options.seed)
+    model = nn.Sequential(nn.Linear(64, options.hidden), nn.Tanh(), nn.Linear(options.hidden, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
+    done = memory.agree(model, optimizer)
+
+    def say(line):
+        if rank == 0:
+            print(line, flush=True)
+
+    say("round %d: %d rank%s, from step %d" % (call.iteration, size, "" if size == 1 else "s", done))
+    per_epoch = -(-len(labels) // options.batch)
+    for step in range(done, options.epochs * per_epoch):
+        epoch, within = divmod(step, per_epoch)
+        # The same order on all ranks, and in every round.
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(options.seed + epoch))
+        batch = order[within * options.batch : (within + 1) * options.batch]
+        fail(options, memory, step)
+        loss = learn(model, optimizer, images, labels, batch, rank, size)
+        memory.keep(step, model, optimizer, loss)
+        call.ping()
+        if options.pause:
+            time.sleep(options.pause)
+        if within == per_epoch - 1:
+            say("epoch %3d  loss %.4f" % (epoch + 1, loss))
+    with torch.no_grad():
+        right = int((model(held_images).argmax(dim=1) == held_labels).sum())
+    say("final held-out accuracy %.2f %% (%d of %d)" % (100 * right / len(held_labels), right, len(held_labels)))
+    dist.destroy_process_group()
+    return size
+
+
+def fail(options, memory, step):
+    """The faults that were asked for, each once."""
+    for kind, rank, at in options.fault:
+        if rank == FIRST_RANK and at == step and (kind, at) not in memory.faults_done:
+            memory.faults_done.add((kind, at))
+            FAULTS[kind]()
+
+
+def main():
+    options = parse_arguments()
+    torch.set_num_threads(1)  # ranks share the host's cores already
+    torch.set_default_dtype(torch.float64)
+    wrapper = inprocess.Wrapper(
+        soft_timeout=datetime.timedelta(seconds=options.soft_timeout),
+        hard_timeout=datetime.timedelta(seconds=options.hard_timeout),
+        barrier_timeout=datetime.timedelta(seconds=options.hard_timeout + 30),
+        progress_watchdog_interval=datetime.timedelta(seconds=min(1, options.soft_timeout / 4)),
+    )
+    wrapper(train)(options, Memory(), call=None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

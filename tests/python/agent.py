@@ -1,0 +1,244 @@
+"""An agent and a launcher in one, for tests of the client alone: it speaks the client's wire, and makes rounds as a job does.
+
+    with Agent(2) as agent:
+        ...processes with agent.env(rank) in their environment...
+
+Every frame that comes is in `agent.said`, as (rank, name, fields). Ranks whose session ends are lost.
+"""
+
+import os
+import selectors
+import socket
+import struct
+import tempfile
+import threading
+
+HELLO = b"rlaunch\n"
+REGISTER, FAULT, READY, RETURNED, LEAVE, ALIVE, SECTION = range(17, 24)
+BEGIN, INTERRUPT, FINISH, DISMISSED = range(17, 21)
+NAMES = {17: "register", 18: "fault", 19: "ready", 20: "returned", 21: "leave", 22: "alive", 23: "section"}
+EXCEPTION, HANG, ENDED = 0, 1, 2
+JOINED = 9
+DISCARDED, GIVEN_UP, REFUSED = range(3)
+
+
+class Fields:
+    """Reads a frame's body."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, form):
+        values = struct.unpack_from("<" + form, self.data, self.at)
+        self.at += struct.calcsize("<" + form)
+        return values[0]
+
+    def bytes(self):
+        length = self.take("I")
+        self.at += length
+        return self.data[self.at - length : self.at]
+
+    def list(self, item):
+        return [item() for _ in range(self.take("I"))]
+
+
+def words(data):
+    return struct.pack("<I", len(data)) + data
+
+
+def fault(initial, kind, text=b"", status=(0, 0)):
+    return struct.pack("<IB", initial, kind) + words(text) + bytes(status)
+
+
+def read(frame):
+    """The fields of what a process says."""
+    fields = Fields(frame)
+    kind = fields.take("B")
+    if kind == REGISTER:
+        return kind, dict(fields.list(lambda: (fields.bytes().decode(), fields.bytes().decode())))
+    if kind == LEAVE:
+        return kind, (fields.take("B"), fields.bytes().decode())
+    number = fields.take("I")
+    if kind == FAULT:
+        return kind, (number, fields.bytes().decode())
+    if kind == READY:
+        return kind, (number, [key.decode() for key in fields.list(fields.bytes)])
+    if kind == ALIVE:
+        return kind, (number, bool(fields.take("B")))
+    return kind, (number,)
+
+
+class Rank:
+    """One process."""
+
+    def __init__(self, sock):
+        self.sock, self.came, self.initial = sock, b"", None
+        self.greeted = self.registered = self.ready = self.returned = self.lost = False
+
+    def say(self, kind, body):
+        body = bytes([kind]) + body
+        try:
+            self.sock.sendall(struct.pack("<I", len(body)) + body)
+        except OSError:
+            pass  # Its end is heard of by reading.
+
+
+class Agent:
+    """For `size` ranks, of which the first `active` work."""
+
+    def __init__(self, size, active=None, env=lambda initial, seat: {}):
+        self.size, self.active, self.round_env = size, active, env
+        self.said, self.round = [], -1
+        self.ranks, self.last_fault, self.interrupted, self.over = {}, None, False, False
+        self.changed = threading.Condition()
+        self.home = tempfile.TemporaryDirectory(prefix="rl")
+        self.path = os.path.join(self.home.name, "s")
+
+    def __enter__(self):
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(64)
+        self.wake, self.stop = os.pipe()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.stop)
+        self.thread.join()
+        os.close(self.wake)
+        self.listener.close()
+        for rank in self.ranks.values():
+            rank.sock.close()
+        self.home.cleanup()
+
+    def env(self, rank):
+        """What a rank's environment says."""
+        return {
+            "RLAUNCH_SOCKET": self.path,
+            "RLAUNCH_RANK": str(rank),
+            "RLAUNCH_WORLD_SIZE": str(self.size),
+            "RLAUNCH_JOB_ID": "0" * 32,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.size),
+        }
+
+    def run(self):
+        with selectors.DefaultSelector() as waits:
+            waits.register(self.listener, selectors.EVENT_READ)
+            waits.register(self.wake, selectors.EVENT_READ)
+            while True:
+                for key, _ in waits.select():
+                    if key.fileobj is self.listener:
+                        sock, _ = self.listener.accept()
+                        waits.register(sock, selectors.EVENT_READ, Rank(sock))
+                    elif key.fileobj == self.wake:
+                        return
+                    else:
+                        data = key.data.sock.recv(1 << 16)
+                        with self.changed:
+                            if data:
+                                self.hear(key.data, data)
+                            else:
+                                waits.unregister(key.fileobj)
+                                self.lose(key.data)
+                            self.changed.notify_all()
+
+    def hear(self, rank, data):
+        rank.came += data
+        if not rank.greeted and len(rank.came) >= 16:
+            assert rank.came[:8] == HELLO, rank.came
+            rank.initial = struct.unpack_from("<I", rank.came, 12)[0]
+            rank.came, rank.greeted = rank.came[16:], True
+            rank.sock.sendall(HELLO + struct.pack("<II", 1, 0))
+        while rank.greeted and len(rank.came) >= 4:
+            length = struct.unpack_from("<I", rank.came)[0]
+            if len(rank.came) < 4 + length:
+                return
+            frame, rank.came = rank.came[4 : 4 + length], rank.came[4 + length :]
+            kind, fields = read(frame)
+            self.said.append((rank.initial, NAMES[kind], fields))
+            self.take(rank, kind, fields)
+
+    def take(self, rank, kind, fields):
+        if kind == REGISTER:
+            self.ranks[rank.initial] = rank
+            rank.registered = True
+            if len(self.ranks) == self.size:
+                self.begin()
+        elif kind == FAULT:
+            self.interrupt(fault(rank.initial, EXCEPTION, fields[1].encode()))
+        elif kind == READY:
+            rank.ready = True
+            self.go_on()
+        elif kind == RETURNED:
+            rank.returned = True
+            self.go_on()
+        elif kind == LEAVE:
+            self.lose(rank)
+
+    def living(self):
+        return [rank for _, rank in sorted(self.ranks.items()) if not rank.lost]
+
+    def lose(self, rank):
+        if not rank.registered or rank.lost:
+            return
+        rank.lost = True
+        if self.round >= 0 and not self.over:
+            self.interrupt(fault(rank.initial, ENDED, b"", (2, 9)))
+            self.go_on()
+
+    def interrupt(self, what, within=None):
+        """Ends the round."""
+        if self.interrupted or self.over:
+            return
+        self.interrupted, self.last_fault = True, what
+        for rank in self.living():
+            if not rank.ready:
+                span = struct.pack("<q", -1) if within is None else struct.pack("<q", int(within * 1e9))
+                rank.say(INTERRUPT, struct.pack("<I", self.round) + what + span)
+
+    def go_on(self):
+        living = self.living()
+        if self.interrupted and living and all(rank.ready for rank in living):
+            self.begin()
+        workers = living[: self.active]
+        if not self.interrupted and all(rank.returned for rank in workers) and workers:
+            self.over = True
+            for rank in living:
+                rank.say(FINISH, struct.pack("<I", self.round))
+
+    def begin(self):
+        self.round, self.interrupted = self.round + 1, False
+        living = self.living()
+        workers = len(living) if self.active is None else min(self.active, len(living))
+        for seat, rank in enumerate(living):
+            rank.ready = rank.returned = False
+            active = seat if seat < workers else None
+            env = {"RANK": active, "WORLD_SIZE": workers if active is not None else None}
+            env.update(self.round_env(rank.initial, active))
+            body = struct.pack("<III", self.round, seat, len(living))
+            body += b"\0" if active is None else b"\1" + struct.pack("<I", active)
+            body += struct.pack("<III", workers, rank.initial, self.size)
+            body += b"\0" if self.last_fault is None else b"\1" + self.last_fault
+            body += struct.pack("<I", len(env))
+            for name, value in env.items():
+                body += words(name.encode())
+                body += b"\0" if value is None else b"\1" + words(str(value).encode())
+            rank.say(BEGIN, body)
+
+    def dismiss(self, initial, why, text):
+        """A rank takes no part any more."""
+        with self.changed:
+            self.ranks[initial].lost = True
+            self.ranks[initial].say(DISMISSED, bytes([why]) + words(text.encode()))
+
+    def hang(self, initial):
+        """A rank is found to hang."""
+        with self.changed:
+            self.interrupt(fault(initial, HANG, b"silent for 1 s"))
+
+    def wait_for(self, test, within=60):
+        """Until something was said."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: test(self.said), within), self.said

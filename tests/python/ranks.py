@@ -1,0 +1,358 @@
+"""What ranks do in the tests: `python ranks.py NAME` runs one of these functions under the Wrapper, and prints what became of it."""
+
+import ctypes
+import datetime
+import gc
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+
+import rlaunch
+import rlaunch.inprocess as ip
+
+FIRST = int(os.environ.get("RLAUNCH_RANK", "0"))
+raised_at = None
+
+
+def out(*words):
+    """A line of its own, whatever the others write."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def seconds(number):
+    return datetime.timedelta(seconds=number)
+
+
+def blocked(wait):
+    """In the first round all wait like this; rank 0 fails once all others are about to."""
+
+    def fn(call: ip.CallWrapper):
+        if call.iteration > 0:
+            return call.iteration
+        out("waits")
+        if FIRST == 0:
+            sys.stdin.readline()
+            raise ValueError("ordered")
+        wait()
+
+    return fn
+
+
+def forever():
+    while True:
+        pass
+
+
+def lock_twice():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def receive():
+    one, other = socket.socketpair()
+    one.recv(1)
+    other.close()
+
+
+class Tough:
+    """Whoever deletes it waits, and an exception goes nowhere."""
+
+    def __del__(self):
+        time.sleep(60)
+
+
+def deletion():
+    Tough()
+    time.sleep(60)
+
+
+def swallow():
+    try:
+        time.sleep(60)
+    except BaseException:
+        out("swallowed")
+    time.sleep(60)
+
+
+def clean_up():
+    try:
+        time.sleep(60)
+    finally:
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pass
+        out("cleaned up")
+
+
+def garbage():
+    """A callback of the collector."""
+
+    def called(phase, info):
+        if phase == "start":
+            time.sleep(60)
+
+    gc.callbacks.append(called)
+    try:
+        gc.collect()
+        time.sleep(60)
+    finally:
+        gc.callbacks.remove(called)
+
+
+WAITS = {
+    "sleep": lambda: time.sleep(60),
+    "queue": lambda: queue.Queue().get(),
+    "event": lambda: threading.Event().wait(),
+    "lock": lock_twice,
+    "receive": receive,
+    "bytecode": forever,
+    "deletion": deletion,
+    "swallow": swallow,
+    "clean_up": clean_up,
+    "garbage": garbage,
+}
+
+
+def hooks(**named):
+    """Functions as hooks."""
+    kinds = {
+        "initialize": ip.initialize.Initialize,
+        "abort": ip.abort.Abort,
+        "finalize": ip.finalize.Finalize,
+        "health_check": ip.health_check.HealthCheck,
+        "completion": ip.completion.Completion,
+        "terminate": ip.terminate.Terminate,
+    }
+
+    def hook(name, function):
+        def call(self, state):
+            function(state)
+            return state
+
+        return type(name, (kinds[name],), {"__call__": call})()
+
+    return {name: hook(name, function) for name, function in named.items()}
+
+
+def said(name):
+    return lambda state: out(name, state.iteration, state.fn_exception, state.fault and state.fault.kind)
+
+
+def order(call: ip.CallWrapper = None):
+    out("function", call.iteration, call.state.active_rank, call.state.world_size)
+    if call.iteration == 0:
+        if FIRST == 1:
+            sys.stdin.readline()
+            raise ValueError("ordered")
+        time.sleep(60)
+    return "value"
+
+
+ORDER = hooks(
+    initialize=said("initialize"),
+    abort=said("abort"),
+    finalize=said("finalize"),
+    health_check=said("health_check"),
+    completion=said("completion"),
+    terminate=said("terminate"),
+)
+
+
+def reserve(call: ip.CallWrapper):
+    out("works", call.iteration, os.environ.get("RANK"), os.environ.get("WORLD_SIZE"))
+    if call.iteration == 0:
+        sys.stdin.readline()
+        raise ValueError("ordered")
+    return "value"
+
+
+def show_env(state):
+    out(state.mode.name, os.environ.get("RANK"), os.environ.get("WORLD_SIZE"), rlaunch.world().rank)
+
+
+def leave(call: ip.CallWrapper):
+    if call.iteration == 0:
+        if FIRST == 1:
+            sys.exit(3)
+        time.sleep(60)
+    return call.state.world_size
+
+
+def atomic(call: ip.CallWrapper):
+    if call.iteration > 0:
+        return "again"
+    if FIRST == 0:
+        sys.stdin.readline()
+        raise ValueError("ordered")
+    with call.atomic():
+        out("inside")
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        out("whole")
+    time.sleep(60)
+
+
+def late_atomic(call: ip.CallWrapper):
+    """What would begin after the decision does not."""
+    if call.iteration > 0:
+        return "again"
+    if FIRST == 0:
+        sys.stdin.readline()
+        raise ValueError("ordered")
+    while True:
+        with call.atomic():
+            out("section")
+            time.sleep(0.05)
+
+
+def returned(call: ip.CallWrapper):
+    """The first rank is through, and has to do it again."""
+    out("runs", call.iteration)
+    if call.iteration == 0 and FIRST == 1:
+        sys.stdin.readline()
+        raise ValueError("ordered")
+    return call.iteration
+
+
+def always(call: ip.CallWrapper):
+    """Never says anything else."""
+    if FIRST == 0:
+        sys.stdin.readline()
+    out("about to")
+    time.sleep(60)
+
+
+def once(call: ip.CallWrapper):
+    if call.iteration == 0 and FIRST == 0:
+        raise ValueError("ordered")
+    if call.iteration == 0:
+        time.sleep(60)
+    return call.iteration
+
+
+def forks(call: ip.CallWrapper):
+    """A child has all of its parent, and speaks for nobody."""
+    child = os.fork()
+    if child == 0:
+        call.ping()
+        with call.atomic():
+            os._exit(7)
+    out("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if sys.version_info >= (3, 9) else 7)
+    return call.iteration
+
+
+def pings(call: ip.CallWrapper):
+    """A planned round: interrupted at a ping, and nowhere else."""
+    if call.iteration > 0:
+        return "again"
+    out("waits")
+    sys.stdin.readline()
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        pass
+    out("between")
+    call.ping()
+    out("not reached")
+
+
+def in_thread(function):
+    """Trains in another thread than the main one."""
+    result = []
+
+    def run():
+        result.append(function())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def keeps(call: ip.CallWrapper):
+    """What the function of a round had is gone when the next one begins."""
+    kept = Kept()
+    kept.itself = kept
+    out("living", Kept.living)
+    if call.iteration < 5:
+        raise ValueError(kept)
+    return call.iteration
+
+
+class Kept:
+    living = 0
+
+    def __init__(self):
+        Kept.living += 1
+
+    def __del__(self):
+        Kept.living -= 1
+
+
+def unhealthy(state):
+    if FIRST == 1 and state.iteration == 0 and state.fault is not None:
+        raise OSError("ill")
+
+
+def bad_start(state):
+    out("initialize", state.iteration)
+    if state.iteration == 0 and FIRST == 1:
+        sys.stdin.readline()
+        raise OSError("not yet")
+
+
+def bad_abort(state):
+    raise OSError("cannot")
+
+
+def simple(call: ip.CallWrapper):
+    if call.iteration == 0:
+        time.sleep(60)
+    return call.state.world_size
+
+
+CASES = {
+    "order": (order, ORDER),
+    "reserve": (reserve, hooks(initialize=show_env)),
+    "leave": (leave, hooks(terminate=said("terminate"))),
+    "atomic": (atomic, {}),
+    "late_atomic": (late_atomic, {}),
+    "returned": (returned, {}),
+    "always": (always, {}),
+    "forks": (forks, {}),
+    "pings": (pings, {}),
+    "keeps": (keeps, {}),
+    "unhealthy": (once, hooks(health_check=unhealthy, terminate=said("terminate"))),
+    "bad_finalize": (once, hooks(finalize=unhealthy, terminate=said("terminate"))),
+    "bad_start": (simple, hooks(initialize=bad_start)),
+    "bad_abort": (once, hooks(abort=bad_abort)),
+    "hang": (simple, {}),
+    "abort_restarts": (once, {"initialize": ip.initialize.RetryController(max_iterations=1)}),
+    "fault_counter": (once, {"health_check": ip.health_check.FaultCounter(max_rank_faults=0)}),
+}
+
+
+def main():
+    name, thread = sys.argv[1], "thread" in sys.argv[2:]
+    fn, named = (blocked(WAITS[name]), {}) if name in WAITS else CASES[name]
+    wrapped = ip.Wrapper(progress_watchdog_interval=seconds(0.1), **named)(fn)
+
+    def call():
+        if "call" in fn.__annotations__:
+            return wrapped(call=None)
+        return wrapped()
+
+    result = in_thread(call) if thread else call()
+    out("result", result)
+
+
+if __name__ == "__main__":
+    # A handler of the program's stays what it is.
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    ctypes.pythonapi.Py_IncRef  # noqa: B018 (loaded)
+    main()

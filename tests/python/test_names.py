@@ -1,0 +1,152 @@
+"""Every public name of NVRx 0.4.1's `inprocess` exists here, and takes the same arguments."""
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import unittest
+import warnings
+
+import rlaunch.inprocess as ours
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import nvidia_resiliency_ext.inprocess as theirs
+except ImportError:
+    theirs = None
+
+MODULES = (
+    "abort",
+    "attribution",
+    "completion",
+    "compose",
+    "exception",
+    "finalize",
+    "health_check",
+    "initialize",
+    "monitor_thread",
+    "nested_restarter",
+    "rank_assignment",
+    "rank_filter",
+    "state",
+    "store",
+    "terminate",
+    "utils",
+    "wrap",
+)
+
+# What is NVRx's machinery, and here the launcher's and its agents'.
+NOT_HERE = {
+    "": {"monitor_process", "progress_watchdog", "sibling_monitor"},
+    "monitor_thread": {"MonitorThread"},
+    "rank_assignment": {"Node", "bounded_activate", "propagate_terminations"},
+    "utils": {"Logging", "find_nearest_handler"},
+    "wrap": {"HealthCheckPassed", "reserve_fn"},
+}
+# Names of NVRx's, for arguments without effect.
+NO_SIGNATURE = {"StoreMixin", "TCPStore", "PrefixStore", "FileStore", "State", "FrozenState", "NestedRestarterLogger"}
+# Faults that arrive before a round is decided belong to it anyway.
+OTHER_DEFAULT = {("Wrapper", "last_call_wait")}
+
+
+def public(module):
+    """What a module defines itself."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    }
+
+
+def parameters(function):
+    found = inspect.signature(function).parameters.values()
+    return {one.name: (one.kind, shown(one.default)) for one in found}
+
+
+def shown(default):
+    """Instances are told by their class."""
+    if default is inspect.Parameter.empty or isinstance(default, (str, int, float, tuple, type(None))):
+        return default
+    if inspect.isclass(default):
+        return default.__name__
+    return str(default) if type(default).__module__ == "datetime" else type(default).__name__
+
+
+class Names(unittest.TestCase):
+    def setUp(self):
+        if theirs is None:
+            self.skipTest("this Python has no NVRx; scripts/test --all makes one that has")
+
+    def test_the_package_has_the_same_names(self):
+        wanted = {name for name in dir(theirs) if not name.startswith("_")}
+        self.assertEqual(wanted - set(dir(ours)) - NOT_HERE[""], set())
+
+    def test_modules_have_the_same_names(self):
+        for name in MODULES:
+            with self.subTest(name):
+                wanted = set(public(importlib.import_module(f"{theirs.__name__}.{name}")))
+                found = set(dir(importlib.import_module(f"{ours.__name__}.{name}")))
+                self.assertEqual(wanted - found - NOT_HERE.get(name, set()), set())
+
+    def test_everything_takes_the_same_arguments(self):
+        compared = 0
+        for module in MODULES:
+            for name, wanted in public(importlib.import_module(f"{theirs.__name__}.{module}")).items():
+                found = getattr(importlib.import_module(f"{ours.__name__}.{module}"), name, None)
+                without = issubclass_of(wanted, (enum.Enum, BaseException)) or name in NO_SIGNATURE
+                if found is None or without or not callable(wanted):
+                    continue
+                with self.subTest(f"{module}.{name}"):
+                    self.same(name, wanted, found)
+                    compared += 1
+        self.assertGreater(compared, 30)
+
+    def same(self, name, wanted, found):
+        computes = name == "Tree"
+        for method in ["", *(methods(wanted) if inspect.isclass(wanted) and not computes else [])]:
+            one = parameters(getattr(wanted, method) if method else wanted)
+            other = parameters(getattr(found, method) if method else found)
+            for parameter, what in one.items():
+                if (name, parameter) not in OTHER_DEFAULT:
+                    self.assertEqual(other.get(parameter), what, f"{name}.{method}({parameter})")
+            # What is ours alone has a default.
+            more = [what for parameter, what in other.items() if parameter not in one]
+            self.assertNotIn(inspect.Parameter.empty, [default for _, default in more], f"{name}.{method}")
+
+    def test_states_have_the_same_fields(self):
+        for name in ("State", "FrozenState"):
+            one, other = getattr(theirs, name), getattr(ours, name)
+            fields = [(field.name, field.default) for field in dataclasses.fields(one) if field.name != "mode"]
+            self.assertEqual([(f.name, f.default) for f in dataclasses.fields(other) if f.name != "mode"][: len(fields)], fields)
+            self.assertEqual(other.__dataclass_params__.frozen, one.__dataclass_params__.frozen)
+
+    def test_modes_and_kinds_are_the_same(self):
+        for one, other in (
+            (theirs.Mode, ours.Mode),
+            (theirs.attribution.Interruption, ours.attribution.Interruption),
+            (theirs.rank_assignment.LayerFlag, ours.rank_assignment.LayerFlag),
+        ):
+            self.assertEqual({m.name: m.value for m in one}, {m.name: m.value for m in other})
+
+    def test_bases_are_the_same(self):
+        for module in MODULES:
+            for name, wanted in public(importlib.import_module(f"{theirs.__name__}.{module}")).items():
+                found = getattr(importlib.import_module(f"{ours.__name__}.{module}"), name, None)
+                if found is None or not inspect.isclass(wanted) or name in NO_SIGNATURE:
+                    continue
+                bases = {base.__name__ for base in wanted.__mro__} - {"Logger", "RankMonitorLogger"}
+                with self.subTest(f"{module}.{name}"):
+                    self.assertLessEqual(bases, {base.__name__ for base in found.__mro__})
+
+
+def methods(cls):
+    return [name for name, value in vars(cls).items() if inspect.isfunction(value) and (not name.startswith("_") or name == "__call__")]
+
+
+def issubclass_of(value, base):
+    return inspect.isclass(value) and issubclass(value, base)
+
+
+if __name__ == "__main__":
+    unittest.main()

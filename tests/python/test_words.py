@@ -1,0 +1,198 @@
+"""Policies as words, compositions, arguments: what needs no job."""
+
+import os
+import socket
+import unittest
+import warnings
+from datetime import timedelta
+
+import rlaunch
+import rlaunch.inprocess as ip
+from rlaunch import _sockets
+from rlaunch.inprocess import _policy
+from rlaunch.inprocess import rank_assignment as ra
+
+
+def words(policy, size=8, rank_filter=None):
+    return _policy.words(policy, rank_filter, size).text
+
+
+class Policies(unittest.TestCase):
+    def test_chains_keep_their_order(self):
+        self.assertEqual(words(ip.Compose(ra.ActivateAllRanks(), ra.ShiftRanks())), "all,shift")
+        chain = ip.Compose(
+            ip.Compose(ra.ActiveWorldSizeDivisibleBy(2), ra.MaxActiveWorldSize(6)),
+            ra.FillGaps(),
+            ra.FilterCountGroupedByKey("all", lambda n: n > 4),
+        )
+        self.assertEqual(words(chain), "divisible=2,max=6,fill,group(const:all)>=5")
+        self.assertEqual(words(ra.MaxActiveWorldSize()), "max")
+
+    def test_conditions_are_told_by_their_values(self):
+        cases = {
+            "==4": lambda n: n == 4,
+            ">=3": lambda n: n >= 3,
+            "<=6": lambda n: n <= 6,
+            "%2": lambda n: n % 2 == 0,
+            " in(1-2,5)": lambda n: n in (1, 2, 5),
+            "==9": lambda n: n == 16,
+            ">=1": lambda n: 8 // n > 0,
+        }
+        for text, condition in cases.items():
+            group = ra.FilterCountGroupedByKey(lambda state: "x", condition)
+            self.assertEqual(words(group), f"group(script/0){text}")
+
+    def test_keys_are_asked_on_the_rank(self):
+        group = ra.FilterCountGroupedByKey(lambda state: state.rank // 2, lambda n: n == 2)
+        chain = _policy.words(ip.Compose(ra.ShiftRanks(), group, ra.FilterCountGroupedByKey(lambda s: "h", bool)), None, 8)
+        self.assertEqual(chain.text, "shift,group(script/0)==2,group(script/1)>=1")
+        self.assertEqual(chain.values(ip.State(5, 8)), ["2", "h"])
+
+    def test_a_tree_is_a_file_of_its_own(self):
+        asked = []
+
+        def host(state):
+            asked.append(state.rank)
+            return f'h"{state.rank // 4}'
+
+        reserve = ra.LayerFlag.RESERVE
+        layers = [ra.Layer(min_ranks=4, flag=reserve), ra.Layer(4, 4, host, reserve | ra.LayerFlag.BACKFILL)]
+        tree = _policy.words(ra.Tree(layers, world_size_filter=lambda n: n // 4 * 4), None, 8)
+        lines = tree.text.splitlines()
+        self.assertEqual(lines[:2], ["[assign.tree]", 'filter = "multiple=4"'])
+        self.assertEqual(lines[-4:], ['key = "script/0"', "min_ranks = 4", "max_ranks = 4", 'flags = ["reserve", "backfill"]'])
+        # Once: a tree is not built again.
+        self.assertEqual(tree.values(ip.State(5, 8)) + tree.values(ip.State(1, 8)), ['h"1', 'h"1'])
+        self.assertEqual(asked, [5])
+
+    def test_filters_are_told_by_their_values(self):
+        cases = {
+            "multiple=3": lambda n: n - n % 3,
+            "cap=5": lambda n: min(n, 5),
+            "spare=2": lambda n: max(0, n - 2),
+            "pow2": lambda n: 1 << (n.bit_length() - 1),
+            "table(0,0,2,2,2,5,5,5,5)": lambda n: 5 if n >= 5 else 2 if n >= 2 else 0,
+        }
+        for text, function in cases.items():
+            self.assertIn(f'filter = "{text}"', words(ra.Tree([ra.Layer()], world_size_filter=function)))
+        with self.assertRaisesRegex(ValueError, r"world_size_filter\(1\) is 2"):
+            words(ra.Tree([ra.Layer()], world_size_filter=lambda n: n + 1))
+
+    def test_a_class_of_the_script_is_refused_by_name(self):
+        class Mine(ra.ShiftRanks):
+            pass
+
+        with self.assertRaisesRegex(TypeError, "rank_assignment: .*Mine is a class of the script"):
+            words(ip.Compose(ra.ActivateAllRanks(), Mine()))
+        with self.assertRaisesRegex(ValueError, "a Tree is a whole policy"):
+            words(ip.Compose(ra.ActivateAllRanks(), ra.Tree([ra.Layer()])))
+
+    def test_deprecated_filters_run_last(self):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            old = ip.rank_filter.WorldSizeDivisibleBy(4)
+        self.assertTrue(all(one.category is DeprecationWarning for one in told) and told)
+        self.assertEqual(words(ip.Compose(ra.ActivateAllRanks(), ra.ShiftRanks()), 8, old), "divisible=4,shift")
+
+    def test_simple_policies_can_be_called(self):
+        def after(policy, rank, lost, size=8):
+            return policy(ra.RankAssignmentCtx(ip.State(rank, size), None, set(lost))).state
+
+        self.assertEqual(after(ra.ShiftRanks(), 6, [1, 4, 7]).rank, 4)
+        self.assertEqual([after(ra.FillGaps(), rank, [1, 4, 5]).rank for rank in (0, 2, 3, 6, 7)], [0, 2, 3, 1, 4])
+        with self.assertRaises(ra.RankDiscarded):
+            after(ra.ShiftRanks(), 1, [1])
+        state = after(ra.MaxActiveWorldSize(6), 6, [])
+        self.assertEqual((state.mode, state.active_rank, state.active_world_size), (ip.Mode.INACTIVE, None, 6))
+        with self.assertRaisesRegex(NotImplementedError, "rlaunch assign"):
+            after(ra.Tree([ra.Layer()]), 1, [])
+
+
+class Arguments(unittest.TestCase):
+    def test_compositions_are_what_their_parts_are(self):
+        one, other = ip.abort.AbortTorchDistributed(), ip.nested_restarter.NestedRestarterHandlingStarting()
+        whole = ip.Compose(ip.Compose(one, other), ip.Compose(other, one))
+        self.assertIsInstance(whole, ip.abort.Abort)
+        self.assertEqual(ip.Compose(lambda x: x + 1, lambda x: x * 10)(4), 41)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            ip.Compose(lambda x: x, lambda x: None)(1)
+        self.assertIn("has returned nothing", str(told[0].message))
+
+    def test_arguments_that_cannot_be_are_told_with_both_values(self):
+        with self.assertRaisesRegex(ValueError, "soft_timeout=0:02:00 and hard_timeout=0:01:30"):
+            ip.Wrapper(soft_timeout=timedelta(seconds=120))
+        with self.assertRaisesRegex(TypeError, "abort takes a Abort, got 3"):
+            ip.Wrapper(abort=3)
+        with self.assertRaises(TypeError):
+            ip.Wrapper(nothing=1)
+
+    def test_a_wrapper_that_is_off_is_nothing(self):
+        def fn():
+            pass
+
+        self.assertIs(ip.Wrapper(enabled=False)(fn), fn)
+
+    def test_the_call_is_given_where_it_is_asked_for(self):
+        from typing import Optional
+
+        from rlaunch.inprocess.param_utils import substitute_param_value
+
+        def fn(a, call: Optional[ip.CallWrapper] = None, *, b=2):
+            pass
+
+        def texts(a, call: "ip.CallWrapper", b=2):
+            pass
+
+        self.assertEqual(substitute_param_value(fn, (1,), {}, {ip.CallWrapper: "it"}), ((1, "it"), {"b": 2}))
+        self.assertEqual(substitute_param_value(texts, (1,), {"b": 3}, {ip.CallWrapper: "it"}), ((1, "it", 3), {}))
+        with self.assertRaisesRegex(TypeError, "'a'"):
+            substitute_param_value(fn, (), {}, {ip.CallWrapper: "it"})
+
+    def test_frozen_states_copy_nothing(self):
+        error = ValueError(socket.socket)
+        state = ip.State(1, 2, fn_exception=error)
+        self.assertIs(state.freeze().fn_exception, error)
+
+    def test_outside_it_is_a_world_of_one(self):
+        if "RLAUNCH_JOB_ID" not in os.environ:
+            self.assertEqual((rlaunch.world().rank, rlaunch.world().world_size, rlaunch.world().job_id), (0, 1, None))
+
+
+class Sockets(unittest.TestCase):
+    def test_connections_of_a_group_end_and_no_others(self):
+        def pair(listener):
+            one = socket.create_connection(listener.getsockname())
+            return one, listener.accept()[0]
+
+        own = socket.create_server(("127.0.0.1", 0))
+        users = pair(own)
+        groups = _sockets.Groups()
+        told = []
+        groups.add = told.append
+        making = groups.making()
+        next(making)
+        listener = socket.create_server(("127.0.0.1", 0))
+        early = pair(listener)
+        self.assertRaises(StopIteration, next, making)
+        late = pair(listener)
+        # Another descriptor has this number by now.
+        number = early[0].detach()
+        os.close(number)
+        reused = socket.fromfd(users[0].fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        self.assertEqual(reused.fileno(), number)
+        groups.shut_down()
+        for one in (early[1], *late):
+            one.settimeout(5)
+            self.assertEqual(one.recv(1), b"")
+        users[0].sendall(b"x")
+        self.assertEqual(users[1].recv(1), b"x")
+        self.assertIn(early[1].fileno(), told)
+        # The listener still is one.
+        socket.create_connection(listener.getsockname()).close()
+        for one in (own, listener, early[1], reused, *users, *late):
+            one.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
