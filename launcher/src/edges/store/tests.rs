@@ -13,6 +13,13 @@ const A: NodeId = NodeId::new(0);
 const B: NodeId = NodeId::new(1);
 const C: NodeId = NodeId::new(2);
 
+/// Ranks meet on this host for the third time.
+fn met(home: NodeId) -> Store {
+    let mut store = Store::new(home);
+    store.begin(home, 3);
+    store
+}
+
 fn says(store: &mut Store, node: NodeId, space: Space, up: Up<'_>) {
     store.heard(node, node, &stamped(3, Passage::Up(space, up)));
 }
@@ -39,7 +46,7 @@ fn told(store: &mut Store, node: NodeId) -> Vec<(NodeId, &'static str, u64)> {
 
 #[test]
 fn a_host_that_is_lost_holds_up_nobody_who_changes_what_it_has_read() {
-    let mut store = Store::new(A);
+    let mut store = met(A);
     asks(&mut store, A, Space::Job, 1, Ask::Set(b"k", b"v"));
     asks(&mut store, B, Space::Job, 1, Ask::Get(b"k"));
     asks(&mut store, A, Space::Job, 2, Ask::Set(b"k", b"w"));
@@ -52,7 +59,7 @@ fn a_host_that_is_lost_holds_up_nobody_who_changes_what_it_has_read() {
 
 #[test]
 fn whoever_waits_on_a_host_that_is_lost_takes_nothing() {
-    let mut store = Store::new(A);
+    let mut store = met(A);
     asks(&mut store, B, Space::Job, 1, Ask::Take { key: b"queue", within: None });
     asks(&mut store, C, Space::Job, 1, Ask::Take { key: b"queue", within: None });
     let all: RankSet = (0..2).map(Rank::new).collect();
@@ -66,7 +73,7 @@ fn whoever_waits_on_a_host_that_is_lost_takes_nothing() {
 
 #[test]
 fn the_home_of_a_generation_hears_of_the_loss_of_those_who_have_asked_there() {
-    let mut store = Store::new(A);
+    let mut store = met(A);
     asks(&mut store, B, Space::Generation, 5, Ask::Get(b"k"));
     assert_eq!(told(&mut store, A), [(B, "an ask", 5)]);
     store.lost(C);
@@ -77,7 +84,7 @@ fn the_home_of_a_generation_hears_of_the_loss_of_those_who_have_asked_there() {
 
 #[test]
 fn those_who_ask_in_a_generation_hear_that_its_home_is_lost_then_and_later() {
-    let mut store = Store::new(A);
+    let mut store = met(A);
     asks(&mut store, B, Space::Generation, 5, Ask::Wait { keys: &[b"k"], within: None });
     store.lost(A);
     assert_eq!(told(&mut store, A), [], "nothing is kept for one that is gone");
@@ -93,11 +100,11 @@ fn those_who_ask_in_a_generation_hear_that_its_home_is_lost_then_and_later() {
 #[test]
 fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
     let (home, other) = (NodeId::new(0), NodeId::new(1));
-    let mut store = Store::new(home);
+    let mut store = met(home);
     let words = Words::write(Ask::Set(b"k", &vec![b'v'; 500 << 10]));
     let frame = |client: u32| {
         let ticket = Ticket { client: ClientId::new(client), seq: Seq(1) };
-        (ticket, stamped(4, Passage::Up(Space::Generation, Up::Ask(ticket, &words))))
+        (ticket, stamped(3, Passage::Up(Space::Generation, Up::Ask(ticket, &words))))
     };
     let asks = u32::try_from(2 * MOST / words.len()).unwrap();
     for client in 1..=asks {
@@ -105,7 +112,7 @@ fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
     }
     let mut refused = Vec::new();
     while let Some((of, bytes)) = store.out.get_mut(&other).and_then(Transit::pop) {
-        let Ok((4, Passage::Down(Space::Generation, Down::Answer(ticket, false, words)))) = unstamped(&bytes) else {
+        let Ok((3, Passage::Down(Space::Generation, Down::Answer(ticket, false, words)))) = unstamped(&bytes) else {
             panic!("{bytes:?}")
         };
         let Ok(Reply::Refused(refusal)) = Reply::parse(words) else { panic!("{words:?}") };
