@@ -97,6 +97,30 @@ fn rounds(done: &Done) -> Vec<String> {
     done.out().lines().filter(|line| line.starts_with("round")).map(str::to_owned).collect()
 }
 
+/// The script and rlaunch say the same of the rounds: with how many ranks each began. So many each time, and perhaps fewer: where several
+/// operations are under way, gloo may forget to wake one of its threads although all of its sockets have ended (docs/python.md); then a
+/// rank is ended by the hard limit, and rlaunch counts it beside the one that failed.
+fn agree(done: &Done, sizes: &[usize]) {
+    let err = done.err();
+    let size_of = |line: &str, before: &str| line.split_once(before)?.0.rsplit_once(' ')?.1.parse::<usize>().ok();
+    let told: Vec<usize> = err.lines().filter_map(|line| size_of(line, " ranks go on")).collect();
+    let begun: Vec<usize> = rounds(done).iter().filter_map(|line| size_of(line, " ranks, from step")).collect();
+    assert_eq!(begun[1..], told, "{err}");
+    let more = sizes.len().checked_sub(begun.len()).unwrap_or_else(|| panic!("more rounds than faults: {err}"));
+    // A fault cannot hit a rank that is gone already.
+    let lost = sizes[begun.len() - 1] - begun[begun.len() - 1];
+    assert!(more + lost <= 2 && (lost == 0 || err.contains(" more fault")), "{begun:?} for {sizes:?}: {err}");
+    assert!(begun.iter().zip(sizes).all(|(begun, most)| begun <= most), "{begun:?} for {sizes:?}: {err}");
+}
+
+/// What the script has kept when each round begins: the last step that all had done, or the one before, as some were faster.
+fn keeps(done: &Done, steps: &[usize]) {
+    let from = |line: &String| line.rsplit_once(' ').and_then(|(_, step)| step.parse::<usize>().ok());
+    for step in rounds(done).iter().filter_map(from) {
+        assert!(steps.iter().any(|of| *of == step || *of == step + 1), "{step}: {}{}", done.out(), done.err());
+    }
+}
+
 #[test]
 fn training_goes_on_from_the_last_step_whatever_the_fault() {
     let Some(client) = client() else { return };
@@ -121,8 +145,9 @@ fn training_goes_on_from_the_last_step_whatever_the_fault() {
             let done = train(&python, &client, "4", &["--fault", &fault]);
             assert!(done.exit.is_success(), "{fault}: {}{}", done.out(), done.err());
             assert_eq!(curve(&done), curve(&whole), "{fault}: {}", done.err());
-            let wanted = ["round 0: 4 ranks, from step 0".to_owned(), format!("round 1: {left} ranks, from step 30")];
-            assert_eq!(rounds(&done), wanted, "{fault}: {}", done.err());
+            assert_eq!(rounds(&done).len(), 2, "{fault}: {}{}", done.out(), done.err());
+            agree(&done, &[4, left]);
+            keeps(&done, &[0, 30]);
         }
     }
 }
@@ -135,10 +160,10 @@ fn training_goes_on_through_one_fault_after_another() {
     let words: Vec<&str> = faults.into_iter().flat_map(|fault| ["--fault", fault]).collect();
     let done = train(&python, &client, "8", &words);
     assert!(done.exit.is_success(), "{}{}", done.out(), done.err());
-    let sizes = [(8, 0), (7, 10), (6, 20), (6, 30), (5, 40), (4, 50), (3, 60)];
-    let line = |(round, (size, step))| format!("round {round}: {size} ranks, from step {step}");
-    let wanted: Vec<String> = sizes.into_iter().enumerate().map(line).collect();
-    assert_eq!(rounds(&done), wanted, "{}", done.err());
+    agree(&done, &[8, 7, 6, 6, 5, 4, 3]);
+    keeps(&done, &[0, 10, 20, 30, 40, 50, 60]);
+    let whole = train(&python, &client, "8", &[]);
+    assert_eq!(curve(&done), curve(&whole), "{}", done.err());
 }
 
 #[test]
