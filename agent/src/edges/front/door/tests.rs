@@ -15,7 +15,8 @@ struct Rig {
 impl Rig {
     fn new(whom: Whom, most: usize) -> Self {
         let set = ReadySet::new().unwrap();
-        let door = Door::open(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), whom, most, &set, 7).unwrap();
+        let door = Door::open(rlaunch_sys::port::listen("127.0.0.1:0".parse().unwrap()).unwrap(), whom, most, &set, 7)
+            .unwrap();
         Self { door, guard: Guard::new(now()).unwrap(), set }
     }
 
