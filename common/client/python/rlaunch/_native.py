@@ -173,7 +173,7 @@ _SIGNATURES: dict[str, tuple] = {
 _loaded: Optional[ctypes.CDLL] = None
 
 
-def library() -> Any:
+def loaded() -> Any:
     """The library, loaded when it is first needed, and never unloaded."""
     global _loaded
     if _loaded is None:
@@ -201,6 +201,6 @@ def check(code: int) -> int:
 
 def error_of(code: int) -> Error:
     """A result that is one."""
-    lib = library()
+    lib = loaded()
     text = (lib.rl_last_error() or lib.rl_error_text(code) or b"").decode("utf-8", "replace")
     return ERRORS.get(code, Error)(text)

@@ -54,7 +54,7 @@ class Session:
     """One per process."""
 
     def __init__(self, terms: Sequence[Tuple[str, str]]) -> None:
-        self._lib = native.library()
+        self._lib = native.loaded()
         self._handle = ctypes.c_void_p()
         self._maker = os.getpid()
         self._has_left = False

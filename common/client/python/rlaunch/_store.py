@@ -24,7 +24,7 @@ class _Handle:
     """One for all prefixes; the library has connections for as many threads as ask."""
 
     def __init__(self, space: int) -> None:
-        self.lib = native.library()
+        self.lib = native.loaded()
         self.value = ctypes.c_void_p()
         native.check(self.lib.rl_store_open(space, ctypes.byref(self.value)))
 
