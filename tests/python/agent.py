@@ -65,6 +65,9 @@ def read(frame):
         return kind, (number, [key.decode() for key in fields.list(fields.bytes)])
     if kind == ALIVE:
         return kind, (number, bool(fields.take("B")))
+    if kind == SECTION:
+        nanos = fields.take("Q")
+        return kind, (number, None if nanos == 2**64 - 1 else nanos / 1e9)
     return kind, (number,)
 
 

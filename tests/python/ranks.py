@@ -261,6 +261,18 @@ def pings(call: ip.CallWrapper):
     out("not reached")
 
 
+def sections(call: ip.CallWrapper):
+    """What may be silent, one within another."""
+    with call.section("outer", seconds(9)):
+        with call.section("inner", seconds(7)):
+            call.hang_protection(False)
+        call.hang_protection(True)
+    if call.iteration == 0:
+        with call.section("left open", seconds(5)):
+            raise ValueError("ordered")
+    return call.iteration
+
+
 def in_thread(function):
     """Trains in another thread than the main one."""
     result = []
@@ -332,6 +344,7 @@ CASES = {
     "bad_start": (simple, hooks(initialize=bad_start)),
     "bad_abort": (once, hooks(abort=bad_abort)),
     "hang": (simple, {}),
+    "sections": (sections, {}),
     "abort_restarts": (once, {"initialize": ip.initialize.RetryController(max_iterations=1)}),
     "fault_counter": (once, {"health_check": ip.health_check.FaultCounter(max_rank_faults=0)}),
 }

@@ -213,6 +213,14 @@ class Rounds(Case):
         for process in (first, other):
             self.assertEqual(process.end(), ["result 2"])
 
+    def test_behind_a_section_the_outer_limit_holds_again(self):
+        agent = self.agent(1)
+        (only,) = self.ranks(agent, "sections")
+        self.assertEqual(only.end(), ["result 1"])
+        told = [fields for _, name, fields in agent.said if name == "section"]
+        nested = [9, 7, None, None, 9, 0]
+        self.assertEqual(told, [(0, limit) for limit in (*nested, 5, 0)] + [(1, limit) for limit in nested])
+
     def test_limits_of_the_script_end_ranks(self):
         for name, left, raised in (
             ("abort_restarts", (1, "RestartAbort"), "RestartAbort"),

@@ -64,6 +64,13 @@ impl Newcomer {
             Ok(_) | Err(_) => Err(WRONG),
         }
     }
+
+    /// Lets it go with a word, as far as its socket takes that at once: nobody waits for who has not read what it was told before. It sees
+    /// the end.
+    fn refuse(self, why: &str) {
+        let Self { mut socket, unsent, .. } = self;
+        let _untold = socket.write(&[unsent, bye_frame(why)].concat());
+    }
 }
 
 #[derive(Debug)]
@@ -103,9 +110,8 @@ fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
         Ok(terms) => terms,
         Err(why) => {
             tracing::debug!("a session is refused: {why}");
-            let Newcomer { mut socket, unsent, .. } = newcomer;
-            // It reads that, or sees the end.
-            return socket.write_all(&[unsent, bye_frame(why)].concat());
+            newcomer.refuse(why);
+            return Ok(());
         }
     };
     let Newcomer { socket, rank, held, unsent, .. } = newcomer;
@@ -440,5 +446,23 @@ mod tests {
         assert_eq!(newcomer.terms(i32::try_from(std::process::id()).unwrap()), Err(STRANGER));
         newcomer.register.pop();
         assert_eq!(newcomer.terms(above), Err(WRONG));
+    }
+
+    #[test]
+    fn who_is_refused_hears_why_or_is_waited_for_by_nobody() {
+        for reads in [true, false] {
+            let (mut client, mut socket) = UnixStream::pair().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let mut before = 0;
+            while !reads && let Ok(len) = socket.write(&[b'x'; 4096]) {
+                before += len;
+            }
+            let (register, held, unsent) = (Vec::new(), Vec::new(), b"first ".to_vec());
+            Newcomer { socket, rank: 0, register, held, unsent }.refuse(WRONG);
+            let mut told = Vec::new();
+            client.read_to_end(&mut told).unwrap();
+            let wanted = if reads { [b"first ".to_vec(), bye_frame(WRONG)].concat() } else { vec![b'x'; before] };
+            assert!(told == wanted, "{} bytes", told.len());
+        }
     }
 }

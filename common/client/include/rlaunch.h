@@ -161,7 +161,8 @@ int rl_wait(int64_t timeout);
 int rl_interrupt_fd(int *fd);
 /* It has got on, and can be interrupted here: RL_E_INTERRUPTED: return. Once this was called in a round, silence is taken for a hang. */
 int rl_ping(void);
-/* From now on it may be silent for so long (-1: without end); 0: its own limits again. */
+/* From now on it may be silent for so long (-1: without end), until rl_section(0), behind which holds what held before: they nest. What is
+ * open when the round ends is over with it. */
 int rl_section(int64_t limit);
 /* Between these the calling thread is not interrupted; they nest. RL_E_INTERRUPTED: the round has ended already, do not begin. */
 int rl_atomic_begin(void);

@@ -180,16 +180,21 @@ impl Handle {
         Ok(body())
     }
 
-    /// Runs something that may be silent for longer than the limits say; `None`: for ever. They do not nest.
+    /// Runs something that may be silent for longer than the limits say; `None`: for ever. Behind one within another the outer one's limit
+    /// holds again; of several threads' the last one counts.
     ///
     /// # Errors
     /// The agent cannot be told.
     pub fn section<T>(&self, limit: Option<Duration>, body: impl FnOnce() -> T) -> Result<T, Error> {
-        // Zero would end it.
-        self.session.section(limit.map(|limit| limit.max(Duration::from_millis(1))))?;
-        let result = body();
-        self.session.section(Some(Duration::ZERO))?;
-        Ok(result)
+        struct End<'a>(&'a Session, u64);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                // Where the agent is gone, that is learnt elsewhere.
+                drop(self.0.section_end(Some(self.1)));
+            }
+        }
+        let _end = End(&self.session, self.session.section_begin(limit)?);
+        Ok(body())
     }
 
     /// The function has failed, on whatever thread that is seen: the round ends by it, as by an error of the function's.

@@ -245,10 +245,13 @@ pub extern "C" fn rl_ping() -> c_int {
     about_running(|session| Ok(session.ping()?))
 }
 
-/// It may be silent.
+/// It may be silent; 0: what was begun last is over.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_section(limit: i64) -> c_int {
-    about_running(|session| Ok(session.section(time(limit))?))
+    about_running(|session| match limit {
+        0 => Ok(session.section_end(None)?),
+        limit => Ok(session.section_begin(time(limit)).map(|_number| ())?),
+    })
 }
 
 /// This thread is not interrupted.

@@ -106,6 +106,9 @@ pub(super) struct Inner {
     /// Threads, once for each time that they have begun something atomic.
     pub(super) atomic: Vec<ThreadId>,
     pub(super) sockets: Vec<Known>,
+    /// What may be silent for longer, and how long: begun and not ended, the last of them counts.
+    pub(super) sections: Vec<(u64, Option<Duration>)>,
+    pub(super) next_section: u64,
     /// Somebody else says when the round is aborted.
     pub(super) foreign: bool,
     pub(super) told: bool,
@@ -169,6 +172,8 @@ impl Inner {
             closed: false,
             atomic: Vec::new(),
             sockets: Vec::new(),
+            sections: Vec::new(),
+            next_section: 0,
             foreign,
             told: false,
             aborted: false,
@@ -254,6 +259,7 @@ impl Inner {
         (self.told, self.aborted) = (false, false);
         self.token = Token::default();
         self.sockets.clear();
+        self.sections.clear();
         if self.pending.as_ref().is_some_and(|pending| pending.round < begin.round) {
             self.pending = None;
         }

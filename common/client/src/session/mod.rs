@@ -293,6 +293,30 @@ impl Session {
         self.0.say(&Said::Section(Round::new(state.number), limit.map(span)))
     }
 
+    /// The same until [`Session::section_end`], by the number that comes back; then what held before holds again.
+    pub(crate) fn section_begin(&self, limit: Option<Duration>) -> Result<u64, Error> {
+        // Zero would be its own limits.
+        let limit = limit.map(|limit| limit.max(Duration::from_millis(1)));
+        let mut inner = self.here()?;
+        let number = inner.next_section;
+        inner.next_section += 1;
+        inner.sections.push((number, limit));
+        drop(inner);
+        self.section(limit)?;
+        Ok(number)
+    }
+
+    /// One is over; `None`: that which was begun last. What a round has left open is over with it.
+    pub(crate) fn section_end(&self, number: Option<u64>) -> Result<(), Error> {
+        let mut inner = self.here()?;
+        let last = inner.sections.last().map(|(last, _)| *last);
+        let Some(number) = number.or(last) else { return Ok(()) };
+        inner.sections.retain(|(other, _)| *other != number);
+        let now = inner.sections.last().map_or(Some(Duration::ZERO), |(_, limit)| *limit);
+        drop(inner);
+        if last == Some(number) { self.section(now) } else { Ok(()) }
+    }
+
     /// From now on this thread is not interrupted; once more for each time that it is called.
     pub(crate) fn atomic_begin(&self) -> Result<(), Error> {
         let mut inner = self.here()?;

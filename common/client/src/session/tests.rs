@@ -1,5 +1,7 @@
 //! Sessions against an agent that is driven by hand: what is said when, and what comes of what the agent says.
 
+mod sections;
+
 use super::monitor::OnAbort;
 use super::*;
 use crate::{Restart, RestartError, Store};

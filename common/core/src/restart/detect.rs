@@ -3,7 +3,7 @@
 //! A client says that its program gets on: by itself, or because the program does (`ping`). Who is silent for longer than the soft limit
 //! hangs, and is interrupted with the others; who does not come out of its function, or go on to the next one, by a hard limit is ended:
 //! SIGTERM, SIGKILL when the grace is over. Nobody is watched where silence is what is expected: in reserve, and behind a function that
-//! has returned.
+//! has returned. Behind that it waits for the others only so long: then the round is one in which somebody does not come to its end.
 //!
 //! The agent's clock counts on while a host sleeps, so after soft limits a hard one is not over at once: whoever was only asleep is
 //! interrupted and lives.
@@ -21,6 +21,8 @@ pub struct Limits {
     pub hard: Span,
     /// Ready for longer without a round that begins: it is ended.
     pub barrier: Span,
+    /// Its function has returned for longer, and that of others has not: the round is over.
+    pub completion: Span,
     /// From SIGTERM to SIGKILL.
     pub grace: Span,
 }
@@ -28,7 +30,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let secs = Span::from_secs;
-        Self { soft: secs(60), hard: secs(90), barrier: secs(120), grace: secs(5) }
+        Self { soft: secs(60), hard: secs(90), barrier: secs(120), completion: secs(120), grace: secs(5) }
     }
 }
 
@@ -38,6 +40,7 @@ impl From<&Terms> for Limits {
             soft: terms.soft_timeout,
             hard: terms.hard_timeout,
             barrier: terms.barrier_timeout,
+            completion: terms.completion_timeout,
             grace: terms.termination_grace,
         }
     }
@@ -55,6 +58,8 @@ impl Limits {
 pub enum Due {
     /// It hangs: the launcher has to know. Once in a round.
     Hang,
+    /// Its function has returned, and it has waited for the others long enough: the launcher has to know. Once in a round.
+    Alone,
     /// It is to be ended politely.
     Terminate,
     /// It is to be ended.
@@ -71,6 +76,10 @@ enum State {
     #[default]
     Off,
     Running(Running),
+    /// Its function has returned at that time.
+    Returned {
+        since: Mono,
+    },
     /// It is to come out of its function by then; one that hung, if it gets on after all, by the second time.
     Leaving {
         by: Mono,
@@ -124,7 +133,14 @@ impl Watch {
         self.0 = State::Running(Running::new(now));
     }
 
-    /// Nothing is expected of it: it waits in reserve, has done its work, or is gone.
+    /// Its function has returned: it waits for the others.
+    pub const fn returned(&mut self, now: Mono) {
+        if !self.is_ending() {
+            self.0 = State::Returned { since: now };
+        }
+    }
+
+    /// Nothing is expected of it: it waits in reserve, or is gone.
     pub const fn rest(&mut self) {
         self.0 = State::Off;
     }
@@ -139,7 +155,7 @@ impl Watch {
                 }
             }
             State::Leaving { by, else_by } => *by = *else_by,
-            State::Off | State::Waiting { .. } | State::Ending { .. } => {}
+            State::Off | State::Returned { .. } | State::Waiting { .. } | State::Ending { .. } => {}
         }
     }
 
@@ -164,7 +180,7 @@ impl Watch {
             State::Leaving { by, else_by: before } => {
                 self.0 = State::Leaving { by: by.min(else_by), else_by: before.min(else_by) };
             }
-            State::Off => self.0 = State::Leaving { by: else_by, else_by },
+            State::Off | State::Returned { .. } => self.0 = State::Leaving { by: else_by, else_by },
             State::Waiting { .. } | State::Ending { .. } => {}
         }
     }
@@ -192,6 +208,10 @@ impl Watch {
                 running.told = Some(now);
                 Some(Due::Hang)
             }
+            State::Returned { .. } => {
+                self.0 = State::Off;
+                Some(Due::Alone)
+            }
             State::Running(_) | State::Leaving { .. } | State::Waiting { .. } => {
                 self.0 = State::Ending { until: now + limits.grace };
                 Some(Due::Terminate)
@@ -211,6 +231,7 @@ impl Watch {
             State::Off => None,
             State::Running(running) if running.told.is_none() => running.hangs_at(limits),
             State::Running(running) => running.overdue_at(limits),
+            State::Returned { since } => Some(*since + limits.completion),
             State::Leaving { by, .. } => Some(*by),
             State::Waiting { since } => Some(*since + limits.barrier),
             State::Ending { until } => Some(*until),
@@ -251,6 +272,7 @@ mod tests {
         soft: Span::from_secs(60),
         hard: Span::from_secs(90),
         barrier: Span::from_secs(120),
+        completion: Span::from_secs(100),
         grace: Span::from_secs(5),
     };
 
@@ -348,6 +370,17 @@ mod tests {
     }
 
     #[test]
+    fn who_has_returned_waits_for_others_only_so_long() {
+        let mut watch = running();
+        watch.returned(at(110));
+        watch.alive(at(150), true);
+        assert_eq!(end(watch), [(Due::Alone, 210)], "and is not ended for it");
+        assert_eq!(watch.due(at(210), &LIMITS), Some(Due::Alone));
+        watch.leave(at(211), Span::ZERO, &LIMITS);
+        assert_eq!(end(watch)[0], (Due::Terminate, 301));
+    }
+
+    #[test]
     fn an_end_that_has_begun_is_not_taken_back() {
         let mut watch = running();
         watch.leave(at(150), Span::ZERO, &LIMITS);
@@ -365,6 +398,7 @@ mod tests {
         Section(Option<u8>),
         Leave(u8),
         Ready,
+        Returned,
         Rest,
         Look,
     }
@@ -376,6 +410,7 @@ mod tests {
             any::<Option<u8>>().prop_map(Step::Section),
             any::<u8>().prop_map(Step::Leave),
             Just(Step::Ready),
+            Just(Step::Returned),
             Just(Step::Rest),
             Just(Step::Look),
         ]
@@ -395,7 +430,7 @@ mod tests {
                 match due {
                     Some(Due::Hang) => prop_assert_ne!(last, Some(Due::Hang), "once in a round"),
                     Some(Due::Kill) => prop_assert_eq!(last, Some(Due::Terminate)),
-                    Some(Due::Terminate) | None => {}
+                    Some(Due::Alone | Due::Terminate) | None => {}
                 }
                 last = due.or(last);
                 match step {
@@ -408,6 +443,7 @@ mod tests {
                     Step::Section(span) => watch.section(now, span.map(|secs| Span::from_secs(secs.into()))),
                     Step::Leave(within) => watch.leave(now, Span::from_secs(within.into()), &LIMITS),
                     Step::Ready => watch.ready(now),
+                    Step::Returned => watch.returned(now),
                     Step::Rest if !watch.is_ending() => watch.rest(),
                     Step::Rest => {}
                 }

@@ -53,6 +53,7 @@ class Call:
         self._interrupter: Optional[Interrupter] = None
         self._round = _Round()
         self._begun: queue.SimpleQueue = queue.SimpleQueue()
+        self._silences = _Silences(self)
 
     def close(self) -> None:
         """Nothing of it goes on."""
@@ -145,6 +146,7 @@ class Call:
             else:
                 os.environb[name] = value
         _world.enter_round(came.number)
+        self._silences = _Silences(self)
         self._round = _Round()
         self._round.state = self.state.freeze()
         self._begun.put(self._round)
@@ -285,20 +287,18 @@ class Call:
 
     def hang_protection(self, on: bool) -> None:
         """Whether silence counts."""
-        if self._session is not None:
-            self._session.section(0 if on else None)
+        self._silences.protect(on)
 
     @contextlib.contextmanager
     def section(self, name: str, timeout: Any) -> Iterator[None]:
         """Silence of this length is no hang."""
         log.debug("section %s: silent for up to %s", name, timeout)
-        if self._session is not None:
-            self._session.section(timeout.total_seconds())
+        silences = self._silences
+        own = silences.begin(timeout.total_seconds())
         try:
             yield
         finally:
-            if self._session is not None:
-                self._session.section(0)
+            silences.end(own)
 
     @contextlib.contextmanager
     def atomic(self) -> Iterator[None]:
@@ -320,6 +320,43 @@ class Call:
         current = self._round
         current.aborted.wait()
         raise RankShouldRestart(self._interrupter.why)
+
+
+class _Silences:
+    """What may be silent in a round for longer than its limits say: of several the one that was begun last counts."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._lock = threading.Lock()
+        self._open: List[Tuple[object, float]] = []
+        self._protected = True
+
+    def protect(self, on: bool) -> None:
+        """Whether silence counts at all."""
+        with self._lock:
+            self._protected = on
+            self._tell()
+
+    def begin(self, seconds: float) -> object:
+        """What to end it by."""
+        own = object()
+        with self._lock:
+            # Zero would be no section.
+            self._open.append((own, max(seconds, 0.001)))
+            self._tell()
+        return own
+
+    def end(self, own: object) -> None:
+        """What held before holds again."""
+        with self._lock:
+            self._open = [one for one in self._open if one[0] is not own]
+            self._tell()
+
+    def _tell(self) -> None:
+        session = self._call._session
+        # One of a round that is over has nothing to say in the next one.
+        if session is not None and self._call._silences is self:
+            session.section(None if not self._protected else self._open[-1][1] if self._open else 0)
 
 
 class _End:

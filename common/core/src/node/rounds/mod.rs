@@ -271,7 +271,8 @@ impl Rounds {
                 seat.part = Part::Returned;
                 // It may have been told to leave already.
                 if matches!(self.state, State::Running { .. }) {
-                    seat.watch.rest();
+                    seat.watch.returned(cx.now);
+                    self.soonest.mind(&seat.watch, &limits);
                 }
                 self.settle(cx);
             }

@@ -50,6 +50,7 @@ impl Rounds {
                     let text = OsBytes::from(format!("nothing was heard of it for {}", limits.soft));
                     self.tell_fault(cx, rank, FaultKind::Hang, &text);
                 }
+                Due::Alone => self.tell_late(cx, rank),
                 Due::Terminate => {
                     let text = OsBytes::from(match seat.part == Part::Ready {
                         true => format!("no round has begun within {} of its being ready", limits.barrier),
@@ -71,6 +72,21 @@ impl Rounds {
         if let Some(seat) = self.seats.get(&rank) {
             self.soonest.mind(&seat.watch, &self.limits);
         }
+    }
+
+    /// The function of this rank has returned, and that of others does not. Where one of them is here it is to blame; where they are on
+    /// other hosts, only they would know which.
+    fn tell_late(&self, cx: &mut Cx<'_>, rank: Rank) {
+        let late = self.seats.values().find(|seat| seat.part == Part::Working);
+        let after = format!("within {} (completion_timeout)", self.limits.completion);
+        let (who, kind, text) = match late {
+            Some(late) => {
+                let text = format!("it has not returned after rank {rank} did, {after}");
+                (late.initial(), FaultKind::Hang, text)
+            }
+            None => (rank, FaultKind::Exception, format!("it has returned, and not all on other hosts have, {after}")),
+        };
+        self.tell_fault(cx, who, kind, &OsBytes::from(text));
     }
 
     pub(in crate::node) fn deadline(&self) -> Option<Mono> {

@@ -1,5 +1,7 @@
 //! Rounds, as a node and its ranks go through them.
 
+mod calls;
+
 use super::*;
 use crate::id::{Round, SessionId};
 use crate::restart::fault::{Fault, FaultKind, Leave};
