@@ -261,6 +261,63 @@ def pings(call: ip.CallWrapper):
     out("not reached")
 
 
+def cleans_up(wait):
+    """In the first round all are in this; rank 0 fails, and the others take their time to leave."""
+
+    def fn(call: ip.CallWrapper):
+        if call.iteration > 0:
+            return call.iteration
+        out("waits")
+        if FIRST == 0:
+            sys.stdin.readline()
+            raise ValueError("ordered")
+        try:
+            while True:
+                wait(call)
+        finally:
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                pass
+            out("cleaned up")
+
+    return fn
+
+
+def nothing_atomic(call):
+    with call.atomic():
+        pass
+
+
+def interrupted_check(state):
+    """Waits for what ends with the round."""
+    if state.iteration == 0 and FIRST == 1 and state.fault is None:
+        out("checks")
+        try:
+            time.sleep(60)
+        except BaseException:
+            raise OSError("the round has ended") from None
+
+
+def phoenix(call: ip.CallWrapper):
+    """Whoever deletes it has another one to delete."""
+    if call.iteration == 0:
+        Phoenix()
+        raise ValueError("ordered")
+    Phoenix.again = False
+    return call.iteration
+
+
+class Phoenix:
+    again = True
+
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        if Phoenix.again:
+            Phoenix()
+
+
 def sections(call: ip.CallWrapper):
     """What may be silent, one within another."""
     with call.section("outer", seconds(9)):
@@ -345,6 +402,10 @@ CASES = {
     "bad_abort": (once, hooks(abort=bad_abort)),
     "hang": (simple, {}),
     "sections": (sections, {}),
+    "pinging": (cleans_up(lambda call: call.ping()), {}),
+    "going_atomic": (cleans_up(nothing_atomic), {}),
+    "interrupted_check": (cleans_up(lambda call: call.ping()), hooks(health_check=interrupted_check)),
+    "phoenix": (phoenix, {}),
     "abort_restarts": (once, {"initialize": ip.initialize.RetryController(max_iterations=1)}),
     "fault_counter": (once, {"health_check": ip.health_check.FaultCounter(max_rank_faults=0)}),
 }

@@ -111,6 +111,11 @@ class Interrupts(Case):
     def test_clean_up_is_not_broken_off(self):
         self.leaves("clean_up", within=1.0, lines=["cleaned up"])
 
+    def test_who_leaves_by_itself_is_not_interrupted_again_while_it_cleans_up(self):
+        for name, words in (("pinging", ()), ("going_atomic", ("thread",))):
+            with self.subTest(name, words=words):
+                self.leaves(name, *words, within=0.9, lines=["cleaned up"])
+
     def test_nothing_is_interrupted_in_atomic(self):
         agent = self.agent(2)
         first, other = self.ranks(agent, "atomic")
@@ -190,6 +195,19 @@ class Rounds(Case):
                 self.assertIn(raised, other.err)
                 self.assertEqual(first.end(), ["result 1"])
                 self.assertIn((1, "leave", (2, raised)), agent.said)
+
+    def test_a_health_check_that_the_rounds_end_breaks_is_no_bad_health(self):
+        agent = self.agent(2)
+        first, other = self.ranks(agent, "interrupted_check")
+        first.until("waits")
+        other.until("checks")
+        first.go()
+        self.assertEqual(other.end(), ["checks", "result 1"])
+        self.assertEqual(first.end(), ["waits", "result 1"])
+
+    def test_the_collector_comes_to_an_end(self):
+        (only,) = self.ranks(None, "phoenix", size=1)
+        self.assertEqual(only.end(), ["result 1"])
 
     def test_a_failed_initialize_begins_another_round(self):
         agent = self.agent(2)

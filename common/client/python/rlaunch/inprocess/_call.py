@@ -35,6 +35,9 @@ log = logging.getLogger("rlaunch.inprocess")
 VICTIM_WAIT = 0.05
 """Seconds for which a failed connection is not told: its other end has failed first, and that is about to be heard of."""
 
+COLLECTIONS = 20
+"""How often at most the collector runs between two rounds."""
+
 OVER = "over"
 """The kind of a fault after which there is no round."""
 
@@ -53,6 +56,8 @@ class Call:
         self._interrupter: Optional[Interrupter] = None
         self._round = _Round()
         self._begun: queue.SimpleQueue = queue.SimpleQueue()
+        self._over: Optional[FaultNews] = None
+        self._turn = threading.Lock()
         self._silences = _Silences(self)
 
     def close(self) -> None:
@@ -149,7 +154,12 @@ class Call:
         self._silences = _Silences(self)
         self._round = _Round()
         self._round.state = self.state.freeze()
-        self._begun.put(self._round)
+        with self._turn:
+            if self._over is None:
+                self._begun.put(self._round)
+            else:
+                self._round.end(self._over)
+                self._round.aborted.set()
 
     def _once(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> "_End":
         """The function, once."""
@@ -166,6 +176,11 @@ class Call:
             goes_on = interrupter.exit()
         if end.fatal is not None:
             raise end.fatal
+        if end.unhealthy is not None:
+            if goes_on:
+                raise end.unhealthy
+            # What it looked at may have ended with the round. It is looked again before the next one.
+            end.why = end.why or end.unhealthy
         if not goes_on:
             end.why = end.why or RankShouldRestart("the round was over when the function returned")
         elif end.why is not None:
@@ -177,7 +192,11 @@ class Call:
     def _inside(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any], end: "_End") -> None:
         try:
             _hook(self._wrapper.initialize, self.state)
-            self._check_health()
+            try:
+                self._check_health()
+            except exception.HealthCheckError as error:
+                end.unhealthy = error
+                return
             if self.state.mode is Mode.ACTIVE:
                 args, kwargs = substitute_param_value(fn, args, kwargs, {type(self._face): self._face})
                 end.value = fn(*args, **kwargs)
@@ -233,8 +252,11 @@ class Call:
                 fault = session.wait_interrupt()
                 if fault is None:
                     break
-                if fault.kind == OVER and self._begun.empty():
-                    # The session is over, and no round to be left.
+                with self._turn:
+                    if fault.kind == OVER and self._begun.empty():
+                        # There is no round to be left, or it is only about to begin here.
+                        self._over = fault
+                if self._over is not None:
                     session.aborted()
                     continue
                 self._end_round(self._begun.get(), fault)
@@ -247,9 +269,8 @@ class Call:
     def _end_round(self, current: "_Round", fault: FaultNews) -> None:
         session, interrupter = self._session, self._interrupter
         left = interrupter.left
-        current.fault = Fault(*fault)
         interrupter.why = _sentence(fault)
-        current.over.set()
+        current.end(fault)
         try:
             if self._wrapper.abort is not None:
                 self._wrapper.abort(current.state)
@@ -319,6 +340,8 @@ class Call:
         """The round is over: what would begin now must not."""
         current = self._round
         current.aborted.wait()
+        if self._interrupter.is_training():
+            self._interrupter.told()
         raise RankShouldRestart(self._interrupter.why)
 
 
@@ -367,6 +390,8 @@ class _End:
     """Another round."""
     fatal: Optional[BaseException] = None
     """This rank leaves by it."""
+    unhealthy: Optional[BaseException] = None
+    """It does, unless the round was over."""
 
 
 class _Round:
@@ -378,6 +403,11 @@ class _Round:
         self.fault: Optional[Fault] = None
         self.state: Any = None
         """As it was when the round began."""
+
+    def end(self, fault: FaultNews) -> None:
+        """It is over, by this."""
+        self.fault = Fault(*fault)
+        self.over.set()
 
 
 def _first_state() -> State:
@@ -425,5 +455,7 @@ def _clear(error: BaseException) -> None:
 
 
 def _collect() -> None:
-    while gc.collect():
-        pass
+    # What is deleted lets go of more; but some that is deleted makes something new, and would for ever.
+    for _ in range(COLLECTIONS):
+        if not gc.collect():
+            return

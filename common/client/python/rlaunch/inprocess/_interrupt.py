@@ -7,6 +7,7 @@ only. So the library signals the main thread, if that is the one that trains; th
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
 import sys
@@ -31,8 +32,8 @@ _current: Optional["Interrupter"] = None
 def _on_signal(signo: int, frame: Any) -> None:
     current = _current
     if current is not None and current.session.due():
-        raise RankShouldRestart(current.why)
-    if current is None and callable(_earlier):
+        current.signalled(frame)
+    elif current is None and callable(_earlier):
         _earlier(signo, frame)
 
 
@@ -65,6 +66,7 @@ class Interrupter:
         self._lock = threading.Lock()
         self._inside = False
         self._raised = False
+        self._not_before, self._pause = 0.0, FIRST_PAUSE
         self.left = threading.Event()
         """Whether the function was left in this round; each round has one of its own."""
         self.left.set()
@@ -97,6 +99,7 @@ class Interrupter:
     def enter(self) -> bool:
         """The function begins; false: the round is over already. Followed by `exit` in any case; it may be left from here on."""
         self.left = threading.Event()
+        self._not_before, self._pause = 0.0, FIRST_PAUSE
         self._inside = True
         return self.session.enter()
 
@@ -115,39 +118,74 @@ class Interrupter:
             except RankShouldRestart:
                 continue
 
+    def signalled(self, frame: Any) -> None:
+        """The library wants the training thread out of the function, which runs this."""
+        if _is_within(frame, Interrupter._unraisable.__code__):
+            # It would be lost once more.
+            self._raise_again()
+        elif self._is_time():
+            raise RankShouldRestart(self.why)
+
+    def told(self) -> None:
+        """The training thread is told now, in whatever way: no other way tells it as well while it cleans up."""
+        # A timer of somebody else's may be a little early.
+        self._not_before = time.monotonic() + self._pause * 0.9
+        self._pause *= 2
+
+    def _is_time(self, late: float = 0.0) -> bool:
+        if time.monotonic() < self._not_before + late:
+            return False
+        self.told()
+        return True
+
     def chase(self, left: threading.Event) -> None:
         """Has the training thread leave, and waits until it has. For another thread, once the round was aborted."""
-        pause = FIRST_PAUSE
         # The library has signalled the main thread, and does so again after a second.
-        if self._is_main and left.wait(pause * 1.5):
+        late = FIRST_PAUSE / 2 if self._is_main else 0.0
+        if self._is_main and left.wait(FIRST_PAUSE + late):
             return
         # What is atomic was over before the round was aborted.
         while self.session.interrupted():
             with self._lock:
                 if not self._inside:
                     return
-                self._raised = True
-                async_raise(self._ident, RankShouldRestart)
-            if left.wait(pause):
+                if self._is_time(late):
+                    self._raised = True
+                    async_raise(self._ident, RankShouldRestart)
+            if left.wait(max(self._not_before + late - time.monotonic(), 0.01)):
                 return
-            pause *= 2
 
     def _unraisable(self, unraisable: Any) -> None:
         """An exception in ``__del__`` or a callback of the collector goes nowhere: it is raised again, a moment later."""
         if unraisable.exc_type is not None and issubclass(unraisable.exc_type, RankShouldRestart):
-            threading.Thread(target=self._again, daemon=True).start()
+            self._raise_again()
         else:
             self._hook(unraisable)
+
+    def _raise_again(self) -> None:
+        # No `threading.Thread`: what was interrupted may hold the lock that the start of one takes.
+        _thread.start_new_thread(self._again, ())
 
     def _again(self) -> None:
         # Raised while the hook still runs, it would be lost once more.
         time.sleep(0.001)
         if not self.session.due():
             return
+        # The one that went nowhere does not count.
+        self._not_before, self._pause = 0.0, FIRST_PAUSE
         if self._is_main and _signo is not None:
             signal.pthread_kill(self._ident, _signo)
         else:
             with self._lock:
                 if self._inside:
+                    self.told()
                     self._raised = True
                     async_raise(self._ident, RankShouldRestart)
+
+
+def _is_within(frame: Any, code: Any) -> bool:
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
