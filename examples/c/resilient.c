@@ -26,12 +26,15 @@ static int is_told(const char *variable, uint32_t rank, uint32_t step) {
 
 /* Waits until all ranks of the round have come so far. A world of one has nobody to wait for. */
 static int meet(rl_store *store, const rl_round *round, uint32_t step) {
-  uint32_t ranks[1024];
   char name[32];
   if (!store) return RL_OK;
-  for (uint32_t rank = 0; rank < round->active_world_size && rank < 1024; rank++) ranks[rank] = rank;
+  uint32_t *ranks = calloc(round->active_world_size, sizeof *ranks);
+  if (!ranks) return RL_E_SYSTEM;
+  for (uint32_t rank = 0; rank < round->active_world_size; rank++) ranks[rank] = rank;
   int len = snprintf(name, sizeof name, "step %u", step);
-  return rl_store_barrier(store, name, (size_t)len, ranks, round->active_world_size, round->active_rank, -1);
+  int result = rl_store_barrier(store, name, (size_t)len, ranks, round->active_world_size, round->active_rank, -1);
+  free(ranks);
+  return result;
 }
 
 /* Where to go on: behind what each of them has done. What the slowest has not done, nobody takes for done. */
@@ -93,7 +96,7 @@ static int finalize(const rl_round *round, void *user) {
 
 int main(void) {
   struct work work = {0, 0};
-  rl_world world;
+  rl_world world = {0};
   rl_hooks hooks = {0};
   hooks.finalize = finalize;
   if (rl_abi() != RL_ABI) {

@@ -167,7 +167,8 @@ int rl_section(int64_t limit);
 /* Between these the calling thread is not interrupted; they nest. RL_E_INTERRUPTED: the round has ended already, do not begin. */
 int rl_atomic_begin(void);
 int rl_atomic_end(void);
-/* The function has failed, on whatever thread that is seen; for what reason. The round ends by it, and the function is to return. */
+/* The function has failed, on whatever thread that is seen; for what reason. The round ends by it, and the function is to return.
+ * RL_E_ORDER: it has returned already. */
 int rl_fault(const char *text);
 /* What the function returns (if it is not 0) is no restart's business: this process takes no part any more, and the others go on. */
 int rl_end(void);

@@ -16,6 +16,7 @@ pub(crate) struct Connection {
     socket: Arc<UnixStream>,
     seq: u64,
     came: Vec<u8>,
+    ended: bool,
 }
 
 impl Connection {
@@ -41,7 +42,7 @@ impl Connection {
 
     /// Both have greeted.
     pub(crate) fn over(socket: UnixStream) -> Self {
-        Self { socket: Arc::new(socket), seq: 0, came: Vec::new() }
+        Self { socket: Arc::new(socket), seq: 0, came: Vec::new(), ended: false }
     }
 
     /// What has been opened, for a conversation of another kind: nothing but the beginnings was said.
@@ -53,10 +54,13 @@ impl Connection {
     pub(crate) fn ask(&mut self, space: Space, words: &[u8], may_end: bool) -> Result<Vec<u8>, Error> {
         let wait = if may_end { waits::begin(&self.socket)? } else { None };
         let answer = self.answer(space, words);
-        match wait {
-            Some(wait) if answer.is_err() && wait.was_ended() => Err(crate::Interrupted.into()),
-            _ => answer,
-        }
+        self.ended = wait.is_some_and(waits::Wait::was_ended);
+        if self.ended && answer.is_err() { Err(crate::Interrupted.into()) } else { answer }
+    }
+
+    /// It was ended with a round, behind the last answer: nobody can ask by it any more.
+    pub(crate) const fn is_ended(&self) -> bool {
+        self.ended
     }
 
     fn answer(&mut self, space: Space, words: &[u8]) -> Result<Vec<u8>, Error> {

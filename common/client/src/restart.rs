@@ -277,9 +277,10 @@ impl<'a> Restart<'a> {
             Err(Error::Interrupted(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // An end is the program's wish, whatever else happens.
+        // An end is the program's wish, whatever else happens. But what a health check looks at may have ended with the round, and it is
+        // asked again before the next one.
         match session.exit() {
-            Err(Error::Interrupted(_)) if !matches!(left, Left::Ends(..)) => left = Left::Interrupted,
+            Err(Error::Interrupted(_)) if !matches!(left, Left::Ends(Leave::Abort, _)) => left = Left::Interrupted,
             Ok(()) | Err(Error::Interrupted(_)) => {}
             Err(error) => return Err(error.into()),
         }

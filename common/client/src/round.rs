@@ -200,7 +200,7 @@ impl Handle {
     /// The function has failed, on whatever thread that is seen: the round ends by it, as by an error of the function's.
     ///
     /// # Errors
-    /// The round has ended already.
+    /// The round has ended already, or the function has returned in it.
     pub fn fail(&self, text: &str) -> Result<(), Error> {
         self.session.fault(text.as_bytes())
     }

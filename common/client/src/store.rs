@@ -278,7 +278,9 @@ impl Store {
         };
         // A connection that has failed is not used again.
         let frame = connection.ask(self.space, &words, may_end)?;
-        self.idle.put_back(connection);
+        if !connection.is_ended() {
+            self.idle.put_back(connection);
+        }
         let Ok(Told::Answer(_, reply)) = Told::parse(&frame) else { return Err(Error::Malformed) };
         if let Reply::Refused(refused) = reply {
             return Err(refused.into());

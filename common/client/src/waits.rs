@@ -34,8 +34,11 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    pub(crate) fn was_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+    /// It is over. Whether its connection was ended meanwhile; it is not any more from here on.
+    pub(crate) fn was_ended(self) -> bool {
+        let ended = Arc::clone(&self.ended);
+        drop(self);
+        ended.load(Ordering::Acquire)
     }
 }
 
@@ -114,4 +117,27 @@ pub(crate) fn end(inside: bool) {
 /// Waits may begin again.
 pub(crate) fn open() {
     all().closed = false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    /// The answer has come, and then the end of the round.
+    #[test]
+    fn a_connection_that_was_ended_behind_its_answer_is_known() {
+        let _turn = crate::session::tests::turn();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ours = Arc::new(ours);
+        takes_part();
+        let wait = begin(&ours).unwrap().unwrap();
+        theirs.write_all(b"answer").unwrap();
+        end(false);
+        assert!(wait.was_ended());
+        let another = begin(&ours).unwrap().unwrap();
+        assert!(!another.was_ended());
+        end(false);
+        takes_no_part();
+    }
 }

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// The present call of `rl_run`.
+/// The present call of `rl_run`, once it has a session.
 static RUNNING: RwLock<Option<Session>> = RwLock::new(None);
+/// There is a call. No lock: functions of the caller's run before it has a session, and may ask whether there is one.
+static CALLED: AtomicBool = AtomicBool::new(false);
 /// `rl_end` was called in this round.
 static ENDS: AtomicBool = AtomicBool::new(false);
 /// Longest value of a key.
@@ -80,7 +82,7 @@ impl User {
 }
 
 pub(super) fn is_running() -> bool {
-    RUNNING.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    CALLED.load(Ordering::Acquire)
 }
 
 struct Ends;
@@ -88,6 +90,7 @@ struct Ends;
 impl Drop for Ends {
     fn drop(&mut self) {
         *RUNNING.write().unwrap_or_else(PoisonError::into_inner) = None;
+        CALLED.store(false, Ordering::Release);
     }
 }
 
@@ -115,16 +118,12 @@ pub unsafe extern "C" fn rl_run(
         if let Some(hooks) = hooks {
             restart = with_hooks(restart, hooks, keys, user);
         }
-        let session = {
-            let mut running = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
-            if running.is_some() {
-                return Err(Error::Order("rl_run has been called, and has not returned").into());
-            }
-            let session = restart.open()?;
-            *running = Some(session.clone());
-            session
-        };
+        if CALLED.swap(true, Ordering::AcqRel) {
+            return Err(Error::Order("rl_run has been called, and has not returned").into());
+        }
         let _ends = Ends;
+        let session = restart.open()?;
+        *RUNNING.write().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
         let _closes = Closes(&session);
         let body = |round: &Round| {
             ENDS.store(false, Ordering::Release);
@@ -287,4 +286,42 @@ pub extern "C" fn rl_end() -> c_int {
         ENDS.store(true, Ordering::Release);
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::OK;
+    use super::*;
+    use std::ptr::null_mut;
+
+    unsafe extern "C" fn asks(_: *const rl_round, _: u32, value: *mut c_char, _: usize, _: *mut c_void) -> c_int {
+        let is_early = rl_interrupted() == 0 && rl_ping() != OK && is_running();
+        // SAFETY: there is room, as the header says.
+        unsafe { value.write(0x78) };
+        c_int::from(!is_early)
+    }
+
+    unsafe extern "C" fn works(_: *const rl_round, _: *mut c_void) -> c_int {
+        rl_ping()
+    }
+
+    /// Before the session is there, in the same thread.
+    #[test]
+    fn a_key_may_ask_whether_there_is_a_round() {
+        let _turn = crate::session::tests::turn();
+        let terms = [rl_pair::of("keys", "1")];
+        let options = rl_options { terms: terms.as_ptr(), terms_count: 1, flags: 1 };
+        let hooks = rl_hooks {
+            initialize: None,
+            abort: None,
+            finalize: None,
+            health_check: None,
+            completion: None,
+            terminate: None,
+            key: Some(asks),
+        };
+        // SAFETY: all of it is there.
+        assert_eq!(unsafe { rl_run(Some(works), &raw const hooks, null_mut(), &raw const options) }, OK);
+        assert!(!is_running());
+    }
 }

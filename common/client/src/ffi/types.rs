@@ -20,6 +20,13 @@ pub struct rl_pair {
     value_len: usize,
 }
 
+#[cfg(test)]
+impl rl_pair {
+    pub(super) const fn of(name: &'static str, value: &'static str) -> Self {
+        Self { name: name.as_ptr().cast(), name_len: name.len(), value: value.as_ptr().cast(), value_len: value.len() }
+    }
+}
+
 /// Bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]

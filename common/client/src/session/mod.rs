@@ -91,10 +91,13 @@ impl Session {
             return Err(Error::Order("the function was not entered"));
         }
         inner.phase = Phase::Outside;
+        // What the function has not ended ends with it: nobody could ever be told otherwise.
+        let own = thread::current().id();
+        inner.atomic.retain(|thread| *thread != own);
         self.0.note(&inner);
         waits::open();
-        if inner.pending.is_some() {
-            // It waited for a ping, and none will come.
+        if inner.pending.is_some() || inner.leaving == Leaving::Decided {
+            // It waited for a ping, or for an end, and none will come.
             self.0.bell.ring();
         }
         inner.still_in().map_err(Error::from)
@@ -105,6 +108,9 @@ impl Session {
         let mut inner = self.here()?;
         let state = inner.state.clone().ok_or(Error::Order("there is no round that could fail"))?;
         inner.still_in()?;
+        if inner.returned {
+            return Err(Error::Order("the function has returned in this round"));
+        }
         let fault = inner.own_fault(FaultKind::Exception, cut(text));
         self.0.say(&Said::Fault(Round::new(state.number), fault.text.clone()))?;
         inner.decide(Cause::Fault(fault));
@@ -266,8 +272,9 @@ impl Session {
         if self.0.is(inner::BEGUN) {
             return Err(Interrupted.into());
         }
-        self.0.pings.fetch_add(1, Ordering::Relaxed);
-        if !self.0.looking.swap(true, Ordering::AcqRel) {
+        // In one order for both threads, as in `Monitor::pings`: either the count is seen there, or here that nobody looks.
+        self.0.pings.fetch_add(1, Ordering::SeqCst);
+        if !self.0.looking.swap(true, Ordering::SeqCst) {
             self.0.bell.ring();
         }
         if !self.0.is(inner::PLANNED) {

@@ -158,9 +158,9 @@ impl Monitor {
         }
         self.tell_at = None;
         if shared.pings.load(Ordering::Acquire) == self.told {
-            shared.looking.store(false, Ordering::Release);
+            shared.looking.store(false, Ordering::SeqCst);
             // A ping between the two lines has not rung.
-            if shared.pings.load(Ordering::Acquire) == self.told || shared.looking.swap(true, Ordering::AcqRel) {
+            if shared.pings.load(Ordering::SeqCst) == self.told || shared.looking.swap(true, Ordering::SeqCst) {
                 return None;
             }
         }

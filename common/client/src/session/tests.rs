@@ -1,5 +1,6 @@
 //! Sessions against an agent that is driven by hand: what is said when, and what comes of what the agent says.
 
+mod broken;
 mod sections;
 
 use super::monitor::OnAbort;
@@ -22,6 +23,10 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Sessions of one process share what it waits for: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
+
+pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(crate) struct Agent {
     socket: UnixStream,
@@ -86,7 +91,7 @@ fn fault(initial: u32) -> Fault {
 
 /// A session whose `Register` was read.
 fn opened(options: Options) -> (Session, Agent) {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = turn();
     let (ours, socket) = UnixStream::pair().unwrap();
     socket.set_read_timeout(Some(SOON)).unwrap();
     let terms = [("progress_interval".into(), "50ms".into())];
