@@ -27,6 +27,13 @@ def seconds(number):
     return datetime.timedelta(seconds=number)
 
 
+def busy(span):
+    """Runs bytecode for so many seconds."""
+    end = time.monotonic() + span
+    while time.monotonic() < end:
+        pass
+
+
 def blocked(wait):
     """In the first round all wait like this; rank 0 fails once all others are about to."""
 
@@ -37,7 +44,7 @@ def blocked(wait):
         if FIRST == 0:
             sys.stdin.readline()
             raise ValueError("ordered")
-        wait()
+        wait(call)
 
     return fn
 
@@ -83,9 +90,7 @@ def clean_up():
     try:
         time.sleep(60)
     finally:
-        end = time.monotonic() + 0.3
-        while time.monotonic() < end:
-            pass
+        busy(0.3)
         out("cleaned up")
 
 
@@ -253,34 +258,24 @@ def pings(call: ip.CallWrapper):
         return "again"
     out("waits")
     sys.stdin.readline()
-    end = time.monotonic() + 0.3
-    while time.monotonic() < end:
-        pass
+    busy(0.3)
     out("between")
     call.ping()
     out("not reached")
 
 
 def cleans_up(wait):
-    """In the first round all are in this; rank 0 fails, and the others take their time to leave."""
+    """Does this again and again, and takes its time to leave."""
 
-    def fn(call: ip.CallWrapper):
-        if call.iteration > 0:
-            return call.iteration
-        out("waits")
-        if FIRST == 0:
-            sys.stdin.readline()
-            raise ValueError("ordered")
+    def again(call):
         try:
             while True:
                 wait(call)
         finally:
-            end = time.monotonic() + 0.3
-            while time.monotonic() < end:
-                pass
+            busy(0.3)
             out("cleaned up")
 
-    return fn
+    return blocked(again)
 
 
 def nothing_atomic(call):
@@ -413,7 +408,7 @@ CASES = {
 
 def main():
     name, thread = sys.argv[1], "thread" in sys.argv[2:]
-    fn, named = (blocked(WAITS[name]), {}) if name in WAITS else CASES[name]
+    fn, named = (blocked(lambda call: WAITS[name]()), {}) if name in WAITS else CASES[name]
     wrapped = ip.Wrapper(progress_watchdog_interval=seconds(0.1), **named)(fn)
 
     def call():
