@@ -252,6 +252,15 @@ def forks(call: ip.CallWrapper):
     return call.iteration
 
 
+def child_leaves(call: ip.CallWrapper):
+    """A child goes up through the call by what is no business of rounds."""
+    child = os.fork()
+    if child == 0:
+        sys.exit(7)
+    out("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    return call.iteration
+
+
 def pings(call: ip.CallWrapper):
     """A planned round: interrupted at a ping, and nowhere else."""
     if call.iteration > 0:
@@ -389,6 +398,7 @@ CASES = {
     "returned": (returned, {}),
     "always": (always, {}),
     "forks": (forks, {}),
+    "child_leaves": (child_leaves, hooks(terminate=said("terminate"))),
     "pings": (pings, {}),
     "keeps": (keeps, {}),
     "unhealthy": (once, hooks(health_check=unhealthy, terminate=said("terminate"))),

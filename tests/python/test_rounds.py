@@ -279,6 +279,12 @@ class Rounds(Case):
         self.assertEqual(only.end(), ["child 7", "result 0"])
         self.assertNotIn((0, "alive", (0, True)), agent.said)
 
+    def test_a_forked_child_ends_as_it_wants(self):
+        agent = self.agent(1)
+        (only,) = self.ranks(agent, "child_leaves")
+        self.assertEqual(only.end(), ["child 7", "result 0"])
+        self.assertEqual(only.err, "")
+
     def test_nothing_of_a_round_is_kept(self):
         # Alone: no launcher is needed for it.
         (only,) = self.ranks(None, "keeps", size=1)

@@ -106,6 +106,8 @@ class Session:
 
     def exit(self) -> bool:
         """The function was left; false: because the round is over. Saying so twice is nothing wrong."""
+        if self.is_forked():
+            return True
         code = self._lib.rl_session_exit(self._handle)
         if code == native.E_ORDER:
             return not self.interrupted()
@@ -202,4 +204,8 @@ class Session:
         return count.value
 
     def _is_ours(self) -> bool:
-        return bool(self._handle) and os.getpid() == self._maker
+        return bool(self._handle) and not self.is_forked()
+
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that has it."""
+        return os.getpid() != self._maker

@@ -174,6 +174,10 @@ class Call:
             end.why = end.why or why
         if goes_on is None:
             goes_on = interrupter.exit()
+        failed = end.fatal or end.unhealthy or end.why
+        if failed is not None and session.is_forked():
+            # A forked child is in no round: whatever it does is its own business.
+            raise failed
         if end.fatal is not None:
             raise end.fatal
         if end.unhealthy is not None:
@@ -282,6 +286,8 @@ class Call:
 
     def _leave(self, error: BaseException) -> None:
         """This rank takes no part any more: the others are told, then the terminate hook runs."""
+        if self._session is not None and self._session.is_forked():
+            return
         if isinstance(error, exception.RestartAbort):
             why = native.LEAVE_ABORT
         elif isinstance(error, Exception):
