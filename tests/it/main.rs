@@ -29,6 +29,7 @@ mod gpus;
 mod groups;
 mod guard;
 mod harness;
+mod hooks;
 mod hosts;
 mod input;
 mod jax;

@@ -20,6 +20,7 @@ pub mod exit;
 pub mod framework;
 pub mod front;
 pub mod gpus;
+pub mod hooks;
 pub mod hostlist;
 pub mod id;
 pub mod job;

@@ -46,8 +46,20 @@ pub enum Stand<'a> {
     Before(&'a mut Option<Lent>),
 }
 
+/// What a program is given besides its words.
+pub(crate) struct Given<'a> {
+    /// Its standard streams.
+    pub(crate) streams: [RawFd; 3],
+    /// Where it runs; `None`: where we are.
+    pub(crate) directory: Option<&'a CStr>,
+    /// `None`: ours.
+    pub(crate) environment: Option<&'a Strings>,
+}
+
 struct Plan {
     argv: *const *const libc::c_char,
+    /// Null: ours.
+    environment: *const *const libc::c_char,
     /// Null: where we are.
     directory: *const libc::c_char,
     streams: [RawFd; 3],
@@ -69,21 +81,25 @@ struct Plan {
 /// # Errors
 /// The program cannot be executed, no process or descriptor can be had, or another thread calls.
 pub fn start(words: &Strings, stand: Stand<'_>, warden: &Warden, origin: &Origin) -> io::Result<Started> {
-    // SAFETY: gettid takes nothing.
-    if unsafe { libc::gettid() } != own_pid() {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
-    }
+    only_main()?;
     let (stream, theirs) = crate::fd::socket_pair()?;
     let (stderr, their_stderr) = crate::fd::pipe()?;
     let streams = [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()];
-    Ok(Started { child: begin(words, streams, None, stand, warden, origin)?, stream, stderr })
+    let given = Given { streams, directory: None, environment: None };
+    Ok(Started { child: begin(words, &given, stand, warden, origin)?, stream, stderr })
 }
 
-/// Starts a program with these streams, in a directory if one is given. The kernel's signal follows the calling thread.
+/// The kernel's signal follows the thread, and only the main one lives as long as we do.
+pub(crate) fn only_main() -> io::Result<()> {
+    // SAFETY: gettid takes nothing.
+    let own = unsafe { libc::gettid() };
+    if own == own_pid() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+}
+
+/// Starts a program. The kernel's signal follows the calling thread.
 pub(crate) fn begin(
     words: &Strings,
-    streams: [RawFd; 3],
-    directory: Option<&CStr>,
+    given: &Given<'_>,
     stand: Stand<'_>,
     warden: &Warden,
     origin: &Origin,
@@ -91,11 +107,17 @@ pub(crate) fn begin(
     let mut argv = Vec::with_capacity(words.len() + 1);
     words.pointers(&mut argv);
     argv.push(ptr::null());
+    let mut environment = Vec::new();
+    if let Some(strings) = given.environment {
+        strings.pointers(&mut environment);
+        environment.push(ptr::null());
+    }
     let ward = warden.take();
     let mut plan = Plan {
         argv: argv.as_ptr(),
-        directory: directory.map_or(ptr::null(), CStr::as_ptr),
-        streams,
+        environment: if environment.is_empty() { ptr::null() } else { environment.as_ptr() },
+        directory: given.directory.map_or(ptr::null(), CStr::as_ptr),
+        streams: given.streams,
         parent: own_pid(),
         own_session: matches!(stand, Stand::Apart),
         terminal: match &stand {
@@ -169,7 +191,10 @@ extern "C" fn child(plan: *mut libc::c_void) -> i32 {
     if prepare(plan) {
         // SAFETY: the array has at least its null at the end.
         let program = unsafe { *plan.argv };
-        if !program.is_null() {
+        if !program.is_null() && !plan.environment.is_null() {
+            // SAFETY: null-terminated arrays of C strings.
+            unsafe { libc::execve(program, plan.argv, plan.environment) };
+        } else if !program.is_null() {
             // SAFETY: a null-terminated array of C strings, the first of them the program's name.
             unsafe { libc::execvp(program, plan.argv) };
         }

@@ -5,6 +5,7 @@ pub mod approach;
 pub mod child;
 pub mod children;
 pub mod clock;
+pub mod command;
 pub mod directory;
 pub mod doorbell;
 pub mod epoll;

@@ -1,7 +1,7 @@
 //! Commands of the user's whose output is wanted: a shell runs them, with nothing to read, for a bounded time. What they have
 //! started ends with them, and with us.
 
-use crate::child::{self, Child, Stand};
+use crate::child::{self, Child, Given, Stand};
 use crate::epoll::ReadySet;
 use crate::origin::Origin;
 use crate::pidfd::How;
@@ -118,7 +118,8 @@ impl Run {
         }
         let streams = [null.as_raw_fd(), their_output.as_raw_fd(), their_complaints.as_raw_fd()];
         // The kernel's signal follows the thread, and this one waits for the end.
-        let child = child::begin(&words, streams, Some(&directory), Stand::Apart, &upcalls.warden, upcalls.origin)?;
+        let given = Given { streams, directory: Some(&directory), environment: None };
+        let child = child::begin(&words, &given, Stand::Apart, &upcalls.warden, upcalls.origin)?;
         let mut run = Self { child, signals, set, output: Stream::of(output), complaints: Stream::of(complaints) };
         if let Err(error) = run.set.add(&run.child.pidfd, 0) {
             run.kill();

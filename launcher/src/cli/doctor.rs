@@ -61,6 +61,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
             | Id::Hosts(_)
             | Id::Ask(_)
             | Id::Rounds(_)
+            | Id::Hooks(_)
             | Id::Assign(_) => {}
         }
     }

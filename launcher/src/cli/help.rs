@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, place, reach, rounds, run, store, torch};
+use super::{faults, place, reach, hooks, rounds, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +74,9 @@ const RARE: &[Id] = &[
     Id::Rounds(rounds::Opt::MaxRankFaults),
     Id::Rounds(rounds::Opt::FaultWindow),
     Id::Rounds(rounds::Opt::YieldWithin),
+    Id::Hooks(hooks::Opt::OnRestart),
+    Id::Hooks(hooks::Opt::OnExit),
+    Id::Hooks(hooks::Opt::Timeout),
 ];
 
 /// `-h`.

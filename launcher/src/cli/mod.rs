@@ -9,6 +9,7 @@ mod env;
 mod errors;
 mod faults;
 mod help;
+mod hooks;
 mod hosts;
 mod later;
 mod output;
@@ -40,6 +41,7 @@ pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
 use rlaunch_core::framework::Framework;
+use rlaunch_core::hooks::Wanted;
 use rlaunch_core::master_store::{Asked, Guard};
 use rlaunch_core::nearest;
 use rlaunch_core::os_bytes::OsBytes;
@@ -115,6 +117,8 @@ pub(crate) struct Run {
     pub(crate) store_guard: Guard,
     /// `--framework`.
     pub(crate) framework: Framework,
+    /// `--on-restart`, `--on-exit`, `--hook-timeout`.
+    pub(crate) hooks: Wanted,
     /// What concerns only the launcher.
     pub(crate) presentation: Presentation,
 }
@@ -234,6 +238,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Reach(_)
         | Id::Store(_)
         | Id::Rounds(_)
+        | Id::Hooks(_)
         | Id::Torch(_)
         | Id::Hosts(_)
         | Id::Ask(_)
@@ -291,6 +296,7 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
                     | Id::Place(place::Opt::Hosts | place::Opt::Hostfile)
                     | Id::Output(output::Opt::Prefix | output::Opt::Events)
                     | Id::Rounds(rounds::Opt::Assign)
+                    | Id::Hooks(hooks::Opt::OnRestart | hooks::Opt::OnExit)
                     | Id::Torch(torch::Opt::LogDir | torch::Opt::MasterAddr | torch::Opt::RunId)
             ) && !value.contains(&b'=') =>
         {
@@ -328,8 +334,8 @@ const fn is_own(id: Id) -> bool {
         Id::Run(_) | Id::Env(_) => true,
         Id::Place(opt) => opt.is_own(),
         Id::Torch(opt) => opt.is_own(),
-        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Rounds(_) | Id::Help(_) => false,
-        Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => false,
+        Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Rounds(_) | Id::Hooks(_) => false,
+        Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => false,
     }
 }
 
@@ -342,6 +348,7 @@ struct Wide {
     reach: reach::Args,
     store: store::Args,
     rounds: rounds::Args,
+    hooks: hooks::Args,
     torch: torch::Args,
 }
 
@@ -354,6 +361,7 @@ impl Wide {
             Id::Reach(opt) => self.reach.take(opt, given),
             Id::Store(opt) => self.store.take(opt, given),
             Id::Rounds(opt) => self.rounds.take(opt, given),
+            Id::Hooks(opt) => self.hooks.take(opt, &given),
             Id::Torch(opt) => self.torch.take(opt, given),
             Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => Ok(()),
         }
@@ -370,7 +378,7 @@ impl Wide {
         self.output.fill(env)?;
         self.faults.fill(env)?;
         self.rounds.check(&mut programs)?;
-        let Wide { whole, mut output, faults, reach, store, rounds, torch } = self;
+        let Wide { whole, mut output, faults, reach, store, rounds, hooks, torch } = self;
         Ok(Run {
             programs,
             whole,
@@ -387,6 +395,7 @@ impl Wide {
             master_store: store.master_store,
             store_guard: store.guard,
             framework: store.framework,
+            hooks: hooks.wanted(),
             rounds,
             torchrun,
             torch,
@@ -440,6 +449,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 | Id::Reach(_)
                 | Id::Store(_)
                 | Id::Rounds(_)
+                | Id::Hooks(_)
                 | Id::Torch(_)
                 | Id::Help(_)
                 | Id::Hosts(_)

@@ -3,6 +3,7 @@
 use super::{CliError, Presentation, Reach, Run, Site};
 use rlaunch_core::env::{Base, base};
 use rlaunch_core::gpus::Share;
+use rlaunch_core::hooks::Wanted;
 use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
@@ -16,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) job: Arc<JobSpec>,
     /// How other hosts are reached.
     pub(crate) reach: Reach,
+    /// Commands at restarts and at the end.
+    pub(crate) hooks: Wanted,
     /// What the launcher shows of it.
     pub(crate) presentation: Presentation,
     /// What `-x` asked for and the caller's environment does not have: each is worth a note.
@@ -96,6 +99,6 @@ impl Run {
             gpus,
             rounds,
         };
-        Ok(Plan { job: Arc::new(job), presentation: self.presentation, reach: self.reach, absent, given, others })
+        Ok(Plan { job: Arc::new(job), hooks: self.hooks, presentation: self.presentation, reach: self.reach, absent, given, others })
     }
 }

@@ -4,7 +4,7 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{ask, assign, doctor, env, faults, help, hosts, output, place, reach, rounds, run, store, torch};
+use super::{ask, assign, doctor, env, faults, help, hooks, hosts, output, place, reach, rounds, run, store, torch};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +17,7 @@ pub(super) enum Id {
     Reach(reach::Opt),
     Store(store::Opt),
     Rounds(rounds::Opt),
+    Hooks(hooks::Opt),
     Torch(torch::Opt),
     Help(help::Opt),
     /// Of `rlaunch hosts`.
@@ -60,7 +61,7 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 10] = [
+pub(super) const GROUPS: [Group; 11] = [
     run::GROUP,
     place::GROUP,
     reach::GROUP,
@@ -69,11 +70,12 @@ pub(super) const GROUPS: [Group; 10] = [
     output::GROUP,
     faults::GROUP,
     rounds::GROUP,
+    hooks::GROUP,
     torch::GROUP,
     help::GROUP,
 ];
 
-static ROWS: [&[Row]; 10] = [
+static ROWS: [&[Row]; 11] = [
     run::GROUP.rows,
     place::GROUP.rows,
     reach::GROUP.rows,
@@ -82,6 +84,7 @@ static ROWS: [&[Row]; 10] = [
     output::GROUP.rows,
     faults::GROUP.rows,
     rounds::GROUP.rows,
+    hooks::GROUP.rows,
     torch::GROUP.rows,
     help::GROUP.rows,
 ];

@@ -1,6 +1,7 @@
 //! Where the job machine meets the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
 mod guardian;
+mod hooks;
 mod input;
 mod ledger;
 mod log;
@@ -89,6 +90,8 @@ pub(crate) struct Edges {
     trim_at: Option<Mono>,
     /// How far the launch is, where that is shown.
     progress: Option<Progress>,
+    /// Commands at restarts and at the end.
+    hooks: hooks::Hooks,
 }
 
 enum Signals {
@@ -99,7 +102,7 @@ enum Signals {
 
 impl Edges {
     pub(crate) fn new(setup: Setup<'_>) -> anyhow::Result<Self> {
-        let Plan { job, presentation, .. } = setup.plan;
+        let Plan { job, presentation, hooks, .. } = setup.plan;
         let bell = Doorbell::new().context("cannot make an eventfd")?;
         let open = |target| setup.origin.interruptibly(|| Log::open(target, &bell));
         let log = presentation.events.as_ref().map(open).transpose()?;
@@ -112,6 +115,8 @@ impl Edges {
         let credit = output.first_grants();
         let nodes = Nodes::new(&credit, local.map(|id| (id, setup.edge, setup.lifeline)), remote)?;
         let reader = job.placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
+        let names = names(&job.placement);
+        let hooks = hooks::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
         Ok(Self {
             nodes,
             store: store::Store::new(reader),
@@ -125,12 +130,13 @@ impl Edges {
             tone: tone(presentation.verbosity),
             terminal: rlaunch_sys::tty::is_terminal(2),
             by: By::Sender,
-            names: names(&job.placement),
+            names,
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
             trim_at: None,
             progress,
+            hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
         })
     }
 
@@ -157,7 +163,8 @@ impl Edges {
     /// How rlaunch ends, once its own last words are written.
     pub(crate) fn finished(&mut self) -> Option<Ending> {
         self.settle_log();
-        let (ending, until) = self.finish?;
+        let (ending, until) = self.finish.filter(|_| self.hooks.is_over())?;
+        self.hooks.dismiss();
         let written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
         (written || now() >= until).then_some(ending)
     }
@@ -191,6 +198,7 @@ impl Edges {
         if self.store.has_more(&mut self.nodes) {
             cx.waker().wake_by_ref();
         }
+        self.poll_hooks(cx);
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
@@ -198,7 +206,8 @@ impl Edges {
             self.trim_at = None;
             rlaunch_sys::memory::give_back();
         }
-        let finish = earliest(self.finish.map(|(_, until)| until), self.trim_at);
+        let finish = self.finish.filter(|_| self.hooks.is_over()).map(|(_, until)| until);
+        let finish = earliest(earliest(finish, self.hooks.deadline()), self.trim_at);
         let shown = self.progress.as_ref().and_then(Progress::deadline);
         let deadline = earliest(
             earliest(earliest(deadline, finish), shown),
@@ -213,10 +222,26 @@ impl Edges {
             match guard.get_inner().next_typed() {
                 Some((number, typed)) => {
                     self.by = if typed { By::Key } else { By::Sender };
+                    if self.finish.is_some() {
+                        self.hooks.signal();
+                    }
                     self.events.extend(Signal::new(number).map(JobEvent::Signal));
                 }
                 None => guard.clear_ready(),
             }
+        }
+    }
+
+    /// Behind all that is on its way to the hosts.
+    fn poll_hooks(&mut self, cx: &mut Context<'_>) {
+        let waited = !self.hooks.is_over();
+        let said = self.hooks.poll(cx);
+        if !said.is_empty() {
+            self.say(said);
+            self.settle_output();
+        }
+        if let Some((_, until)) = self.finish.as_mut().filter(|_| waited && self.hooks.is_over()) {
+            *until = now() + self.output.patience();
         }
     }
 
@@ -369,6 +394,7 @@ impl Edges {
                 let first = placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
                 self.input.reseat(first);
                 self.store.reseat(first);
+                self.hooks.reseat(&placement);
                 self.output.reseat(placement);
             }
             JobAction::Home { node, space } => self.store.begin(node, space),
@@ -377,6 +403,7 @@ impl Edges {
                 if let Some(progress) = &mut self.progress {
                     progress.record(&record.what);
                 }
+                self.hooks.heard(&record);
                 if let Some(log) = &mut self.log {
                     log.push(&record);
                 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod around;
 pub(crate) mod assign;
+pub(crate) mod hooks;
 mod hosts;
 mod launch;
 mod limit;

@@ -5,6 +5,7 @@
 
 mod block;
 mod gpus;
+mod hooks;
 mod host;
 mod inherit;
 mod jax;
@@ -19,6 +20,7 @@ mod torch;
 
 pub use block::{Host, Seat, common, of_rank};
 pub use gpus::without;
+pub use hooks::of_command;
 pub use host::{abroad, of_login, value};
 pub use inherit::{Base, Export, ExportError, base, glob};
 pub use round::OfRound;
@@ -42,6 +44,8 @@ pub enum Role {
     Read,
     /// Read by rlaunch and taken out: it means this launch, not one that a rank makes.
     ReadOnce,
+    /// Set for commands that rlaunch runs at a restart or at the end, and for no rank.
+    Told,
     /// True of one host: on others the value there stands.
     Host,
     /// The same where another user logs in there.
@@ -51,7 +55,7 @@ pub enum Role {
 impl Role {
     /// The caller's value does not reach the ranks by itself.
     const fn hides_callers(self) -> bool {
-        matches!(self, Self::Set | Self::Removed | Self::ReadOnce)
+        matches!(self, Self::Set | Self::Removed | Self::ReadOnce | Self::Told)
     }
 
     /// A contract writes it.
@@ -72,6 +76,7 @@ impl Role {
             Self::Removed => "removed",
             Self::Read => "read",
             Self::ReadOnce => "read, removed",
+            Self::Told => "for commands",
             Self::Host => "the host's",
             Self::User => "the user's there",
         }
@@ -105,8 +110,9 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 10] = [
+pub const REGISTRY: [&Contract; 11] = [
     &own::CONTRACT,
+    &hooks::CONTRACT,
     &torch::CONTRACT,
     &gpus::CONTRACT,
     &net::CONTRACT,
@@ -180,6 +186,7 @@ Ranks inherit the environment in which `rlaunch` was started, byte for byte, exc
 - **yours, narrowed**: the caller's passes; where rlaunch shares it out, each rank gets its part.
 - **removed**: the caller's does not reach the ranks: it would tell them who somebody else is.
 - **read**: an option of rlaunch.
+- **for commands**: only the commands of `--on-restart` and `--on-exit` have it.
 - **the host's**, **the user's there**: see [below](#of-each-host); what of the caller's does not travel to other hosts.
 - **each round**: where a program restarts a function within its processes, a rank gets a new value before each round: that of the
   ranks that work in it. A rank in reserve has none of these set, but those of rlaunch's own.

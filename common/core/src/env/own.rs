@@ -36,6 +36,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_FRAMEWORK", Role::Read, "As `--framework`."),
         var("RLAUNCH_GPUS_PER_RANK", Role::ReadOnce, "As `--gpus-per-rank`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
+        var("RLAUNCH_HOOK_TIMEOUT", Role::Read, "As `--hook-timeout`."),
         var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where no program is given hosts."),
         var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, where no program is given hosts."),
         var(
@@ -71,7 +72,9 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_NNODES", Role::ReadOnce, "As `--nnodes`."),
         var("RLAUNCH_NODES", Role::Set, "Hosts of the job."),
         var("RLAUNCH_NODE_INDEX", Role::Set, "Index of the host, from 0."),
+        var("RLAUNCH_ON_EXIT", Role::ReadOnce, "As `--on-exit`."),
         var("RLAUNCH_ON_FAILURE", Role::Read, "As `--on-failure`."),
+        var("RLAUNCH_ON_RESTART", Role::ReadOnce, "As `--on-restart`."),
         var("RLAUNCH_PPN", Role::ReadOnce, "As `--ppn`."),
         var("RLAUNCH_PREFIX", Role::ReadOnce, "As `--prefix`."),
         var("RLAUNCH_PROPAGATE_LIMITS", Role::Read, "As `--propagate-limits`."),

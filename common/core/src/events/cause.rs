@@ -88,6 +88,22 @@ impl Lost {
 }
 
 impl Cause {
+    /// Its name in the event log, and for commands.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Rank { .. } => "rank",
+            Self::Spawn { .. } => "spawn",
+            Self::Refused { .. } => "refused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Signal(_) => "signal",
+            Self::Timeout(_) => "timeout",
+            Self::ReaderClosed(_) => "reader_closed",
+            Self::Lost { .. } => "lost",
+        }
+    }
+
     /// How rlaunch ends for this reason.
     #[must_use]
     pub const fn exit(&self) -> Ending {

@@ -474,43 +474,30 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
 }
 
 fn cause(o: &mut Object<'_>, cause: &Cause) {
+    o.text("kind", cause.word());
     match cause {
-        Cause::Success => o.text("kind", "success"),
+        Cause::Success => {}
         Cause::Rank { rank, status } => {
-            o.text("kind", "rank");
             o.number("rank", rank.get().into());
             self::status(o, *status);
         }
         Cause::Spawn { rank, error } => {
-            o.text("kind", "spawn");
             o.number("rank", rank.get().into());
             spawn_error(o, error);
         }
         Cause::Refused { node, why } => {
-            o.text("kind", "refused");
             o.number("node", node.get().into());
             refusal(o, why);
         }
         Cause::Unreachable { node, failed, asked } => {
-            o.text("kind", "unreachable");
             o.number("node", node.get().into());
             o.number("failed", (*failed).into());
             o.number("asked", (*asked).into());
         }
-        Cause::Signal(sig) => {
-            o.text("kind", "signal");
-            o.text("signal", &format!("{sig}"));
-        }
-        Cause::Timeout(limit) => {
-            o.text("kind", "timeout");
-            o.number("limit", limit.nanos());
-        }
-        Cause::ReaderClosed(std) => {
-            o.text("kind", "reader_closed");
-            o.text("stream", self::std(*std));
-        }
+        Cause::Signal(sig) => o.text("signal", &format!("{sig}")),
+        Cause::Timeout(limit) => o.number("limit", limit.nanos()),
+        Cause::ReaderClosed(std) => o.text("stream", self::std(*std)),
         Cause::Lost { node, lost } => {
-            o.text("kind", "lost");
             o.number("node", node.get().into());
             self::lost(o, *lost);
         }

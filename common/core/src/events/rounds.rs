@@ -2,7 +2,7 @@
 
 use super::json::{Object, push_number};
 use super::line::status;
-use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::fault::{Fault, FaultKind};
 use crate::restart::{Given, RoundNote};
 use alloc::string::String;
 
@@ -55,23 +55,15 @@ fn push_fault(text: &mut String, fault: &Fault) {
 
 fn fields(o: &mut Object<'_>, fault: &Fault) {
     o.number("rank", fault.initial.get().into());
+    o.text("kind", fault.kind.word());
     match fault.kind {
-        FaultKind::Exception => o.text("kind", "exception"),
-        FaultKind::Hang => o.text("kind", "hang"),
-        FaultKind::Ended(how) => {
-            o.text("kind", "ended");
-            status(o, how);
-        }
-        FaultKind::Overdue(how) => {
-            o.text("kind", "overdue");
-            status(o, how);
-        }
-        FaultKind::Left(Leave::BaseException) => o.text("kind", "base_exception"),
-        FaultKind::Left(Leave::Abort) => o.text("kind", "abort"),
-        FaultKind::Left(Leave::Unhealthy) => o.text("kind", "unhealthy"),
-        FaultKind::HostLost => o.text("kind", "host_lost"),
-        FaultKind::Warned => o.text("kind", "warned"),
-        FaultKind::Joined => o.text("kind", "joined"),
+        FaultKind::Ended(how) | FaultKind::Overdue(how) => status(o, how),
+        FaultKind::Exception
+        | FaultKind::Hang
+        | FaultKind::Left(_)
+        | FaultKind::HostLost
+        | FaultKind::Warned
+        | FaultKind::Joined => {}
     }
     o.bytes("text", &fault.text);
 }

@@ -62,6 +62,23 @@ impl FaultKind {
         }
     }
 
+    /// Its name in the event log, and for commands.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Exception => "exception",
+            Self::Hang => "hang",
+            Self::Ended(_) => "ended",
+            Self::Overdue(_) => "overdue",
+            Self::Left(Leave::BaseException) => "base_exception",
+            Self::Left(Leave::Abort) => "abort",
+            Self::Left(Leave::Unhealthy) => "unhealthy",
+            Self::HostLost => "host_lost",
+            Self::Warned => "warned",
+            Self::Joined => "joined",
+        }
+    }
+
     /// Whether nobody has failed: the round was planned.
     #[must_use]
     pub const fn is_planned(self) -> bool {

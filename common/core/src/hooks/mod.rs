@@ -1,0 +1,330 @@
+//! Commands of the user's that are run at each restart and at the job's end (`--on-restart`, `--on-exit`): which is next, what it is
+//! told, and how long it may take.
+//!
+//! They run beside the job, one after the other: no round and no restart waits for them, and how one ends changes nothing about the
+//! job. Where restarts follow each other faster than a command ends, some wait and the rest are counted. At the job's end those that
+//! wait have one time limit together, and the last command has one of its own.
+
+mod told;
+
+pub use told::{Vars, concerns};
+
+use crate::events::Record;
+use crate::machine::Machine;
+use crate::os_bytes::OsBytes;
+use crate::patience::Patience;
+use crate::place::Placement;
+use crate::status::Status;
+use crate::time::{Mono, Span};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use told::{Call, Told};
+
+/// Restarts that may wait for the command that runs.
+const WAITING: usize = 8;
+/// From SIGTERM to SIGKILL.
+const GRACE: Span = Span::from_secs(2);
+/// How long a killed one may take to be gone.
+const GONE: Span = Span::from_secs(1);
+
+/// What was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// `--on-restart`
+    pub on_restart: Option<OsBytes>,
+    /// `--on-exit`
+    pub on_exit: Option<OsBytes>,
+    /// How long one may take.
+    pub within: Span,
+}
+
+impl Wanted {
+    /// Unless it is said.
+    pub const WITHIN: Span = Span::from_secs(30);
+
+    /// Whether there is any.
+    #[must_use]
+    pub const fn is_any(&self) -> bool {
+        self.on_restart.is_some() || self.on_exit.is_some()
+    }
+}
+
+/// Which command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    /// The one of a restart.
+    Restart,
+    /// The one of the end.
+    Exit,
+}
+
+/// What can happen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HookEvent {
+    /// Something of the job that [`concerns`] them.
+    Heard(Box<Record>),
+    /// The command that was started has ended.
+    Ended(Status),
+    /// It could not be started: errno.
+    Unstarted(i32),
+    /// The user wants rlaunch to end.
+    Signal,
+}
+
+/// What the driver is asked to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HookAction {
+    /// Start this one; answered by `Ended` or `Unstarted`.
+    Start {
+        /// Which.
+        on: On,
+        /// For a shell.
+        command: OsBytes,
+        /// What is added to its environment.
+        vars: Vars,
+    },
+    /// Signal it and all that it has started: SIGTERM, or SIGKILL.
+    End {
+        /// SIGKILL.
+        hard: bool,
+    },
+    /// Wait for it no more: the kernel does not end it.
+    Leave,
+    /// Tell the user.
+    Say(HookNote),
+}
+
+/// What is worth a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HookNote {
+    /// It cannot be started: errno.
+    Unstarted(On, i32),
+    /// It has failed.
+    Failed(On, Status),
+    /// It took longer than it may.
+    Late(On, Span),
+    /// It cannot be ended.
+    Stuck(On),
+    /// So many restarts were not told to it.
+    Skipped(u32),
+}
+
+/// The commands of a job.
+#[derive(Debug)]
+pub struct Hooks {
+    wanted: Wanted,
+    told: Told,
+    state: State,
+    waiting: VecDeque<Call>,
+    /// Restarts that nobody was told of, since the last that somebody was.
+    skipped: u32,
+    /// The job is over.
+    over: bool,
+    /// Then: what those that still wait may take, together.
+    rest: Patience,
+    exit: Option<Call>,
+    actions: VecDeque<HookAction>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Idle,
+    /// It runs.
+    Runs(On, Patience),
+    /// It was asked to end.
+    Asked(On, Patience),
+    /// It was killed.
+    Killed(On, Patience),
+}
+
+impl Hooks {
+    /// Those of a job whose ranks are placed like this, on hosts of these names.
+    #[must_use]
+    pub fn new(wanted: Wanted, placement: Arc<Placement>, hosts: Vec<String>) -> Self {
+        let rest = Patience::new(Mono::default(), wanted.within);
+        Self {
+            wanted,
+            told: Told::new(placement, hosts),
+            state: State::Idle,
+            waiting: VecDeque::new(),
+            skipped: 0,
+            over: false,
+            rest,
+            exit: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Ranks run there from now on.
+    pub fn reseat(&mut self, placement: Arc<Placement>) {
+        self.told.reseat(placement);
+    }
+
+    /// Whether the job is over and no command runs or will.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over && self.state == State::Idle && self.waiting.is_empty() && self.exit.is_none()
+    }
+
+    fn heard(&mut self, now: Mono, record: &Record) {
+        match self.told.heard(record) {
+            Some(call) if call.on == On::Exit => {
+                self.over = true;
+                self.rest = Patience::new(now, self.wanted.within);
+                self.exit = Some(call).filter(|_| self.wanted.on_exit.is_some());
+            }
+            Some(_) if self.wanted.on_restart.is_none() => {}
+            Some(_) if self.waiting.len() >= WAITING => self.skipped = self.skipped.saturating_add(1),
+            Some(call) => self.waiting.push_back(call),
+            None => {}
+        }
+    }
+
+    /// Those that wait are not run any more.
+    fn skip_all(&mut self) {
+        let waiting = u32::try_from(self.waiting.len()).unwrap_or(u32::MAX);
+        self.skipped = self.skipped.saturating_add(waiting);
+        self.waiting.clear();
+    }
+
+    /// Starts what is next, if nothing runs.
+    fn next(&mut self, now: Mono) {
+        if self.state != State::Idle {
+            return;
+        }
+        if self.over && !self.waiting.is_empty() && self.rest.is_out(now) {
+            self.skip_all();
+        }
+        if self.waiting.is_empty() && self.over {
+            self.tell_skipped();
+        }
+        let call = match self.waiting.pop_front() {
+            Some(call) => Some(call),
+            None => self.exit.take_if(|_| self.over),
+        };
+        let Some(Call { on, mut vars }) = call else { return };
+        let (command, within) = match on {
+            On::Restart if self.over => (&self.wanted.on_restart, self.rest),
+            On::Restart => (&self.wanted.on_restart, Patience::new(now, self.wanted.within)),
+            On::Exit => (&self.wanted.on_exit, Patience::new(now, self.wanted.within)),
+        };
+        let Some(command) = command.clone() else { return };
+        if on == On::Restart {
+            vars.push(("RLAUNCH_HOOK_SKIPPED", told::number(self.skipped)));
+            self.tell_skipped();
+        }
+        self.state = State::Runs(on, within);
+        self.actions.push_back(HookAction::Start { on, command, vars });
+    }
+
+    fn tell_skipped(&mut self) {
+        if self.skipped > 0 {
+            let skipped = core::mem::take(&mut self.skipped);
+            self.say(HookNote::Skipped(skipped));
+        }
+    }
+
+    fn say(&mut self, note: HookNote) {
+        self.actions.push_back(HookAction::Say(note));
+    }
+
+    fn ask(&mut self, now: Mono, on: On) {
+        self.state = State::Asked(on, Patience::new(now, GRACE));
+        self.actions.push_back(HookAction::End { hard: false });
+    }
+
+    fn kill(&mut self, now: Mono, on: On) {
+        self.state = State::Killed(on, Patience::new(now, GONE));
+        self.actions.push_back(HookAction::End { hard: true });
+    }
+
+    /// The user does not want to wait for what the job has left to be run.
+    fn signal(&mut self, now: Mono) {
+        if !self.over {
+            return;
+        }
+        self.skip_all();
+        match self.state {
+            State::Idle | State::Killed(..) => {}
+            State::Runs(on, _) => self.ask(now, on),
+            State::Asked(on, _) => self.kill(now, on),
+        }
+    }
+}
+
+impl Machine for Hooks {
+    type Event = HookEvent;
+    type Action = HookAction;
+
+    fn handle(&mut self, now: Mono, event: HookEvent) {
+        match (self.state, event) {
+            (_, HookEvent::Heard(record)) => self.heard(now, &record),
+            (_, HookEvent::Signal) => self.signal(now),
+            // Nobody was started who could.
+            (State::Idle, HookEvent::Ended(_) | HookEvent::Unstarted(_)) => {}
+            (State::Runs(on, _), HookEvent::Ended(status)) => {
+                self.state = State::Idle;
+                if !status.is_success() {
+                    self.say(HookNote::Failed(on, status));
+                }
+            }
+            (State::Runs(on, _) | State::Asked(on, _) | State::Killed(on, _), HookEvent::Unstarted(errno)) => {
+                self.state = State::Idle;
+                self.say(HookNote::Unstarted(on, errno));
+            }
+            // How it ended says nothing: we have ended it.
+            (State::Asked(..) | State::Killed(..), HookEvent::Ended(_)) => self.state = State::Idle,
+        }
+        self.next(now);
+    }
+
+    fn handle_timeout(&mut self, now: Mono) {
+        match &mut self.state {
+            State::Idle => {}
+            State::Runs(on, patience) => {
+                let (on, out) = (*on, patience.is_out(now));
+                if out {
+                    self.say(HookNote::Late(on, self.wanted.within));
+                    self.ask(now, on);
+                }
+            }
+            State::Asked(on, patience) => {
+                let (on, out) = (*on, patience.is_out(now));
+                if out {
+                    self.kill(now, on);
+                }
+            }
+            State::Killed(on, patience) => {
+                let (on, out) = (*on, patience.is_out(now));
+                if out {
+                    self.state = State::Idle;
+                    self.actions.push_back(HookAction::Leave);
+                    self.say(HookNote::Stuck(on));
+                }
+            }
+        }
+        if self.over && !self.waiting.is_empty() && self.rest.is_out(now) {
+            self.skip_all();
+        }
+        self.next(now);
+    }
+
+    fn poll_action(&mut self) -> Option<HookAction> {
+        self.actions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        match &self.state {
+            State::Idle => None,
+            State::Runs(_, patience) | State::Asked(_, patience) | State::Killed(_, patience) => {
+                Some(patience.deadline())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! What a command is told of a restart, or of the job's end: a fold of the event log, as variables.
+
+use super::On;
+use crate::events::{Cause, JobStart, Record, What};
+use crate::id::{NodeId, Rank, Round};
+use crate::os_bytes::OsBytes;
+use crate::place::Placement;
+use crate::rank_set::RankSet;
+use crate::restart::RoundNote;
+use crate::restart::fault::Fault;
+use crate::status::Status;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Most bytes of a variable: the kernel takes 128 KiB of one string, and lists of ranks or hosts, or what a rank says, may be longer.
+const MOST: usize = 16 << 10;
+
+/// Names and values.
+pub type Vars = Vec<(&'static str, OsBytes)>;
+
+/// A command that is to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Call {
+    pub(super) on: On,
+    pub(super) vars: Vars,
+}
+
+/// What is known of the job.
+#[derive(Debug)]
+pub(super) struct Told {
+    job: String,
+    placement: Arc<Placement>,
+    /// By node.
+    hosts: Vec<String>,
+    /// Healthy ranks, and those of them that work.
+    world: (u32, u32),
+}
+
+/// Whether a record says something of this.
+#[must_use]
+pub const fn concerns(what: &What) -> bool {
+    matches!(what, What::JobStart(_) | What::Round(_) | What::Restart { .. } | What::JobEnd { .. })
+}
+
+pub(super) fn number(n: u32) -> OsBytes {
+    n.to_string().as_str().into()
+}
+
+/// What fits; the rest is three dots.
+fn fits(text: &[u8]) -> OsBytes {
+    match text.get(..MOST) {
+        Some(begin) if text.len() > MOST => [begin, b"..."].concat().as_slice().into(),
+        Some(_) | None => text.into(),
+    }
+}
+
+/// What has happened, to whom.
+struct Happened<'a> {
+    kind: &'static str,
+    ranks: RankSet,
+    hosts: Vec<NodeId>,
+    text: &'a [u8],
+}
+
+impl Told {
+    pub(super) fn new(placement: Arc<Placement>, hosts: Vec<String>) -> Self {
+        let mut told = Self { job: String::new(), placement, hosts, world: (0, 0) };
+        told.whole();
+        told
+    }
+
+    pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
+        self.placement = placement;
+        self.whole();
+    }
+
+    fn whole(&mut self) {
+        let all = u32::try_from(self.placement.seats.len()).unwrap_or(u32::MAX);
+        self.world = (all, all);
+    }
+
+    /// The command that a record asks for.
+    pub(super) fn heard(&mut self, record: &Record) -> Option<Call> {
+        match &record.what {
+            What::JobStart(start) => {
+                let JobStart { job, .. } = &**start;
+                self.job = job.to_string();
+                None
+            }
+            What::Round(note) => match &**note {
+                RoundNote::Began { round, faults, world_size, active_world_size, .. } => {
+                    let before = core::mem::replace(&mut self.world, (*world_size, *active_world_size));
+                    let happened = self.of_faults(faults)?;
+                    Some(self.restart(record.generation, ("round", Some(*round)), before, &happened))
+                }
+                RoundNote::Spared { .. } | RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
+            },
+            What::Restart { restart, rank, node, status, .. } => {
+                let before = self.world;
+                self.whole();
+                let text = status.to_string();
+                let ranks = [*rank].into_iter().collect();
+                let happened = Happened { kind: "ended", ranks, hosts: [*node].into(), text: text.as_bytes() };
+                Some(self.restart(*restart, ("generation", None), before, &happened))
+            }
+            What::JobEnd { cause, exit, left, .. } => {
+                let (kind, rank, node, text) = ended(cause);
+                let node = node.or_else(|| self.node(rank?));
+                let happened = Happened {
+                    kind,
+                    ranks: rank.into_iter().collect(),
+                    hosts: node.into_iter().collect(),
+                    text: text.as_bytes(),
+                };
+                let mut vars = self.vars("exit", record.generation, record.round, &happened);
+                vars.push(("RLAUNCH_HOOK_EXIT_CODE", number(exit.shell_code().into())));
+                vars.push(("RLAUNCH_HOOK_LEFT", left.map(number).unwrap_or_default()));
+                Some(Call { on: On::Exit, vars })
+            }
+            What::HostReady { .. }
+            | What::HostRefused { .. }
+            | What::HostFailed { .. }
+            | What::HostLost { .. }
+            | What::LeftOut { .. }
+            | What::Together { .. }
+            | What::StoreRefused { .. }
+            | What::StoreLimit { .. }
+            | What::FileFailed { .. }
+            | What::FileLost { .. }
+            | What::HostDone { .. }
+            | What::RankStarted { .. }
+            | What::RankFailed { .. }
+            | What::RankExited { .. }
+            | What::RankFacts { .. }
+            | What::Signal { .. }
+            | What::Ending { .. }
+            | What::Clearing { .. }
+            | What::RoundsOver(_)
+            | What::StreamEnd { .. }
+            | What::SinkLost { .. }
+            | What::OutputEnd { .. }
+            | What::LogLost { .. } => None,
+        }
+    }
+
+    fn restart(
+        &self,
+        generation: u32,
+        (level, round): (&str, Option<Round>),
+        before: (u32, u32),
+        happened: &Happened<'_>,
+    ) -> Call {
+        let mut vars = self.vars("restart", generation, round, happened);
+        vars.push(("RLAUNCH_HOOK_LEVEL", level.into()));
+        vars.push(("RLAUNCH_HOOK_WORLD_BEFORE", number(before.0)));
+        Call { on: On::Restart, vars }
+    }
+
+    fn vars(&self, on: &str, generation: u32, round: Option<Round>, happened: &Happened<'_>) -> Vars {
+        let Happened { kind, ranks, hosts, text } = happened;
+        let hosts: Vec<&str> =
+            hosts.iter().filter_map(|node| self.hosts.get(node.index())).map(String::as_str).collect();
+        [
+            ("RLAUNCH_JOB_ID", self.job.as_str().into()),
+            ("RLAUNCH_HOOK", on.into()),
+            ("RLAUNCH_HOOK_GENERATION", number(generation)),
+            ("RLAUNCH_HOOK_ROUND", round.map(|round| number(round.get())).unwrap_or_default()),
+            ("RLAUNCH_HOOK_KIND", (*kind).into()),
+            ("RLAUNCH_HOOK_RANKS", fits(ranks.to_string().as_bytes())),
+            ("RLAUNCH_HOOK_HOSTS", fits(hosts.join(",").as_bytes())),
+            ("RLAUNCH_HOOK_TEXT", fits(text)),
+            ("RLAUNCH_HOOK_WORLD", number(self.world.0)),
+            ("RLAUNCH_HOOK_ACTIVE", number(self.world.1)),
+        ]
+        .into()
+    }
+
+    /// `None`: there are none.
+    fn of_faults<'a>(&self, faults: &'a [Fault]) -> Option<Happened<'a>> {
+        let first = faults.first()?;
+        let ranks = faults.iter().map(|fault| fault.initial).collect();
+        let mut hosts: Vec<NodeId> = Vec::new();
+        for node in faults.iter().filter_map(|fault| self.node(fault.initial)) {
+            if hosts.last() != Some(&node) && !hosts.contains(&node) {
+                hosts.push(node);
+            }
+        }
+        Some(Happened { kind: first.kind.word(), ranks, hosts, text: &first.text })
+    }
+
+    fn node(&self, rank: Rank) -> Option<NodeId> {
+        self.placement.seats.get(rank.index()).map(|seat| seat.node)
+    }
+}
+
+/// Why a job ended: its kind, who it was about, and more of it.
+fn ended(cause: &Cause) -> (&'static str, Option<Rank>, Option<NodeId>, String) {
+    let kind = cause.word();
+    match cause {
+        Cause::Success | Cause::ReaderClosed(_) => (kind, None, None, String::new()),
+        Cause::Rank { rank, status } => (kind, Some(*rank), None, Status::to_string(status)),
+        Cause::Spawn { rank, .. } => (kind, Some(*rank), None, String::new()),
+        Cause::Refused { node, .. } | Cause::Unreachable { node, .. } | Cause::Lost { node, .. } => {
+            (kind, None, Some(*node), String::new())
+        }
+        Cause::Signal(sig) => (kind, None, None, sig.to_string()),
+        Cause::Timeout(limit) => (kind, None, None, format!("{limit}")),
+    }
+}

@@ -1,0 +1,86 @@
+//! Options about the user's commands at restarts and at the job's end.
+
+use super::errors::CliError;
+use super::scan::Given;
+use super::table::{Group, Id, Row, Takes};
+use super::values;
+use rlaunch_core::hooks::Wanted;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::time::Span;
+
+/// No shell starts in less.
+const SHORTEST: Span = Span::from_millis(100);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    OnRestart,
+    OnExit,
+    Timeout,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "Commands of yours (docs/rounds.md)",
+    rows: &[
+        Row {
+            id: Id::Hooks(Opt::OnRestart),
+            short: None,
+            names: &["on-restart"],
+            takes: Takes::One("CMD"),
+            brief: "sh -c CMD on this host at each restart",
+            more: &["Of a function or of all ranks; beside the job.", "RLAUNCH_HOOK_KIND and others say what happened."],
+        },
+        Row {
+            id: Id::Hooks(Opt::OnExit),
+            short: None,
+            names: &["on-exit"],
+            takes: Takes::One("CMD"),
+            brief: "the same when the job is over",
+            more: &[],
+        },
+        Row {
+            id: Id::Hooks(Opt::Timeout),
+            short: None,
+            names: &["hook-timeout"],
+            takes: Takes::One("TIME"),
+            brief: "how long such a CMD may take (default: 30s)",
+            more: &[],
+        },
+    ],
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    on_restart: Option<OsBytes>,
+    on_exit: Option<OsBytes>,
+    timeout: Option<Span>,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: &Given) -> Result<(), CliError> {
+        let (option, value) = (&given.spelled, &given.value);
+        match opt {
+            Opt::OnRestart => self.on_restart = Some(command(option, value)?),
+            Opt::OnExit => self.on_exit = Some(command(option, value)?),
+            Opt::Timeout => self.timeout = Some(values::span_from(option, value, SHORTEST)?),
+        }
+        Ok(())
+    }
+
+    pub(super) fn wanted(self) -> Wanted {
+        let Self { on_restart, on_exit, timeout } = self;
+        Wanted { on_restart, on_exit, within: timeout.unwrap_or(Wanted::WITHIN) }
+    }
+}
+
+/// What a shell is to run.
+fn command(option: &OsBytes, value: &OsBytes) -> Result<OsBytes, CliError> {
+    if value.trim_ascii().is_empty() {
+        return Err(CliError::Value {
+            option: option.clone(),
+            takes: "a command for sh -c".into(),
+            got: value.clone(),
+            hint: Some(values::spell(option, "'echo $RLAUNCH_HOOK_KIND >> log'").into()),
+        });
+    }
+    Ok(value.clone())
+}

@@ -1,0 +1,246 @@
+//! Commands of `--on-restart` and `--on-exit`: the edges of `core::hooks`. What they write goes to our stderr, marked.
+//!
+//! Nothing is started while actions are performed, but only when all that they had to say to the hosts is on its way: a round does
+//! not wait for a command to be started either.
+
+use super::now;
+use crate::view::hooks as words;
+use rlaunch_core::env::of_command;
+use rlaunch_core::events::Record;
+use rlaunch_core::hooks::{HookAction, HookEvent, Hooks as Machine, On, Vars, Wanted, concerns};
+use rlaunch_core::machine::Machine as _;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Placement;
+use rlaunch_core::signal::Signal;
+use rlaunch_core::status::Status;
+use rlaunch_core::time::Mono;
+use rlaunch_sys::child::Child;
+use rlaunch_sys::command::{self, Command};
+use rlaunch_sys::fd;
+use rlaunch_sys::origin::{self, Origin};
+use rlaunch_sys::pidfd::How;
+use rlaunch_sys::spawn::Strings;
+use rlaunch_sys::warden::Warden;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+/// Read at a time.
+const CHUNK: usize = 4 << 10;
+/// The longest line that is shown as one.
+const LINE: usize = 4 << 10;
+/// So much of one command is shown.
+const SHOWN: usize = 64 << 10;
+
+pub(super) struct Hooks {
+    /// `None`: none was asked for.
+    asked: Option<Box<Asked>>,
+}
+
+struct Asked {
+    machine: Machine,
+    origin: Origin,
+    /// Gone when all is over.
+    warden: Option<Warden>,
+    running: Option<Running>,
+}
+
+/// A command that runs.
+struct Running {
+    on: On,
+    child: Child,
+    ended: AsyncFd<OwnedFd>,
+    /// Until it ends.
+    output: Option<AsyncFd<OwnedFd>>,
+    line: Vec<u8>,
+    /// Bytes that were shown, or begun to be.
+    shown: usize,
+}
+
+impl Hooks {
+    pub(super) fn new(
+        wanted: &Wanted,
+        placement: &Placement,
+        names: Vec<String>,
+        origin: &Origin,
+    ) -> io::Result<Self> {
+        if !wanted.is_any() {
+            return Ok(Self { asked: None });
+        }
+        let machine = Machine::new(wanted.clone(), Arc::new(placement.clone()), names);
+        // All signals are blocked.
+        let warden = Some(Warden::start()?);
+        Ok(Self { asked: Some(Box::new(Asked { machine, origin: *origin, warden, running: None })) })
+    }
+
+    /// Something of the job's log.
+    pub(super) fn heard(&mut self, record: &Record) {
+        if let Some(asked) = self.asked.as_mut().filter(|_| concerns(&record.what)) {
+            asked.machine.handle(now(), HookEvent::Heard(Box::new(record.clone())));
+        }
+    }
+
+    pub(super) fn reseat(&mut self, placement: &Arc<Placement>) {
+        if let Some(asked) = &mut self.asked {
+            asked.machine.reseat(Arc::clone(placement));
+        }
+    }
+
+    /// A signal, after the job's end.
+    pub(super) fn signal(&mut self) {
+        if let Some(asked) = &mut self.asked {
+            asked.machine.handle(now(), HookEvent::Signal);
+        }
+    }
+
+    /// Whether the job is over and nothing has to be waited for.
+    pub(super) fn is_over(&self) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.machine.is_over())
+    }
+
+    /// Lets go of what they needed.
+    pub(super) fn dismiss(&mut self) {
+        if let Some(warden) = self.asked.as_mut().and_then(|asked| asked.warden.take()) {
+            warden.dismiss();
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.asked.as_ref()?.machine.poll_timeout()
+    }
+
+    /// Does all that can be done now; what is to be said of it.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> String {
+        let mut said = String::new();
+        if let Some(asked) = &mut self.asked {
+            asked.machine.handle_timeout(now());
+            loop {
+                while let Some(action) = asked.machine.poll_action() {
+                    asked.perform(action, &mut said);
+                }
+                let Some(status) = asked.running.as_mut().and_then(|running| running.poll(cx, &mut said)) else {
+                    break;
+                };
+                asked.running = None;
+                asked.machine.handle(now(), HookEvent::Ended(status));
+            }
+        }
+        said
+    }
+}
+
+impl Asked {
+    fn perform(&mut self, action: HookAction, said: &mut String) {
+        match action {
+            HookAction::Start { on, command, vars } => match self.start(on, &command, &vars) {
+                Ok(running) => self.running = Some(running),
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or_default();
+                    self.machine.handle(now(), HookEvent::Unstarted(errno));
+                }
+            },
+            HookAction::End { hard } => {
+                if let Some(running) = &self.running {
+                    running.child.end(hard);
+                }
+            }
+            HookAction::Leave => self.running = None,
+            HookAction::Say(note) => said.push_str(&words::note(note)),
+        }
+    }
+
+    fn start(&self, on: On, command: &OsBytes, vars: &Vars) -> io::Result<Running> {
+        let warden = self.warden.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let is_told = |entry: &[u8]| {
+            let name = entry.split(|b| *b == b'=').next().unwrap_or_default();
+            vars.iter().any(|(own, _)| own.as_bytes() == name)
+        };
+        let mut environment: Strings =
+            of_command(origin::environment()).filter(|entry| !is_told(entry)).collect();
+        for (name, value) in vars {
+            environment.push(&[name.as_bytes(), b"=", value.as_slice()].concat());
+        }
+        let Command { child, output } = command::start(command, &environment, warden, &self.origin)?;
+        match watched(&child, output) {
+            Ok((ended, output)) => {
+                Ok(Running { on, child, ended, output: Some(output), line: Vec::new(), shown: 0 })
+            }
+            Err(error) => {
+                child.end(true);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn watched(child: &Child, output: OwnedFd) -> io::Result<(AsyncFd<OwnedFd>, AsyncFd<OwnedFd>)> {
+    let ended = rlaunch_net::ready::readable(child.pidfd.try_clone()?)?;
+    Ok((ended, rlaunch_net::ready::readable(output)?))
+}
+
+impl Running {
+    /// How it ended, if it has; then all that it has written is said.
+    fn poll(&mut self, cx: &mut Context<'_>, said: &mut String) -> Option<Status> {
+        let over = self.ended.poll_read_ready(cx).is_ready() && fd::readable_now(self.ended.get_ref());
+        self.read(cx, said);
+        if !over {
+            return None;
+        }
+        // Before it is reaped: whatever it has left behind in its group.
+        self.child.end(true);
+        let how = self.child.ended()?;
+        self.show_line(said);
+        Some(match how {
+            How::Code(code) => Status::Exited(code),
+            How::Signal { number, core } => {
+                Status::Signaled { sig: Signal::new(number).unwrap_or(Signal::KILL), core }
+            }
+        })
+    }
+
+    /// Takes what is there. More than is shown is read, so that the command is not held up, and dropped.
+    fn read(&mut self, cx: &mut Context<'_>, said: &mut String) {
+        let mut bytes = Vec::new();
+        while let Some(output) = &self.output {
+            let Poll::Ready(Ok(mut guard)) = output.poll_read_ready(cx) else { return };
+            bytes.clear();
+            match fd::read_onto(output.get_ref().as_raw_fd(), &mut bytes, CHUNK) {
+                Ok(1..) => self.take(&bytes, said),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Ok(0) | Err(_) => {
+                    drop(guard);
+                    self.output = None;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8], said: &mut String) {
+        for byte in bytes {
+            if self.shown >= SHOWN {
+                return;
+            }
+            self.shown += 1;
+            if *byte == b'\n' || self.line.len() >= LINE {
+                self.show_line(said);
+            }
+            if *byte != b'\n' {
+                self.line.push(*byte);
+            }
+            if self.shown == SHOWN {
+                self.show_line(said);
+                said.push_str(&words::too_much(self.on, SHOWN));
+            }
+        }
+    }
+
+    fn show_line(&mut self, said: &mut String) {
+        if !self.line.is_empty() {
+            said.push_str(&words::line(self.on, &self.line));
+            self.line.clear();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What is said of the commands of `--on-restart` and `--on-exit`, and what they say themselves.
+
+use super::words;
+use rlaunch_core::hooks::{HookNote, On};
+use rlaunch_core::os_bytes::{OsBytes, Visible};
+
+const fn name(on: On) -> &'static str {
+    match on {
+        On::Restart => "on-restart",
+        On::Exit => "on-exit",
+    }
+}
+
+/// A line that a command wrote.
+pub(crate) fn line(on: On, line: &[u8]) -> String {
+    format!("{}: {}\n", name(on), Visible(&OsBytes::from(line)))
+}
+
+/// It has written so much that no more is shown.
+pub(crate) fn too_much(on: On, shown: usize) -> String {
+    format!("rlaunch: --{} writes more than {}: the rest is not shown\n", name(on), words::bytes(shown as u64))
+}
+
+/// What has become of a command. Nothing of it changes what becomes of the job.
+pub(crate) fn note(note: HookNote) -> String {
+    let text = match note {
+        HookNote::Unstarted(on, errno) => format!("--{} cannot be started: {}", name(on), words::errno(errno)),
+        HookNote::Failed(on, status) => format!("--{} has failed ({status}); the job is what it was", name(on)),
+        HookNote::Late(on, limit) => {
+            format!("--{} did not end within {limit} (--hook-timeout), and is ended", name(on))
+        }
+        HookNote::Stuck(on) => format!("--{} cannot be ended; it is left to the kernel", name(on)),
+        HookNote::Skipped(n) => {
+            format!("--on-restart was not run for {}: others took too long", words::count(n.into(), "restart"))
+        }
+    };
+    format!("rlaunch: {text}\n")
+}
