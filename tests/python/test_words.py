@@ -5,10 +5,11 @@ import socket
 import unittest
 import warnings
 from datetime import timedelta
+from unittest import mock
 
 import rlaunch
 import rlaunch.inprocess as ip
-from rlaunch import _sockets
+from rlaunch import _sockets, _torch_hooks
 from rlaunch.inprocess import _policy
 from rlaunch.inprocess import rank_assignment as ra
 
@@ -126,6 +127,15 @@ class Arguments(unittest.TestCase):
             ip.Wrapper(abort=3)
         with self.assertRaises(TypeError):
             ip.Wrapper(nothing=1)
+
+    def test_a_group_that_gives_up_before_the_wrapper_is_told_once(self):
+        told = []
+        with mock.patch.object(_torch_hooks, "_hard_timeout", timedelta(seconds=90)), mock.patch("builtins.print", lambda text, **_: told.append(text)):
+            for timeout in (None, timedelta(minutes=30), timedelta(seconds=11), timedelta(seconds=11)):
+                _torch_hooks.compare_timeout("cpu:gloo,cuda:nccl", timeout)
+            _torch_hooks.compare_timeout("gloo", timedelta(seconds=12))
+        self.assertEqual(len(told), 1)
+        self.assertIn("timeout of 0:00:11 is below the Wrapper's hard_timeout of 0:01:30", told[0])
 
     def test_a_wrapper_that_is_off_is_nothing(self):
         def fn():

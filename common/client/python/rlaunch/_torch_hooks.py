@@ -7,6 +7,7 @@ which opens the store, and ``_new_process_group_helper``, which connects. These 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import importlib.abc
 import importlib.util
@@ -14,6 +15,7 @@ import os
 import sys
 from typing import Any, Callable, Iterator, Optional
 
+from . import _said
 from ._sockets import Groups
 
 _MODULE = "torch.distributed.distributed_c10d"
@@ -23,8 +25,14 @@ groups = Groups()
 making = contextlib.contextmanager(groups.making)
 
 
-def watch(add: Callable[[int], None]) -> None:
+_hard_timeout: Optional[datetime.timedelta] = None
+"""That of the last Wrapper."""
+
+
+def watch(add: Callable[[int], None], hard_timeout: datetime.timedelta) -> None:
     """From now on, or from the import of torch; `add` is told of each connection, so that it can be ended without Python."""
+    global _hard_timeout
+    _hard_timeout = hard_timeout
     groups.add = add
     prepare_nccl()
     module = sys.modules.get(_MODULE)
@@ -42,6 +50,8 @@ def _wrap(module: Any) -> None:
 
     @functools.wraps(make)
     def making_one(*args: Any, **kwargs: Any) -> Any:
+        backend = args[3] if len(args) > 3 else kwargs.get("backend")
+        compare_timeout(str(backend), kwargs.get("timeout"))
         with making():
             return make(*args, **kwargs)
 
@@ -58,6 +68,18 @@ def _wrap(module: Any) -> None:
     making_one._rlaunch = True  # type: ignore[attr-defined]
     module._new_process_group_helper = making_one
     module.rendezvous = meeting
+
+
+def compare_timeout(backend: str, timeout: Any) -> None:
+    """A group that gives up before the Wrapper does makes a fault of whoever waits for a slow rank. Of gloo that may be wanted: nothing else
+    ends some of its waits."""
+    if "nccl" not in backend.lower() or not isinstance(timeout, datetime.timedelta):
+        return
+    if _hard_timeout is not None and timeout < _hard_timeout:
+        _said.once(
+            f"a group of NCCL with a timeout of {timeout} is below the Wrapper's hard_timeout of {_hard_timeout}: ranks that wait for a"
+            " slow one fail before it is found to hang; init_process_group(timeout=...) takes a longer one"
+        )
 
 
 def prepare_nccl() -> None:

@@ -72,7 +72,7 @@ class Call:
         refuse_a_second()
         self._session = session = Session(self._terms())
         if any(isinstance(part, AbortTorchDistributed) for part in _parts(self._wrapper.abort)):
-            _torch_hooks.watch(session.add_socket)
+            _torch_hooks.watch(session.add_socket, self._wrapper.hard_timeout)
         # What was made until now lives as long as the call, and the collector need not look at it between rounds.
         gc.collect()
         gc.freeze()
