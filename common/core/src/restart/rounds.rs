@@ -115,7 +115,14 @@ impl Restart {
             }
             hand.faulted = true;
         }
+        let excused = self.trouble.victim();
         self.trouble.add(fault, at);
+        let victim = self.trouble.victim().filter(|_| excused.is_none());
+        let hand = victim.and_then(|victim| self.crew.hands.get_mut(victim.index()));
+        if let Some(hand) = hand.filter(|hand| hand.counted && hand.part == Part::In) {
+            // It was counted before that was known.
+            (hand.counted, hand.faults) = (false, hand.faults.saturating_sub(1));
+        }
     }
 
     /// There is a fault: ranks are interrupted, unless they are already, or more faults are waited for.

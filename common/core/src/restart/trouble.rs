@@ -47,6 +47,13 @@ impl Trouble {
         self.real().or(self.first()).map(|(fault, _)| fault)
     }
 
+    /// Whose complaint was heard before the death that it is about.
+    pub(super) fn victim(&self) -> Option<Rank> {
+        let death = self.death.and_then(|at| self.faults.get(at))?;
+        let first = self.faults.iter().find(|fault| !fault.kind.is_planned())?;
+        (first.kind == FaultKind::Exception && first.initial != death.initial).then_some(first.initial)
+    }
+
     pub(super) fn decide(&mut self, now: Mono) {
         self.decided.get_or_insert(now);
     }
