@@ -66,6 +66,8 @@ pub enum NodeEvent {
         /// errno of what was tried.
         errno: i32,
     },
+    /// This host, with its ranks, is about to be taken away.
+    Warned,
     /// A rank runs.
     Spawned {
         /// Which.

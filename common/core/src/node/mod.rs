@@ -199,6 +199,7 @@ impl Node {
             NodeEvent::SessionSaid { session, said } => self.rounds.on_said(cx, session, said),
             NodeEvent::SessionGone { session } => self.rounds.on_gone(cx, session),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
+            NodeEvent::Warned => self.rounds.on_warned(cx),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }
     }

@@ -212,7 +212,7 @@ impl World {
             return;
         }
         self.note("fault", || format!("{fault:?}"));
-        self.truth.host_lost |= !matches!(fault, Fault::Signal(_));
+        self.truth.host_lost |= !matches!(fault, Fault::Signal(_) | Fault::Warned(_));
         match fault {
             Fault::Power(host) => self.power_fails(host),
             Fault::Cut(host) => self.hosts[host].cut = true,
@@ -225,6 +225,7 @@ impl World {
                 }
             }
             Fault::Guardian(host) => self.node(host, NodeEvent::GuardianLost),
+            Fault::Warned(host) => self.node(host, NodeEvent::Warned),
             Fault::Signal(sig) => {
                 self.truth.interrupted = true;
                 self.tell_job(JobEvent::Signal(sig));

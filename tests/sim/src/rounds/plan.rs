@@ -28,6 +28,8 @@ pub(super) enum Fault {
     Edge(usize),
     /// The guardian of a host.
     Guardian(usize),
+    /// A host is about to be taken away.
+    Warned(usize),
     /// The user loses patience.
     Signal(Signal),
 }
@@ -64,6 +66,10 @@ pub(super) fn plan(seed: u64) -> (Rng, Plan) {
     }
     if rng.chance(8) {
         faults.push((rng.micros(1000, 3_000_000), Fault::Signal(Signal::INT)));
+    }
+    if rng.chance(20) {
+        let host = usize::try_from(rng.below(hosts)).unwrap_or(0);
+        faults.push((rng.micros(1000, 3_000_000), Fault::Warned(host)));
     }
     let plan = Plan {
         spec,

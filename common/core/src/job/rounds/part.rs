@@ -7,6 +7,7 @@ use crate::job::ending::Ranks;
 use crate::job::notice::Failure;
 use crate::job::{Cx, Parts};
 use crate::restart::RestartEvent;
+use crate::restart::fault::FaultKind;
 use crate::wire::round::{Enrolled, RoundUp};
 use alloc::vec::Vec;
 
@@ -39,6 +40,12 @@ impl Parts<'_> {
             RoundUp::Fault { round, fault, at } => {
                 if self.procs.node_of_rank(fault.initial) != Some(node) {
                     return;
+                }
+                if fault.kind == FaultKind::Warned {
+                    // Nothing is wrong with it yet.
+                    let ranks = [fault.initial].into_iter().collect();
+                    self.rounds.tell(cx.now, RestartEvent::Warned { ranks });
+                    return self.settle_rounds(cx);
                 }
                 let seen = self.procs.when(node, at).min(cx.now);
                 self.rounds.saw(fault.initial, at, seen);

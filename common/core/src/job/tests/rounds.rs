@@ -95,6 +95,22 @@ fn told_of(s: &Script) -> Told {
 }
 
 #[test]
+fn a_rank_that_is_about_to_be_taken_away_is_drained_by_a_planned_round() {
+    let mut s = begun(&spec(3));
+    heard(&mut s);
+    fault(&mut s, NODE, 0, 1, FaultKind::Warned);
+    let told = heard(&mut s);
+    let [(0, RoundDown::Interrupt { fault, within: Some(within), .. })] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((fault.kind, *within), (FaultKind::Warned, Rounds::YIELD), "each where it says that it can be");
+    ready(&mut s, NODE, 0, &[0, 1, 2]);
+    assert_eq!(short(&mut s), ["0: begin 1 at 21000: 0=0 1=- 2=1"]);
+    s.wait(1).exits(1, KILLED, (1, 2));
+    assert_eq!(short(&mut s), [""; 0], "it was out already");
+    returned(&mut s, NODE, 1);
+    assert_eq!(short(&mut s), ["0: finish 1"]);
+}
+
+#[test]
 fn a_rank_that_is_killed_costs_a_round_and_not_the_job() {
     let mut s = begun(&spec(4));
     assert_eq!(short(&mut s), ["0: begin 0 at 20000: 0=0 1=1 2=2 3=3"]);

@@ -68,6 +68,16 @@ impl Rounds {
         say(cx, RoundUp::Fault { round: self.round, fault: Fault { initial, kind, text }, at });
     }
 
+    /// The host is about to be taken away: the others are to go on without its ranks, from where they can.
+    pub(in crate::node) fn on_warned(&self, cx: &mut Cx<'_>) {
+        if matches!(self.state, State::Over | State::Off) {
+            return;
+        }
+        for (initial, _) in self.seats.iter().filter(|(_, seat)| seat.lives && seat.part.is_in()) {
+            self.tell_fault(cx, *initial, FaultKind::Warned, &OsBytes::default());
+        }
+    }
+
     /// The function has returned wherever it was, if it has.
     fn tell_returned(&mut self, cx: &mut Cx<'_>) {
         let count = |part: fn(Part) -> bool| self.seats.values().filter(|seat| part(seat.part)).count();
