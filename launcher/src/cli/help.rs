@@ -77,6 +77,7 @@ const RARE: &[Id] = &[
     Id::Hooks(hooks::Opt::OnRestart),
     Id::Hooks(hooks::Opt::OnExit),
     Id::Hooks(hooks::Opt::Timeout),
+    Id::Hooks(hooks::Opt::Nested),
 ];
 
 /// `-h`.

@@ -1,4 +1,4 @@
-//! Options about the user's commands at restarts and at the job's end.
+//! Options about who is told of restarts and of the job's end: the user's commands, and a restarter around the job.
 
 use super::errors::CliError;
 use super::scan::Given;
@@ -16,10 +16,11 @@ pub(super) enum Opt {
     OnRestart,
     OnExit,
     Timeout,
+    Nested,
 }
 
 pub(super) const GROUP: Group = Group {
-    title: "Commands of yours (docs/rounds.md)",
+    title: "Who is told of restarts and of the end (docs/rounds.md)",
     rows: &[
         Row {
             id: Id::Hooks(Opt::OnRestart),
@@ -45,6 +46,14 @@ pub(super) const GROUP: Group = Group {
             brief: "how long such a CMD may take (default: 30s)",
             more: &[],
         },
+        Row {
+            id: Id::Hooks(Opt::Nested),
+            short: None,
+            names: &["nested-restarter"],
+            takes: Takes::Nothing,
+            brief: "lines on stderr as NVRx writes them for a restarter",
+            more: &[],
+        },
     ],
 };
 
@@ -53,6 +62,8 @@ pub(super) struct Args {
     on_restart: Option<OsBytes>,
     on_exit: Option<OsBytes>,
     timeout: Option<Span>,
+    /// `--nested-restarter`
+    pub(super) nested: bool,
 }
 
 impl Args {
@@ -62,12 +73,13 @@ impl Args {
             Opt::OnRestart => self.on_restart = Some(command(option, value)?),
             Opt::OnExit => self.on_exit = Some(command(option, value)?),
             Opt::Timeout => self.timeout = Some(values::span_from(option, value, SHORTEST)?),
+            Opt::Nested => self.nested = true,
         }
         Ok(())
     }
 
     pub(super) fn wanted(self) -> Wanted {
-        let Self { on_restart, on_exit, timeout } = self;
+        let Self { on_restart, on_exit, timeout, nested: _ } = self;
         Wanted { on_restart, on_exit, within: timeout.unwrap_or(Wanted::WITHIN) }
     }
 }

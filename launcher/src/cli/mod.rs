@@ -149,6 +149,8 @@ pub(crate) struct Presentation {
     pub(crate) verbosity: Verbosity,
     /// `--events`.
     pub(crate) events: Option<Events>,
+    /// `--nested-restarter`
+    pub(crate) nested: bool,
     /// Other launchers' options that ask for what happens anyway.
     pub(crate) same: Vec<OsBytes>,
     /// Programs that Python runs, in words.
@@ -395,16 +397,17 @@ impl Wide {
             master_store: store.master_store,
             store_guard: store.guard,
             framework: store.framework,
-            hooks: hooks.wanted(),
             rounds,
             torchrun,
             torch,
             presentation: Presentation {
                 verbosity: output.verbosity,
+                nested: hooks.nested,
                 events: output.events,
                 same,
                 interpreted: Vec::new(),
             },
+            hooks: hooks.wanted(),
         })
     }
 }

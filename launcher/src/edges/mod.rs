@@ -17,6 +17,7 @@ mod whose;
 use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
+use crate::view::nested::Nested;
 use crate::view::progress::{Onto, Progress};
 use crate::view::say::{By, no_message, say, ssh_said};
 use anyhow::Context as _;
@@ -92,6 +93,8 @@ pub(crate) struct Edges {
     progress: Option<Progress>,
     /// Commands at restarts and at the end.
     hooks: hooks::Hooks,
+    /// Lines for a restarter around the job.
+    nested: Option<Nested>,
 }
 
 enum Signals {
@@ -117,6 +120,7 @@ impl Edges {
         let reader = job.placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
         let names = names(&job.placement);
         let hooks = hooks::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
+        let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,
             store: store::Store::new(reader),
@@ -137,6 +141,7 @@ impl Edges {
             trim_at: None,
             progress,
             hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
+            nested,
         })
     }
 
@@ -404,6 +409,10 @@ impl Edges {
                     progress.record(&record.what);
                 }
                 self.hooks.heard(&record);
+                let lines = self.nested.as_mut().map(|nested| nested.lines(&record)).unwrap_or_default();
+                if !lines.is_empty() {
+                    self.say(lines);
+                }
                 if let Some(log) = &mut self.log {
                     log.push(&record);
                 }

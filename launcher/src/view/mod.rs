@@ -8,6 +8,7 @@ mod hosts;
 mod launch;
 mod limit;
 pub(crate) mod map;
+pub(crate) mod nested;
 pub(crate) mod progress;
 pub(crate) mod report;
 mod rounds;
