@@ -43,6 +43,7 @@ mod python;
 mod reach;
 mod remote;
 mod restarts;
+mod round_trouble;
 mod rounds;
 mod several;
 mod signals;

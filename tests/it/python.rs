@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::torch;
 use std::path::{Path, PathBuf};
 
-fn client() -> Option<PathBuf> {
+pub(crate) fn client() -> Option<PathBuf> {
     let client = place::client();
     if client.is_none() {
         place::absent("the Python package", "RLAUNCH_CLIENT is not set; scripts/build-client makes one");
@@ -17,7 +17,7 @@ fn client() -> Option<PathBuf> {
     client
 }
 
-fn with_client(plan: Plan, client: &Path) -> Plan {
+pub(crate) fn with_client(plan: Plan, client: &Path) -> Plan {
     // torch's own server looks up the name of each client: five seconds each where nobody answers.
     let plan =
         plan.env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1").env("RES_OPTIONS", "timeout:1 attempts:1");
@@ -208,6 +208,51 @@ except ra.RankDiscarded:
         "7 ends None",
     ];
     assert_eq!(done.sorted(), wanted, "{}", done.err());
+}
+
+/// One wrapped function behind another, and one several times: each has rounds of its own, of those who are left.
+#[test]
+fn wrapped_functions_follow_one_another() {
+    let Some(client) = client() else { return };
+    const SCRIPT: &str = r#"
+import os
+import rlaunch, rlaunch.inprocess as ip
+first = os.environ["RLAUNCH_RANK"]
+
+def fails(how):
+    def fn(call: ip.CallWrapper = None):
+        if call.iteration == 0 and call.state.rank == 1:
+            how()
+        while call.iteration == 0:
+            pass
+        rlaunch.Store().prefix(f"{os.environ['RLAUNCH_ROUND']}/").barrier("all", call.state.world_size)
+        return f"{call.iteration} {call.state.rank} of {call.state.world_size} in {os.environ['RLAUNCH_ROUND']}"
+    return fn
+
+def raises():
+    raise ValueError("ordered")
+
+one = ip.Wrapper()(fails(lambda: os.kill(os.getpid(), 9)))
+other = ip.Wrapper(rank_assignment=ip.rank_assignment.FillGaps(), completion_timeout=ip.wrap.timedelta(seconds=9))(fails(raises))
+for wrapped in (one, other, one):
+    os.write(1, f"{first}: {wrapped(call=None)}\n".encode())
+"#;
+    let plan = with_client(Plan::rlaunch(["-n", "4"]), &client);
+    let path = plan.scratch().path("calls.py");
+    std::fs::write(&path, SCRIPT).unwrap();
+    let done = plan.args([PathBuf::from("python3"), path]).start().code(0);
+    let wanted = [
+        "0: 1 0 of 2 in 5",
+        "0: 1 0 of 3 in 1",
+        "0: 1 0 of 3 in 3",
+        "2: 1 1 of 3 in 1",
+        "2: 1 1 of 3 in 3",
+        "3: 1 1 of 2 in 5",
+        "3: 1 2 of 3 in 1",
+        "3: 1 2 of 3 in 3",
+    ];
+    assert_eq!(done.sorted(), wanted, "{}", done.err());
+    done.says("g0 r1: rank 1 ").says("g0 r3: rank 2 ").says("g0 r5: rank 2 ");
 }
 
 #[test]

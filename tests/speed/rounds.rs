@@ -100,7 +100,7 @@ fn measured(what: &str, policy: Policy) {
     let mut machine = Restart::new(setup(policy));
     for host in 0..HOSTS {
         let (node, ranks) = (NodeId::new(host), enrolled(host, &[]));
-        machine.handle(Mono::default(), RestartEvent::Joined { node, ranks, terms: OsBytes::default() });
+        machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node, ranks, terms: OsBytes::default() });
     }
     drained(&mut machine, &mut Cost::default(), &mut vec![0; HOSTS as usize]);
     let mut gone = Vec::new();

@@ -22,6 +22,8 @@ pub(crate) struct Play {
     proc: Vec<u32>,
     /// Whose processes take part, as far as their hosts know.
     live: BTreeSet<u32>,
+    /// Calls that are done, as far as hosts know; and before the last round.
+    calls: (u32, u32),
     next: u32,
 }
 
@@ -74,7 +76,7 @@ impl Play {
                 let machine = Restart::new(setup);
                 let now = Mono::from_nanos(1_000_000_000);
                 let live = (0..ranks).collect();
-                *play = Some(Self { machine, now, node, proc: (0..ranks).collect(), live, next: ranks });
+                *play = Some(Self { machine, now, node, proc: (0..ranks).collect(), live, calls: (0, 0), next: ranks });
                 Ok(Vec::new())
             }
             (Some((word, rest)), Some(play)) => {
@@ -177,7 +179,7 @@ impl Play {
         }
         for node in nodes {
             let ranks = self.of(node);
-            self.tell(RestartEvent::Joined { node, ranks, terms: terms::lines(&pairs) });
+            self.tell(RestartEvent::Joined { call: self.calls.0, node, ranks, terms: terms::lines(&pairs) });
         }
         Ok(())
     }
@@ -193,7 +195,12 @@ impl Play {
         self.next += 1;
         self.live.insert(initial.get());
         let node = *self.node.get(index).ok_or("no such rank")?;
-        Ok(RestartEvent::Joined { node, ranks: vec![self.enrolled(initial)], terms: OsBytes::default() })
+        Ok(RestartEvent::Joined {
+            call: self.calls.1,
+            node,
+            ranks: vec![self.enrolled(initial)],
+            terms: OsBytes::default(),
+        })
     }
 
     /// What the machine asked for: a line each, what several nodes are told alike in one.
@@ -219,7 +226,11 @@ impl Play {
 
     /// Hosts know who is not in a round any more.
     fn heard(&mut self, action: &RestartAction) {
+        if let RestartAction::Send { msg: RoundDown::Finish { call, .. }, .. } = action {
+            self.calls.0 = call + 1;
+        }
         let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return };
+        self.calls.1 = self.calls.0;
         for seat in seats.iter().filter(|seat| seat.rank.is_none()) {
             self.live.remove(&seat.initial.get());
         }

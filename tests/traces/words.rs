@@ -49,6 +49,7 @@ fn place(place: &RoundPlace) -> String {
         addr,
         port,
         here,
+        first,
         space,
         world_size,
         active_world_size,
@@ -60,8 +61,9 @@ fn place(place: &RoundPlace) -> String {
     let index = node_index.map_or("-".into(), |index| index.to_string());
     let here = if *here { " here" } else { "" };
     let after = fault.as_ref().map_or(String::new(), |fault| format!(", after {}", self::fault(fault)));
+    let first = if first.get() == 0 { String::new() } else { format!(", counted from r{first}") };
     format!(
-        "at {addr}:{port}{here}, space {space}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{after}"
+        "at {addr}:{port}{here}, space {space}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{first}{after}"
     )
 }
 
@@ -77,7 +79,7 @@ fn down(msg: &RoundDown) -> String {
             let seats = if seats.is_empty() { "nobody".into() } else { seats.join(" ") };
             format!("begin r{round} {}: {seats}{more}", self::place(place))
         }
-        RoundDown::Finish { round } => format!("finish r{round}"),
+        RoundDown::Finish { round, .. } => format!("finish r{round}"),
         RoundDown::GiveUp { text } => format!("give up: {text}"),
         RoundDown::Refuse { ranks, text } if ranks.is_empty() => format!("refuse all: {text}"),
         RoundDown::Refuse { ranks, text } => {

@@ -107,3 +107,28 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn an_agent_of_another_version_is_named_and_not_talked_to() {
+        let path = std::env::temp_dir().join(format!("rlaunch-client-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let agent = std::thread::Builder::new().spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut theirs = [0; HELLO];
+            socket.read_exact(&mut theirs).unwrap();
+            // Behind the name there is the version.
+            theirs[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+            std::io::Write::write_all(&mut socket, &theirs).unwrap();
+            socket.read(&mut [0; 8]).unwrap()
+        });
+        let opened = Connection::open(&path, 0);
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(opened, Err(Error::Version(version)) if version == VERSION + 1), "{:?}", opened.err());
+        assert_eq!(agent.unwrap().join().unwrap(), 0, "nothing more was said");
+    }
+}

@@ -196,7 +196,20 @@ fn session() -> (Vec<Said>, Vec<Heard>) {
 fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
     let seats = [0, 1].map(|n| RoundSeat { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
     let begin = |round| {
-        let (place, seats) = (RoundPlace::default(), Capped::chunks(seats).remove(0));
+        let place = RoundPlace {
+            addr: "".into(),
+            port: 0,
+            here: false,
+            first: Round::new(0),
+            space: 0,
+            world_size: 2,
+            active_world_size: 2,
+            initial_world_size: 2,
+            nodes: 0,
+            node_index: None,
+            fault: None,
+        };
+        let seats = Capped::chunks(seats).remove(0);
         encode(&ToNode::Round(RoundDown::Begin { round: Round::new(round), place, seats, last: true }))
     };
     let fault = Fault { initial: Rank::new(1), kind: FaultKind::Exception, text: "no".into() };

@@ -29,6 +29,10 @@ _round: Optional[int] = None
 """The present one, once there are any."""
 
 
+initial_size: Optional[int] = None
+"""How many processes there were first, once there are rounds."""
+
+
 def enter_round(number: int) -> None:
     """A round begins."""
     global _round

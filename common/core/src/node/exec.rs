@@ -5,6 +5,7 @@ use super::{ErrorFile, ExecSpec, Ground, gpus};
 use crate::address;
 use crate::env::{self, Host, OfRound, Seat};
 use crate::gpus::{Share, of_rank};
+use crate::id::Round;
 use crate::logs::Way;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -111,7 +112,8 @@ impl Program {
                 gpus: None,
             };
             Some(Begin {
-                round: *round,
+                // As the program counts.
+                round: Round::new(round.get().saturating_sub(place.first.get())),
                 rank,
                 world_size: place.world_size,
                 active_rank: active,

@@ -129,6 +129,19 @@ impl World {
         Ok(())
     }
 
+    /// The same processes for other work, about whom nothing is decided: those that stay, by initial rank, in the order of their ranks.
+    #[must_use]
+    pub fn renewed(&self, stays: impl Fn(usize) -> bool) -> Self {
+        let ranks: Vec<u32> = self.ranks.iter().copied().filter(|initial| stays(*initial as usize)).collect();
+        let mut members = vec![Member { mode: Mode::Terminated, ..Member::default() }; self.members.len()];
+        for (rank, initial) in (0..).map(Rank::new).zip(&ranks) {
+            if let Some(member) = members.get_mut(*initial as usize) {
+                *member = Member { rank: Some(rank), ..Member::default() };
+            }
+        }
+        Self { members, ranks, active: None, topology: None }
+    }
+
     /// Which of the ranks are lost.
     pub(super) fn lost(&self, lost: &[Rank]) -> Result<Vec<bool>, AssignError> {
         let mut gone = vec![false; self.ranks.len()];

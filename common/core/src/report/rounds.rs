@@ -53,7 +53,8 @@ impl Rounds {
                 }
                 let home = discarded.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
                 self.lost.extend(home.map(|rank| (rank, None)));
-                if another {
+                // What begins by no fault is the first of a call.
+                if another && !faults.is_empty() {
                     self.count = self.count.saturating_add(1);
                     if self.last.len() == KEPT {
                         self.last.remove(0);

@@ -55,9 +55,10 @@ impl Restart {
         }
         self.take_in(now, first);
         self.say_who_is_out();
-        let drained = !first && self.crew.hands.iter().any(|hand| hand.warned && hand.part == Part::In);
+        let fresh = self.is_fresh();
+        let drained = !fresh && self.crew.hands.iter().any(|hand| hand.warned && hand.part == Part::In);
         let before = drained.then(|| self.world.clone());
-        let lost = if first { Vec::new() } else { self.lost(true) };
+        let lost = if fresh { Vec::new() } else { self.lost(true) };
         match (self.number(&lost), before) {
             (Err(why), Some(before)) => {
                 // Those that are about to be taken are still there.
@@ -144,14 +145,17 @@ impl Restart {
         let phases = self.trouble.phases(now);
         let planned = !first && self.trouble.real().is_none();
         let trouble = core::mem::take(&mut self.trouble);
-        if first {
-            self.act(RestartAction::Opened);
-        } else {
+        let fresh = self.is_fresh();
+        if !fresh {
             self.round = Round::new(self.round.get().saturating_add(1));
+        }
+        if first {
+            self.first = self.round;
+            self.act(RestartAction::Opened);
         }
         self.begun = self.begun.saturating_add(u32::from(!planned));
         self.phase = Phase::Running;
-        let parted = self.push(first, trouble.told().cloned(), outcome);
+        let parted = self.push(fresh, trouble.told().cloned(), outcome);
         let faults = trouble.into_faults();
         self.progress.begins(now);
         if let Some(misplaced) = outcome.misplaced {
@@ -172,10 +176,10 @@ impl Restart {
     }
 
     /// Every host hears of the round, and which of its ranks do what in it.
-    fn push(&mut self, first: bool, fault: Option<Fault>, outcome: &Outcome) -> Parted {
+    fn push(&mut self, fresh: bool, fault: Option<Fault>, outcome: &Outcome) -> Parted {
         let meeting = self.meeting();
-        let place = self.place(first, fault, &meeting);
-        let holder = self.holder(first, &meeting);
+        let place = self.place(fresh, fault, &meeting);
+        let holder = self.holder(fresh, &meeting);
         self.space = self.space.saturating_add(1);
         let mut parted = Parted::default();
         outcome.discarded.iter().for_each(|rank| parted.discarded.insert(*rank));
@@ -237,16 +241,17 @@ impl Restart {
     }
 
     /// The host that holds the round's store. Before the first round only one has a port for it, where any host can.
-    fn holder(&self, first: bool, meeting: &Meeting) -> Option<NodeId> {
-        if first && self.setup.agent_store { Some(self.setup.meeting.0) } else { meeting.home }
+    fn holder(&self, fresh: bool, meeting: &Meeting) -> Option<NodeId> {
+        if fresh && self.setup.agent_store { Some(self.setup.meeting.0) } else { meeting.home }
     }
 
-    fn place(&self, first: bool, fault: Option<Fault>, meeting: &Meeting) -> RoundPlace {
-        let host = self.holder(first, meeting).and_then(|node| self.crew.hosts.get(&node));
+    fn place(&self, fresh: bool, fault: Option<Fault>, meeting: &Meeting) -> RoundPlace {
+        let host = self.holder(fresh, meeting).and_then(|node| self.crew.hosts.get(&node));
         let (world_size, active_world_size) = self.sizes();
         RoundPlace {
             addr: host.map(|host| host.site.addr.clone()).unwrap_or_default(),
-            port: if first { self.setup.meeting.1 } else { host.map_or(0, |host| host.port) },
+            first: self.first,
+            port: if fresh { self.setup.meeting.1 } else { host.map_or(0, |host| host.port) },
             here: false,
             space: self.space,
             world_size,

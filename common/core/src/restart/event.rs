@@ -16,6 +16,8 @@ pub enum RestartEvent {
     Joined {
         /// Of this node.
         node: NodeId,
+        /// For which call of a function: the first of each process is 0.
+        call: u32,
         /// Who.
         ranks: Vec<Enrolled>,
         /// Under which terms; empty: as this node's others.

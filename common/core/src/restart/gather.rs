@@ -34,14 +34,20 @@ impl Restart {
     }
 
     /// Processes of a node have registered.
-    pub(super) fn joined(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
+    pub(super) fn joined(&mut self, now: Mono, node: NodeId, call: u32, ranks: Vec<Enrolled>, terms: &OsBytes) {
         if self.crew.hosts.get(&node).is_none_or(|host| host.lost) {
             return;
+        }
+        if self.is_done(call) {
+            return self.send(node, RoundDown::Finish { call, round: self.round });
         }
         match self.phase.clone() {
             Phase::Gathering => self.gather(now, node, ranks, terms),
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => self.comes(now, node, ranks, terms),
-            Phase::Over(Over::Done(round)) => self.send(node, RoundDown::Finish { round }),
+            Phase::Over(Over::Done) => {
+                self.next_call();
+                self.gather(now, node, ranks, terms);
+            }
             Phase::Over(Over::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),
             Phase::Over(Over::Off) => {}
         }
@@ -82,13 +88,16 @@ impl Restart {
             let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
             if hand.part == Part::Away {
                 (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
-                self.missing = self.missing.saturating_sub(1);
+                // Of those that were lost in an earlier call one may be here again, but nobody waits for it.
+                let known = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
+                self.missing = self.missing.saturating_sub(usize::from(known));
             }
         }
-        match agrees {
-            Err(text) => self.refuse_all(text),
-            Ok(()) if self.missing == 0 => self.assign(now),
-            Ok(()) => {}
+        match (agrees, self.gone.take()) {
+            (Err(text), _) => self.refuse_all(text),
+            (Ok(()), Some((initial, how))) => self.gone_early(initial, &how),
+            (Ok(()), None) if self.missing == 0 => self.gathered(now),
+            (Ok(()), None) => {}
         }
     }
 

@@ -10,6 +10,7 @@
 //! nobody a round: it is taken out with the next one.
 
 mod assign;
+mod calls;
 mod crew;
 pub mod detect;
 pub mod event;
@@ -27,7 +28,7 @@ pub use event::{Given, RestartAction, RestartEvent, RoundNote};
 pub use limits::{ALIKE, Limits, QUICK};
 pub use setup::{Respawn, Setup, Site};
 
-use crate::id::{NodeId, Round};
+use crate::id::{NodeId, Rank, Round};
 use crate::machine::Machine;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Group, Key, Policy, Source, Stage, World};
@@ -62,8 +63,8 @@ enum Phase {
 /// How it came to that, for those who register afterwards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Over {
-    /// The work was done in this round.
-    Done(Round),
+    /// The work is done.
+    Done,
     /// For this reason.
     Refused(OsBytes),
     /// The job has other plans.
@@ -75,8 +76,13 @@ enum Over {
 pub struct Restart {
     setup: Setup,
     phase: Phase,
-    /// The one that runs, or ends.
+    /// The one that runs, or ends. Counted through all calls.
     round: Round,
+    /// Which of the calls that follow one another in the same processes this is, and its first round.
+    call: u32,
+    first: Round,
+    /// Who has ended behind the last one, and how: nobody waits for it in the next.
+    gone: Option<(Rank, String)>,
     crew: Crew,
     world: World,
     /// Under which terms, once the first ranks have registered.
@@ -135,6 +141,9 @@ impl Restart {
         Self {
             phase: Phase::Gathering,
             round: Round::new(0),
+            call: 0,
+            first: Round::new(0),
+            gone: None,
             crew: Crew::new(&setup.ranks, &setup.nodes),
             world: World::new(ranks),
             agreed: None,
@@ -156,7 +165,7 @@ impl Restart {
     /// The round that runs, or ends: that of the last `Begin`. `None`: there was none.
     #[must_use]
     pub const fn round(&self) -> Option<Round> {
-        if self.begun == 0 { None } else { Some(self.round) }
+        if self.begun == 0 && self.call == 0 { None } else { Some(self.round) }
     }
 
     /// Whether the end of a rank is a matter of rounds: between `Opened` and `Closed`, or `Off`.
@@ -211,7 +220,7 @@ impl Machine for Restart {
 
     fn handle(&mut self, now: Mono, event: RestartEvent) {
         match event {
-            RestartEvent::Joined { node, ranks, terms } => self.joined(now, node, ranks, &terms),
+            RestartEvent::Joined { node, call, ranks, terms } => self.joined(now, node, call, ranks, &terms),
             RestartEvent::Fault { round, fault, at } => self.fault(now, round, fault, at),
             RestartEvent::Ready { node, round, ranks, last, port, pinged } => {
                 self.ready(node, round, ranks, pinged);

@@ -17,6 +17,10 @@ impl Restart {
     /// A rank, or its agent, says that something is wrong.
     pub(super) fn fault(&mut self, now: Mono, round: Round, fault: Fault, at: Mono) {
         let Some(hand) = self.crew.hands.get(fault.initial.index()) else { return };
+        let (part, is_lost) = (hand.part, fault.kind.is_loss());
+        if is_lost && self.phase == Phase::Over(Over::Done) && part == Part::In && round == self.round {
+            self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
+        }
         if self.phase == Phase::Gathering && fault.kind.is_loss() && hand.part == Part::Waiting {
             self.gone_early(fault.initial, &fault.kind.to_string());
         }
@@ -56,6 +60,9 @@ impl Restart {
                 if self.lose(fault, at, true, false) {
                     self.react(now);
                 }
+            }
+            Phase::Over(Over::Done) if its && hand.part == Part::In => {
+                self.gone.get_or_insert((initial, status.to_string()));
             }
             Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => {}
         }
@@ -248,8 +255,8 @@ impl Restart {
         host.returned = true;
         self.unreturned = self.unreturned.saturating_sub(1);
         if self.unreturned == 0 {
-            self.tell_all(&RoundDown::Finish { round });
-            self.over(Over::Done(round));
+            self.tell_all(&RoundDown::Finish { call: self.call, round });
+            self.over(Over::Done);
             self.act(RestartAction::Closed(Given::Done));
         }
     }

@@ -58,7 +58,7 @@ fn keys_come_from_processes_hosts_and_the_command_line() {
         let mut machine = Restart::new(setup);
         let terms = OsBytes::from(format!("policy=all,shift,group({word})==2\nkeys={tells}\n"));
         let ranks = keys.iter().zip(0..).map(|(key, n)| hosts::enrolled(n, n, &[*key])).collect();
-        machine.handle(Mono::default(), RestartEvent::Joined { node: NodeId::new(0), ranks, terms });
+        machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks, terms });
         machine.round()
     };
     for (word, tells) in [("script/0", 1), ("env:ZONE", 1), ("env:ZONE", 0)] {
@@ -76,7 +76,7 @@ fn keys_for_the_first_round_come_with_the_terms() {
             let text = format!("policy=all,shift,group(script/0)==3\nkeys=1\nkey.0={key}\n");
             let terms = if key.is_empty() { OsBytes::default() } else { OsBytes::from(text) };
             let ranks = alloc::vec![hosts::enrolled(n, n, &[])];
-            machine.handle(Mono::default(), RestartEvent::Joined { node: NodeId::new(0), ranks, terms });
+            machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks, terms });
         }
         machine.round()
     };
@@ -90,7 +90,7 @@ fn a_policy_that_asks_for_more_than_processes_tell_is_refused() {
     let mut machine = Restart::new(Setup { policy: None, ..setup(1, 1, "all,shift") });
     let terms = OsBytes::from("policy=all,shift,group(script/1)==2\nkeys=1\n");
     let ranks = alloc::vec![hosts::enrolled(0, 0, &[])];
-    machine.handle(Mono::default(), RestartEvent::Joined { node: NodeId::new(0), ranks, terms });
+    machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks, terms });
     let Some(RestartAction::Send { msg: RoundDown::Refuse { text, .. }, .. }) = machine.poll_action() else { panic!() };
     let wanted = "the policy all,shift,group(script/1)==2 asks each process for 2 of its own keys, and it tells 1 (the term keys)";
     assert_eq!(format!("{text}"), wanted);

@@ -23,6 +23,8 @@ pub enum RoundUp {
     /// These processes have registered, and wait for their first round. Said for all living ranks of the node together at first, and
     /// for each that comes later.
     Joined {
+        /// For which call of a function: the first of each process is 0.
+        call: u32,
         /// Who.
         ranks: Capped<Enrolled, BATCH>,
         /// What they all have asked for, as `NAME=value` lines (`restart::terms`); empty: as told before by this node.
@@ -95,7 +97,9 @@ pub enum RoundDown {
     },
     /// The work is done on all active ranks: calls return, those of reserves as well.
     Finish {
-        /// The last round.
+        /// Which call is done; another one may follow.
+        call: u32,
+        /// Its last round.
         round: Round,
     },
     /// No round is possible any more, and the function does not begin again: calls end with this text, and the job's ordinary rule
@@ -114,7 +118,7 @@ pub enum RoundDown {
 }
 
 /// Where the ranks of a round meet.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RoundPlace {
     /// MASTER_ADDR.
     pub addr: OsBytes,
@@ -122,6 +126,8 @@ pub struct RoundPlace {
     pub port: u16,
     /// This node's host is that of active rank 0: it holds the round's store, and listens there.
     pub here: bool,
+    /// The first round of this call: the program counts from it.
+    pub first: Round,
     /// The number of the round's space of the store: it grows from one to the next, whatever began it.
     pub space: u32,
     /// Healthy ranks.

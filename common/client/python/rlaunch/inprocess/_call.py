@@ -51,7 +51,7 @@ class Call:
         self.state = _first_state()
         self._wrapper = wrapper
         self._face = face
-        self._words = _policy.words(wrapper.rank_assignment, wrapper.rank_filter, self.state.world_size)
+        self._words = _policy.words(wrapper.rank_assignment, wrapper.rank_filter, self.state.initial_world_size)
         self._session: Optional[Session] = None
         self._interrupter: Optional[Interrupter] = None
         self._round = _Round()
@@ -151,6 +151,7 @@ class Call:
             else:
                 os.environb[name] = value
         _world.enter_round(came.number)
+        _world.initial_size = came.initial_world_size
         self._silences = _Silences(self)
         self._round = _Round()
         self._round.state = self.state.freeze()
@@ -419,7 +420,12 @@ class _Round:
 def _first_state() -> State:
     env = os.environ
     if env.get("RLAUNCH_RANK", "").isdigit():
-        return State(rank=int(env["RLAUNCH_RANK"]), world_size=int(env.get("RLAUNCH_WORLD_SIZE", "1")))
+        state = State(rank=int(env["RLAUNCH_RANK"]), world_size=int(env.get("RLAUNCH_WORLD_SIZE", "1")))
+        # Rounds of an earlier call have changed them.
+        if env.get("RLAUNCH_INITIAL_RANK", "").isdigit():
+            state.initial_rank = int(env["RLAUNCH_INITIAL_RANK"])
+        state.initial_world_size = _world.initial_size or state.world_size
+        return state
     return State(rank=0, world_size=1)
 
 

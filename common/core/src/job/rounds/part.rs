@@ -28,14 +28,14 @@ impl Parts<'_> {
                 }
                 return;
             }
-            RoundUp::Joined { ranks, terms } => {
+            RoundUp::Joined { call, ranks, terms } => {
                 let ranks = current(ranks.into_vec());
                 if ranks.is_empty() {
                     return;
                 }
                 self.rounds.begin(cx.now, self.bringup);
                 ranks.iter().for_each(|one| self.rounds.comes(one.initial));
-                RestartEvent::Joined { node, ranks, terms }
+                RestartEvent::Joined { node, call, ranks, terms }
             }
             RoundUp::Fault { round, fault, at } => {
                 if self.procs.node_of_rank(fault.initial) != Some(node) {

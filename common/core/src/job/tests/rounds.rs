@@ -31,7 +31,7 @@ fn up(s: &mut Script, node: NodeId, up: RoundUp) {
 /// Processes register, of a generation whose first has this number.
 fn join(s: &mut Script, node: NodeId, first: u32, ranks: &[u32]) {
     let ranks = Capped::chunks(enrolled(first, ranks)).remove(0);
-    up(s, node, RoundUp::Joined { ranks, terms: OsBytes::default() });
+    up(s, node, RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() });
 }
 
 /// They are out of the function.
@@ -70,7 +70,8 @@ fn short(s: &mut Script) -> Vec<String> {
             alloc::format!("begin {round} at {}: {}", place.port, seats.join(" "))
         }
         RoundDown::Interrupt { round, fault, .. } => alloc::format!("interrupt {round} for {}", fault.initial),
-        RoundDown::Finish { round } => alloc::format!("finish {round}"),
+        RoundDown::Finish { call: 0, round } => alloc::format!("finish {round}"),
+        RoundDown::Finish { call, round } => alloc::format!("finish {round} of call {call}"),
         RoundDown::GiveUp { .. } => "give up".into(),
         RoundDown::Refuse { .. } => "refuse".into(),
     };

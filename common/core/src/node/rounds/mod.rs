@@ -4,6 +4,7 @@
 //! found here: a rank that stands still, a session that ends. A process that was told to end, or is about to, is waited for: its
 //! devices and ports are free, and nothing of it writes any more, when the next round begins.
 
+mod calls;
 mod obey;
 mod seat;
 mod speak;
@@ -44,6 +45,9 @@ pub(super) struct Seated {
 pub(super) struct Rounds {
     state: State,
     round: Round,
+    /// How many calls are done, and the first round of this one: programs count from it.
+    call: u32,
+    first: Round,
     /// Ranks of this node, while none has registered: most jobs know nothing of rounds, and what is kept of each is little.
     idle: Vec<Delta>,
     seats: BTreeMap<Rank, Seat>,
@@ -102,6 +106,8 @@ impl Default for Rounds {
         Self {
             state: State::Gathering,
             round: Round::new(0),
+            call: 0,
+            first: Round::new(0),
             idle: Vec::new(),
             seats: BTreeMap::new(),
             procs: BTreeMap::new(),
@@ -189,6 +195,7 @@ impl Rounds {
     ) {
         core::mem::take(&mut self.idle).into_iter().for_each(|delta| self.take_in(delta));
         match self.admit(rank, asked) {
+            Ok((initial, _)) if self.is_behind(initial) => self.catch_up(cx, session, initial),
             Ok((initial, terms)) => {
                 if self.told.is_none() {
                     self.limits = Limits::from(&terms);
@@ -249,7 +256,7 @@ impl Rounds {
 
     /// It says something.
     pub(super) fn on_said(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
-        let (round, limits) = (self.round, self.limits);
+        let (round, limits) = (self.in_call(self.round), self.limits);
         let Some(seat) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else { return };
         let initial = seat.initial();
         match said {

@@ -19,6 +19,11 @@ impl Rounds {
         match down {
             RoundDown::Interrupt { round, fault, within } => match self.state {
                 State::Running { .. } | State::Interrupting if round == self.round => {
+                    self.interrupt(cx, &Heard::Interrupt(self.in_call(round), fault, within), within);
+                }
+                // The launcher asks for the next meeting's port: nobody is in a function.
+                State::Gathering if self.call > 0 => {
+                    self.round = round;
                     self.interrupt(cx, &Heard::Interrupt(round, fault, within), within);
                 }
                 State::Running { .. } | State::Interrupting => {}
@@ -30,10 +35,9 @@ impl Rounds {
                     self.begin(cx, round, place);
                 }
             }
-            RoundDown::Finish { round } => {
-                self.state = State::Over;
-                self.dismiss(cx, |_| true, &Heard::Finish(round));
-            }
+            RoundDown::Finish { call, round } if call == self.call => self.finish(cx, round),
+            // Said to who came for an earlier one, and known here by now.
+            RoundDown::Finish { .. } => {}
             RoundDown::GiveUp { text } => {
                 self.state = State::Over;
                 self.dismiss(cx, |_| true, &Heard::Dismissed(Dismissal::GivenUp, text));
@@ -60,7 +64,8 @@ impl Rounds {
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, round: Round, place: RoundPlace) {
-        (self.round, self.state) = (round, State::Running { returned: false });
+        (self.round, self.first) = (round, place.first);
+        self.state = State::Running { returned: false };
         let is_ours = place.here && place.port == self.port;
         self.use_port(cx, is_ours);
         let (mut who, mut numbers) = (Vec::new(), RankSet::new());

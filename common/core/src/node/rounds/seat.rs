@@ -18,6 +18,8 @@ pub(super) struct Seat {
     pub(super) terms: OsBytes,
     /// The launcher knows that it has registered.
     pub(super) told: bool,
+    /// How many calls of its process are done.
+    pub(super) calls: u32,
     /// What its keys are.
     pub(super) keys: Capped<OsBytes, KEYS>,
     pub(super) watch: Watch,
@@ -86,6 +88,7 @@ impl Seat {
             part: Part::Absent,
             terms: OsBytes::default(),
             told: false,
+            calls: 0,
             keys: Capped::default(),
             watch: Watch::default(),
             failed: false,

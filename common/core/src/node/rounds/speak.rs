@@ -39,8 +39,9 @@ impl Rounds {
 
     /// Those who have registered: all of them at first, then each that comes. The launcher compares what they ask for.
     fn tell_joined(&mut self, cx: &mut Cx<'_>) {
+        let call = self.call;
         let is_missing = |seat: &Seat| match seat.part {
-            Part::Absent | Part::Lost(_) => seat.lives,
+            Part::Absent | Part::Lost(_) => seat.lives && seat.calls == call,
             Part::Joined | Part::Working | Part::Reserve | Part::Returned => false,
             Part::Ready | Part::Ending | Part::Out => false,
         };
@@ -56,7 +57,7 @@ impl Rounds {
             for ranks in Capped::<_, BATCH>::chunks(ranks) {
                 let is_known = self.told.replace(terms.clone()) == Some(terms.clone());
                 let terms = if is_known { OsBytes::default() } else { terms.clone() };
-                say(cx, RoundUp::Joined { ranks, terms });
+                say(cx, RoundUp::Joined { call, ranks, terms });
             }
         }
     }
@@ -92,7 +93,8 @@ impl Rounds {
 
     /// All are out of their function.
     fn leave(&mut self, cx: &mut Cx<'_>) {
-        if self.seats.values().any(|seat| seat.part == Part::Ready) {
+        // Behind a call that is done those wait who have registered for the next.
+        if self.seats.values().any(|seat| matches!(seat.part, Part::Ready | Part::Joined)) {
             self.state = State::Reserving;
             let listen = self.at.clone().filter(|_| self.agent_store);
             cx.act(NodeAction::ReservePort { listen });

@@ -43,7 +43,7 @@ fn up(up: RoundUp) -> NodeAction {
 }
 
 fn joined(ranks: &[u32], terms: &str) -> NodeAction {
-    up(RoundUp::Joined { ranks: enroll(ranks), terms: terms.into() })
+    up(RoundUp::Joined { call: 0, ranks: enroll(ranks), terms: terms.into() })
 }
 
 fn ready(round: Round, ranks: &[u32], port: u16) -> NodeAction {
@@ -72,6 +72,7 @@ fn first_place(count: u32) -> RoundPlace {
         world_size: count,
         active_world_size: count,
         initial_world_size: count,
+        first: R0,
         nodes: 1,
         node_index: Some(0),
         fault: None,
@@ -185,7 +186,7 @@ fn keys_are_a_ranks_own_and_not_what_many_ask_for() {
     let mut rig = Rig::running(2);
     rig.registers(0, "keys=1 key.0=a");
     let ranks = Capped::chunks([enrolled(0, &["a"]), enrolled(1, &["b"])]).pop().unwrap();
-    assert_eq!(rig.registers(1, "keys=1 key.0=b"), [up(RoundUp::Joined { ranks, terms: "keys=1\n".into() })]);
+    assert_eq!(rig.registers(1, "keys=1 key.0=b"), [up(RoundUp::Joined { call: 0, ranks, terms: "keys=1\n".into() })]);
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn who_cannot_take_part_hears_why() {
     refused(&rig.hear(begun(8, Some(0), "")), "another process of rank 0 takes part already");
     rig.exited(1, exit(0));
     refused(&rig.hear(begun(9, Some(1), "")), "no rank 1");
-    rig.down(RoundDown::Finish { round: R0 });
+    rig.down(RoundDown::GiveUp { text: "enough".into() });
     refused(&rig.hear(begun(8, Some(0), "")), "are over");
     refused(&Rig::running_by(Start { apps: 2, ..start() }, 0).hear(begun(1, Some(0), "")), "no rank 0");
     let mut several = Rig::new();
@@ -394,7 +395,7 @@ fn the_work_is_done_when_it_is_done_everywhere() {
     let mut rig = Rig::in_round(2);
     assert_eq!(rig.says(0, Said::Returned(R0)), []);
     assert_eq!(rig.says(1, Said::Returned(R0)), [up(RoundUp::Returned { round: R0, ranks: 2 })]);
-    let actions = rig.down(RoundDown::Finish { round: R0 });
+    let actions = rig.down(RoundDown::Finish { call: 0, round: R0 });
     assert_eq!(actions, [0, 1].map(|n| tell(n, Heard::Finish(R0))));
     assert_eq!(rig.wait(500_000), [], "nobody is watched any more");
     assert_eq!(rig.node.poll_timeout(), None);
@@ -524,7 +525,7 @@ fn another_generation_begins_anew() {
     rig.root(ToNode::Again(Meeting { space: 2, restart: 1, ..start().meeting.unwrap_or_default() }));
     rig.root(another(300, 0));
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(0, &[]) }]).pop().unwrap();
-    assert_eq!(rig.registers(0, ""), [up(RoundUp::Joined { ranks, terms: "keys=0\n".into() })]);
+    assert_eq!(rig.registers(0, ""), [up(RoundUp::Joined { call: 0, ranks, terms: "keys=0\n".into() })]);
     let begun = rig.begins(R0, RoundPlace { space: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
     assert_eq!(began(&begun).len(), 1);
 }
@@ -558,7 +559,7 @@ fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
     rig.hear(NodeEvent::SessionGone { session: s(1) });
     let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(1, &[]) }]).pop().unwrap();
-    assert_eq!(rig.hear(begun), [up(RoundUp::Joined { ranks, terms: OsBytes::default() })], "at once");
+    assert_eq!(rig.hear(begun), [up(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() })], "at once");
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)], "it is in no round yet");
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
@@ -578,6 +579,6 @@ fn nobody_follows_a_process_that_lives_or_outside_of_rounds() {
     is_refused(&mut before, another(300, 1));
     let mut after = Rig::in_round(2);
     after.exited(1, by(KILL));
-    after.down(RoundDown::Finish { round: R0 });
+    after.down(RoundDown::Finish { call: 0, round: R0 });
     is_refused(&mut after, another(300, 1));
 }

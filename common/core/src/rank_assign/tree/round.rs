@@ -135,7 +135,12 @@ impl Round<'_> {
         let mut working = vec![0; self.topology.nodes.len()];
         let order = core::mem::take(&mut self.topology.order);
         self.active = 0;
+        // Of a world that begins anew some may be gone already.
+        let is_here = |member: &Member| member.rank.is_some();
         for &initial in &order {
+            if !self.members.get(initial as usize).is_some_and(is_here) {
+                continue;
+            }
             if self.fits(initial, &working) {
                 self.activate(initial, Some(Rank::new(self.active)));
                 self.count(initial, &mut working);

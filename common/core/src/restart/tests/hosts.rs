@@ -19,7 +19,7 @@ pub(super) fn enrolled(initial: u32, proc: u32, keys: &[&str]) -> Enrolled {
 pub(super) fn register(machine: &mut Restart, hosts: u32, per: u32, keys: &[&str]) {
     for host in 0..hosts {
         let ranks = (host * per..(host + 1) * per).map(|rank| enrolled(rank, rank, keys)).collect();
-        let event = RestartEvent::Joined { node: NodeId::new(host), ranks, terms: OsBytes::default() };
+        let event = RestartEvent::Joined { call: 0, node: NodeId::new(host), ranks, terms: OsBytes::default() };
         machine.handle(Mono::default(), event);
     }
 }
@@ -169,7 +169,7 @@ impl Host {
         }
         let terms = if self.said_first { OsBytes::default() } else { OsBytes::from("soft_timeout=50s\n") };
         self.said_first = true;
-        self.up.push_back(RestartEvent::Joined { node: self.node(), ranks, terms });
+        self.up.push_back(RestartEvent::Joined { call: 0, node: self.node(), ranks, terms });
         true
     }
 

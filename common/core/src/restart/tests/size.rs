@@ -84,7 +84,8 @@ fn a_large_host_hears_of_a_round_in_parts() {
     let mut machine = Restart::new(setup(1, 2_500, "all,shift"));
     let ranks: Vec<_> = (0..2_500).map(|rank| enrolled(rank, rank, &[])).collect();
     for part in ranks.chunks(1_024) {
-        let event = RestartEvent::Joined { node: NodeId::new(0), ranks: part.to_vec(), terms: OsBytes::default() };
+        let event =
+            RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks: part.to_vec(), terms: OsBytes::default() };
         machine.handle(Mono::default(), event);
     }
     let mut parts = Vec::new();

@@ -20,3 +20,62 @@ fn who_has_returned_does_not_wait_for_others_for_ever() {
     assert_eq!(actions, told);
     assert_eq!(elsewhere.wait(400_000), [], "once");
 }
+
+fn finish(call: u32, round: Round) -> RoundDown {
+    RoundDown::Finish { call, round }
+}
+
+#[test]
+fn processes_register_again_behind_a_call_that_is_done() {
+    let mut rig = Rig::in_round(3);
+    rig.says(2, Said::Leave(Leave::Abort, "enough".into()));
+    (0..2).for_each(|n| drop(rig.says(n, Said::Returned(R0))));
+    assert_eq!(rig.down(finish(0, R0)), [0, 1].map(|n| tell(n, Heard::Finish(R0))));
+    assert_eq!(rig.down(finish(0, R0)), [], "it is known");
+    let begun = |session: u32, rank: u32| NodeEvent::SessionBegun {
+        session: s(session),
+        rank: Some(r(rank)),
+        terms: terms("soft_timeout=9s"),
+    };
+    assert_eq!(rig.hear(begun(10, 0)), [], "rank 1 is waited for, and rank 2 is not");
+    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), [], "that was the call before");
+    let ranks = enroll(&[0, 1]);
+    let joined = RoundUp::Joined { call: 1, ranks, terms: "soft_timeout=9s\n".into() };
+    assert_eq!(rig.hear(begun(11, 1)), [up(joined)]);
+    assert_eq!(rig.interrupt(R0), [ReservePort { listen: None }], "nobody has to leave anything");
+    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[], 9)]);
+    let place = RoundPlace { first: R1, port: 9, space: 2, ..first_place(2) };
+    let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    let begun = began(&actions[2..]);
+    assert_eq!(begun.iter().map(|(session, begin)| (*session, begin.round)).collect::<Vec<_>>(), [(10, R0), (11, R0)]);
+    assert_eq!(var(&begun[0].1, "RLAUNCH_ROUND"), is("1"), "as the job counts");
+    assert_eq!(rig.says(0, Said::Returned(R0)), [], "of a session that is over");
+    let at = rig.now.host_time();
+    let actions = rig.says(11, Said::Fault(R0, "x".into()));
+    assert_eq!(actions, [up(RoundUp::Fault { round: R1, fault: fault(1, FaultKind::Exception, "x"), at })]);
+    assert_eq!(rig.interrupt(R1), [interrupted(10, R0), interrupted(11, R0)], "as they count");
+}
+
+#[test]
+fn who_was_started_late_has_missed_the_calls_that_are_done() {
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    rig.root(another(300, 1));
+    rig.examined(1, Facts::default());
+    rig.spawned(300);
+    rig.says(0, Said::Returned(R0));
+    rig.down(finish(0, R0));
+    let begun = |session: u32, rank: u32| NodeEvent::SessionBegun {
+        session: s(session),
+        rank: Some(r(rank)),
+        terms: terms(""),
+    };
+    let joined = |call: u32, one: Enrolled, terms: &str| {
+        up(RoundUp::Joined { call, ranks: Capped::chunks([one]).pop().unwrap_or_default(), terms: terms.into() })
+    };
+    assert_eq!(rig.hear(begun(10, 0)), [joined(1, enrolled(0, &[]), "keys=0\n")], "nobody waits for it");
+    assert_eq!(rig.hear(begun(11, 1)), [tell(11, Heard::Finish(R0))]);
+    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(11) }), []);
+    let late = Enrolled { proc: p(300), ..enrolled(1, &[]) };
+    assert_eq!(rig.hear(begun(12, 1)), [joined(1, late, "")], "and is in the next");
+}

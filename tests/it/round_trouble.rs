@@ -1,0 +1,154 @@
+//! Programs that do what they should not within rounds: each of them is one Python script, and the job goes on, or ends with a sentence.
+
+use crate::case::Done;
+use crate::place;
+use crate::plan::Plan;
+use crate::python::{client, with_client};
+use std::path::Path;
+
+const SCRIPT: &str = r#"
+import datetime, os, signal, sys, time
+import rlaunch, rlaunch.inprocess as ip
+
+what, rank = sys.argv[1], int(os.environ.get("RLAUNCH_RANK", "0"))
+HOOKS = {"initialize": ip.initialize.Initialize, "abort": ip.abort.Abort, "finalize": ip.finalize.Finalize,
+         "health_check": ip.health_check.HealthCheck}
+
+def out(*words):
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+def seconds(number):
+    return datetime.timedelta(seconds=number)
+
+def hook(name, function):
+    def call(self, state):
+        function(state)
+        return state
+    return type(name, (HOOKS[name],), {"__call__": call})()
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def for_ever():
+    while True:
+        time.sleep(1)
+
+def ignore():
+    """Nothing raises here, and no signal comes."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    time.sleep(1000)
+
+def fail():
+    raise ValueError("ordered")
+
+def in_first_round(who):
+    return lambda call: who.get(rank, for_ever)() if call.iteration == 0 else None
+
+def in_hook(who, round=0):
+    return lambda state: who.get(rank, lambda: None)() if state.iteration == round and state.fault is not None else None
+
+def hundred(call):
+    call.ping()
+    if call.iteration < 100:
+        fail() if call.iteration % 3 == rank else for_ever()
+
+def forks(call):
+    if call.iteration == 0 and os.fork() == 0:
+        call.ping()
+        for_ever()
+    if call.iteration == 0:
+        die() if rank == 1 else for_ever()
+
+def late(call):
+    while call.iteration == 0 and rank == 1:
+        call.ping()
+        time.sleep(0.01)
+
+def slow_hooks():
+    return {"abort": hook("abort", lambda state: for_ever() if rank == 1 else None),
+            "finalize": hook("finalize", in_hook({2: for_ever}))}
+
+def phases():
+    return {"abort": hook("abort", lambda state: die() if rank == 1 and state.iteration == 0 else None),
+            "finalize": hook("finalize", in_hook({2: die})),
+            "health_check": hook("health_check", in_hook({3: die})),
+            "initialize": hook("initialize", in_hook({4: die}, 1))}
+
+policy = ip.rank_assignment.MaxActiveWorldSize(1 + rank)
+function, named = {
+    "never": (in_first_round({0: fail, 3: ignore}), slow_hooks()),
+    "phases": (in_first_round({0: fail}), phases()),
+    "ill": (in_first_round({0: fail}), {"health_check": hook("health_check", in_hook({0: fail, 1: fail, 2: fail}))}),
+    "all": (lambda call: fail() if call.iteration == 0 else None, {}),
+    "zero": (lambda call: fail() if rank == 0 else for_ever(), {}),
+    "hundred": (hundred, {}),
+    "forks": (forks, {}),
+    "late": (late, {"completion_timeout": seconds(1)}),
+    "policies": (in_first_round({}), {"rank_assignment": ip.Compose(policy, ip.rank_assignment.ShiftRanks())}),
+    "outside": (lambda call: None, {}),
+}[what]
+
+def train(call: ip.CallWrapper = None):
+    function(call)
+    return f"{call.iteration} {call.state.world_size}"
+
+soft = 60 if what == "late" else 1
+wrapped = ip.Wrapper(soft_timeout=seconds(soft), hard_timeout=seconds(2 * soft), barrier_timeout=seconds(60 * soft),
+                     termination_grace_time=seconds(0.5), progress_watchdog_interval=seconds(0.1), **named)(train)
+for _ in range(2 if what == "outside" else 1):
+    out(rank, wrapped(call=None))
+"#;
+
+fn script(client: &Path, plan: Plan, what: &str) -> Plan {
+    let path = plan.scratch().path("trouble.py");
+    std::fs::write(&path, SCRIPT).unwrap();
+    with_client(plan, client).args(["python3".as_ref(), path.as_os_str(), what.as_ref()])
+}
+
+fn runs(client: &Path, ranks: &str, what: &str) -> Done {
+    script(client, Plan::rlaunch(["-n", ranks]), what).start().end()
+}
+
+#[test]
+fn whatever_ranks_do_the_others_go_on() {
+    let Some(client) = client() else { return };
+    for (what, ranks, wanted, said) in [
+        // Hooks that never return, and one that ignores every interrupt: their ranks are ended.
+        ("never", "5", &["0 1 2", "4 1 2"][..], &["and 3 more faults: 2 ranks go on"][..]),
+        ("phases", "6", &["0 2 2", "5 2 2"], &["g0 r1: ", "g0 r2: rank 4 "]),
+        ("all", "3", &["0 1 3", "1 1 3", "2 1 3"], &["3 ranks go on"]),
+        ("hundred", "3", &["0 100 3", "1 100 3", "2 100 3"], &["g0 r100: rank 0 "]),
+        // A child that lives on keeps nothing of its parent.
+        ("forks", "3", &["0 1 2", "2 1 2"], &["g0 r1: rank 1 has ended (SIGKILL)"]),
+        ("late", "2", &["0 1 2", "1 1 2"], &["it has not returned after rank 0 did, within 1.0s"]),
+    ] {
+        let done = runs(&client, ranks, what);
+        assert!(done.exit.is_success(), "{what}: {}{}", done.out(), done.err());
+        assert_eq!(done.sorted(), wanted, "{what}: {}", done.err());
+        said.iter().for_each(|said| drop(done.says(said)));
+    }
+}
+
+#[test]
+fn what_no_round_makes_good_ends_the_job_with_a_sentence() {
+    let Some(client) = client() else { return };
+    for (what, said) in [
+        ("ill", "no healthy rank is left"),
+        ("zero", "rank 0"),
+        ("policies", "all ranks have to ask for the same, and policy is "),
+    ] {
+        let done = runs(&client, "3", what);
+        assert!(!done.exit.is_success() && done.out().is_empty(), "{what}: {}{}", done.out(), done.err());
+        done.says(said).says("0 left running");
+    }
+}
+
+#[test]
+fn outside_rlaunch_a_program_is_alone_and_says_so_once() {
+    let Some(client) = client() else { return };
+    let plan = Plan::shell("exec \"$@\"").args(["sh"]);
+    let done = script(&client, plan, "outside").start().end();
+    assert!(done.exit.is_success(), "{}", done.err());
+    assert_eq!(done.sorted(), ["0 0 1", "0 0 1"]);
+    assert_eq!(done.err().matches("it is a world of one").count(), 1, "{}", done.err());
+}
