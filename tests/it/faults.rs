@@ -29,7 +29,7 @@ fn nanos(at: SystemTime) -> u128 {
 }
 
 /// Notes when processes end, in nanoseconds since 1970.
-fn watch(all: Vec<Proc>) -> Vec<JoinHandle<u128>> {
+pub(crate) fn watch(all: Vec<Proc>) -> Vec<JoinHandle<u128>> {
     let ends = |p: Proc| {
         let pidfd = rlaunch_sys::pidfd::open(p.pid).unwrap();
         std::thread::spawn(move || {
@@ -40,6 +40,11 @@ fn watch(all: Vec<Proc>) -> Vec<JoinHandle<u128>> {
         })
     };
     all.into_iter().map(ends).collect()
+}
+
+/// When a record was written, in the same.
+pub(crate) fn nanos_of(record: &Value) -> u128 {
+    u128::from(record["wall"].as_u64().unwrap())
 }
 
 /// A job under a fault.
@@ -99,7 +104,7 @@ impl Struck {
         done.says(says).says("the job was ended").says("ranks 0-3,6,7 stopped by rlaunch");
         // What the guardian has counted is gone; of that the news may come before we have heard of the last end.
         let counted = record(&done, "host.done")["left"].is_number();
-        let said = u128::from(record(&done, "host.done")["wall"].as_u64().unwrap());
+        let said = nanos_of(record(&done, "host.done"));
         for death in deaths {
             let death = death.join().unwrap();
             let late = death.saturating_sub(said) / 1_000;

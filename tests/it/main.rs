@@ -45,6 +45,7 @@ mod remote;
 mod restarts;
 mod round_trouble;
 mod rounds;
+mod rounds_hosts;
 mod several;
 mod signals;
 mod ssh;

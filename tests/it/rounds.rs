@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
 
 /// The example, if it was built.
-fn train() -> Option<PathBuf> {
+pub(crate) fn train() -> Option<PathBuf> {
     let train = place::beside("train");
     if !train.is_file() {
         assert!(std::env::var_os("CI").is_none(), "{} was not built", train.display());

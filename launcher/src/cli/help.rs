@@ -68,6 +68,7 @@ const RARE: &[Id] = &[
     Id::Faults(faults::Opt::RestartDelay),
     Id::Rounds(rounds::Opt::Assign),
     Id::Rounds(rounds::Opt::Spares),
+    Id::Rounds(rounds::Opt::SpareHosts),
     Id::Rounds(rounds::Opt::MaxRounds),
     Id::Rounds(rounds::Opt::MinWorld),
     Id::Rounds(rounds::Opt::MinActive),

@@ -26,6 +26,7 @@ const SHOWN: usize = 60;
 pub(super) enum Opt {
     Assign,
     Spares,
+    SpareHosts,
     MaxRounds,
     MinWorld,
     MinActive,
@@ -57,6 +58,7 @@ pub(super) const GROUP: Group = Group {
             brief: "hold N ranks back: -n 8 --spares 2 starts 10",
             more: &["Where -n is not given, N of those that are started."],
         },
+        row(Opt::SpareHosts, &["spare-hosts"], "N", "hold the ranks of the last N hosts back"),
         row(Opt::MaxRounds, &["max-rounds"], "N", "so many rounds at most, the first included"),
         row(Opt::MinWorld, &["min-world"], "N", "not with fewer ranks"),
         row(Opt::MinActive, &["min-active"], "N", "not with fewer ranks that work"),
@@ -74,6 +76,7 @@ type Spelled<T> = Option<(OsBytes, T)>;
 pub(super) struct Args {
     policy: Option<Said>,
     spares: Spelled<u32>,
+    spare_hosts: Option<spare_hosts::SpareHosts>,
     max_rounds: Spelled<u32>,
     min_world: Spelled<u32>,
     min_active: Spelled<u32>,
@@ -88,6 +91,10 @@ impl Args {
         let count_or_none = |most| values::count_or_none(&option, &value, most);
         match opt {
             Opt::Spares => self.spares = Some((option.clone(), count_or_none(MOST_RANKS)?)).filter(|(_, n)| *n > 0),
+            Opt::SpareHosts => {
+                let hosts = count_or_none(MOST_RANKS)?;
+                self.spare_hosts = Some(spare_hosts::SpareHosts::new(option.clone(), hosts)).filter(|_| hosts > 0);
+            }
             Opt::MaxRounds => self.max_rounds = Some((option.clone(), count(MOST)?)),
             Opt::MinWorld => self.min_world = Some((option.clone(), count(MOST_RANKS)?)),
             Opt::MinActive => self.min_active = Some((option.clone(), count(MOST_RANKS)?)),
@@ -100,15 +107,21 @@ impl Args {
     }
 
     /// What cannot go together, whatever hosts there are; ranks that are held back are ranks too.
-    pub(super) fn check(&self, programs: &mut [Program]) -> Result<(), CliError> {
+    pub(super) fn check(&mut self, programs: &mut [Program]) -> Result<(), CliError> {
         if let (Some((spares, n)), Some(policy)) = (&self.spares, &self.policy) {
             let try_ =
                 format!("max=N in the policy, where -n counts all that are started; {spares} {n} is max=N,shift");
             return Err(both(spares, &policy.option, "both say who works", Some(try_)));
         }
-        if let (Some((spares, _)), Some((rounds, 1))) = (&self.spares, &self.max_rounds) {
+        let spare_hosts = self.spare_hosts.as_ref().map(spare_hosts::SpareHosts::option);
+        let policy = self.policy.as_ref().map(|policy| &policy.option);
+        if let (Some(hosts), Some(other)) = (spare_hosts, policy.or(self.spares.as_ref().map(|(option, _)| option))) {
+            return Err(both(hosts, other, "both say who works", Some("one of the two".into())));
+        }
+        let held_back = self.spares.as_ref().map(|(option, _)| option).or(spare_hosts);
+        if let (Some(held_back), Some((rounds, 1))) = (held_back, &self.max_rounds) {
             return Err(both(
-                spares,
+                held_back,
                 rounds,
                 "what is held back for another round would never work",
                 Some("one of the two".into()),
@@ -129,6 +142,10 @@ impl Args {
             }
             program.n = Some(all);
         }
+        if let (Some(spare), Some(program)) = (&mut self.spare_hosts, programs.first_mut()) {
+            // All hosts are filled: how many ranks work comes of it.
+            spare.works(program.n.take());
+        }
         Ok(())
     }
 
@@ -138,7 +155,8 @@ impl Args {
         let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
         let first = counts.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
         let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
-        self.policy.as_ref().map(|said| &said.option).or(first).or(span)
+        let hosts = self.spare_hosts.as_ref().map(spare_hosts::SpareHosts::option);
+        self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(span)
     }
 }
 
@@ -148,12 +166,13 @@ impl Run {
     /// # Errors
     /// The policy is none, or no round of these ranks could ever begin.
     pub(crate) fn rounds(&self, placement: &Placement, caller: &[&[u8]], site: &Site<'_>) -> Result<Rounds, CliError> {
-        let Args { policy: said, spares, max_rounds, min_world, min_active, max_rank_faults, .. } = &self.rounds;
+        let Args { policy: said, spares, spare_hosts, max_rounds, min_world, min_active, max_rank_faults, .. } =
+            &self.rounds;
         let world = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
         let policy = match (said, spares) {
             (Some(said), _) => Some(assign::policy(said, site)?),
             (None, Some((option, n))) => Some(held_back(option, *n, world)?),
-            (None, None) => None,
+            (None, None) => spare_hosts.as_ref().map(|spare| spare.policy(placement)).transpose()?,
         };
         if let Some((option, least)) = min_world.as_ref().filter(|(_, least)| *least > world) {
             let what = format!("no round could ever begin: the job has {}", ranks(world));
@@ -163,7 +182,7 @@ impl Run {
             (Some(said), _) if said.value.len() <= SHOWN => format!("{} {}", said.option, said.value),
             (Some(said), _) => said.option.to_string(),
             (None, Some((option, n))) => format!("{option} {n}"),
-            (None, None) => format!("-n {world}"),
+            (None, None) => spare_hosts.as_ref().map_or_else(|| format!("-n {world}"), ToString::to_string),
         };
         let active = match &policy {
             Some(policy) => self
@@ -230,5 +249,6 @@ fn wrong(at: String, what: String, hint: Option<String>) -> CliError {
     CliError::Assign { at, what, hint: hint.map(Cow::from) }
 }
 
+mod spare_hosts;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::super::tests::{at_site, golden, refused, run_with};
 use super::*;
+use rlaunch_core::id::Rank;
 
 fn rounds(line: &str, variables: &[(&str, &str)]) -> (u32, Rounds) {
     let run = run_with(line, variables);
@@ -40,6 +41,35 @@ fn spares_are_ranks_more_than_work() {
 }
 
 #[test]
+fn the_ranks_of_spare_hosts_wait() {
+    for line in
+        ["-H a:4,b:4,c:4 --spare-hosts 1", "-n 8 -H a:4,b:4,c:4 --spare-hosts 1", "-H a,b,c --ppn 4 --spare-hosts 1"]
+    {
+        let (ranks, asked) = rounds(&format!("{line} ./train"), &[]);
+        let mut world = World::new(ranks);
+        let hosts = |initial: u32| ["a", "b", "c"][initial as usize / 4].to_owned();
+        let keys = ByHost(hosts);
+        let policy = asked.policy.unwrap();
+        rank_assign::assign(&policy, &mut world, &[], &keys).unwrap();
+        assert_eq!((ranks, world.size(), world.active_size()), (12, 12, Some(8)), "{line}");
+        // The host in the middle: its ranks' places are those of the spare one.
+        let lost: Vec<Rank> = (4..8).map(Rank::new).collect();
+        rank_assign::assign(&policy, &mut world, &lost, &keys).unwrap();
+        let active: Vec<Option<u32>> = world.members().iter().map(|one| one.active_rank.map(Rank::get)).collect();
+        assert_eq!(active[8..], [4, 5, 6, 7].map(Some), "{line}");
+    }
+}
+
+/// Ranks by host.
+struct ByHost(fn(u32) -> String);
+
+impl rank_assign::Keys for ByHost {
+    fn value(&self, source: &rank_assign::Source, who: rank_assign::Numbers) -> Option<Cow<'_, str>> {
+        (*source == rank_assign::Source::Host).then(|| (self.0)(who.initial.get()).into())
+    }
+}
+
+#[test]
 fn limits_come_as_they_were_given() {
     let line = "-n 8 --max-rounds 3 --min-world 4 --min-active 2 --max-rank-faults 1 --fault-window 20ms --yield-within 1m ./train";
     let asked = rounds(line, &[]).1;
@@ -50,6 +80,12 @@ fn limits_come_as_they_were_given() {
 
 /// Each is refused.
 const REFUSED: &[&str] = &[
+    "--spare-hosts 2 -H a:2,b:2 ./train",
+    "--spare-hosts 1 -n 2 ./train",
+    "--spare-hosts 1 -n 5 -H a:4,b:4 ./train",
+    "--spare-hosts 1 --spares 1 -H a:4,b:4 ./train",
+    "--spare-hosts 1 --assign all,shift -H a:4,b:4 ./train",
+    "--spare-hosts 1 --max-rounds 1 -H a:4,b:4 ./train",
     "--assign ./train",
     "--assign shift,max=2 ./train",
     "--assign max=two,shift ./train",
