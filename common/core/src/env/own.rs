@@ -101,6 +101,7 @@ pub(super) const CONTRACT: Contract = Contract {
             "Where the agent of the host listens for `rlaunch store` and clients of its kind.",
         ),
         var("RLAUNCH_SPARES", Role::ReadOnce, "As `--spares`."),
+        var("RLAUNCH_SPARE_HOSTS", Role::ReadOnce, "As `--spare-hosts`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_STORE_GUARD", Role::Read, "As `--store-guard`."),
         var("RLAUNCH_TEE", Role::ReadOnce, "As `--tee`."),
