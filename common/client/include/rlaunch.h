@@ -332,6 +332,20 @@ int rl_session_sockets_remove(rl_session *session, int fd);
 /* Shuts them down now. How many were is written to *count, if that is not NULL. */
 int rl_session_sockets_shutdown(rl_session *session, size_t *count);
 
+/* gloo (PyTorch's transport between CPUs) may forget who waits on a connection that ends. Places in the tables of its classes for TCP are
+ * given functions that note who waits; when a round ends, who still waits some milliseconds after the sockets were shut down is told to wait
+ * no more. Once in a process; the second time nothing is replaced. */
+typedef struct rl_gloo {
+  void **wait_recv; /* UnboundBuffer: waitRecv(int *, std::chrono::milliseconds), waitSend(the same) */
+  void **wait_send;
+  void **connect;   /* Pair: connect(const std::vector<char> &) */
+  void (*abort_recv)(void *buffer); /* what these are told by: abortWaitRecv(), abortWaitSend(), Pair: close() */
+  void (*abort_send)(void *buffer);
+  void (*close)(void *pair);
+} rl_gloo;
+
+int rl_session_gloo(rl_session *session, const rl_gloo *gloo);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "C reaches what Rust does not")]
 
 mod error;
+pub(crate) mod gloo;
 pub(crate) mod kernel;
 mod run;
 mod session;

@@ -99,6 +99,14 @@ class Buffer(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("len", ctypes.c_size_t)]
 
 
+class Gloo(ctypes.Structure):
+    """``rl_gloo``"""
+
+    _fields_ = [
+        (name, ctypes.c_void_p) for name in ("wait_recv", "wait_send", "connect", "abort_recv", "abort_send", "close")
+    ]
+
+
 EACH_KEY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 """What ``rl_store_keys`` calls."""
 
@@ -168,6 +176,7 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_session_sockets_add": (_int, [_handle, _int]),
     "rl_session_sockets_remove": (_int, [_handle, _int]),
     "rl_session_sockets_shutdown": (_int, [_handle, _out(_size)]),
+    "rl_session_gloo": (_int, [_handle, _out(Gloo)]),
 }
 
 _loaded: Optional[ctypes.CDLL] = None

@@ -197,6 +197,10 @@ class Session:
         """A socket that is shut down when the round is to be left."""
         self._lib.rl_session_sockets_add(self._handle, descriptor)
 
+    def hold_gloo(self, gloo: native.Gloo) -> None:
+        """Waits of gloo end with the round."""
+        native.check(self._lib.rl_session_gloo(self._handle, ctypes.byref(gloo)))
+
     def shut_down_sockets(self) -> int:
         """Shuts all of them down now; how many."""
         count = ctypes.c_size_t()

@@ -15,7 +15,7 @@ import os
 import sys
 from typing import Any, Callable, Iterator, Optional
 
-from . import _said
+from . import _gloo, _said
 from ._sockets import Groups
 
 _MODULE = "torch.distributed.distributed_c10d"
@@ -28,12 +28,15 @@ making = contextlib.contextmanager(groups.making)
 _hard_timeout: Optional[datetime.timedelta] = None
 """That of the last Wrapper."""
 
+_hold: Optional[Callable[[Any], None]] = None
 
-def watch(add: Callable[[int], None], hard_timeout: datetime.timedelta) -> None:
-    """From now on, or from the import of torch; `add` is told of each connection, so that it can be ended without Python."""
-    global _hard_timeout
+
+def watch(add: Callable[[int], None], hold: Callable[[Any], None], hard_timeout: datetime.timedelta) -> None:
+    """From now on, or from the import of torch; `add` is told of each connection, so that it can be ended without Python, and `hold`, before
+    the first one, of gloo's waits."""
+    global _hard_timeout, _hold
     _hard_timeout = hard_timeout
-    groups.add = add
+    groups.add, _hold = add, hold
     prepare_nccl()
     module = sys.modules.get(_MODULE)
     if module is not None:
@@ -52,6 +55,7 @@ def _wrap(module: Any) -> None:
     def making_one(*args: Any, **kwargs: Any) -> Any:
         backend = args[3] if len(args) > 3 else kwargs.get("backend")
         compare_timeout(str(backend), kwargs.get("timeout"))
+        _hold_gloo()
         with making():
             return make(*args, **kwargs)
 
@@ -80,6 +84,20 @@ def compare_timeout(backend: str, timeout: Any) -> None:
             f"a group of NCCL with a timeout of {timeout} is below the Wrapper's hard_timeout of {_hard_timeout}: ranks that wait for a"
             " slow one fail before it is found to hang; init_process_group(timeout=...) takes a longer one"
         )
+
+
+def _hold_gloo() -> None:
+    global _hold
+    hold, _hold = _hold, None
+    found = _gloo.find() if hold is not None else None
+    if hold is not None and found is not None:
+        hold(found)
+
+
+def watch_no_more() -> None:
+    """The session is over."""
+    global _hold
+    groups.add, _hold = None, None
 
 
 def prepare_nccl() -> None:

@@ -2,6 +2,7 @@
 #![expect(non_camel_case_types, reason = "they are named as in the header")]
 
 use super::error::{ARGUMENT, Failure, guarded};
+use super::gloo::{self, rl_gloo};
 use super::types::{bytes, give, many, pairs, rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};
 use crate::session::{AddPending, Aim, Next, Options, Session};
 use crate::state::Leave;
@@ -389,6 +390,21 @@ pub unsafe extern "C" fn rl_session_sockets_shutdown(session: *mut rl_session, c
         let ended = handle.session.shut_down_sockets()?;
         // SAFETY: as the caller says.
         if count.is_null() { Ok(()) } else { unsafe { give(count, ended) } }
+    };
+    // SAFETY: as the caller says.
+    unsafe { with(session, call) }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_gloo(session: *mut rl_session, gloo: *const rl_gloo) -> c_int {
+    let call = |_: &rl_session| {
+        // SAFETY: as the caller says.
+        let given =
+            unsafe { gloo.as_ref() }.ok_or_else(|| Failure::argument("what gloo has is needed, and NULL was given"))?;
+        // SAFETY: the same.
+        unsafe { gloo::arm(given) }
     };
     // SAFETY: as the caller says.
     unsafe { with(session, call) }

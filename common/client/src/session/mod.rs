@@ -12,6 +12,7 @@ mod open;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use crate::ffi::gloo;
 use crate::kernel::Known;
 use crate::state::{Cause, Leave, State};
 use crate::token::Token;
@@ -76,6 +77,7 @@ impl Session {
             return Err(Interrupted.into());
         }
         inner.phase = Phase::Inside;
+        gloo::over();
         inner.auto_at = None;
         self.0.note(&inner);
         if inner.auto.is_some() {
@@ -179,6 +181,7 @@ impl Session {
         self.0.note(&inner);
         drop(inner);
         waits::takes_no_part();
+        gloo::disarm();
         self.0.hang_up();
         self.0.bell.ring();
         self.0.changed.notify_all();

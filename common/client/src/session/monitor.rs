@@ -4,6 +4,7 @@
 //! be told, a signal to be repeated, a planned interrupt whose time is over.
 
 use super::inner::{Inner, Leaving, Pending, Phase, Shared};
+use crate::ffi::gloo;
 use crate::ffi::kernel::signal_thread;
 use crate::state::{Cause, State};
 use crate::{kernel, waits};
@@ -111,6 +112,7 @@ impl Monitor {
         for known in sockets {
             let _gone = known.shut_down();
         }
+        gloo::end();
         shared.changed.notify_all();
         if let (Some((state, cause)), Some(on_abort)) = (seen, &self.on_abort) {
             on_abort(&state, &cause);

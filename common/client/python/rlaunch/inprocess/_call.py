@@ -64,7 +64,7 @@ class Call:
         """Nothing of it goes on."""
         session, self._session = self._session, None
         if session is not None:
-            _torch_hooks.groups.add = None
+            _torch_hooks.watch_no_more()
             session.close()
 
     def run(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -72,7 +72,7 @@ class Call:
         refuse_a_second()
         self._session = session = Session(self._terms())
         if any(isinstance(part, AbortTorchDistributed) for part in _parts(self._wrapper.abort)):
-            _torch_hooks.watch(session.add_socket, self._wrapper.hard_timeout)
+            _torch_hooks.watch(session.add_socket, session.hold_gloo, self._wrapper.hard_timeout)
         # What was made until now lives as long as the call, and the collector need not look at it between rounds.
         gc.collect()
         gc.freeze()

@@ -1,0 +1,74 @@
+"""Where gloo, in torch, has what gets those out that it would forget (`rl_gloo` in rlaunch.h says why).
+
+gloo is a library of its own or part of one of torch's, and names what it has in either. Tables of classes are found by their names, and
+places in them by the functions that they hold; a gloo that was built otherwise is left alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Iterator, Optional, Tuple
+
+from . import _native as native
+
+_LIBRARIES = ("libgloo.so", "libtorch_cpu.so", "libtorch.so")
+_TCP = "_ZN4gloo9transport3tcp"
+_TIMES = "EPiNSt6chrono8durationIlSt5ratioILl1ELl1000EEEE"
+_TABLES = {
+    "_ZTVN4gloo9transport3tcp13UnboundBufferE": {
+        "wait_recv": f"{_TCP}13UnboundBuffer8waitRecv{_TIMES}",
+        "wait_send": f"{_TCP}13UnboundBuffer8waitSend{_TIMES}",
+        "abort_recv": f"{_TCP}13UnboundBuffer13abortWaitRecvEv",
+        "abort_send": f"{_TCP}13UnboundBuffer13abortWaitSendEv",
+    },
+    "_ZTVN4gloo9transport3tcp4PairE": {
+        "connect": f"{_TCP}4Pair7connectERKSt6vectorIcSaIcEE",
+        "close": f"{_TCP}4Pair5closeEv",
+    },
+}
+_PLACES = ("wait_recv", "wait_send", "connect")
+_LONGEST = 24
+"""Words of a table in which all of these are."""
+
+
+_found: Optional[native.Gloo] = None
+
+
+def find() -> Optional[native.Gloo]:
+    """Where all of it is, if gloo is loaded, and is as is known."""
+    global _found
+    if _found is None:
+        # Once: the places hold something else from then on.
+        for path in _loaded():
+            try:
+                _found = _of(ctypes.CDLL(path))
+                break
+            except (OSError, ValueError, AttributeError):
+                continue  # It is in another one, or nowhere.
+    return _found
+
+
+def _loaded() -> Iterator[str]:
+    seen = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            path = line.rstrip("\n").split(None, 5)[5:]
+            if path and path[0].rsplit("/", 1)[-1].startswith(_LIBRARIES) and path[0] not in seen:
+                seen.add(path[0])
+                yield path[0]
+
+
+def _of(library: ctypes.CDLL) -> native.Gloo:
+    found = native.Gloo()
+    for table, functions in _TABLES.items():
+        start = ctypes.addressof(ctypes.c_char.in_dll(library, table))
+        words = (ctypes.c_size_t * _LONGEST).from_address(start)
+        for name, symbol in functions.items():
+            place, function = _place(words, ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value)
+            setattr(found, name, start + place if name in _PLACES else function)
+    return found
+
+
+def _place(words: "ctypes.Array[ctypes.c_size_t]", function: Optional[int]) -> Tuple[int, Optional[int]]:
+    """Where a table has a function; an error where it has none."""
+    return list(words).index(function or 0) * ctypes.sizeof(ctypes.c_size_t), function

@@ -1,0 +1,134 @@
+//! A gloo of our own, with tables as C++ has them. One test: what is replaced is so for the whole process.
+
+use super::*;
+use std::panic::{catch_unwind, resume_unwind};
+use std::ptr::null_mut;
+use std::sync::{Condvar, Mutex};
+
+/// What somebody waits at.
+#[derive(Default)]
+#[repr(align(16))]
+struct Buffer {
+    /// How long was asked to be waited, each time, and whether it was told to wait no more.
+    state: Mutex<(Vec<i64>, bool)>,
+    changed: Condvar,
+}
+
+impl Buffer {
+    fn of<'a>(this: *mut c_void) -> &'a Self {
+        // SAFETY: what is handed in below, and never freed.
+        unsafe { &*this.cast::<Self>() }
+    }
+
+    fn leaked() -> &'static Self {
+        Box::leak(Box::default())
+    }
+
+    fn waits(&self, times: usize) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| state.0.len() < times).unwrap());
+    }
+}
+
+/// Throws for a time-out of nothing, as gloo does; a time-out of 1 is something that has come already.
+unsafe extern "C-unwind" fn waits(this: *mut c_void, _rank: *mut c_int, timeout: i64) -> bool {
+    let buffer = Buffer::of(this);
+    let mut state = buffer.state.lock().unwrap();
+    state.0.push(timeout);
+    buffer.changed.notify_all();
+    if timeout <= 1 {
+        drop(state);
+        if timeout == 0 {
+            resume_unwind(Box::new("timed out"));
+        }
+        return true;
+    }
+    drop(buffer.changed.wait_while(state, |state| !state.1).unwrap());
+    false
+}
+
+unsafe extern "C-unwind" fn connects(this: *mut c_void, _address: *const c_void) {
+    // SAFETY: it is called with what this was called with.
+    let _closed = unsafe { waits(this, null_mut(), 2) };
+}
+
+unsafe extern "C-unwind" fn tells(this: *mut c_void) {
+    let buffer = Buffer::of(this);
+    buffer.state.lock().unwrap().1 = true;
+    buffer.changed.notify_all();
+}
+
+fn busy() -> usize {
+    SLOTS.iter().filter(|slot| slot.who.load(Ordering::Acquire) != 0).count()
+}
+
+#[test]
+fn waits_that_a_round_leaves_behind_end() {
+    let table: &'static mut [*mut c_void; 3] = Box::leak(Box::new([
+        waits as Wait as *mut c_void,
+        waits as Wait as *mut c_void,
+        connects as Connect as *mut c_void,
+    ]));
+    let [recv, send, to] = table.each_mut().map(std::ptr::from_mut);
+    let given = |close| rl_gloo {
+        wait_recv: recv,
+        wait_send: send,
+        connect: to,
+        abort_recv: Some(tells),
+        abort_send: Some(tells),
+        close,
+    };
+    // SAFETY: they are as the header says.
+    assert!(unsafe { arm(&given(None)) }.is_err());
+    let odd = rl_gloo { wait_recv: recv.wrapping_byte_add(1), ..given(Some(tells)) };
+    // SAFETY: it is refused before it is looked at.
+    assert!(unsafe { arm(&odd) }.is_err());
+    for _ in 0..2 {
+        // SAFETY: as above.
+        unsafe { arm(&given(Some(tells))) }.unwrap();
+    }
+    // SAFETY: what is there now is ours, of the same kind.
+    let ours = unsafe {
+        (std::mem::transmute::<*mut c_void, Wait>(recv.read()), std::mem::transmute::<*mut c_void, Connect>(to.read()))
+    };
+    assert!(ours.0 as usize != waits as Wait as usize, "it was replaced");
+
+    // Nothing is changed for what ends by itself.
+    let quick = Buffer::leaked();
+    let this = |buffer: &'static Buffer| std::ptr::from_ref(buffer).cast_mut().cast::<c_void>();
+    // SAFETY: as gloo calls it.
+    assert!(unsafe { (ours.0)(this(quick), null_mut(), 1) });
+    assert_eq!((quick.state.lock().unwrap().0.clone(), busy()), (vec![1], 0));
+
+    // Those who wait are told, and throw; so do those who begin to before it is over.
+    let (early, late, pair) = (Buffer::leaked(), Buffer::leaked(), Buffer::leaked());
+    // SAFETY: as gloo calls it.
+    let wait = |at: &'static Buffer| move || catch_unwind(|| unsafe { (ours.0)(this(at), null_mut(), 60_000) });
+    let first = thread::spawn(wait(early));
+    // SAFETY: the same.
+    let connecting = thread::spawn(move || unsafe { (ours.1)(this(pair), std::ptr::null()) });
+    early.waits(1);
+    pair.waits(1);
+    assert_eq!(busy(), 2);
+    end();
+    assert!(first.join().unwrap().is_err());
+    connecting.join().unwrap();
+    assert!(thread::spawn(wait(late)).join().unwrap().is_err());
+    for buffer in [early, late] {
+        assert_eq!(buffer.state.lock().unwrap().0, [60_000, 0]);
+    }
+    assert_eq!(busy(), 0, "an exception takes its note with it");
+
+    // It is over: who waits now is left alone, by that round's end.
+    over();
+    let next = Buffer::leaked();
+    let waiting = thread::spawn(wait(next));
+    next.waits(1);
+    assert!(!next.state.lock().unwrap().1);
+    end();
+    assert!(waiting.join().unwrap().is_err());
+    over();
+    disarm();
+    end();
+    assert_eq!(TURN.load(Ordering::Acquire) & 1, 0, "nobody has asked for it any more");
+}

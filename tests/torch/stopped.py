@@ -1,0 +1,67 @@
+"""One rank is stopped (SIGSTOP) while all reduce; the others say when they heard of it, and when they were out, in nanoseconds.
+
+    rlaunch -n 4 python stopped.py
+"""
+
+import datetime
+import os
+import signal
+import threading
+import time
+
+import rlaunch.inprocess as inprocess
+import rlaunch.torch
+import torch
+import torch.distributed as dist
+
+FIRST_RANK = int(os.environ["RLAUNCH_RANK"])
+times = {}
+
+
+def seconds(number):
+    """A time."""
+    return datetime.timedelta(seconds=number)
+
+
+class Stamped(inprocess.abort.AbortTorchDistributed):
+    """Says when it began."""
+
+    def __call__(self, state):
+        times["told"] = time.monotonic_ns()
+        return super().__call__(state)
+
+
+class Out(inprocess.finalize.Finalize):
+    """Says when the function was left."""
+
+    def __call__(self, state):
+        times["out"] = time.monotonic_ns()
+        return state
+
+
+@inprocess.Wrapper(
+    abort=Stamped(),
+    finalize=Out(),
+    soft_timeout=seconds(2),
+    hard_timeout=seconds(5),
+    barrier_timeout=seconds(30),
+    progress_watchdog_interval=seconds(0.5),
+)
+def train(call: inprocess.CallWrapper = None):
+    """What is restarted."""
+    rlaunch.torch.init_process_group("gloo")
+    many = torch.zeros(250_000)
+    if call.iteration > 0:
+        dist.all_reduce(many)
+        return dist.get_world_size()
+    if FIRST_RANK == 1:
+        # Somewhere within the operation, and not between two.
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+    while True:
+        dist.all_reduce(many)
+        call.ping()
+
+
+torch.set_num_threads(1)
+train()
+os.write(1, b"%d %d\n" % (times["told"], times["out"]))
