@@ -24,9 +24,9 @@ fn python() -> Option<PathBuf> {
     python
 }
 
-fn sums(plan: Plan, python: PathBuf) {
+fn sums(plan: Plan, python: PathBuf, script: &str) {
     let path = plan.scratch().path("sum.py");
-    std::fs::write(&path, SUM).unwrap();
+    std::fs::write(&path, script).unwrap();
     // Inside a batch job of Slurm, whose names are those of its first task.
     let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")];
     let plan = slurm.iter().fold(plan, |plan, (name, value)| plan.env(name, value));
@@ -42,15 +42,30 @@ fn sums(plan: Plan, python: PathBuf) {
 #[test]
 fn two_processes_of_this_host_need_no_argument() {
     if let Some(python) = python() {
-        sums(Plan::rlaunch(["-n", "2"]), python);
+        sums(Plan::rlaunch(["-n", "2"]), python, SUM);
     }
+}
+
+#[test]
+fn nor_by_the_packages_initialize_which_passes_all_of_them() {
+    let (Some(python), Some(client)) = (python(), place::client()) else { return };
+    // JAX itself is asked what it was given, and nothing is left for it to find out.
+    let script = SUM.replace(
+        "jax.distributed.initialize()",
+        "import rlaunch.jax\nreal, given = jax.distributed.initialize, {}\n\
+         jax.distributed.initialize = lambda **all: (given.update(all), real(**all))\nrlaunch.jax.initialize()\n\
+         assert set(given) == {'coordinator_address', 'num_processes', 'process_id', 'local_device_ids'}, given\n\
+         assert given['num_processes'] == 2 and ':' in given['coordinator_address'], given",
+    );
+    let plan = Plan::rlaunch(["-n", "2"]).env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1");
+    sums(plan, python, &script);
 }
 
 #[test]
 fn nor_do_those_of_two_hosts() {
     let Some(python) = python() else { return };
     let Some(bed) = Bed::up(2) else { return };
-    sums(bed.plan("tester", "login", ["rlaunch", "--ssh-fast", "-H", "node[0-1]"]).with_events(), python);
+    sums(bed.plan("tester", "login", ["rlaunch", "--ssh-fast", "-H", "node[0-1]"]).with_events(), python, SUM);
     bed.clean(2);
     bed.down();
 }

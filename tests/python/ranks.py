@@ -196,6 +196,7 @@ def atomic(call: ip.CallWrapper):
         raise ValueError("ordered")
     with call.atomic():
         out("inside")
+        # The work itself, and no wait for anything: long enough to be interrupted in, and by waits that an interrupt would wake.
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             time.sleep(0.01)
@@ -213,7 +214,7 @@ def late_atomic(call: ip.CallWrapper):
     while True:
         with call.atomic():
             out("section")
-            time.sleep(0.05)
+            time.sleep(0.05)  # The work: the decision falls into it.
 
 
 def returned(call: ip.CallWrapper):

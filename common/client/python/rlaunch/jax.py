@@ -6,7 +6,7 @@ Its processes cannot be restarted from within: the loss of one has every other o
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, List, Optional
 
 __all__ = ["initialize"]
 
@@ -27,9 +27,19 @@ def initialize(**kwargs: Any) -> None:
         "coordinator_address": address,
         "num_processes": here.world_size,
         "process_id": here.rank,
-        "local_device_ids": None,
+        "local_device_ids": _local_device_ids(),
     }
     jax.distributed.initialize(**{**ours, **kwargs})
+
+
+def _local_device_ids() -> Optional[List[int]]:
+    """Where this process has one device of its own, that one: JAX would count it by the process's place on its host. Else what JAX finds."""
+    if not os.environ.get("JAX_LOCAL_DEVICE_IDS"):
+        for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+            named = os.environ.get(name, "")
+            if named and "," not in named:
+                return [0]
+    return None
 
 
 def _bracketed(addr: str) -> str:

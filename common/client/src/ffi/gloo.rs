@@ -55,10 +55,15 @@ struct Gloo {
 }
 
 static GLOO: OnceLock<Gloo> = OnceLock::new();
-/// A session has asked for it.
-static ARMED: AtomicBool = AtomicBool::new(false);
-/// Goes up whenever it is to begin or to be over; odd: waits are ended.
-static TURN: AtomicU32 = AtomicU32::new(0);
+/// Whether waits are ended. A process has one; tests have their own.
+struct Turns {
+    /// A session has asked for it.
+    armed: AtomicBool,
+    /// Goes up whenever it is to begin or to be over; odd: waits are ended.
+    turn: AtomicU32,
+}
+
+static PROCESS: Turns = Turns::new();
 
 /// By what somebody is told to wait no more: an index of [`Gloo::tell`].
 #[derive(Clone, Copy)]
@@ -166,11 +171,11 @@ unsafe extern "C-unwind" fn connect(this: *mut c_void, address: *const c_void) {
     unsafe { (gloo.connect)(this, address) };
 }
 
-/// From now on waits are noted, and those that a round leaves behind are ended.
+/// From now on waits are noted, and can be ended.
 ///
 /// # Safety
 /// The places are in tables of gloo's classes for TCP, as built for this platform, and hold what the header says; so are the functions.
-pub(super) unsafe fn arm(given: &rl_gloo) -> Result<(), Failure> {
+unsafe fn hold(given: &rl_gloo) -> Result<(), Failure> {
     let places = [given.wait_recv, given.wait_send, given.connect];
     let (Some(abort_recv), Some(abort_send), Some(close)) = (given.abort_recv, given.abort_send, given.close) else {
         return Err(Failure::argument("a function of gloo's is NULL"));
@@ -202,7 +207,6 @@ pub(super) unsafe fn arm(given: &rl_gloo) -> Result<(), Failure> {
             }
         }
     }
-    ARMED.store(true, Ordering::Release);
     Ok(())
 }
 
@@ -226,42 +230,73 @@ unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), Failu
     Ok(())
 }
 
+impl Turns {
+    const fn new() -> Self {
+        Self { armed: AtomicBool::new(false), turn: AtomicU32::new(0) }
+    }
+
+    fn end(&'static self) {
+        let turn = self.turn.load(Ordering::Acquire);
+        let ours = turn.wrapping_add(1);
+        if !self.armed.load(Ordering::Acquire)
+            || turn & 1 != 0
+            || self.turn.compare_exchange(turn, ours, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let chase = move || {
+            let (mut pause, mut more) = (FIRST, LAST);
+            while more > 0 {
+                thread::sleep(pause);
+                pause = AGAIN;
+                match GLOO.get() {
+                    Some(gloo) if self.turn.load(Ordering::Acquire) == ours => tell_all(gloo),
+                    _ => return,
+                }
+                if !self.armed.load(Ordering::Acquire) {
+                    more -= 1;
+                }
+            }
+        };
+        // Without a thread it is gloo's time-out, or the hard limit, that gets them out.
+        let _none = thread::Builder::new().name("rlaunch-gloo".into()).spawn(chase);
+    }
+
+    fn over(&self) {
+        let turn = self.turn.load(Ordering::Acquire);
+        if turn & 1 != 0 {
+            let next = turn.wrapping_add(1);
+            let _another_did = self.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    fn arm(&self, is_armed: bool) {
+        self.armed.store(is_armed, Ordering::Release);
+    }
+}
+
+/// As [`hold`], for the session of this process.
+///
+/// # Safety
+/// The same.
+pub(super) unsafe fn arm(given: &rl_gloo) -> Result<(), Failure> {
+    // SAFETY: as the caller says.
+    unsafe { hold(given) }?;
+    PROCESS.arm(true);
+    Ok(())
+}
+
 /// A round has ended: who waits is to come out, until it is [`over`].
 pub(crate) fn end() {
-    let turn = TURN.load(Ordering::Acquire);
-    if !ARMED.load(Ordering::Acquire)
-        || turn & 1 != 0
-        || TURN.compare_exchange(turn, turn.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed).is_err()
-    {
-        return;
-    }
-    let chase = move || {
-        let (mut pause, mut more) = (FIRST, LAST);
-        while more > 0 {
-            thread::sleep(pause);
-            pause = AGAIN;
-            match GLOO.get() {
-                Some(gloo) if TURN.load(Ordering::Acquire) == turn.wrapping_add(1) => tell_all(gloo),
-                _ => return,
-            }
-            if !ARMED.load(Ordering::Acquire) {
-                more -= 1;
-            }
-        }
-    };
-    // Without a thread it is gloo's time-out, or the hard limit, that gets them out.
-    let _none = thread::Builder::new().name("rlaunch-gloo".into()).spawn(chase);
+    PROCESS.end();
 }
 
 /// The next round begins. Not before: what the one before has left behind may be freed behind its end, and its threads are waited for.
 pub(crate) fn over() {
-    let turn = TURN.load(Ordering::Acquire);
-    if turn & 1 != 0 {
-        let _another_did = TURN.compare_exchange(turn, turn.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed);
-    }
+    PROCESS.over();
 }
 
 /// The session that has asked for it is over; what it has left behind may still come out.
 pub(crate) fn disarm() {
-    ARMED.store(false, Ordering::Release);
+    PROCESS.arm(false);
 }

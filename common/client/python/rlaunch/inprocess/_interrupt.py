@@ -167,7 +167,8 @@ class Interrupter:
         _thread.start_new_thread(self._again, ())
 
     def _again(self) -> None:
-        # Raised while the hook still runs, it would be lost once more.
+        # Raised while the hook still runs, it would be lost once more; nothing tells when the thread is out of it. Too early is no harm: this
+        # comes again then.
         time.sleep(0.001)
         if not self.session.due():
             return

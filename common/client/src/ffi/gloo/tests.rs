@@ -58,9 +58,16 @@ unsafe extern "C-unwind" fn tells(this: *mut c_void) {
     buffer.changed.notify_all();
 }
 
+fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().spawn(body).unwrap()
+}
+
 fn busy() -> usize {
     SLOTS.iter().filter(|slot| slot.who.load(Ordering::Acquire) != 0).count()
 }
+
+/// Sessions of other tests come and go meanwhile.
+static TURNS: Turns = Turns::new();
 
 #[test]
 fn waits_that_a_round_leaves_behind_end() {
@@ -79,20 +86,24 @@ fn waits_that_a_round_leaves_behind_end() {
         close,
     };
     // SAFETY: they are as the header says.
-    assert!(unsafe { arm(&given(None)) }.is_err());
+    assert!(unsafe { hold(&given(None)) }.is_err());
     let odd = rl_gloo { wait_recv: recv.wrapping_byte_add(1), ..given(Some(tells)) };
     // SAFETY: it is refused before it is looked at.
-    assert!(unsafe { arm(&odd) }.is_err());
+    assert!(unsafe { hold(&odd) }.is_err());
     for _ in 0..2 {
         // SAFETY: as above.
-        unsafe { arm(&given(Some(tells))) }.unwrap();
+        unsafe { hold(&given(Some(tells))) }.unwrap();
     }
+    // SAFETY: they can be read.
+    let now = [recv, to].map(|place| unsafe { place.read() });
     // SAFETY: what is there now is ours, of the same kind.
-    let ours = unsafe {
-        (std::mem::transmute::<*mut c_void, Wait>(recv.read()), std::mem::transmute::<*mut c_void, Connect>(to.read()))
-    };
+    let our_wait = unsafe { std::mem::transmute::<*mut c_void, Wait>(now[0]) };
+    // SAFETY: the same.
+    let our_connect = unsafe { std::mem::transmute::<*mut c_void, Connect>(now[1]) };
+    let ours = (our_wait, our_connect);
     assert!(ours.0 as usize != waits as Wait as usize, "it was replaced");
 
+    TURNS.arm(true);
     // Nothing is changed for what ends by itself.
     let quick = Buffer::leaked();
     let this = |buffer: &'static Buffer| std::ptr::from_ref(buffer).cast_mut().cast::<c_void>();
@@ -104,31 +115,31 @@ fn waits_that_a_round_leaves_behind_end() {
     let (early, late, pair) = (Buffer::leaked(), Buffer::leaked(), Buffer::leaked());
     // SAFETY: as gloo calls it.
     let wait = |at: &'static Buffer| move || catch_unwind(|| unsafe { (ours.0)(this(at), null_mut(), 60_000) });
-    let first = thread::spawn(wait(early));
+    let first = spawn(wait(early));
     // SAFETY: the same.
-    let connecting = thread::spawn(move || unsafe { (ours.1)(this(pair), std::ptr::null()) });
+    let connecting = spawn(move || unsafe { (ours.1)(this(pair), std::ptr::null()) });
     early.waits(1);
     pair.waits(1);
     assert_eq!(busy(), 2);
-    end();
+    TURNS.end();
     assert!(first.join().unwrap().is_err());
     connecting.join().unwrap();
-    assert!(thread::spawn(wait(late)).join().unwrap().is_err());
+    assert!(spawn(wait(late)).join().unwrap().is_err());
     for buffer in [early, late] {
         assert_eq!(buffer.state.lock().unwrap().0, [60_000, 0]);
     }
     assert_eq!(busy(), 0, "an exception takes its note with it");
 
     // It is over: who waits now is left alone, by that round's end.
-    over();
+    TURNS.over();
     let next = Buffer::leaked();
-    let waiting = thread::spawn(wait(next));
+    let waiting = spawn(wait(next));
     next.waits(1);
     assert!(!next.state.lock().unwrap().1);
-    end();
+    TURNS.end();
     assert!(waiting.join().unwrap().is_err());
-    over();
-    disarm();
-    end();
-    assert_eq!(TURN.load(Ordering::Acquire) & 1, 0, "nobody has asked for it any more");
+    TURNS.over();
+    TURNS.arm(false);
+    TURNS.end();
+    assert_eq!(TURNS.turn.load(Ordering::Acquire) & 1, 0, "nobody has asked for it any more");
 }
