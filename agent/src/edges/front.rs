@@ -309,8 +309,7 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     serve(edges, cx);
     settle(edges);
     let Some(front) = &mut edges.front else { return };
-    front.door.expire(now());
-    front.door.reopen(&front.set);
+    front.door.turn(now(), &front.set);
     if front.was_used && !std::mem::replace(&mut front.told, true) {
         edges.events.push_back(NodeEvent::StoreUsed);
     }

@@ -361,10 +361,15 @@ impl Edges {
 
     fn lose(&mut self, node: NodeId, why: CloseReason) {
         tracing::debug!(%node, ?why, "the edge to the agent has ended");
+        self.let_go(node);
+        self.events.push_back(JobEvent::EdgeClosed { node, why });
+    }
+
+    /// An edge is over, whoever has ended it: nothing more comes from there.
+    fn let_go(&mut self, node: NodeId) {
         self.nodes.close(node);
         self.store.lost(node);
         self.output.cut_off(node);
-        self.events.push_back(JobEvent::EdgeClosed { node, why });
     }
 
     /// An agent that does not take what it is sent is lost.
@@ -390,11 +395,7 @@ impl Edges {
             }
             JobAction::Rouse { node } => self.nodes.rouse(node),
             JobAction::Sever { node } => self.nodes.sever(node),
-            JobAction::CloseEdge { node } => {
-                self.nodes.close(node);
-                self.store.lost(node);
-                self.output.cut_off(node);
-            }
+            JobAction::CloseEdge { node } => self.let_go(node),
             JobAction::Reseat(placement) => {
                 let first = placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
                 self.input.reseat(first);

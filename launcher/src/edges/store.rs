@@ -5,8 +5,9 @@
 use super::nodes::Nodes;
 use super::now;
 use rlaunch_core::id::NodeId;
+use rlaunch_core::store::Ticket;
 use rlaunch_core::store::home::Home;
-use rlaunch_core::store::transit::Transit;
+use rlaunch_core::store::transit::{Transit, refuses_more};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::Space;
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
@@ -56,6 +57,9 @@ impl Store {
     /// An agent says something; `of` is whom it names.
     pub(super) fn heard(&mut self, from: NodeId, of: NodeId, bytes: &[u8]) {
         match unstamped(bytes) {
+            Ok((number, Passage::Up(space, up))) if let Some((ticket, words)) = self.refuses(from, &up) => {
+                self.push(from, from, stamped(number, Passage::Down(space, Down::Answer(ticket, false, &words))));
+            }
             Ok((_, Passage::Up(Space::Job, up))) => self.job.hear(now(), from, up),
             // Of a space that was: whoever asks hears of the next one, and asks there.
             Ok((number, _)) if number != self.number => tracing::debug!(%from, number, "something of a store is late"),
@@ -70,6 +74,11 @@ impl Store {
             Ok((_, Passage::Down(..))) | Err(_) => tracing::debug!(%from, "something of a store makes no sense"),
         }
         self.settle();
+    }
+
+    /// What is said to a host that asks and does not take its answers.
+    fn refuses(&self, from: NodeId, up: &Up<'_>) -> Option<(Ticket, Vec<u8>)> {
+        refuses_more(self.out.get(&from).map_or(0, Transit::bytes), up)
     }
 
     /// Something for the home of this generation's space, which may have no room for it.

@@ -65,7 +65,13 @@ fn several(mut data: &[u8]) {
             seq += 1;
             let ticket = Ticket { client, seq: Seq(seq) };
             open.insert((host, ticket));
-            if relays[host].ask(now, ticket, words, &parsed) {
+            // The first host has the home beside it.
+            if host == 0 && relays[0].is_for_home(client, &parsed) {
+                match home.ask_here(now, NodeId::new(0), ticket, words, &parsed) {
+                    Some(_) => assert!(open.remove(&(host, ticket))),
+                    None => relays[0].waits_at_home(ticket),
+                }
+            } else if relays[host].ask(now, ticket, words, &parsed) {
                 home.ask(now, NodeId::new(host as u32), ticket, words, &parsed);
             }
         }

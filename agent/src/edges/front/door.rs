@@ -181,8 +181,13 @@ impl Door {
         self.has_room = true;
     }
 
-    /// Listens again, where there is room.
-    pub(super) fn reopen(&mut self, set: &ReadySet) {
+    /// Time has passed: closes those that nobody knows, and listens again where there is room.
+    pub(super) fn turn(&mut self, now: Mono, set: &ReadySet) {
+        self.expire(now);
+        self.reopen(set);
+    }
+
+    fn reopen(&mut self, set: &ReadySet) {
         let again = self.retry.take_if(|at| *at <= now()).is_some();
         if (std::mem::take(&mut self.has_room) | again) && self.is_full {
             self.is_full = set.add(&self.listener, self.token).is_err();
@@ -246,7 +251,7 @@ impl Door {
     }
 
     /// Closes those of which nobody has said in time whose they are.
-    pub(super) fn expire(&mut self, now: Mono) {
+    fn expire(&mut self, now: Mono) {
         // The first was first to come.
         while let Some(entry) = self.waiting.first_entry().filter(|entry| entry.get().2 <= now) {
             self.foreign.remove(entry.key());

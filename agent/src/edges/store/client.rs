@@ -1,9 +1,12 @@
 //! One client of our own front: what it has begun to say, and what it has not taken.
 
 use crate::edges::sessions::Newcomer;
+use rlaunch_core::store::Answer;
 use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::round::Said;
-use rlaunch_core::wire::frozen::client::{HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, put_answer_frame};
+use rlaunch_core::wire::frozen::client::{
+    HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, put_answer_frame, put_reply_frame,
+};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::socket;
 use std::io::{self, ErrorKind};
@@ -16,6 +19,8 @@ pub(super) const WRITABLE: u64 = 1 << 32;
 /// Room for answers, and for asks, that a client keeps between two of its asks.
 const KEPT: usize = 16 << 10;
 const KEPT_FOR_ASKS: usize = 1 << 10;
+/// Bytes of answers that a client may leave unread and be answered on: it has asked for all of them before it has read the first.
+const MOST_UNREAD: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -95,7 +100,7 @@ impl Client {
         }
     }
 
-    /// The next frame, if it is all there and nothing else is asked. The beginning is answered here.
+    /// The next frame, if it is all there, nothing else is asked, and it takes its answers. The beginning is answered here.
     pub(super) fn frame(&mut self) -> Result<Option<Vec<u8>>, Parted> {
         if !self.has_greeted {
             let Some(first) = self.held.first_chunk::<HELLO>() else { return Ok(None) };
@@ -108,9 +113,8 @@ impl Client {
                 return Err(Parted::Wrong("it is of another version"));
             }
         }
-        let Some(len) = frame_len(&self.held)?.filter(|len| !self.is_asking && *len <= self.held.len()) else {
-            return Ok(None);
-        };
+        let is_next = |len: &usize| *len <= self.held.len() && !self.is_asking && self.unsent.len() <= MOST_UNREAD;
+        let Some(len) = frame_len(&self.held)?.filter(is_next) else { return Ok(None) };
         let rest = self.held.split_off(len);
         self.is_asking = true;
         Ok(Some(std::mem::replace(&mut self.held, rest)))
@@ -143,6 +147,18 @@ impl Client {
     pub(super) fn answer(&mut self, seq: u64, words: &[u8]) {
         put_answer_frame(&mut self.unsent, seq, words);
         self.is_asking = false;
+    }
+
+    /// The same for one that is answered at once.
+    pub(super) fn reply(&mut self, seq: u64, answer: &Answer) {
+        put_reply_frame(&mut self.unsent, seq, answer);
+        self.is_asking = false;
+    }
+
+    /// Whether it has taken all answers and asked more, which is here. What is no frame is seen by [`Self::frame`].
+    pub(super) fn has_more(&self) -> bool {
+        let is_whole = |len: Option<usize>| len.is_some_and(|len| len <= self.held.len());
+        self.unsent.is_empty() && !self.is_asking && frame_len(&self.held).is_ok_and(is_whole)
     }
 
     /// Writes what is taken, and waits for what comes next: room, or something to read, unless that has to wait.
@@ -274,6 +290,27 @@ mod tests {
         assert_eq!(all.ready(), []);
         assert!(!all.begins(false));
         assert_eq!(all.ready(), [TOKEN]);
+    }
+
+    #[test]
+    fn who_asks_on_and_does_not_take_his_answers_waits_for_those_too() {
+        let mut all = Rig::new();
+        (0..3).for_each(|_| all.ask());
+        all.read();
+        let answer = Answer::Value(Some(vec![b'x'; 8 << 20].into()));
+        assert!(all.begins(false));
+        all.client.reply(1, &answer);
+        assert!(!all.begins(false) && !all.begins(false), "one answer waits, and no more are made");
+        assert!(!all.client.has_more());
+        let (mut taken, mut room) = (0, vec![0; 64 << 10]);
+        while taken < 8 << 20 {
+            taken += all.far.read(&mut room).unwrap();
+            all.client.settle(&all.set, false).unwrap();
+        }
+        assert!(all.client.has_more(), "nothing will wake us for what is here");
+        assert!(all.begins(false));
+        all.client.reply(2, &Answer::Done);
+        assert!(all.begins(false) && !all.client.has_more());
     }
 
     #[test]

@@ -17,7 +17,8 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::home::Home;
 use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
-use rlaunch_core::store::{Seq, Table, Ticket};
+use rlaunch_core::store::transit::refuses_more;
+use rlaunch_core::store::{Answer, Seq, Table, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::{Heard, Space};
@@ -176,6 +177,10 @@ impl Store {
             }
             Ok((_, Passage::Down(Space::Generation, down))) => self.spaces.generation.hear(down),
             Ok((_, Passage::Up(Space::Generation, up))) => {
+                if let Some((ticket, words)) = refuses_more(self.spaces.waiting, &up) {
+                    let refused = Down::Answer(ticket, false, &words);
+                    return self.spaces.send(node, Passage::Down(Space::Generation, refused));
+                }
                 match &mut self.spaces.home {
                     Some(home) => home.hear(self.spaces.now, node, up),
                     None if up == Up::Lost => {}
@@ -274,8 +279,8 @@ impl Store {
         id
     }
 
-    fn turn(&mut self, id: ClientId, readable: bool) {
-        let read = if readable { self.read(id) } else { Ok(()) };
+    fn turn(&mut self, id: ClientId, is_readable: bool) {
+        let read = if is_readable { self.read(id) } else { Ok(()) };
         if let Err(parted) = read.and_then(|()| self.serve(id)) {
             self.part(id, &parted);
         }
@@ -287,27 +292,38 @@ impl Store {
         let len = client.read(&mut self.chunk)?;
         match self.chunk.get(..len) {
             None | Some([]) => Ok(()),
-            Some(frame) => Ok(self.spaces.hear(id, frame)?),
+            Some(frame) => {
+                if let Some((seq, answer)) = self.spaces.hear(id, frame)? {
+                    client.reply(seq, &answer);
+                }
+                Ok(())
+            }
         }
     }
 
     /// Whatever a client has asked and was not begun.
     fn serve(&mut self, id: ClientId) -> Result<(), Parted> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
-        if let Some(frame) = client.frame()? {
-            if client.registers(&frame) {
-                self.hand_over(id, frame);
+        loop {
+            while let Some(frame) = client.frame()? {
+                if client.registers(&frame) {
+                    self.hand_over(id, frame);
+                    return Ok(());
+                }
+                let said = self.spaces.hear(id, &frame)?;
+                client.done(frame);
+                said.iter().for_each(|(seq, answer)| client.reply(*seq, answer));
+            }
+            let hold = self.spaces.waiting > AHEAD;
+            if hold {
+                self.held.push(id);
+            }
+            client.settle(&self.set, hold)?;
+            // Where it has taken what it did not, what it asked behind that has its turn.
+            if hold || !client.has_more() {
                 return Ok(());
             }
-            self.spaces.hear(id, &frame)?;
-            client.done(frame);
         }
-        let hold = self.spaces.waiting > AHEAD;
-        if hold {
-            self.held.push(id);
-        }
-        client.settle(&self.set, hold)?;
-        Ok(())
     }
 
     /// It takes part in rounds, and asks the store by other connections.
@@ -404,12 +420,21 @@ impl Spaces {
         }
     }
 
-    /// A client has said something.
-    fn hear(&mut self, client: ClientId, frame: &[u8]) -> Result<(), Malformed> {
+    /// A client has said something; the answer, where there is one at once, and to what.
+    fn hear(&mut self, client: ClientId, frame: &[u8]) -> Result<Option<(u64, Answer)>, Malformed> {
         match Heard::parse(frame)? {
             Heard::Ask(asked, words) => {
                 let ticket = Ticket { client, seq: Seq(asked.seq) };
                 let now = self.now;
+                if let (Some(home), Space::Generation) = (&mut self.home, asked.space)
+                    && self.generation.is_for_home(client, &words)
+                {
+                    let said = home.ask_here(now, self.node, ticket, asked.words, &words);
+                    if said.is_none() {
+                        self.generation.waits_at_home(ticket);
+                    }
+                    return Ok(said.map(|answer| (asked.seq, answer)));
+                }
                 if self.relay(asked.space).ask(now, ticket, asked.words, &words) {
                     match (&mut self.home, asked.space) {
                         (Some(home), Space::Generation) => home.ask(now, self.node, ticket, asked.words, &words),
@@ -422,7 +447,7 @@ impl Spaces {
                 self.answers.push_back((ticket, unknown.reply().into()));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn settle(&mut self) {

@@ -134,6 +134,12 @@ pub enum Refusal {
         /// How many.
         waiting: usize,
     },
+    /// Too many answers wait for the host of who asks.
+    #[error("{waiting} bytes of answers wait already for the host that asks")]
+    Unread {
+        /// How many.
+        waiting: usize,
+    },
     /// The namespace is gone, with the host that it lived on or because it was closed.
     #[error("the namespace is gone")]
     Gone,
@@ -204,7 +210,7 @@ impl Refusal {
             Self::NoParticipant { name, who } => name.as_slice().len() + Limits::of_ranks(who),
             Self::TimedOut { missing, .. } => missing.weight(),
             Self::LongKey { .. } | Self::ManyWaiting { .. } | Self::FullOfAnswers { .. } | Self::ManyKept { .. } => 0,
-            Self::LongAnswer { .. } | Self::Behind { .. } | Self::Gone | Self::Stale => 0,
+            Self::LongAnswer { .. } | Self::Behind { .. } | Self::Unread { .. } | Self::Gone | Self::Stale => 0,
         }
     }
 }
@@ -230,6 +236,7 @@ impl Hint for Refusal {
             Self::Behind { .. } => {
                 Some("ask again later, or let fewer ranks write long values at the same time".into())
             }
+            Self::Unread { .. } => Some("ask again later, or read fewer long values at the same time".into()),
             Self::ManyWaiting { .. } => Some("wait for several keys with one request".into()),
             Self::FullOfWaits { .. } => {
                 Some("wait for fewer keys at a time, or delete those that nobody reads any more".into())

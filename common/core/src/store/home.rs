@@ -151,6 +151,32 @@ impl Home {
         self.settle();
     }
 
+    /// The same of an ask of a client on this host, whose answer is given where there is one at once: it need not be written, and read
+    /// again. Others are told by [`Self::poll_action`].
+    #[must_use]
+    pub fn ask_here(
+        &mut self,
+        now: Mono,
+        node: NodeId,
+        ticket: Ticket,
+        words: &[u8],
+        parsed: &Words<'_>,
+    ) -> Option<Answer> {
+        let ask = parsed.ask();
+        let kept = self.kept_of(&ask);
+        if !kept.is_empty() {
+            self.defer((node, ticket), words, &ask, kept);
+            return None;
+        }
+        let own = Ticket { client: self.guest(node, ticket.client), ..ticket };
+        self.space.ask(now, own, Retry::Never, ask);
+        let mut said = None;
+        while let Some(Action::Answer { ticket: of, answer }) = self.space.poll_action() {
+            if of == own { said = Some(fitted(answer)) } else { self.tell(of, false, answer) }
+        }
+        said
+    }
+
     /// An agent is lost: nobody of there waits, and nothing is kept there.
     fn lost(&mut self, now: Mono, node: NodeId) {
         let all = self.guests.get(&node).map(Guests::all).unwrap_or_default();
@@ -193,6 +219,11 @@ impl Home {
         if kept.is_empty() {
             return self.perform(now, from, ask);
         }
+        self.defer(from, words, ask, kept);
+    }
+
+    /// An ask waits until nobody keeps these keys any more.
+    fn defer(&mut self, from: (NodeId, Ticket), words: &[u8], ask: &Ask<'_>, kept: BTreeSet<Bytes>) {
         for key in &kept {
             if let Some(nodes) = self.readers.remove(key) {
                 for node in nodes.ranges().flat_map(|(first, last)| first..=last).map(NodeId::new) {

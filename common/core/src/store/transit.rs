@@ -22,7 +22,25 @@ pub struct Transit {
     bytes: usize,
 }
 
+/// The answer to something that is asked where so many bytes wait already for the host that asks: a host that does not take its answers is
+/// given no more of them.
+#[must_use]
+pub fn refuses_more(waiting: usize, up: &Up<'_>) -> Option<(Ticket, Vec<u8>)> {
+    match up {
+        Up::Ask(ticket, words) if waiting > MOST && !is_of_fence(*ticket, words) => {
+            Some((*ticket, write_reply(&Answer::Refused(Refusal::Unread { waiting }))))
+        }
+        Up::Ask(..) | Up::Cancel(_) | Up::Gone(_) | Up::Dropped(_) | Up::Lost => None,
+    }
+}
+
 impl Transit {
+    /// How many bytes wait.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The answer to something that is asked of that agent, if there is no room for it any more.
     #[must_use]
     pub fn refuses(&self, up: &Up<'_>) -> Option<(Ticket, Vec<u8>)> {

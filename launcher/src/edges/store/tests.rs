@@ -1,7 +1,5 @@
 //! What the store does when hosts are lost or slow: for those who wait there, and for those who wait for what lives there.
 
-//! What the store does when hosts are lost: for those who wait there, and for those who wait for what lives there.
-
 use super::*;
 use rlaunch_core::id::{ClientId, Rank};
 use rlaunch_core::rank_set::RankSet;
@@ -94,6 +92,29 @@ fn those_who_ask_in_a_generation_hear_that_its_home_is_lost_then_and_later() {
     store.reseat(B);
     asks(&mut store, C, Space::Generation, 2, Ask::Get(b"k"));
     assert_eq!(told(&mut store, B), [(C, "an ask", 2)], "it is elsewhere now");
+}
+
+/// A host that asks and takes no answers is given no more of them, in either space.
+#[test]
+fn what_waits_for_a_slow_asker_is_bounded() {
+    let mut store = met(A);
+    asks(&mut store, A, Space::Job, 1, Ask::Set(b"k", &vec![b'v'; 500 << 10]));
+    let one = store.out.get(&A).map_or(0, Transit::bytes);
+    let read = |client| {
+        let ticket = Ticket { client: ClientId::new(client), seq: Seq(1) };
+        stamped(3, Passage::Up(Space::Job, Up::Ask(ticket, &Words::write(Ask::Get(b"k")))))
+    };
+    let asks = u32::try_from(2 * MOST / (500 << 10)).unwrap();
+    (1..=asks).for_each(|client| store.heard(B, B, &read(client)));
+    let waits = store.out.get(&B).map_or(0, Transit::bytes);
+    assert!(waits > MOST && waits < MOST + (2 << 20), "{waits} wait");
+    let ticket = Ticket { client: ClientId::new(1), seq: Seq(2) };
+    says(&mut store, B, Space::Generation, Up::Ask(ticket, &Words::write(Ask::Get(b"k"))));
+    assert_eq!(store.out.get(&A).map_or(0, Transit::bytes), one, "nor is it asked for elsewhere");
+    // It goes on.
+    while store.out.get_mut(&B).and_then(Transit::pop).is_some() {}
+    says(&mut store, B, Space::Generation, Up::Ask(ticket, &Words::write(Ask::Get(b"k"))));
+    assert!(store.out.get(&A).map_or(0, Transit::bytes) > one);
 }
 
 /// Rank 0's host takes nothing: what others ask is refused to them, one by one, and their launcher stays small.

@@ -95,9 +95,9 @@ fn nobody_waits_for_ever_to_be_known() {
     let mut clients = [all.connect(), all.connect()];
     assert_eq!((all.take(), all.door.held), (0, 2));
     let until = all.door.deadline().unwrap();
-    all.door.expire(until - Span::from_nanos(1));
+    all.door.turn(until - Span::from_nanos(1), &all.set);
     assert_eq!((all.door.waiting.len(), all.door.refused()), (2, None), "he has his time");
-    all.door.expire(until + PATIENCE);
+    all.door.turn(until + PATIENCE, &all.set);
     assert!(clients.iter_mut().all(is_ended));
     assert_eq!((all.door.held, all.door.refused().map(|(count, ..)| count), all.door.deadline()), (0, Some(2), None));
     assert!(all.door.settled(1, Some(Peer(5))).is_none(), "what is said later is of nobody");
@@ -109,10 +109,10 @@ fn more_than_may_come_wait_in_the_kernel() {
     let _clients = [all.connect(), all.connect(), all.connect()];
     assert_eq!((all.take(), all.door.held), (2, 2));
     assert!(!all.is_woken(), "nobody looks at the third");
-    all.door.reopen(&all.set);
+    all.door.turn(now(), &all.set);
     assert!(!all.is_woken(), "nor until somebody has left");
     all.door.left();
-    all.door.reopen(&all.set);
+    all.door.turn(now(), &all.set);
     assert!(all.is_woken());
     assert_eq!((all.take(), all.door.held), (1, 2));
 }

@@ -40,7 +40,9 @@ fn of(refusal: &Refusal) -> Option<Met> {
         Refusal::ManyWaiting { most } | Refusal::ManyKept { most } => at(Limit::Waits, b"", *most, *most),
         Refusal::NoNumber { .. } | Refusal::Overflow { .. } => return None,
         Refusal::OtherFence { .. } | Refusal::NoParticipant { .. } => return None,
-        Refusal::TimedOut { .. } | Refusal::Behind { .. } | Refusal::Gone | Refusal::Stale => return None,
+        Refusal::TimedOut { .. } | Refusal::Behind { .. } | Refusal::Unread { .. } | Refusal::Gone | Refusal::Stale => {
+            return None;
+        }
     })
 }
 

@@ -184,6 +184,24 @@ impl Relay {
         pass_on
     }
 
+    /// Whether a client's ask is one that a home beside us may be given at once: there is nothing here that could answer it, or that it
+    /// has to wait for. Where the home does not answer it at once either, [`Self::waits_at_home`] follows.
+    pub fn is_for_home(&mut self, client: ClientId, parsed: &Words<'_>) -> bool {
+        let is_direct = match parsed.ask() {
+            Ask::Set(..) | Ask::SetAll(_) | Ask::Add(..) | Ask::Append(..) | Ask::CompareSet { .. } => true,
+            Ask::Delete(_) | Ask::Count | Ask::List { .. } | Ask::Push(..) | Ask::Pop(_) | Ask::Len(_) => true,
+            Ask::Get(_) | Ask::GetAll(_) | Ask::Check(_) | Ask::Wait { .. } | Ask::Fence { .. } => false,
+            Ask::Take { .. } | Ask::Watch { .. } | Ask::Gather { .. } | Ask::Arrive { .. } => false,
+        };
+        // The home has to hear when its client is gone.
+        is_direct && !self.is_closed && self.out.is_empty() && self.clients.get_or(client, Vec::new).is_some()
+    }
+
+    /// The home will answer that later.
+    pub fn waits_at_home(&mut self, ticket: Ticket) {
+        self.opened(ticket, Place::Home);
+    }
+
     /// A client asks something, which waits there.
     fn opened(&mut self, ticket: Ticket, place: Place) {
         let Some(asks) = self.clients.get_or(ticket.client, Vec::new) else { return };

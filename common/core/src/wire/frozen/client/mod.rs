@@ -21,7 +21,7 @@ use super::fields::{Body, Fields, Malformed};
 use alloc::vec::Vec;
 pub use ask::Words;
 pub use heard::{Heard, Unknown};
-pub use reply::{Code, Refused, Reply, write as write_reply};
+pub use reply::{Code, Refused, Reply, put_reply_frame, write as write_reply};
 
 /// How both sides begin.
 pub const MAGIC: [u8; 8] = *b"rlaunch\n";
@@ -143,10 +143,15 @@ pub fn answer_frame(seq: u64, words: &[u8]) -> Vec<u8> {
 /// The same, behind what is to be sent before.
 pub fn put_answer_frame(out: &mut Vec<u8>, seq: u64, words: &[u8]) {
     let mut body = Body(core::mem::take(out));
-    body.0.reserve(HEAD.saturating_add(words.len()));
-    body.count(9usize.saturating_add(words.len())).byte(ANSWER).long(seq);
+    put_answer_head(&mut body, seq, words.len());
     body.0.extend_from_slice(words);
     *out = body.0;
+}
+
+/// What stands before so many bytes of an answer.
+fn put_answer_head(body: &mut Body, seq: u64, len: usize) {
+    body.0.reserve(HEAD.saturating_add(len));
+    body.count(9usize.saturating_add(len)).byte(ANSWER).long(seq);
 }
 
 /// The frame that says why the connection is closed.

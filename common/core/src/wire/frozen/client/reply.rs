@@ -65,7 +65,8 @@ impl Code {
             | Refusal::FullOfWaits { .. }
             | Refusal::FullOfAnswers { .. }
             | Refusal::ManyKept { .. }
-            | Refusal::Behind { .. } => Self::Limit,
+            | Refusal::Behind { .. }
+            | Refusal::Unread { .. } => Self::Limit,
             Refusal::NoNumber { .. } | Refusal::Overflow { .. } => Self::Number,
             Refusal::OtherFence { .. } | Refusal::NoParticipant { .. } => Self::Fence,
             Refusal::Stale => Self::Other,
@@ -164,24 +165,43 @@ fn len(answer: &Answer) -> usize {
 #[must_use]
 pub fn write(answer: &Answer) -> Vec<u8> {
     let mut body = Body(Vec::with_capacity(len(answer)));
+    put(&mut body, answer);
+    body.0
+}
+
+/// The frame of an answer, behind what is to be sent before: the same bytes as by way of [`write`], but what is asked most is not copied.
+pub fn put_reply_frame(out: &mut Vec<u8>, seq: u64, answer: &Answer) {
+    match answer {
+        Answer::Done | Answer::Missing | Answer::Number(_) | Answer::Value(_) => {
+            let mut body = Body(core::mem::take(out));
+            super::put_answer_head(&mut body, seq, len(answer));
+            put(&mut body, answer);
+            *out = body.0;
+        }
+        Answer::Values(_) | Answer::Compared { .. } | Answer::Keys(_) | Answer::Changed { .. } | Answer::Refused(_) => {
+            super::put_answer_frame(out, seq, &write(answer));
+        }
+    }
+}
+
+fn put(body: &mut Body, answer: &Answer) {
     match answer {
         Answer::Done => body.byte(1),
         Answer::Missing => body.byte(2),
         Answer::Value(value) => body.byte(3).optional(value.as_deref()),
         Answer::Values(values) => {
             body.byte(4).count(values.len());
-            values.iter().fold(&mut body, |body, value| body.optional(value.as_deref()))
+            values.iter().fold(body, |body, value| body.optional(value.as_deref()))
         }
         Answer::Number(number) => body.byte(5).signed(*number),
         Answer::Compared { set, now } => body.byte(6).byte(u8::from(*set)).optional(now.as_deref()),
         Answer::Keys(keys) => {
             body.byte(7).count(keys.len());
-            keys.iter().fold(&mut body, |body, key| body.bytes(key))
+            keys.iter().fold(body, |body, key| body.bytes(key))
         }
         Answer::Changed { at, value } => body.byte(8).long(at.0).optional(value.as_deref()),
-        Answer::Refused(refusal) => refused(&mut body, refusal),
+        Answer::Refused(refusal) => refused(body, refusal),
     };
-    body.0
 }
 
 fn refused<'b>(body: &'b mut Body, refusal: &Refusal) -> &'b mut Body {
@@ -193,6 +213,6 @@ fn refused<'b>(body: &'b mut Body, refusal: &Refusal) -> &'b mut Body {
     };
     let hint = refusal.hint().unwrap_or_default();
     let refused = Refused { code: Code::of(refusal), within, text: text.as_bytes(), hint: hint.as_bytes() };
-    body.0 = refused.write();
+    body.0.extend(refused.write());
     body
 }

@@ -105,6 +105,9 @@ fn answers_are_as_they_were() {
         ),
     ] {
         assert_eq!(write_reply(&answer), bytes, "{answer:?}");
+        let mut frames = b"before".to_vec();
+        put_reply_frame(&mut frames, 7, &answer);
+        assert_eq!(frames, [b"before", &answer_frame(7, bytes)[..]].concat(), "{answer:?}");
         assert_eq!(Reply::parse(bytes), Ok(reply));
     }
     let gone = write_reply(&Answer::Refused(Refusal::Gone));
