@@ -53,6 +53,15 @@ def descendants(root):
     return below - {root}
 
 
+def own_number(pid):
+    """The number by which a process knows itself: another one in a PID namespace. None: it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+            return next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
+    except (OSError, StopIteration):
+        return None
+
+
 def has_token(pid, token):
     """Whether the token stands in the process's command line as a word of its own."""
     try:

@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::socket::{MsgFlags, Shutdown};
@@ -47,20 +48,51 @@ impl AsFd for Bell {
     }
 }
 
-/// Waits until one of two can be read, or the time is over. Whether each can.
-pub(crate) fn wait(bell: &Bell, socket: Option<&UnixStream>, within: Option<Duration>) -> (bool, bool) {
-    // Rounded up: else the last part of a millisecond would be spent awake.
-    let timeout = within.map_or(PollTimeout::NONE, |within| {
-        let millis = within.as_nanos().div_ceil(1_000_000);
-        i32::try_from(millis).ok().and_then(|millis| PollTimeout::try_from(millis).ok()).unwrap_or(PollTimeout::MAX)
-    });
-    let mut all = vec![PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
-    all.extend(socket.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
-    if nix::poll::poll(&mut all, timeout).is_err() {
-        return (false, false);
+/// What the thread of this library sleeps at: its bell, and the agent's socket where that is its to read.
+#[derive(Debug)]
+pub(crate) struct Watch(Epoll);
+
+impl Watch {
+    const RUNG: u64 = 0;
+    const HEARD: u64 = 1;
+    /// The socket is told of once, and then not before it is watched again: to hand it over wakes nobody.
+    const ONCE: EpollFlags = EpollFlags::EPOLLONESHOT;
+
+    /// Of the bell, and not yet of the socket.
+    pub(crate) fn new(bell: &Bell, socket: Option<&UnixStream>) -> io::Result<Self> {
+        let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        set.add(bell, EpollEvent::new(EpollFlags::EPOLLIN, Self::RUNG))?;
+        if let Some(socket) = socket {
+            set.add(socket, EpollEvent::new(Self::ONCE, Self::HEARD))?;
+        }
+        Ok(Self(set))
     }
-    let ready = |at: usize| all.get(at).and_then(PollFd::any).unwrap_or(false);
-    (ready(0), ready(1))
+
+    /// Whether it is told of the socket, once. Nobody is told of one that is not in the set.
+    pub(crate) fn socket(&self, socket: &UnixStream, is_watched: bool) {
+        let flags = if is_watched { Self::ONCE | EpollFlags::EPOLLIN } else { Self::ONCE };
+        let _absent = self.0.modify(socket, &mut EpollEvent::new(flags, Self::HEARD));
+    }
+
+    /// Waits until one of them can be read, or the time is over. Whether each can.
+    pub(crate) fn wait(&self, within: Option<Duration>) -> (bool, bool) {
+        // Rounded up: else the last part of a millisecond would be spent awake.
+        let timeout = within.map_or(EpollTimeout::NONE, |within| {
+            let millis = within.as_nanos().div_ceil(1_000_000);
+            i32::try_from(millis).ok().and_then(|millis| EpollTimeout::try_from(millis).ok()).unwrap_or(EpollTimeout::MAX)
+        });
+        let mut events = [EpollEvent::empty(); 2];
+        let count = self.0.wait(&mut events, timeout).unwrap_or(0);
+        let ready = |what: u64| events.iter().take(count).any(|event| event.data() == what);
+        (ready(Self::RUNG), ready(Self::HEARD))
+    }
+}
+
+/// Waits until a socket can be read, and for nothing else: who is blocked in a read of it is woken, too, when the peer has taken what
+/// was written last.
+pub(crate) fn wait_readable(socket: &UnixStream) {
+    // Where it fails, the read says why.
+    let _failed = nix::poll::poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
 }
 
 /// Runs something with all signals blocked: a thread that is started there never handles one of the program's.

@@ -217,10 +217,12 @@ impl<'a> Restart<'a> {
             }
         }
         let abort = std::mem::take(&mut self.hooks.abort);
+        let has_hooks = !abort.is_empty();
         let on_abort = Box::new(move |state: &State, cause: &Cause| {
             Hooks::report("abort", &ended(state, Some(cause), state.mode), abort.iter().map(|hook| hook as _));
         });
-        Session::register(&self.terms, Options { foreign: false, on_abort: Some(on_abort) })
+        let on_abort = has_hooks.then_some(on_abort as _);
+        Session::register(&self.terms, Options { foreign: false, on_abort })
     }
 
     pub(crate) fn rounds<T, E: Into<BoxError>>(

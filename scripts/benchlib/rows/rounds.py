@@ -11,7 +11,7 @@ import tempfile
 import time
 from functools import partial
 
-from .. import toolbox
+from .. import procs, toolbox
 from ..case import Case, Goal
 from ..measure import Sample
 
@@ -51,6 +51,10 @@ class _Job:
             self.rest += more
         return lines
 
+    def pid_of(self, own):
+        """The number here of a rank that says its own."""
+        return next(pid for pid in procs.descendants(self.child.pid) if procs.own_number(pid) == own)
+
     def end(self):
         """Ends it; rlaunch leaves nothing."""
         self.child.terminate()
@@ -67,6 +71,7 @@ def _round(bench, rank_program, ranks, fails):
             if first is None:
                 return Sample(failure="the first round did not begin")
             # What the begin of so many has left to do is done by then.
+            victim = job.pid_of(next(pid for _, rank, pid, _ in first if rank == 1))
             time.sleep(0.1)
             began = time.monotonic_ns()
             if fails:
@@ -74,7 +79,7 @@ def _round(bench, rank_program, ranks, fails):
                     began = time.monotonic_ns()
                     fifo.write(b"x")
             else:
-                os.kill(next(pid for _, rank, pid, _ in first if rank == 1), signal.SIGKILL)
+                os.kill(victim, signal.SIGKILL)
             second = job.begun(1, ranks if fails else ranks - 1)
         finally:
             job.end()

@@ -31,13 +31,18 @@ pub(crate) fn set_environment(pairs: &[(Vec<u8>, Option<Vec<u8>>)]) {
     let fits = |name: &[u8]| !name.is_empty() && !name.contains(&b'=') && !name.contains(&0);
     for (name, value) in pairs.iter().filter(|(name, _)| fits(name)) {
         let name = OsStr::from_bytes(name);
+        let value = value.as_deref().filter(|value| !value.contains(&0)).map(OsStr::from_bytes);
+        // Most are as they were, and glibc's setenv searches, copies and keeps all that it was ever told.
+        if std::env::var_os(name).as_deref() == value {
+            continue;
+        }
         #[expect(
             clippy::disallowed_methods,
             reason = "the program has asked for it: its rank may change while it runs"
         )]
-        match value.as_deref().filter(|value| !value.contains(&0)) {
+        match value {
             // SAFETY: as above; the name and the value are fit.
-            Some(value) => unsafe { std::env::set_var(name, OsStr::from_bytes(value)) },
+            Some(value) => unsafe { std::env::set_var(name, value) },
             // SAFETY: the same.
             None => unsafe { std::env::remove_var(name) },
         }

@@ -1,8 +1,9 @@
 //! What the training thread and the one that waits for the agent share.
 
 use super::alone::Alone;
+use super::ear::Ear;
 use super::{Next, over};
-use crate::kernel::{Bell, Known, send_all};
+use crate::kernel::{Bell, Known, Watch, send_all};
 use crate::state::{Cause, State};
 use crate::token::Token;
 use crate::{Error, Interrupted};
@@ -81,6 +82,9 @@ pub(super) struct Shared {
     pub(super) socket: Option<Arc<UnixStream>>,
     pub(super) sending: Mutex<()>,
     pub(super) bell: Bell,
+    pub(super) watch: Watch,
+    /// Of frames that are not all there. For who has the ear.
+    pub(super) came: Mutex<Vec<u8>>,
     pub(super) inner: Mutex<Inner>,
     pub(super) changed: Condvar,
     pub(super) bits: AtomicU8,
@@ -97,6 +101,7 @@ pub(super) struct Inner {
     pub(super) leaving: Leaving,
     pub(super) cause: Option<Cause>,
     pub(super) pending: Option<Pending>,
+    pub(super) ear: Ear,
     pub(super) token: Token,
     /// What has come and was not taken.
     pub(super) inbox: VecDeque<Heard>,
@@ -109,6 +114,8 @@ pub(super) struct Inner {
     /// What may be silent for longer, and how long: begun and not ended, the last of them counts.
     pub(super) sections: Vec<(u64, Option<Duration>)>,
     pub(super) next_section: u64,
+    /// How many threads wait until something has changed.
+    pub(super) waiting: u32,
     /// Somebody else says when the round is aborted.
     pub(super) foreign: bool,
     pub(super) told: bool,
@@ -130,6 +137,23 @@ impl Shared {
 
     pub(super) fn is(&self, bits: u8) -> bool {
         self.bits.load(Ordering::Acquire) & bits == bits
+    }
+
+    /// Waits until something has changed.
+    pub(super) fn wait<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        inner.waiting += 1;
+        let mut inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        inner.waiting -= 1;
+        inner
+    }
+
+    /// Something has. The kernel is asked to wake somebody only where there is one.
+    pub(super) fn tell(&self, inner: MutexGuard<'_, Inner>) {
+        let waiting = inner.waiting > 0;
+        drop(inner);
+        if waiting {
+            self.changed.notify_all();
+        }
     }
 
     /// Brings the bits up to date.
@@ -166,6 +190,7 @@ impl Inner {
             leaving: Leaving::No,
             cause: None,
             pending: None,
+            ear: Ear::Free,
             token: Token::default(),
             inbox: VecDeque::new(),
             over: None,
@@ -174,6 +199,7 @@ impl Inner {
             sockets: Vec::new(),
             sections: Vec::new(),
             next_section: 0,
+            waiting: 0,
             foreign,
             told: false,
             aborted: false,

@@ -6,6 +6,7 @@
 //! A forked child has a copy of all this and no second thread. It speaks for nobody: every call looks first whose process it is.
 
 mod alone;
+mod ear;
 mod inner;
 mod monitor;
 mod open;
@@ -27,7 +28,7 @@ use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::client::round::{Dismissal, Said};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -57,13 +58,14 @@ impl Session {
                 return Err(Error::Order("the function has to be left before the next round is waited for"));
             }
             if let Some(next) = inner.next()? {
+                self.0.hand_over(&mut inner);
                 if inner.pending.is_some() {
                     // The round may have been interrupted before it was taken.
                     self.0.bell.ring();
                 }
                 return Ok(next);
             }
-            inner = self.0.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self.0.wait_changed(inner);
         }
     }
 
@@ -150,8 +152,7 @@ impl Session {
         match &mut inner.alone {
             Some(alone) => alone.ready(&state, inner.cause.as_ref(), &mut inner.inbox),
             // What is over is told by what comes next.
-            None if inner.over.is_some() => {}
-            None => self.0.say(&Said::Ready(Round::new(state.number), keys))?,
+            None => drop(self.0.say(&Said::Ready(Round::new(state.number), keys))),
         }
         Ok(())
     }
@@ -179,12 +180,11 @@ impl Session {
         inner.closed = true;
         inner.phase = Phase::Over;
         self.0.note(&inner);
-        drop(inner);
+        self.0.tell(inner);
         waits::takes_no_part();
         gloo::disarm();
         self.0.hang_up();
         self.0.bell.ring();
-        self.0.changed.notify_all();
     }
 
     /// Waits until a round is to be left that this has not told of before.
@@ -201,7 +201,7 @@ impl Session {
             {
                 return Ok(cause.clone());
             }
-            inner = self.0.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self.0.wait(inner);
         }
     }
 
@@ -222,7 +222,7 @@ impl Session {
             if inner.closed {
                 return Err(over());
             }
-            inner = self.0.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self.0.wait(inner);
         }
         Ok(())
     }

@@ -1,18 +1,17 @@
 //! The thread that waits for the agent, and has rounds left when it says so.
 //!
-//! It sleeps until the agent says something or it is rung for, and wakes by itself only where something is to be done at a time: progress to
+//! It sleeps until the agent says something that it has to hear ([`ear`]) or it is rung for, and wakes by itself only where something is to be done at a time: progress to
 //! be told, a signal to be repeated, a planned interrupt whose time is over.
 
-use super::inner::{Inner, Leaving, Pending, Phase, Shared};
+use super::ear;
+use super::inner::{Inner, Leaving, Phase, Shared};
 use crate::ffi::gloo;
 use crate::ffi::kernel::signal_thread;
 use crate::state::{Cause, State};
-use crate::{kernel, waits};
+use crate::waits;
 use rlaunch_core::id::Round;
-use rlaunch_core::wire::frozen::client::round::{Dismissal, Heard, Said, Unread};
-use rlaunch_core::wire::frozen::client::{Code, Reply, Told, frame_len};
+use rlaunch_core::wire::frozen::client::round::Said;
 use std::ffi::c_void;
-use std::io::Read as _;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -39,7 +38,6 @@ extern "C" fn got_on(_: *mut c_void) -> i32 {
 pub(super) struct Monitor {
     interval: Duration,
     on_abort: Option<OnAbort>,
-    came: Vec<u8>,
     /// Of `pings`, told so far; and when it may be told again.
     told: u64,
     tell_at: Option<Instant>,
@@ -49,21 +47,18 @@ pub(super) struct Monitor {
 
 impl Monitor {
     pub(super) const fn new(interval: Duration, on_abort: Option<OnAbort>) -> Self {
-        Self { interval, on_abort, came: Vec::new(), told: 0, tell_at: None, signal: None }
+        Self { interval, on_abort, told: 0, tell_at: None, signal: None }
     }
 
     pub(super) fn run(mut self, shared: &Shared) {
         waits::this_thread_is_free();
         while let Some(within) = self.act(shared) {
-            // What has ended could be read for ever.
-            let ended = shared.lock().over.is_some();
-            let socket = shared.socket.as_deref().filter(|_| !ended);
-            let (rung, readable) = kernel::wait(&shared.bell, socket, within);
+            let (rung, readable) = shared.watch.wait(within);
             if rung {
                 shared.bell.clear();
             }
-            if readable {
-                self.read(shared);
+            if readable && shared.lock().take_ear() {
+                ear::read(shared);
             }
         }
     }
@@ -91,6 +86,7 @@ impl Monitor {
                         self.pings(shared, &inner, now),
                         self.auto(shared, &mut inner, now),
                     ];
+                    shared.hand_over(&mut inner);
                     let first = times.into_iter().flatten().min();
                     return Some(first.map(|at| at.saturating_duration_since(now)));
                 }
@@ -113,7 +109,7 @@ impl Monitor {
             let _gone = known.shut_down();
         }
         gloo::end();
-        shared.changed.notify_all();
+        shared.tell(shared.lock());
         if let (Some((state, cause)), Some(on_abort)) = (seen, &self.on_abort) {
             on_abort(&state, &cause);
         }
@@ -126,10 +122,11 @@ impl Monitor {
     fn pass<'a>(&mut self, shared: &'a Shared, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         inner.leaving = Leaving::Passed;
         shared.note(&inner);
+        // Who is woken below may be ready at once, and reads what comes then.
+        shared.hand_over(&mut inner);
         let token = inner.token.clone();
         self.signal = inner.aim.map(|aim| (Instant::now() + aim.delay, AGAIN));
-        drop(inner);
-        shared.changed.notify_all();
+        shared.tell(inner);
         token.pass();
         shared.lock()
     }
@@ -193,42 +190,6 @@ impl Monitor {
         inner.auto_at = Some(now + self.interval);
         inner.auto_at
     }
-
-    fn read(&mut self, shared: &Shared) {
-        let Some(mut socket) = shared.socket.as_deref() else { return };
-        let mut chunk = [0; 16 << 10];
-        match socket.read(&mut chunk) {
-            Ok(0) => return end(shared, "the agent has closed the session"),
-            Ok(len) => self.came.extend_from_slice(chunk.get(..len).unwrap_or_default()),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return,
-            Err(error) => return end(shared, &format!("the session has failed: {error}")),
-        }
-        loop {
-            let len = match frame_len(&self.came) {
-                Ok(Some(len)) if len <= self.came.len() => len,
-                Ok(_) => return,
-                Err(_) => return end(shared, "the agent says what this version does not understand"),
-            };
-            let rest = self.came.split_off(len);
-            let frame = std::mem::replace(&mut self.came, rest);
-            match Heard::parse(&frame) {
-                Ok(heard) => hear(shared, heard),
-                // What a later agent says beside; or what every agent does: its last words, and that it is too old for this.
-                Err(Unread::Kind(_)) => match Told::parse(&frame) {
-                    Ok(Told::Bye(why)) => {
-                        return end(shared, &format!("the agent has closed it: {}", String::from_utf8_lossy(why)));
-                    }
-                    Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => {
-                        too_old(shared)
-                    }
-                    Ok(Told::Answer(..)) | Err(_) => {}
-                },
-                Err(Unread::Malformed(_)) => {
-                    return end(shared, "the agent says what this version does not understand");
-                }
-            }
-        }
-    }
 }
 
 fn round_of(inner: &Inner) -> Option<Round> {
@@ -239,46 +200,4 @@ fn round_of(inner: &Inner) -> Option<Round> {
 /// Where the agent is gone, that is read soon.
 fn tell(shared: &Shared, said: &Said) {
     drop(shared.say(said));
-}
-
-fn hear(shared: &Shared, heard: Heard) {
-    let mut inner = shared.lock();
-    match heard {
-        Heard::Interrupt(round, fault, within) => {
-            let later = inner.state.as_ref().is_none_or(|state| round.get() > state.number);
-            let here = matches!(inner.phase, Phase::Outside | Phase::Inside)
-                && inner.state.as_ref().is_some_and(|state| state.number == round.get());
-            if later || (here && inner.leaving == Leaving::No) {
-                let at = within.and_then(|within| Instant::now().checked_add(Duration::from_nanos(within.nanos())));
-                inner.pending = Some(Pending { round, fault, at });
-            }
-        }
-        Heard::Begin(_) | Heard::Finish(_) => inner.inbox.push_back(heard),
-        Heard::Dismissed(why, ref text) => {
-            inner.decide(Cause::Over(String::from_utf8_lossy(text).into_owned()));
-            inner.inbox.push_back(Heard::Dismissed(why, text.clone()));
-        }
-        Heard::Unsupported(kind) if Said::is_register(&[0, 0, 0, 0, kind]) => {
-            drop(inner);
-            return too_old(shared);
-        }
-        Heard::Unsupported(_) => {}
-    }
-    drop(inner);
-    shared.changed.notify_all();
-}
-
-/// This agent knows nothing of rounds.
-fn too_old(shared: &Shared) {
-    let text = "this job's rlaunch is of a version that does not restart functions";
-    hear(shared, Heard::Dismissed(Dismissal::Refused, text.into()));
-}
-
-/// Nothing will come any more.
-fn end(shared: &Shared, why: &str) {
-    let mut inner = shared.lock();
-    inner.over.get_or_insert_with(|| why.to_owned());
-    inner.decide(Cause::Over(why.to_owned()));
-    drop(inner);
-    shared.changed.notify_all();
 }

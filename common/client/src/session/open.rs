@@ -5,7 +5,7 @@ use super::alone::Alone;
 use super::inner::{Inner, Shared};
 use super::monitor::{Monitor, OnAbort};
 use crate::connection::Connection;
-use crate::kernel::{Bell, without_signals};
+use crate::kernel::{Bell, Watch, without_signals};
 use crate::{Error, waits};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restart::terms::Terms;
@@ -78,11 +78,15 @@ impl Session {
             (Some(_), known) => known.unwrap_or_default().progress_interval,
         };
         let interval = Duration::from_nanos(interval.nanos());
+        let bell = Bell::new()?;
+        let watch = Watch::new(&bell, socket.as_deref())?;
         let shared = Arc::new(Shared {
             pid: std::process::id(),
             socket,
             sending: Mutex::default(),
-            bell: Bell::new()?,
+            bell,
+            watch,
+            came: Mutex::default(),
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             bits: AtomicU8::new(0),

@@ -13,6 +13,8 @@ type Pair = (OsBytes, OsBytes);
 pub struct OfRound {
     /// What all ranks share.
     shared: Vec<Pair>,
+    /// Names of what each has for itself, in their order, and whether a round changes it: they are looked up for the first rank.
+    known: Vec<(OsBytes, bool)>,
     pinned: OsStrings,
 }
 
@@ -23,33 +25,47 @@ impl OfRound {
     pub fn new(host: &Host<'_>, pinned: &OsStrings) -> Self {
         let moves = |name: &&[u8]| host.round > 0 && lookup(name).is_some_and(|var| var.role == Role::Meeting);
         let pinned: OsStrings = pinned.iter().filter(|name| !moves(name)).collect();
-        Self { shared: pairs(&common(host, &pinned)), pinned }
+        let block = common(host, &pinned);
+        let shared = named(&block).filter(|(name, _)| changes(name)).map(|(name, value)| (name.into(), value.into()));
+        Self { shared: shared.collect(), known: Vec::new(), pinned }
     }
 
     /// What a rank gets, and what is not to be set: of one in reserve all that is about those that work.
     #[must_use]
-    pub fn of(&self, seat: &Seat<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
+    pub fn of(&mut self, seat: &Seat<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
         let mut block = OsStrings::default();
         of_rank(seat, &self.pinned, &mut block);
-        let own = |name: &[u8]| own::CONTRACT.vars.iter().any(|var| var.name.as_bytes() == name);
-        let all = self.shared.iter().cloned().chain(pairs(&block));
-        all.map(|(name, value)| {
-            let value = Some(value).filter(|_| works || own(&name));
-            (name, value)
-        })
-        .collect()
+        let Self { shared, known, .. } = self;
+        let mut all = Vec::with_capacity(shared.len() + known.len());
+        let is_set = |name: &[u8]| works || own::CONTRACT.vars.iter().any(|var| var.name.as_bytes() == name);
+        all.extend(shared.iter().map(|(name, value)| (name.clone(), is_set(name).then(|| value.clone()))));
+        for (at, (name, value)) in named(&block).enumerate() {
+            let changes = match known.get(at) {
+                Some((same, changes)) if **same == *name => *changes,
+                Some(_) | None => {
+                    known.truncate(at);
+                    known.push((name.into(), changes(name)));
+                    changes(name)
+                }
+            };
+            if changes {
+                all.push((name.into(), is_set(name).then(|| value.into())));
+            }
+        }
+        all
     }
 }
 
-/// Those that a round changes.
-fn pairs(block: &OsStrings) -> Vec<Pair> {
-    let pair = |entry: &[u8]| {
-        let at = entry.iter().position(|b| *b == b'=')?;
-        let (name, value) = entry.split_at(at);
-        let changes = lookup(name).is_some_and(|var| var.each_round);
-        changes.then(|| (OsBytes::from(name), OsBytes::from(value.get(1..).unwrap_or_default())))
-    };
-    block.iter().filter_map(pair).collect()
+fn named(block: &OsStrings) -> impl Iterator<Item = (&[u8], &[u8])> {
+    block.iter().filter_map(|entry| {
+        let (name, value) = entry.split_at(entry.iter().position(|b| *b == b'=')?);
+        Some((name, value.get(1..).unwrap_or_default()))
+    })
+}
+
+/// Whether a round does.
+fn changes(name: &[u8]) -> bool {
+    lookup(name).is_some_and(|var| var.each_round)
 }
 
 #[cfg(test)]

@@ -98,8 +98,8 @@ impl Program {
             round: round.get(),
             ..host(start, met, ground, first, &self.base)
         };
-        let env = OfRound::new(&host, &self.base.pinned);
-        let begin = |(_, delta, seat): &(_, Delta, RoundSeat)| {
+        let mut env = OfRound::new(&host, &self.base.pinned);
+        let mut begin = |(_, delta, seat): &(_, Delta, RoundSeat)| {
             let Delta { rank: initial, local_rank, .. } = *delta;
             let (rank, active) = (seat.rank?, seat.active);
             let of = Seat {
@@ -124,7 +124,7 @@ impl Program {
                 env: env.of(&of, active.is_some()),
             })
         };
-        who.iter().map(begin).collect()
+        who.iter().map(&mut begin).collect()
     }
 
     /// The caller's list becomes that of all ranks, of which each has its part.

@@ -1,0 +1,158 @@
+//! Who reads what the agent says: one of two threads at a time.
+//!
+//! In a round it is the thread of this library, which can have it left whatever the training thread does. Where the process is out of one,
+//! nothing that comes needs that: the training thread reads by itself while it waits for what is next, so a round begins with one
+//! thread woken and not with two.
+
+use super::inner::{Inner, Leaving, Pending, Phase, Shared};
+use crate::kernel::wait_readable;
+use crate::state::Cause;
+use rlaunch_core::wire::frozen::client::round::{Dismissal, Heard, Said, Unread};
+use rlaunch_core::wire::frozen::client::{Code, Reply, Told, frame_len};
+use std::io::Read as _;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Who has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ear {
+    /// Who wants it.
+    Free,
+    /// The thread of this library, once something has come.
+    Watching,
+    /// That thread, which reads.
+    Monitor,
+    /// The training thread, which reads.
+    Training,
+}
+
+impl Inner {
+    /// Something has come: whether the thread of this library is to read it.
+    pub(super) fn take_ear(&mut self) -> bool {
+        let has = self.ear == Ear::Watching;
+        if has {
+            self.ear = Ear::Monitor;
+        }
+        has
+    }
+}
+
+impl Shared {
+    /// Gives the ear to who is to have it, unless the training thread reads. For the thread of this library, when it does not read, and
+    /// for the training thread.
+    pub(super) fn hand_over(&self, inner: &mut Inner) {
+        let Some(socket) = &self.socket else { return };
+        // What has ended could be read for ever.
+        let is_watched = inner.over.is_none() && inner.phase != Phase::Idle && inner.leaving != Leaving::Passed;
+        match (inner.ear, is_watched) {
+            (Ear::Free | Ear::Monitor, true) => {
+                inner.ear = Ear::Watching;
+                self.watch.socket(socket, true);
+            }
+            (Ear::Watching, false) => {
+                inner.ear = Ear::Free;
+                self.watch.socket(socket, false);
+            }
+            // It was told of once, and is not again.
+            (Ear::Monitor, false) => inner.ear = Ear::Free,
+            (Ear::Free, false) | (Ear::Watching, true) | (Ear::Training, _) => {}
+        }
+    }
+
+    /// The training thread waits until something has changed: for what another one does, or for the agent.
+    pub(super) fn wait_changed<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        let Some(socket) = self.socket.as_deref().filter(|_| inner.ear == Ear::Free) else {
+            return self.wait(inner);
+        };
+        inner.ear = Ear::Training;
+        drop(inner);
+        wait_readable(socket);
+        read(self);
+        let mut inner = self.lock();
+        inner.ear = Ear::Free;
+        if inner.leaving == Leaving::Decided {
+            // The hooks are the other thread's.
+            self.bell.ring();
+        }
+        inner
+    }
+}
+
+/// Reads what there is, or waits for it, and does what is said. For who has the ear.
+pub(super) fn read(shared: &Shared) {
+    let Some(mut socket) = shared.socket.as_deref() else { return };
+    let mut came = shared.came.lock().unwrap_or_else(PoisonError::into_inner);
+    // A round begins by less than this, mostly.
+    let mut chunk = [0; 4 << 10];
+    match socket.read(&mut chunk) {
+        Ok(0) => return end(shared, "the agent has closed the session"),
+        Ok(len) => came.extend_from_slice(chunk.get(..len).unwrap_or_default()),
+        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return,
+        Err(error) => return end(shared, &format!("the session has failed: {error}")),
+    }
+    loop {
+        let len = match frame_len(&came) {
+            Ok(Some(len)) if len <= came.len() => len,
+            Ok(_) => return,
+            Err(_) => return end(shared, "the agent says what this version does not understand"),
+        };
+        let frame = came.get(..len).unwrap_or_default();
+        match Heard::parse(frame) {
+            Ok(heard) => hear(shared, heard),
+            // What a later agent says beside; or what every agent does: its last words, and that it is too old for this.
+            Err(Unread::Kind(_)) => match Told::parse(frame) {
+                Ok(Told::Bye(why)) => {
+                    return end(shared, &format!("the agent has closed it: {}", String::from_utf8_lossy(why)));
+                }
+                Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => {
+                    too_old(shared)
+                }
+                Ok(Told::Answer(..)) | Err(_) => {}
+            },
+            Err(Unread::Malformed(_)) => {
+                return end(shared, "the agent says what this version does not understand");
+            }
+        }
+        came.drain(..len);
+    }
+}
+
+fn hear(shared: &Shared, heard: Heard) {
+    let mut inner = shared.lock();
+    match heard {
+        Heard::Interrupt(round, fault, within) => {
+            let later = inner.state.as_ref().is_none_or(|state| round.get() > state.number);
+            let here = matches!(inner.phase, Phase::Outside | Phase::Inside)
+                && inner.state.as_ref().is_some_and(|state| state.number == round.get());
+            if later || (here && inner.leaving == Leaving::No) {
+                let at = within.and_then(|within| Instant::now().checked_add(Duration::from_nanos(within.nanos())));
+                inner.pending = Some(Pending { round, fault, at });
+            }
+        }
+        Heard::Begin(_) | Heard::Finish(_) => inner.inbox.push_back(heard),
+        Heard::Dismissed(why, ref text) => {
+            inner.decide(Cause::Over(String::from_utf8_lossy(text).into_owned()));
+            inner.inbox.push_back(Heard::Dismissed(why, text.clone()));
+        }
+        Heard::Unsupported(kind) if Said::is_register(&[0, 0, 0, 0, kind]) => {
+            drop(inner);
+            return too_old(shared);
+        }
+        Heard::Unsupported(_) => {}
+    }
+    shared.tell(inner);
+}
+
+/// This agent knows nothing of rounds.
+fn too_old(shared: &Shared) {
+    let text = "this job's rlaunch is of a version that does not restart functions";
+    hear(shared, Heard::Dismissed(Dismissal::Refused, text.into()));
+}
+
+/// Nothing will come any more.
+fn end(shared: &Shared, why: &str) {
+    let mut inner = shared.lock();
+    inner.over.get_or_insert_with(|| why.to_owned());
+    inner.decide(Cause::Over(why.to_owned()));
+    shared.tell(inner);
+}
