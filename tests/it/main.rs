@@ -48,6 +48,7 @@ mod rounds;
 mod rounds_hosts;
 mod several;
 mod signals;
+mod soak;
 mod ssh;
 mod ssh_words;
 mod sshd;

@@ -18,6 +18,16 @@ pub(crate) fn beside(name: &str) -> PathBuf {
     rlaunch().with_file_name(name)
 }
 
+/// An example of the client's, if it was built.
+pub(crate) fn example(name: &str) -> Option<PathBuf> {
+    let found = [beside(name), rlaunch().with_file_name("examples").join(name)].into_iter().find(|path| path.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "{name} was not built");
+        absent(name, "not built; cargo test --workspace builds it");
+    }
+    found
+}
+
 /// The tree that holds `examples`.
 pub(crate) fn root() -> PathBuf {
     std::env::var_os("RLAUNCH_TEST_ROOT")

@@ -12,7 +12,7 @@ fn body(round: &Round, pipe: &PathBuf) -> io::Result<()> {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)?;
     let at = now.tv_sec() * 1_000_000_000 + now.tv_nsec();
     let rank = round.active_rank().unwrap_or_default();
-    let line = format!("{} {rank} {} {at}\n", round.number(), std::process::id());
+    let line = format!("begin {} {rank} {} {at}\n", round.number(), std::process::id());
     io::stdout().write_all(line.as_bytes())?;
     if round.number() == 0 && rank == 1 {
         let mut word = [0; 1];

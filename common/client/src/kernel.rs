@@ -79,7 +79,10 @@ impl Watch {
         // Rounded up: else the last part of a millisecond would be spent awake.
         let timeout = within.map_or(EpollTimeout::NONE, |within| {
             let millis = within.as_nanos().div_ceil(1_000_000);
-            i32::try_from(millis).ok().and_then(|millis| EpollTimeout::try_from(millis).ok()).unwrap_or(EpollTimeout::MAX)
+            i32::try_from(millis)
+                .ok()
+                .and_then(|millis| EpollTimeout::try_from(millis).ok())
+                .unwrap_or(EpollTimeout::MAX)
         });
         let mut events = [EpollEvent::empty(); 2];
         let count = self.0.wait(&mut events, timeout).unwrap_or(0);

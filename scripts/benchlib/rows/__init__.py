@@ -1,6 +1,6 @@
 """The rows of the benchmark: a name, and the function that makes its cases. A new row is a new file and a line here."""
 
-from . import failure, hangs, launch, memory, rounds, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
+from . import failure, hangs, launch, memory, rounds, rounds_python, rounds_root, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
 
 ROWS = {
     "launch": launch.cases,
@@ -11,6 +11,8 @@ ROWS = {
     "fail": failure.cases,
     "hangs": hangs.cases,
     "rounds": rounds.cases,
+    "rounds-python": rounds_python.cases,
+    "rounds-root": rounds_root.cases,
     "store": store.cases,
     "store-own": store.own_cases,
     "strangers": strangers.cases,

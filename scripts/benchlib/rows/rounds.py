@@ -5,11 +5,11 @@ program that does as much as has to be done, and nothing else."""
 
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
 from functools import partial
+from signal import SIGKILL
 
 from .. import procs, toolbox
 from ..case import Case, Goal
@@ -23,24 +23,24 @@ def _floor(bench, ranks):
     return Sample(int(done.stdout) / 1e3)
 
 
-class _Job:
-    """A job whose ranks say when they begin a round: its number, their rank, their pid, and the time."""
+class Job:
+    """A job whose ranks say what they do, in lines: a word, the number of the round, their rank, and more numbers."""
 
-    def __init__(self, bench, rank_program, ranks, directory):
-        command = bench.launchers["rlaunch"].command(ranks, [rank_program, directory])
-        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    def __init__(self, command, environ=None):
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.child = subprocess.Popen(command, env=environ, **streams)
         self.rest = b""
+        self.said = {}
         self.until = time.monotonic() + PATIENCE
 
-    def begun(self, number, count):
-        """The lines of a round, once so many ranks have begun it; None: they did not in time."""
-        lines = []
-        while len(lines) < count:
-            line, found, rest = self.rest.partition(b"\n")
-            if found:
+    def lines(self, word, number, count):
+        """What was said with this word of a round, from the rank on, once so many have; None: they did not in time."""
+        while len(found := self.said.get((word, number), [])) < count:
+            line, ended, rest = self.rest.partition(b"\n")
+            if ended:
                 self.rest = rest
-                words = [int(word) for word in line.split()]
-                lines += [words] if words[0] == number else []
+                what, of, *numbers = line.decode().split()
+                self.said.setdefault((what, int(of)), []).append([int(text) for text in numbers])
                 continue
             left = self.until - time.monotonic()
             if left <= 0 or not select.select([self.child.stdout], [], [], left)[0]:
@@ -49,7 +49,7 @@ class _Job:
             if not more:
                 return None
             self.rest += more
-        return lines
+        return found
 
     def pid_of(self, own):
         """The number here of a rank that says its own."""
@@ -65,13 +65,13 @@ def _round(bench, rank_program, ranks, fails):
     with tempfile.TemporaryDirectory(dir=bench.scratch) as directory:
         path = os.path.join(directory, "fail")
         os.mkfifo(path)
-        job = _Job(bench, rank_program, ranks, directory)
+        job = Job(bench.launchers["rlaunch"].command(ranks, [rank_program, directory]))
         try:
-            first = job.begun(0, ranks)
+            first = job.lines("begin", 0, ranks)
             if first is None:
                 return Sample(failure="the first round did not begin")
             # What the begin of so many has left to do is done by then.
-            victim = job.pid_of(next(pid for _, rank, pid, _ in first if rank == 1))
+            victim = job.pid_of(next(pid for rank, pid, _ in first if rank == 1))
             time.sleep(0.1)
             began = time.monotonic_ns()
             if fails:
@@ -79,13 +79,13 @@ def _round(bench, rank_program, ranks, fails):
                     began = time.monotonic_ns()
                     fifo.write(b"x")
             else:
-                os.kill(victim, signal.SIGKILL)
-            second = job.begun(1, ranks if fails else ranks - 1)
+                os.kill(victim, SIGKILL)
+            second = job.lines("begin", 1, ranks if fails else ranks - 1)
         finally:
             job.end()
         if second is None:
             return Sample(failure="the second round did not begin")
-        return Sample((max(at for _, _, _, at in second) - began) / 1e6)
+        return Sample((max(at for _, _, at in second) - began) / 1e6)
 
 
 def cases(bench):

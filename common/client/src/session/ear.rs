@@ -104,9 +104,7 @@ pub(super) fn read(shared: &Shared) {
                 Ok(Told::Bye(why)) => {
                     return end(shared, &format!("the agent has closed it: {}", String::from_utf8_lossy(why)));
                 }
-                Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => {
-                    too_old(shared)
-                }
+                Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => too_old(shared),
                 Ok(Told::Answer(..)) | Err(_) => {}
             },
             Err(Unread::Malformed(_)) => {

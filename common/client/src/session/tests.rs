@@ -13,9 +13,9 @@ use rlaunch_core::wire::frozen::client::round::{Begin, Heard};
 use rlaunch_core::wire::frozen::client::{self, HELLO, frame_len, hello};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Instant;
 

@@ -1,0 +1,112 @@
+//! Many rounds in one job: what each of them left behind would add up.
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    descriptors: usize,
+    threads: u64,
+    /// In KiB.
+    resident: u64,
+}
+
+fn held(pid: i32) -> Held {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let number = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    Held { descriptors, threads: number("Threads:"), resident: number("VmRSS:") }
+}
+
+/// Of all processes of a job, by their numbers.
+fn all(case: &Case) -> BTreeMap<i32, (String, Held)> {
+    let below = case.all_of_it().into_iter().map(|proc| (proc.pid, proc.comm));
+    let all = below.chain([(case.pid(), "rlaunch".to_owned())]);
+    all.map(|(pid, name)| (pid, (name, held(pid)))).collect()
+}
+
+/// Has the rank that waits in this round go on, behind a look at all processes.
+fn stopped(case: &Case, round: u32, go: &Path) -> BTreeMap<i32, (String, Held)> {
+    case.says_on_stdout(&format!("round {round}\n"), 1);
+    let all = all(case);
+    std::fs::write(go, "x").unwrap();
+    all
+}
+
+/// Between two rounds of a job nothing has become more; memory by so many KiB at most, of whatever process.
+fn holds(plan: Plan, program: &[PathBuf], (first, last): (u32, u32), slack: u64) {
+    let go = plan.scratch().fifo("go");
+    let directory = plan.scratch().dir().to_owned();
+    let stops = [first, last].map(|round| round.to_string());
+    let case = plan.args(program).args([directory]).args(stops).start();
+    let before = stopped(&case, first, &go);
+    let after = stopped(&case, last, &go);
+    let done = case.code(0);
+    done.says(&format!("g0 r{last}: "));
+    assert!(before.len() >= 7, "{before:?}");
+    assert!(before.keys().eq(after.keys()), "the same processes: {before:?} {after:?}");
+    for (pid, (name, first)) in &before {
+        let (_, last) = after[pid];
+        place::say(&format!("{name}: {first:?}, {last:?}"));
+        assert!(last.descriptors <= first.descriptors && last.threads <= first.threads, "{name}: {first:?}, {last:?}");
+        assert!(last.resident <= first.resident + slack, "{name}: {first:?}, {last:?}");
+    }
+}
+
+#[test]
+fn many_rounds_leave_nothing_behind() {
+    let Some(rank) = place::example("soak_rank") else { return };
+    let rounds = if place::full() { (100, 1000) } else { (50, 150) };
+    holds(Plan::rlaunch(["-n", "4"]), &[rank], rounds, 256);
+}
+
+/// The same in Python: `DIRECTORY ROUND...`, with `gloo` in front an all-reduce in each round.
+const SCRIPT: &str = r#"
+import os, sys, threading, rlaunch.inprocess as inprocess
+gloo = sys.argv[1] == "gloo"
+directory, *stops = sys.argv[1 + gloo:]
+stops = [int(stop) for stop in stops]
+if gloo:
+    import datetime, torch, torch.distributed as dist, rlaunch.torch
+
+@inprocess.Wrapper()
+def work(call: inprocess.CallWrapper = None):
+    call.ping()
+    rank, size, number = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), call.iteration
+    if gloo:
+        rlaunch.torch.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+        dist.all_reduce(torch.ones(100))
+    if rank != number % size:
+        if number == stops[-1]:
+            return
+        while gloo:
+            dist.all_reduce(torch.ones(100))
+        threading.Event().wait()
+    if number in stops:
+        os.write(1, b"round %d\n" % number)
+        with open(os.path.join(directory, "go"), "rb") as go:
+            go.read(1)
+    if number != stops[-1]:
+        raise RuntimeError("told to fail")
+
+work()
+"#;
+
+#[test]
+fn many_rounds_in_python_leave_nothing_behind() {
+    let Some(client) = place::client() else {
+        return place::absent("the Python package", "RLAUNCH_CLIENT is not set; scripts/build-client makes one");
+    };
+    let plan = Plan::rlaunch(["-n", "4"]).env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1");
+    let script = plan.scratch().path("soak.py");
+    std::fs::write(&script, SCRIPT).unwrap();
+    let rounds = if place::full() { (100, 1000) } else { (20, 40) };
+    holds(plan, &["python3".into(), script], rounds, 1024);
+}
