@@ -42,6 +42,7 @@ mod placement;
 mod python;
 mod reach;
 mod remote;
+mod respawn;
 mod restarts;
 mod round_trouble;
 mod rounds;

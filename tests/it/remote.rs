@@ -119,6 +119,7 @@ impl Remote {
             travel: None,
             sole: false,
             max_restarts: 0,
+            others_follow: false,
             apps: 1,
             lease: None,
             linger: Span::from_secs(2),

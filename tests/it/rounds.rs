@@ -28,6 +28,13 @@ fn hits(case: &Case, rank: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
+/// The process that a rank has now.
+pub(crate) fn hits_newest(case: &Case, rank: u32, signal: Signal) {
+    let pid = case
+        .until("a process", |seen| seen.named("rank.started").filter(|e| e["rank"] == rank).last()?["pid"].as_i64());
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+}
+
 fn accuracy(out: &str) -> f64 {
     let last = out.lines().last().unwrap_or_default();
     let percent = last.strip_prefix("final held-out accuracy ").and_then(|rest| rest.split(' ').next());

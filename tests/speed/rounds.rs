@@ -34,6 +34,7 @@ fn setup(policy: Policy) -> Setup {
         fault_window: Span::ZERO,
         yield_within: Span::from_secs(30),
         respawn: Respawn::Never,
+        respawn_timeout: Span::from_secs(300),
     }
 }
 

@@ -61,6 +61,7 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
             Some(&"next") => Respawn::Next,
             Some(word) => return Err(format!("respawn={word}")),
         },
+        respawn_timeout: Span::from_secs(300),
     })
 }
 
@@ -115,6 +116,17 @@ impl Play {
             }
             "register" => return self.register(&rest),
             "come" => self.come(&rest)?,
+            "starts" => {
+                let initial = words::rank(first)?;
+                RestartEvent::Started { initial, proc: ProcId::new(self.next) }
+            }
+            // A process that was to come.
+            "dies" => {
+                let (initial, proc) = (words::rank(first)?, ProcId::new(self.next));
+                self.next += 1;
+                let status = words::status(rest.get(1).copied())?;
+                RestartEvent::Ended { initial, proc, status, at: self.now }
+            }
             "end" => {
                 let initial = words::rank(first)?;
                 let status = words::status(rest.get(1).copied())?;

@@ -80,6 +80,10 @@ fn down(msg: &RoundDown) -> String {
             format!("begin r{round} {}: {seats}{more}", self::place(place))
         }
         RoundDown::Finish { round, .. } => format!("finish r{round}"),
+        RoundDown::End { ranks } => {
+            let ranks: Vec<_> = ranks.iter().map(ToString::to_string).collect();
+            format!("end {}", ranks.join(","))
+        }
         RoundDown::GiveUp { text } => format!("give up: {text}"),
         RoundDown::Refuse { ranks, text } if ranks.is_empty() => format!("refuse all: {text}"),
         RoundDown::Refuse { ranks, text } => {
@@ -100,6 +104,7 @@ fn note(note: &RoundNote) -> String {
             )
         }
         RoundNote::Spared { fault } => format!("no round for {}", self::fault(fault)),
+        RoundNote::Again { round, initial, pid } => format!("{initial} is started again as {pid} in r{round}"),
         RoundNote::Refused { text } | RoundNote::Policy { text } => text.to_string(),
     }
 }
@@ -112,6 +117,7 @@ pub(crate) fn action(action: &RestartAction) -> String {
         RestartAction::Closed(Given::Done) => "closed: done".into(),
         RestartAction::Closed(Given::Up { fault, text }) => format!("closed: {}: {text}", self::fault(fault)),
         RestartAction::Respawn { initial } => format!("respawn {initial}"),
+        RestartAction::End { initial } => format!("end {initial}"),
         RestartAction::Note(note) => format!("note: {}", self::note(note)),
     }
 }

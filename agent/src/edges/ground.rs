@@ -178,6 +178,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
         gpus: if plan.gpus { devices() } else { Devices::default() },
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,
+        devices: facts::devices::any(),
         socket,
     };
     (edges.ground.port, edges.ground.host) = (port, host);

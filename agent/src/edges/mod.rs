@@ -410,6 +410,10 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.seat(exec.delta.rank));
                 ranks::spawn(self, proc, *exec);
             }
+            NodeAction::LookAtDevices { proc, pid } => {
+                let held = rlaunch_sys::facts::devices::held(pid);
+                self.events.push_back(NodeEvent::DevicesSeen { proc, held });
+            }
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
                 self.ground.port().into_iter().for_each(SpawnPort::withhold);

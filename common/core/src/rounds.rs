@@ -2,7 +2,7 @@
 
 use crate::error::Hint as _;
 use crate::rank_assign::{Policy, parse};
-use crate::restart::Limits;
+use crate::restart::{Limits, Respawn};
 use crate::time::Span;
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -18,16 +18,29 @@ pub struct Rounds {
     pub fault_window: Span,
     /// How long a rank may go on before it is interrupted for a round that was planned.
     pub yield_within: Span,
+    /// Whether processes that have ended are started again.
+    pub respawn: Respawn,
+    /// How long such a process may take to register.
+    pub respawn_timeout: Span,
 }
 
 impl Rounds {
     /// `yield_within` if nobody says otherwise.
     pub const YIELD: Span = Span::from_secs(30);
+    /// `respawn_timeout` if nobody says otherwise.
+    pub const RESPAWN: Span = Span::from_secs(300);
 }
 
 impl Default for Rounds {
     fn default() -> Self {
-        Self { policy: None, limits: Limits::default(), fault_window: Span::ZERO, yield_within: Self::YIELD }
+        Self {
+            policy: None,
+            limits: Limits::default(),
+            fault_window: Span::ZERO,
+            yield_within: Self::YIELD,
+            respawn: Respawn::Never,
+            respawn_timeout: Self::RESPAWN,
+        }
     }
 }
 

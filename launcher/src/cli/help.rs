@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, place, reach, hooks, rounds, run, store, torch};
+use super::{faults, hooks, place, reach, rounds, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +75,8 @@ const RARE: &[Id] = &[
     Id::Rounds(rounds::Opt::MaxRankFaults),
     Id::Rounds(rounds::Opt::FaultWindow),
     Id::Rounds(rounds::Opt::YieldWithin),
+    Id::Rounds(rounds::Opt::Respawn),
+    Id::Rounds(rounds::Opt::RespawnTimeout),
     Id::Hooks(hooks::Opt::OnRestart),
     Id::Hooks(hooks::Opt::OnExit),
     Id::Hooks(hooks::Opt::Timeout),
@@ -191,6 +193,7 @@ fn line(text: &mut String, row: &Row) {
     let value = match row.takes {
         Takes::Nothing => String::new(),
         Takes::One(what) | Takes::Pair(what) => format!(" {what}"),
+        Takes::Maybe(what) => format!("[={what}]"),
     };
     let left = format!("  {short}{dash}{}{value}", row.shown());
     let gap = if left.len() + 1 < COLUMN { COLUMN } else { left.len() + 2 };

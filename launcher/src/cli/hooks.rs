@@ -28,7 +28,10 @@ pub(super) const GROUP: Group = Group {
             names: &["on-restart"],
             takes: Takes::One("CMD"),
             brief: "sh -c CMD on this host at each restart",
-            more: &["Of a function or of all ranks; beside the job.", "RLAUNCH_HOOK_KIND and others say what happened."],
+            more: &[
+                "Of a function or of all ranks; beside the job.",
+                "RLAUNCH_HOOK_KIND and others say what happened.",
+            ],
         },
         Row {
             id: Id::Hooks(Opt::OnExit),

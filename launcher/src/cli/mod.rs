@@ -303,7 +303,7 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
             ) && !value.contains(&b'=') =>
         {
             let what = match row.takes {
-                table::Takes::One(what) | table::Takes::Pair(what) => what,
+                table::Takes::One(what) | table::Takes::Maybe(what) | table::Takes::Pair(what) => what,
                 table::Takes::Nothing => "",
             };
             CliError::Swallowed { option: spelled.clone(), what, word: value.clone() }

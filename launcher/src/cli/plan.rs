@@ -99,6 +99,14 @@ impl Run {
             gpus,
             rounds,
         };
-        Ok(Plan { job: Arc::new(job), hooks: self.hooks, presentation: self.presentation, reach: self.reach, absent, given, others })
+        Ok(Plan {
+            job: Arc::new(job),
+            hooks: self.hooks,
+            presentation: self.presentation,
+            reach: self.reach,
+            absent,
+            given,
+            others,
+        })
     }
 }

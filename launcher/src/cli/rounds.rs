@@ -12,7 +12,7 @@ use rlaunch_core::env::base;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{MOST_RANKS, Placement};
 use rlaunch_core::rank_assign::{self, AssignError, Policy, Stage, World};
-use rlaunch_core::restart::Limits;
+use rlaunch_core::restart::{Limits, Respawn};
 use rlaunch_core::rounds::Rounds;
 use rlaunch_core::time::Span;
 use std::borrow::Cow;
@@ -33,6 +33,8 @@ pub(super) enum Opt {
     MaxRankFaults,
     FaultWindow,
     YieldWithin,
+    Respawn,
+    RespawnTimeout,
 }
 
 const fn row(opt: Opt, names: &'static [&'static str], what: &'static str, brief: &'static str) -> Row {
@@ -65,6 +67,15 @@ pub(super) const GROUP: Group = Group {
         row(Opt::MaxRankFaults, &["max-rank-faults"], "N", "a rank with more faults of its own is given up"),
         row(Opt::FaultWindow, &["fault-window"], "TIME", "wait so long for more faults first (default: 0s)"),
         row(Opt::YieldWithin, &["yield-within"], "TIME", "planned: ranks may go on so long (default: 30s)"),
+        Row {
+            id: Id::Rounds(Opt::Respawn),
+            short: None,
+            names: &["respawn"],
+            takes: Takes::Maybe("now|next"),
+            brief: "start a rank that has died again, to join",
+            more: &["now: by a round of its own (default).", "next: in the next round that a fault begins."],
+        },
+        row(Opt::RespawnTimeout, &["respawn-timeout"], "TIME", "it has so long to take part (default: 5m)"),
     ],
 };
 
@@ -83,6 +94,8 @@ pub(super) struct Args {
     max_rank_faults: Spelled<u32>,
     fault_window: Spelled<Span>,
     yield_within: Spelled<Span>,
+    respawn: Spelled<Respawn>,
+    respawn_timeout: Spelled<Span>,
 }
 
 impl Args {
@@ -101,6 +114,16 @@ impl Args {
             Opt::MaxRankFaults => self.max_rank_faults = Some((option.clone(), count_or_none(MOST)?)),
             Opt::FaultWindow => self.fault_window = Some((option.clone(), values::span(&option, &value)?)),
             Opt::YieldWithin => self.yield_within = Some((option.clone(), values::span(&option, &value)?)),
+            Opt::Respawn if value.is_empty() => self.respawn = Some((option, Respawn::Now)),
+            Opt::Respawn => {
+                let how = values::choice(&option, &value, &[("now", Respawn::Now), ("next", Respawn::Next)]);
+                // As a word of its own it would be the program.
+                self.respawn = Some((option, how.map_err(attached)?));
+            }
+            Opt::RespawnTimeout => {
+                let most = values::span_from(&option, &value, Span::from_secs(1))?;
+                self.respawn_timeout = Some((option, most));
+            }
             Opt::Assign => self.policy = Some(Said { option, value }),
         }
         Ok(())
@@ -127,6 +150,13 @@ impl Args {
                 Some("one of the two".into()),
             ));
         }
+        if let (Some((option, _)), None) = (&self.respawn_timeout, &self.respawn) {
+            let what = "nothing is started again".into();
+            return Err(wrong(option.to_string(), what, Some("--respawn".into())));
+        }
+        if let (Some((respawn, _)), Some((rounds, 1))) = (&self.respawn, &self.max_rounds) {
+            return Err(both(respawn, rounds, "whoever came back would find no round", Some("one of the two".into())));
+        }
         if let Some(option) = self.first().filter(|_| programs.len() > 1) {
             let what =
                 format!("only a job of one program restarts within its processes, and this has {}", programs.len());
@@ -151,12 +181,13 @@ impl Args {
 
     /// The first of them that was given.
     fn first(&self) -> Option<&OsBytes> {
-        let spans = [&self.fault_window, &self.yield_within];
+        let spans = [&self.fault_window, &self.yield_within, &self.respawn_timeout];
         let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
         let first = counts.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
         let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
         let hosts = self.spare_hosts.as_ref().map(spare_hosts::SpareHosts::option);
-        self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(span)
+        let respawn = self.respawn.as_ref().map(|(option, _)| option);
+        self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(respawn).or(span)
     }
 }
 
@@ -213,6 +244,8 @@ impl Run {
             },
             fault_window: span(&self.rounds.fault_window).unwrap_or_default(),
             yield_within: span(&self.rounds.yield_within).unwrap_or(Rounds::YIELD),
+            respawn: self.rounds.respawn.as_ref().map_or(Respawn::Never, |(_, respawn)| *respawn),
+            respawn_timeout: span(&self.rounds.respawn_timeout).unwrap_or(Rounds::RESPAWN),
         })
     }
 
@@ -223,6 +256,17 @@ impl Run {
         let mut world = World::new(u32::try_from(placement.seats.len()).unwrap_or(u32::MAX));
         rank_assign::assign(policy, &mut world, &[], &assign::Placed { placement, env: &env })?;
         Ok(world.active_size().unwrap_or_else(|| world.size()))
+    }
+}
+
+/// The value that is suggested stands behind `=`.
+fn attached(error: CliError) -> CliError {
+    match error {
+        CliError::Value { option, takes, got, hint: Some(hint) } => {
+            let hint = hint.strip_prefix(format!("{option} ").as_str()).map(|word| format!("{option}={word}").into());
+            CliError::Value { option, takes, got, hint }
+        }
+        other => other,
     }
 }
 

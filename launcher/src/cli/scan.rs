@@ -116,7 +116,7 @@ impl Words {
             let Some(row) = self.table.by_letter(letter) else {
                 return Err(self.refuse(&spelled, word, later::by_letter(letter)));
             };
-            if row.takes != Takes::Nothing {
+            if !matches!(row.takes, Takes::Nothing | Takes::Maybe(_)) {
                 let attached = (!more.is_empty()).then(|| more.strip_prefix(b"=").unwrap_or(more));
                 return self.push(row, spelled, attached, rest);
             }
@@ -184,7 +184,8 @@ impl Words {
         rest: &mut IntoIter<OsBytes>,
     ) -> Result<(), CliError> {
         let value = match (row.takes, attached) {
-            (Takes::Nothing, None) => OsBytes::default(),
+            (Takes::Nothing | Takes::Maybe(_), None) => OsBytes::default(),
+            (Takes::Maybe(_), Some(value)) => value.into(),
             (Takes::Nothing, Some(got)) => return Err(CliError::Unwanted { option: spelled, got: got.into() }),
             (Takes::One(_), Some(value)) => value.into(),
             (Takes::One(what), None) => rest.next().ok_or_else(|| CliError::missing(&spelled, what, self.table))?,
@@ -196,7 +197,7 @@ impl Words {
                 }
             }
         };
-        let apart = attached.is_none() && row.takes != Takes::Nothing;
+        let apart = attached.is_none() && !matches!(row.takes, Takes::Nothing | Takes::Maybe(_));
         self.given.push(Given { row, spelled, value, apart });
         Ok(())
     }

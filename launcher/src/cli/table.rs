@@ -33,6 +33,8 @@ pub(super) enum Id {
 pub(super) enum Takes {
     Nothing,
     One(&'static str),
+    /// `--respawn=next`: none, or one behind `=`.
+    Maybe(&'static str),
     /// `-genv NAME VALUE`: read as `NAME=VALUE`.
     Pair(&'static str),
 }
@@ -93,7 +95,7 @@ impl Row {
     /// The variable that stands for the option: `RLAUNCH_` and its first name in capitals. Every option has one that takes a
     /// value and counts once; those that set variables are variables already.
     pub(super) fn variable(&self) -> Option<String> {
-        let one = matches!(self.takes, Takes::One(_)) && !matches!(self.id, Id::Env(_));
+        let one = matches!(self.takes, Takes::One(_) | Takes::Maybe(_)) && !matches!(self.id, Id::Env(_));
         let name = self.names.first().filter(|_| one)?;
         Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))
     }

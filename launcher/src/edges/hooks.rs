@@ -60,12 +60,7 @@ struct Running {
 }
 
 impl Hooks {
-    pub(super) fn new(
-        wanted: &Wanted,
-        placement: &Placement,
-        names: Vec<String>,
-        origin: &Origin,
-    ) -> io::Result<Self> {
+    pub(super) fn new(wanted: &Wanted, placement: &Placement, names: Vec<String>, origin: &Origin) -> io::Result<Self> {
         if !wanted.is_any() {
             return Ok(Self { asked: None });
         }
@@ -157,16 +152,13 @@ impl Asked {
             let name = entry.split(|b| *b == b'=').next().unwrap_or_default();
             vars.iter().any(|(own, _)| own.as_bytes() == name)
         };
-        let mut environment: Strings =
-            of_command(origin::environment()).filter(|entry| !is_told(entry)).collect();
+        let mut environment: Strings = of_command(origin::environment()).filter(|entry| !is_told(entry)).collect();
         for (name, value) in vars {
             environment.push(&[name.as_bytes(), b"=", value.as_slice()].concat());
         }
         let Command { child, output } = command::start(command, &environment, warden, &self.origin)?;
         match watched(&child, output) {
-            Ok((ended, output)) => {
-                Ok(Running { on, child, ended, output: Some(output), line: Vec::new(), shown: 0 })
-            }
+            Ok((ended, output)) => Ok(Running { on, child, ended, output: Some(output), line: Vec::new(), shown: 0 }),
             Err(error) => {
                 child.end(true);
                 Err(error)
@@ -194,9 +186,7 @@ impl Running {
         self.show_line(said);
         Some(match how {
             How::Code(code) => Status::Exited(code),
-            How::Signal { number, core } => {
-                Status::Signaled { sig: Signal::new(number).unwrap_or(Signal::KILL), core }
-            }
+            How::Signal { number, core } => Status::Signaled { sig: Signal::new(number).unwrap_or(Signal::KILL), core },
         })
     }
 

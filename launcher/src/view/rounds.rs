@@ -19,7 +19,8 @@ pub(crate) fn least(sentence: &Sentence) -> Tone {
     match &**note {
         // That there are rounds is no news where nothing has happened.
         RoundNote::Began { faults, .. } if faults.is_empty() => Tone::Verbose,
-        RoundNote::Began { .. } | RoundNote::Spared { .. } | RoundNote::Policy { .. } => Tone::Normal,
+        RoundNote::Began { .. } | RoundNote::Spared { .. } => Tone::Normal,
+        RoundNote::Again { .. } | RoundNote::Policy { .. } => Tone::Normal,
         RoundNote::Refused { .. } => Tone::Quiet,
     }
 }
@@ -34,6 +35,10 @@ pub(crate) fn line(sentence: &Sentence) -> String {
                 began(*generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases)
             }
             RoundNote::Spared { fault } => format!("{}; no round is needed for that", fault_of(fault, host)),
+            RoundNote::Again { round, initial, pid } => {
+                let on = if host.is_empty() { String::new() } else { format!(" on {host}") };
+                format!("{}: rank {initial} is started again{on} (pid {pid})", name(*generation, *round))
+            }
             RoundNote::Refused { text } => format!("no restart within processes: {}", Visible(text)),
             RoundNote::Policy { text } => Visible(text).to_string(),
         },
@@ -208,6 +213,13 @@ mod tests {
             said(&sentence, Tone::Quiet).unwrap(),
             "rlaunch: no other round after g0 r4: no healthy rank is left\n"
         );
+        let again = |host: &str| {
+            let note = Box::new(RoundNote::Again { round: Round::new(4), initial: Rank::new(2), pid: 77 });
+            Sentence::Round { generation: 0, host: OsBytes::from(host), note }
+        };
+        assert_eq!(said(&again(""), Tone::Normal).unwrap(), "rlaunch: g0 r4: rank 2 is started again (pid 77)\n");
+        let elsewhere = said(&again("node1"), Tone::Normal).unwrap();
+        assert_eq!(elsewhere, "rlaunch: g0 r4: rank 2 is started again on node1 (pid 77)\n");
         let note = Box::new(RoundNote::Refused { text });
         let sentence = Sentence::Round { generation: 0, host: OsBytes::default(), note };
         assert!(said(&sentence, Tone::Quiet).unwrap().starts_with("rlaunch: no restart within processes: "));

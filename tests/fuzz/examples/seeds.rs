@@ -58,6 +58,7 @@ fn down() -> Vec<Vec<u8>> {
         travel: Some(travel),
         sole: false,
         max_restarts: 0,
+        others_follow: false,
         apps: 1,
         lease: Some(Span::from_secs(30)),
         linger: Span::from_secs(2),

@@ -122,6 +122,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             gpus: Default::default(),
             interfaces: Vec::new(),
             error_dir: OsBytes::from("/tmp"),
+            devices: true,
             socket: OsBytes::default(),
         }),
         NodeAction::Spawn { proc, .. } => NodeEvent::Spawned { proc, pid: proc.get(), at: now },
@@ -135,6 +136,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Probe { place, .. } => NodeEvent::Reached { number: place.number, by: [10, 0, 0, 1].into() },
         NodeAction::Renew { choose_port } => NodeEvent::Renewed { port: if choose_port { 21_000 } else { 0 } },
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
+        NodeAction::LookAtDevices { proc, .. } => NodeEvent::DevicesSeen { proc, held: false },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
         NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::UsePort(_) | NodeAction::Unserve => return None,
         NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {

@@ -302,10 +302,12 @@ impl World {
             | NodeEvent::SessionSaid { .. }
             | NodeEvent::SessionGone { .. }
             | NodeEvent::PortReserved { .. }
+            | NodeEvent::DevicesSeen { .. }
             | NodeEvent::StoreRefused { .. }
             | NodeEvent::StoreLimit { .. }
             | NodeEvent::Beat(_)
             | NodeEvent::Checked { .. }
+            | NodeEvent::Warned
             | NodeEvent::Grounded(_)
             | NodeEvent::Renewed { .. }
             | NodeEvent::Refused(_)
@@ -374,7 +376,7 @@ impl World {
             NodeAction::Space { generation, .. } => self.makes_space(generation),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::ReservePort { .. } => {}
-            NodeAction::UsePort(_) | NodeAction::Unserve => {}
+            NodeAction::UsePort(_) | NodeAction::Unserve | NodeAction::LookAtDevices { .. } => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,
@@ -459,6 +461,7 @@ impl World {
                     gpus: Default::default(),
                     interfaces: vec![],
                     error_dir: "/tmp".into(),
+                    devices: false,
                     socket: OsBytes::default(),
                 })
             }

@@ -16,7 +16,10 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_HOOK_ACTIVE", "Ranks that work: now, or at the end."),
         var("RLAUNCH_HOOK_EXIT_CODE", "At the end: that of rlaunch, 128 and the number where it dies of a signal."),
         var("RLAUNCH_HOOK_GENERATION", "How often all ranks have been started again (`--max-restarts`)."),
-        var("RLAUNCH_HOOK_HOSTS", "The hosts of RLAUNCH_HOOK_RANKS, separated by commas; at the end also one that was lost or refused."),
+        var(
+            "RLAUNCH_HOOK_HOSTS",
+            "The hosts of RLAUNCH_HOOK_RANKS, separated by commas; at the end also one that was lost or refused.",
+        ),
         var(
             "RLAUNCH_HOOK_KIND",
             "Why: at a restart that of the first fault, at the end that of the job's cause, as in [events.md](events.md): `exception`, \
@@ -24,10 +27,16 @@ pub(super) const CONTRACT: Contract = Contract {
         ),
         var("RLAUNCH_HOOK_LEFT", "At the end: processes of the job that are left; empty where nobody could count."),
         var("RLAUNCH_HOOK_LEVEL", "At a restart: `round` (in the same processes) or `generation` (other ones)."),
-        var("RLAUNCH_HOOK_RANKS", "The ranks that it is about, by their initial number: `3,7-9`; may be empty at the end."),
+        var(
+            "RLAUNCH_HOOK_RANKS",
+            "The ranks that it is about, by their initial number: `3,7-9`; may be empty at the end.",
+        ),
         var("RLAUNCH_HOOK_ROUND", "The round that has begun, or in which the job ended; empty where there is none."),
         var("RLAUNCH_HOOK_SKIPPED", "At a restart: others before it that no command was run for."),
-        var("RLAUNCH_HOOK_TEXT", "More about it, as the rank or the kernel says it: `ValueError: …`, `SIGKILL`; may be empty."),
+        var(
+            "RLAUNCH_HOOK_TEXT",
+            "More about it, as the rank or the kernel says it: `ValueError: …`, `SIGKILL`; may be empty.",
+        ),
         var("RLAUNCH_HOOK_WORLD", "Healthy ranks: now, or at the end."),
         var("RLAUNCH_HOOK_WORLD_BEFORE", "At a restart: those before it."),
     ],

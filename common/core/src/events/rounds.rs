@@ -24,6 +24,12 @@ pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
             o.text("ev", "round.spared");
             fields(o, fault);
         }
+        RoundNote::Again { round, initial, pid } => {
+            o.text("ev", "round.again");
+            o.number("round", round.get().into());
+            o.number("rank", initial.get().into());
+            o.number("pid", (*pid).into());
+        }
         RoundNote::Refused { text } => {
             o.text("ev", "round.refused");
             o.bytes("text", text);

@@ -2,6 +2,7 @@
 
 use super::On;
 use crate::events::{Cause, JobStart, Record, What};
+use crate::exit::Ending;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
@@ -95,7 +96,10 @@ impl Told {
                     let happened = self.of_faults(faults)?;
                     Some(self.restart(record.generation, ("round", Some(*round)), before, &happened))
                 }
-                RoundNote::Spared { .. } | RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
+                RoundNote::Spared { .. }
+                | RoundNote::Again { .. }
+                | RoundNote::Refused { .. }
+                | RoundNote::Policy { .. } => None,
             },
             What::Restart { restart, rank, node, status, .. } => {
                 let before = self.world;
@@ -105,20 +109,7 @@ impl Told {
                 let happened = Happened { kind: "ended", ranks, hosts: [*node].into(), text: text.as_bytes() };
                 Some(self.restart(*restart, ("generation", None), before, &happened))
             }
-            What::JobEnd { cause, exit, left, .. } => {
-                let (kind, rank, node, text) = ended(cause);
-                let node = node.or_else(|| self.node(rank?));
-                let happened = Happened {
-                    kind,
-                    ranks: rank.into_iter().collect(),
-                    hosts: node.into_iter().collect(),
-                    text: text.as_bytes(),
-                };
-                let mut vars = self.vars("exit", record.generation, record.round, &happened);
-                vars.push(("RLAUNCH_HOOK_EXIT_CODE", number(exit.shell_code().into())));
-                vars.push(("RLAUNCH_HOOK_LEFT", left.map(number).unwrap_or_default()));
-                Some(Call { on: On::Exit, vars })
-            }
+            What::JobEnd { cause, exit, left, .. } => Some(self.end(record, cause, *exit, *left)),
             What::HostReady { .. }
             | What::HostRefused { .. }
             | What::HostFailed { .. }
@@ -143,6 +134,21 @@ impl Told {
             | What::OutputEnd { .. }
             | What::LogLost { .. } => None,
         }
+    }
+
+    fn end(&self, record: &Record, cause: &Cause, exit: Ending, left: Option<u32>) -> Call {
+        let (kind, rank, node, text) = ended(cause);
+        let node = node.or_else(|| self.node(rank?));
+        let happened = Happened {
+            kind,
+            ranks: rank.into_iter().collect(),
+            hosts: node.into_iter().collect(),
+            text: text.as_bytes(),
+        };
+        let mut vars = self.vars("exit", record.generation, record.round, &happened);
+        vars.push(("RLAUNCH_HOOK_EXIT_CODE", number(exit.shell_code().into())));
+        vars.push(("RLAUNCH_HOOK_LEFT", left.map(number).unwrap_or_default()));
+        Call { on: On::Exit, vars }
     }
 
     fn restart(

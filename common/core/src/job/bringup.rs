@@ -13,7 +13,7 @@ use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::errno::EADDRNOTAVAIL;
 use crate::events::{Cause, What};
-use crate::id::{NodeId, Rank};
+use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::place::Node;
 use crate::report::Sentence;
@@ -58,7 +58,7 @@ impl Bringup {
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let orders = Orders::new(spec, setting);
         let (sole, chooses_port) = (orders.is_sole(), orders.chooses_port());
-        let ends_by_itself = sole && orders.max_restarts() == 0;
+        let ends_by_itself = sole && !orders.others_follow();
         let probing = Probing::new(setting.secret.clone());
         let orders = Some(orders);
         Self { nodes, probing, sole, ends_by_itself, again: None, meeting: None, orders, chooses_port, settled: false }
@@ -408,7 +408,7 @@ impl Bringup {
 
     /// All ranks may have to be started again, or to meet elsewhere.
     fn keep(&mut self, orders: Orders, meeting: Meeting) {
-        if orders.max_restarts() > 0 {
+        if orders.others_follow() {
             self.again = Some(Box::new(orders));
         }
         self.meeting = Some(meeting);
@@ -416,7 +416,7 @@ impl Bringup {
 
     /// Has all who take part end their ranks, and be ready for others; which nodes those are.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span) -> Vec<NodeId> {
-        let Some(orders) = self.again.as_deref() else { return Vec::new() };
+        let Some(orders) = self.again.as_deref().filter(|orders| orders.max_restarts() > 0) else { return Vec::new() };
         let nodes: Vec<NodeId> = orders.used().collect();
         for node in &nodes {
             let port = orders.chooses_port() && *node == orders.node_of(Rank::new(0));
@@ -425,13 +425,21 @@ impl Bringup {
         nodes
     }
 
-    /// Has all who take part start their ranks again: so many times by now. `port`: what rank 0's host has chosen anew.
-    pub(super) fn again(&mut self, cx: &mut Cx<'_>, restart: u32, port: Option<u16>, space: u32) {
+    /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `port`: what rank
+    /// 0's host has chosen anew.
+    pub(super) fn again(&mut self, cx: &mut Cx<'_>, (restart, first): (u32, u32), port: Option<u16>, space: u32) {
         let (Some(orders), Some(meeting)) = (self.again.as_deref(), &mut self.meeting) else { return };
         let port = orders.pinned_port().or(port).or(meeting.port);
         (meeting.restart, meeting.port, meeting.space) = (restart, port, space);
         cx.act(JobAction::Home { node: orders.node_of(Rank::new(0)), space });
-        orders.again(cx, meeting);
+        orders.again(cx, meeting, first);
+    }
+
+    /// Has a node start another process of a rank.
+    pub(super) fn start_one(&self, cx: &mut Cx<'_>, rank: Rank, node: NodeId, proc: ProcId) {
+        if let Some(orders) = self.again.as_deref() {
+            orders.one(cx, node, rank, proc);
+        }
     }
 
     /// What a node has said of itself.

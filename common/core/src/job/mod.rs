@@ -242,9 +242,14 @@ impl Parts<'_> {
             ToRoot::Started { procs } => {
                 self.procs.started(cx, node, &procs);
                 procs.iter().for_each(|started| self.output.started(cx, started.proc));
+                self.started_anew(cx, &procs);
             }
             ToRoot::SpawnFailed { proc, error } => {
-                self.procs.spawn_failed(cx, node, proc, error, self.generations.is_between());
+                let spare = self.is_spare(proc);
+                self.procs.spawn_failed(cx, node, proc, error, spare || self.generations.is_between());
+                if spare {
+                    self.not_started(cx, proc);
+                }
             }
             ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),
             ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, node, proc, facts),
@@ -363,11 +368,11 @@ impl Parts<'_> {
         self.output.rest().for_each(|what| self.log.write(cx, what));
         let (restart, port) = self.generations.again();
         self.log.again(restart);
-        self.procs.again(restart);
+        let first = self.procs.again();
         self.verdict.again();
         self.mute.again();
         let space = self.rounds.again();
-        self.bringup.again(cx, restart, port, space);
+        self.bringup.again(cx, (restart, first), port, space);
     }
 
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {

@@ -90,6 +90,11 @@ impl Mute {
         self.change_all(|node| node.ranks_over(cx.now));
     }
 
+    /// A rank of this node is started again.
+    pub(super) fn ranks_again(&mut self, node: NodeId) {
+        self.change(node, |node| node.ranks_over = false);
+    }
+
     /// Ranks are started again everywhere.
     pub(super) fn again(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.ranks_over = false);

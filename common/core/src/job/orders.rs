@@ -1,12 +1,12 @@
 //! What each node is told to do: the job, its programs, its ranks.
 
-use super::procs::first_of;
 use super::{Cx, JobAction, Setting};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::place::{Placement, Share};
+use crate::restart::Respawn;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
 use crate::travel::Travel;
@@ -121,6 +121,11 @@ impl Orders {
         self.spec.restarts.most
     }
 
+    /// Processes may be started when others have ended: then the only node waits too until it is told that the job is over.
+    pub(super) fn others_follow(&self) -> bool {
+        self.max_restarts() > 0 || self.spec.rounds.respawn != Respawn::Never
+    }
+
     /// Where the ranks of the only node meet.
     pub(super) fn alone(&self) -> Meeting {
         let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
@@ -186,6 +191,7 @@ impl Orders {
             travel: Some(self.travel.clone()).filter(|_| !local),
             sole,
             max_restarts: self.max_restarts(),
+            others_follow: self.others_follow(),
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
             lease: Some(self.spec.lease).filter(|_| !local),
             linger: LINGER,
@@ -228,10 +234,9 @@ impl Orders {
         }
     }
 
-    /// The same when they have been started before.
-    pub(super) fn again(&self, cx: &mut Cx<'_>, meeting: &Meeting) {
+    /// The same when they have been started before; the process of rank 0 has this number.
+    pub(super) fn again(&self, cx: &mut Cx<'_>, meeting: &Meeting, first: u32) {
         let (shares, by_node) = (self.placement().shares(), self.placement().by_node());
-        let first = first_of(meeting.restart, self.placement().seats.len());
         for (node, node_index) in self.placement().used().zip(0..) {
             cx.act(JobAction::Send { node, msg: ToNode::Again(Meeting { node_index, ..meeting.clone() }) });
             self.ranks(cx, node, first, &shares, by_node.get(node.index()).map_or(&[], Vec::as_slice));
@@ -244,22 +249,33 @@ impl Orders {
         self.ranks(cx, NodeId::new(0), 0, &self.placement().shares(), &ranks);
     }
 
+    /// Another process of a rank.
+    pub(super) fn one(&self, cx: &mut Cx<'_>, node: NodeId, rank: Rank, proc: ProcId) {
+        let delta = self.delta(rank, proc, &self.placement().shares());
+        // What came on stdin went to the first one.
+        let delta = delta.map(|delta| Delta { stdin: false, ..delta });
+        for procs in Capped::<Delta, SPAWN_BATCH>::chunks(delta) {
+            cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last: true } });
+        }
+    }
+
+    fn delta(&self, rank: Rank, proc: ProcId, shares: &BTreeMap<AppIndex, Share>) -> Option<Delta> {
+        let seat = self.placement().seats.get(rank.index())?;
+        let (share, n) = (shares.get(&seat.app)?, rank.get());
+        Some(Delta {
+            proc,
+            app: seat.app,
+            rank,
+            local_rank: seat.local_rank,
+            app_rank: n.saturating_sub(share.first.get()),
+            app_size: share.size,
+            stdin: n == 0 && self.spec.stdin == StdinPlan::Rank0,
+        })
+    }
+
     /// The ranks of a node. The process of rank 0 gets the number `first`, the others follow.
     fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, first: u32, shares: &BTreeMap<AppIndex, Share>, ranks: &[Rank]) {
-        let placement = self.placement();
-        let delta = |rank: &Rank| {
-            let seat = placement.seats.get(rank.index())?;
-            let (share, n) = (shares.get(&seat.app)?, rank.get());
-            Some(Delta {
-                proc: ProcId::new(first.saturating_add(n)),
-                app: seat.app,
-                rank: *rank,
-                local_rank: seat.local_rank,
-                app_rank: n.saturating_sub(share.first.get()),
-                app_size: share.size,
-                stdin: n == 0 && self.spec.stdin == StdinPlan::Rank0,
-            })
-        };
+        let delta = |rank: &Rank| self.delta(*rank, ProcId::new(first.saturating_add(rank.get())), shares);
         let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(ranks.iter().filter_map(delta)).into_iter().peekable();
         if batches.peek().is_none() {
             cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs: Capped::default(), last: true } });

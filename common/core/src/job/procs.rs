@@ -22,14 +22,21 @@ enum State {
     Over,
 }
 
+/// What is known of the end of a rank's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// It has not ended, as far as is known.
+    Open,
+    /// It is over.
+    Seen,
+}
+
 /// The ranks.
 #[derive(Debug)]
 pub(super) struct Procs {
     clock: Clock,
     offsets: Offsets,
     ranks: Vec<Seat>,
-    /// The first process of this generation.
-    first: u32,
     /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
     nodes: Vec<(usize, bool)>,
     /// Nodes with ranks that are waited for.
@@ -39,6 +46,8 @@ pub(super) struct Procs {
 /// A rank and its place.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
+    /// Its process.
+    proc: ProcId,
     state: State,
     node: NodeId,
     local_rank: LocalRank,
@@ -48,29 +57,58 @@ struct Seat {
 impl Procs {
     pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
         let offsets = Offsets::new(placement.nodes.len());
-        let mut procs = Self { clock, offsets, ranks: Vec::new(), first: 0, nodes: Vec::new(), busy: 0 };
+        let mut procs = Self { clock, offsets, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
         procs.reseat(placement);
         procs
     }
 
     /// None was started yet, and these are the ranks now.
     pub(super) fn reseat(&mut self, placement: &Placement) {
-        let seat = |place: &Place| Seat {
+        let seat = |(place, n): (&Place, u32)| Seat {
+            proc: ProcId::new(n),
             state: State::Pending,
             node: place.node,
             local_rank: place.local_rank,
             started: None,
         };
-        let ranks: Vec<Seat> = placement.seats.iter().map(seat).collect();
+        let ranks: Vec<Seat> = placement.seats.iter().zip(0..).map(seat).collect();
         self.begin(ranks, placement.nodes.len());
     }
 
-    /// The same ranks are asked for again, so many times by now.
-    pub(super) fn again(&mut self, restart: u32) {
+    /// The same ranks are asked for again: the number of rank 0's process, which the others follow.
+    pub(super) fn again(&mut self) -> u32 {
         let mut ranks = core::mem::take(&mut self.ranks);
-        ranks.iter_mut().for_each(|seat| (seat.state, seat.started) = (State::Pending, None));
-        self.first = first_of(restart, ranks.len());
+        let world_size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+        let last = ranks.iter().map(|seat| seat.proc.get()).max().unwrap_or_default();
+        // Some may have had more than one process.
+        let first = last.checked_div(world_size).map_or(0, |times| (times + 1).saturating_mul(world_size));
+        for (seat, n) in ranks.iter_mut().zip(0..) {
+            (seat.proc, seat.state, seat.started) = (ProcId::new(first.saturating_add(n)), State::Pending, None);
+        }
         self.begin(ranks, self.nodes.len());
+        first
+    }
+
+    /// Another process of a rank whose own is over is asked for, on this node; its number.
+    pub(super) fn anew(&mut self, rank: Rank, node: NodeId) -> Option<ProcId> {
+        let world_size = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let seat = self.ranks.get_mut(rank.index()).filter(|seat| seat.state == State::Over)?;
+        let (open, over) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over)?;
+        seat.proc = ProcId::new(seat.proc.get().checked_add(world_size)?);
+        (seat.state, seat.started, seat.node) = (State::Pending, None, node);
+        if *open == 0 && !*over {
+            self.busy = self.busy.saturating_add(1);
+        }
+        *open = open.saturating_add(1);
+        Some(seat.proc)
+    }
+
+    /// Whether the process of a rank has ended.
+    pub(super) fn end_of(&self, rank: Rank) -> End {
+        match self.ranks.get(rank.index()).map(|seat| seat.state) {
+            Some(State::Over) => End::Seen,
+            Some(State::Pending | State::Running) | None => End::Open,
+        }
     }
 
     fn begin(&mut self, ranks: Vec<Seat>, nodes: usize) {
@@ -151,6 +189,8 @@ impl Procs {
     pub(super) fn facts(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, facts: Facts) {
         match self.seat(node, proc).map(|seat| seat.state) {
             Some(State::Over) => {}
+            // Another process has followed it already.
+            None if self.is_former(node, proc) => {}
             Some(State::Pending | State::Running) | None => return,
         }
         if facts.error_file.as_ref().is_some_and(|text| !text.is_empty()) {
@@ -240,12 +280,19 @@ impl Procs {
         self.ranks.get(rank.index())?.started
     }
 
-    /// Where a process of this generation stands.
+    /// Where a process stands, if it is the one of its rank.
     fn at(&self, proc: ProcId) -> Option<usize> {
-        usize::try_from(proc.get().checked_sub(self.first)?).ok()
+        let at = self.rank_of(proc).index();
+        self.ranks.get(at).filter(|seat| seat.proc == proc).map(|_| at)
     }
 
-    fn rank_of(&self, proc: ProcId) -> Rank {
+    /// Whether this is an earlier process of a rank of this node.
+    fn is_former(&self, node: NodeId, proc: ProcId) -> bool {
+        let seat = self.ranks.get(self.rank_of(proc).index());
+        seat.is_some_and(|seat| seat.node == node && proc < seat.proc)
+    }
+
+    pub(super) fn rank_of(&self, proc: ProcId) -> Rank {
         rank_of(proc, self.ranks.len())
     }
 
@@ -268,9 +315,4 @@ impl Procs {
 pub(super) fn rank_of(proc: ProcId, world_size: usize) -> Rank {
     let world_size = u32::try_from(world_size).unwrap_or(u32::MAX);
     Rank::new(proc.get().checked_rem(world_size).unwrap_or(0))
-}
-
-/// The process of rank 0 after so many restarts.
-pub(super) fn first_of(restart: u32, world_size: usize) -> u32 {
-    restart.saturating_mul(u32::try_from(world_size).unwrap_or(u32::MAX))
 }

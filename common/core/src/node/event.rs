@@ -84,6 +84,13 @@ pub enum NodeEvent {
         /// Why.
         error: SpawnError,
     },
+    /// Whether somebody holds devices of a process that has ended.
+    DevicesSeen {
+        /// Which.
+        proc: ProcId,
+        /// Somebody does.
+        held: bool,
+    },
     /// A rank was not started any more, because of a [`NodeAction::Withhold`] or because another could not be started.
     Withheld {
         /// Which.
@@ -276,6 +283,13 @@ pub enum NodeAction {
         /// How many ranks this host has, which need descriptors too.
         ranks: u32,
     },
+    /// Look whether processes of the session of this one, which has been reaped, hold devices; answered by `DevicesSeen`.
+    LookAtDevices {
+        /// Which.
+        proc: ProcId,
+        /// Its process id, and so that of its session.
+        pid: u32,
+    },
     /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
     Spawn {
         /// Which.
@@ -361,6 +375,8 @@ pub struct Ground {
     pub interfaces: Vec<Interface>,
     /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
     pub error_dir: OsBytes,
+    /// There are devices whose memory outlives the process that has allocated it.
+    pub devices: bool,
     /// Where this agent listens for clients of the store; empty: nowhere.
     pub socket: OsBytes,
 }

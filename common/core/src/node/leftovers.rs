@@ -88,7 +88,7 @@ impl Sweep {
 
 impl Leftovers {
     pub(super) fn on_begun(&mut self, start: &Start) {
-        self.sole = start.sole && start.max_restarts == 0;
+        self.sole = start.sole && !start.others_follow;
         self.linger = start.linger;
         self.grounding = true;
     }

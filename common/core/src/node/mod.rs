@@ -3,6 +3,7 @@
 //! [`Node`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
 //! others by notices.
 
+mod devices;
 mod event;
 mod exec;
 mod generations;
@@ -64,6 +65,8 @@ enum Notice {
     Forward(Signal),
     /// grace: the end has begun; nothing is started any more, and this signal is for every rank, also those to come.
     Ending(Signal),
+    /// rounds: nobody waits for this process any more.
+    Unwanted(ProcId),
     /// rounds: one begins for these processes.
     Seated(Box<rounds::Seated>),
     /// rounds: it meets there; how many work here.
@@ -142,25 +145,7 @@ impl Node {
     fn hear(&mut self, now: Mono, event: NodeEvent) {
         let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
         match event {
-            NodeEvent::FromRoot(message) => match message {
-                ToNode::Start(start) => self.start.on_start(cx, start),
-                ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
-                ToNode::Probe(probe) => self.start.probing.on_probe(cx, probe),
-                ToNode::Meet(meeting) => self.start.on_meet(cx, meeting),
-                ToNode::Finish => self.start.on_finish(cx),
-                ToNode::Spawn { procs, last } => self.start.on_spawn(cx, procs.into_vec(), last),
-                ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
-                ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
-                ToNode::Clear { sig, grace, port } if self.start.is_met() => {
-                    self.generations.on_clear(cx, sig, grace, port);
-                }
-                ToNode::Again(meeting) if self.start.is_met() => self.generations.on_again(cx, meeting),
-                ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, Refusal::Protocol),
-                ToNode::Kill => self.grace.on_kill(cx),
-                // The edge's: they are about connections, not about ranks.
-                ToNode::Whose(_) | ToNode::Theirs(_) => {}
-                ToNode::Round(down) => self.rounds.on_down(cx, down),
-            },
+            NodeEvent::FromRoot(message) => self.obey(now, message),
             NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
             NodeEvent::Refused(refusal) if self.generations.is_renewing() => {
                 cx.tell(Notice::Unready);
@@ -198,9 +183,33 @@ impl Node {
             NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_begun(cx, session, rank, &terms),
             NodeEvent::SessionSaid { session, said } => self.rounds.on_said(cx, session, said),
             NodeEvent::SessionGone { session } => self.rounds.on_gone(cx, session),
+            NodeEvent::DevicesSeen { proc, held } => self.procs.on_devices(cx, proc, held),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
             NodeEvent::Warned => self.rounds.on_warned(cx),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
+        }
+    }
+
+    fn obey(&mut self, now: Mono, message: ToNode) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        match message {
+            ToNode::Start(start) => self.start.on_start(cx, start),
+            ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
+            ToNode::Probe(probe) => self.start.probing.on_probe(cx, probe),
+            ToNode::Meet(meeting) => self.start.on_meet(cx, meeting),
+            ToNode::Finish => self.start.on_finish(cx),
+            ToNode::Spawn { procs, last } => self.start.on_spawn(cx, procs.into_vec(), last),
+            ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
+            ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
+            ToNode::Clear { sig, grace, port } if self.start.is_met() => {
+                self.generations.on_clear(cx, sig, grace, port);
+            }
+            ToNode::Again(meeting) if self.start.is_met() => self.generations.on_again(cx, meeting),
+            ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, Refusal::Protocol),
+            ToNode::Kill => self.grace.on_kill(cx),
+            // The edge's: they are about connections, not about ranks.
+            ToNode::Whose(_) | ToNode::Theirs(_) => {}
+            ToNode::Round(down) => self.rounds.on_down(cx, down),
         }
     }
 
@@ -233,10 +242,11 @@ impl Node {
                 self.leftovers.on_finish(cx);
             }
             Notice::Unheard => self.lost.on_unheard(cx),
-            Notice::Queue(deltas, last) => {
-                let after = self.rounds.on_queue(&deltas, last);
-                self.procs.on_queue(cx, deltas, last, &after);
-            }
+            Notice::Queue(deltas, last) => match self.rounds.on_queue(&deltas, last) {
+                Some(after) => self.procs.on_queue(cx, deltas, last, &after),
+                None => self.procs.on_surplus(cx),
+            },
+            Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
@@ -328,6 +338,7 @@ impl Machine for Node {
             self.lease.on_timeout(cx);
             self.serve.on_timeout(cx);
             self.rounds.on_timeout(cx);
+            self.procs.on_timeout(cx);
             self.settle(now);
             let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
             self.leftovers.on_timeout(cx);
@@ -353,7 +364,10 @@ impl Machine for Node {
         if self.over {
             return None;
         }
-        let others = earliest(self.lease.deadline(), earliest(self.serve.deadline(), self.rounds.deadline()));
+        let others = earliest(
+            self.lease.deadline(),
+            earliest(self.serve.deadline(), earliest(self.rounds.deadline(), self.procs.deadline())),
+        );
         earliest(earliest(self.grace.deadline(), self.leftovers.deadline()), others)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A rank's streams live longer than the rank where a descendant holds them, so they are counted apart from it.
 
+use super::devices::Devices;
 use super::exec::Program;
 use super::rounds::Seated;
 use super::{Census, Cx, Ground, NodeAction, Notice};
@@ -17,7 +18,7 @@ use crate::wire::frozen::client::round::{Dismissal, Heard};
 use crate::wire::to_node::{Delta, Meeting, Start};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -35,8 +36,12 @@ pub(super) struct Procs {
     apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
-    /// Which process another follows.
-    after: BTreeMap<ProcId, ProcId>,
+    /// Processes that follow others, and which, if that was here.
+    after: BTreeMap<ProcId, Option<ProcId>>,
+    /// Of those, the ones for which nobody waits any more.
+    unwanted: BTreeSet<ProcId>,
+    /// What those before may have left on devices.
+    devices: Devices,
     /// Starts that the launcher has not been told of.
     started: VecDeque<Started>,
     in_flight: u32,
@@ -56,6 +61,7 @@ pub(super) struct Procs {
 
 struct Proc {
     state: State,
+    pid: u32,
     out_open: bool,
     err_open: bool,
 }
@@ -94,8 +100,14 @@ impl Procs {
         self.spawn_more(cx);
     }
 
-    /// `after`: processes that have ended, and those that follow them.
-    pub(super) fn on_queue(&mut self, cx: &mut Cx<'_>, deltas: Vec<Delta>, last: bool, after: &[(ProcId, ProcId)]) {
+    /// `after`: those among them that follow others, which have ended.
+    pub(super) fn on_queue(
+        &mut self,
+        cx: &mut Cx<'_>,
+        deltas: Vec<Delta>,
+        last: bool,
+        after: &[(ProcId, Option<ProcId>)],
+    ) {
         if self.stopped {
             // The rest of the launch was on its way when a start failed or the end began.
             return;
@@ -104,14 +116,33 @@ impl Procs {
             if (self.last && after.is_empty()) || self.table.contains_key(&delta.proc) {
                 return cx.tell(Notice::Violation);
             }
-            let proc = Proc { state: State::Queued, out_open: true, err_open: true };
+            let proc = Proc { state: State::Queued, pid: 0, out_open: true, err_open: true };
             self.table.insert(delta.proc, proc);
             self.queue.push_back(delta);
         }
         self.last |= last;
-        self.after.extend(after.iter().map(|(before, next)| (*next, *before)));
+        self.after.extend(after.iter().copied());
         self.spawn_more(cx);
         self.report(cx);
+    }
+
+    /// There is nobody whom these could follow.
+    pub(super) fn on_surplus(&self, cx: &mut Cx<'_>) {
+        if !self.stopped {
+            cx.tell(Notice::Violation);
+        }
+    }
+
+    /// Nobody waits for this one any more: it is ended, as soon as it runs.
+    pub(super) fn on_unwanted(&mut self, cx: &mut Cx<'_>, id: ProcId) {
+        match self.table.get(&id).map(|proc| &proc.state) {
+            Some(State::Queued | State::Spawning(_)) => {
+                self.unwanted.insert(id);
+                self.spawn_more(cx);
+            }
+            Some(State::Running) => cx.act(NodeAction::Signal { proc: id, sig: Signal::KILL }),
+            Some(State::Ended | State::Reaped | State::Failed) | None => {}
+        }
     }
 
     /// The ground is laid for other ranks: this port was chosen for them; 0: none.
@@ -136,13 +167,15 @@ impl Procs {
             return;
         }
         while self.in_flight < IN_FLIGHT {
-            let Some(&delta) = self.queue.front() else { break };
-            if self.is_held(delta.proc) {
-                break;
-            }
+            let follows = (&self.after, &self.unwanted);
+            // One that has to wait keeps nobody else waiting.
+            let mut is_free =
+                |delta: &Delta| !is_held(cx, follows, &self.table, (ground.devices, &mut self.devices), delta.proc);
+            let Some(at) = self.queue.iter().position(&mut is_free) else { break };
+            let Some(&delta) = self.queue.get(at) else { break };
             let Some(program) = self.apps.get_mut(&delta.app) else { break };
             let Some(proc) = self.table.get_mut(&delta.proc) else { break };
-            self.queue.pop_front();
+            self.queue.remove(at);
             proc.state = State::Spawning(None);
             self.in_flight += 1;
             let exec = program.exec(start, (meeting, self.by), ground, delta);
@@ -150,25 +183,33 @@ impl Procs {
         }
     }
 
-    /// Whether the process that it follows is still a zombie, and so may hold something.
-    fn is_held(&self, proc: ProcId) -> bool {
-        let before = self.after.get(&proc).and_then(|before| self.table.get(before));
-        before.is_some_and(|before| match before.state {
-            State::Queued | State::Spawning(_) | State::Running | State::Ended => true,
-            State::Reaped | State::Failed => false,
-        })
+    /// Somebody has looked at the devices of a process that has ended.
+    pub(super) fn on_devices(&mut self, cx: &mut Cx<'_>, proc: ProcId, held: bool) {
+        if self.devices.on_looked(cx, proc, held) {
+            self.spawn_more(cx);
+            self.report(cx);
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.devices.on_timeout(cx);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.devices.deadline().filter(|_| !self.stopped)
     }
 
     pub(super) fn on_spawned(&mut self, cx: &mut Cx<'_>, id: ProcId, pid: u32, at: Mono) {
         let Some(proc) = self.table.get_mut(&id) else { return };
         let State::Spawning(early) = &mut proc.state else { return };
         let early = early.take();
-        proc.state = State::Running;
+        (proc.state, proc.pid) = (State::Running, pid);
         self.in_flight -= 1;
         self.unreaped += 1;
         self.open += u32::from(proc.out_open) + u32::from(proc.err_open);
         self.started.push_back(Started { proc: id, pid, at: at.host_time() });
-        if let Some((sig, _)) = self.ending {
+        let unwanted = self.unwanted.remove(&id).then_some(Signal::KILL);
+        if let Some(sig) = self.ending.map(|(sig, _)| sig).or(unwanted) {
             cx.act(NodeAction::Signal { proc: id, sig });
         }
         if self.closing && (proc.out_open || proc.err_open) {
@@ -188,8 +229,11 @@ impl Procs {
         }
         proc.state = State::Failed;
         self.in_flight -= 1;
-        self.failed = true;
-        self.stop_spawning(cx);
+        // The others go on without one that was to follow another.
+        if !self.after.contains_key(&id) {
+            self.failed = true;
+            self.stop_spawning(cx);
+        }
         cx.act(NodeAction::ToRoot(ToRoot::SpawnFailed { proc: id, error }));
         self.report(cx);
     }
@@ -321,5 +365,23 @@ impl Procs {
             self.told = census;
             cx.tell(Notice::Census(census));
         }
+    }
+}
+
+type Follows<'a> = (&'a BTreeMap<ProcId, Option<ProcId>>, &'a BTreeSet<ProcId>);
+
+/// Whether the process that it follows may still hold something: it is a zombie, or what it has allocated on devices is not free.
+fn is_held(
+    cx: &mut Cx<'_>,
+    (after, unwanted): Follows<'_>,
+    table: &BTreeMap<ProcId, Proc>,
+    (any, devices): (bool, &mut Devices),
+    proc: ProcId,
+) -> bool {
+    let Some(before) = after.get(&proc).copied().flatten() else { return false };
+    match table.get(&before).map(|before| (&before.state, before.pid)) {
+        Some((State::Queued | State::Spawning(_) | State::Running | State::Ended, _)) => true,
+        Some((State::Reaped, pid)) => any && !unwanted.contains(&proc) && !devices.is_free(cx, before, pid),
+        Some((State::Failed, _)) | None => false,
     }
 }

@@ -57,6 +57,7 @@ fn start() -> Start {
         travel: None,
         sole: true,
         max_restarts: 0,
+        others_follow: false,
         apps: 1,
         lease: None,
         linger: Span::from_secs(2),
@@ -83,6 +84,7 @@ fn ground() -> Ground {
         gpus: Default::default(),
         interfaces: alloc::vec![],
         error_dir: "/run/x".into(),
+        devices: false,
         socket: "/run/x/s".into(),
     }
 }

@@ -68,7 +68,8 @@ impl Rounds {
             RoundNote::Spared { fault } if fault.kind.is_loss() => {
                 self.lost.insert(fault.initial, Some(fault.clone()));
             }
-            RoundNote::Spared { .. } | RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
+            RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
+            RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
         }
     }
 

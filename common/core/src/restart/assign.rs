@@ -104,7 +104,7 @@ impl Restart {
             }
             let here = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
             if here || self.world.join(initial).is_ok() {
-                hand.part = Part::In;
+                (hand.part, hand.entered) = (Part::In, Some(now));
                 if !first && named != Some(initial) {
                     self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
                 }
@@ -143,7 +143,7 @@ impl Restart {
     /// A round begins.
     fn begin(&mut self, now: Mono, first: bool, outcome: &Outcome) {
         let phases = self.trouble.phases(now);
-        let planned = !first && self.trouble.real().is_none();
+        let (planned, got_on) = (!first && self.trouble.real().is_none(), self.progress.has_got_on());
         let trouble = core::mem::take(&mut self.trouble);
         let fresh = self.is_fresh();
         if !fresh {
@@ -164,7 +164,7 @@ impl Restart {
         let (world_size, active_world_size) = self.sizes();
         let (round, discarded) = (self.round, parted.discarded);
         self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases });
-        parted.dead.into_iter().for_each(|initial| self.respawn(initial));
+        parted.dead.into_iter().for_each(|initial| self.respawn(now, initial, got_on));
         if first {
             let warned: Vec<Rank> = self.whoever(|hand| hand.warned);
             self.warn(now, &warned);

@@ -4,6 +4,7 @@ use super::setup::Site;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Keys, Numbers, Source};
+use crate::time::Mono;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -47,6 +48,10 @@ pub(super) struct Hand {
     pub(super) ready: bool,
     /// It is about to be taken away.
     pub(super) warned: bool,
+    /// When the first round of its process began.
+    pub(super) entered: Option<Mono>,
+    /// So many processes of it in a row have ended at once.
+    pub(super) in_vain: u32,
 }
 
 /// A host.
@@ -95,6 +100,8 @@ impl Crew {
             counted: false,
             ready: false,
             warned: false,
+            entered: None,
+            in_vain: 0,
         };
         Self { hands: ranks.iter().map(hand).collect(), hosts }
     }

@@ -65,6 +65,13 @@ pub enum RestartEvent {
         /// When, on our clock.
         at: Mono,
     },
+    /// A process that was asked for again runs.
+    Started {
+        /// Its initial rank.
+        initial: Rank,
+        /// Which.
+        proc: ProcId,
+    },
     /// A host is lost, with all of its ranks: they are dead by now, or will never be heard of again.
     NodeLost {
         /// Which.
@@ -96,6 +103,11 @@ pub enum RestartAction {
     /// Start a process again for this initial rank.
     Respawn {
         /// Which.
+        initial: Rank,
+    },
+    /// A process that was asked for again is not needed, or has not registered in time: end it.
+    End {
+        /// Of this rank.
         initial: Rank,
     },
     /// For events, the report and the user.
@@ -138,6 +150,15 @@ pub enum RoundNote {
     Spared {
         /// What has happened to it.
         fault: Fault,
+    },
+    /// A process was started again for a rank whose own has ended.
+    Again {
+        /// In this round.
+        round: Round,
+        /// Which.
+        initial: Rank,
+        /// Its process id, on its host.
+        pid: u32,
     },
     /// Processes have registered that are not taken.
     Refused {

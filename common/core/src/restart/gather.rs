@@ -4,7 +4,7 @@ use super::crew::Part;
 use super::fault::{Fault, FaultKind};
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
-use super::{Over, Phase, Restart, RestartAction, RoundNote, asked, sentence};
+use super::{Over, Phase, Restart, RoundNote, asked, sentence};
 use crate::error::Hint;
 use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
@@ -224,6 +224,7 @@ impl Restart {
                 (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
                 (hand.since, hand.warned) = (round, false);
                 came.get_or_insert(initial);
+                self.has_come(initial);
             }
         }
         if let Some(initial) = came {
@@ -257,18 +258,6 @@ impl Restart {
     pub(super) fn gone_early(&mut self, initial: Rank, how: &str) {
         let text = format!("rank {initial} has ended ({how}) before it took part: the first round needs all ranks");
         self.refuse_all(text);
-    }
-
-    /// A process that ended is started again, if that was asked for and it has not failed too often.
-    pub(super) fn respawn(&mut self, initial: Rank) {
-        let wanted = match self.setup.respawn {
-            Respawn::Never => false,
-            Respawn::Now | Respawn::Next => true,
-        };
-        let faults = self.crew.hands.get(initial.index()).map_or(0, |hand| hand.faults);
-        if wanted && self.limits.max_rank_faults.is_none_or(|most| faults <= most) {
-            self.act(RestartAction::Respawn { initial });
-        }
     }
 }
 

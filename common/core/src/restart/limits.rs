@@ -88,6 +88,10 @@ impl Progress {
         self.got_on = true;
     }
 
+    pub(super) const fn has_got_on(&self) -> bool {
+        self.got_on
+    }
+
     /// A round ends by this fault, which was seen then.
     pub(super) fn ends(&mut self, fault: &Fault, at: Mono) -> Result<(), String> {
         let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK);

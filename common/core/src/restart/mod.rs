@@ -17,6 +17,7 @@ pub mod event;
 pub mod fault;
 mod gather;
 pub mod limits;
+mod respawn;
 mod rounds;
 mod setup;
 pub mod terms;
@@ -26,20 +27,22 @@ mod trouble;
 
 pub use event::{Given, RestartAction, RestartEvent, RoundNote};
 pub use limits::{ALIKE, Limits, QUICK};
+pub use respawn::IN_VAIN;
 pub use setup::{Respawn, Setup, Site};
 
 use crate::id::{NodeId, Rank, Round};
-use crate::machine::Machine;
+use crate::machine::{Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Group, Key, Policy, Source, Stage, World};
 use crate::time::Mono;
 use crate::wire::round::{KEYS, RoundDown};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use crew::Crew;
 use gather::Agreed;
 use limits::Progress;
+use respawn::Coming;
 use trouble::Trouble;
 
 /// Where rounds stand.
@@ -101,6 +104,8 @@ pub struct Restart {
     begun: u32,
     trouble: Trouble,
     progress: Progress,
+    /// Processes that are to come for ranks whose own have ended.
+    comings: BTreeMap<Rank, Coming>,
     /// The number of the next round's space of the store.
     space: u32,
     out: VecDeque<RestartAction>,
@@ -156,6 +161,7 @@ impl Restart {
             begun: 0,
             trouble: Trouble::default(),
             progress: Progress::default(),
+            comings: BTreeMap::new(),
             space: setup.space,
             out: VecDeque::new(),
             setup,
@@ -210,6 +216,11 @@ impl Restart {
 
     /// No round follows, whatever happens.
     fn over(&mut self, how: Over) {
+        match how {
+            Over::Done | Over::Refused(_) => self.nobody_comes(),
+            // Whoever is there is ended.
+            Over::Off => self.comings.clear(),
+        }
         self.phase = Phase::Over(how);
     }
 }
@@ -230,6 +241,7 @@ impl Machine for Restart {
             }
             RestartEvent::Returned { node, round } => self.returned(node, round),
             RestartEvent::Ended { initial, proc, status, at } => self.ended(now, initial, proc, status, at),
+            RestartEvent::Started { initial, proc } => self.started(now, initial, proc),
             RestartEvent::NodeLost { node } => self.node_lost(now, node),
             RestartEvent::Warned { ranks } => self.warned(now, &ranks),
             RestartEvent::Off => self.over(Over::Off),
@@ -237,6 +249,7 @@ impl Machine for Restart {
     }
 
     fn handle_timeout(&mut self, now: Mono) {
+        self.time_to_come(now);
         match self.phase {
             Phase::Waiting(until) if now >= until => self.interrupt(now, true),
             Phase::Waiting(_) | Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => {}
@@ -248,10 +261,11 @@ impl Machine for Restart {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        match self.phase {
+        let window = match self.phase {
             Phase::Waiting(until) => Some(until),
             Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => None,
-        }
+        };
+        earliest(window, self.next_to_come())
     }
 }
 

@@ -64,7 +64,10 @@ impl Restart {
             Phase::Over(Over::Done) if its && hand.part == Part::In => {
                 self.gone.get_or_insert((initial, status.to_string()));
             }
-            Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => {}
+            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
+                self.came_to_nothing(now, initial, proc, status);
+            }
+            Phase::Gathering | Phase::Over(_) => {}
         }
     }
 
@@ -95,14 +98,18 @@ impl Restart {
                     hand.part = Part::Lost { again: again && !idle };
                     self.note(RoundNote::Spared { fault });
                     if idle && again {
-                        self.respawn(initial);
+                        self.respawn(at, initial, false);
                     }
                 }
                 hasty
             }
             // It came back, and was in no round yet.
             Part::Waiting => {
-                hand.part = if member.rank.is_some() { Part::Lost { again } } else { Part::Away };
+                let here = member.rank.is_some();
+                hand.part = if here { Part::Lost { again } } else { Part::Away };
+                if again && !here {
+                    self.respawn(at, initial, false);
+                }
                 false
             }
             Part::Lost { .. } | Part::Away | Part::Out => false,
@@ -283,6 +290,7 @@ impl Restart {
                     let fault = Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() };
                     hasty |= self.lose(fault, now, true, together);
                 }
+                self.come_elsewhere(node);
                 if hasty {
                     self.react(now);
                 }

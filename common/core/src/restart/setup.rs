@@ -36,6 +36,8 @@ pub struct Setup {
     pub yield_within: Span,
     /// `--respawn`
     pub respawn: Respawn,
+    /// `--respawn-timeout`: how long such a process may take to register.
+    pub respawn_timeout: Span,
 }
 
 /// A host, as ranks and policies know it.

@@ -26,6 +26,7 @@ fn setup(hosts: u32, per: u32, policy: &str) -> Setup {
         fault_window: Span::ZERO,
         yield_within: Span::from_secs(30),
         respawn: Respawn::Never,
+        respawn_timeout: Span::from_secs(300),
     }
 }
 

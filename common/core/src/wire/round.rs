@@ -108,6 +108,11 @@ pub enum RoundDown {
         /// Why, in a sentence.
         text: OsBytes,
     },
+    /// Processes of these ranks that have not registered are ended: nobody waits for them any more.
+    End {
+        /// Whose.
+        ranks: Capped<Rank, BATCH>,
+    },
     /// These registered ranks are not taken: they were told why, and are outside.
     Refuse {
         /// Who; empty: all of this node.

@@ -75,6 +75,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 travel: travel(linger),
                 sole,
                 max_restarts: 0,
+                others_follow: false,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
                 linger: Span::from_nanos(linger),

@@ -138,8 +138,10 @@ pub struct Start {
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
     /// whether it is ready.
     pub sole: bool,
-    /// How often all ranks may be started again. Where they may be, the only node waits too until it is told that the job is over.
+    /// How often all ranks may be started again.
     pub max_restarts: u32,
+    /// Processes may be started when others have ended: then the only node waits too until it is told that the job is over.
+    pub others_follow: bool,
     /// Programs that ranks of this node run.
     pub apps: u32,
     /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.

@@ -78,6 +78,18 @@ fn limits_come_as_they_were_given() {
     assert_eq!((asked.fault_window, asked.yield_within), (Span::from_millis(20), Span::from_secs(60)));
 }
 
+#[test]
+fn respawn_takes_a_word_behind_an_equals_sign() {
+    let asked = |line: &str| rounds(line, &[]).1;
+    let plain = asked("--respawn ./train");
+    assert_eq!((plain.respawn, plain.respawn_timeout), (Respawn::Now, Span::from_secs(300)));
+    assert_eq!(asked("--respawn=now ./train").respawn, Respawn::Now);
+    let next = asked("--respawn=next --respawn-timeout 2s ./train");
+    assert_eq!((next.respawn, next.respawn_timeout), (Respawn::Next, Span::from_secs(2)));
+    assert_eq!(asked("./train").respawn, Respawn::Never);
+    assert_eq!(rounds("./train", &[("RLAUNCH_RESPAWN", "next")]).1.respawn, Respawn::Next);
+}
+
 /// Each is refused.
 const REFUSED: &[&str] = &[
     "--spare-hosts 2 -H a:2,b:2 ./train",
@@ -107,6 +119,11 @@ const REFUSED: &[&str] = &[
     "--spares 2 -H a:2 ./train",
     "--spares 4194304 -n 4 ./train",
     "--fault-window soon ./train",
+    "--respawn=later ./train",
+    "--respawn-timeout 1m ./train",
+    "--respawn --respawn-timeout 10ms ./train",
+    "--respawn --max-rounds 1 ./train",
+    "--respawn ./a : ./b",
     "--max-rounds 3 ./a : ./b",
     "./a : --max-rounds 3 ./b",
 ];

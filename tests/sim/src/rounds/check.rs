@@ -5,8 +5,8 @@ use super::client::Place;
 use rlaunch_core::events::{Cause, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{ProcId, Rank, Round};
-use rlaunch_core::restart::Given;
 use rlaunch_core::restart::fault::FaultKind;
+use rlaunch_core::restart::{Given, Respawn};
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::round::Begin;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,9 @@ impl World {
         let limits = self.plan.spec.rounds.limits;
         let small = limits.min_world.is_some_and(|least| least > sizes.0)
             || limits.min_active.is_some_and(|least| least > sizes.1)
-            || limits.max_rounds.is_some_and(|most| most <= round.get());
+            // Those that were planned do not count.
+            || self.plan.spec.rounds.respawn != Respawn::Now
+                && limits.max_rounds.is_some_and(|most| most <= round.get());
         self.check(!small, || format!("round {round} of {sizes:?} is against {limits:?}"));
     }
 

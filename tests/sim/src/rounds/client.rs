@@ -174,9 +174,11 @@ impl World {
             Heard::Interrupt(round, ..) if own == Some(round) => self.interrupted(proc, place),
             Heard::Interrupt(..) => {}
             Heard::Finish(round) => {
-                let may = matches!(place, Place::Returned | Place::Reserve) && own == Some(round);
+                let may = matches!(place, Place::Returned | Place::Reserve) && own == Some(round)
+                    || place == Place::Registered && own.is_none();
                 self.check(may, || format!("{proc} is told that round {round} is done, and is {place:?} in {own:?}"));
-                self.moves(proc, Place::Done);
+                // One that was in no round is not missed, or is: the launcher may have heard of it, or not.
+                self.moves(proc, if own.is_none() { Place::Reserve } else { Place::Done });
                 let code = u8::from(self.rng.chance(3)) * 5;
                 let after = self.rng.micros(1, 5_000);
                 self.plans(proc, after, Act::Ends(Status::Exited(code)));
@@ -237,8 +239,17 @@ impl World {
     }
 
     /// How long a process takes to register; now and then it ends before.
-    pub(super) fn starts(&mut self, proc: ProcId) {
+    /// `again`: it follows another, and costs nobody anything before it has registered.
+    pub(super) fn starts(&mut self, proc: ProcId, again: bool) {
         let after = self.rng.micros(10, 30_000);
+        if again && self.rng.chance(8) {
+            // It waits for others, and never registers.
+            return;
+        }
+        if again && self.rng.chance(12) {
+            let status = Status::Exited(u8::try_from(self.rng.below(3)).unwrap_or(0));
+            return self.plans(proc, after, Act::Ends(status));
+        }
         let act = if self.rng.chance(1) { Act::Ends(Status::Exited(4)) } else { Act::Registers };
         self.plans(proc, after, act);
     }

@@ -136,6 +136,10 @@ impl World {
             }
             NodeAction::Finish(_) => self.vanishes(host, CloseReason::Eof),
             NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionGone { session }),
+            NodeAction::LookAtDevices { proc, .. } => {
+                let held = self.rng.chance(30);
+                self.soon(host, NodeEvent::DevicesSeen { proc, held });
+            }
             NodeAction::Withhold
             | NodeAction::EndProbes
             | NodeAction::UsePort(_)
@@ -178,14 +182,20 @@ impl World {
             gpus: Default::default(),
             interfaces: vec![],
             error_dir: "/tmp".into(),
+            devices: true,
             socket: "/s".into(),
         };
         self.soon(host, NodeEvent::Grounded(ground));
     }
 
     fn spawns(&mut self, host: usize, proc: ProcId, rank: rlaunch_core::id::Rank) {
+        let generation = self.generation;
+        let of_rank = |client: &Client| client.rank == rank && client.generation == generation;
+        let before: Vec<bool> = self.procs.values().filter(|client| of_rank(client)).map(Client::lives).collect();
+        let again = !before.is_empty();
+        self.check(!before.contains(&true), || format!("rank {rank} is started while a process of it runs"));
         let world = self.plan.spec.world_size().max(1);
-        let generation = proc.get() / world;
+        self.check(proc.get() % world == rank.get(), || format!("{proc} is no number for rank {rank}"));
         let client =
             Client { rank, host, generation, session: None, place: Place::Before, round: None, turn: 0, ended: None };
         let twice = self.procs.insert(proc, client).is_some();
@@ -193,7 +203,7 @@ impl World {
         self.check_generation(generation);
         let at = self.mono();
         self.soon(host, NodeEvent::Spawned { proc, pid: 100 + proc.get(), at });
-        self.starts(proc);
+        self.starts(proc, again);
     }
 
     /// Whatever runs there ends.

@@ -53,6 +53,8 @@ struct World {
     hosts: Vec<Host>,
     procs: BTreeMap<ProcId, Client>,
     sessions: u32,
+    /// That whose ranks are started.
+    generation: u32,
     /// When the last event for a host, and the last word for a process, comes.
     queued: BTreeMap<usize, u64>,
     heard: BTreeMap<ProcId, u64>,
@@ -86,6 +88,7 @@ impl World {
             hosts,
             procs: BTreeMap::new(),
             sessions: 0,
+            generation: 0,
             queued: BTreeMap::new(),
             heard: BTreeMap::new(),
             queue: BTreeMap::new(),
@@ -296,6 +299,9 @@ impl World {
 
     fn send(&mut self, host: usize, msg: &ToNode) {
         self.note("< job", || format!("to {host}: {msg:?}").chars().take(300).collect());
+        if let ToNode::Again(meeting) = msg {
+            self.generation = meeting.restart;
+        }
         let one = &self.hosts[host];
         if one.cut || one.gone || one.closed {
             return;

@@ -7,7 +7,7 @@ use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::place::{Node, Placement, Seat};
 use rlaunch_core::rank_assign::parse;
-use rlaunch_core::restart::Limits;
+use rlaunch_core::restart::{Limits, Respawn};
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::rounds::Rounds;
 use rlaunch_core::signal::Signal;
@@ -125,6 +125,8 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
             limits,
             fault_window: Span::from_nanos(if rng.chance(30) { rng.below(20) * MS } else { 0 }),
             yield_within: Rounds::YIELD,
+            respawn: rng.pick(&[Respawn::Never, Respawn::Now, Respawn::Now, Respawn::Next]),
+            respawn_timeout: Span::from_secs(3),
         },
     }
 }

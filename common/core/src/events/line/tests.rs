@@ -226,6 +226,7 @@ fn rounds() -> Vec<What> {
     vec![
         What::Round(Box::new(began)),
         What::Round(Box::new(RoundNote::Spared { fault: fault(FaultKind::HostLost) })),
+        What::Round(Box::new(RoundNote::Again { round: Round::new(4), initial: RANK, pid: 4242 })),
         What::Round(Box::new(RoundNote::Refused { text: bytes("no") })),
         What::Round(Box::new(RoundNote::Policy { text: bytes("the command line wins") })),
         What::RoundsOver(Box::new(Given::Done)),

@@ -8,6 +8,7 @@
 //! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
 
 mod part;
+mod respawn;
 mod setting;
 
 use super::notice::{Failure, Notice};
@@ -70,6 +71,10 @@ pub(super) struct Rounds {
     done: Option<Mono>,
     /// Hosts that were lost while the window was open, and how.
     gone: BTreeMap<NodeId, (Lost, (Mono, Mono))>,
+    /// Ranks of which another process is wanted, as soon as one can be started.
+    wanted: BTreeSet<Rank>,
+    /// Those that were asked for and have not registered, and where.
+    coming: BTreeMap<Rank, (ProcId, NodeId)>,
 }
 
 impl Rounds {
@@ -87,6 +92,8 @@ impl Rounds {
             seen: BTreeMap::new(),
             done: None,
             gone: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+            coming: BTreeMap::new(),
         }
     }
 
@@ -133,6 +140,9 @@ impl Rounds {
         if open {
             self.excused.insert(rank);
             self.ended.push(*failure);
+        }
+        if self.coming.get(&rank).is_some_and(|(own, _)| *own == proc) {
+            self.coming.remove(&rank);
         }
         if self.machine.is_none() {
             self.early.get_or_insert((rank, proc, status, at));
@@ -181,6 +191,7 @@ impl Rounds {
 
     /// A process of this rank has come.
     fn comes(&mut self, initial: Rank) {
+        self.coming.remove(&initial);
         self.excused.remove(&initial);
         self.ended.retain(|failure| failure.rank != initial);
     }
@@ -219,6 +230,7 @@ impl Rounds {
     pub(super) fn off(&mut self, now: Mono) {
         self.tell(now, RestartEvent::Off);
         self.off = true;
+        self.wanted.clear();
     }
 
     /// Other processes play all ranks; the number of the space that they share.
@@ -228,6 +240,8 @@ impl Rounds {
         self.excused.clear();
         self.ended.clear();
         self.seen.clear();
+        self.wanted.clear();
+        self.coming.clear();
         self.space
     }
 
@@ -248,7 +262,8 @@ impl Rounds {
             match action {
                 RestartAction::Send { node, msg } => self.send(cx, node, msg),
                 RestartAction::Opened => {}
-                RestartAction::Respawn { .. } => {}
+                RestartAction::Respawn { initial } => self.wants(initial),
+                RestartAction::End { initial } => self.wants_no(cx, initial),
                 RestartAction::Note(note) => self.note(cx, generation, note),
                 RestartAction::Closed(given) => {
                     cx.tell(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
@@ -287,14 +302,16 @@ impl Rounds {
             RoundNote::Spared { fault } if fault.kind.is_loss() => {
                 self.excused.insert(fault.initial);
             }
-            RoundNote::Spared { .. } | RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
+            RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
+            RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
         }
         let first = match &note {
-            RoundNote::Began { faults, .. } => faults.first(),
-            RoundNote::Spared { fault } => Some(fault),
+            RoundNote::Began { faults, .. } => faults.first().map(|fault| fault.initial),
+            RoundNote::Spared { fault } => Some(fault.initial),
+            RoundNote::Again { initial, .. } => Some(*initial),
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
         };
-        let host = first.map_or_else(OsBytes::default, |fault| self.host(fault.initial));
+        let host = first.map_or_else(OsBytes::default, |initial| self.host(initial));
         cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
         cx.act(JobAction::Say(Sentence::Round { generation, host, note: Box::new(note) }));
     }

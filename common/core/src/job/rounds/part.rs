@@ -96,6 +96,7 @@ impl Parts<'_> {
         let up = self.rounds.settle(cx, self.log.generation());
         self.log.in_round(self.rounds.round());
         self.gives_up(cx, up);
+        self.start_wanted(cx);
     }
 
     /// No process is left.

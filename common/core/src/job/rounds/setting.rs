@@ -8,7 +8,7 @@ use crate::machine::Machine as _;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_assign::Source;
-use crate::restart::{Respawn, Restart, RestartEvent, Setup, Site, asked};
+use crate::restart::{Restart, RestartEvent, Setup, Site, asked};
 use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -81,7 +81,8 @@ impl Rounds {
             limits: rounds.limits,
             fault_window: rounds.fault_window,
             yield_within: rounds.yield_within,
-            respawn: Respawn::Never,
+            respawn: rounds.respawn,
+            respawn_timeout: rounds.respawn_timeout,
             ranks,
         }
     }

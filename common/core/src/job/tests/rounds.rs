@@ -73,6 +73,7 @@ fn short(s: &mut Script) -> Vec<String> {
         RoundDown::Finish { call: 0, round } => alloc::format!("finish {round}"),
         RoundDown::Finish { call, round } => alloc::format!("finish {round} of call {call}"),
         RoundDown::GiveUp { .. } => "give up".into(),
+        RoundDown::End { .. } => "end".into(),
         RoundDown::Refuse { .. } => "refuse".into(),
     };
     heard(s).iter().map(|(node, down)| alloc::format!("{node}: {}", seats(down))).collect()

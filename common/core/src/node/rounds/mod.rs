@@ -144,23 +144,25 @@ impl Rounds {
         }
     }
 
-    /// These ranks are to run. Within rounds the process of a rank that has ended may be followed by another: says which by which.
-    pub(super) fn on_queue(&mut self, deltas: &[Delta], last: bool) -> Vec<(ProcId, ProcId)> {
+    /// These ranks are to run. Within rounds the process of a rank that has ended may be followed by another: says which by which, if
+    /// one was here. `None`: it may not.
+    pub(super) fn on_queue(&mut self, deltas: &[Delta], last: bool) -> Option<Vec<(ProcId, Option<ProcId>)>> {
         if !self.complete {
             self.complete = last;
             match self.seats.is_empty() {
                 true => self.idle.extend_from_slice(deltas),
                 false => deltas.iter().for_each(|delta| self.take_in(*delta)),
             }
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let before = |delta: &Delta| Some((self.seats.get(&delta.rank).filter(|seat| !seat.lives)?.proc(), delta.proc));
-        let pairs: Option<Vec<_>> = deltas.iter().map(before).collect();
-        let pairs = pairs.filter(|_| self.state.is_open()).unwrap_or_default();
-        if !pairs.is_empty() {
-            deltas.iter().for_each(|delta| self.take_in(*delta));
-        }
-        pairs
+        let before = |delta: &Delta| match self.seats.get(&delta.rank) {
+            Some(seat) if seat.lives => None,
+            Some(seat) => Some((delta.proc, Some(seat.proc()))),
+            None => Some((delta.proc, None)),
+        };
+        let pairs: Vec<_> = deltas.iter().map(before).collect::<Option<_>>().filter(|_| self.state.is_open())?;
+        deltas.iter().for_each(|delta| self.take_in(*delta));
+        Some(pairs)
     }
 
     fn take_in(&mut self, delta: Delta) {

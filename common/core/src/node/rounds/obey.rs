@@ -42,6 +42,11 @@ impl Rounds {
                 self.state = State::Over;
                 self.dismiss(cx, |_| true, &Heard::Dismissed(Dismissal::GivenUp, text));
             }
+            RoundDown::End { ranks } => {
+                let absent = |seat: &&Seat| seat.lives && seat.part == Part::Absent;
+                let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
+                seats.filter(absent).for_each(|seat| cx.tell(Notice::Unwanted(seat.proc())));
+            }
             RoundDown::Refuse { ranks, text } => {
                 let ranks: RankSet = ranks.iter().copied().collect();
                 let heard = Heard::Dismissed(Dismissal::Refused, text);

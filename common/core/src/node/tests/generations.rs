@@ -20,7 +20,7 @@ const RENEW: NodeAction = NodeAction::Renew { choose_port: true };
 
 /// The only node of a job that may be started again; its ranks run.
 fn rig(count: u32) -> Rig {
-    Rig::running_by(Start { max_restarts: 2, ..start() }, count)
+    Rig::running_by(Start { max_restarts: 2, others_follow: true, ..start() }, count)
 }
 
 /// A rank has failed, and nothing is left of it.

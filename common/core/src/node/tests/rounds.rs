@@ -514,7 +514,7 @@ fn the_end_of_the_job_goes_before_rounds() {
 
 #[test]
 fn another_generation_begins_anew() {
-    let mut rig = Rig::in_round_by(Start { max_restarts: 2, ..start() }, 1, "");
+    let mut rig = Rig::in_round_by(Start { max_restarts: 2, others_follow: true, ..start() }, 1, "");
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: false });
     rig.exited(0, by(TERM));
     rig.hear(NodeEvent::SessionGone { session: s(0) });

@@ -54,7 +54,7 @@ impl Job {
             RestartEvent::Ready { .. } | RestartEvent::Returned { .. } => self.stale.push(event.clone()),
             RestartEvent::Fault { fault, .. } if !fault.kind.is_loss() => self.stale.push(event.clone()),
             RestartEvent::Fault { fault, .. } => self.dead.extend(self.procs.get(&fault.initial.get())),
-            RestartEvent::Warned { .. } | RestartEvent::Off => {}
+            RestartEvent::Started { .. } | RestartEvent::Warned { .. } | RestartEvent::Off => {}
         }
         self.machine.handle(self.now, event);
         self.machine.handle_timeout(self.now);
@@ -93,7 +93,8 @@ impl Job {
                     self.hosts[node.index()].down.push_back(Down::Word(msg));
                 }
                 RestartAction::Respawn { initial } => self.starts(initial),
-                RestartAction::Note(_) => {}
+                // It may come late, too.
+                RestartAction::End { .. } | RestartAction::Note(_) => {}
             }
         }
         if let Some((world, active)) = world {
@@ -184,6 +185,7 @@ impl Job {
             | RestartEvent::Fault { round, .. } => *round,
             RestartEvent::Joined { .. }
             | RestartEvent::Ended { .. }
+            | RestartEvent::Started { .. }
             | RestartEvent::NodeLost { .. }
             | RestartEvent::Warned { .. }
             | RestartEvent::Off => return,

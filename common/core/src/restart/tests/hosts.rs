@@ -119,6 +119,7 @@ impl Host {
                 self.over = true;
                 self.procs.clear();
             }
+            RoundDown::End { .. } => {}
             RoundDown::Refuse { ranks, .. } if ranks.is_empty() => {
                 self.over = true;
                 self.procs.clear();

@@ -27,12 +27,14 @@ fn said(machine: &mut Restart) -> Said {
                 said.seats += seats.len();
             }
             RestartAction::Send {
-                msg: RoundDown::Finish { .. } | RoundDown::GiveUp { .. } | RoundDown::Refuse { .. },
+                msg:
+                    RoundDown::Finish { .. } | RoundDown::GiveUp { .. } | RoundDown::End { .. } | RoundDown::Refuse { .. },
                 ..
             }
             | RestartAction::Opened
             | RestartAction::Closed(_)
             | RestartAction::Respawn { .. }
+            | RestartAction::End { .. }
             | RestartAction::Note(_) => said.others += 1,
         }
     }

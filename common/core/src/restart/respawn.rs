@@ -1,0 +1,160 @@
+//! Processes that are started again for ranks whose own have ended (`--respawn`).
+//!
+//! No round waits for them, and what becomes of them costs nobody a round before they have registered. One that ends again and again
+//! at once is waited for longer each time, and given up in the end: the others go on without it.
+
+use super::crew::Hand;
+use super::limits::QUICK;
+use super::setup::Respawn;
+use super::{Restart, RestartAction, RoundNote, sentence};
+use crate::id::{NodeId, ProcId, Rank};
+use crate::machine::earliest;
+use crate::status::Status;
+use crate::time::{Mono, Span};
+use alloc::format;
+use alloc::vec::Vec;
+
+/// So many processes of a rank in a row that ended at once are enough.
+pub const IN_VAIN: u32 = 5;
+/// The first pause; each is twice the one before.
+const PAUSE: Span = Span::from_secs(1);
+
+/// A process that is to come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Coming {
+    /// It is asked for then.
+    Pausing(Mono),
+    /// It was asked for.
+    Asked,
+    /// It runs, and has to register until then.
+    Starting(ProcId, Mono),
+    /// It has not, and is being ended.
+    Overdue(ProcId),
+}
+
+impl Restart {
+    /// A process that ended is started again, if that was asked for and it has not failed too often. `got_on`: in its last round some
+    /// rank did.
+    pub(super) fn respawn(&mut self, now: Mono, initial: Rank, got_on: bool) {
+        let Some(hand) = self.crew.hands.get_mut(initial.index()) else { return };
+        let soon = hand.entered.take().is_none_or(|entered| now.since(entered) <= QUICK);
+        hand.in_vain = if got_on || !soon { 0 } else { hand.in_vain.saturating_add(1) };
+        self.once_more(now, initial);
+    }
+
+    fn once_more(&mut self, now: Mono, initial: Rank) {
+        match self.setup.respawn {
+            Respawn::Never => return,
+            Respawn::Now | Respawn::Next => {}
+        }
+        let Some(Hand { faults, in_vain, .. }) = self.crew.hands.get(initial.index()) else { return };
+        let in_vain = *in_vain;
+        if self.limits.max_rank_faults.is_some_and(|most| *faults > most) {
+            return;
+        }
+        if in_vain >= IN_VAIN {
+            let text = format!(
+                "initial rank {initial} is not started again: {in_vain} processes of it in a row have ended within {QUICK} and got nowhere"
+            );
+            return self.note(RoundNote::Policy { text: sentence(text) });
+        }
+        match in_vain.checked_sub(2) {
+            None => self.ask_for(initial),
+            Some(times) => {
+                let pause = Span::from_nanos(PAUSE.nanos() << times.min(8));
+                self.comings.insert(initial, Coming::Pausing(now + pause));
+            }
+        }
+    }
+
+    fn ask_for(&mut self, initial: Rank) {
+        self.comings.insert(initial, Coming::Asked);
+        self.act(RestartAction::Respawn { initial });
+    }
+
+    /// It runs.
+    pub(super) fn started(&mut self, now: Mono, initial: Rank, proc: ProcId) {
+        if let Some(coming @ Coming::Asked) = self.comings.get_mut(&initial) {
+            *coming = Coming::Starting(proc, now + self.setup.respawn_timeout);
+        }
+    }
+
+    /// It has registered.
+    pub(super) fn has_come(&mut self, initial: Rank) {
+        self.comings.remove(&initial);
+    }
+
+    /// A process that is not the one of its rank has ended; if it was to come, another may.
+    pub(super) fn came_to_nothing(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status) {
+        match self.comings.get(&initial) {
+            Some(Coming::Asked) => {}
+            Some(Coming::Starting(own, _) | Coming::Overdue(own)) if *own == proc => {}
+            Some(Coming::Starting(..) | Coming::Overdue(_) | Coming::Pausing(_)) | None => return,
+        }
+        self.comings.remove(&initial);
+        let text = format!("the new process of initial rank {initial} has ended ({status}) before it took part");
+        self.note(RoundNote::Policy { text: sentence(text) });
+        if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
+            hand.in_vain = hand.in_vain.saturating_add(1);
+        }
+        self.once_more(now, initial);
+    }
+
+    /// Those that were to come on a host that is lost may come on another.
+    pub(super) fn come_elsewhere(&mut self, node: NodeId) {
+        let here = |initial: &Rank| self.crew.hands.get(initial.index()).is_some_and(|hand| hand.node == node);
+        let pausing = |coming: &Coming| match coming {
+            Coming::Pausing(_) => true,
+            Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) => false,
+        };
+        let all = self.comings.iter().filter(|(initial, coming)| here(initial) && !pausing(coming));
+        let all: Vec<Rank> = all.map(|(initial, _)| *initial).collect();
+        all.into_iter().for_each(|initial| self.ask_for(initial));
+    }
+
+    /// Whoever comes now finds nothing to do.
+    pub(super) fn nobody_comes(&mut self) {
+        for (initial, coming) in core::mem::take(&mut self.comings) {
+            match coming {
+                Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) => self.act(RestartAction::End { initial }),
+                Coming::Pausing(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn time_to_come(&mut self, now: Mono) {
+        let due = |coming: &Coming| deadline(coming).is_some_and(|at| at <= now);
+        let due: Vec<(Rank, Coming)> = self
+            .comings
+            .iter()
+            .filter(|(_, coming)| due(coming))
+            .map(|(initial, coming)| (*initial, *coming))
+            .collect();
+        for (initial, coming) in due {
+            match coming {
+                Coming::Pausing(_) => self.ask_for(initial),
+                Coming::Starting(proc, _) => {
+                    self.comings.insert(initial, Coming::Overdue(proc));
+                    let most = self.setup.respawn_timeout;
+                    let text = format!(
+                        "the new process of initial rank {initial} has not taken part within {most} (--respawn-timeout), and is ended: before the function that is restarted it must not wait for other ranks"
+                    );
+                    self.note(RoundNote::Policy { text: sentence(text) });
+                    self.act(RestartAction::End { initial });
+                }
+                Coming::Asked | Coming::Overdue(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn next_to_come(&self) -> Option<Mono> {
+        self.comings.values().map(deadline).fold(None, earliest)
+    }
+}
+
+const fn deadline(coming: &Coming) -> Option<Mono> {
+    match coming {
+        Coming::Pausing(at) | Coming::Starting(_, at) => Some(*at),
+        Coming::Asked | Coming::Overdue(_) => None,
+    }
+}

@@ -1,0 +1,59 @@
+//! Who still holds device files of a rank that has ended.
+
+use std::fs;
+use std::path::Path;
+
+/// Whether this host has devices whose memory outlives the process that has allocated it: NVIDIA's.
+#[must_use]
+pub fn any() -> bool {
+    Path::new("/dev/nvidiactl").exists()
+}
+
+/// Whether a process of this session holds one of NVIDIA's device files. One that cannot be looked into holds none: it is not ours.
+#[must_use]
+pub fn held(session: u32) -> bool {
+    let Ok(all) = fs::read_dir("/proc") else { return false };
+    all.flatten().filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit)).any(|entry| {
+        let of_session = fs::read(entry.path().join("stat")).is_ok_and(|stat| session_of(&stat) == Some(session));
+        of_session && holds(&entry.path().join("fd"))
+    })
+}
+
+fn holds(descriptors: &Path) -> bool {
+    let Ok(all) = fs::read_dir(descriptors) else { return false };
+    let is_device = |path: &Path| path.as_os_str().as_encoded_bytes().starts_with(b"/dev/nvidia");
+    all.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|path| is_device(&path)))
+}
+
+/// Field 6 of proc_pid_stat(5), behind a name that may hold anything.
+fn session_of(stat: &[u8]) -> Option<u32> {
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+    rest.split_ascii_whitespace().nth(3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_behind_the_name() {
+        assert_eq!(session_of(b"12 (a) b (c) S 1 12 34 0 -1"), Some(34));
+        assert_eq!(session_of(b"12 (a"), None);
+        assert_eq!(session_of(b"12 (a) S 1"), None);
+        let own = session_of(&fs::read("/proc/self/stat").unwrap()).unwrap();
+        assert!(!held(own), "no process of a test holds a GPU");
+    }
+
+    #[test]
+    fn a_descriptor_that_leads_to_a_device_is_one() {
+        let dir = std::env::temp_dir().join(format!("rlaunch-devices-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        std::os::unix::fs::symlink("/dev/null", dir.join("0")).unwrap();
+        assert!(!holds(&dir));
+        std::os::unix::fs::symlink("/dev/nvidia3", dir.join("7")).unwrap();
+        assert!(holds(&dir));
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(!holds(&dir));
+    }
+}

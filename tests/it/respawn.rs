@@ -1,0 +1,109 @@
+//! Ranks that have died are started again, and join (`--respawn`).
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+use crate::rounds::{hits_newest, train};
+use crate::watch::Seen;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// So many ranks.
+const WORLD: u32 = 4;
+
+/// The last round that has begun, if all ranks work in it.
+fn whole(seen: &Seen) -> Option<u64> {
+    let last = seen.named("round").last()?;
+    (last["active_world_size"] == WORLD).then(|| last["round"].as_u64().unwrap_or_default())
+}
+
+/// Waits until all work, in a round behind this one; which that is.
+fn is_whole(case: &Case, after: Option<u64>) -> u64 {
+    case.until("a round of all ranks", |seen| whole(seen).filter(|round| after.is_none_or(|after| *round > after)))
+}
+
+/// Kills one rank after the other, rank 0 first, as they come.
+fn kills(case: &Case, kills: usize) {
+    let mut random = place::Random::new(17);
+    let mut round = is_whole(case, None);
+    for n in 0..kills {
+        let rank = if n == 0 { 0 } else { u32::try_from(random.below(u64::from(WORLD))).unwrap() };
+        hits_newest(case, rank, Signal::SIGKILL);
+        round = is_whole(case, Some(round));
+        // One whose processes all get nowhere is given up.
+        let said = case.until("stdout", |seen| Some(seen.out.len()));
+        case.until("another epoch", |seen| (seen.out.len() > said).then_some(()));
+    }
+}
+
+fn count() -> usize {
+    if place::full() { 20 } else { 6 }
+}
+
+fn trains(options: &[&str], words: &[&str]) -> Option<Case> {
+    let train = train()?;
+    let plan = Plan::rlaunch(options).args(["-n", &WORLD.to_string()]).args([train]).args(["--resilient"]);
+    Some(plan.args(words).start())
+}
+
+#[test]
+fn after_random_kills_the_world_is_whole_again() {
+    let count = count();
+    let epochs = if place::full() { "1200" } else { "360" };
+    let Some(case) = trains(&["--respawn"], &["--epochs", epochs]) else { return };
+    case.says_on_stdout("epoch   3", 1);
+    kills(&case, count);
+    let done = case.code(0);
+    let rounds: Vec<&Value> = done.named("round").collect();
+    let joined =
+        |round: &&&Value| round["faults"].as_array().is_some_and(|all| all.iter().any(|f| f["kind"] == "joined"));
+    assert_eq!(rounds.iter().filter(joined).count(), count, "{}", done.err());
+    assert_eq!(rounds.last().unwrap()["active_world_size"], WORLD);
+    assert_eq!(done.named("round.again").count(), count);
+    assert_eq!(done.named("rank.started").count(), WORLD as usize + count);
+    assert_eq!(done.out().matches("epoch   1 ").count(), 1, "what was learnt is kept:\n{}", done.out());
+    done.says("rank 0 is started again (pid ").says("rank 0 has come back: 4 ranks go on");
+}
+
+#[test]
+fn with_next_a_process_waits_for_a_fault() {
+    let Some(case) = trains(&["--respawn=next"], &["--epochs", "300"]) else { return };
+    case.says_on_stdout("epoch   3", 1);
+    hits_newest(&case, 1, Signal::SIGKILL);
+    // It has registered when its session is there; that it is not taken at once is seen by the round that follows.
+    case.events("round.again", 1);
+    case.says_on_stdout("3 ranks go on with", 1);
+    hits_newest(&case, 2, Signal::SIGKILL);
+    case.events("round.again", 2);
+    let done = case.code(0);
+    let planned = done.named("round").filter(|round| round["faults"][0]["kind"] == "joined").count();
+    assert_eq!(planned, 0, "{}", done.err());
+}
+
+/// A program whose new processes end, or wait for others, before they take part: the others get on with their work.
+fn hasty(options: &[&str], epochs: u32, again: &str) -> Option<Case> {
+    let train = train()?;
+    let first =
+        format!("mkdir $TMPDIR/$RLAUNCH_RANK 2>/dev/null && exec {} --resilient --epochs {epochs}", train.display());
+    let case = Plan::rlaunch(options).args(["-n", "3", "sh", "-c", &format!("{first}; {again}")]).start();
+    case.says_on_stdout("epoch   3", 1);
+    hits_newest(&case, 1, Signal::SIGKILL);
+    Some(case)
+}
+
+#[test]
+fn one_that_ends_again_and_again_is_given_up_and_the_others_go_on() {
+    let Some(case) = hasty(&["--respawn"], 300, "exit 3") else { return };
+    let done = case.code(0);
+    done.says("the new process of initial rank 1 has ended (exit 3) before it took part");
+}
+
+#[test]
+fn one_that_waits_for_others_first_is_ended() {
+    let Some(case) = hasty(&["--respawn", "--respawn-timeout", "1s"], 1_000_000, "exec sleep 1000") else { return };
+    case.says_on_stderr(
+        "the new process of initial rank 1 has not taken part within 1.0s (--respawn-timeout), and is ended",
+    );
+    case.signal(Signal::SIGTERM);
+    case.end().says("0 left running");
+}
