@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import partial
 
 from .. import toolbox
 from ..case import Case, Goal
@@ -19,12 +20,17 @@ def cases(bench):
     if "rlaunch" not in bench.launchers:
         return []
     rounds, assign = (toolbox.build_example("rlaunch-core", name) for name in ("round_speed", "assign_speed"))
-    milliseconds, bytes_down, bytes_up = r"([\d.]+) ms", r"(\d+) bytes to a host", r"(\d+) from it"
+    milliseconds = r"([\d.]+) ms"
+    figures = (
+        ("root computes", "ms", milliseconds, (Goal(200),)),
+        ("told to a host", "bytes", r"(\d+) bytes to a host", ()),
+        ("heard from one", "bytes", r"(\d+) from it", ()),
+    )
     made = []
     for policy in ("all,shift", "a tree"):
-        for what, unit, pattern, goals in (("root computes", "ms", milliseconds, (Goal(200),)), ("told to a host", "bytes", bytes_down, ()), ("heard from one", "bytes", bytes_up, ())):
-            contenders = {"rlaunch": lambda p=policy, f=pattern: _figure(rounds, p, f)}
+        for what, unit, pattern, goals in figures:
+            contenders = {"rlaunch": partial(_figure, rounds, policy, pattern)}
             made.append(Case(f"round of 16384 ranks on 2048 hosts, {policy}: {what}", unit, contenders, goals=goals, max_rounds=3))
-    tree = {"rlaunch": lambda: _figure(assign, "built, and the first round", milliseconds)}
+    tree = {"rlaunch": partial(_figure, assign, "built, and the first round", milliseconds)}
     made.append(Case("16384 ranks assigned by a tree of 3 layers", "ms", tree, goals=(Goal(5),), max_rounds=3))
     return made
