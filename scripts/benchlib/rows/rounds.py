@@ -26,12 +26,12 @@ def _floor(bench, ranks):
 class Job:
     """A job whose ranks say what they do, in lines: a word, the number of the round, their rank, and more numbers."""
 
-    def __init__(self, command, environ=None):
+    def __init__(self, command, environ=None, patience=PATIENCE):
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.child = subprocess.Popen(command, env=environ, **streams)
         self.rest = b""
         self.said = {}
-        self.until = time.monotonic() + PATIENCE
+        self.until = time.monotonic() + patience
 
     def lines(self, word, number, count):
         """What was said with this word of a round, from the rank on, once so many have; None: they did not in time."""

@@ -25,7 +25,8 @@ class _Killed:
 
     def __init__(self, bench, python, package, how, ranks, words=()):
         command = bench.launchers["rlaunch"].with_words("rlaunch", *words).command(ranks, [python, SCRIPT, package, how])
-        job = Job(command, environment())
+        # Eight that import torch take their time.
+        job = Job(command, environment(), patience=120)
         try:
             last = "met" if how == "gloo" else "begin"
             self.first = job.lines(last, 0, ranks)
