@@ -160,6 +160,8 @@ def learn(model, optimizer, images, labels, batch, rank, size):
 
 def train(options, memory, call: inprocess.CallWrapper):
     """What is restarted."""
+    # An interrupt may have come just when no_grad() began, before it could undo itself.
+    torch.set_grad_enabled(True)
     rlaunch.torch.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     (images, labels), (held_images, held_labels) = load_digits()
