@@ -133,7 +133,7 @@ const FAULTS: [(&str, usize); 10] = [
 #[test]
 fn training_goes_on_from_the_last_step_whatever_the_fault() {
     let Some(client) = client() else { return };
-    let (ranks, kinds) = if place::is_full() { (8, FAULTS.as_slice()) } else { (4, &FAULTS[..3]) };
+    let (ranks, kinds) = if place::full() { (8, FAULTS.as_slice()) } else { (4, &FAULTS[..3]) };
     let words = ranks.to_string();
     for python in torch::pythons() {
         let whole = train(&python, &client, &words, &[]);
@@ -159,7 +159,7 @@ fn training_goes_on_from_the_last_step_whatever_the_fault() {
 #[test]
 fn whoever_waits_for_a_stopped_rank_is_out_at_once() {
     let Some(client) = client() else { return };
-    let ranks = if place::is_full() { 8 } else { 4 };
+    let ranks = if place::full() { 8 } else { 4 };
     for python in torch::pythons() {
         let script = place::root().join("tests/torch/stopped.py");
         let plan = with_client(Plan::rlaunch(["-n", &ranks.to_string()]), &client).args([&python, &script]);

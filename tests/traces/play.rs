@@ -90,12 +90,7 @@ impl Play {
     }
 
     fn act(&mut self, word: &str, rest: &[&str]) -> Result<(), String> {
-        // What says that it is of another round than the one that runs.
-        let round = rest.iter().find_map(|word| word.strip_prefix("@r"));
-        let round = match round {
-            Some(number) => Round::new(number.parse().map_err(|_| format!("'{number}' is no round"))?),
-            None => self.machine.round().unwrap_or(Round::new(0)),
-        };
+        let round = self.round_of(rest)?;
         let rest: Vec<&str> = rest.iter().copied().filter(|word| !word.starts_with("@r")).collect();
         let first = rest.first().copied();
         if let Some(kind) = words::kind(word) {
@@ -133,12 +128,7 @@ impl Play {
                 self.live.remove(&initial.get());
                 RestartEvent::Ended { initial, proc: self.proc(initial), status, at: self.now }
             }
-            "ready" => {
-                let node = words::node(first.unwrap_or_default())?;
-                let port = 7001 + u16::try_from(node.get()).unwrap_or_default() * 100;
-                let (ranks, pinged) = (self.of(node), rest.contains(&"ping"));
-                RestartEvent::Ready { node, round, ranks, last: !rest.contains(&"part"), port, pinged }
-            }
+            "ready" => self.is_ready(&rest, round)?,
             "return" => RestartEvent::Returned { node: words::node(first.unwrap_or_default())?, round },
             "lose" => {
                 let node = words::node(first.unwrap_or_default())?;
@@ -159,6 +149,21 @@ impl Play {
         };
         self.tell(event);
         Ok(())
+    }
+
+    /// What says that it is of another round than the one that runs.
+    fn round_of(&self, rest: &[&str]) -> Result<Round, String> {
+        match rest.iter().find_map(|word| word.strip_prefix("@r")) {
+            Some(number) => Ok(Round::new(number.parse().map_err(|_| format!("'{number}' is no round"))?)),
+            None => Ok(self.machine.round().unwrap_or(Round::new(0))),
+        }
+    }
+
+    fn is_ready(&self, rest: &[&str], round: Round) -> Result<RestartEvent, String> {
+        let node = words::node(rest.first().copied().unwrap_or_default())?;
+        let port = 7001 + u16::try_from(node.get()).unwrap_or_default() * 100;
+        let (ranks, pinged) = (self.of(node), rest.contains(&"ping"));
+        Ok(RestartEvent::Ready { node, round, ranks, last: !rest.contains(&"part"), port, pinged })
     }
 
     fn tell(&mut self, event: RestartEvent) {

@@ -47,11 +47,7 @@ impl Run {
         let master_store = self.holder(&placement, &caller, site)?;
         let jax = self.is_jax(&placement, site);
         let rounds = self.rounds(&placement, &caller, site)?;
-        let gpus = match self.whole.gpus {
-            Some(each) => Share::Each(each),
-            None if jax => Share::All,
-            None => Share::Untold,
-        };
+        let gpus = self.gpus(jax);
         let min_hosts = self.whole.least();
         let [mut absent, mut given, mut others]: [Vec<OsBytes>; 3] = Default::default();
         let mut apps: Vec<AppSpec> = Vec::new();
@@ -61,11 +57,7 @@ impl Run {
             let Base { env, pinned, absent: gone, given: here, others: not } =
                 base(caller.iter().copied(), &program.exports);
             for (all, own) in [(&mut absent, gone), (&mut given, here), (&mut others, not)] {
-                for name in own {
-                    if !all.contains(&name) {
-                        all.push(name);
-                    }
-                }
+                add_new(all, own);
             }
             let role = Role { name, apps: count };
             let filled = self.torchrun && template::is_in(&program.argv);
@@ -108,5 +100,21 @@ impl Run {
             given,
             others,
         })
+    }
+
+    const fn gpus(&self, jax: bool) -> Share {
+        match self.whole.gpus {
+            Some(each) => Share::Each(each),
+            None if jax => Share::All,
+            None => Share::Untold,
+        }
+    }
+}
+
+fn add_new(all: &mut Vec<OsBytes>, names: Vec<OsBytes>) {
+    for name in names {
+        if !all.contains(&name) {
+            all.push(name);
+        }
     }
 }

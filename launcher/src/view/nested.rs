@@ -69,7 +69,10 @@ impl Nested {
                     self.line(from, Level::Process, "handling stage=starting")
                         + &self.line(at, Level::Process, "handling stage=completed")
                 }
-                RoundNote::Spared { .. } | RoundNote::Refused { .. } | RoundNote::Policy { .. } => String::new(),
+                RoundNote::Spared { .. }
+                | RoundNote::Again { .. }
+                | RoundNote::Refused { .. }
+                | RoundNote::Policy { .. } => String::new(),
             },
             What::RoundsOver(given) => match **given {
                 Given::Done => self.line(at, Level::Process, "finalized"),

@@ -1,3 +1,5 @@
+//! A script of restarts and ends, on a clock that only the test moves.
+
 use super::*;
 use crate::events::{Cause, What};
 use crate::exit::Ending;

@@ -56,7 +56,8 @@ fn the_ranks_of_spare_hosts_wait() {
         let lost: Vec<Rank> = (4..8).map(Rank::new).collect();
         rank_assign::assign(&policy, &mut world, &lost, &keys).unwrap();
         let active: Vec<Option<u32>> = world.members().iter().map(|one| one.active_rank.map(Rank::get)).collect();
-        assert_eq!(active[8..], [4, 5, 6, 7].map(Some), "{line}");
+        // Of those who wait, the last goes first.
+        assert_eq!(active[8..], [7, 6, 5, 4].map(Some), "{line}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Place};
 use super::{Ev, World};
-use rlaunch_core::id::{NodeId, ProcId, Std};
+use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::{Ground, GroundPlan, Node, NodeAction, NodeEvent};
@@ -12,6 +12,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec;
+use rlaunch_core::wire::frozen::client::round::Heard;
 use rlaunch_core::wire::to_root::{Facts, Hello, Reached, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -108,16 +109,7 @@ impl World {
                 let port = self.port(host);
                 self.soon(host, NodeEvent::PortReserved { port });
             }
-            NodeAction::Tell { session, heard } => {
-                let whose =
-                    self.procs.iter().find(|(_, client)| client.session == Some(session)).map(|(proc, _)| *proc);
-                if let Some(proc) = whose {
-                    let delay = self.rng.micros(0, self.plan.local);
-                    let at = (self.now + delay).max(self.heard.get(&proc).copied().unwrap_or(0));
-                    self.heard.insert(proc, at);
-                    self.at(at, Ev::Hears(proc, heard));
-                }
-            }
+            NodeAction::Tell { session, heard } => self.tells(session, heard),
             NodeAction::Spawn { proc, exec } => self.spawns(host, proc, exec.delta.rank),
             NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
             NodeAction::Examine { proc, .. } => {
@@ -148,6 +140,16 @@ impl World {
             | NodeAction::Serve { .. }
             | NodeAction::Reap { .. }
             | NodeAction::CloseStreams { .. } => {}
+        }
+    }
+
+    fn tells(&mut self, session: SessionId, heard: Box<Heard>) {
+        let whose = self.procs.iter().find(|(_, client)| client.session == Some(session)).map(|(proc, _)| *proc);
+        if let Some(proc) = whose {
+            let delay = self.rng.micros(0, self.plan.local);
+            let at = (self.now + delay).max(self.heard.get(&proc).copied().unwrap_or(0));
+            self.heard.insert(proc, at);
+            self.at(at, Ev::Hears(proc, heard));
         }
     }
 
