@@ -9,10 +9,10 @@ use crate::watch::Exit;
 use nix::sys::signal::Signal;
 
 /// Runs its words where /dev holds four GPUs.
-const FOUR: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && cd \"$DIR\" && touch null nvidiactl nvidia0 nvidia1 nvidia2 nvidia3 && \
+pub(crate) const FOUR: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && cd \"$DIR\" && touch null nvidiactl nvidia0 nvidia1 nvidia2 nvidia3 && \
      mount --bind /dev/null null && mount --rbind . /dev && cd / && exec \"$@\"' sh";
 
-fn can_show_some() -> bool {
+pub(crate) fn can_show_some() -> bool {
     if !place::is_root() {
         place::absent("GPUs", "needs root, to show some");
         return false;

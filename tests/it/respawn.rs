@@ -1,11 +1,15 @@
 //! Ranks that have died are started again, and join (`--respawn`).
 
 use crate::case::Case;
+use crate::gpus;
 use crate::place;
 use crate::plan::Plan;
+use crate::python;
 use crate::rounds::{hits_newest, train};
+use crate::torch;
 use crate::watch::Seen;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 /// So many ranks.
@@ -104,6 +108,55 @@ fn one_that_waits_for_others_first_is_ended() {
     case.says_on_stderr(
         "the new process of initial rank 1 has not taken part within 1.0s (--respawn-timeout), and is ended",
     );
+    case.signal(Signal::SIGTERM);
+    case.end().says("0 left running");
+}
+
+/// A short count where nobody asked for all: a new process of torch takes seconds to start.
+#[test]
+fn torch_trains_on_through_kills_and_is_whole_again() {
+    let Some(client) = python::client() else { return };
+    for interpreter in torch::pythons() {
+        let options = ["-n", "4", "--respawn", "--yield-within", "5s"];
+        let plan = python::with_client(Plan::rlaunch(options), &client);
+        let plan = plan.args([interpreter, place::root().join("examples/torch_resilient.py")]);
+        let case = plan.args(["--epochs", "1000000", "--soft-timeout", "3", "--hard-timeout", "6"]).start();
+        kills(&case, if place::full() { 20 } else { 3 });
+        case.signal(Signal::SIGTERM);
+        case.end().says("rank 0 has come back").says("0 left running");
+    }
+}
+
+/// Ranks 1 and 2 are killed. One that rank 1 has forked holds a GPU of it, in a process group of its own.
+const HOLDS: &str = r#"if mkdir "$TMPDIR/$RLAUNCH_RANK" 2>/dev/null; then
+    echo $$ > "$TMPDIR/pid$RLAUNCH_RANK"
+    if [ $RLAUNCH_RANK = 1 ]; then set -m; sh -c 'read x < "$TMPDIR/go"' 3</dev/nvidia0 >/dev/null 2>&1 & set +m; fi
+fi
+exec "$TRAIN" --resilient --epochs 1000000"#;
+
+#[test]
+fn a_device_that_is_held_is_waited_for() {
+    let Some(train) = train() else { return };
+    if !gpus::can_show_some() || !place::has("bash") {
+        return;
+    }
+    let plan = Plan::shell(&format!("{} \"$RL\" -n 3 --respawn bash -c \"$HOLDS\"", gpus::FOUR));
+    let plan = plan.env("HOLDS", HOLDS).env("TRAIN", train);
+    let temporary = plan.scratch().temporary();
+    let go = temporary.join("go");
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let case = plan.env("TMPDIR", &temporary).start();
+    case.says_on_stdout("epoch   3", 1);
+    for rank in [1, 2] {
+        let pid = std::fs::read_to_string(temporary.join(format!("pid{rank}"))).unwrap();
+        kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+    case.says_on_stderr("rank 2 has come back");
+    let early =
+        case.until("stderr", |seen| Some(String::from_utf8_lossy(&seen.err).contains("rank 1 is started again")));
+    assert!(!early, "its device is held");
+    std::fs::write(&go, "x\n").unwrap();
+    case.says_on_stderr("rank 1 has come back");
     case.signal(Signal::SIGTERM);
     case.end().says("0 left running");
 }

@@ -56,6 +56,8 @@ pub(super) struct Rounds {
     /// All ranks of this node are known.
     complete: bool,
     programs: u32,
+    /// Processes may follow others that have ended.
+    others_follow: bool,
     /// Where others find this host.
     at: Option<OsBytes>,
     /// The TCPStore is an agent's.
@@ -114,6 +116,7 @@ impl Default for Rounds {
             sessions: BTreeMap::new(),
             complete: false,
             programs: 0,
+            others_follow: false,
             at: None,
             agent_store: false,
             limits: Limits::default(),
@@ -127,7 +130,7 @@ impl Default for Rounds {
 
 impl Rounds {
     pub(super) fn on_start(&mut self, start: &Start) {
-        self.programs = start.apps;
+        (self.programs, self.others_follow) = (start.apps, start.others_follow);
         start.meeting.iter().for_each(|meeting| self.on_met(meeting));
     }
 
@@ -174,8 +177,8 @@ impl Rounds {
 
     /// Other ranks follow.
     pub(super) fn on_again(&mut self, meeting: &Meeting) {
-        let (programs, at) = (self.programs, self.at.take());
-        *self = Self { programs, at, ..Self::default() };
+        let (programs, others_follow, at) = (self.programs, self.others_follow, self.at.take());
+        *self = Self { programs, others_follow, at, ..Self::default() };
         self.on_met(meeting);
     }
 

@@ -94,13 +94,9 @@ impl Rounds {
     /// All are out of their function.
     fn leave(&mut self, cx: &mut Cx<'_>) {
         // Behind a call that is done those wait who have registered for the next.
-        // One that was started again may be the only one here, and the next rank 0.
-        let meets = |seat: &Seat| match seat.part {
-            Part::Ready | Part::Joined => true,
-            Part::Absent => seat.lives,
-            Part::Working | Part::Reserve | Part::Returned | Part::Lost(_) | Part::Ending | Part::Out => false,
-        };
-        if self.seats.values().any(meets) {
+        let meets = |seat: &Seat| matches!(seat.part, Part::Ready | Part::Joined);
+        // One that was started again may be the only one here, and the next rank 0; perhaps it is yet to come.
+        if self.others_follow || self.seats.values().any(meets) {
             self.state = State::Reserving;
             let listen = self.at.clone().filter(|_| self.agent_store);
             cx.act(NodeAction::ReservePort { listen });
