@@ -1,6 +1,7 @@
 //! Commands at restarts and at the job's end (`--on-restart`, `--on-exit`): what they are told, how long they may take, and that they
 //! change nothing.
 
+use crate::census::Mercy;
 use crate::place;
 use crate::plan::Plan;
 use crate::watch::Exit;
@@ -45,9 +46,10 @@ fn commands_are_told_of_rounds() {
 fn one_that_fails_or_does_not_end_changes_nothing_and_leaves_nothing() {
     // It and what it has started are deaf.
     let deaf = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000";
-    let done = Plan::rlaunch(["--hook-timeout", "200ms", "--on-exit", deaf, "sh", "-c", "exit 5"]).start().code(5);
+    let done =
+        Plan::rlaunch(["-n", "1", "--hook-timeout", "200ms", "--on-exit", deaf, "sh", "-c", "exit 5"]).start().code(5);
     done.says("rlaunch: --on-exit did not end within 0.2s (--hook-timeout), and is ended\n");
-    let done = Plan::rlaunch(["--on-exit", "echo a; exit 3", "true"]).start().code(0);
+    let done = Plan::rlaunch(["-n", "1", "--on-exit", "echo a; exit 3", "true"]).start().code(0);
     assert_eq!(
         done.err_of_any_machine(),
         "on-exit: a\nrlaunch: --on-exit has failed (exit 3); the job is what it was\n"
@@ -76,7 +78,7 @@ fn it_is_run_when_the_user_ends_the_job_and_ends_with_a_launcher_that_is_killed(
     case.signal(Signal::SIGINT);
     let done = case.finish(Exit::Signal(Signal::SIGINT));
     done.says("on-exit: exit g0 r signal rank to 1 code 130\n");
-    let case = Plan::rlaunch(["--on-exit", "echo up; trap '' TERM; sleep 1000 & sleep 1000", "true"]).start();
+    let case = Plan::rlaunch(["--on-exit", "echo up; sleep 1000 & sleep 1000", "true"]).mercy(Mercy::All).start();
     case.says_on_stderr("on-exit: up");
     kill(Pid::from_raw(case.pid()), Signal::SIGKILL).unwrap();
     case.finish(Exit::Signal(Signal::SIGKILL));

@@ -26,7 +26,7 @@ fn header() -> String {
 fn code() -> String {
     let dir = root().join("common/client/src/ffi");
     let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| !file.ends_with("tests.rs"));
+    files.retain(|file| file.is_file() && !file.ends_with("tests.rs"));
     files.sort();
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }

@@ -316,6 +316,7 @@ impl World {
             | NodeEvent::FileFailed { .. }
             | NodeEvent::FileLost { .. }
             | NodeEvent::InputFailed { .. }
+            | NodeEvent::Warned
             | NodeEvent::Left { .. } => {}
         }
     }

@@ -29,7 +29,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_HOOK_LEVEL", "At a restart: `round` (in the same processes) or `generation` (other ones)."),
         var(
             "RLAUNCH_HOOK_RANKS",
-            "The ranks that it is about, by their initial number: `3,7-9`; may be empty at the end.",
+            "The ranks that it is about, by their initial number: that of the first fault, and those that are lost: `3,7-9`; may be empty at the end.",
         ),
         var("RLAUNCH_HOOK_ROUND", "The round that has begun, or in which the job ended; empty where there is none."),
         var("RLAUNCH_HOOK_SKIPPED", "At a restart: others before it that no command was run for."),

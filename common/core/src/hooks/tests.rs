@@ -98,6 +98,23 @@ fn a_round_is_told_of_and_the_first_is_none() {
 }
 
 #[test]
+fn who_only_complains_is_not_named() {
+    let mut hooks = hooks(true, false);
+    let of = |rank, kind| Fault { initial: Rank::new(rank), kind, text: OsBytes::default() };
+    let note = RoundNote::Began {
+        round: Round::new(1),
+        faults: vec![of(2, FaultKind::Ended(KILLED)), of(0, FaultKind::Exception)],
+        world_size: 2,
+        active_world_size: 2,
+        discarded: RankSet::new(),
+        phases: [Span::ZERO; 3],
+    };
+    hooks.handle(at(1), heard(What::Round(Box::new(note))));
+    let vars = started(&mut hooks);
+    assert_eq!((told(&vars, "RLAUNCH_HOOK_RANKS"), told(&vars, "RLAUNCH_HOOK_HOSTS")), ("2", "two"));
+}
+
+#[test]
 fn every_name_that_is_told_is_registered() {
     let mut all = vec![];
     let mut hooks = hooks(true, true);

@@ -186,9 +186,11 @@ impl Told {
     /// `None`: there are none.
     fn of_faults<'a>(&self, faults: &'a [Fault]) -> Option<Happened<'a>> {
         let first = faults.first()?;
-        let ranks = faults.iter().map(|fault| fault.initial).collect();
+        // What others have thrown is mostly that they have lost these.
+        let meant = || faults.iter().enumerate().filter(|(at, fault)| *at == 0 || fault.kind.is_loss());
+        let ranks = meant().map(|(_, fault)| fault.initial).collect();
         let mut hosts: Vec<NodeId> = Vec::new();
-        for node in faults.iter().filter_map(|fault| self.node(fault.initial)) {
+        for node in meant().filter_map(|(_, fault)| self.node(fault.initial)) {
             if hosts.last() != Some(&node) && !hosts.contains(&node) {
                 hosts.push(node);
             }

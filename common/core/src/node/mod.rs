@@ -34,7 +34,7 @@ use crate::status::Status;
 use crate::time::Mono;
 use crate::wire::round::RoundPlace;
 use crate::wire::to_node::{Delta, Meeting, Start, ToNode};
-use crate::wire::to_root::{Refusal, ToRoot};
+use crate::wire::to_root::{Exited, Refusal, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -169,8 +169,7 @@ impl Node {
             NodeEvent::SpawnFailed { proc, error } => self.procs.on_spawn_failed(cx, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
-                let exited = crate::wire::to_root::Exited { proc, status, at, alive_at, asked: false, usage };
-                self.procs.on_exited(cx, exited);
+                self.procs.on_exited(cx, Exited { proc, status, at, alive_at, asked: false, usage });
                 self.rounds.on_exited(cx, proc);
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),

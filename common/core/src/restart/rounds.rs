@@ -250,10 +250,10 @@ impl Restart {
 
     /// The function has returned on all active ranks of a host.
     pub(super) fn returned(&mut self, node: NodeId, round: Round) {
-        // Those who leave for an urgent reason have to run again, even if they came to their end meanwhile.
+        // Who leaves has to run again, even if he came to his end meanwhile: he is about to be told, or is ready already.
         let counts = match self.phase {
-            Phase::Running | Phase::Draining { urgent: false } => round == self.round,
-            Phase::Gathering | Phase::Waiting(_) | Phase::Draining { urgent: true } | Phase::Over(_) => false,
+            Phase::Running => round == self.round,
+            Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => false,
         };
         let Some(host) = self.crew.hosts.get_mut(&node) else { return };
         if !counts || host.lost || host.returned || host.active == 0 {

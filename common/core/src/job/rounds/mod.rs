@@ -63,6 +63,8 @@ pub(super) struct Rounds {
     space: u32,
     /// Ranks that a round goes on without, or will.
     excused: BTreeSet<Rank>,
+    /// Processes that were told to end, as nobody waits for them any more. One may have registered meanwhile.
+    unwanted: BTreeSet<ProcId>,
     /// How ranks have ended in this round, in the order in which we heard of it.
     ended: Vec<Failure>,
     /// When something was wrong with others: by their hosts' clocks, and by ours.
@@ -88,6 +90,7 @@ impl Rounds {
             early: None,
             space: 0,
             excused: BTreeSet::new(),
+            unwanted: BTreeSet::new(),
             ended: Vec::new(),
             seen: BTreeMap::new(),
             done: None,
@@ -135,7 +138,7 @@ impl Rounds {
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
     pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
         let Failure { rank, status, at, .. } = *failure;
-        let known = self.excused.contains(&rank);
+        let known = self.excused.contains(&rank) || self.unwanted.remove(&proc);
         let open = self.is_open();
         if open {
             self.excused.insert(rank);
@@ -238,6 +241,7 @@ impl Rounds {
         self.space = self.space.saturating_add(1);
         (self.machine, self.off, self.early, self.done) = (None, false, None, None);
         self.excused.clear();
+        self.unwanted.clear();
         self.ended.clear();
         self.seen.clear();
         self.wanted.clear();

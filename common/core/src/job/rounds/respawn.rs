@@ -27,7 +27,8 @@ impl Rounds {
     /// It is not, or not any more.
     pub(super) fn wants_no(&mut self, cx: &mut Cx<'_>, initial: Rank) {
         self.wanted.remove(&initial);
-        if let Some((_, node)) = self.coming.get(&initial) {
+        if let Some((proc, node)) = self.coming.get(&initial) {
+            self.unwanted.insert(*proc);
             let msg = RoundDown::End { ranks: Capped::chunks([initial]).pop().unwrap_or_default() };
             cx.act(JobAction::Send { node: *node, msg: ToNode::Round(msg) });
         }
