@@ -99,7 +99,7 @@ fn named(c: &str) -> (String, String) {
 
 fn of_rust(rust: &str) -> (String, String) {
     let (name, kind) = rust.split_once(": ").unwrap();
-    let is_function = kind.contains(" fn(") || kind == "Option<AddPending>";
+    let is_function = kind.contains(" fn(") || matches!(kind, "Option<AddPending>" | "Option<Tell>");
     (name.to_owned(), if is_function { "a function".to_owned() } else { kind.replace("std::ffi::", "") })
 }
 

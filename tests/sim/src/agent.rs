@@ -316,7 +316,6 @@ impl World {
             | NodeEvent::FileFailed { .. }
             | NodeEvent::FileLost { .. }
             | NodeEvent::InputFailed { .. }
-            | NodeEvent::Warned
             | NodeEvent::Left { .. } => {}
         }
     }

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::client::Place;
+use super::plan::Fault;
 use rlaunch_core::events::{Cause, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{ProcId, Rank, Round};
@@ -75,11 +76,12 @@ impl World {
         }
         self.check(wrong.is_empty(), || format!("{proc} in round {round}: {}", wrong.join(", ")));
         let limits = self.plan.spec.rounds.limits;
+        let is_planned = self.plan.spec.rounds.respawn == Respawn::Now
+            || self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Warned(_)));
         let small = limits.min_world.is_some_and(|least| least > sizes.0)
             || limits.min_active.is_some_and(|least| least > sizes.1)
             // Those that were planned do not count.
-            || self.plan.spec.rounds.respawn != Respawn::Now
-                && limits.max_rounds.is_some_and(|most| most <= round.get());
+            || !is_planned && limits.max_rounds.is_some_and(|most| most <= round.get());
         self.check(!small, || format!("round {round} of {sizes:?} is against {limits:?}"));
     }
 
