@@ -87,8 +87,10 @@ fn with_next_a_process_waits_for_a_fault() {
 /// A program whose new processes end, or wait for others, before they take part: the others get on with their work.
 fn hasty(options: &[&str], epochs: u32, again: &str) -> Option<Case> {
     let train = train()?;
-    let first =
-        format!("mkdir $TMPDIR/$RLAUNCH_RANK 2>/dev/null && exec {} --resilient --epochs {epochs}", train.display());
+    let first = format!(
+        "mkdir $TMPDIR/$RLAUNCH_RANK 2>/dev/null && exec \"{}\" --resilient --epochs {epochs}",
+        train.display()
+    );
     let case = Plan::rlaunch(options).args(["-n", "3", "sh", "-c", &format!("{first}; {again}")]).start();
     case.says_on_stdout("epoch   3", 1);
     hits_newest(&case, 1, Signal::SIGKILL);
@@ -140,7 +142,7 @@ fn a_device_that_is_held_is_waited_for() {
     if !gpus::can_show_some() || !place::has("bash") {
         return;
     }
-    let plan = Plan::shell(&format!("{} \"$RL\" -n 3 --respawn bash -c \"$HOLDS\"", gpus::FOUR));
+    let plan = Plan::shell(&format!("exec {} \"$RL\" -n 3 --respawn bash -c \"$HOLDS\"", gpus::FOUR));
     let plan = plan.env("HOLDS", HOLDS).env("TRAIN", train);
     let temporary = plan.scratch().temporary();
     let go = temporary.join("go");

@@ -178,7 +178,8 @@ impl Monitor {
         if let Some(at) = inner.auto_at.filter(|at| *at > now) {
             return Some(at);
         }
-        if GOT_ON.swap(false, Ordering::AcqRel)
+        // The first time in a round too: from then on its silence counts, even if it never gets anywhere.
+        if (GOT_ON.swap(false, Ordering::AcqRel) || inner.auto_at.is_none())
             && let Some(round) = round_of(inner)
         {
             tell(shared, &Said::Alive(round, false));

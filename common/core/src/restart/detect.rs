@@ -97,8 +97,8 @@ enum State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Running {
-    /// When it got on last.
-    heard: Mono,
+    /// When it got on last. Who has said nothing in a round, and is not looked at by its library, may be silent.
+    heard: Option<Mono>,
     /// … by its own word. Once it has said so in a round, silence of that kind counts.
     pinged: Option<Mono>,
     /// What it has asked for: so much in place of its soft limit, or no limit.
@@ -108,16 +108,14 @@ struct Running {
 }
 
 impl Running {
-    const fn new(now: Mono) -> Self {
-        Self { heard: now, pinged: None, section: None, told: None }
-    }
+    const NEW: Self = Self { heard: None, pinged: None, section: None, told: None };
 
-    fn silent_since(&self) -> Mono {
-        self.pinged.map_or(self.heard, |pinged| pinged.min(self.heard))
+    fn silent_since(&self) -> Option<Mono> {
+        Some(self.pinged.map_or(self.heard?, |pinged| self.heard.map_or(pinged, |heard| pinged.min(heard))))
     }
 
     fn hangs_at(&self, limits: &Limits) -> Option<Mono> {
-        Some(self.silent_since() + self.section.unwrap_or(Some(limits.soft))?)
+        Some(self.silent_since()? + self.section.unwrap_or(Some(limits.soft))?)
     }
 
     /// `None`: it does not hang, or has got on since.
@@ -129,8 +127,8 @@ impl Running {
 
 impl Watch {
     /// A round begins, and it is to work.
-    pub const fn begin(&mut self, now: Mono) {
-        self.0 = State::Running(Running::new(now));
+    pub const fn begin(&mut self) {
+        self.0 = State::Running(Running::NEW);
     }
 
     /// Its function has returned: it waits for the others.
@@ -149,7 +147,7 @@ impl Watch {
     pub fn alive(&mut self, now: Mono, pinged: bool) {
         match &mut self.0 {
             State::Running(running) => {
-                running.heard = now;
+                running.heard = Some(now);
                 if pinged {
                     running.pinged = Some(now);
                 }
@@ -293,7 +291,8 @@ mod tests {
 
     fn running() -> Watch {
         let mut watch = Watch::default();
-        watch.begin(at(100));
+        watch.begin();
+        watch.alive(at(100), false);
         watch
     }
 
@@ -304,6 +303,15 @@ mod tests {
         watch.alive(at(150), false);
         assert_eq!(end(watch), [(Due::Hang, 210), (Due::Terminate, 240), (Due::Kill, 245)]);
         assert_eq!(end(Watch::default()), []);
+    }
+
+    #[test]
+    fn who_never_says_that_it_gets_on_may_be_silent() {
+        let mut watch = Watch::default();
+        watch.begin();
+        assert_eq!(end(watch), []);
+        watch.section(at(100), Some(Span::from_secs(7)));
+        assert_eq!(end(watch)[0], (Due::Hang, 107), "unless it has asked for a limit");
     }
 
     #[test]
@@ -435,7 +443,7 @@ mod tests {
                 last = due.or(last);
                 match step {
                     Step::Begin if !watch.is_ending() => {
-                        watch.begin(now);
+                        watch.begin();
                         last = None;
                     }
                     Step::Begin | Step::Look => {}

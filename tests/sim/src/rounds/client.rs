@@ -202,6 +202,9 @@ impl World {
             client.place = if active { Place::Inside } else { Place::Reserve };
             client.turn += 1;
         }
+        if active {
+            self.says(proc, Said::Alive(begin.round, false));
+        }
         let trouble = begin.round.get() < self.plan.rounds && self.rng.chance(self.plan.trouble);
         let work = self.rng.micros(1, self.plan.work);
         let act = match self.rng.below(20) {

@@ -296,6 +296,8 @@ impl Rounds {
             Said::Alive(of, pinged) if of == round => {
                 seat.watch.alive(cx.now, pinged);
                 seat.pinged |= pinged;
+                // With the first word in a round its silence begins to count.
+                self.soonest.mind(&seat.watch, &limits);
             }
             Said::Section(of, span) if of == round => {
                 seat.watch.section(cx.now, span);

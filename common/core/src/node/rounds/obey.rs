@@ -88,7 +88,7 @@ impl Rounds {
                 (None, _) => Part::Out,
             };
             if seat.part == Part::Working {
-                seat.watch.begin(cx.now);
+                seat.watch.begin();
                 self.soonest.mind(&seat.watch, &self.limits);
             }
             who.push((session, seat.delta, to));

@@ -433,6 +433,8 @@ fn what_is_said_of_another_round_is_nothing() {
 #[test]
 fn who_stands_still_is_told_of_and_then_ended() {
     let mut rig = Rig::in_round_by(start(), 2, "soft_timeout=10s hard_timeout=20s barrier_timeout=30s");
+    assert_eq!(rig.wait(400_000), [], "nothing is known of how they get on");
+    rig.says(1, Said::Alive(R0, false));
     rig.wait(9000);
     rig.says(0, Said::Alive(R0, true));
     let actions = rig.wait(1000);
