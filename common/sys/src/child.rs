@@ -163,6 +163,20 @@ impl Child {
         self.ward = None;
         Some(crate::pidfd::ended(&self.pidfd, true).ok().flatten().map_or(How::Code(255), |ended| ended.how))
     }
+
+    /// Waits until nobody is left in its group, which was ended hard before the program itself was reaped: SIGKILL is on its way then, and no
+    /// descriptor tells when a group is empty. Mostly it is; at most 100 ms.
+    pub fn outlive_group(&self) {
+        for _ in 0..100 {
+            // SAFETY: kill takes two integers, and signal 0 does nothing.
+            if unsafe { libc::kill(-self.pid, 0) } != 0 {
+                return;
+            }
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            // SAFETY: `pause` is a valid time; what is left of it is not asked for.
+            unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) };
+        }
+    }
 }
 
 fn own_pid() -> i32 {

@@ -183,6 +183,7 @@ impl Running {
         // Before it is reaped: whatever it has left behind in its group.
         self.child.end(true);
         let how = self.child.ended()?;
+        self.child.outlive_group();
         self.show_line(said);
         Some(match how {
             How::Code(code) => Status::Exited(code),
