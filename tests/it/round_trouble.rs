@@ -10,6 +10,7 @@ import datetime, os, signal, sys, time
 import rlaunch, rlaunch.inprocess as ip
 
 what, rank = sys.argv[1], int(os.environ.get("RLAUNCH_RANK", "0"))
+DEAF = sys.argv[0] + ".deaf"
 HOOKS = {"initialize": ip.initialize.Initialize, "abort": ip.abort.Abort, "finalize": ip.finalize.Finalize,
          "health_check": ip.health_check.HealthCheck}
 
@@ -35,10 +36,17 @@ def for_ever():
 def ignore():
     """Nothing raises here, and no signal comes."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    open(DEAF, "x").close()
     time.sleep(1000)
 
 def fail():
     raise ValueError("ordered")
+
+def fail_behind_deaf():
+    """One that is interrupted before it is deaf would hear it."""
+    while not os.path.exists(DEAF):
+        time.sleep(0.01)
+    fail()
 
 def in_first_round(who):
     return lambda call: who.get(rank, for_ever)() if call.iteration == 0 else None
@@ -75,7 +83,7 @@ def phases():
 
 policy = ip.rank_assignment.MaxActiveWorldSize(1 + rank)
 function, named = {
-    "never": (in_first_round({0: fail, 3: ignore}), slow_hooks()),
+    "never": (in_first_round({0: fail_behind_deaf, 3: ignore}), slow_hooks()),
     "phases": (in_first_round({0: fail}), phases()),
     "ill": (in_first_round({0: fail}), {"health_check": hook("health_check", in_hook({0: fail, 1: fail, 2: fail}))}),
     "all": (lambda call: fail() if call.iteration == 0 else None, {}),
