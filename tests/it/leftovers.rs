@@ -172,6 +172,40 @@ fn one_that_never_stands_still_is_caught() {
     }
 }
 
+/// Starts what it is told to as process 1 of a container does that reaps nobody but its own children, and says how that has ended
+/// and whom it was left with. Interrupts what says something.
+const NO_REAPER: &str = "import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+child = subprocess.Popen([os.environ['RL'], *sys.argv[1:]], stdout=subprocess.PIPE)
+if child.stdout.readline():
+    child.send_signal(2)
+code = child.wait()
+try:
+    print(code, 'left', os.waitpid(-1, os.WNOHANG))
+except ChildProcessError:
+    print(code, 'left nobody')
+";
+
+#[test]
+fn where_nobody_reaps_no_zombie_is_left() {
+    if !place::has("python3") {
+        return;
+    }
+    for (words, code) in [
+        (&["-n", "2", "true"][..], 0),
+        (&["-n", "2", "false"], 1),
+        (&["-n", "2", "--on-exit", "true", "true"], 0),
+        (&["-n", "1", "sh", "-c", "echo ready; exec sleep 100"], -2),
+        (&["-n", "0", "true"], 2),
+        (&["--no-such-option", "true"], 2),
+        (&["-n", "1", "/no/such/program"], 127),
+    ] {
+        let plan = Plan::tool("python3".as_ref(), place::Scratch::new()).args(["-c", NO_REAPER]).args(words);
+        let done = plan.start().code(0);
+        assert_eq!(done.out().trim_end(), format!("{code} left nobody"), "{words:?}: {}", done.err());
+    }
+}
+
 #[test]
 fn a_killed_launcher_takes_everything_along() {
     for tier in place::tiers() {

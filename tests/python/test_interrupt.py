@@ -13,6 +13,7 @@ from rlaunch import _native as native
 from rlaunch import inprocess as ip
 from rlaunch._session import FaultNews, News
 from rlaunch.inprocess import _call, _interrupt
+from rlaunch.inprocess._interrupt import FIRST_PAUSE
 from rlaunch.inprocess.monitor_thread import RankShouldRestart
 
 
@@ -52,6 +53,26 @@ class Interrupts(unittest.TestCase):
         self.interrupter._not_before = 0.0
         with self.assertRaises(RankShouldRestart):
             self.signal()
+
+    def test_who_cleans_up_behind_the_abort_is_not_told_at_once(self):
+        now = 100.0
+        with mock.patch.object(_interrupt.time, "monotonic", lambda: now):
+            self.interrupter.before_abort()
+            try:
+                raise RuntimeError("aborted")
+            except RuntimeError:
+                self.signal()
+                now += FIRST_PAUSE
+                with self.assertRaises(RankShouldRestart):
+                    self.signal()
+
+    def test_who_was_in_a_handler_before_the_abort_is_told_at_once(self):
+        try:
+            raise RuntimeError("no such module")
+        except RuntimeError:
+            self.interrupter.before_abort()
+            with self.assertRaises(RankShouldRestart):
+                self.signal()
 
     def test_one_that_comes_while_another_is_swallowed_is_raised_behind_that(self):
         frames = []

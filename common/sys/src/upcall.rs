@@ -82,7 +82,7 @@ impl<'a> Upcalls<'a> {
     }
 
     /// Lets go of what they needed.
-    pub fn end(self) {
+    pub fn end(mut self) {
         self.warden.dismiss();
     }
 }

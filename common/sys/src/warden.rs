@@ -20,13 +20,15 @@ const PATIENCE_MS: u32 = 1_000;
 /// How often they are looked after.
 const LOOK_MS: u32 = 5;
 
-/// The launcher's side. The warden ends when this is dropped; with the launcher, at the latest.
+/// The launcher's side. The warden ends when this is dropped; with the launcher, at the latest. Nobody may reap it then:
+/// whoever has nothing left to be ended dismisses it first.
 #[derive(Debug)]
 pub struct Warden {
     groups: &'static [AtomicI32],
     /// Where to look for room next: it is behind the one that was taken last, mostly.
     next: AtomicUsize,
-    pid: i32,
+    /// As long as it was not dismissed.
+    pid: Option<i32>,
     _lifeline: OwnedFd,
 }
 
@@ -60,18 +62,22 @@ impl Warden {
         let groups = crate::memory::shared(ROOM)?;
         let (theirs, lifeline) = crate::fd::pipe()?;
         match fork()? {
-            Fork::Parent(pid) => Ok(Self { groups, next: AtomicUsize::new(0), pid, _lifeline: lifeline }),
+            Fork::Parent(pid) => Ok(Self { groups, next: AtomicUsize::new(0), pid: Some(pid), _lifeline: lifeline }),
             Fork::Child => watch(theirs.as_raw_fd(), groups),
         }
     }
 
-    /// Ends it and reaps it, for a launcher that lives on. One that still has somebody to end does so first, and is not waited for.
-    pub fn dismiss(self) {
-        if self.groups.iter().all(|group| group.load(Ordering::Acquire) == 0) {
+    /// Ends it and reaps it: no group will be given to it any more. One that still has somebody to end does so when this is
+    /// dropped, and is not waited for.
+    pub fn dismiss(&mut self) {
+        if self.groups.iter().any(|group| group.load(Ordering::Acquire) != 0) {
+            return;
+        }
+        if let Some(pid) = self.pid.take() {
             // SAFETY: kill takes two integers; the warden is our own child, which nobody has reaped.
-            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+            unsafe { libc::kill(pid, libc::SIGKILL) };
             // SAFETY: a null status is allowed. All signals are blocked, so it is not interrupted.
-            unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
+            unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         }
     }
 
@@ -127,7 +133,7 @@ mod tests {
     /// Groups of their own for 70,000 hosts; each was looked for among all that were taken.
     #[test]
     fn there_is_room_for_every_host_and_it_is_at_hand() {
-        let warden = Warden::start().unwrap();
+        let mut warden = Warden::start().unwrap();
         let mut wards: Vec<Ward> = (0..70_000).map(|_| warden.take().unwrap()).collect();
         assert_eq!(warden.next.load(Ordering::Relaxed), 70_000, "nobody was looked at twice");
         wards.remove(0);
@@ -142,8 +148,8 @@ mod tests {
     /// Doctor starts one for each of its rounds: they stayed zombies until it ended.
     #[test]
     fn whoever_is_dismissed_is_reaped() {
-        let warden = Warden::start().unwrap();
-        let pid = warden.pid;
+        let mut warden = Warden::start().unwrap();
+        let pid = warden.pid.unwrap();
         warden.dismiss();
         // SAFETY: a null status is allowed.
         assert_eq!(unsafe { libc::waitpid(pid, ptr::null_mut(), libc::WNOHANG) }, -1, "it is no child any more");

@@ -114,8 +114,8 @@ impl Bootstrap {
         })
     }
 
-    /// Lets go of all that it was for, when no ssh is left. A launcher that ends with it need not.
-    pub(crate) fn dismiss(self) {
+    /// When no ssh is left, and none will be started.
+    pub(crate) fn dismiss(&mut self) {
         self.warden.dismiss();
     }
 

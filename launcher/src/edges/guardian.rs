@@ -68,6 +68,13 @@ impl Guardian {
         }
     }
 
+    /// Waits for its end: the job is over.
+    pub(super) fn part(self) {
+        if let State::Watched(lifeline) = self.state {
+            lifeline.into_inner().part();
+        }
+    }
+
     /// Has everything ended without the agent. The record comes back on the same stream.
     pub(super) fn sever(&self) {
         match &self.state {

@@ -97,7 +97,7 @@ impl Hooks {
 
     /// Lets go of what they needed.
     pub(super) fn dismiss(&mut self) {
-        if let Some(warden) = self.asked.as_mut().and_then(|asked| asked.warden.take()) {
+        if let Some(mut warden) = self.asked.as_mut().and_then(|asked| asked.warden.take()) {
             warden.dismiss();
         }
     }

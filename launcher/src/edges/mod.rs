@@ -171,7 +171,10 @@ impl Edges {
         let (ending, until) = self.finish.filter(|_| self.hooks.is_over())?;
         self.hooks.dismiss();
         let written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
-        (written || now() >= until).then_some(ending)
+        (written || now() >= until).then(|| {
+            self.nodes.dismiss();
+            ending
+        })
     }
 
     /// Waits until something has happened, or until `deadline`. Cancel-safe: all state is in `self`.

@@ -260,6 +260,14 @@ impl Nodes {
         self.remote.connect(id, events);
     }
 
+    /// Lets go of those that watched over us: the job is over.
+    pub(super) fn dismiss(&mut self) {
+        self.remote.dismiss();
+        if let Some((_, guardian)) = self.guardian.take() {
+            guardian.part();
+        }
+    }
+
     /// An agent that nobody has heard of yet is none.
     pub(super) fn give_up(&mut self, id: NodeId, events: &mut VecDeque<JobEvent>) {
         if self.list.get(id.index()).is_some_and(|node| matches!(node.link, Link::Absent)) {
@@ -382,7 +390,7 @@ mod tests {
         let (edge, agent) = UnixStream::pair().unwrap();
         let (lifeline, mut guardian) = UnixStream::pair().unwrap();
         runtime.block_on(async {
-            let local = (id, edge.into(), Lifeline::new(lifeline.into()));
+            let local = (id, edge.into(), Lifeline::new(lifeline.into(), None));
             let mut nodes = Nodes::new(&[0], Some(local), Remote::none()).unwrap();
             let mut events = VecDeque::new();
             nodes.go_live(&mut events).unwrap();

@@ -106,6 +106,13 @@ impl Remote {
         events.push_back(JobEvent::HostFailed { node, why });
     }
 
+    /// No other host is wanted any more.
+    pub(super) fn dismiss(&mut self) {
+        if let State::Live(bootstrap) = &mut self.state {
+            bootstrap.dismiss();
+        }
+    }
+
     /// When `poll` wants to be called next, at the latest.
     pub(super) fn deadline(&self) -> Option<Mono> {
         match &self.state {

@@ -3,6 +3,9 @@
 //! The launcher never writes. It shuts its half when everything is to be ended without the agent, and the kernel does the
 //! same when the launcher is gone. The guardian writes twice: first the agent's pidfd, so that the launcher can wake an agent
 //! that somebody has stopped, and at its end the [`Record`].
+//!
+//! The launcher is the guardian's parent, and waits for it before it ends itself: where process 1 reaps nobody, as in many a
+//! container, a guardian left to it would stay a zombie for good.
 
 use super::record::{RECORD, Record};
 use std::io;
@@ -60,12 +63,28 @@ pub enum Word {
     End,
 }
 
-/// The launcher's end.
+/// The launcher's end. Dropped, it has the guardian end everything, and reaps it, if that does not take long.
 #[derive(Debug)]
 pub struct Lifeline {
     fd: OwnedFd,
     /// What has come of the record.
     record: Vec<u8>,
+    /// The guardian, as long as nobody has reaped it.
+    guardian: Option<i32>,
+}
+
+/// How long a guardian may take to end once it has nobody to look after. Removing what it has to remove can take for ever, on
+/// a file system that does not answer.
+const PATIENCE_MS: i32 = 250;
+
+/// How long it may take to see that the agent has ended in peace, before it is asked to end what there is.
+const PEACE_MS: i32 = 50;
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        self.shut();
+        self.reap(PATIENCE_MS);
+    }
 }
 
 impl AsFd for Lifeline {
@@ -81,10 +100,10 @@ impl AsRawFd for Lifeline {
 }
 
 impl Lifeline {
-    /// Takes the launcher's end of the stream.
+    /// Takes the launcher's end of the stream, and the guardian if that is our child.
     #[must_use]
-    pub const fn new(fd: OwnedFd) -> Self {
-        Self { fd, record: Vec::new() }
+    pub const fn new(fd: OwnedFd, guardian: Option<i32>) -> Self {
+        Self { fd, record: Vec::new(), guardian }
     }
 
     /// Asks the guardian to end everything and to leave its record, which can still be read.
@@ -123,6 +142,22 @@ impl Lifeline {
         }
     }
 
+    /// The agent has said its last word: the guardian ends with it, and is reaped.
+    pub fn part(mut self) {
+        self.reap(PEACE_MS);
+    }
+
+    fn reap(&mut self, patience: i32) {
+        let Some(guardian) = self.guardian else { return };
+        let Ok(end) = crate::pidfd::open(guardian) else { return };
+        let mut fds = libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: `fds` is one valid pollfd. All signals are blocked, so it is not interrupted.
+        unsafe { libc::poll(&raw mut fds, 1, patience) };
+        if !matches!(crate::pidfd::ended(&end, true), Ok(None)) {
+            self.guardian = None;
+        }
+    }
+
     fn receive(&mut self) -> io::Result<(usize, Option<OwnedFd>)> {
         let mut bytes = [0u8; RECORD];
         let mut rights = Rights::new(-1);
@@ -150,7 +185,7 @@ mod tests {
 
     fn pair() -> (Lifeline, OwnedFd) {
         let (ours, guardians) = socket_pair().unwrap();
-        (Lifeline::new(ours), guardians)
+        (Lifeline::new(ours, None), guardians)
     }
 
     fn record(bytes: &mut [u8; RECORD], left: u32) {
@@ -182,6 +217,27 @@ mod tests {
         assert_eq!(record.left, 3);
         drop(guardian);
         assert!(matches!(lifeline.hear().unwrap(), Word::End));
+    }
+
+    /// Where process 1 reaps nobody, each job left a zombie behind.
+    #[test]
+    fn the_guardian_is_reaped_with_the_lifeline() {
+        let (ours, guardians) = socket_pair().unwrap();
+        // SAFETY: the child makes only system calls, and exits.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            drop(ours);
+            // SAFETY: alarm takes an integer.
+            unsafe { libc::alarm(20) };
+            let mut fds = libc::pollfd { fd: guardians.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+            // SAFETY: `fds` is one valid pollfd.
+            unsafe { libc::poll(&raw mut fds, 1, -1) };
+            crate::origin::exit_now(0);
+        }
+        drop(Lifeline::new(ours, Some(pid)));
+        // SAFETY: a null status is allowed.
+        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) }, -1, "it is no child any more");
     }
 
     #[test]

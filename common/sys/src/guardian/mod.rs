@@ -55,7 +55,7 @@ pub fn split(origin: &Origin) -> io::Result<Role> {
     match fork()? {
         Fork::Parent(guardian) => {
             origin.start_elsewhere(guardian);
-            Ok(Role::Launcher { edge, lifeline: Lifeline::new(lifeline), litter })
+            Ok(Role::Launcher { edge, lifeline: Lifeline::new(lifeline, Some(guardian)), litter })
         }
         Fork::Child => {
             close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);

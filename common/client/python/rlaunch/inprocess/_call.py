@@ -276,6 +276,7 @@ class Call:
         left = interrupter.left
         interrupter.why = _sentence(fault)
         current.end(fault)
+        interrupter.before_abort()
         try:
             if self._wrapper.abort is not None:
                 self._wrapper.abort(current.state)

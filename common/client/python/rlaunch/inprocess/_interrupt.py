@@ -67,6 +67,7 @@ class Interrupter:
         self._inside = False
         self._raised = False
         self._not_before, self._pause = 0.0, FIRST_PAUSE
+        self._handled: Optional[BaseException] = None
         self.left = threading.Event()
         """Whether the function was left in this round; each round has one of its own."""
         self.left.set()
@@ -100,6 +101,7 @@ class Interrupter:
         """The function begins; false: the round is over already. Followed by `exit` in any case; it may be left from here on."""
         self.left = threading.Event()
         self._not_before, self._pause = 0.0, FIRST_PAUSE
+        self._handled = None
         self._inside = True
         return self.session.enter()
 
@@ -123,8 +125,18 @@ class Interrupter:
         if _is_within(frame, Interrupter._unraisable.__code__):
             # It would be lost once more.
             self._raise_again()
-        elif self._is_time():
+        elif self._is_time() and not self._leaves():
             raise RankShouldRestart(self.why)
+
+    def before_abort(self) -> None:
+        """What the function waits for is made to fail now. For the other thread."""
+        self._handled = _handled_in(self._ident)
+
+    def _leaves(self) -> bool:
+        """Whether the training thread cleans up behind an exception that the abort has made. It is told again if it stays."""
+        handled = _handled_in(self._ident)
+        # The first time only: for that, the pause was doubled once.
+        return handled is not None and handled is not self._handled and self._pause == FIRST_PAUSE * 2
 
     def told(self) -> None:
         """The training thread is told now, in whatever way: no other way tells it as well while it cleans up."""
@@ -149,7 +161,7 @@ class Interrupter:
             with self._lock:
                 if not self._inside:
                     return
-                if self._is_time(late):
+                if self._is_time(late) and not self._leaves():
                     self._raised = True
                     async_raise(self._ident, RankShouldRestart)
             if left.wait(max(self._not_before + late - time.monotonic(), 0.01)):
@@ -182,6 +194,13 @@ class Interrupter:
                     self.told()
                     self._raised = True
                     async_raise(self._ident, RankShouldRestart)
+
+
+def _handled_in(ident: int) -> Optional[BaseException]:
+    """The exception in whose handler a thread is, if it is in one."""
+    found = sys._current_exceptions().get(ident)
+    # The three of sys.exc_info() until Python 3.12.
+    return found[1] if isinstance(found, tuple) else found
 
 
 def _is_within(frame: Any, code: Any) -> bool:
