@@ -263,7 +263,7 @@ impl Nodes {
     /// Lets go of those that watched over us: the job is over.
     pub(super) fn dismiss(&mut self) {
         self.remote.dismiss();
-        if let Some((_, guardian)) = self.guardian.take() {
+        if let Some((_, guardian)) = self.guardian.take_if(|_| !rlaunch_sys::facts::init::reaps()) {
             guardian.part();
         }
     }

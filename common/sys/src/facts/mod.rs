@@ -6,6 +6,7 @@ pub mod error_file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod host;
+pub mod init;
 pub mod limits;
 pub mod net;
 pub mod oom;

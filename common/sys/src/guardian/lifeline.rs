@@ -4,8 +4,8 @@
 //! same when the launcher is gone. The guardian writes twice: first the agent's pidfd, so that the launcher can wake an agent
 //! that somebody has stopped, and at its end the [`Record`].
 //!
-//! The launcher is the guardian's parent, and waits for it before it ends itself: where process 1 reaps nobody, as in many a
-//! container, a guardian left to it would stay a zombie for good.
+//! The launcher is the guardian's parent, and can wait for it before it ends itself: where process 1 reaps nobody, as in many
+//! a container, a guardian left to it would stay a zombie for good.
 
 use super::record::{RECORD, Record};
 use std::io;
