@@ -66,6 +66,13 @@ class Interrupts(unittest.TestCase):
                 with self.assertRaises(RankShouldRestart):
                     self.signal()
 
+    def test_who_handles_something_while_nothing_was_aborted_is_told_at_once(self):
+        try:
+            raise RuntimeError("no such module")
+        except RuntimeError:
+            with self.assertRaises(RankShouldRestart):
+                self.signal()
+
     def test_who_was_in_a_handler_before_the_abort_is_told_at_once(self):
         try:
             raise RuntimeError("no such module")

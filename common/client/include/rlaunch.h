@@ -308,6 +308,9 @@ int rl_session_interrupted(const rl_session *session);
 /* A descriptor that can be read once the round is to be left. Of this round; closed when the next one begins. */
 int rl_session_interrupt_fd(rl_session *session, int *fd);
 
+/* Whether aborted is waited for, as with RL_FOREIGN_ABORT (1), or not (0): while there is nothing that the library could not end by itself. */
+int rl_session_foreign_abort(rl_session *session, int on);
+
 /* Has the library's thread send signal `signo` to thread `tid` (of gettid) of this process when the round is to be left and all before it
  * is done (with RL_FOREIGN_ABORT: aborted was said), `delay` ms later; again after 1 s, 2 s, 4 s ..., while rl_session_due is 1. tid 0: none
  * any more. */

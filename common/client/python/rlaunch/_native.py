@@ -167,6 +167,7 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_session_aborted": (_int, [_handle]),
     "rl_session_due": (_int, [_handle]),
     "rl_session_interrupted": (_int, [_handle]),
+    "rl_session_foreign_abort": (_int, [_handle, _int]),
     "rl_session_signal_thread": (_int, [_handle, ctypes.c_int32, _int, _ms]),
     "rl_session_auto_progress": (_int, [_handle, ctypes.c_void_p]),
     "rl_session_ping": (_int, [_handle]),

@@ -170,6 +170,10 @@ class Session:
         """Whether the round is to be left."""
         return self._lib.rl_session_interrupted(self._handle) == 1
 
+    def foreign_abort(self, is_foreign: bool) -> None:
+        """Whether `aborted` is waited for before the training thread is signalled."""
+        native.check(self._lib.rl_session_foreign_abort(self._handle, int(is_foreign)))
+
     def signal_thread(self, tid: int, signo: int) -> None:
         """The thread that is signalled when it is to leave the function; 0: none."""
         native.check(self._lib.rl_session_signal_thread(self._handle, tid, signo, 0))

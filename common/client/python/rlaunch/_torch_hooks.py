@@ -29,17 +29,22 @@ _hard_timeout: Optional[datetime.timedelta] = None
 """That of the last Wrapper."""
 
 _hold: Optional[Callable[[Any], None]] = None
+_first: Optional[Callable[[], None]] = None
 
 
-def watch(add: Callable[[int], None], hold: Callable[[Any], None], hard_timeout: datetime.timedelta) -> None:
+def watch(
+    add: Callable[[int], None], hold: Callable[[Any], None], first: Callable[[], None], hard_timeout: datetime.timedelta
+) -> None:
     """From now on, or from the import of torch; `add` is told of each connection, so that it can be ended without Python, and `hold`, before
-    the first one, of gloo's waits."""
-    global _hard_timeout, _hold
+    the first one, of gloo's waits. `first` is called before there is a group, or anything that one needs."""
+    global _hard_timeout, _hold, _first
     _hard_timeout = hard_timeout
-    groups.add, _hold = add, hold
+    groups.add, _hold, _first = add, hold, first
     prepare_nccl()
     module = sys.modules.get(_MODULE)
     if module is not None:
+        if module.is_initialized():
+            _is_first()
         _wrap(module)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -55,12 +60,14 @@ def _wrap(module: Any) -> None:
     def making_one(*args: Any, **kwargs: Any) -> Any:
         backend = args[3] if len(args) > 3 else kwargs.get("backend")
         compare_timeout(str(backend), kwargs.get("timeout"))
+        _is_first()
         _hold_gloo()
         with making():
             return make(*args, **kwargs)
 
     @functools.wraps(meet)
     def meeting(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        _is_first()
         places = meet(*args, **kwargs)
         while True:
             with making():
@@ -86,6 +93,13 @@ def compare_timeout(backend: str, timeout: Any) -> None:
         )
 
 
+def _is_first() -> None:
+    global _first
+    first, _first = _first, None
+    if first is not None:
+        first()
+
+
 def _hold_gloo() -> None:
     global _hold
     hold, _hold = _hold, None
@@ -96,8 +110,8 @@ def _hold_gloo() -> None:
 
 def watch_no_more() -> None:
     """The session is over."""
-    global _hold
-    groups.add, _hold = None, None
+    global _hold, _first
+    groups.add, _hold, _first = None, None, None
 
 
 def prepare_nccl() -> None:

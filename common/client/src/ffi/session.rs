@@ -271,6 +271,14 @@ pub unsafe extern "C" fn rl_session_aborted(session: *mut rl_session) -> c_int {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_foreign_abort(session: *mut rl_session, on: c_int) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { plain(session, |session| session.foreign_abort(on != 0)) }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_wait_aborted(session: *mut rl_session) -> c_int {
     // SAFETY: as the caller says.
     unsafe { plain(session, Session::wait_aborted) }

@@ -212,6 +212,12 @@ impl Session {
         Ok(())
     }
 
+    /// Whether that is waited for. Of a round that is being left already it changes nothing.
+    pub(crate) fn foreign_abort(&self, on: bool) -> Result<(), Error> {
+        self.here()?.foreign = on;
+        Ok(())
+    }
+
     /// Waits for that, and until everybody else was told.
     pub(crate) fn wait_aborted(&self) -> Result<(), Error> {
         let mut inner = self.here()?;

@@ -1,6 +1,7 @@
 //! Sessions against an agent that is driven by hand: what is said when, and what comes of what the agent says.
 
 mod broken;
+mod foreign;
 mod sections;
 
 use super::monitor::OnAbort;
@@ -16,7 +17,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
-use std::thread::{JoinHandle, ScopedJoinHandle};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -497,31 +498,6 @@ fn sockets_end_with_the_round_but_not_another_one_with_the_same_number() {
         assert!(stranger.read(&mut [0; 8]).is_err(), "it was shut down");
     }
     drop(theirs);
-}
-
-#[test]
-fn a_foreign_abort_comes_before_everybody_is_told() {
-    let (session, mut agent) = opened(Options { foreign: true, on_abort: None });
-    inside(&session, &mut agent, 0);
-    let other = session.clone();
-    let (seen, told) = mpsc::sync_channel(1);
-    let waiting: JoinHandle<()> = std::thread::Builder::new()
-        .spawn(move || {
-            let cause = other.wait_interrupt().unwrap();
-            assert!(other.interrupted() && !other.due());
-            seen.send(cause).unwrap();
-            assert!(matches!(other.wait_interrupt(), Err(Error::Closed(_))));
-        })
-        .unwrap();
-    agent.interrupts(0);
-    assert_eq!(told.recv().unwrap(), Cause::Fault(fault(5)));
-    assert!(!session.token().unwrap().wait(Duration::from_millis(20)));
-    session.aborted().unwrap();
-    assert!(session.token().unwrap().wait(SOON) && session.due());
-    assert!(is_interrupted(session.exit()));
-    session.wait_aborted().unwrap();
-    session.close();
-    waiting.join().unwrap();
 }
 
 #[test]

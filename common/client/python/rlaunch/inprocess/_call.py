@@ -71,8 +71,12 @@ class Call:
         """The call: what the function returned in the last round."""
         refuse_a_second()
         self._session = session = Session(self._terms())
-        if any(isinstance(part, AbortTorchDistributed) for part in _parts(self._wrapper.abort)):
-            _torch_hooks.watch(session.add_socket, session.hold_gloo, self._wrapper.hard_timeout)
+        parts = list(_parts(self._wrapper.abort))
+        if all(type(part) is AbortTorchDistributed for part in parts):
+            # As long as there is no group, nobody has to wait until this Python gets round to `aborted`.
+            session.foreign_abort(False)
+        if any(isinstance(part, AbortTorchDistributed) for part in parts):
+            _torch_hooks.watch(session.add_socket, session.hold_gloo, self._has_groups, self._wrapper.hard_timeout)
         # What was made until now lives as long as the call, and the collector need not look at it between rounds.
         gc.collect()
         gc.freeze()
@@ -90,6 +94,10 @@ class Call:
         except Exception:
             log.exception("initial rank %s: the completion hook has failed", self.state.initial_rank)
         return value
+
+    def _has_groups(self) -> None:
+        if self._session is not None:
+            self._session.foreign_abort(True)
 
     def _terms(self) -> List[Tuple[str, str]]:
         terms = [("policy", self._words.text), *self._wrapper._terms()]

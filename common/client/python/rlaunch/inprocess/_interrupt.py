@@ -68,6 +68,7 @@ class Interrupter:
         self._raised = False
         self._not_before, self._pause = 0.0, FIRST_PAUSE
         self._handled: Optional[BaseException] = None
+        self._aborts = False
         self.left = threading.Event()
         """Whether the function was left in this round; each round has one of its own."""
         self.left.set()
@@ -101,7 +102,7 @@ class Interrupter:
         """The function begins; false: the round is over already. Followed by `exit` in any case; it may be left from here on."""
         self.left = threading.Event()
         self._not_before, self._pause = 0.0, FIRST_PAUSE
-        self._handled = None
+        self._handled, self._aborts, self.why = None, False, ""
         self._inside = True
         return self.session.enter()
 
@@ -126,17 +127,17 @@ class Interrupter:
             # It would be lost once more.
             self._raise_again()
         elif self._is_time() and not self._leaves():
-            raise RankShouldRestart(self.why)
+            raise RankShouldRestart(self.why or "the round is over")
 
     def before_abort(self) -> None:
         """What the function waits for is made to fail now. For the other thread."""
-        self._handled = _handled_in(self._ident)
+        self._handled, self._aborts = _handled_in(self._ident), True
 
     def _leaves(self) -> bool:
         """Whether the training thread cleans up behind an exception that the abort has made. It is told again if it stays."""
         handled = _handled_in(self._ident)
         # The first time only: for that, the pause was doubled once.
-        return handled is not None and handled is not self._handled and self._pause == FIRST_PAUSE * 2
+        return self._aborts and handled is not None and handled is not self._handled and self._pause == FIRST_PAUSE * 2
 
     def told(self) -> None:
         """The training thread is told now, in whatever way: no other way tells it as well while it cleans up."""

@@ -1,0 +1,43 @@
+//! Whoever is not of the library says when a round is aborted.
+
+use super::*;
+use std::thread::JoinHandle;
+
+#[test]
+fn a_foreign_abort_comes_before_everybody_is_told() {
+    let (session, mut agent) = opened(Options { foreign: true, on_abort: None });
+    inside(&session, &mut agent, 0);
+    let other = session.clone();
+    let (seen, told) = mpsc::sync_channel(1);
+    let waiting: JoinHandle<()> = std::thread::Builder::new()
+        .spawn(move || {
+            let cause = other.wait_interrupt().unwrap();
+            assert!(other.interrupted() && !other.due());
+            seen.send(cause).unwrap();
+            assert!(matches!(other.wait_interrupt(), Err(Error::Closed(_))));
+        })
+        .unwrap();
+    agent.interrupts(0);
+    assert_eq!(told.recv().unwrap(), Cause::Fault(fault(5)));
+    assert!(!session.token().unwrap().wait(Duration::from_millis(20)));
+    session.aborted().unwrap();
+    assert!(session.token().unwrap().wait(SOON) && session.due());
+    assert!(is_interrupted(session.exit()));
+    session.wait_aborted().unwrap();
+    session.close();
+    waiting.join().unwrap();
+}
+
+#[test]
+fn a_foreign_abort_is_waited_for_only_where_there_may_be_one() {
+    let (session, mut agent) = opened(Options { foreign: true, on_abort: None });
+    session.foreign_abort(false).unwrap();
+    inside(&session, &mut agent, 0);
+    agent.interrupts(0);
+    assert!(session.token().unwrap().wait(SOON) && session.due());
+    // Whoever aborts nevertheless comes late, and disturbs nobody.
+    session.aborted().unwrap();
+    assert!(is_interrupted(session.exit()));
+    session.wait_aborted().unwrap();
+    session.close();
+}
