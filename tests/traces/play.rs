@@ -130,12 +130,9 @@ impl Play {
             }
             "ready" => self.is_ready(&rest, round)?,
             "return" => RestartEvent::Returned { node: words::node(first.unwrap_or_default())?, round },
-            "lose" => {
-                let node = words::node(first.unwrap_or_default())?;
-                let crew: Vec<u32> = self.of(node).iter().map(|one| one.initial.get()).collect();
-                self.live.retain(|rank| !crew.contains(rank));
-                RestartEvent::NodeLost { node }
-            }
+            // We stop hearing of it.
+            "miss" => RestartEvent::NodeMissed { node: self.without(first)?, at: self.now },
+            "lose" => RestartEvent::NodeLost { node: self.without(first)? },
             "warn" => RestartEvent::Warned {
                 ranks: rest.iter().map(|word| words::rank(Some(word))).collect::<Result<_, _>>()?,
             },
@@ -149,6 +146,14 @@ impl Play {
         };
         self.tell(event);
         Ok(())
+    }
+
+    /// A host, of whose ranks nothing is heard any more.
+    fn without(&mut self, word: Option<&str>) -> Result<NodeId, String> {
+        let node = words::node(word.unwrap_or_default())?;
+        let crew: Vec<u32> = self.of(node).iter().map(|one| one.initial.get()).collect();
+        self.live.retain(|rank| !crew.contains(rank));
+        Ok(node)
     }
 
     /// What says that it is of another round than the one that runs.

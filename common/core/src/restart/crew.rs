@@ -61,6 +61,8 @@ pub(super) struct Host {
     /// Its initial ranks, in ascending order.
     pub(super) crew: Vec<Rank>,
     pub(super) lost: bool,
+    /// It is not heard of any more, and not yet known to be lost: what it has said is not enough.
+    pub(super) missed: bool,
     /// The terms that it has told last.
     pub(super) told: OsBytes,
     /// It was told to interrupt its ranks.

@@ -72,6 +72,13 @@ pub enum RestartEvent {
         /// Which.
         proc: ProcId,
     },
+    /// We have stopped hearing of a host: its ranks are lost. They may run still, but will have ended by `NodeLost`.
+    NodeMissed {
+        /// Which.
+        node: NodeId,
+        /// When, on our clock.
+        at: Mono,
+    },
     /// A host is lost, with all of its ranks: they are dead by now, or will never be heard of again.
     NodeLost {
         /// Which.

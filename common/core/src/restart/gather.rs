@@ -35,7 +35,7 @@ impl Restart {
 
     /// Processes of a node have registered.
     pub(super) fn joined(&mut self, now: Mono, node: NodeId, call: u32, ranks: Vec<Enrolled>, terms: &OsBytes) {
-        if self.crew.hosts.get(&node).is_none_or(|host| host.lost) {
+        if self.crew.hosts.get(&node).is_none_or(|host| host.lost || host.missed) {
             return;
         }
         if self.is_done(call) {
@@ -254,8 +254,23 @@ impl Restart {
         }
     }
 
+    /// A rank has ended, or has left, while others register. One that an earlier call has lost is missed by nobody.
+    pub(super) fn gone_while_gathering(&mut self, initial: Rank, how: &str) {
+        if self.is_known(initial) {
+            return self.gone_early(initial, how);
+        }
+        if let Some(hand) = self.crew.hands.get_mut(initial.index()).filter(|hand| hand.part == Part::Waiting) {
+            hand.part = Part::Away;
+        }
+    }
+
+    /// Whether a rank is one of those of whom the call is.
+    pub(super) fn is_known(&self, initial: Rank) -> bool {
+        self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some())
+    }
+
     /// A rank has ended before all have registered.
-    pub(super) fn gone_early(&mut self, initial: Rank, how: &str) {
+    fn gone_early(&mut self, initial: Rank, how: &str) {
         let text = format!("rank {initial} has ended ({how}) before it took part: the first round needs all ranks");
         self.refuse_all(text);
     }

@@ -242,6 +242,7 @@ impl Machine for Restart {
             RestartEvent::Returned { node, round } => self.returned(node, round),
             RestartEvent::Ended { initial, proc, status, at } => self.ended(now, initial, proc, status, at),
             RestartEvent::Started { initial, proc } => self.started(now, initial, proc),
+            RestartEvent::NodeMissed { node, at } => self.node_missed(now, node, at),
             RestartEvent::NodeLost { node } => self.node_lost(now, node),
             RestartEvent::Warned { ranks } => self.warned(now, &ranks),
             RestartEvent::Off => self.over(Over::Off),

@@ -1,6 +1,6 @@
 //! What happens in a round, until all are ready for the next.
 
-use super::crew::Part;
+use super::crew::{Host, Part};
 use super::fault::{Fault, FaultKind};
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote};
 use crate::id::{NodeId, ProcId, Rank, Round};
@@ -21,8 +21,8 @@ impl Restart {
         if is_lost && self.phase == Phase::Over(Over::Done) && part == Part::In && round == self.round {
             self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
         }
-        if self.phase == Phase::Gathering && fault.kind.is_loss() && hand.part == Part::Waiting {
-            self.gone_early(fault.initial, &fault.kind.to_string());
+        if self.phase == Phase::Gathering && is_lost && part == Part::Waiting {
+            self.gone_while_gathering(fault.initial, &fault.kind.to_string());
         }
         if !self.is_open() {
             return;
@@ -54,7 +54,7 @@ impl Restart {
         let Some(hand) = self.crew.hands.get(initial.index()) else { return };
         let its = hand.proc == Some(proc);
         match self.phase {
-            Phase::Gathering if its || hand.proc.is_none() => self.gone_early(initial, &status.to_string()),
+            Phase::Gathering if its || hand.proc.is_none() => self.gone_while_gathering(initial, &status.to_string()),
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } if its => {
                 let fault = Fault { initial, kind: FaultKind::Ended(status), text: OsBytes::default() };
                 if self.lose(fault, at, true, false) {
@@ -154,7 +154,9 @@ impl Restart {
         self.trouble.decide(now);
         self.phase = Phase::Draining { urgent };
         self.awaited = 0;
-        let working = self.crew.hosts.iter().filter(|(_, host)| !host.lost && self.crew.has_work(host));
+        // Where a host is missed nobody is left who could answer, but somebody may still be in the function.
+        let awaited = |host: &Host| !host.lost && (host.missed || self.crew.has_work(host));
+        let working = self.crew.hosts.iter().filter(|(_, host)| awaited(host));
         let nodes: Vec<NodeId> = working.map(|(node, _)| *node).collect();
         for node in nodes {
             self.ask(node, urgent);
@@ -237,7 +239,7 @@ impl Restart {
             Phase::Waiting(_) | Phase::Draining { .. } => round == self.round,
             Phase::Gathering | Phase::Running | Phase::Over(_) => false,
         };
-        open && self.crew.hosts.get(&node).is_some_and(|host| !host.lost && !host.answered)
+        open && self.crew.hosts.get(&node).is_some_and(|host| !host.lost && !host.missed && !host.answered)
     }
 
     /// If nobody is waited for any more, the next round begins.
@@ -268,6 +270,35 @@ impl Restart {
         }
     }
 
+    /// We have stopped hearing of a host: the others leave their function, but do not begin it again before its ranks have surely ended.
+    pub(super) fn node_missed(&mut self, now: Mono, node: NodeId, at: Mono) {
+        let Some(host) = self.crew.hosts.get(&node).filter(|host| !host.lost && !host.missed) else { return };
+        if !self.is_open() || !self.crew.has_work(host) {
+            return;
+        }
+        let hasty = self.lose_all(&host.crew.clone(), at);
+        let Some(host) = self.crew.hosts.get_mut(&node) else { return };
+        if matches!(self.phase, Phase::Draining { .. }) && (host.answered || !host.asked) {
+            host.asked = true;
+            self.awaited += 1;
+        }
+        (host.missed, host.answered) = (true, false);
+        if hasty {
+            self.react(now);
+        }
+    }
+
+    /// The ranks of a host. Those in reserve are lost with the others: all of it is one fault.
+    fn lose_all(&mut self, crew: &[Rank], at: Mono) -> bool {
+        let together = crew.iter().any(|initial| self.works(*initial));
+        let mut hasty = false;
+        for initial in crew {
+            let fault = Fault { initial: *initial, kind: FaultKind::HostLost, text: OsBytes::default() };
+            hasty |= self.lose(fault, at, true, together);
+        }
+        hasty
+    }
+
     /// A host is lost.
     pub(super) fn node_lost(&mut self, now: Mono, node: NodeId) {
         let Some(host) = self.crew.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
@@ -278,18 +309,13 @@ impl Restart {
         let crew = host.crew.clone();
         match self.phase {
             Phase::Gathering => {
-                if let Some(initial) = crew.first() {
-                    self.gone_early(*initial, "its host is lost");
+                // One that an earlier call has lost has nobody who is waited for.
+                if let Some(initial) = crew.into_iter().find(|initial| self.is_known(*initial)) {
+                    self.gone_while_gathering(initial, "its host is lost");
                 }
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
-                // Those in reserve are lost with them: all of it is one fault.
-                let together = crew.iter().any(|initial| self.works(*initial));
-                let mut hasty = false;
-                for initial in crew {
-                    let fault = Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() };
-                    hasty |= self.lose(fault, now, true, together);
-                }
+                let hasty = self.lose_all(&crew, now);
                 self.come_elsewhere(node);
                 if hasty {
                     self.react(now);

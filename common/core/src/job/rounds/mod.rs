@@ -170,13 +170,10 @@ impl Rounds {
         if matches!(lost, Lost::Guardian | Lost::Init) {
             cx.tell(Notice::Doomed(node));
         }
-        let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
-        let first =
-            seats.filter(|(seat, _)| seat.node == node).map(|(_, rank)| rank).find(|rank| !self.excused.contains(rank));
-        if let (Some(initial), Some(round)) = (first, self.round()) {
-            let fault = Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() };
-            self.tell(cx.now, RestartEvent::Fault { round, fault, at: between.1.min(cx.now) });
-        }
+        self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
+        // Whether we hear of their ends before or after the work is done, it went on without them.
+        let ranks = self.ranks_of(node);
+        self.excused.extend(ranks);
         true
     }
 
@@ -185,11 +182,15 @@ impl Rounds {
         if !self.is_gone(node) {
             return false;
         }
-        let ranks = self.placement().seats.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.node == node);
-        let ranks: BTreeSet<Rank> = ranks.map(|(_, rank)| rank).collect();
+        let ranks = self.ranks_of(node);
         self.excused.extend(ranks);
         self.tell(now, RestartEvent::NodeLost { node });
         !self.off
+    }
+
+    fn ranks_of(&self, node: NodeId) -> Vec<Rank> {
+        let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
+        seats.filter(|(seat, _)| seat.node == node).map(|(_, rank)| rank).collect()
     }
 
     /// A process of this rank has come.

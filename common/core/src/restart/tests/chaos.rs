@@ -1,6 +1,6 @@
 //! Deliveries, faults and losses in any order.
 
-use super::hosts::{At, Down, Host};
+use super::hosts::{At, Down, Host, Process};
 use super::*;
 use crate::id::{ProcId, Rank};
 use crate::rank_set::RankSet;
@@ -50,6 +50,7 @@ impl Job {
             RestartEvent::Joined { ranks, .. } => {
                 self.procs.extend(ranks.iter().map(|one| (one.initial.get(), one.proc.get())));
             }
+            RestartEvent::NodeMissed { .. } => {}
             RestartEvent::NodeLost { node } => drop(self.lost.insert(*node)),
             RestartEvent::Ready { .. } | RestartEvent::Returned { .. } => self.stale.push(event.clone()),
             RestartEvent::Fault { fault, .. } if !fault.kind.is_loss() => self.stale.push(event.clone()),
@@ -85,6 +86,14 @@ impl Job {
                     if let RoundDown::Begin { round, place, seats, last } = &msg {
                         assert!(self.opened && *last);
                         assert_ne!(place.port, 0, "they meet where a port is held");
+                        let in_it = |proc: &Process| matches!(proc.at, At::Working | At::Leaving);
+                        let missed = self.hosts.iter().filter(|host| host.missed && !host.lost);
+                        let runs = missed.flat_map(|host| host.procs.values()).any(in_it);
+                        assert!(
+                            !runs,
+                            "a rank of a host of which nothing is heard is in the round before: {:?}",
+                            self.hosts
+                        );
                         let wanted = self.last.map_or(0, |last| last.get() + 1);
                         assert_eq!(round.get(), wanted, "rounds follow each other");
                         assert!(begun.insert(node, seats.to_vec()).is_none(), "one begin for each host");
@@ -124,7 +133,7 @@ impl Job {
     fn starts(&mut self, initial: Rank) {
         let home = self.machine.crew.hands[initial.index()].node;
         let host = &mut self.hosts[home.index()];
-        if !host.lost {
+        if !host.lost && !host.missed {
             host.down.push_back(Down::Spawn(initial, self.next));
             self.next += 1;
         }
@@ -140,7 +149,7 @@ impl Job {
         match what {
             0..5 => drop(host.hears()),
             5..10 => {
-                if let Some(event) = host.up.pop_front() {
+                if let Some(event) = host.up.pop_front().filter(|_| !host.missed) {
                     self.tell(event);
                 }
             }
@@ -153,9 +162,11 @@ impl Job {
             19 => host.leaves(pick),
             20 => drop(host.tells_late()),
             21 | 22 => drop(host.returns(pick)),
-            23 if pick % 4 == 0 => {
-                host.is_lost();
-                self.tell(RestartEvent::NodeLost { node: NodeId::new(u32::try_from(at).unwrap()) });
+            23 if pick % 4 == 0 => self.loses(at),
+            23 if pick % 4 == 1 && self.machine.is_open() && !host.missed => {
+                host.missed = true;
+                let (node, at) = (NodeId::new(u32::try_from(at).unwrap()), self.now);
+                self.tell(RestartEvent::NodeMissed { node, at });
             }
             24 if self.machine.is_open() => {
                 let rank = u32::try_from(pick % self.machine.setup.ranks.len()).unwrap();
@@ -176,6 +187,11 @@ impl Job {
         }
     }
 
+    fn loses(&mut self, at: usize) {
+        self.hosts[at].is_lost();
+        self.tell(RestartEvent::NodeLost { node: NodeId::new(u32::try_from(at).unwrap()) });
+    }
+
     /// What was said in an earlier round is heard again.
     fn repeats(&mut self, pick: usize) {
         let Some(event) = self.stale.get(pick % self.stale.len().max(1)).cloned() else { return };
@@ -186,6 +202,7 @@ impl Job {
             RestartEvent::Joined { .. }
             | RestartEvent::Ended { .. }
             | RestartEvent::Started { .. }
+            | RestartEvent::NodeMissed { .. }
             | RestartEvent::NodeLost { .. }
             | RestartEvent::Warned { .. }
             | RestartEvent::Off => return,
@@ -202,6 +219,10 @@ impl Job {
         for _ in 0..10_000 {
             let mut moved = false;
             for at in 0..self.hosts.len() {
+                if self.hosts[at].missed && !self.hosts[at].lost {
+                    self.loses(at);
+                    moved = true;
+                }
                 let host = &mut self.hosts[at];
                 if host.yields() {
                     host.leave_all();

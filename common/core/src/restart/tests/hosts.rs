@@ -67,6 +67,8 @@ pub(super) struct Host {
     told_returned: bool,
     said_first: bool,
     pub(super) over: bool,
+    /// Nothing is heard of it any more.
+    pub(super) missed: bool,
     pub(super) lost: bool,
 }
 
