@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::Edge;
     use rlaunch_core::id::NodeId;
-    use rlaunch_core::wire::to_root::{Refusal, ToRoot};
+    use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
     use rlaunch_net::Early;
     use std::fs::File;
     use std::os::unix::net::UnixStream;
@@ -115,7 +115,8 @@ mod tests {
         };
         assert!(run(seat).is_err());
         let mut launcher = Early::<ToRoot>::new(ours);
-        let Body::Message(ToRoot::Refused(Refusal::Resource { errno, step })) = launcher.recv().unwrap().body else {
+        let Body::Message(ToRoot::Refused(NodeRefusal::Resource { errno, step })) = launcher.recv().unwrap().body
+        else {
             panic!("no refusal")
         };
         assert_eq!((errno, step), (1, "watch what happens".into()));

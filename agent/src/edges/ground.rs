@@ -9,7 +9,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::travel::{Lowered, Travel};
 use rlaunch_core::wire::capped::Capped;
-use rlaunch_core::wire::to_root::{Hello, Reached, Refusal};
+use rlaunch_core::wire::to_root::{Hello, NodeRefusal, Reached};
 use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, NsError};
@@ -96,7 +96,7 @@ pub(super) fn finish(edges: &mut Edges) -> bool {
     true
 }
 
-fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, Refusal> {
+fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
     if let Some(travel) = &plan.travel {
         // Before there are threads, and before the one that starts ranks is told of limits.
         edges.ground.lowered = carry(&mut edges.origin, travel);
@@ -120,7 +120,7 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, Refusal> {
     Ok(Begun { plan, held_back, asked })
 }
 
-fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, Refusal> {
+fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
     let Begun { plan, held_back, asked } = begun;
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     // While the spawn thread makes the namespace, the rest is found out.
@@ -261,7 +261,7 @@ fn why_not(error: &NsError) -> String {
 }
 
 /// Another thread that starts ranks, with a PID namespace of their own where those before had one.
-pub(super) fn another_thread(edges: &mut Edges, namespace: bool) -> Result<(), Refusal> {
+pub(super) fn another_thread(edges: &mut Edges, namespace: bool) -> Result<(), NodeRefusal> {
     if let Some(before) = edges.ground.spawn.take() {
         edges.watch.set.remove(before.bell());
         before.retire();
@@ -290,26 +290,26 @@ pub(super) fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
     edges.watch.watch_init((*init)?).map_err(|source| NsError { step: "watch init", source, halfway: true })
 }
 
-pub(super) fn choose_port() -> Result<Port, Refusal> {
+pub(super) fn choose_port() -> Result<Port, NodeRefusal> {
     let random = rlaunch_sys::random::bytes::<8>().map_err(|e| resource(&e, "get random bytes"))?;
     let port = port::choose(u64::from_ne_bytes(random)).inspect(|port| {
         let (first, reserved) = (port.number, if port.reservation.is_some() { "reserved" } else { "not reserved" });
         tracing::debug!("ports {first}-{} are free and {reserved}", first + (port::BLOCK - 1));
     });
     port.map_err(|e| match e.kind() {
-        io::ErrorKind::AddrInUse => Refusal::NoPort,
+        io::ErrorKind::AddrInUse => NodeRefusal::NoPort,
         _ => resource(&e, "look for a free port"),
     })
 }
 
-pub(super) fn refused(error: NsError) -> Refusal {
+pub(super) fn refused(error: NsError) -> NodeRefusal {
     if rlaunch_sys::is_shortage(&error.source) {
         // Another tier would not help.
         return resource(&error.source, error.step);
     }
-    Refusal::Contain { errno: error.source.raw_os_error().unwrap_or(0), step: OsBytes::from(error.step) }
+    NodeRefusal::Contain { errno: error.source.raw_os_error().unwrap_or(0), step: OsBytes::from(error.step) }
 }
 
-fn resource(error: &io::Error, step: &str) -> Refusal {
-    Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) }
+fn resource(error: &io::Error, step: &str) -> NodeRefusal {
+    NodeRefusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) }
 }

@@ -32,7 +32,7 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::{Refusal, ToRoot};
+use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::guardian::Litter;
 use rlaunch_sys::origin::Origin;
@@ -469,7 +469,7 @@ impl Edges {
 
 /// Why an agent cannot go on: it would look like a crash otherwise.
 fn last_word(node: NodeId, link: &mut Early<ToNode>, step: &str, error: &io::Error) {
-    let why = Refusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) };
+    let why = NodeRefusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) };
     let _overflow = link.send(node, &ToRoot::Refused(why));
     flush_last(link);
 }

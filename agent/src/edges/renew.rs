@@ -3,7 +3,7 @@
 
 use super::{Edges, front, ground};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::wire::to_root::Refusal;
+use rlaunch_core::wire::to_root::NodeRefusal;
 
 /// What was begun.
 pub(super) struct Renewing {
@@ -37,7 +37,7 @@ pub(super) fn finish(edges: &mut Edges) {
     edges.events.push_back(event);
 }
 
-fn complete(edges: &mut Edges, choose_port: bool, namespace: bool) -> Result<u16, Refusal> {
+fn complete(edges: &mut Edges, choose_port: bool, namespace: bool) -> Result<u16, NodeRefusal> {
     // The one before is still held: what ranks were told once they are never told again as long as somebody may remember it.
     let port = if choose_port { ground::choose_port().map(Some) } else { Ok(None) };
     ground::enter(edges, namespace).map_err(ground::refused)?;

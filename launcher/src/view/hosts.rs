@@ -9,7 +9,7 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::job::HostFailure;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Became, Report};
-use rlaunch_core::wire::to_root::{Refusal, SpawnError, SpawnStep, Tried};
+use rlaunch_core::wire::to_root::{NodeRefusal, SpawnError, SpawnStep, Tried};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -78,8 +78,10 @@ fn way_on(report: &Report) -> String {
     let (ready, asked) = (report.ready(), report.asked());
     let least = report.start.as_ref().and_then(|start| start.min_hosts).map_or(asked, |least| least as usize);
     // The interface is looked for on rank 0's host, which is another one then: who is asked next, nobody has asked yet.
-    let elsewhere =
-        report.refused.iter().any(|(_, why)| matches!(why, Refusal::NoInterface { .. } | Refusal::Alone { .. }));
+    let elsewhere = report
+        .refused
+        .iter()
+        .any(|(_, why)| matches!(why, NodeRefusal::NoInterface { .. } | NodeRefusal::Alone { .. }));
     if ready == 0 || ready >= least || elsewhere {
         return String::new();
     }
@@ -149,7 +151,7 @@ fn lost_hosts(report: &Report) -> impl Iterator<Item = String> {
 
 /// What hosts cannot do: each reason once.
 fn refusals(report: &Report) -> Vec<Said> {
-    let mut refused: Vec<(&Refusal, Vec<NodeId>)> = Vec::new();
+    let mut refused: Vec<(&NodeRefusal, Vec<NodeId>)> = Vec::new();
     for (node, why) in &report.refused {
         match refused.iter_mut().find(|(other, _)| *other == why) {
             Some((_, nodes)) => nodes.push(*node),
@@ -217,8 +219,8 @@ pub(crate) fn beginning(folded: String) -> String {
 }
 
 /// Hosts cannot do what was asked for; there may have been ranks.
-pub(crate) fn refused(report: &Report, why: &Refusal) -> String {
-    let mut all: Vec<(&Refusal, Vec<NodeId>)> = vec![(why, Vec::new())];
+pub(crate) fn refused(report: &Report, why: &NodeRefusal) -> String {
+    let mut all: Vec<(&NodeRefusal, Vec<NodeId>)> = vec![(why, Vec::new())];
     // Those that the job did without were told of before.
     for (node, why) in report.refused.iter().filter(|(node, _)| !report.left_out.contains(node)) {
         match all.iter_mut().find(|(other, _)| *other == why) {
@@ -261,42 +263,42 @@ fn first(report: &Report) -> NodeId {
 type Said = (String, Option<Cow<'static, str>>);
 
 /// What these hosts cannot do, and what to try.
-fn refusal(report: &Report, hosts: &str, why: &Refusal) -> Said {
+fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     match why {
-        Refusal::Contain { errno, step } => (
+        NodeRefusal::Contain { errno, step } => (
             format!("no PID namespace can be had on {hosts} ({step}: {})", words::errno(*errno)),
             Some("--contain t3, or run as root".into()),
         ),
-        Refusal::Resource { errno, step } => (
+        NodeRefusal::Resource { errno, step } => (
             format!("the agent on {hosts} cannot go on ({step}: {})", words::errno(*errno)),
             words::way_out(*errno).map(Cow::Borrowed),
         ),
-        Refusal::NoPort => {
+        NodeRefusal::NoPort => {
             (format!("no port is free for MASTER_PORT on {hosts}"), Some("-x MASTER_PORT=N with one that is".into()))
         }
-        Refusal::NoStore { errno, at } => (
+        NodeRefusal::NoStore { errno, at } => (
             format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", words::errno(*errno)),
             Some(match *errno {
                 EADDRNOTAVAIL => "a MASTER_ADDR that is an address of that host, or --master-store rank0".into(),
                 _ => "--master-store rank0, or another MASTER_PORT".into(),
             }),
         ),
-        Refusal::NoInterface { name, has } => {
+        NodeRefusal::NoInterface { name, has } => {
             let use_of = if report.asked() > 1 { " that others can use" } else { "" };
             let lacks = format!("there is no such interface with an address{use_of} on {hosts}, where rank 0 runs");
             let others = (!has.is_empty()).then(|| format!("one of these: {has}").into());
             (format!("--interface {name}: {lacks}"), others)
         }
-        Refusal::NoWay { to, interface, tried } => {
+        NodeRefusal::NoWay { to, interface, tried } => {
             (format!("{hosts} cannot reach {to}, where rank 0 runs: {}", places(tried)), Some(other_way(interface)))
         }
-        Refusal::Alone { interface, tried } => {
+        NodeRefusal::Alone { interface, tried } => {
             let what = format!("no other host can reach {hosts}, where rank 0 was to run: {}", places(tried));
             (what, Some(other_way(interface)))
         }
-        Refusal::Program { app, error } => program(report, hosts, app.index(), error),
-        Refusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
-        Refusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
+        NodeRefusal::Program { app, error } => program(report, hosts, app.index(), error),
+        NodeRefusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
+        NodeRefusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
     }
 }
 

@@ -23,7 +23,7 @@ use rlaunch_core::wire::probe::Key;
 use rlaunch_core::wire::round::{RoundDown, RoundPlace, RoundSeat};
 use rlaunch_core::wire::to_node::{Delta, Find, Meeting, Start, ToNode};
 use rlaunch_core::wire::to_root::{
-    Exited, Facts, Found, Hello, Reached, Refusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
+    Exited, Facts, Found, Hello, Reached, NodeRefusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
 use rlaunch_sys::children::Named;
 use std::io;
@@ -146,7 +146,7 @@ fn up() -> Vec<Vec<u8>> {
         exited(0, Status::Exited(3)),
         exited(1, Status::Signaled { sig: Signal::SEGV, core: true }),
         ToRoot::Postmortem { proc: ProcId::new(0), facts },
-        ToRoot::Refused(Refusal::NoInterface { name: "ib0".into(), has: "lo eth0".into() }),
+        ToRoot::Refused(NodeRefusal::NoInterface { name: "ib0".into(), has: "lo eth0".into() }),
         ToRoot::InputFailed { errno: 28 },
         ToRoot::InitLost,
         ToRoot::GuardianLost,

@@ -10,7 +10,7 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
-use rlaunch_core::wire::to_root::{Refusal, SpawnStep};
+use rlaunch_core::wire::to_root::{NodeRefusal, SpawnStep};
 
 /// For ever.
 pub(crate) const EVER: u64 = u64::MAX;
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     pub(crate) local: (u64, u64),
     /// Bytes that may be under way.
     pub(crate) window: u64,
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<NodeRefusal>,
     /// This rank cannot be started, because of this step.
     pub(crate) no_start: Option<(u32, SpawnStep)>,
     /// SIGUSR1 and 2 kill ranks that do not catch TERM either.
@@ -134,7 +134,7 @@ impl Plan {
         let ranks: Vec<Script> = (0..count).map(|_| script(rng, fails, count)).collect();
         let tier = if rng.chance(50) { Tier::T1 } else { Tier::T3 };
         let endless = ranks.iter().any(|rank| rank.stuck.is_some_and(|(_, long)| long == EVER));
-        let refusal = rng.chance(2).then_some(Refusal::NoPort);
+        let refusal = rng.chance(2).then_some(NodeRefusal::NoPort);
         let step = rng.pick(&[SpawnStep::Exec, SpawnStep::Exec, SpawnStep::Clone, SpawnStep::ChangeDir]);
         let no_start = rng.chance(8).then(|| (u32::try_from(rng.below(count)).unwrap_or(0), step));
         Self {

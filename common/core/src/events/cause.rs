@@ -6,7 +6,7 @@ use crate::job::CloseReason;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::to_root::{Refusal, SpawnError};
+use crate::wire::to_root::{NodeRefusal, SpawnError};
 
 /// The first cause of a job's end.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub enum Cause {
         /// Which.
         node: NodeId,
         /// Why.
-        why: Refusal,
+        why: NodeRefusal,
     },
     /// Hosts cannot be reached, and nothing was started.
     Unreachable {
@@ -111,7 +111,7 @@ impl Cause {
             Self::Success => Ending::Code(0),
             Self::Rank { status, .. } => Ending::Code(status.exit_code()),
             Self::Spawn { error, .. } => Ending::Code(error.exit_code()),
-            Self::Refused { why: Refusal::Program { error, .. }, .. } => Ending::Code(error.exit_code()),
+            Self::Refused { why: NodeRefusal::Program { error, .. }, .. } => Ending::Code(error.exit_code()),
             Self::Refused { .. } | Self::Unreachable { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
             Self::Signal(sig) => Ending::Signal(*sig),
             Self::Timeout(_) => Ending::Code(exit::TIMEOUT),

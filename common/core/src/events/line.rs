@@ -14,7 +14,7 @@ use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
 use crate::wire::limit::Met;
-use crate::wire::to_root::{Facts, Found, Hello, Leftover, Refusal, SpawnError, SpawnStep, Tried, Usage};
+use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::String;
 
@@ -373,50 +373,50 @@ fn spawn_error(o: &mut Object<'_>, error: &SpawnError) {
     }
 }
 
-fn refusal(o: &mut Object<'_>, why: &Refusal) {
+fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
     match why {
-        Refusal::Contain { errno, step } => {
+        NodeRefusal::Contain { errno, step } => {
             o.text("why", "contain");
             o.signed("errno", *errno);
             o.bytes("step", step);
         }
-        Refusal::Resource { errno, step } => {
+        NodeRefusal::Resource { errno, step } => {
             o.text("why", "resource");
             o.signed("errno", *errno);
             o.bytes("step", step);
         }
-        Refusal::NoPort => o.text("why", "no_port"),
-        Refusal::NoStore { errno, at } => {
+        NodeRefusal::NoPort => o.text("why", "no_port"),
+        NodeRefusal::NoStore { errno, at } => {
             o.text("why", "no_store");
             o.signed("errno", *errno);
             o.bytes("at", at);
         }
-        Refusal::NoInterface { name, has } => {
+        NodeRefusal::NoInterface { name, has } => {
             o.text("why", "no_interface");
             o.bytes("name", name);
             o.bytes("has", has);
         }
-        Refusal::NoWay { to, interface, tried } => {
+        NodeRefusal::NoWay { to, interface, tried } => {
             o.text("why", "no_way");
             o.bytes("to", to);
             places(o, interface, tried);
         }
-        Refusal::Alone { interface, tried } => {
+        NodeRefusal::Alone { interface, tried } => {
             o.text("why", "alone");
             places(o, interface, tried);
         }
-        Refusal::Program { app, error } => {
+        NodeRefusal::Program { app, error } => {
             o.text("why", "program");
             o.number("app", app.get().into());
             spawn_error(o, error);
         }
-        Refusal::Gpus { each, needed, has } => {
+        NodeRefusal::Gpus { each, needed, has } => {
             o.text("why", "gpus");
             o.number("each", (*each).into());
             o.number("needed", (*needed).into());
             o.maybe("has", has.map(u64::from));
         }
-        Refusal::Protocol => o.text("why", "protocol"),
+        NodeRefusal::Protocol => o.text("why", "protocol"),
     }
 }
 

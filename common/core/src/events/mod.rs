@@ -23,7 +23,7 @@ use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
 use crate::time::{Span, WallNs};
 use crate::wire::limit::Met;
-use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, Usage};
+use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, Usage};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -62,7 +62,7 @@ pub enum What {
         /// Which.
         node: NodeId,
         /// Why.
-        why: Refusal,
+        why: NodeRefusal,
     },
     /// A host cannot be reached.
     HostFailed {

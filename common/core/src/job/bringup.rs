@@ -22,7 +22,7 @@ use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::travel::Lowered;
 use crate::wire::to_node::{Meeting, ToNode};
-use crate::wire::to_root::{Hello, Refusal};
+use crate::wire::to_root::{Hello, NodeRefusal};
 use crate::wire::whose::Address;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -164,7 +164,7 @@ impl Bringup {
 
     /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the
     /// user is told of all that refuse at once.
-    pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: Refusal) {
+    pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: NodeRefusal) {
         let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Refused(why.clone()));
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
@@ -325,10 +325,10 @@ impl Bringup {
         let first = orders.node_of(Rank::new(0));
         let (to, interface) = (orders.folded(&[first]), orders.interface().clone());
         let nobody = others.len() > 1 && misses.len() == others.len() && orders.least() < self.nodes.len();
-        let refused: Vec<(NodeId, Refusal)> = match others.first().filter(|_| nobody) {
-            Some(other) => [(first, Refusal::Alone { interface, tried: self.probing.tried(*other) })].into(),
+        let refused: Vec<(NodeId, NodeRefusal)> = match others.first().filter(|_| nobody) {
+            Some(other) => [(first, NodeRefusal::Alone { interface, tried: self.probing.tried(*other) })].into(),
             None => {
-                let way = |node| Refusal::NoWay {
+                let way = |node| NodeRefusal::NoWay {
                     to: to.clone(),
                     interface: interface.clone(),
                     tried: self.probing.tried(node),
@@ -368,7 +368,7 @@ impl Bringup {
         }
         let port = orders.pinned_port().or_else(|| self.hello_of(node).map(|hello| hello.master_port));
         let at = OsBytes::from(format!("{addr}:{}", port.unwrap_or(0)));
-        let why = Refusal::NoStore { errno: EADDRNOTAVAIL, at };
+        let why = NodeRefusal::NoStore { errno: EADDRNOTAVAIL, at };
         self.nodes.set(node, State::Refused(why.clone()));
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
         Err(Cause::Refused { node, why })
@@ -479,10 +479,10 @@ impl Bringup {
     }
 
     /// The host is to be found at an interface that it has not.
-    fn no_interface(&self, node: NodeId, orders: &Orders) -> Option<Refusal> {
+    fn no_interface(&self, node: NodeId, orders: &Orders) -> Option<NodeRefusal> {
         let reached = self.hello_of(node)?.reached.as_ref()?;
         let lacks = !orders.interface().is_empty() && reached.at.is_empty();
-        lacks.then(|| Refusal::NoInterface { name: orders.interface().clone(), has: reached.has.clone() })
+        lacks.then(|| NodeRefusal::NoInterface { name: orders.interface().clone(), has: reached.has.clone() })
     }
 
     /// A port that is not reserved matters where we have chosen it.

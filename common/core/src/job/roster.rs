@@ -2,7 +2,7 @@
 //! are waited for, and those that cannot be had, are counted as they change.
 
 use crate::id::NodeId;
-use crate::wire::to_root::{Hello, Refusal};
+use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::vec::Vec;
 
 /// What is known of a node.
@@ -17,7 +17,7 @@ pub(super) enum State {
     /// It could start its ranks.
     Ready(Hello),
     /// It cannot do what was asked for.
-    Refused(Refusal),
+    Refused(NodeRefusal),
     /// Its agent could not be started.
     Failed,
     /// Its agent was started, and it or another part of ours was lost; the others may be enough.
@@ -34,7 +34,7 @@ pub(super) enum Standing<'a> {
     /// It can be had.
     Ready(&'a Hello),
     /// It cannot, and says why.
-    Refused(&'a Refusal),
+    Refused(&'a NodeRefusal),
     /// It cannot.
     Gone,
     /// Nobody asks any more.
@@ -156,7 +156,7 @@ mod tests {
             Just(State::Waiting),
             Just(State::Up(hello.clone())),
             Just(State::Ready(hello)),
-            Just(State::Refused(Refusal::Protocol)),
+            Just(State::Refused(NodeRefusal::Protocol)),
             Just(State::Failed),
             Just(State::Lost),
             Just(State::LeftOut),

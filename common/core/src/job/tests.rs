@@ -27,7 +27,7 @@ use crate::spec::OnFailure;
 use crate::status::Status;
 use crate::time::Span;
 use crate::wire::to_node::{SPAWN_BATCH, ToNode};
-use crate::wire::to_root::{Facts, Found, Leftover, Refusal, SpawnError, SpawnStep};
+use crate::wire::to_root::{Facts, Found, Leftover, NodeRefusal, SpawnError, SpawnStep};
 use alloc::vec;
 use alloc::vec::Vec;
 use harness::{NODE, Script, crash, exit, killed, spec};

@@ -18,7 +18,7 @@ use crate::wire::frozen::client::round::{Heard, Said};
 use crate::wire::limit::Met;
 use crate::wire::probe::{Key, Place};
 use crate::wire::to_node::{Delta, Find, ToNode};
-use crate::wire::to_root::{Facts, Hello, Leftover, Refusal, SpawnError, ToRoot, Usage};
+use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -39,7 +39,7 @@ pub enum NodeEvent {
     /// Answer to [`NodeAction::Ground`]: what holds here.
     Grounded(Ground),
     /// Answer to [`NodeAction::Ground`]: what was asked for cannot be had.
-    Refused(Refusal),
+    Refused(NodeRefusal),
     /// Answer to [`NodeAction::Renew`]: it is done. Where it cannot be, `Refused`.
     Renewed {
         /// The port that was chosen; 0: none.

@@ -6,7 +6,7 @@ use crate::gpus::{Devices, Share};
 use crate::os_bytes::OsBytes;
 use crate::spec::AppBase;
 use crate::wire::to_node::Start;
-use crate::wire::to_root::Refusal;
+use crate::wire::to_root::NodeRefusal;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -28,7 +28,7 @@ impl Gpus {
     }
 
     /// A program is complete; why its ranks cannot have what they need.
-    pub(super) fn on_program(&mut self, base: &Arc<AppBase>) -> Option<Refusal> {
+    pub(super) fn on_program(&mut self, base: &Arc<AppBase>) -> Option<NodeRefusal> {
         if self.each == 0 {
             return None;
         }
@@ -40,16 +40,16 @@ impl Gpus {
     }
 
     /// The devices are known; the same for the first program that lacks some.
-    pub(super) fn on_devices(&mut self, devices: Devices) -> Option<Refusal> {
+    pub(super) fn on_devices(&mut self, devices: Devices) -> Option<NodeRefusal> {
         self.devices = Some(devices);
         let early = core::mem::take(&mut self.early);
         early.iter().find_map(|base| self.lack(devices, base))
     }
 
-    fn lack(&self, devices: Devices, base: &AppBase) -> Option<Refusal> {
+    fn lack(&self, devices: Devices, base: &AppBase) -> Option<NodeRefusal> {
         let has = seen(devices, base).map(|words| u32::try_from(words.len()).unwrap_or(u32::MAX));
         let enough = has.is_some_and(|has| has >= self.needed);
-        (!enough).then_some(Refusal::Gpus { each: self.each, needed: self.needed, has })
+        (!enough).then_some(NodeRefusal::Gpus { each: self.each, needed: self.needed, has })
     }
 }
 

@@ -34,7 +34,7 @@ use crate::status::Status;
 use crate::time::Mono;
 use crate::wire::round::RoundPlace;
 use crate::wire::to_node::{Delta, Meeting, Start, ToNode};
-use crate::wire::to_root::{Exited, Refusal, ToRoot};
+use crate::wire::to_root::{Exited, NodeRefusal, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -156,7 +156,7 @@ impl Node {
             NodeEvent::StoreUsed => self.serve.on_used(),
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::StoreLimit { met, count } => self.serve.on_limit(cx, met, count),
-            NodeEvent::Unserved { errno, at } => self.start.refuse(cx, Refusal::NoStore { errno, at }),
+            NodeEvent::Unserved { errno, at } => self.start.refuse(cx, NodeRefusal::NoStore { errno, at }),
             NodeEvent::Reached { number, by } => self.start.probing.on_reached(cx, number, by),
             NodeEvent::Unreached { number, errno } => self.start.probing.on_unreached(cx, number, errno),
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
@@ -204,7 +204,7 @@ impl Node {
                 self.generations.on_clear(cx, sig, grace, port);
             }
             ToNode::Again(meeting) if self.start.is_met() => self.generations.on_again(cx, meeting),
-            ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, Refusal::Protocol),
+            ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, NodeRefusal::Protocol),
             ToNode::Kill => self.grace.on_kill(cx),
             // The edge's: they are about connections, not about ranks.
             ToNode::Whose(_) | ToNode::Theirs(_) => {}
@@ -248,7 +248,7 @@ impl Node {
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
-            Notice::Violation => self.start.refuse(cx, Refusal::Protocol),
+            Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
             Notice::Forward(sig) => self.procs.forward(cx, sig),
             Notice::Ending(sig) => self.ends(now, sig),
             Notice::Destroy => self.destroys(now),

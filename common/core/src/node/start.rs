@@ -13,7 +13,7 @@ use crate::spec::AppBase;
 use crate::travel::Travel;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Meeting, Start};
-use crate::wire::to_root::{Refusal, SpawnError, ToRoot};
+use crate::wire::to_root::{NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -84,7 +84,7 @@ impl BringUp {
                 cx.tell(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::Ground(plan));
             }
-            Step::Grounding | Step::Settled => self.refuse(cx, Refusal::Protocol),
+            Step::Grounding | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
         }
     }
 
@@ -93,7 +93,7 @@ impl BringUp {
         let known = self.apps.entry(app).or_insert_with(|| Some(Vec::new()));
         let fits = part.len() <= APP_PART && self.received <= MAX_APPS;
         let Some(bytes) = known.as_mut().filter(|_| fits && !matches!(self.step, Step::Idle)) else {
-            return self.refuse(cx, Refusal::Protocol);
+            return self.refuse(cx, NodeRefusal::Protocol);
         };
         bytes.extend_from_slice(part);
         if last {
@@ -114,22 +114,22 @@ impl BringUp {
                     }
                     cx.tell(Notice::Program(app, base));
                 }
-                Err(_) => self.refuse(cx, Refusal::Protocol),
+                Err(_) => self.refuse(cx, NodeRefusal::Protocol),
             }
         }
     }
 
     pub(super) fn on_spawn(&mut self, cx: &mut Cx<'_>, procs: Vec<Delta>, last: bool) {
         match self.step {
-            Step::Idle => self.refuse(cx, Refusal::Protocol),
+            Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
             Step::Grounding | Step::Settled if self.met => cx.tell(Notice::Queue(procs, last)),
-            Step::Grounding | Step::Settled => self.refuse(cx, Refusal::Protocol),
+            Step::Grounding | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
         }
     }
 
     pub(super) fn on_meet(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
         if matches!(self.step, Step::Idle) || core::mem::replace(&mut self.met, true) {
-            return self.refuse(cx, Refusal::Protocol);
+            return self.refuse(cx, NodeRefusal::Protocol);
         }
         // What listened for other agents makes room for the store.
         let by = self.probing.on_met(cx, &meeting);
@@ -143,7 +143,7 @@ impl BringUp {
 
     pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
         match self.step {
-            Step::Idle => self.refuse(cx, Refusal::Protocol),
+            Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
             Step::Grounding | Step::Settled => cx.tell(Notice::Finish),
         }
     }
@@ -152,7 +152,7 @@ impl BringUp {
         let Some(check) = &mut self.check else { return };
         check.open = check.open.saturating_sub(1);
         match error {
-            Some(error) => self.refuse(cx, Refusal::Program { app, error }),
+            Some(error) => self.refuse(cx, NodeRefusal::Program { app, error }),
             None => self.tell_if_ready(cx),
         }
     }
@@ -180,7 +180,7 @@ impl BringUp {
         }
     }
 
-    pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, refusal: Refusal) {
+    pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, refusal: NodeRefusal) {
         match self.step {
             Step::Grounding => {
                 self.step = Step::Settled;
@@ -192,7 +192,7 @@ impl BringUp {
     }
 
     /// Says why, once, and takes back what was begun.
-    pub(super) fn refuse(&mut self, cx: &mut Cx<'_>, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, cx: &mut Cx<'_>, refusal: NodeRefusal) {
         if !self.refused {
             self.refused = true;
             cx.act(NodeAction::ToRoot(ToRoot::Refused(refusal)));

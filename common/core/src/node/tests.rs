@@ -274,7 +274,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
 
 fn is_refused(rig: &mut Rig, message: ToNode) {
     let actions = rig.root(message);
-    assert!(actions.contains(&says(ToRoot::Refused(Refusal::Protocol))), "{actions:?}");
+    assert!(actions.contains(&says(ToRoot::Refused(NodeRefusal::Protocol))), "{actions:?}");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_launcher_that_breaks_the_order_is_refused() {
 fn a_node_that_cannot_give_what_was_asked_for_says_why_and_ends() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    assert_eq!(rig.hear(NodeEvent::Refused(Refusal::NoPort)), [says(ToRoot::Refused(Refusal::NoPort)), SWEEP]);
+    assert_eq!(rig.hear(NodeEvent::Refused(NodeRefusal::NoPort)), [says(ToRoot::Refused(NodeRefusal::NoPort)), SWEEP]);
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }
 

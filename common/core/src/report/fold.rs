@@ -9,7 +9,7 @@ use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::to_root::{Facts, Leftover, Refusal};
+use crate::wire::to_root::{Facts, Leftover, NodeRefusal};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub struct Report {
     /// Hosts that cannot be reached, and why.
     pub unreached: Vec<(NodeId, HostFailure)>,
     /// Hosts that cannot do what was asked for, and why.
-    pub refused: Vec<(NodeId, Refusal)>,
+    pub refused: Vec<(NodeId, NodeRefusal)>,
     /// Other hosts on which a part of ours was lost before the ending began; the first part.
     pub lost_hosts: Vec<(NodeId, Lost)>,
     /// How each host was lost, at any time; the first part.

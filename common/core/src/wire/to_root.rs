@@ -30,7 +30,7 @@ pub enum ToRoot {
     /// The agent is up and knows which guarantee it can give.
     Hello(Hello),
     /// The node cannot do what was asked for: nothing was started, or what was is being rolled back.
-    Refused(Refusal),
+    Refused(NodeRefusal),
     /// The node could start its ranks: its programs are there, complete and executable. Not said by the only node.
     Ready,
     /// Whether a place of a `Probe` can be reached from here.
@@ -186,7 +186,7 @@ pub struct Reached {
 
 /// Why a node refuses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum NodeRefusal {
     /// `--contain t1|strict` and no PID namespace can be had.
     Contain {
         /// errno of the step that failed.

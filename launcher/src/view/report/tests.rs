@@ -12,7 +12,7 @@ use rlaunch_core::report::{Sentence, fold};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::WallNs;
-use rlaunch_core::wire::to_root::{Found, Leftover, Refusal, SpawnError, SpawnStep, Usage};
+use rlaunch_core::wire::to_root::{Found, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
 
 struct Log(Vec<Record>);
 
@@ -327,7 +327,7 @@ fn a_program_that_other_hosts_cannot_start() {
         (13, "/opt/train", Found::Nothing),
     ] {
         let error = SpawnError { step: SpawnStep::Exec, errno, path: OsBytes::from(path), found };
-        let said = refusal(Refusal::Program { app: rlaunch_core::id::AppIndex::new(0), error });
+        let said = refusal(NodeRefusal::Program { app: rlaunch_core::id::AppIndex::new(0), error });
         text.push_str(&said.replace("  try     --min-hosts 3, to go on without it\n", ""));
     }
     check("programs_elsewhere", &text);
@@ -335,7 +335,7 @@ fn a_program_that_other_hosts_cannot_start() {
 
 #[test]
 fn an_interface_that_will_not_do() {
-    let not = |has: &str| refusal(Refusal::NoInterface { name: "lo".into(), has: has.into() });
+    let not = |has: &str| refusal(NodeRefusal::NoInterface { name: "lo".into(), has: has.into() });
     let said = [not("eth0 eth1"), not("")].concat();
     assert!(!said.contains("--min-hosts"), "that the next host has it, nobody knows");
     check("interfaces", &said);
@@ -343,12 +343,12 @@ fn an_interface_that_will_not_do() {
 
 #[test]
 fn a_host_with_too_few_gpus() {
-    let lacks = |each, needed, has| refusal(Refusal::Gpus { each, needed, has });
+    let lacks = |each, needed, has| refusal(NodeRefusal::Gpus { each, needed, has });
     let said = [lacks(2, 8, Some(4)), lacks(1, 1, Some(0)), lacks(8, 8, Some(1)), lacks(1, 2, None)].concat();
     check("gpus", &said);
 }
 
-fn refusal(why: Refusal) -> String {
+fn refusal(why: NodeRefusal) -> String {
     let (mut log, node) = (on_hosts(None), NodeId::new(1));
     log.at(210, What::HostRefused { node, why: why.clone() });
     let cause = Cause::Refused { node, why };
@@ -369,8 +369,8 @@ fn a_launch_that_was_rolled_back() {
 
 #[test]
 fn refusals() {
-    let contain = Refusal::Contain { errno: 1, step: OsBytes::from("unshare") };
-    for (name, why) in [("no_namespace", contain), ("no_port", Refusal::NoPort)] {
+    let contain = NodeRefusal::Contain { errno: 1, step: OsBytes::from("unshare") };
+    for (name, why) in [("no_namespace", contain), ("no_port", NodeRefusal::NoPort)] {
         let cause = Cause::Refused { node: NodeId::new(0), why };
         let mut log = Log::empty(2);
         log.begins(1, &cause, None);
@@ -399,7 +399,7 @@ fn fails(log: &mut Log, node: u32) {
 
 fn refuses(log: &mut Log, node: u32) {
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "/opt/train".into(), found: Found::Nothing };
-    let why = Refusal::Program { app: rlaunch_core::id::AppIndex::new(0), error };
+    let why = NodeRefusal::Program { app: rlaunch_core::id::AppIndex::new(0), error };
     log.at(210, What::HostRefused { node: NodeId::new(node), why });
 }
 

@@ -115,13 +115,13 @@ fn causes() -> Vec<Cause> {
         Cause::Success,
         Cause::Rank { rank: RANK, status: Status::Exited(3) },
         Cause::Spawn { rank: RANK, error: error() },
-        refused(Refusal::Contain { errno: 1, step: bytes("unshare") }),
-        refused(Refusal::Resource { errno: 24, step: bytes("epoll") }),
-        refused(Refusal::NoPort),
-        refused(Refusal::NoStore { errno: 98, at: "127.0.0.1:20000".into() }),
-        refused(Refusal::Gpus { each: 2, needed: 8, has: Some(4) }),
-        refused(Refusal::Gpus { each: 1, needed: 1, has: None }),
-        refused(Refusal::Protocol),
+        refused(NodeRefusal::Contain { errno: 1, step: bytes("unshare") }),
+        refused(NodeRefusal::Resource { errno: 24, step: bytes("epoll") }),
+        refused(NodeRefusal::NoPort),
+        refused(NodeRefusal::NoStore { errno: 98, at: "127.0.0.1:20000".into() }),
+        refused(NodeRefusal::Gpus { each: 2, needed: 8, has: Some(4) }),
+        refused(NodeRefusal::Gpus { each: 1, needed: 1, has: None }),
+        refused(NodeRefusal::Protocol),
         Cause::Signal(Signal::INT),
         Cause::Timeout(Span::from_secs(60)),
         Cause::ReaderClosed(Std::Out),
@@ -141,7 +141,7 @@ fn rest() -> Vec<What> {
     let signal = |answer| What::Signal { sig: Signal::INT, answer };
     let began = Cause::Timeout(Span::from_secs(60));
     vec![
-        What::HostRefused { node: NODE, why: Refusal::NoPort },
+        What::HostRefused { node: NODE, why: NodeRefusal::NoPort },
         What::HostLost { node: NODE, lost: Lost::Init },
         What::HostDone { node: NODE, left: Some(1), named },
         What::HostDone { node: NODE, left: None, named: vec![] },
@@ -167,10 +167,10 @@ fn rest() -> Vec<What> {
 /// What other hosts bring.
 fn hosts() -> Vec<What> {
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./train"), found: Found::Nothing };
-    let program = Refusal::Program { app: AppIndex::new(1), error };
+    let program = NodeRefusal::Program { app: AppIndex::new(1), error };
     let failure = HostFailure { why: bytes("name does not resolve"), words: bytes("ssh: …"), hint: bytes("fix it") };
     let seen =
-        |found| Refusal::Program { app: AppIndex::new(0), error: SpawnError { errno: 13, found, ..self::error() } };
+        |found| NodeRefusal::Program { app: AppIndex::new(0), error: SpawnError { errno: 13, found, ..self::error() } };
     let refused = |why| What::HostRefused { node: NODE, why };
     let unreachable = Cause::Unreachable { node: NODE, failed: 1, asked: 8 };
     vec![

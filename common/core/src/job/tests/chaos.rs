@@ -46,7 +46,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
             s.hears(ToRoot::SpawnFailed { proc, error })
         }
         12 => s.hears(ToRoot::Postmortem { proc, facts: Facts::default() }),
-        13 => s.hears(ToRoot::Refused(Refusal::Protocol)),
+        13 => s.hears(ToRoot::Refused(NodeRefusal::Protocol)),
         14 => s.hears(ToRoot::Hello(Hello {
             tier: Tier::T3,
             note: OsBytes::default(),

@@ -77,9 +77,9 @@ fn a_failed_start_rolls_the_launch_back() {
 #[test]
 fn refused() {
     let mut s = Script::new(&spec(2));
-    s.hears(ToRoot::Refused(Refusal::NoPort)).report();
+    s.hears(ToRoot::Refused(NodeRefusal::NoPort)).report();
     assert_eq!(s.finished, Some(Ending::Code(125)));
-    assert_eq!(s.cause(), Cause::Refused { node: NODE, why: Refusal::NoPort });
+    assert_eq!(s.cause(), Cause::Refused { node: NODE, why: NodeRefusal::NoPort });
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub(super) fn fails(s: &mut Script, node: u32) {
 
 fn refuses(s: &mut Script, node: u32) {
     up(s, node);
-    s.hears_of(NodeId::new(node), &ToRoot::Refused(Refusal::NoPort));
+    s.hears_of(NodeId::new(node), &ToRoot::Refused(NodeRefusal::NoPort));
 }
 
 pub(super) fn left_out(s: &Script) -> Vec<(Vec<u32>, u32)> {
@@ -263,7 +263,7 @@ fn an_interface_is_asked_of_rank_0s_host_only() {
     let mut s = by_interface(3);
     (0..3).for_each(|node| done(&mut s, NodeId::new(node), 0));
     s.drained();
-    let why = Refusal::NoInterface { name: "ib0".into(), has: "lo eth0".into() };
+    let why = NodeRefusal::NoInterface { name: "ib0".into(), has: "lo eth0".into() };
     assert_eq!(s.cause(), Cause::Refused { node: NODE, why });
     let s = by_interface(2);
     assert_eq!((left_out(&s), parts(&s)), (vec![(vec![0], 4)], vec![(1, 0, 2, 4), (2, 1, 2, 4)]));

@@ -198,7 +198,7 @@ fn an_address_of_the_users_is_used_as_it_is_and_no_agent_holds_the_store_at_anot
             done(&mut s, NODE, 0);
             done(&mut s, OTHER, 0);
             s.drained();
-            let why = Refusal::NoStore { errno: crate::errno::EADDRNOTAVAIL, at: "10.0.0.77:20000".into() };
+            let why = NodeRefusal::NoStore { errno: crate::errno::EADDRNOTAVAIL, at: "10.0.0.77:20000".into() };
             assert_eq!(s.cause(), Cause::Refused { node: NODE, why });
         }
     }
@@ -441,7 +441,7 @@ fn an_earlier_failure_elsewhere_counts_though_its_time_is_known_badly() {
 
 #[test]
 fn all_hosts_that_refuse_are_waited_for_and_named() {
-    let refuse = |n| Refusal::Program {
+    let refuse = |n| NodeRefusal::Program {
         app: AppIndex::new(n),
         error: SpawnError { step: SpawnStep::ChangeDir, errno: 2, path: "/data".into(), found: Found::Nothing },
     };
@@ -465,7 +465,7 @@ fn all_hosts_that_refuse_are_waited_for_and_named() {
 #[test]
 fn a_host_that_refuses_and_one_that_is_not_reached_are_both_missing() {
     let mut s = Script::new(&two(false));
-    s.event(JobEvent::EdgeUp { node: NODE }).hears_of(NODE, &ToRoot::Refused(Refusal::NoPort));
+    s.event(JobEvent::EdgeUp { node: NODE }).hears_of(NODE, &ToRoot::Refused(NodeRefusal::NoPort));
     done(&mut s, NODE, 0);
     s.event(JobEvent::HostFailed { node: OTHER, why: HostFailure::default() }).drained();
     assert_eq!(s.cause(), Cause::Unreachable { node: OTHER, failed: 2, asked: 2 });

@@ -183,7 +183,7 @@ fn a_job_whose_hosts_do_not_reach_that_of_rank_0_is_refused_and_they_are_named()
         s.drained();
         let last = if silent { 0 } else { REFUSED };
         let tried = tried(&[(OWN[0], REFUSED), (OWN[1], EACCES), (OWN[2], last)]);
-        let why = Refusal::NoWay { to: "one".into(), interface: OsBytes::default(), tried };
+        let why = NodeRefusal::NoWay { to: "one".into(), interface: OsBytes::default(), tried };
         assert_eq!(s.cause(), Cause::Refused { node: node(1), why });
         assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), Some(0)));
     }
@@ -201,7 +201,7 @@ fn a_host_that_offers_nothing_is_reached_by_nobody() {
         }
     }
     s.drained();
-    let why = Refusal::NoWay { to: "one".into(), interface: OsBytes::default(), tried: Default::default() };
+    let why = NodeRefusal::NoWay { to: "one".into(), interface: OsBytes::default(), tried: Default::default() };
     assert_eq!((s.cause(), asked(&s)), (Cause::Refused { node: node(1), why }, vec![]));
 }
 
@@ -231,7 +231,7 @@ fn rank_0_goes_to_the_next_host_where_nobody_reaches_the_first() {
     assert_eq!(place(&s), None);
     finds(&mut s, 2, 3, 0);
     assert_eq!((left_out(&s), place(&s)), (vec![(vec![0], 4)], Some(OWN[0].into())));
-    let why = Refusal::Alone {
+    let why = NodeRefusal::Alone {
         interface: OsBytes::default(),
         tried: tried(&[(OWN[0], REFUSED), (OWN[1], REFUSED), (OWN[2], REFUSED)]),
     };

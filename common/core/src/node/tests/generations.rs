@@ -156,7 +156,7 @@ fn the_end_ends_everything_whatever_was_going_on() {
     fails(&mut all, 0);
     all.root(clear(100));
     all.left(0);
-    assert_eq!(all.hear(NodeEvent::Refused(Refusal::NoPort)), [says(ToRoot::Refused(Refusal::NoPort)), SWEEP]);
+    assert_eq!(all.hear(NodeEvent::Refused(NodeRefusal::NoPort)), [says(ToRoot::Refused(NodeRefusal::NoPort)), SWEEP]);
     assert_eq!(all.left(0), [done(0), Finish(0)]);
 }
 

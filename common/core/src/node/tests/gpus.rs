@@ -63,7 +63,7 @@ fn without_the_option_nothing_changes() {
 }
 
 fn refusal(each: u32, needed: u32, has: Option<u32>) -> NodeAction {
-    says(ToRoot::Refused(Refusal::Gpus { each, needed, has }))
+    says(ToRoot::Refused(NodeRefusal::Gpus { each, needed, has }))
 }
 
 #[test]

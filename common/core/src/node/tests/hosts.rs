@@ -62,7 +62,7 @@ fn it_is_ready_once_its_programs_are_checked_and_the_ground_is_laid() {
     );
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };
     let actions = rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: Some(error.clone()) });
-    let refusal = Refusal::Program { app: AppIndex::new(0), error };
+    let refusal = NodeRefusal::Program { app: AppIndex::new(0), error };
     assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(refusal)));
 }
 
@@ -78,7 +78,7 @@ fn its_ranks_are_told_where_they_meet() {
 
 #[test]
 fn a_launcher_that_forgets_where_they_meet_or_says_it_twice_is_refused() {
-    let protocol = NodeAction::ToRoot(ToRoot::Refused(Refusal::Protocol));
+    let protocol = NodeAction::ToRoot(ToRoot::Refused(NodeRefusal::Protocol));
     let (mut rig, _) = ready();
     assert_eq!(rig.root(spawn(0..1, true))[0], protocol);
     let (mut rig, _) = ready();

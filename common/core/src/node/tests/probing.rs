@@ -104,7 +104,7 @@ fn nothing_is_tried_and_nobody_let_in_once_all_meet_or_the_end_has_begun() {
 
 #[test]
 fn a_launcher_that_asks_too_early_too_much_or_twice_is_refused() {
-    let protocol = says(ToRoot::Refused(Refusal::Protocol));
+    let protocol = says(ToRoot::Refused(NodeRefusal::Protocol));
     assert!(Rig::new().root(probe([1])).contains(&protocol), "before Start");
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { sole: false, meeting: None, ..start() }));

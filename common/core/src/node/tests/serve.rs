@@ -72,7 +72,7 @@ fn where_it_cannot_be_held_the_node_refuses() {
     let (mut rig, _) = sole(None);
     let (errno, at) = (98, OsBytes::from("10.0.0.1:20000"));
     let actions = rig.hear(NodeEvent::Unserved { errno, at: at.clone() });
-    assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(Refusal::NoStore { errno, at })));
+    assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(NodeRefusal::NoStore { errno, at })));
 }
 
 #[test]
