@@ -57,6 +57,7 @@ YOUNGER_NAMES = {
     "unshare",
     "setns",
     "Barrier",
+    "_current_exceptions",
 }
 YOUNGER_MODULES = {"tomllib", "annotationlib", "pathlib.types", "concurrent.interpreters", "compression", "string.templatelib"}
 YOUNGER_ARGUMENTS = {"dataclass": {"slots", "kw_only", "weakref_slot"}, "zip": {"strict"}, "Thread": {"context"}, "field": {"kw_only"}}
@@ -76,7 +77,10 @@ def called(node):
 def younger(tree, own=frozenset()):
     """What a file asks for that is not in the oldest Python, with the lines."""
     found = []
+    asks = {id(inner) for node in ast.walk(tree) if asks_the_version(node) for inner in ast.walk(node)}
     for node in ast.walk(tree):
+        if id(node) in asks:
+            continue
         words = []
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in own:
             words = [node.attr] if node.attr in YOUNGER_NAMES else []
@@ -92,6 +96,11 @@ def younger(tree, own=frozenset()):
             words = sorted(YOUNGER_ARGUMENTS.get(called(node), set()) & given)
         found += [(word, node.lineno) for word in words]
     return found
+
+
+def asks_the_version(node):
+    """Whether this is a function that asks which Python runs it: what it does then is not told from here."""
+    return isinstance(node, ast.FunctionDef) and any(getattr(inner, "attr", "") == "version_info" for inner in ast.walk(node))
 
 
 class Sources(unittest.TestCase):
@@ -120,9 +129,12 @@ class Sources(unittest.TestCase):
             ("import tomllib", "tomllib"),
             ("zip(a, b, strict=True)", "strict"),
             ("enum.StrEnum", "StrEnum"),
+            ("def f():\n    sys._current_exceptions()", "_current_exceptions"),
             ("@dataclasses.dataclass(slots=True)\nclass A: pass", "slots"),
         ):
             self.assertEqual([name for name, _ in younger(ast.parse(text))], [word])
+        asks = "def f():\n    if sys.version_info >= (3, 10):\n        sys._current_exceptions()"
+        self.assertEqual(younger(ast.parse(asks)), [])
 
 
 def is_type(node):

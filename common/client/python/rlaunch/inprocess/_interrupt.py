@@ -198,7 +198,11 @@ class Interrupter:
 
 
 def _handled_in(ident: int) -> Optional[BaseException]:
-    """The exception in whose handler a thread is, if it is in one."""
+    """The exception in whose handler a thread is, if it is in one. Of another thread Python 3.9 does not tell."""
+    if ident == threading.get_ident():
+        return sys.exc_info()[1]
+    if sys.version_info < (3, 10):
+        return None
     found = sys._current_exceptions().get(ident)
     # The three of sys.exc_info() until Python 3.12.
     return found[1] if isinstance(found, tuple) else found
