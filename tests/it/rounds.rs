@@ -88,3 +88,26 @@ fn when_no_round_is_allowed_any_more_the_job_ends_as_without_rounds() {
     assert!(!done.exit.is_success());
     done.says("--max-rounds 1 allows no more").says("0 left running");
 }
+
+/// What a line says before which a round begins: for those who read by lines, and for nobody else.
+#[test]
+fn labels_and_log_files_say_where_a_round_begins() {
+    let Some(train) = train() else { return };
+    let words = ["-l", "-n", "3", "-t", "1", "--log-dir", "l"];
+    let case = Plan::rlaunch(words).args([train.as_os_str()]).args(["--resilient", "--epochs", "150"]).start();
+    case.says_on_stdout("epoch   3", 1);
+    hits(&case, 0, Signal::SIGKILL);
+    case.says_on_stdout("on with epoch", 1);
+    let done = case.code(0);
+    let (out, mark) = (done.out(), "--- g0 r1: rank 1 is rank 0 of 2 ---\n");
+    assert_eq!(out.matches("---").count(), 2, "rank 2 has said nothing, so it has no mark:\n{out}");
+    let (before, behind) = out.split_once(&format!("1: {mark}1: 2 ranks go on with epoch")).expect(&out);
+    assert!(before.lines().all(|line| line.starts_with("0: ")), "{before}");
+    assert!(behind.lines().skip(1).all(|line| line.starts_with("1: ")), "{behind}");
+    let file = |rank: u32| {
+        let dir = std::fs::read_dir(done.scratch.path("l")).unwrap().next().unwrap().unwrap().path();
+        std::fs::read_to_string(dir.join(format!("attempt_0/{rank}/stdout.log"))).unwrap()
+    };
+    assert!(file(1).starts_with(&format!("{mark}2 ranks go on with epoch")), "{}", file(1));
+    assert!(!file(0).contains("---") && file(2).is_empty());
+}

@@ -177,9 +177,9 @@ impl Logs {
     }
 
     /// A stream that is shown as well has said this.
-    pub(super) fn write(&mut self, id: StreamId, bytes: &[u8]) {
+    pub(super) fn write(&mut self, id: StreamId, bytes: Vec<u8>) {
         if let Some(inner) = &mut self.0 {
-            inner.write(id, bytes.to_vec());
+            inner.write(id, bytes);
         }
     }
 
@@ -269,14 +269,16 @@ fn read(edges: &mut Edges, id: StreamId) {
         return end(edges, id);
     }
     let mut bytes = Vec::new();
-    match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut bytes, CHUNK) {
+    match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut bytes, stream.marks.room(stream.total, CHUNK)) {
         Ok(0) => return end(edges, id),
         Ok(n) => {
+            let before = stream.total;
             stream.total = stream.total.saturating_add(n as u64);
             if id.std() == Std::Err {
                 stream.tail.push(&bytes);
             }
             if stream.way.file {
+                stream.marks.pass(before, &mut bytes);
                 bytes.shrink_to_fit();
                 inner.write(id, bytes);
             }

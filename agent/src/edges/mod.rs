@@ -406,6 +406,7 @@ impl Edges {
             NodeAction::UsePort(is_used) => next::settle(self, is_used),
             NodeAction::Tell { session, heard } => sessions::tell(self, session, &heard),
             NodeAction::EndSession { session } => sessions::end(self, session),
+            NodeAction::Mark { proc, line } => pump::mark(self, proc, &line),
             NodeAction::Spawn { proc, exec } => {
                 self.store.iter_mut().for_each(|store| store.seat(exec.delta.rank));
                 ranks::spawn(self, proc, *exec);

@@ -11,6 +11,7 @@ use rlaunch_core::logs::Way;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::stream::cut::{Cutter, Held, PATIENCE};
 use rlaunch_core::stream::lines::OpenLines;
+use rlaunch_core::stream::mark::Marks;
 use rlaunch_core::stream::tail::Tail;
 use rlaunch_core::stream::window::{self, Window};
 use rlaunch_core::time::Mono;
@@ -35,6 +36,8 @@ pub(super) struct Stream {
     cutter: Cutter,
     pub(super) total: u64,
     pub(super) tail: Tail,
+    /// Where rounds begin in it.
+    pub(super) marks: Marks,
     /// Where it goes.
     pub(super) way: Way,
     /// When the start of a line that is held has waited long enough.
@@ -48,8 +51,8 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn new(fd: OwnedFd, cutter: Cutter, way: Way) -> Self {
-        let tail = Tail::new();
-        Self { fd, cutter, total: 0, tail, way, flush_at: None, bulky: false, closing: false, parked: false }
+        let (tail, marks) = (Tail::new(), Marks::default());
+        Self { fd, cutter, total: 0, tail, marks, way, flush_at: None, bulky: false, closing: false, parked: false }
     }
 }
 
@@ -339,7 +342,7 @@ fn read(edges: &mut Edges, id: StreamId) {
         return logs.starve(id);
     }
     let raw = stream.cutter.is_raw();
-    let max = if raw { pump.frame_max } else { LABELLED_CHUNK };
+    let max = stream.marks.room(stream.total, if raw { pump.frame_max } else { LABELLED_CHUNK });
     // Last words are taken from copies, and there is little of them.
     if raw && stream.bulky && id.std() == Std::Out && !stream.way.file && splice(stream, pump, link, id) {
         return;
@@ -352,12 +355,22 @@ fn read(edges: &mut Edges, id: StreamId) {
     match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut buf, max) {
         Ok(0) => pump.work = end,
         Ok(n) => {
+            let before = stream.total;
             took(stream, pump, id, n);
             if id.std() == Std::Err {
                 stream.tail.push(&buf);
             }
-            if stream.way.file {
-                logs.write(id, &buf);
+            match (raw, stream.way.file) {
+                (true, false) => {}
+                (true, true) => {
+                    let mut copy = buf.clone();
+                    stream.marks.pass(before, &mut copy);
+                    logs.write(id, copy);
+                }
+                (false, file) => {
+                    stream.marks.pass(before, &mut buf);
+                    file.then(|| logs.write(id, buf.clone()));
+                }
             }
             if raw {
                 stream.bulky = n >= BULKY;
@@ -464,6 +477,17 @@ pub(super) fn close_streams(edges: &mut Edges, proc: ProcId) {
             let (id, hidden) = (StreamId::of(proc, std), !stream.way.shown);
             edges.logs.close(hidden.then_some(id).into_iter());
             edges.pump.turn.extend((!hidden).then_some(id));
+        }
+    }
+}
+
+/// What a rank has written by now is of the round before, which this line ends. Raw output, which goes nowhere else, has no marks.
+pub(super) fn mark(edges: &mut Edges, proc: ProcId, line: &[u8]) {
+    for std in [Std::Out, Std::Err] {
+        let Some(stream) = edges.ranks.stream_mut(proc, std) else { continue };
+        if stream.way.file || !stream.cutter.is_raw() {
+            let unread = u64::try_from(rlaunch_sys::fd::unread(&stream.fd)).unwrap_or(0);
+            stream.marks.begin(stream.total.saturating_add(unread), line.into());
         }
     }
 }

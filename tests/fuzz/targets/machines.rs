@@ -138,7 +138,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
         NodeAction::LookAtDevices { proc, .. } => NodeEvent::DevicesSeen { proc, held: false },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
-        NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::UsePort(_) | NodeAction::Unserve => return None,
+        NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::Mark { .. } | NodeAction::UsePort(_) | NodeAction::Unserve => return None,
         NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }

@@ -376,6 +376,7 @@ impl World {
             NodeAction::Space { generation, .. } => self.makes_space(generation),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::ReservePort { .. } => {}
+            NodeAction::Mark { .. } => {}
             NodeAction::UsePort(_) | NodeAction::Unserve | NodeAction::LookAtDevices { .. } => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),

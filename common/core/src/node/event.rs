@@ -249,6 +249,13 @@ pub enum NodeAction {
         /// What.
         heard: Box<Heard>,
     },
+    /// What this rank has not said yet is of another round: this line stands before it, where its output has labels or a file.
+    Mark {
+        /// Whose.
+        proc: ProcId,
+        /// The line.
+        line: Box<[u8]>,
+    },
     /// End its session, behind what it was told.
     EndSession {
         /// Whose.

@@ -82,6 +82,11 @@ impl Program {
         Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file, ways })
     }
 
+    /// Somebody reads what its ranks say by lines.
+    pub(super) fn is_marked(&self, start: &Start) -> bool {
+        start.label.is_some() || self.base.logs.as_ref().is_some_and(|logs| logs.dir.is_some())
+    }
+
     /// What each of these ranks is told of a round that begins.
     pub(super) fn begins(&self, start: &Start, met: Met<'_>, ground: &Ground, seated: &Seated) -> Vec<Option<Begin>> {
         let Seated { round, place, working, who } = seated;

@@ -7,11 +7,12 @@ use super::exec::Program;
 use super::rounds::Seated;
 use super::{Census, Cx, Ground, NodeAction, Notice};
 use crate::gpus::Share;
-use crate::id::{AppIndex, ProcId, Std};
+use crate::id::{AppIndex, ProcId, Round, Std};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
+use crate::stream::mark;
 use crate::time::{HostTime, Mono};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::round::{Dismissal, Heard};
@@ -306,7 +307,14 @@ impl Procs {
         let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
         let Some(program) = self.apps.values().next() else { return };
         let begins = program.begins(start, (meeting, self.by), ground, seated);
-        for ((session, _, _), begin) in seated.who.iter().zip(begins) {
+        for ((session, delta, seat), begin) in seated.who.iter().zip(begins) {
+            // Before the rank hears of it: what it says from then on is behind the mark.
+            if seated.round > Round::new(0)
+                && program.is_marked(start)
+                && let Some(line) = mark::line(meeting.restart, seated.round, seat, seated.place.active_world_size)
+            {
+                cx.act(NodeAction::Mark { proc: delta.proc, line });
+            }
             let heard = match begin {
                 Some(begin) => Heard::Begin(begin),
                 None => Heard::Dismissed(Dismissal::Discarded, OsBytes::default()),

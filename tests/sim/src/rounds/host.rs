@@ -135,6 +135,7 @@ impl World {
             NodeAction::Withhold
             | NodeAction::EndProbes
             | NodeAction::UsePort(_)
+            | NodeAction::Mark { .. }
             | NodeAction::Unserve
             | NodeAction::Space { .. }
             | NodeAction::Serve { .. }

@@ -1,6 +1,7 @@
 //! Rounds, as a node and its ranks go through them.
 
 mod calls;
+mod marks;
 
 use super::*;
 use crate::id::{Round, SessionId};

@@ -1,0 +1,48 @@
+//! Where a round begins in the output of ranks.
+
+use super::*;
+
+fn labelled() -> Start {
+    Start { label: Some("%r: ".into()), ..start() }
+}
+
+/// Another round for three ranks: one works, one is in reserve, one is sent home.
+fn another(rig: &mut Rig) -> Vec<NodeAction> {
+    rig.interrupt(R0);
+    (0..3).for_each(|n| drop(rig.is_ready(n, R0)));
+    rig.hear(NodeEvent::PortReserved { port: 21000 });
+    let place = RoundPlace { port: 21000, space: 2, world_size: 2, active_world_size: 1, ..first_place(3) };
+    rig.begins(R1, place, &[seat(0, None, None), seat(1, Some(1), None), seat(2, Some(0), Some(0))])
+}
+
+#[test]
+fn labelled_output_is_marked_before_a_rank_hears_of_the_round() {
+    let mut rig = Rig::in_round_by(labelled(), 3, "");
+    let actions = another(&mut rig);
+    let seen: Vec<String> = actions.iter().filter_map(words).collect();
+    let lines = [
+        "1: --- g0 r1: rank 1 is in reserve ---\n",
+        "1 is told",
+        "2: --- g0 r1: rank 2 is rank 0 of 1 ---\n",
+        "2 is told",
+    ];
+    assert_eq!(seen, [&["0 is told"][..], &lines].concat());
+}
+
+fn words(action: &NodeAction) -> Option<String> {
+    match action {
+        NodeAction::Mark { proc, line } => Some(format!("{proc}: {}", String::from_utf8_lossy(line))),
+        Tell { session, .. } => Some(format!("{session} is told")),
+        _ => None,
+    }
+}
+
+#[test]
+fn nothing_is_marked_in_raw_output_or_before_the_first_restart() {
+    let marks =
+        |actions: &[NodeAction]| actions.iter().filter(|action| matches!(action, NodeAction::Mark { .. })).count();
+    assert_eq!(marks(&another(&mut Rig::in_round(3))), 0);
+    let mut rig = Rig::running_by(labelled(), 1);
+    rig.registers(0, "");
+    assert_eq!(marks(&rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))])), 0);
+}
