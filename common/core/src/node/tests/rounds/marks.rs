@@ -30,11 +30,10 @@ fn labelled_output_is_marked_before_a_rank_hears_of_the_round() {
 }
 
 fn words(action: &NodeAction) -> Option<String> {
-    match action {
-        NodeAction::Mark { proc, line } => Some(format!("{proc}: {}", String::from_utf8_lossy(line))),
-        Tell { session, .. } => Some(format!("{session} is told")),
-        _ => None,
+    if let NodeAction::Mark { proc, line } = action {
+        return Some(format!("{proc}: {}", String::from_utf8_lossy(line)));
     }
+    if let Tell { session, .. } = action { Some(format!("{session} is told")) } else { None }
 }
 
 #[test]
