@@ -94,8 +94,9 @@ fn when_no_round_is_allowed_any_more_the_job_ends_as_without_rounds() {
 fn labels_and_log_files_say_where_a_round_begins() {
     let Some(train) = train() else { return };
     // The example meets by a listener of its own.
-    let words = ["-l", "-n", "3", "--master-store", "rank0", "-t", "1", "--log-dir", "l"];
-    let case = Plan::rlaunch(words).args([train.as_os_str()]).args(["--resilient", "--epochs", "150"]).start();
+    let plan = Plan::rlaunch(["-l", "-n", "3", "--master-store", "rank0", "-t", "1", "--log-dir"]);
+    let logs = plan.scratch().path("l");
+    let case = plan.args([logs.as_os_str(), train.as_os_str()]).args(["--resilient", "--epochs", "150"]).start();
     case.says_on_stdout("epoch   3", 1);
     hits(&case, 0, Signal::SIGKILL);
     case.says_on_stdout("on with epoch", 1);
@@ -106,7 +107,7 @@ fn labels_and_log_files_say_where_a_round_begins() {
     assert!(before.lines().all(|line| line.starts_with("0: ")), "{before}");
     assert!(behind.lines().skip(1).all(|line| line.starts_with("1: ")), "{behind}");
     let file = |rank: u32| {
-        let dir = std::fs::read_dir(done.scratch.path("l")).unwrap().next().unwrap().unwrap().path();
+        let dir = std::fs::read_dir(&logs).unwrap().next().unwrap().unwrap().path();
         std::fs::read_to_string(dir.join(format!("attempt_0/{rank}/stdout.log"))).unwrap()
     };
     assert!(file(1).starts_with(&format!("{mark}2 ranks go on with epoch")), "{}", file(1));
