@@ -1,6 +1,6 @@
 //! What can be wrong with a list of hosts, and where: file, line, column and a caret.
 
-use super::MOST_HOSTS;
+use super::{MOST_HOSTS, MOST_NAMES};
 use super::groups::GroupFault;
 use crate::error::Hint;
 use crate::os_bytes::Visible;
@@ -166,6 +166,9 @@ pub enum Fault {
     /// Too many.
     #[error("more than {MOST_HOSTS} hosts")]
     TooMany,
+    /// Names over names, of which few are left.
+    #[error("more than {MOST_NAMES} names to go through")]
+    TooMuch,
     /// `host:x`, `slots=x`
     #[error("{key} takes {takes}, got '{got}'")]
     Number {
@@ -275,6 +278,7 @@ impl Hint for HostlistError {
             | Fault::Range(_)
             | Fault::Backwards(_)
             | Fault::TooMany
+            | Fault::TooMuch
             | Fault::Number { .. }
             | Fault::Word(_)
             | Fault::Twice(_)

@@ -1,7 +1,7 @@
 //! Terms between commas: `node[01-04]`, `host:4`, `user@host`, `[v6]:4`, `!out`, `&both`, `^file`, `@group`.
 
 use super::name::{self, Flaw};
-use super::{Count, Fault, Host, HostlistError, Item, MOST_HOSTS, Reader, Spot, brackets};
+use super::{Count, Fault, Host, HostlistError, Item, LOOKS, MOST_HOSTS, Reader, Spot, brackets};
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -108,6 +108,7 @@ impl Reader<'_> {
             if sign != Sign::Join && count != Count::Unsaid {
                 return Err(term.fault(0, Fault::Excluded));
             }
+            self.goes_through(hosts.len(), term)?;
             let (spot, line) = (term.spot.at(term.from), self.line);
             self.items.extend(hosts.into_iter().map(|host| Item::of(host, count, &spot, line)));
         }
@@ -115,10 +116,12 @@ impl Reader<'_> {
             Sign::Join if self.items.len() > MOST_HOSTS => Err(term.fault(0, Fault::TooMany)),
             Sign::Join => Ok(()),
             Sign::Leave => {
+                self.goes_through(before / LOOKS, term)?;
                 self.exclude(before);
                 Ok(())
             }
             Sign::Stay(line) => {
+                self.goes_through(before / LOOKS, term)?;
                 self.intersect(before, line);
                 Ok(())
             }

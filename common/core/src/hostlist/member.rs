@@ -44,6 +44,7 @@ impl Reader<'_> {
             let members = self.read_definition(term, &definition, &key)?;
             self.members.insert(key.clone(), members);
         }
+        self.goes_through(self.members.get(&key).map_or(0, Vec::len), term)?;
         let (spot, line) = (term.spot.at(term.from), self.line);
         let item =
             |(host, count): &(Host, Count)| Item { in_group: true, ..Item::of(host.clone(), *count, &spot, line) };

@@ -26,6 +26,10 @@ use groups::{Definition, GroupFault, GroupName};
 
 /// Most hosts of a list: more are a typing error, and must not cost memory.
 pub const MOST_HOSTS: usize = 1 << 16;
+/// Names that are gone through at most until it is known which hosts there are: half a second or so.
+const MOST_NAMES: usize = MOST_HOSTS << 4;
+/// To look at a name that is there already costs a part of what it costs to make one.
+const LOOKS: usize = 16;
 
 /// One host as ssh is to reach it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -224,12 +228,20 @@ struct Reader<'a> {
     within: Vec<(String, String)>,
     /// The hosts of those that were read.
     members: BTreeMap<(String, String), Vec<(Host, Count)>>,
+    /// Names that were gone through so far.
+    names: usize,
 }
 
 impl<'a> Reader<'a> {
     fn new(outside: &'a mut dyn Outside) -> Self {
         let (items, within) = (Vec::new(), Vec::new());
-        Self { outside, inside: Vec::new(), line: 0, items, within, members: BTreeMap::new() }
+        Self { outside, inside: Vec::new(), line: 0, items, within, members: BTreeMap::new(), names: 0 }
+    }
+
+    /// So many names more are gone through: lists of few hosts can name many more, and take them out again.
+    fn goes_through(&mut self, names: usize, term: &list::Text<'_>) -> Result<(), HostlistError> {
+        self.names = self.names.saturating_add(names);
+        if self.names > MOST_NAMES { Err(term.fault(0, Fault::TooMuch)) } else { Ok(()) }
     }
 
     /// Takes hosts of these names out of all that was read so far.

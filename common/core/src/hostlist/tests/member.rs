@@ -35,6 +35,7 @@ impl Outside for Around {
             ("s", "wrong") => "n1,n[",
             ("s", "file") => "^more",
             ("s", "wide") => "w[1-40000]",
+            ("s", few) if few.starts_with("few") => "n1,u[1-9999]!u[1-9999]",
             ("s", "none" | "now") => "",
             ("s", many) if many.starts_with("deep") => {
                 let depth: u32 = many.trim_start_matches("deep").parse().unwrap();
@@ -96,6 +97,22 @@ fn hosts_of_groups_in_files() {
         "hosts:2:1: b has slots=4 here, but slots=2 at hosts:1:1 (one line for each host, or HOST:N on both to add them up)",
     );
     assert_eq!(fault(&of_file(text).unwrap_err()), expected);
+}
+
+/// Few hosts are left of so many names that it took a quarter of a minute to find that out.
+#[test]
+fn names_over_names_of_which_few_are_left() {
+    assert_eq!(shown(&of_list("@few[1-20]").unwrap()), "n1:1");
+    all_are_refused(
+        of_list,
+        &[
+            ("a,@few[1-100]", "-H, column 3: in @few51, column 14: more than 1048576 names to go through"),
+            (
+                &["w[1-60000]", &"!w[1-2000]".repeat(400)].concat(),
+                "-H, column 1762: more than 1048576 names to go through",
+            ),
+        ],
+    );
 }
 
 #[test]
