@@ -101,6 +101,19 @@ impl History {
         if self.alike.is_some() && alike >= ALIKE {
             return Decision::Stuck { alike };
         }
+        self.again(lived)
+    }
+
+    /// A generation has ended because a host was lost, so long after it was started: the next does without it, so something has changed.
+    pub fn lost(&mut self, lived: Span) -> Decision {
+        if !self.has_more() {
+            return Decision::UsedUp;
+        }
+        self.alike = None;
+        self.again(lived)
+    }
+
+    fn again(&mut self, lived: Span) -> Decision {
         let lasted = lived >= STEADY;
         let delay = if lasted { self.allowed.delay } else { self.pause() };
         self.short = if lasted { 1 } else { self.short.saturating_add(1) };

@@ -35,9 +35,23 @@ pub(super) struct Output {
     grants: Vec<Grants>,
     /// Bytes of streams that have not ended.
     totals: BTreeMap<StreamId, u64>,
-    placement: Arc<Placement>,
+    seats: Seats,
     draining: bool,
     abandoned: bool,
+}
+
+/// Where ranks run.
+struct Seats {
+    now: Arc<Placement>,
+    /// The ranks that were asked for, however many are left: so far apart are the numbers of a rank's processes.
+    asked: u32,
+}
+
+impl Seats {
+    /// Whose a stream is.
+    fn rank_of(&self, id: StreamId) -> Rank {
+        Rank::new(ProcId::get(id.proc()).checked_rem(self.asked).unwrap_or(0))
+    }
 }
 
 /// One descriptor.
@@ -81,16 +95,16 @@ impl Output {
             ledger,
             label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
             grants: vec![Grants::new(window::size(u32::try_from(nodes).unwrap_or(u32::MAX)), 0); nodes],
-            placement: Arc::new(job.placement.clone()),
+            seats: Seats { now: Arc::new(job.placement.clone()), asked: job.world_size() },
             totals: BTreeMap::new(),
             draining: false,
             abandoned: false,
         }
     }
 
-    /// Ranks run there; none has written anything yet.
+    /// Ranks run there; none of them has written anything yet.
     pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
-        self.placement = placement;
+        self.seats.now = placement;
     }
 
     /// What each node may send before anything of it is written.
@@ -117,13 +131,13 @@ impl Output {
             let total = self.totals.remove(&id).unwrap_or(0);
             events.push_back(JobEvent::StreamEnd { stream: id, total });
         }
-        let Self { sides: [out, err], joined, label, ledger, placement, .. } = self;
+        let Self { sides: [out, err], joined, label, ledger, seats, .. } = self;
         let side = if id.std() == Std::Err && !*joined { err } else { out };
         let piece = Piece(bytes, node);
         match label {
             Some(label) => {
                 side.turn.push(id, flags, piece);
-                side.write(Some((label, placement)), ledger);
+                side.write(Some((label, seats)), ledger);
             }
             None => side.put(piece, ledger),
         }
@@ -148,7 +162,7 @@ impl Output {
     }
 
     fn node_of(&self, id: StreamId) -> NodeId {
-        self.placement.seats.get(rank_of(&self.placement, id).index()).map_or(NodeId::new(0), |seat| seat.node)
+        self.seats.now.seats.get(self.seats.rank_of(id).index()).map_or(NodeId::new(0), |seat| seat.node)
     }
 
     /// A line that was broken; its node is to be told.
@@ -210,7 +224,7 @@ impl Output {
     /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
     pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Vec<(NodeId, u64)> {
         for side in &mut self.sides {
-            side.settle(self.label.as_ref().map(|label| (label, &*self.placement)), &self.ledger);
+            side.settle(self.label.as_ref().map(|label| (label, &self.seats)), &self.ledger);
             if let Some(errno) = side.sink.failed().filter(|_| !side.told) {
                 side.told = true;
                 events.push_back(match errno {
@@ -254,7 +268,7 @@ impl Side {
     }
 
     /// Writes all that has come and whose turn it is.
-    fn settle(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) {
+    fn settle(&mut self, label: Option<(&Prefix, &Seats)>, ledger: &Ledger) {
         loop {
             self.sink.flush();
             // A thread is asked to tell of its pace only where somebody waits for it.
@@ -267,7 +281,7 @@ impl Side {
     }
 
     /// Writes everything whose turn it is; false if there was nothing.
-    fn write(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) -> bool {
+    fn write(&mut self, label: Option<(&Prefix, &Seats)>, ledger: &Ledger) -> bool {
         let mut any = false;
         while let Some(write) = self.turn.pop(now()) {
             any = true;
@@ -286,16 +300,10 @@ impl Side {
     }
 }
 
-/// Whose a stream is: the processes of each generation of ranks have numbers behind those of the one before.
-fn rank_of(at: &Placement, id: StreamId) -> Rank {
-    let world_size = u32::try_from(at.seats.len()).unwrap_or(u32::MAX);
-    Rank::new(ProcId::get(id.proc()).checked_rem(world_size).unwrap_or(0))
-}
-
 /// The label of a line that goes on.
-fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
-    let rank = rank_of(at, id);
-    let n = rank.get();
+fn continued(label: &Prefix, at: &Seats, id: StreamId) -> Vec<u8> {
+    let rank = at.rank_of(id);
+    let (at, n) = (&at.now, rank.get());
     let seat = at.seats.get(rank.index());
     let host = seat.and_then(|seat| at.nodes.get(seat.node.index())).map(|node| node.host.name.as_bytes());
     let who = Who {

@@ -73,7 +73,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
 
 /// All ranks are started again.
 fn between(what: &What) {
-    if let What::Clearing { rank, status, grace } = what {
+    if let What::Clearing { rank, status, grace, lost: _ } = what {
         debug!("rank {rank} has failed, {status}: all others are ended, grace {}", words::wait(*grace));
     }
     if let What::Restart { restart, rank, status, delay, .. } = what {

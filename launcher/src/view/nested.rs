@@ -184,10 +184,10 @@ mod tests {
         let started =
             || What::RankStarted { rank, node: NodeId::new(0), local_rank: LocalRank::new(0), pid: 5, at: Span::ZERO };
         assert_eq!(said(&mut nested, started()), [""; 0]);
-        let clearing = What::Clearing { rank, status, grace: Span::ZERO };
+        let clearing = What::Clearing { rank, status, lost: None, grace: Span::ZERO };
         assert_eq!(said(&mut nested, clearing), ["name=[InJob] state=handling stage=starting"]);
         let (lived, delay) = (Span::ZERO, Span::ZERO);
-        let restart = What::Restart { restart: 1, rank, node: NodeId::new(0), status, lived, delay };
+        let restart = What::Restart { restart: 1, rank, node: NodeId::new(0), status, lost: None, lived, delay };
         assert_eq!(said(&mut nested, restart), ["name=[InJob] state=handling stage=processing"]);
         assert_eq!(said(&mut nested, started()), [""; 0]);
         assert_eq!(said(&mut nested, started()), ["name=[InJob] state=handling stage=completed"]);

@@ -304,9 +304,13 @@ impl Block {
             self.field("restart", &format!("{before} before these"));
         }
         for (restarted, n) in report.restarts.iter().zip(1_usize..).skip(before) {
-            let Restarted { rank, node, status, lived } = *restarted;
+            let Restarted { rank, node, status, lost, lived } = *restarted;
             let on = if report.asked() > 1 { format!(" on {}", host(report, node)) } else { String::new() };
-            self.field("restart", &format!("{n} of {most}: rank {rank}{on} had failed: {status} after {lived}"));
+            let what = match lost {
+                Some(_) => format!("{} was lost after {lived}", host(report, node)),
+                None => format!("rank {rank}{on} had failed: {status} after {lived}"),
+            };
+            self.field("restart", &format!("{n} of {most}: {what}"));
         }
     }
 

@@ -4,7 +4,7 @@ use super::words;
 use super::{Tone, around, hosts, limit, report, rounds};
 use rlaunch_core::events::Cause;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
-use rlaunch_core::report::Sentence;
+use rlaunch_core::report::{Fewer, Sentence};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
@@ -180,9 +180,18 @@ fn line(sentence: &Sentence, by: By) -> String {
 /// What follows from the failure of a rank where all may be started again.
 fn again(sentence: &Sentence) -> String {
     match sentence {
-        Sentence::Restarts { rank, status, restart, most, delay } => {
+        Sentence::Restarts { rank, status, fewer, restart, most, delay } => {
             let when = if delay.nanos() == 0 { "now".to_owned() } else { format!("in {}", words::wait(*delay)) };
-            format!("rank {rank} failed: {status}; all ranks are started again {when} (restart {restart} of {most})")
+            let (what, who) = match fewer.as_deref() {
+                None => (format!("rank {rank} failed: {status}"), "all ranks are".to_owned()),
+                Some(Fewer { by, without, ranks }) => {
+                    let are = if *ranks == 1 { "is" } else { "are" };
+                    let who = format!("without {without} {} {are}", words::count((*ranks).into(), "rank"));
+                    let failed = || format!("rank {rank} failed: {status}");
+                    (if by.is_empty() { failed() } else { format!("{by} is lost") }, who)
+                }
+            };
+            format!("{what}; {who} started again {when} (restart {restart} of {most})")
         }
         Sentence::NoProgress { rank, alike } => {
             format!(

@@ -7,7 +7,7 @@ use crate::plan::{FAULTS_END, Fault, MS, Plan, Reaction, Script, script};
 use crate::rng::Rng;
 use crate::site;
 use crate::world::{Ev, World};
-use rlaunch_core::id::{ProcId, Rank};
+use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
@@ -62,6 +62,10 @@ pub(crate) fn plan(seed: u64) -> Plan {
         let long = if rng.chance(50) { rng.micros(100, 1_500_000) } else { 30_000 * MS };
         plan.ranks[proc].stuck = Some((rng.below(plan.ranks[proc].runs.max(1)), long));
     }
+    // The job may do with fewer ranks, where hosts are lost.
+    if rng.chance(60) {
+        plan.spec.rounds.limits.min_world = Some(u32::try_from(rng.between(1, world)).unwrap_or(1));
+    }
     plan
 }
 
@@ -101,9 +105,9 @@ pub(crate) struct Known {
 }
 
 impl World {
-    /// All ranks of the job.
+    /// All ranks that the job asks for.
     fn world_size(&self) -> u32 {
-        u32::try_from(self.placement().seats.len()).unwrap_or(u32::MAX).max(1)
+        u32::try_from(self.plan.spec.placement.seats.len()).unwrap_or(u32::MAX).max(1)
     }
 
     /// Which generation a process is of.
@@ -135,7 +139,7 @@ impl World {
     }
 
     /// The launcher has all ranks started again.
-    pub(crate) fn restarts(&mut self, restart: u32, rank: Rank, status: Status) {
+    pub(crate) fn restarts(&mut self, restart: u32, (rank, status): (Rank, Status), lost: Option<NodeId>) {
         self.note("< job", || format!("restart {restart}: rank {rank}, {status}"));
         let next = restart == self.known.restarts + 1 && restart <= self.plan.spec.restarts.most;
         let before = self.known.restarts;
@@ -145,7 +149,7 @@ impl World {
             self.check(alive == 0 || !ours, || format!("{alive} processes still run on host {node}"));
         }
         let failed = self.failed_by_themselves();
-        let known = failed.iter().any(|failed| self.rank_of(failed.proc) == rank);
+        let known = lost.is_some() || failed.iter().any(|failed| self.rank_of(failed.proc) == rank);
         self.check(known, || format!("rank {rank} has not failed by itself"));
         self.known.restarts = restart;
         self.truth.forget();

@@ -154,7 +154,9 @@ impl World {
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
             What::HostLost { node, .. } => self.truth.lost.push(*node),
-            What::Restart { restart, rank, status, .. } => self.restarts(*restart, *rank, *status),
+            What::Restart { restart, rank, node, status, lost, .. } => {
+                self.restarts(*restart, (*rank, *status), lost.map(|_| *node));
+            }
             What::Together { nodes } => self.truth.together.clone_from(nodes),
             What::JobEnd { cause, exit, .. } => {
                 self.truth.end = Some((cause.clone(), *exit));

@@ -142,20 +142,28 @@ fn generation(o: &mut Object<'_>, record: &Record) {
 }
 
 fn between(o: &mut Object<'_>, what: &What) {
-    if let What::Clearing { rank, status, grace } = what {
+    if let What::Clearing { rank, status, lost, grace } = what {
         o.text("ev", "clearing");
         o.number("rank", rank.get().into());
-        self::status(o, *status);
+        ended(o, *status, *lost);
         o.number("grace", grace.nanos());
     }
-    if let What::Restart { restart, rank, node, status, lived, delay } = what {
+    if let What::Restart { restart, rank, node, status, lost, lived, delay } = what {
         o.text("ev", "restart");
         o.number("generation", (*restart).into());
         o.number("rank", rank.get().into());
         o.number("node", node.get().into());
-        self::status(o, *status);
+        ended(o, *status, *lost);
         o.number("lived", lived.nanos());
         o.number("delay", delay.nanos());
+    }
+}
+
+/// How a rank ended, or how its host was lost.
+fn ended(o: &mut Object<'_>, status: Status, lost: Option<Lost>) {
+    match lost {
+        Some(lost) => self::lost(o, lost),
+        None => self::status(o, status),
     }
 }
 

@@ -203,6 +203,8 @@ pub enum What {
         rank: Rank,
         /// How.
         status: Status,
+        /// Its host was lost, and how: the rank is the first there.
+        lost: Option<Lost>,
         /// Until SIGKILL follows the request to end.
         grace: Span,
     },
@@ -216,6 +218,8 @@ pub enum What {
         node: NodeId,
         /// How it ended.
         status: Status,
+        /// Its host was lost, and how: the rank is the first there.
+        lost: Option<Lost>,
         /// How long it had run.
         lived: Span,
         /// How long is waited before.

@@ -101,12 +101,13 @@ impl Told {
                 | RoundNote::Refused { .. }
                 | RoundNote::Policy { .. } => None,
             },
-            What::Restart { restart, rank, node, status, .. } => {
+            What::Restart { restart, rank, node, status, lost, .. } => {
                 let before = self.world;
                 self.whole();
                 let text = status.to_string();
                 let ranks = [*rank].into_iter().collect();
-                let happened = Happened { kind: "ended", ranks, hosts: [*node].into(), text: text.as_bytes() };
+                let kind = if lost.is_some() { "host_lost" } else { "ended" };
+                let happened = Happened { kind, ranks, hosts: [*node].into(), text: text.as_bytes() };
                 Some(self.restart(*restart, ("generation", None), before, &happened))
             }
             What::JobEnd { cause, exit, left, .. } => Some(self.end(record, cause, *exit, *left)),

@@ -15,7 +15,7 @@ use crate::errno::EADDRNOTAVAIL;
 use crate::events::{Cause, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
-use crate::place::Node;
+use crate::place::{Node, Placement};
 use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::spec::JobSpec;
@@ -414,25 +414,66 @@ impl Bringup {
         self.meeting = Some(meeting);
     }
 
-    /// Has all who take part end their ranks, and be ready for others; which nodes those are.
-    pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span) -> Vec<NodeId> {
+    /// Has all who take part, and are not lost, end their ranks, and be ready for others; which nodes those are. `shrinks`: more may be
+    /// lost meanwhile, so each has to have a port if it comes to have rank 0.
+    pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
         let Some(orders) = self.again.as_deref().filter(|orders| orders.max_restarts() > 0) else { return Vec::new() };
-        let nodes: Vec<NodeId> = orders.used().collect();
+        let nodes: Vec<NodeId> = orders.used().filter(|node| !gone.contains(node)).collect();
         for node in &nodes {
-            let port = orders.chooses_port() && *node == orders.node_of(Rank::new(0));
+            let port = orders.chooses_port() && (shrinks || *node == orders.node_of(Rank::new(0)));
             cx.act(JobAction::Send { node: *node, msg: ToNode::Clear { sig: Signal::TERM, grace, port } });
         }
         nodes
     }
 
-    /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `port`: what rank
-    /// 0's host has chosen anew.
-    pub(super) fn again(&mut self, cx: &mut Cx<'_>, (restart, first): (u32, u32), port: Option<u16>, space: u32) {
-        let (Some(orders), Some(meeting)) = (self.again.as_deref(), &mut self.meeting) else { return };
-        let port = orders.pinned_port().or(port).or(meeting.port);
+    /// How the user calls these hosts.
+    pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
+        self.again.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
+    }
+
+    /// Where ranks would run without these hosts; `None`: a program would have none, or none is started again.
+    pub(super) fn left(&self, gone: &[NodeId]) -> Option<Placement> {
+        self.again.as_deref()?.left(gone)
+    }
+
+    /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `ports`: what hosts
+    /// have chosen anew. `fewer`: hosts were lost, and the others have these ranks.
+    pub(super) fn again(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (restart, first): (u32, u32),
+        (ports, space): (&BTreeMap<NodeId, u16>, u32),
+        fewer: Option<Arc<Placement>>,
+    ) {
+        let (Some(mut orders), Some(mut meeting)) = (self.again.take(), self.meeting.take()) else { return };
+        let before = orders.node_of(Rank::new(0));
+        if let Some(placement) = fewer {
+            orders.reseat(Arc::clone(&placement));
+            cx.act(JobAction::Reseat(placement));
+        }
+        let head = orders.node_of(Rank::new(0));
+        meeting = orders.again_at(meeting);
+        if head != before {
+            let addr = orders.pinned_addr().cloned().unwrap_or_else(|| self.address(orders.placement(), head));
+            meeting = self.held(cx, &orders, orders.meeting(addr, meeting.port));
+        }
+        let port = orders.pinned_port().or(ports.get(&head).copied()).or(meeting.port);
         (meeting.restart, meeting.port, meeting.space) = (restart, port, space);
-        cx.act(JobAction::Home { node: orders.node_of(Rank::new(0)), space });
-        orders.again(cx, meeting, first);
+        cx.act(JobAction::Home { node: head, space });
+        orders.again(cx, &meeting, first);
+        (self.again, self.meeting) = (Some(orders), Some(meeting));
+    }
+
+    /// At which address a host is found by the others, as far as is known: where it was reached.
+    pub(super) fn address(&self, placement: &Placement, node: NodeId) -> OsBytes {
+        let reached = |node| self.known(node).and_then(|hello| hello.reached.as_ref());
+        let own = reached(node).and_then(|reached| reached.at.first());
+        let known = placement.nodes.get(node.index());
+        // Others see us at the address that they come back to.
+        let ours = || placement.used().filter_map(reached).map(|reached| &reached.from).find(|from| !from.is_empty());
+        let name = || known.map(|node| OsBytes::from(node.host.name.as_str()));
+        let local = known.is_some_and(|node| node.local);
+        own.or_else(|| ours().filter(|_| local)).cloned().or_else(name).unwrap_or_default()
     }
 
     /// Has a node start another process of a rank.

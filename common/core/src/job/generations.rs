@@ -5,19 +5,40 @@
 
 use super::notice::{Failure, Notice};
 use super::{Cx, JobAction};
-use crate::events::{Cause, What};
+use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
-use crate::report::Sentence;
+use crate::report::{Fewer, Sentence};
 use crate::restarts::{Decision, History};
 use crate::spec::{JobSpec, OnFailure};
 use crate::time::{Mono, Span};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// How much longer than the grace hosts may take to be clear. An agent that needs more stands still, or cannot end its ranks: then
 /// the job ends, and with it whatever there is.
 const CLEARING: Span = Span::from_secs(10);
+
+/// What has ended a generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Why {
+    /// The failure of a rank; of the first on a host that was lost.
+    pub(super) failure: Failure,
+    /// How that was.
+    pub(super) lost: Option<Lost>,
+}
+
+impl Why {
+    /// The same, of a job that ends with it.
+    const fn cause(&self) -> Cause {
+        let Failure { rank, status, node, .. } = self.failure;
+        match self.lost {
+            Some(lost) => Cause::Lost { node, lost },
+            None => Cause::Rank { rank, status },
+        }
+    }
+}
 
 /// What the failure of a rank leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +66,8 @@ enum State {
 
 #[derive(Debug)]
 struct Clearing {
-    /// The failure of which we heard first.
-    first: Failure,
+    /// That of which we heard first.
+    first: Why,
     /// What has to be clear still, and whether only output is waited for there.
     open: BTreeMap<NodeId, bool>,
     /// Nodes that are clear.
@@ -62,8 +83,8 @@ pub(super) struct Generations {
     history: History,
     grace: Span,
     state: State,
-    /// The port that rank 0's host has chosen for the next one; 0: it has not.
-    port: u16,
+    /// The ports that hosts have chosen for the next one.
+    ports: BTreeMap<NodeId, u16>,
     restart: u32,
 }
 
@@ -73,7 +94,7 @@ impl Generations {
             OnFailure::Kill if spec.restarts.most > 0 => State::Running,
             OnFailure::Kill | OnFailure::Continue => State::Off,
         };
-        Self { history: History::new(spec.restarts), grace: spec.grace, state, port: 0, restart: 0 }
+        Self { history: History::new(spec.restarts), grace: spec.grace, state, ports: BTreeMap::new(), restart: 0 }
     }
 
     /// How long ranks have from the request to end to SIGKILL.
@@ -91,12 +112,36 @@ impl Generations {
         }
     }
 
-    /// These nodes were told to end their ranks.
-    pub(super) fn clearing(&mut self, cx: &mut Cx<'_>, first: Failure, nodes: Vec<NodeId>) {
+    /// Whether another generation may follow this one.
+    pub(super) const fn may_follow(&self) -> bool {
+        match self.state {
+            State::Running => self.history.has_more(),
+            State::Clearing(_) | State::Pausing(..) => true,
+            State::Off => false,
+        }
+    }
+
+    /// Whether the job ends, or never had another generation.
+    pub(super) const fn is_off(&self) -> bool {
+        matches!(self.state, State::Off)
+    }
+
+    /// Whether nothing runs on a node any more that could have to be ended.
+    pub(super) fn is_clear(&self, node: NodeId) -> bool {
+        match &self.state {
+            State::Clearing(Clearing { clear, .. }) | State::Pausing(_, clear) => clear.contains(&node),
+            State::Running | State::Off => false,
+        }
+    }
+
+    /// These nodes were told to end their ranks, or are lost and have not; some may take longer by so much.
+    pub(super) fn clearing(&mut self, cx: &mut Cx<'_>, first: Why, nodes: Vec<NodeId>, longer: Span) {
         let open = nodes.into_iter().map(|node| (node, false)).collect();
-        let until = Patience::new(cx.now, self.grace + CLEARING);
+        let until = Patience::new(cx.now, self.grace + CLEARING + longer);
         self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: false, until });
-        cx.tell(Notice::Log(What::Clearing { rank: first.rank, status: first.status, grace: self.grace }));
+        self.ports.clear();
+        let Why { failure: Failure { rank, status, .. }, lost } = first;
+        cx.tell(Notice::Log(What::Clearing { rank, status, lost, grace: self.grace }));
     }
 
     /// No rank is waited for because of what is going on, or will be.
@@ -122,33 +167,38 @@ impl Generations {
     }
 
     /// A node is clear, or as clear as it can be made; the first failure once all are.
-    pub(super) fn cleared(&mut self, node: NodeId, left: u32, port: u16) -> Option<Failure> {
+    pub(super) fn cleared(&mut self, node: NodeId, left: u32, port: u16) -> Option<Why> {
         let State::Clearing(clearing) = &mut self.state else { return None };
         clearing.open.remove(&node)?;
         clearing.clear.insert(node);
         clearing.left |= left > 0;
         if port > 0 {
-            self.port = port;
+            self.ports.insert(node, port);
         }
         clearing.open.is_empty().then_some(clearing.first)
     }
 
-    /// All nodes are clear, and by now this failure is known to be the first; so long its rank had run.
-    pub(super) fn decide(&mut self, cx: &mut Cx<'_>, first: &Failure, lived: Span) {
+    /// All nodes are clear, and by now this is known to be the first; so long its rank had run. `fewer`: the ranks that are left, where
+    /// hosts were lost.
+    pub(super) fn decide(&mut self, cx: &mut Cx<'_>, first: &Why, lived: Span, fewer: Option<Box<Fewer>>) {
         let State::Clearing(Clearing { left, clear, .. }) = &mut self.state else { return };
-        let Failure { rank, status, node, .. } = *first;
-        let end = Notice::End(Cause::Rank { rank, status });
+        let Why { failure: Failure { rank, status, node, .. }, lost } = *first;
+        let end = Notice::End(first.cause());
         if *left {
             cx.act(JobAction::Say(Sentence::NotClear));
             return cx.tell(end);
         }
-        match self.history.ended(rank, status, lived) {
+        let decision = match lost {
+            Some(_) => self.history.lost(lived),
+            None => self.history.ended(rank, status, lived),
+        };
+        match decision {
             Decision::Again { restart, delay } => {
                 self.restart = restart;
                 self.state = State::Pausing(cx.now + delay, core::mem::take(clear));
                 let most = self.history.most();
-                cx.act(JobAction::Say(Sentence::Restarts { rank, status, restart, most, delay }));
-                cx.tell(Notice::Log(What::Restart { restart, rank, node, status, lived, delay }));
+                cx.act(JobAction::Say(Sentence::Restarts { rank, status, fewer, restart, most, delay }));
+                cx.tell(Notice::Log(What::Restart { restart, rank, node, status, lost, lived, delay }));
             }
             Decision::Stuck { alike } => {
                 cx.act(JobAction::Say(Sentence::NoProgress { rank, alike }));
@@ -158,10 +208,10 @@ impl Generations {
         }
     }
 
-    /// The pause is over: the number of the generation to come, and the port that was chosen for it.
-    pub(super) fn again(&mut self) -> (u32, Option<u16>) {
+    /// The pause is over: the number of the generation to come, and the ports that were chosen for it.
+    pub(super) fn again(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
         self.state = State::Running;
-        (self.restart, Some(self.port).filter(|port| *port > 0))
+        (self.restart, core::mem::take(&mut self.ports))
     }
 
     /// The job ends; nodes whose ranks are waited for no more.
@@ -180,8 +230,7 @@ impl Generations {
         match &mut self.state {
             State::Clearing(clearing) => {
                 if clearing.is_awaited() && clearing.until.is_out(cx.now) {
-                    let Failure { rank, status, .. } = clearing.first;
-                    cx.tell(Notice::End(Cause::Rank { rank, status }));
+                    cx.tell(Notice::End(clearing.first.cause()));
                 }
             }
             State::Pausing(at, _) => {

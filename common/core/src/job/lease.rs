@@ -109,6 +109,11 @@ impl Lease {
         }
     }
 
+    /// So long after its last word a node has ended its ranks.
+    pub(super) const fn patience(&self) -> Span {
+        self.patience
+    }
+
     /// Before anything else is done with what has happened.
     pub(super) fn looks(&mut self, now: Mono) {
         self.still.looks(now, self.nodes.iter().map(|node| node.heard));

@@ -74,11 +74,20 @@ impl Log {
 
     /// The job does without these hosts.
     pub(super) fn left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+        self.write_left_out(cx, nodes, placement);
+        cx.act(JobAction::Say(Sentence::LeftOut(Box::new(self.report.of_hosts()))));
+    }
+
+    /// A generation does without these hosts, which were lost; that was said.
+    pub(super) fn fewer(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+        self.write_left_out(cx, nodes, placement);
+    }
+
+    fn write_left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
         let apps = self.report.start.as_ref().map_or(0, |start| start.apps.len());
         let procs = (0..).map(AppIndex::new).take(apps).map(|app| placement.procs(app)).collect();
         let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
         self.write(cx, What::LeftOut { nodes, world_size, procs });
-        cx.act(JobAction::Say(Sentence::LeftOut(Box::new(self.report.of_hosts()))));
     }
 
     /// A log file on a host cannot be written.
@@ -95,7 +104,7 @@ impl Log {
         self.write(cx, What::StoreLimit { node, met, count });
     }
 
-    fn host(&self, node: NodeId) -> OsBytes {
+    pub(super) fn host(&self, node: NodeId) -> OsBytes {
         let hosts = self.report.start.as_ref().map(|start| start.hosts.as_slice()).unwrap_or_default();
         hosts.get(node.index()).cloned().unwrap_or_default()
     }

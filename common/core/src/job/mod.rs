@@ -11,6 +11,7 @@ mod event;
 mod generations;
 mod late;
 mod lease;
+mod left;
 mod log;
 mod loss;
 mod mute;
@@ -45,7 +46,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ending::Ranks;
-use generations::Fate;
+use generations::{Fate, Why};
 use notice::{Failure, Notice};
 
 /// What a sub-machine of a job is given.
@@ -85,6 +86,7 @@ pub struct Job {
     mute: mute::Mute,
     lease: lease::Lease,
     late: late::Late,
+    left: left::Left,
     generations: generations::Generations,
     rounds: rounds::Rounds,
     output: output::Output,
@@ -110,6 +112,7 @@ impl Job {
             mute: mute::Mute::new(spec),
             lease: lease::Lease::new(spec),
             late: late::Late::new(spec.placement.nodes.len()),
+            left: left::Left::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
             output: output::Output::new(setting.nohup, spec.world_size()),
@@ -141,6 +144,7 @@ impl Job {
             mute,
             lease,
             late,
+            left,
             generations,
             rounds,
             output,
@@ -158,6 +162,7 @@ impl Job {
             mute,
             lease,
             late,
+            left,
             generations,
             rounds,
             output,
@@ -187,6 +192,7 @@ struct Parts<'a> {
     mute: &'a mut mute::Mute,
     lease: &'a mut lease::Lease,
     late: &'a mut late::Late,
+    left: &'a mut left::Left,
     generations: &'a mut generations::Generations,
     rounds: &'a mut rounds::Rounds,
     output: &'a mut output::Output,
@@ -310,7 +316,6 @@ impl Parts<'_> {
     fn leave_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
         nodes.iter().for_each(|node| self.forget(cx, *node));
         self.procs.reseat(placement);
-        self.output.reseat(placement.seats.len());
         self.log.left_out(cx, nodes, placement);
     }
 
@@ -321,30 +326,28 @@ impl Parts<'_> {
         if self.bringup.spares(cx, node) {
             return self.forget(cx, node);
         }
-        if self.loses(cx, node, lost) {
+        if self.is_without(node) || self.loses(cx, node, lost) {
             return;
         }
-        self.verdict.lost(node, lost, self.lease.between(cx.now, node, lost));
+        let between = self.lease.between(cx.now, node, lost);
+        self.verdict.lost(node, lost, between);
+        if self.goes_on_without(cx, node, lost, between) {
+            return;
+        }
         self.ending.end(cx, Cause::Lost { node, lost }, Ranks::Run);
     }
 
     /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
     fn failed(&mut self, cx: &mut Cx<'_>, failure: Failure) {
         self.verdict.failed(failure);
-        let grace = self.generations.grace();
-        let nodes = match self.generations.fate(&failure) {
+        let clears = match self.generations.fate(&failure) {
             Fate::Known => return,
-            Fate::Ends => Vec::new(),
-            // Its hosts were to run ranks too.
-            Fate::Clears if self.rounds.has_gone() => Vec::new(),
-            Fate::Clears => self.bringup.clear(cx, grace),
+            Fate::Ends => false,
+            Fate::Clears => !self.lacks_hosts() && self.clears(cx, Why { failure, lost: None }),
         };
-        if nodes.is_empty() {
-            return self.ending.failed(cx, &failure);
+        if !clears {
+            self.ending.failed(cx, &failure);
         }
-        self.verdict.cleared_from(cx.now);
-        self.rounds.off(cx.now);
-        self.generations.clearing(cx, failure, nodes);
     }
 
     /// What the ranks are doing.
@@ -357,22 +360,30 @@ impl Parts<'_> {
     }
 
     /// Nothing runs any more: all that there is to know of this generation is known.
-    fn cleared(&mut self, cx: &mut Cx<'_>, first: &Failure) {
-        let first = self.verdict.root().unwrap_or(*first);
-        let lived = self.procs.started_at(first.rank).map_or(Span::ZERO, |started| first.at.since(started));
-        self.generations.decide(cx, &first, lived);
+    fn cleared(&mut self, cx: &mut Cx<'_>, first: &Why) {
+        let root = self.verdict.root().filter(|_| first.lost.is_none());
+        let first = Why { failure: root.unwrap_or(first.failure), ..*first };
+        let Failure { rank, at, .. } = first.failure;
+        let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
+        let fewer = self.fewer(&first);
+        self.generations.decide(cx, &first, lived, fewer);
     }
 
     /// All ranks are started again.
     fn again(&mut self, cx: &mut Cx<'_>) {
         self.output.rest().for_each(|what| self.log.write(cx, what));
-        let (restart, port) = self.generations.again();
+        let (restart, ports) = self.generations.again();
         self.log.again(restart);
-        let first = self.procs.again();
+        let fewer = self.place_again();
+        let first = self.procs.again(fewer.as_deref());
         self.verdict.again();
         self.mute.again();
         let space = self.rounds.again();
-        self.bringup.again(cx, (restart, first), port, space);
+        if let Some(placement) = &fewer {
+            self.rounds.reseat(placement);
+            self.log.fewer(cx, self.left.nodes(), placement);
+        }
+        self.bringup.again(cx, (restart, first), (&ports, space), fewer);
     }
 
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {

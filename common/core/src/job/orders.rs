@@ -74,12 +74,23 @@ impl Orders {
         missing.is_empty() || self.fewer.is_some()
     }
 
+    /// The same without these hosts too, which were lost; `None`: a program would have no rank.
+    pub(super) fn left(&self, gone: &[NodeId]) -> Option<Placement> {
+        self.placement().without(gone)
+    }
+
+    /// Ranks run there from now on.
+    pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
+        self.fewer = Some(placement);
+    }
+
     /// Where ranks run, if not where it was planned.
     pub(super) const fn fewer(&self) -> Option<&Arc<Placement>> {
         self.fewer.as_ref()
     }
 
-    fn placement(&self) -> &Placement {
+    /// Where ranks run.
+    pub(super) fn placement(&self) -> &Placement {
         self.fewer.as_deref().unwrap_or(&self.spec.placement)
     }
 
@@ -223,6 +234,12 @@ impl Orders {
             restart: 0,
             space: 0,
         }
+    }
+
+    /// The same meeting of those who are left.
+    pub(super) fn again_at(&self, meeting: Meeting) -> Meeting {
+        let Meeting { world_size, nodes, .. } = self.meeting(meeting.addr.clone(), meeting.port);
+        Meeting { world_size, nodes, ..meeting }
     }
 
     /// All who take part: each is told where it stands among them, and its ranks.

@@ -13,8 +13,8 @@ use alloc::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Output {
     nohup: bool,
-    /// All ranks.
-    world_size: usize,
+    /// The ranks that were asked for.
+    asked: u32,
     ending: bool,
     lost: [bool; 3],
     /// Streams that ended, of processes that were not heard to have started, and their bytes. What a process says does not wait
@@ -25,14 +25,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(nohup: bool, world_size: u32) -> Self {
-        let world_size = usize::try_from(world_size).unwrap_or(usize::MAX);
-        Self { nohup, world_size, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
-    }
-
-    /// The job goes on with so many ranks.
-    pub(super) const fn reseat(&mut self, world_size: usize) {
-        self.world_size = world_size;
+    pub(super) const fn new(nohup: bool, asked: u32) -> Self {
+        Self { nohup, asked, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
     }
 
     pub(super) fn began(&mut self) {
@@ -110,7 +104,7 @@ impl Output {
     /// So much of a stream is not in its log file.
     pub(super) fn file_lost(&mut self, cx: &mut Cx<'_>, proc: ProcId, which: Std, bytes: u64) {
         self.unfiled = self.unfiled.saturating_add(bytes);
-        cx.tell(Notice::Log(What::FileLost { rank: rank_of(proc, self.world_size), std: which, bytes }));
+        cx.tell(Notice::Log(What::FileLost { rank: rank_of(proc, self.asked), std: which, bytes }));
     }
 
     /// The job is over: what is missing is said, once.
@@ -128,7 +122,7 @@ impl Output {
     }
 
     fn end_of(&self, stream: StreamId, total: u64) -> What {
-        What::StreamEnd { rank: rank_of(stream.proc(), self.world_size), std: stream.std(), total }
+        What::StreamEnd { rank: rank_of(stream.proc(), self.asked), std: stream.std(), total }
     }
 
     /// Marks a sink as lost; `false` if it was.

@@ -36,6 +36,8 @@ pub(super) enum End {
 pub(super) struct Procs {
     clock: Clock,
     offsets: Offsets,
+    /// From a process of a rank to the next: the ranks that were asked for, however many are left.
+    stride: u32,
     ranks: Vec<Seat>,
     /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
     nodes: Vec<(usize, bool)>,
@@ -57,12 +59,13 @@ struct Seat {
 impl Procs {
     pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
         let offsets = Offsets::new(placement.nodes.len());
-        let mut procs = Self { clock, offsets, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
+        let stride = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let mut procs = Self { clock, offsets, stride, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
         procs.reseat(placement);
         procs
     }
 
-    /// None was started yet, and these are the ranks now.
+    /// None of them was started yet, and these are the ranks now.
     pub(super) fn reseat(&mut self, placement: &Placement) {
         let seat = |(place, n): (&Place, u32)| Seat {
             proc: ProcId::new(n),
@@ -75,13 +78,15 @@ impl Procs {
         self.begin(ranks, placement.nodes.len());
     }
 
-    /// The same ranks are asked for again: the number of rank 0's process, which the others follow.
-    pub(super) fn again(&mut self) -> u32 {
-        let mut ranks = core::mem::take(&mut self.ranks);
-        let world_size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
-        let last = ranks.iter().map(|seat| seat.proc.get()).max().unwrap_or_default();
+    /// All ranks are asked for again, `fewer` if hosts were lost: the number of rank 0's process, which the others follow.
+    pub(super) fn again(&mut self, fewer: Option<&Placement>) -> u32 {
+        let last = self.ranks.iter().map(|seat| seat.proc.get()).max().unwrap_or_default();
         // Some may have had more than one process.
-        let first = last.checked_div(world_size).map_or(0, |times| (times + 1).saturating_mul(world_size));
+        let first = last.checked_div(self.stride).map_or(0, |times| (times + 1).saturating_mul(self.stride));
+        if let Some(placement) = fewer {
+            self.reseat(placement);
+        }
+        let mut ranks = core::mem::take(&mut self.ranks);
         for (seat, n) in ranks.iter_mut().zip(0..) {
             (seat.proc, seat.state, seat.started) = (ProcId::new(first.saturating_add(n)), State::Pending, None);
         }
@@ -91,10 +96,9 @@ impl Procs {
 
     /// Another process of a rank whose own is over is asked for, on this node; its number.
     pub(super) fn anew(&mut self, rank: Rank, node: NodeId) -> Option<ProcId> {
-        let world_size = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         let seat = self.ranks.get_mut(rank.index()).filter(|seat| seat.state == State::Over)?;
         let (open, over) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over)?;
-        seat.proc = ProcId::new(seat.proc.get().checked_add(world_size)?);
+        seat.proc = ProcId::new(seat.proc.get().checked_add(self.stride)?);
         (seat.state, seat.started, seat.node) = (State::Pending, None, node);
         if *open == 0 && !*over {
             self.busy = self.busy.saturating_add(1);
@@ -293,7 +297,7 @@ impl Procs {
     }
 
     pub(super) fn rank_of(&self, proc: ProcId) -> Rank {
-        rank_of(proc, self.ranks.len())
+        rank_of(proc, self.stride)
     }
 
     /// A rank of this node is not waited for any more.
@@ -311,8 +315,7 @@ impl Procs {
     }
 }
 
-/// The first process has the number of its rank; those of later generations follow.
-pub(super) fn rank_of(proc: ProcId, world_size: usize) -> Rank {
-    let world_size = u32::try_from(world_size).unwrap_or(u32::MAX);
-    Rank::new(proc.get().checked_rem(world_size).unwrap_or(0))
+/// The first process has the number of its rank; that of the next is higher by the number of ranks that were asked for.
+pub(super) fn rank_of(proc: ProcId, stride: u32) -> Rank {
+    Rank::new(proc.get().checked_rem(stride).unwrap_or(0))
 }

@@ -8,6 +8,7 @@ mod harness;
 mod hosts;
 mod interrupts;
 mod late;
+mod left;
 mod limits;
 mod losses;
 mod mute;

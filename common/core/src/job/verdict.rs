@@ -100,6 +100,7 @@ impl Verdict {
         self.forwarded.clear();
         self.cleared_from = None;
         self.decided = None;
+        self.gone.clear();
     }
 
     /// Rounds are given up because of this failure; others that came of it, or before, do not matter.

@@ -68,6 +68,8 @@ pub struct Restarted {
     pub node: NodeId,
     /// How it ended.
     pub status: Status,
+    /// Its host was lost, and how: the rank is the first there.
+    pub lost: Option<Lost>,
     /// How long it had run.
     pub lived: Span,
 }
@@ -235,8 +237,8 @@ impl Report {
             }
             What::Together { nodes } => self.together.clone_from(nodes),
             What::LeftOut { nodes, world_size, procs } => self.leave_out(nodes, *world_size, procs),
-            What::Restart { rank, node, status, lived, .. } => {
-                self.restart(Restarted { rank: *rank, node: *node, status: *status, lived: *lived });
+            What::Restart { rank, node, status, lost, lived, .. } => {
+                self.restart(Restarted { rank: *rank, node: *node, status: *status, lost: *lost, lived: *lived });
             }
             What::Clearing { .. } => {}
             What::Round(note) => self.rounds.add(note),
@@ -265,7 +267,10 @@ impl Report {
     }
 
     fn leave_out(&mut self, nodes: &[NodeId], world_size: u32, procs: &[u32]) {
-        self.left_out = nodes.to_vec();
+        // Hosts that were lost later are told of as such.
+        if self.restarts.is_empty() {
+            self.left_out = nodes.to_vec();
+        }
         self.ranks = (0..world_size).map(RankLine::pending).collect();
         if let Some(start) = &mut self.start {
             start.world_size = world_size;

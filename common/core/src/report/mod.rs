@@ -8,4 +8,4 @@ mod sentence;
 
 pub use fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
 pub use rounds::{RoundLine, Rounds};
-pub use sentence::Sentence;
+pub use sentence::{Fewer, Sentence};

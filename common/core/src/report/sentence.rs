@@ -84,12 +84,14 @@ pub enum Sentence {
         /// How.
         status: Status,
     },
-    /// A rank has failed, and all are about to be started again.
+    /// A rank has failed, or a host was lost, and all are about to be started again.
     Restarts {
         /// Which failed first.
         rank: Rank,
         /// How.
         status: Status,
+        /// Hosts were lost.
+        fewer: Option<Box<Fewer>>,
         /// How often they have been started again then.
         restart: u32,
         /// How often they may be.
@@ -226,4 +228,15 @@ pub enum Sentence {
     OutputLost(u64),
     /// The closing report.
     Report(Box<Report>),
+}
+
+/// What is left of a job of which hosts were lost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fewer {
+    /// The host by whose loss it came to that; empty: a rank had failed.
+    pub by: OsBytes,
+    /// Hosts that are lost by now, in short.
+    pub without: OsBytes,
+    /// Ranks that are left.
+    pub ranks: u32,
 }

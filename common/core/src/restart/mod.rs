@@ -189,6 +189,12 @@ impl Restart {
         self.agreed.is_some()
     }
 
+    /// What holds, of the command line and, once they have registered, of the processes.
+    #[must_use]
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// The number of the space of the store for whatever meets next: another round, or another generation.
     #[must_use]
     pub const fn next_space(&self) -> u32 {

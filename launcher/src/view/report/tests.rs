@@ -175,7 +175,18 @@ fn interrupted() {
     let mut log = Log::running(2);
     log.exits(1, Status::Exited(3), 506);
     let (rank, node, lived) = (Rank::new(1), NodeId::new(0), Span::from_millis(500));
-    log.at(600, What::Restart { restart: 1, rank, node, status: Status::Exited(3), lived, delay: Span::from_secs(1) });
+    log.at(
+        600,
+        What::Restart {
+            restart: 1,
+            rank,
+            node,
+            status: Status::Exited(3),
+            lost: None,
+            lived,
+            delay: Span::from_secs(1),
+        },
+    );
     log.begins(900, &cause, None);
     shows("interrupted_in_a_pause", &log.ends(910, cause, Some(0)));
 }

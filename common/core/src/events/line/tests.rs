@@ -187,14 +187,24 @@ fn hosts() -> Vec<What> {
         refused(seen(Found::Dir)),
         refused(seen(Found::Empty)),
         refused(seen(Found::File)),
-        What::Clearing { rank: RANK, status: Status::Exited(3), grace: Span::from_secs(5) },
+        What::Clearing { rank: RANK, status: Status::Exited(3), lost: None, grace: Span::from_secs(5) },
         What::Restart {
             restart: 2,
             rank: RANK,
             node: NODE,
             status: Status::Signaled { sig: Signal::SEGV, core: true },
+            lost: None,
             lived: Span::from_secs(70),
             delay: Span::from_secs(1),
+        },
+        What::Restart {
+            restart: 3,
+            rank: RANK,
+            node: NODE,
+            status: Status::Lost,
+            lost: Some(Lost::Unheard),
+            lived: Span::from_secs(7),
+            delay: Span::ZERO,
         },
     ]
 }

@@ -20,7 +20,7 @@ use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::Sentence;
 use crate::restart::fault::{Fault, FaultKind};
-use crate::restart::{Given, Restart, RestartAction, RestartEvent, RoundNote};
+use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote};
 use crate::rounds::PolicyReader;
 use crate::spec::JobSpec;
 use crate::status::Status;
@@ -100,12 +100,13 @@ impl Rounds {
         }
     }
 
-    /// The job goes on with fewer hosts.
+    /// The job, or its next generation, goes on with fewer hosts.
     pub(super) fn reseat(&mut self, placement: &Arc<Placement>) {
         self.fewer = Some(Arc::clone(placement));
     }
 
-    fn placement(&self) -> &Placement {
+    /// Where the ranks of this generation run.
+    pub(super) fn placement(&self) -> &Placement {
         self.fewer.as_deref().unwrap_or(&self.spec.placement)
     }
 
@@ -123,9 +124,14 @@ impl Rounds {
         self.gone.contains_key(&node)
     }
 
-    /// Some were: then there are not enough for another generation of all ranks.
-    pub(super) fn has_gone(&self) -> bool {
-        !self.gone.is_empty()
+    /// A program that restarts within itself runs: it can do with fewer ranks.
+    pub(super) const fn is_used(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    /// How few ranks are enough.
+    pub(super) fn limits(&self) -> Limits {
+        self.machine.as_ref().map_or(self.spec.rounds.limits, |machine| machine.limits())
     }
 
     /// Tells the machine something, if there is one.
@@ -245,6 +251,7 @@ impl Rounds {
         self.unwanted.clear();
         self.ended.clear();
         self.seen.clear();
+        self.gone.clear();
         self.wanted.clear();
         self.coming.clear();
         self.space

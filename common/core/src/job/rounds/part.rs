@@ -74,6 +74,9 @@ impl Parts<'_> {
     pub(in crate::job) fn loses(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost) -> bool {
         let between = self.lease.between(cx.now, node, lost);
         let theirs = self.rounds.loses(cx, node, lost, between);
+        if theirs {
+            self.left.loses(node, false);
+        }
         self.settle_rounds(cx);
         theirs
     }
@@ -84,6 +87,9 @@ impl Parts<'_> {
         self.mute.node_over(node);
         let without = self.rounds.node_over(cx.now, node);
         self.settle_rounds(cx);
+        if self.lost_is_over(cx, node) {
+            return;
+        }
         if without {
             self.procs.absent(cx, node);
         } else {
@@ -113,6 +119,9 @@ impl Parts<'_> {
             }
             Some(Up::Host(node, lost, between)) => {
                 self.verdict.lost(node, lost, between);
+                if self.follows_loss(cx, node, lost, between) {
+                    return;
+                }
                 self.ending.end(cx, Cause::Lost { node, lost }, Ranks::Run);
             }
             None => {}

@@ -32,19 +32,10 @@ impl Met {
     fn of(bringup: &Bringup, placement: &Placement) -> Self {
         let Some(meeting) = bringup.meeting() else { return Self::default() };
         let used: Vec<NodeId> = placement.used().collect();
-        let reached = |node| bringup.known(node).and_then(|hello| hello.reached.as_ref());
-        // Others see us at the address that they come back to.
-        let ours =
-            || used.iter().filter_map(|node| reached(*node)).map(|reached| &reached.from).find(|from| !from.is_empty());
-        let addr = |node: NodeId| {
-            let own = reached(node).and_then(|reached| reached.at.first());
-            let local = placement.nodes.get(node.index()).is_some_and(|node| node.local);
-            let name = || placement.nodes.get(node.index()).map(|node| OsBytes::from(node.host.name.as_str()));
-            own.or_else(|| ours().filter(|_| local)).cloned().or_else(name).unwrap_or_default()
-        };
         let head = placement.seats.first().map(|seat| seat.node);
-        let addrs =
-            used.iter().map(|node| (*node, if Some(*node) == head { meeting.addr.clone() } else { addr(*node) }));
+        let addrs = used.iter().map(|node| {
+            (*node, if Some(*node) == head { meeting.addr.clone() } else { bringup.address(placement, *node) })
+        });
         let chosen = head.and_then(|head| bringup.known(head)).map_or(0, |hello| hello.master_port);
         Self { port: meeting.port.unwrap_or(chosen), agent_store: meeting.agent_store, addrs: addrs.collect() }
     }

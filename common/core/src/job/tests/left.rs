@@ -1,0 +1,221 @@
+//! Hosts that are lost after the start, and another generation without them.
+
+use super::fewer::{left_out, three};
+use super::hosts::{done, hello, told};
+use super::*;
+use crate::restart::Limits;
+use crate::restarts::Restarts;
+use crate::rounds::Rounds;
+use crate::spec::JobSpec;
+use crate::time::HostTime;
+use crate::wire::beat::Beat;
+use crate::wire::capped::Capped;
+use crate::wire::round::{Enrolled, RoundUp};
+use crate::wire::to_node::Meeting;
+use crate::wire::to_root::{Exited, Started, Usage};
+
+const UNHEARD: Lost = Lost::Unheard;
+const EOF: CloseReason = CloseReason::Eof;
+
+fn node(n: u32) -> NodeId {
+    NodeId::new(n)
+}
+
+fn least(min_world: Option<u32>) -> Limits {
+    Limits { min_world, ..Limits::default() }
+}
+
+/// Two ranks on each of three hosts, which run; they may be started again once.
+fn runs(limits: Limits) -> Script {
+    let rounds = Rounds { limits, ..Rounds::default() };
+    let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
+    let mut s = Script::new(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) });
+    for n in 0..3 {
+        s.event(JobEvent::EdgeUp { node: node(n) });
+        s.hears_of(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
+        s.hears_of(node(n), &ToRoot::Ready);
+    }
+    started(&mut s, 0, &[0, 1, 2]);
+    forget(&mut s);
+    s
+}
+
+fn forget(s: &mut Script) {
+    s.to.clear();
+    s.sent.clear();
+}
+
+/// The ranks of these hosts have started, in their order, behind the process of this number.
+fn started(s: &mut Script, first: u32, hosts: &[u32]) {
+    for (n, host) in (0..).zip(hosts.iter().flat_map(|host| [host, host])) {
+        let started = Started { proc: ProcId::new(first + n), pid: 100 + n, at: Script::at(s.now).host_time() };
+        s.hears_of(node(*host), &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+    }
+}
+
+fn ends(s: &mut Script, host: u32, proc: u32, status: Status) {
+    let at = HostTime(Script::at(s.now).nanos());
+    let (proc, usage) = (ProcId::new(proc), Usage::default());
+    s.hears_of(node(host), &ToRoot::Exited(Exited { proc, status, at, alive_at: at, asked: false, usage }));
+}
+
+fn cleared(s: &mut Script, host: u32) {
+    let port = 31_000 + u16::try_from(host).unwrap();
+    s.hears_of(node(host), &ToRoot::Cleared { left: 0, named: Capped::default(), port });
+}
+
+/// Time passes; these hosts are heard of.
+fn beats(s: &mut Script, seconds: u32, hosts: &[u32]) {
+    for _ in 0..seconds {
+        s.wait(1000);
+        let own = Script::at(s.now).nanos();
+        hosts.iter().for_each(|host| {
+            s.event(JobEvent::Beat { node: node(*host), beat: Beat { own, echo: own } });
+        });
+    }
+}
+
+/// Where the next generation meets, and its processes.
+fn again(s: &Script) -> (Vec<(u32, Meeting)>, Vec<u32>) {
+    let to = || s.to.iter().zip(&s.sent);
+    let meeting = |(node, msg): (&NodeId, &ToNode)| match msg {
+        ToNode::Again(meeting) => Some((node.get(), meeting.clone())),
+        _ => None,
+    };
+    let procs = |(_, msg): (&NodeId, &ToNode)| match msg {
+        ToNode::Spawn { procs, .. } => procs.clone().into_vec().iter().map(|delta| delta.proc.get()).collect(),
+        _ => vec![],
+    };
+    (to().filter_map(meeting).collect(), to().flat_map(procs).collect())
+}
+
+/// By whose loss, without whom, and how many ranks, as the user is told.
+fn said(s: &Script) -> Vec<(OsBytes, OsBytes, u32)> {
+    let fewer = |sentence: &Sentence| match sentence {
+        Sentence::Restarts { fewer: Some(fewer), .. } => Some((fewer.by.clone(), fewer.without.clone(), fewer.ranks)),
+        _ => None,
+    };
+    s.said.iter().filter_map(fewer).collect()
+}
+
+/// Where hosts 1 and 2 are left: they meet at the first of them.
+fn meets_without_the_first(s: &Script) {
+    let (meetings, procs) = again(s);
+    let place = |(node, m): &(u32, Meeting)| (*node, m.node_index, m.nodes, m.world_size, m.restart, m.port);
+    let places: Vec<_> = meetings.iter().map(place).collect();
+    assert_eq!(places, [(1, 0, 2, 4, 1, Some(31_001)), (2, 1, 2, 4, 1, Some(31_001))]);
+    assert!(meetings.iter().all(|(_, m)| m.addr == "10.0.0.2".into()), "{meetings:?}");
+    assert_eq!(procs, [6, 7, 8, 9], "one number never means two ranks");
+    assert_eq!((left_out(s), s.homes.last().copied()), (vec![(vec![0], 4)], Some((node(1), 1))));
+    assert_eq!(s.seats.last().unwrap().seats.len(), 4);
+}
+
+#[test]
+fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one_have_surely_ended() {
+    let mut s = runs(least(Some(4)));
+    s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
+    assert_eq!(told(&s, &ToNode::Kill), [0], "whatever still hears it");
+    let clear = ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port: true };
+    assert_eq!(told(&s, &clear), [1, 2]);
+    [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
+    beats(&mut s, 5, &[1, 2]);
+    assert_eq!((said(&s), again(&s).0.len()), (vec![], 0), "the ranks of the lost one may still run");
+    // It would be told of again.
+    s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
+    beats(&mut s, 60, &[1, 2]);
+    assert_eq!(said(&s), [("one".into(), "one".into(), 4)]);
+    meets_without_the_first(&s);
+    forget(&mut s);
+    started(&mut s, 6, &[1, 2]);
+    // What is late of the first generation is nothing of the second.
+    ends(&mut s, 1, 3, exit(9));
+    for (proc, host) in [(6, 1), (7, 1), (8, 2), (9, 2)] {
+        ends(&mut s, host, proc, exit(0));
+    }
+    assert!(told(&s, &ToNode::Finish).ends_with(&[1, 2]), "{:?}", s.sent);
+    [1, 2].into_iter().for_each(|host| done(&mut s, node(host), 0));
+    s.drained();
+    let report = s.last_report();
+    assert_eq!((s.finished, report.ranks.len(), report.restarts.len()), (Some(Ending::Code(0)), 4, 1));
+    assert_eq!((report.restarts[0].node, report.restarts[0].lost), (node(0), Some(Lost::Agent(EOF))));
+    assert_eq!((report.left, report.uncounted()), (None, vec![node(0)]), "nobody has counted there");
+}
+
+#[test]
+fn without_the_users_word_or_without_enough_hosts_the_loss_ends_the_job() {
+    for limits in [least(None), least(Some(5)), Limits { min_active: Some(5), ..least(None) }] {
+        let mut s = runs(limits);
+        s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
+        assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{:?}", s.sent);
+        [1, 2].into_iter().for_each(|host| done(&mut s, node(host), 0));
+        s.drained();
+        assert_eq!(s.cause(), Cause::Lost { node: node(0), lost: Lost::Expired });
+        assert_eq!(s.finished, Some(Ending::Code(125)));
+    }
+}
+
+#[test]
+fn a_rank_may_fail_before_its_peers_host_is_known_as_lost() {
+    let mut s = runs(least(Some(4)));
+    beats(&mut s, 2, &[0, 1, 2]);
+    ends(&mut s, 1, 2, exit(7));
+    [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
+    beats(&mut s, 25, &[1, 2]);
+    assert_eq!((s.finished, again(&s).0.len()), (None, 0), "by now a host that is there would be clear");
+    beats(&mut s, 60, &[1, 2]);
+    assert_eq!(said(&s), [("".into(), "one".into(), 4)]);
+    meets_without_the_first(&s);
+    assert!(s.log.iter().any(|what| matches!(what, What::HostLost { lost: UNHEARD, .. })));
+}
+
+#[test]
+fn a_host_that_is_clear_may_be_lost_until_the_others_start() {
+    for enough in [true, false] {
+        let mut s = runs(least(Some(if enough { 4 } else { 6 })));
+        ends(&mut s, 1, 2, exit(7));
+        [0, 1, 2].into_iter().for_each(|host| cleared(&mut s, host));
+        s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
+        s.wait(1000);
+        if enough {
+            meets_without_the_first(&s);
+        } else {
+            assert_eq!(again(&s).0.len(), 0);
+            assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{:?}", s.sent);
+        }
+    }
+}
+
+#[test]
+fn a_second_loss_counts_together_with_the_first() {
+    for (enough, restarts) in [(2, 1), (3, 0)] {
+        let mut s = runs(least(Some(enough)));
+        for host in [0, 2] {
+            let end = GuardianEnd::Expired { left: 0, named: vec![] };
+            s.event(JobEvent::GuardianEnded { node: node(host), end });
+        }
+        cleared(&mut s, 1);
+        s.wait(1000);
+        assert_eq!(again(&s).0.len(), restarts, "{enough}");
+    }
+}
+
+#[test]
+fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it() {
+    let mut s = runs(Limits { max_rounds: Some(1), ..least(None) });
+    for host in 0..3 {
+        let one = |n: u32| Enrolled { initial: Rank::new(n), proc: ProcId::new(n), keys: Capped::default() };
+        let ranks = Capped::chunks([2 * host, 2 * host + 1].map(one)).remove(0);
+        s.hears_of(node(host), &ToRoot::Round(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() }));
+    }
+    s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
+    for host in [1, 2] {
+        let round = crate::id::Round::new(0);
+        let up = RoundUp::Ready { round, ranks: Capped::default(), last: true, port: 21_000, pinged: false };
+        s.hears_of(node(host), &ToRoot::Round(up));
+    }
+    [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
+    s.wait(1000);
+    assert_eq!(said(&s), [("one".into(), "one".into(), 4)]);
+    let (meetings, procs) = again(&s);
+    assert_eq!((meetings.len(), procs), (2, vec![6, 7, 8, 9]));
+}
