@@ -105,24 +105,23 @@ class Memory:
     """What a process keeps from round to round."""
 
     def __init__(self):
-        self.step = -1  # the last whole one
-        self.state = None
+        self.kept = (-1, None)  # the last whole step, and what was behind it
         self.faults_done = set()
 
-    def keep(self, step, model, optimizer, loss):
-        # Whole or not at all: one assignment of what is a copy already.
-        state = [tensor.clone() for tensor in tensors(model, optimizer)]
-        self.state, self.step, self.loss = state, step, loss
+    def keep(self, step, model, optimizer):
+        # Whole or not at all: one assignment of what is a copy already. An interrupt may come between two.
+        self.kept = (step, [tensor.clone() for tensor in tensors(model, optimizer)])
 
     def agree(self, model, optimizer):
         """All take the newest snapshot that anybody has; how many steps are done."""
+        step, state = self.kept
         steps = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-        dist.all_gather(steps, torch.tensor([self.step]))
+        dist.all_gather(steps, torch.tensor([step]))
         newest = max(int(step) for step in steps)
         if newest < 0:
             return 0
         source = [int(step) for step in steps].index(newest)
-        own = self.state if dist.get_rank() == source else None
+        own = state if dist.get_rank() == source else None
         with torch.no_grad():
             for i, tensor in enumerate(tensors(model, optimizer)):
                 if own is not None:
@@ -183,7 +182,7 @@ def train(options, memory, call: inprocess.CallWrapper):
         batch = order[within * options.batch : (within + 1) * options.batch]
         fail(options, memory, step)
         loss = learn(model, optimizer, images, labels, batch, rank, size)
-        memory.keep(step, model, optimizer, loss)
+        memory.keep(step, model, optimizer)
         call.ping()
         if options.pause:
             time.sleep(options.pause)

@@ -20,8 +20,8 @@ pub(super) struct Trouble {
     pub(super) faults: Vec<Fault>,
     /// When the first of them was seen.
     first: Option<Mono>,
-    /// When the first that was not planned was seen.
-    unplanned: Option<Mono>,
+    /// The first that was not planned, among the faults, and when it was seen.
+    unplanned: Option<(usize, Mono)>,
     /// The first death that can be what others complain of, among the faults.
     death: Option<usize>,
     /// When it was decided to interrupt.
@@ -32,7 +32,7 @@ impl Trouble {
     pub(super) fn add(&mut self, fault: Fault, at: Mono) {
         self.first.get_or_insert(at);
         if !fault.kind.is_planned() {
-            let first = *self.unplanned.get_or_insert(at);
+            let (_, first) = *self.unplanned.get_or_insert((self.faults.len(), at));
             if self.death.is_none() && is_death(fault.kind, at, first) {
                 self.death = Some(self.faults.len());
             }
@@ -50,7 +50,7 @@ impl Trouble {
     /// Whose complaint was heard before the death that it is about.
     pub(super) fn victim(&self) -> Option<Rank> {
         let death = self.death.and_then(|at| self.faults.get(at))?;
-        let first = self.faults.iter().find(|fault| !fault.kind.is_planned())?;
+        let (first, _) = self.real_first()?;
         (first.kind == FaultKind::Exception && first.initial != death.initial).then_some(first.initial)
     }
 
@@ -65,8 +65,15 @@ impl Trouble {
 
     /// What makes it more than a planned round, and when that was seen.
     pub(super) fn real(&self) -> Option<(&Fault, Mono)> {
+        let (first, at) = self.real_first()?;
         let death = self.death.and_then(|at| self.faults.get(at));
-        death.or_else(|| self.faults.iter().find(|fault| !fault.kind.is_planned())).zip(self.unplanned)
+        Some((death.unwrap_or(first), at))
+    }
+
+    /// Many may be planned before it: a whole rack is about to be taken away, and each of its ranks has ended.
+    fn real_first(&self) -> Option<(&Fault, Mono)> {
+        let (first, at) = self.unplanned?;
+        self.faults.get(first).map(|fault| (fault, at))
     }
 
     /// All of them, that by which the round is called first.
