@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The example, if it was built.
 pub(crate) fn train() -> Option<PathBuf> {
@@ -112,4 +113,34 @@ fn labels_and_log_files_say_where_a_round_begins() {
     };
     assert!(file(1).starts_with(&format!("{mark}2 ranks go on with epoch")), "{}", file(1));
     assert!(!file(0).contains("---") && file(2).is_empty());
+}
+
+/// How often the client's thread of a rank has gone to sleep. There is one.
+fn naps(case: &Case, rank: u32) -> u64 {
+    let pid = case.event_of("rank.started", rank)["pid"].as_i64().unwrap();
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
+    let ours: Vec<PathBuf> = tasks.filter(|task| read(task.join("comm")).starts_with("rlaunch")).collect();
+    let [ours] = ours.as_slice() else { panic!("one thread of the client, not {ours:?}") };
+    let status = read(ours.join("status"));
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// A rank that waits for another costs nothing: its client wakes up once in a progress interval at most, here a second.
+#[test]
+fn the_client_of_a_rank_that_waits_sleeps() {
+    /// What the round that ends the wait may cost, and what was under way when it began.
+    const SLACK: u64 = 12;
+    let Some(train) = train() else { return };
+    let case = trains(&train, "3", &["--epochs", "5000", "--timeout", "4"]);
+    case.says_on_stdout("epoch   3", 1);
+    hits(&case, 2, Signal::SIGSTOP);
+    let (before, since) = (naps(&case, 1), Instant::now());
+    case.says_on_stderr("rank 2 does not get on");
+    let (waited, naps) = (since.elapsed().as_secs(), naps(&case, 1) - before);
+    assert!(waited >= 2, "it was found after {waited} s: too soon to tell anything");
+    assert!(naps <= waited + SLACK, "{naps} times in {waited} s");
+    case.signal(Signal::SIGTERM);
+    assert!(!case.end().exit.is_success());
 }
