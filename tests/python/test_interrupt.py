@@ -3,8 +3,10 @@
     PYTHONPATH=common/client/python python3 -m unittest discover tests/python
 """
 
+import os
 import signal
 import sys
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -80,6 +82,40 @@ class Interrupts(unittest.TestCase):
             self.interrupter.before_abort()
             with self.assertRaises(RankShouldRestart):
                 self.signal()
+
+    def test_who_imports_is_told_behind_that(self):
+        with tempfile.TemporaryDirectory() as directory, mock.patch.object(sys, "path", [directory, *sys.path]):
+            with open(os.path.join(directory, "imported_meanwhile.py"), "w", encoding="ascii") as file:
+                file.write(f"import signal\nsignal.raise_signal({int(_interrupt._signo)})\nwhole = True\n")
+            with mock.patch.object(_interrupt, "_call_module", __name__):
+                self.assertFalse(_interrupt._is_importing(sys._getframe()))
+            imported = __import__("imported_meanwhile")
+            self.assertTrue(imported.whole)
+        with self.assertRaises(RankShouldRestart):
+            self.signal()
+
+    def test_another_thread_that_imports_is_told_behind_that(self):
+        raised, was_raised, looked, let_go = [], threading.Event(), threading.Event(), threading.Event()
+
+        def note(tid, exc_type):
+            raised.append(exc_type)
+            was_raised.set()
+
+        def importing(frame):
+            looked.set()
+            return not let_go.is_set()
+
+        with mock.patch.object(_interrupt, "async_raise", note), mock.patch.object(_interrupt, "_is_importing", importing):
+            self.interrupter._is_main = False
+            chase = threading.Thread(target=self.interrupter.chase, args=(self.interrupter.left,))
+            chase.start()
+            looked.wait()
+            self.assertEqual(raised, [])
+            let_go.set()
+            was_raised.wait()
+            self.interrupter.exit()
+            chase.join()
+        self.assertEqual(raised, [RankShouldRestart, None])
 
     def test_one_that_comes_while_another_is_swallowed_is_raised_behind_that(self):
         frames = []

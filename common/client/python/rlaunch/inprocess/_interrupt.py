@@ -24,6 +24,9 @@ FIRST_PAUSE = 1.0
 
 _SIGNALS = range(signal.SIGRTMIN + 8, signal.SIGRTMAX)
 
+_call_module = __name__.rpartition(".")[0] + "._call"
+"""What stands between the caller and the function."""
+
 _signo: Optional[int] = None
 _earlier: Any = None
 _current: Optional["Interrupter"] = None
@@ -126,6 +129,9 @@ class Interrupter:
         if _is_within(frame, Interrupter._unraisable.__code__):
             # It would be lost once more.
             self._raise_again()
+        elif _is_importing(frame):
+            # Told again when that is over: what is left of half a module cannot be imported in any later round.
+            return
         elif self._is_time() and not self._leaves():
             raise RankShouldRestart(self.why or "the round is over")
 
@@ -162,7 +168,9 @@ class Interrupter:
             with self._lock:
                 if not self._inside:
                     return
-                if self._is_time(late) and not self._leaves():
+                if _is_importing(sys._current_frames().get(self._ident)):
+                    pass
+                elif self._is_time(late) and not self._leaves():
                     self._raised = True
                     async_raise(self._ident, RankShouldRestart)
             if left.wait(max(self._not_before + late - time.monotonic(), 0.01)):
@@ -206,6 +214,18 @@ def _handled_in(ident: int) -> Optional[BaseException]:
     found = sys._current_exceptions().get(ident)
     # The three of sys.exc_info() until Python 3.12.
     return found[1] if isinstance(found, tuple) else found
+
+
+def _is_importing(frame: Any) -> bool:
+    """Whether the function, and not what has called it, is in an import."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        if module == _call_module:
+            return False
+        if module in ("importlib._bootstrap", "_frozen_importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_within(frame: Any, code: Any) -> bool:
