@@ -133,6 +133,21 @@ const KNOCK: &str = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect
                      print(len(s.recv(16)))\nexcept (ConnectionResetError, BrokenPipeError): print(0)\n";
 
 #[test]
+fn a_logout_does_not_take_the_socket_from_a_job_that_goes_on() {
+    let plan = Plan::rlaunch(["-n", "2"]);
+    let login = plan.scratch().path("login");
+    std::fs::create_dir(&login).unwrap();
+    std::fs::set_permissions(&login, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let (mut case, path) = waiting(plan.env("XDG_RUNTIME_DIR", &login), 2);
+    // As systemd-logind does behind the user's last session.
+    std::fs::remove_dir_all(&login).unwrap();
+    let mut client = connect(&path);
+    assert_eq!(Told::parse(&ask(&mut client, 7, Ask::Add(b"n", 3))), Ok(Told::Answer(7, Reply::Number(3))));
+    drop((client, case.take_stdin()));
+    case.code(0);
+}
+
+#[test]
 fn another_user_is_not_heard_even_where_the_directory_is_open() {
     if !place::is_root() {
         return place::absent("another user at the socket", "needs root");

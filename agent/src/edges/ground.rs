@@ -137,9 +137,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
     }
     let error_dir = OsBytes::new(facts::error_file::dir());
     edges.ground.near = facts::error_file::is_near(&error_dir);
-    // What is asked there must not wait for a server of files.
-    let socket_dir = if edges.ground.near { error_dir.clone() } else { OsBytes::from("/tmp") };
-    let socket = super::store::open(edges, &socket_dir);
+    let socket = super::store::open(edges);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;

@@ -24,6 +24,7 @@ use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::{Heard, Space};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::facts::error_file;
 use rlaunch_sys::guardian::Litter;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -98,10 +99,13 @@ struct Spaces {
 }
 
 /// Listens; the path of the socket, which is empty where that cannot be. A job can do without.
-pub(super) fn open(edges: &mut Edges, dir: &OsBytes) -> OsBytes {
+pub(super) fn open(edges: &mut Edges) -> OsBytes {
+    // What is asked there must not wait for a server of files, and a logout must not take it from a job that goes on.
+    let dir =
+        Some(error_file::lasting_dir()).filter(|dir| error_file::is_near(dir)).unwrap_or_else(|| b"/tmp".to_vec());
     let (_, descriptors) = edges.origin.nofile_limits();
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(OTHERS) / 2;
-    match Store::open(edges.node, edges.litter, Path::new(OsStr::from_bytes(dir)), most.max(LEAST)) {
+    match Store::open(edges.node, edges.litter, Path::new(OsStr::from_bytes(&dir)), most.max(LEAST)) {
         Ok((store, path)) => {
             edges.store = Some(store);
             path

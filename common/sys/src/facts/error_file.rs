@@ -43,8 +43,13 @@ pub fn remove(path: &[u8]) -> io::Result<()> {
 /// $TMPDIR, else /tmp. The root directory is not taken.
 #[must_use]
 pub fn dir() -> Vec<u8> {
-    let var = |name| std::env::var_os(name).map(OsStringExt::into_vec).unwrap_or_default();
     choose(&var("XDG_RUNTIME_DIR"), &var("TMPDIR"))
+}
+
+/// The same for what must stay for as long as the job does: without `$XDG_RUNTIME_DIR`, which goes at the last logout.
+#[must_use]
+pub fn lasting_dir() -> Vec<u8> {
+    choose(b"", &var("TMPDIR"))
 }
 
 /// Whether a directory is on a file system whose answers come from this host's own memory or disk. A network's, or one that
@@ -56,6 +61,10 @@ pub fn is_near(dir: &[u8]) -> bool {
     };
     let near = [TMPFS_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC];
     statfs(dir).is_ok_and(|st| near.contains(&st.filesystem_type()))
+}
+
+fn var(name: &str) -> Vec<u8> {
+    std::env::var_os(name).map(OsStringExt::into_vec).unwrap_or_default()
 }
 
 fn choose(runtime: &[u8], tmp: &[u8]) -> Vec<u8> {
