@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import queue
+import sys
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
@@ -77,9 +78,7 @@ class Call:
             session.foreign_abort(False)
         if any(isinstance(part, AbortTorchDistributed) for part in parts):
             _torch_hooks.watch(session.add_socket, session.hold_gloo, self._has_groups, self._wrapper.hard_timeout)
-        # What was made until now lives as long as the call, and the collector need not look at it between rounds.
-        gc.collect()
-        gc.freeze()
+        frozen = _Frozen()
         try:
             with Interrupter(session) as self._interrupter:
                 threading.Thread(target=self._monitor, name="rlaunch-monitor", daemon=True).start()
@@ -88,7 +87,7 @@ class Call:
             self._leave(error)
             raise
         finally:
-            gc.unfreeze()
+            frozen.end()
         try:
             _hook(self._wrapper.completion, self.state)
         except Exception:
@@ -173,13 +172,17 @@ class Call:
     def _once(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> "_End":
         """The function, once."""
         session, interrupter, end = self._session, self._interrupter, _End()
-        goes_on = None
+        goes_on, around = None, sys.exc_info()[1]
         try:
             if interrupter.enter():
                 self._inside(fn, args, kwargs, end)
             goes_on = interrupter.exit()
         except RankShouldRestart as why:
             # It came between two lines of ours; no other one comes for a second.
+            raised = None if why.__context__ is around else why.__context__
+            if raised is not None and not isinstance(raised, (Exception, RankShouldRestart)):
+                # Before it was noted that the function has raised what is no restart's business.
+                end.fatal = end.fatal or raised
             end.why = end.why or why
         if goes_on is None:
             goes_on = interrupter.exit()
@@ -396,6 +399,26 @@ class _Silences:
         # One of a round that is over has nothing to say in the next one.
         if session is not None and self._call._silences is self:
             session.section(None if not self._protected else self._open[-1][1] if self._open else 0)
+
+
+class _Frozen:
+    """What was made before the call, and lives as long: the collector need not look at it between rounds.
+
+    What the script has frozen itself stays so, whenever it did. Nobody can thaw a part of it, so then nothing is.
+    """
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._count = 0
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            self._count = gc.get_freeze_count()
+
+    def end(self) -> None:
+        """The call is over."""
+        # It can only have become less, unless somebody has frozen more.
+        if 0 < gc.get_freeze_count() <= self._count:
+            gc.unfreeze()
 
 
 class _End:

@@ -1,0 +1,76 @@
+"""Edges of a call that no agent is needed for."""
+
+import gc
+import unittest
+
+from rlaunch.inprocess._call import Call, _Frozen
+from rlaunch.inprocess.monitor_thread import RankShouldRestart
+
+
+class Frozen(unittest.TestCase):
+    def setUp(self):
+        gc.unfreeze()
+        self.addCleanup(gc.unfreeze)
+
+    def test_nothing_stays_frozen_behind_a_call(self):
+        frozen = _Frozen()
+        self.assertGreater(gc.get_freeze_count(), 0)
+        frozen.end()
+        self.assertEqual(gc.get_freeze_count(), 0)
+
+    def test_what_the_script_froze_before_stays_frozen(self):
+        gc.freeze()
+        before = gc.get_freeze_count()
+        _Frozen().end()
+        self.assertEqual(gc.get_freeze_count(), before)
+
+    def test_what_the_function_froze_stays_frozen(self):
+        frozen = _Frozen()
+        kept = [[] for _ in range(1000)]
+        gc.freeze()
+        frozen.end()
+        self.assertGreater(gc.get_freeze_count(), len(kept))
+
+
+class Interrupted:
+    """A session, and an interrupter, of a round that is over."""
+
+    def enter(self):
+        return True
+
+    def exit(self):
+        return False
+
+    def is_forked(self):
+        return False
+
+
+class Once(unittest.TestCase):
+    def once(self, inside):
+        call = Call.__new__(Call)
+        call._session = call._interrupter = Interrupted()
+        call._inside = inside
+        return call._once(None, (), {})
+
+    def test_an_interrupt_does_not_swallow_what_ends_the_rank(self):
+        def inside(*_):
+            try:
+                raise SystemExit(3)
+            except BaseException:
+                raise RankShouldRestart("before it was noted")
+
+        with self.assertRaises(SystemExit):
+            self.once(inside)
+
+    def test_what_was_handled_around_the_call_is_not_the_functions(self):
+        def inside(*_):
+            raise RankShouldRestart("between two lines")
+
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            self.assertIsInstance(self.once(inside).why, RankShouldRestart)
+
+
+if __name__ == "__main__":
+    unittest.main()
