@@ -59,3 +59,60 @@ fn a_spare_host_replaces_one_without_power_and_who_is_cut_off_has_ended_before_t
     bed.clean(30);
     bed.down();
 }
+
+/// Two ranks on each of three hosts, which know nothing of rounds; they end by themselves where they were started again.
+fn plain(bed: &Bed, options: &[&str]) -> Case {
+    let says = "echo g$RLAUNCH_RESTART_COUNT rank $RANK of $WORLD_SIZE at $MASTER_ADDR from $(hostname); \
+                [ $RLAUNCH_RESTART_COUNT = 0 ] || exit 0; setsid sleep 999 & exec sleep 999";
+    let all = ["rlaunch", "--ssh-fast", "--lease", "4s", "-H", "node[0-2]:2", "--max-restarts", "1"];
+    let words = all.iter().chain(options).chain(&["--restart-delay", "0", "sh", "-c", says]);
+    let case = bed.plan("tester", "login", words).with_events().start();
+    case.events("rank.started", 6);
+    crate::census::wait_until("all sleepers", || {
+        bed.processes().iter().filter(|(_, p)| p.comm == "sleep").count() == 12
+    });
+    case
+}
+
+#[test]
+fn without_rounds_all_are_started_again_on_the_hosts_that_are_left() {
+    let Some(bed) = Bed::up(3) else { return };
+    let case = plain(&bed, &["--min-world", "4"]);
+    let ranks: Vec<_> = bed.processes().into_iter().filter(|(on, p)| on == "node0" && p.comm == "sleep").collect();
+    assert_eq!(ranks.len(), 4);
+    let deaths = watch(ranks.into_iter().map(|(_, p)| p).collect());
+    bed.run(["partition", "node0"]);
+    let done = case.finish(Exit::Code(0));
+    let again = nanos_of(done.event("restart"));
+    for death in deaths {
+        assert!(death.join().unwrap() < again, "a process of node0 has outlived its generation");
+    }
+    done.says("node0 is lost; without node0 4 ranks are started again now (restart 1 of 1)");
+    let (out, at) = (done.out(), done.sorted());
+    let second: Vec<&String> = at.iter().filter(|line| line.starts_with("g1 ")).collect();
+    assert_eq!(second.len(), 4, "{out}");
+    for (n, line) in second.iter().enumerate() {
+        assert!(line.starts_with(&format!("g1 rank {n} of 4 at ")), "{out}");
+    }
+    // Nobody meets at the host that is lost.
+    let addr = |line: &str| line.split(' ').nth(6).map(str::to_owned);
+    let first = at.iter().find(|line| line.starts_with("g0 ")).and_then(|line| addr(line));
+    assert!(second.iter().all(|line| addr(line) == addr(second[0]) && addr(line) != first), "{out}");
+    assert_eq!(done.event("hosts.left_out")["world_size"], 4);
+    bed.run(["heal"]);
+    bed.clean(30);
+    bed.down();
+}
+
+#[test]
+fn without_enough_hosts_the_loss_of_one_ends_the_job() {
+    let Some(bed) = Bed::up(3) else { return };
+    let case = plain(&bed, &["--min-world", "5"]);
+    bed.run(["kill-host", "node1"]);
+    let done = case.finish(Exit::Code(125));
+    done.says("node1 is not heard of any more; its lease is over").says("the job was ended");
+    assert_eq!(done.named("restart").count(), 0);
+    bed.start_host("node1");
+    bed.clean(30);
+    bed.down();
+}

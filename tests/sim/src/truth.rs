@@ -73,6 +73,9 @@ impl World {
 
     /// The job does without hosts: as few as were allowed are left, and nothing is missing of a host on which all is well.
     pub(crate) fn reseated(&mut self, placement: &Arc<Placement>) {
+        if self.known.restarts > 0 {
+            return self.shrunk(placement);
+        }
         let once = self.truth.seats.replace(Arc::clone(placement)).is_none();
         self.check(once, || "hosts are left out twice".to_owned());
         let (used, least) = (placement.used().count(), self.plan.spec.min_hosts);
@@ -82,6 +85,20 @@ impl World {
             let bad = site.bare || self.may_be_missing(site) || self.may_be_cut_off();
             self.check(bad || node.ranks > 0, || format!("{} is left out, and nothing was wrong with it", node.host));
         }
+    }
+
+    /// A generation does without hosts: they were lost, and the user is content with those that are left.
+    fn shrunk(&mut self, placement: &Arc<Placement>) {
+        let world = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let least = self.plan.spec.rounds.limits.min_world;
+        self.check(least.is_some_and(|least| world >= least), || format!("{world} ranks are not {least:?}"));
+        let before = self.placement().nodes.clone();
+        for ((before, now), node) in before.iter().zip(&placement.nodes).zip((0..).map(NodeId::new)) {
+            let lost = self.truth.lost.contains(&node);
+            let same = now.ranks == before.ranks && (now.ranks == 0 || !lost);
+            self.check(same || (now.ranks == 0 && lost), || format!("{node:?}, lost: {lost}, has {} ranks", now.ranks));
+        }
+        self.truth.seats = Some(Arc::clone(placement));
     }
 
     /// A rank is where the placement says, and is told so.
@@ -289,7 +306,9 @@ impl World {
         };
         let Some(at) = at else { return };
         let nodes = (0..).map(NodeId::new).take(self.count());
-        let earlier = |node: &NodeId| self.without_power(*node).is_some_and(|other| other < at);
+        let used = |node: &NodeId| self.placement().nodes.get(node.index()).is_some_and(|node| node.ranks > 0);
+        // One that a generation was without already is no reason for its end.
+        let earlier = |node: &NodeId| used(node) && self.without_power(*node).is_some_and(|other| other < at);
         let first: Vec<NodeId> = nodes.filter(earlier).filter(|node| !self.truth.together.contains(node)).collect();
         let named = |node: &NodeId| matches!(cause, Cause::Lost { node: named, .. } if named == node);
         let untold = first.iter().any(|node| !named(node));
