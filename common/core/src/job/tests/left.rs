@@ -78,22 +78,21 @@ fn beats(s: &mut Script, seconds: u32, hosts: &[u32]) {
 /// Where the next generation meets, and its processes.
 fn again(s: &Script) -> (Vec<(u32, Meeting)>, Vec<u32>) {
     let to = || s.to.iter().zip(&s.sent);
-    let meeting = |(node, msg): (&NodeId, &ToNode)| match msg {
-        ToNode::Again(meeting) => Some((node.get(), meeting.clone())),
-        _ => None,
+    let meeting = |(node, msg): (&NodeId, &ToNode)| {
+        if let ToNode::Again(meeting) = msg { Some((node.get(), meeting.clone())) } else { None }
     };
-    let procs = |(_, msg): (&NodeId, &ToNode)| match msg {
-        ToNode::Spawn { procs, .. } => procs.clone().into_vec().iter().map(|delta| delta.proc.get()).collect(),
-        _ => vec![],
+    let procs = |(_, msg): (&NodeId, &ToNode)| {
+        let ToNode::Spawn { procs, .. } = msg else { return vec![] };
+        procs.clone().into_vec().iter().map(|delta| delta.proc.get()).collect()
     };
     (to().filter_map(meeting).collect(), to().flat_map(procs).collect())
 }
 
 /// By whose loss, without whom, and how many ranks, as the user is told.
 fn said(s: &Script) -> Vec<(OsBytes, OsBytes, u32)> {
-    let fewer = |sentence: &Sentence| match sentence {
-        Sentence::Restarts { fewer: Some(fewer), .. } => Some((fewer.by.clone(), fewer.without.clone(), fewer.ranks)),
-        _ => None,
+    let fewer = |sentence: &Sentence| {
+        let Sentence::Restarts { fewer: Some(fewer), .. } = sentence else { return None };
+        Some((fewer.by.clone(), fewer.without.clone(), fewer.ranks))
     };
     s.said.iter().filter_map(fewer).collect()
 }
