@@ -65,7 +65,8 @@ fn plain(bed: &Bed, options: &[&str]) -> Case {
     let says = "echo g$RLAUNCH_RESTART_COUNT rank $RANK of $WORLD_SIZE at $MASTER_ADDR from $(hostname); \
                 [ $RLAUNCH_RESTART_COUNT = 0 ] || exit 0; setsid sleep 999 & exec sleep 999";
     let all = ["rlaunch", "--ssh-fast", "--lease", "4s", "-H", "node[0-2]:2", "--max-restarts", "1"];
-    let words = all.iter().chain(options).chain(&["--restart-delay", "0", "sh", "-c", says]);
+    let program = ["--restart-delay", "0", "sh", "-c", says];
+    let words = all.iter().chain(options).chain(&program);
     let case = bed.plan("tester", "login", words).with_events().start();
     case.events("rank.started", 6);
     crate::census::wait_until("all sleepers", || {

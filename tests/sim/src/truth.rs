@@ -269,8 +269,12 @@ impl World {
 
     fn check_success(&mut self) {
         let world = self.placement().seats.len();
-        let started: usize = self.hosts().map(|host| host.kernel.started()).sum();
-        let failed: usize = self.hosts().map(|host| host.kernel.failed_before(EVER).len()).sum();
+        // What ran on hosts that were lost before is of an earlier generation.
+        let nodes = &self.placement().nodes;
+        let used = |node: &usize| nodes.get(*node).is_some_and(|node| node.ranks > 0);
+        let hosts = || (0..self.count()).filter(used).map(|node| self.host(node));
+        let started: usize = hosts().map(|host| host.kernel.started()).sum();
+        let failed: usize = hosts().map(|host| host.kernel.failed_before(EVER).len()).sum();
         let all = started == world && failed == 0 && self.truth.succeeded == world;
         self.check(all, || format!("a success, but {started} of {world} ranks started and {failed} failed"));
     }
