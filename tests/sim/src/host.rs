@@ -89,10 +89,6 @@ impl World {
         if node == self.node { &self.host } else { &self.away[node] }
     }
 
-    pub(crate) fn hosts(&self) -> impl Iterator<Item = &Host> {
-        (0..self.count()).map(|node| self.host(node))
-    }
-
     /// What happens next happens there.
     pub(crate) fn go(&mut self, node: usize) {
         if node != self.node {
