@@ -200,6 +200,31 @@ build_client() {
     export RLAUNCH_CLIENT="$scratch/client/python"
 }
 
+# Our package's own tests with every other Python that is there, from the oldest that it is for: on PATH, or as pyenv has them.
+other_pythons() {
+    local minor python home found=() own
+    own=$(python3 -c 'import sys; print(sys.version_info[1])')
+    home=$(pyenv root 2>/dev/null || echo "$HOME/.pyenv")
+    for minor in $(seq 9 20); do
+        [ "$minor" != "$own" ] || continue
+        for python in "/usr/local/bin/python3.$minor" "/usr/bin/python3.$minor" "$home/versions/3.$minor".*/bin/"python3.$minor"; do
+            "$python" -c '' 2>/dev/null || continue
+            found+=("$python")
+            break
+        done
+    done
+    if [ "${#found[@]}" = 0 ]; then
+        echo "absent: other Pythons: none is installed here"
+        return
+    fi
+    for python in "${found[@]}"; do
+        echo "$python"
+        PYTHONPATH="$RLAUNCH_CLIENT" PYTHONDONTWRITEBYTECODE=1 timeout --kill-after=5 200 \
+            "$python" -m unittest discover tests/python 2>&1 | tail -n 20
+        [ "${PIPESTATUS[0]}" = 0 ] || return 1
+    done
+}
+
 check_scripts() {
     local python source
     shellcheck -x scripts/test scripts/testlib.sh scripts/fuzz scripts/try .ci/run || return
