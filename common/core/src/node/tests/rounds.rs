@@ -2,6 +2,7 @@
 
 mod calls;
 mod marks;
+mod respawn;
 
 use super::*;
 use crate::id::{Round, SessionId};
