@@ -206,6 +206,23 @@ fn at_the_end_what_waits_has_one_limit_together_and_the_last_one_its_own() {
 }
 
 #[test]
+fn what_waits_at_the_end_goes_before_the_last_one() {
+    let mut hooks = hooks(true, true);
+    hooks.handle(at(0), round(1, &[2], 2));
+    hooks.handle(at(0), round(2, &[1], 1));
+    let _first = started(&mut hooks);
+    hooks.handle(at(1_000), end());
+    hooks.handle(at(1_000), HookEvent::Ended(Status::Exited(0)));
+    assert_eq!(told(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), "2");
+    // It has what is left of the time since the end, and not a time of its own.
+    hooks.handle_timeout(at(1_100));
+    let done = pass(&mut hooks, at(1_100), at(5_000));
+    assert_eq!(done.first(), Some(&(4_000, HookAction::Say(HookNote::Late(On::Restart, Span::from_secs(3))))));
+    hooks.handle(at(5_000), HookEvent::Ended(KILLED));
+    assert_eq!(told(&started(&mut hooks), "RLAUNCH_HOOK"), "exit");
+}
+
+#[test]
 fn a_signal_after_the_end_waits_for_nothing() {
     let mut hooks = hooks(true, true);
     hooks.handle(at(0), round(1, &[2], 2));
