@@ -1,14 +1,15 @@
-//! The only room of this crate with unsafe code: the face for C (`include/rlaunch.h`, which a test compares with it), and what the kernel
-//! offers and no safe crate does.
+//! The only room of this crate with unsafe code: the border to C (`include/rlaunch.h`, which a test compares with it).
 //!
-//! Panics do not cross the border: what a call does runs in [`error::guarded`]. What callers give us is as the header says; beyond that,
-//! pointers are looked at whether they are null, and lengths are the callers'.
+//! [`exports`] is the list of what C can call. What is given there crosses the border once, as [`Given`], whose functions read and write it
+//! as the header says that can be done; what a call then does is safe code, in the rooms below, in [`error::guarded`]: panics do not cross.
+//! Besides there are the tables of gloo's classes, and what the kernel offers and no safe crate does.
+//!
+//! Pointers are looked at whether they are null; beyond that they, and lengths, are the callers'.
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
 #![allow(unreachable_pub, reason = "C reaches what Rust does not")]
 
 mod error;
 pub(crate) mod gloo;
-pub(crate) mod kernel;
 mod run;
 mod session;
 mod store;
@@ -16,3 +17,582 @@ mod store;
 mod tests;
 mod types;
 mod world;
+
+use crate::session::AddPending;
+use error::{Failure, SYSTEM};
+use given::Cross as _;
+use gloo::{Kind, rl_gloo};
+use run::{rl_hooks, rl_options};
+use session::rl_session;
+use std::ffi::{OsStr, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use store::{rl_buffer, rl_store};
+use types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round};
+use world::rl_world;
+
+/// `rl_function`
+type Function = unsafe extern "C" fn(round: *const rl_round, user: *mut c_void) -> c_int;
+/// `rl_key_function`
+type KeyFunction = unsafe extern "C" fn(*const rl_round, u32, *mut c_char, usize, *mut c_void) -> c_int;
+/// What is called for each key.
+type Each = unsafe extern "C" fn(key: *const c_char, len: usize, user: *mut c_void) -> c_int;
+
+/// What C can call, by rooms. What belongs together, as bytes and their length, is between two semicolons.
+macro_rules! exports {
+    ($($room:ident { $(fn $name:ident($($($arg:ident: $kind:ty),+);*) -> $out:ty;)* })*) => { $($(
+        /// # Safety
+        /// As the header says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($($arg: $kind),+),*) -> $out {
+            let _call = given::Call;
+            $room::$name($(
+                // SAFETY: the caller does as the header says, until this returns.
+                unsafe { ($($arg,)+).cross(&_call) }
+            ),*)
+        }
+    )*)* };
+}
+
+exports! {
+    error {
+        fn rl_error_text(code: c_int) -> *const c_char;
+        fn rl_last_error() -> *const c_char;
+        fn rl_abi() -> u32;
+    }
+    world {
+        fn rl_init(world: *mut rl_world) -> c_int;
+        fn rl_finalize() -> c_int;
+    }
+    run {
+        fn rl_run(function: Option<Function>, hooks: *const rl_hooks, user: *mut c_void; options: *const rl_options) -> c_int;
+        fn rl_state(round: *mut rl_round) -> c_int;
+        fn rl_interrupted() -> c_int;
+        fn rl_wait(timeout: i64) -> c_int;
+        fn rl_interrupt_fd(fd: *mut c_int) -> c_int;
+        fn rl_ping() -> c_int;
+        fn rl_section(limit: i64) -> c_int;
+        fn rl_atomic_begin() -> c_int;
+        fn rl_atomic_end() -> c_int;
+        fn rl_fault(text: *const c_char) -> c_int;
+        fn rl_end() -> c_int;
+    }
+    store {
+        fn rl_buffer_free(buffer: *mut rl_buffer) -> ();
+        fn rl_store_open(space: u32; store: *mut *mut rl_store) -> c_int;
+        fn rl_store_close(store: *mut rl_store) -> c_int;
+        fn rl_store_get(store: *mut rl_store; key: *const c_char, key_len: usize; value: *mut rl_buffer) -> c_int;
+        fn rl_store_set(store: *mut rl_store; key: *const c_char, key_len: usize; value: *const c_char, len: usize) -> c_int;
+        fn rl_store_add(store: *mut rl_store; key: *const c_char, key_len: usize; by: i64; sum: *mut i64) -> c_int;
+        fn rl_store_append(
+            store: *mut rl_store; key: *const c_char, key_len: usize; more: *const c_char, len: usize; new_len: *mut i64
+        ) -> c_int;
+        fn rl_store_compare_set(
+            store: *mut rl_store; key: *const c_char, key_len: usize; expected: *const rl_bytes; desired: *const rl_bytes;
+            is_set: *mut c_int; now: *mut rl_buffer
+        ) -> c_int;
+        fn rl_store_delete(store: *mut rl_store; key: *const c_char, key_len: usize) -> c_int;
+        fn rl_store_check(store: *mut rl_store; keys: *const rl_bytes, count: usize) -> c_int;
+        fn rl_store_wait(store: *mut rl_store; keys: *const rl_bytes, count: usize; timeout: i64) -> c_int;
+        fn rl_store_count(store: *mut rl_store; count: *mut i64) -> c_int;
+        fn rl_store_keys(store: *mut rl_store; prefix: *const c_char, prefix_len: usize; each: Option<Each>, user: *mut c_void) -> c_int;
+        fn rl_store_push(store: *mut rl_store; queue: *const c_char, queue_len: usize; item: *const c_char, len: usize) -> c_int;
+        fn rl_store_pop(store: *mut rl_store; queue: *const c_char, queue_len: usize; item: *mut rl_buffer) -> c_int;
+        fn rl_store_take(store: *mut rl_store; queue: *const c_char, queue_len: usize; timeout: i64; item: *mut rl_buffer) -> c_int;
+        fn rl_store_queue_len(store: *mut rl_store; queue: *const c_char, queue_len: usize; len: *mut i64) -> c_int;
+        fn rl_store_watch(
+            store: *mut rl_store; key: *const c_char, key_len: usize; timeout: i64; revision: *mut u64; value: *mut rl_buffer
+        ) -> c_int;
+        fn rl_store_barrier(
+            store: *mut rl_store; name: *const c_char, name_len: usize; ranks: *const u32, count: usize; own: u32; timeout: i64
+        ) -> c_int;
+    }
+    session {
+        fn rl_session_register(terms: *const rl_pair, count: usize; flags: u32; session: *mut *mut rl_session) -> c_int;
+        fn rl_session_next(session: *mut rl_session; next: *mut rl_next) -> c_int;
+        fn rl_session_env_count(session: *const rl_session) -> usize;
+        fn rl_session_env(session: *const rl_session; index: usize; name: *mut *const c_char; value: *mut *const c_char) -> c_int;
+        fn rl_session_enter(session: *mut rl_session) -> c_int;
+        fn rl_session_exit(session: *mut rl_session) -> c_int;
+        fn rl_session_fault(session: *mut rl_session; text: *const c_char, len: usize) -> c_int;
+        fn rl_session_returned(session: *mut rl_session) -> c_int;
+        fn rl_session_ready(session: *mut rl_session; keys: *const rl_bytes, count: usize) -> c_int;
+        fn rl_session_leave(session: *mut rl_session; why: c_int; text: *const c_char, len: usize) -> c_int;
+        fn rl_session_close(session: *mut rl_session) -> c_int;
+        fn rl_session_wait_interrupt(session: *mut rl_session; fault: *mut rl_fault_info) -> c_int;
+        fn rl_session_aborted(session: *mut rl_session) -> c_int;
+        fn rl_session_wait_aborted(session: *mut rl_session) -> c_int;
+        fn rl_session_foreign_abort(session: *mut rl_session; on: c_int) -> c_int;
+        fn rl_session_due(session: *const rl_session) -> c_int;
+        fn rl_session_interrupted(session: *const rl_session) -> c_int;
+        fn rl_session_interrupt_fd(session: *mut rl_session; fd: *mut c_int) -> c_int;
+        fn rl_session_signal_thread(session: *mut rl_session; tid: i32; signo: c_int; delay: i64) -> c_int;
+        fn rl_session_auto_progress(session: *mut rl_session; add: Option<AddPending>) -> c_int;
+        fn rl_session_ping(session: *mut rl_session) -> c_int;
+        fn rl_session_section(session: *mut rl_session; limit: i64) -> c_int;
+        fn rl_session_atomic_begin(session: *mut rl_session) -> c_int;
+        fn rl_session_atomic_end(session: *mut rl_session) -> c_int;
+        fn rl_session_sockets_add(session: *mut rl_session; fd: c_int) -> c_int;
+        fn rl_session_sockets_remove(session: *mut rl_session; fd: c_int) -> c_int;
+        fn rl_session_sockets_shutdown(session: *mut rl_session; count: *mut usize) -> c_int;
+        fn rl_session_gloo(session: *mut rl_session; gloo: *const rl_gloo) -> c_int;
+    }
+}
+
+/// What was given by C, and what may be done with it. In a room of its own: nobody else can make one.
+mod given {
+    use super::*;
+    use crate::State;
+    use rlaunch_core::os_bytes::OsBytes;
+    use std::ffi::CStr;
+    use std::marker::PhantomData;
+    use std::sync::Arc;
+
+    type Pairs = Vec<(OsBytes, OsBytes)>;
+
+    /// A call from C, while it runs.
+    pub(super) struct Call;
+
+    /// Arguments that belong together, during the call that they were given to.
+    pub(crate) struct Given<'a, T>(T, PhantomData<&'a ()>);
+
+    /// What becomes of arguments at the border.
+    pub(super) trait Cross {
+        type Inside<'a>;
+        /// # Safety
+        /// They are as the header says, while the call runs.
+        unsafe fn cross<'a>(self, call: &'a Call) -> Self::Inside<'a>;
+    }
+
+    macro_rules! given {
+        ($([$($free:ident)?] $kind:ty),+) => { $(impl$(<$free>)? Cross for $kind {
+            type Inside<'a> = Given<'a, Self>;
+            unsafe fn cross<'a>(self, _: &'a Call) -> Given<'a, Self> {
+                Given(self, PhantomData)
+            }
+        })+ };
+    }
+
+    given!([T] (*const T,), [T] (*mut T,), [T] (*const T, usize), [] (Option<Each>, *mut c_void));
+    given!([] (Option<Function>, *const rl_hooks, *mut c_void));
+
+    macro_rules! plain {
+        ($($kind:ty),+) => { $(impl Cross for ($kind,) {
+            type Inside<'a> = $kind;
+            unsafe fn cross(self, _: &Call) -> $kind {
+                self.0
+            }
+        })+ };
+    }
+
+    plain!(u32, i32, i64, usize, Option<AddPending>);
+
+    /// What can be written for a caller, whatever is in it.
+    ///
+    /// # Safety
+    /// It has no pointers that are followed by anybody, and is laid out as the header says.
+    pub(crate) unsafe trait Plain {}
+    macro_rules! written {
+        ($($kind:ty),+) => { $(
+            // SAFETY: numbers, and texts with their end; structures are `repr(C)`.
+            unsafe impl Plain for $kind {}
+        )+ };
+    }
+
+    written!(c_int, i64, u64, usize, rl_next, rl_round, rl_fault_info, rl_world);
+
+    /// What C holds a share of.
+    ///
+    /// # Safety
+    /// The header has it come from [`Given::give_share`] alone, and used by nobody behind [`Given::take`].
+    pub(crate) unsafe trait Held {
+        const NAME: &str;
+    }
+    // SAFETY: `rl_session_register`, `rl_session_close`.
+    unsafe impl Held for rl_session {
+        const NAME: &str = "session";
+    }
+    // SAFETY: `rl_store_open`, `rl_store_close`.
+    unsafe impl Held for rl_store {
+        const NAME: &str = "store";
+    }
+
+    /// # Safety
+    /// `first` is the first of `count`, unless it is null, for as long as the result is used.
+    unsafe fn slice<'a, T>(first: *const T, count: usize, what: &str) -> Result<&'a [T], Failure> {
+        match (first.is_null(), count) {
+            (_, 0) => Ok(&[]),
+            (true, _) => Err(Failure::argument(format!("{what} of some length, and NULL was given"))),
+            // SAFETY: as the caller says.
+            (false, count) => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
+        }
+    }
+
+    /// # Safety
+    /// As [`slice`].
+    unsafe fn bytes<'a>(data: *const c_char, len: usize) -> Result<&'a [u8], Failure> {
+        // SAFETY: as the caller says.
+        unsafe { slice(data.cast(), len, "bytes are needed") }
+    }
+
+    /// # Safety
+    /// As [`slice`], and what is in it as [`bytes`].
+    unsafe fn pairs(first: *const rl_pair, count: usize) -> Result<Pairs, Failure> {
+        // SAFETY: as the caller says.
+        let all = unsafe { slice(first, count, "a list is needed") }?;
+        let owned = |pair: &rl_pair| -> Result<(OsBytes, OsBytes), Failure> {
+            // SAFETY: as the caller says.
+            let name = unsafe { bytes(pair.name, pair.name_len) }?;
+            // SAFETY: as the caller says.
+            let value = unsafe { bytes(pair.value, pair.value_len) }?;
+            Ok((name.into(), value.into()))
+        };
+        all.iter().map(owned).collect()
+    }
+
+    /// # Safety
+    /// It is null, or [`Held`] and not given back.
+    unsafe fn share<T: Held>(held: *const T) -> Result<Arc<T>, Failure> {
+        if held.is_null() {
+            return Err(Failure::argument(format!("a {} is needed, and NULL was given", T::NAME)));
+        }
+        // SAFETY: it came from `Arc::into_raw`, and the caller's share is still there.
+        unsafe { Arc::increment_strong_count(held) };
+        // SAFETY: the share that was added above.
+        Ok(unsafe { Arc::from_raw(held) })
+    }
+
+    impl<'a> Given<'a, (*const c_char, usize)> {
+        pub(crate) fn bytes(&self) -> Result<&'a [u8], Failure> {
+            // SAFETY: given by the header's rules: so many bytes.
+            unsafe { bytes(self.0.0, self.0.1) }
+        }
+    }
+
+    impl<'a> Given<'a, (*const u32, usize)> {
+        pub(crate) fn list(&self) -> Result<&'a [u32], Failure> {
+            // SAFETY: given by the header's rules: so many numbers.
+            unsafe { slice(self.0.0, self.0.1, "a list is needed") }
+        }
+    }
+
+    impl<'a> Given<'a, (*const rl_bytes, usize)> {
+        pub(crate) fn many(&self) -> Result<Vec<&'a [u8]>, Failure> {
+            // SAFETY: given by the header's rules: so many of them.
+            let all = unsafe { slice(self.0.0, self.0.1, "a list is needed") }?;
+            // SAFETY: the same.
+            all.iter().map(|one| unsafe { bytes(one.data, one.len) }).collect()
+        }
+    }
+
+    impl Given<'_, (*const rl_pair, usize)> {
+        pub(crate) fn pairs(&self) -> Result<Pairs, Failure> {
+            // SAFETY: given by the header's rules: so many of them.
+            unsafe { pairs(self.0.0, self.0.1) }
+        }
+    }
+
+    impl<'a> Given<'a, (*const rl_bytes,)> {
+        /// `None`: NULL.
+        pub(crate) fn bytes(&self) -> Result<Option<&'a [u8]>, Failure> {
+            // SAFETY: given by the header's rules.
+            let one = unsafe { self.0.0.as_ref() };
+            // SAFETY: the same.
+            one.map(|one| unsafe { bytes(one.data, one.len) }).transpose()
+        }
+    }
+
+    impl Given<'_, (*const rl_options,)> {
+        /// Flags and terms; `None`: NULL.
+        pub(crate) fn terms(&self) -> Result<Option<(u32, Pairs)>, Failure> {
+            // SAFETY: given by the header's rules.
+            let Some(options) = (unsafe { self.0.0.as_ref() }) else { return Ok(None) };
+            // SAFETY: the same: the terms are as many as they say.
+            Ok(Some((options.flags, unsafe { pairs(options.terms, options.terms_count) }?)))
+        }
+    }
+
+    impl<'a> Given<'a, (*const c_char,)> {
+        pub(crate) fn text(&self) -> Result<&'a CStr, Failure> {
+            if self.0.0.is_null() {
+                return Err(Failure::argument("a reason is needed, and NULL was given"));
+            }
+            // SAFETY: given by the header's rules: it ends with 0.
+            Ok(unsafe { CStr::from_ptr(self.0.0) })
+        }
+    }
+
+    impl Given<'_, (*const rl_gloo,)> {
+        /// From now on gloo's waits are noted, and can be ended.
+        pub(crate) fn hold(&self) -> Result<(), Failure> {
+            // SAFETY: given by the header's rules.
+            let given = unsafe { self.0.0.as_ref() };
+            let given = given.ok_or_else(|| Failure::argument("what gloo has is needed, and NULL was given"))?;
+            // SAFETY: the same.
+            unsafe { hold(given) }
+        }
+    }
+
+    impl<T: Held> Given<'_, (*const T,)> {
+        pub(crate) fn share(&self) -> Result<Arc<T>, Failure> {
+            // SAFETY: given by the header's rules.
+            unsafe { share(self.0.0) }
+        }
+    }
+
+    impl<T: Held> Given<'_, (*mut T,)> {
+        pub(crate) fn share(&self) -> Result<Arc<T>, Failure> {
+            // SAFETY: given by the header's rules.
+            unsafe { share(self.0.0) }
+        }
+
+        /// The caller's share; `None`: NULL.
+        pub(crate) fn take(self) -> Option<Arc<T>> {
+            // SAFETY: given by the header's rules: the caller does not use it any more.
+            (!self.0.0.is_null()).then(|| unsafe { Arc::from_raw(self.0.0) })
+        }
+    }
+
+    impl<T> Given<'_, (*mut T,)> {
+        pub(crate) fn is_null(&self) -> bool {
+            self.0.0.is_null()
+        }
+
+        fn write(&self, value: T) -> Result<(), Failure> {
+            if self.is_null() {
+                return Err(Failure::argument("a place for the result is needed, and NULL was given"));
+            }
+            // SAFETY: given by the header's rules: a place for the result, and nothing that was there is to be dropped.
+            unsafe { self.0.0.write(value) };
+            Ok(())
+        }
+    }
+
+    impl<T: Plain> Given<'_, (*mut T,)> {
+        pub(crate) fn give(&self, value: T) -> Result<(), Failure> {
+            self.write(value)
+        }
+    }
+
+    impl<T: Held> Given<'_, (*mut *mut T,)> {
+        pub(crate) fn give_share(&self, held: Arc<T>) -> Result<(), Failure> {
+            if self.is_null() {
+                return Err(Failure::argument(format!("a place for the {} is needed, and NULL was given", T::NAME)));
+            }
+            self.write(Arc::into_raw(held).cast_mut())
+        }
+    }
+
+    impl Given<'_, (*mut *const c_char,)> {
+        /// A text that stays where it is for as long as the header says.
+        pub(crate) fn give_text(&self, text: Option<&CStr>) -> Result<(), Failure> {
+            self.write(text.map_or(std::ptr::null(), CStr::as_ptr))
+        }
+    }
+
+    impl Given<'_, (*mut u64,)> {
+        /// What the caller has put there.
+        pub(crate) fn read(&self) -> Option<u64> {
+            // SAFETY: given by the header's rules: the only place of this type, a revision, is read before it is written.
+            (!self.is_null()).then(|| unsafe { self.0.0.read() })
+        }
+    }
+
+    impl Given<'_, (*mut rl_buffer,)> {
+        pub(crate) fn give_bytes(&self, bytes: Option<Vec<u8>>) -> Result<(), Failure> {
+            if self.is_null() {
+                return Err(Failure::argument("a place for the value is needed, and NULL was given"));
+            }
+            self.write(rl_buffer::of(bytes))
+        }
+
+        /// Frees what it was given, and takes note of that.
+        pub(crate) fn free(&self) {
+            // SAFETY: given by the header's rules.
+            let Some(buffer) = (unsafe { self.0.0.as_mut() }) else { return };
+            if !buffer.data.is_null() {
+                let all = std::ptr::slice_from_raw_parts_mut(buffer.data, buffer.len + 1);
+                // SAFETY: it came from `rl_buffer::of`, and is not there any more behind this.
+                drop(unsafe { Box::from_raw(all) });
+            }
+            *buffer = rl_buffer::of(None);
+        }
+    }
+
+    impl Given<'_, (Option<Each>, *mut c_void)> {
+        pub(crate) fn is_null(&self) -> bool {
+            self.0.0.is_none()
+        }
+
+        /// What it says of a key.
+        pub(crate) fn call(&self, key: &[u8]) -> c_int {
+            // SAFETY: a function of the caller's, with what the header says that it gets.
+            self.0.0.map_or(0, |each| unsafe { each(key.as_ptr().cast(), key.len(), self.0.1) })
+        }
+    }
+
+    /// A function of a program's with the pointer that it has asked for. It may be called until the `rl_run` that it was given to returns,
+    /// whose [`Restart`](crate::Restart) has it, and is gone by then.
+    pub(crate) struct Called<F>(F, *mut c_void);
+
+    // SAFETY: nothing is done with the pointer here; the header says on which threads functions run.
+    unsafe impl<F: Send> Send for Called<F> {}
+
+    impl Called<Function> {
+        pub(crate) fn call(&self, state: &State) -> c_int {
+            let round = rl_round::of(state);
+            // SAFETY: a function of the caller's, with what the header says that it gets.
+            unsafe { self.0(&raw const round, self.1) }
+        }
+    }
+
+    impl Called<KeyFunction> {
+        pub(crate) fn call(&self, state: &State, index: u32, value: &mut [c_char]) -> c_int {
+            let round = rl_round::of(state);
+            // SAFETY: a function of the caller's, with what the header says that it gets.
+            unsafe { self.0(&raw const round, index, value.as_mut_ptr(), value.len(), self.1) }
+        }
+    }
+
+    impl Given<'_, (Option<Function>, *const rl_hooks, *mut c_void)> {
+        pub(crate) fn function(&self) -> Option<Called<Function>> {
+            self.0.0.map(|function| Called(function, self.0.2))
+        }
+
+        /// One of the hooks.
+        pub(crate) fn hook<F>(&self, which: impl FnOnce(&rl_hooks) -> Option<F>) -> Option<Called<F>> {
+            // SAFETY: given by the header's rules.
+            let hooks = unsafe { self.0.1.as_ref() };
+            hooks.and_then(which).map(|function| Called(function, self.0.2))
+        }
+    }
+}
+
+/// `bool UnboundBuffer::waitRecv(int *rank, std::chrono::milliseconds timeout)`, and `waitSend`; false: it was told to wait no more.
+type Wait = unsafe extern "C-unwind" fn(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool;
+/// `void Pair::connect(const std::vector<char> &)`
+type Connect = unsafe extern "C-unwind" fn(this: *mut c_void, address: *const c_void);
+/// `void UnboundBuffer::abortWaitRecv()`, `abortWaitSend`, `void Pair::close()`
+type Tell = unsafe extern "C-unwind" fn(this: *mut c_void);
+
+/// What gloo has, by [`Kind`].
+struct Gloo {
+    wait: [Wait; 2],
+    connect: Connect,
+    tell: [Tell; 3],
+}
+
+static GLOO: OnceLock<Gloo> = OnceLock::new();
+
+unsafe extern "C-unwind" fn wait<const KIND: usize>(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool {
+    let Some(gloo) = GLOO.get() else { return false };
+    // SAFETY: what was called, with what it was given.
+    gloo::wait(Kind::of(KIND), this.expose_provenance(), timeout, |within| unsafe {
+        (gloo.wait[KIND])(this, rank, within)
+    })
+}
+
+unsafe extern "C-unwind" fn connect(this: *mut c_void, address: *const c_void) {
+    let Some(gloo) = GLOO.get() else { return };
+    // SAFETY: what was called, with what it was given.
+    gloo::connect(this.expose_provenance(), || unsafe { (gloo.connect)(this, address) });
+}
+
+impl Gloo {
+    /// Tells who waits at something to wait no more.
+    fn tell(&self, kind: Kind, held: &gloo::Held<'_>) {
+        let tell = self.tell[kind as usize];
+        // SAFETY: gloo's own function, for an object that somebody waits at; `Noted` has who does so stay while it is held.
+        unsafe { tell(std::ptr::with_exposed_provenance_mut(held.who())) };
+    }
+}
+
+/// Puts ours into gloo's tables.
+///
+/// # Safety
+/// The places are in tables of gloo's classes for TCP, as built for this platform, and hold what the header says; so are the functions.
+unsafe fn hold(given: &rl_gloo) -> Result<(), Failure> {
+    let places = [given.wait_recv, given.wait_send, given.connect];
+    let (Some(abort_recv), Some(abort_send), Some(close)) = (given.abort_recv, given.abort_send, given.close) else {
+        return Err(Failure::argument("a function of gloo's is NULL"));
+    };
+    if places.iter().any(|place| place.is_null() || !place.is_aligned()) {
+        return Err(Failure::argument("a place in gloo's tables is NULL, or between two"));
+    }
+    if GLOO.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: as the caller says, they can be read.
+    let was = places.map(|place| unsafe { place.read() });
+    if was.iter().any(|was| was.is_null()) {
+        return Err(Failure::argument("a place in gloo's tables is empty"));
+    }
+    let gloo = Gloo {
+        // SAFETY: as the caller says, that is what is there.
+        wait: [was[0], was[1]].map(|was| unsafe { std::mem::transmute::<*mut c_void, Wait>(was) }),
+        // SAFETY: the same.
+        connect: unsafe { std::mem::transmute::<*mut c_void, Connect>(was[2]) },
+        tell: [abort_recv, abort_send, close],
+    };
+    if GLOO.set(gloo).is_ok() {
+        let ours =
+            [wait::<0> as Wait as *mut c_void, wait::<1> as Wait as *mut c_void, connect as Connect as *mut c_void];
+        for (place, ours) in places.into_iter().zip(ours) {
+            // SAFETY: as the caller says; ours takes and does what was there.
+            unsafe { replace(place, ours) }?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a place of a table, which may be in memory that cannot be written, something else.
+///
+/// # Safety
+/// The place is in a table of functions, and the new one takes and does what the old one does.
+unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), Failure> {
+    // SAFETY: no memory is touched.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
+    let start = place.map_addr(|addr| addr & !(page - 1)).cast::<c_void>();
+    // It stays writable: other threads may need the rest of the page to be, and what it was before cannot be asked.
+    // SAFETY: the page is there, as one place of it is, and is read as before.
+    if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
+        let why = io::Error::last_os_error();
+        return Err(Failure::new(SYSTEM, format!("cannot make a table of gloo's writable: {why}")));
+    }
+    // SAFETY: it is aligned, can be written now, and is read by whole words.
+    unsafe { AtomicPtr::from_ptr(place) }.store(new, Ordering::Release);
+    Ok(())
+}
+
+/// Another descriptor for what a number of a caller's stands for at this moment.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is touched; a number that is no descriptor is an error.
+    let held = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if held < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was made above, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(held) })
+}
+
+/// Sends a signal to one thread of this process. One that has ended gets none.
+pub(crate) fn signal_thread(tid: i32, signo: i32) {
+    let pid = libc::c_long::from(std::process::id());
+    // SAFETY: no memory is touched; what the signal does is its handler's, which the caller has chosen.
+    unsafe { libc::syscall(libc::SYS_tgkill, pid, libc::c_long::from(tid), libc::c_long::from(signo)) };
+}
+
+/// Sets or unsets a variable of this process, for `kernel::set_environment`, which says when: nobody may read it by C's `getenv` on another
+/// thread meanwhile. The name is not empty and has no `=`; neither has a 0 byte.
+#[expect(clippy::disallowed_methods, reason = "the program has asked for it: its rank may change while it runs")]
+pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
+    match value {
+        // SAFETY: the program has asked for it, and its training thread does nothing else meanwhile; Rust's own functions lock.
+        Some(value) => unsafe { std::env::set_var(name, value) },
+        // SAFETY: the same.
+        None => unsafe { std::env::remove_var(name) },
+    }
+}

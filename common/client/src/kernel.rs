@@ -1,4 +1,4 @@
-//! What is asked of the kernel, as far as it is safe: the rest is in `ffi::kernel`.
+//! What is asked of the kernel, as far as it is safe: the rest is in `ffi`.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -6,8 +6,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::socket::{MsgFlags, Shutdown};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -118,13 +120,13 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(fd: RawFd) -> io::Result<Self> {
-        let held = crate::ffi::kernel::duplicate(fd)?;
+        let held = crate::ffi::duplicate(fd)?;
         Ok(Self { fd, inode: inode(&held)? })
     }
 
     /// Shuts it down, if it is still there. What is looked at is held, so nobody can put another one into its place meanwhile.
     pub(crate) fn shut_down(self) -> bool {
-        let Ok(held) = crate::ffi::kernel::duplicate(self.fd) else { return false };
+        let Ok(held) = crate::ffi::duplicate(self.fd) else { return false };
         inode(&held).is_ok_and(|now| now == self.inode)
             && nix::sys::socket::shutdown(held.as_raw_fd(), Shutdown::Both).is_ok()
     }
@@ -136,4 +138,20 @@ fn inode(fd: &OwnedFd) -> io::Result<(u64, u64)> {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
     Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Sets variables of this process, and unsets those that have no value.
+///
+/// Nobody may read the environment by C's `getenv` on another thread meanwhile: Rust's own functions lock it, those of C do not. It is done
+/// where the training function is not entered, by the thread that would be in it.
+pub(crate) fn set_environment(pairs: &[(Vec<u8>, Option<Vec<u8>>)]) {
+    let fits = |name: &[u8]| !name.is_empty() && !name.contains(&b'=') && !name.contains(&0);
+    for (name, value) in pairs.iter().filter(|(name, _)| fits(name)) {
+        let name = OsStr::from_bytes(name);
+        let value = value.as_deref().filter(|value| !value.contains(&0)).map(OsStr::from_bytes);
+        // Most are as they were, and glibc's setenv searches, copies and keeps all that it was ever told.
+        if std::env::var_os(name).as_deref() != value {
+            crate::ffi::set_variable(name, value);
+        }
+    }
 }

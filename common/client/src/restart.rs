@@ -1,8 +1,8 @@
 //! A function that is run again when a process of the job fails, in the processes that are left.
 
 use crate::caught::caught;
-use crate::ffi::kernel::set_environment;
 use crate::hooks::{BoxError, Hooks};
+use crate::kernel::set_environment;
 use crate::round::Round;
 use crate::session::{Next, Options, Session};
 use crate::state::{Cause, Leave, Mode, State};

@@ -27,6 +27,7 @@ fn code() -> String {
     let dir = root().join("common/client/src/ffi");
     let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.is_file() && !file.ends_with("tests.rs"));
+    files.push(root().join("common/client/src/ffi.rs"));
     files.sort();
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
@@ -99,7 +100,7 @@ fn named(c: &str) -> (String, String) {
 
 fn of_rust(rust: &str) -> (String, String) {
     let (name, kind) = rust.split_once(": ").unwrap();
-    let is_function = kind.contains(" fn(") || kind == "Option<AddPending>";
+    let is_function = kind.contains(" fn(") || kind == "Option<AddPending>" || kind == "Option<Each>";
     (name.to_owned(), if is_function { "a function".to_owned() } else { kind.replace("std::ffi::", "") })
 }
 
@@ -123,15 +124,17 @@ fn functions_of_c(header: &str) -> BTreeMap<String, Signature> {
     found
 }
 
+/// Of the list of what C can call.
 fn functions_of_rust(code: &str) -> BTreeMap<String, Signature> {
+    let list = code.split_once("\nexports! {\n").unwrap().1.split_once("\n}\n").unwrap().0;
     let mut found = BTreeMap::new();
-    for part in squeezed(code).split("#[unsafe(no_mangle)] pub ").skip(1) {
-        let part = part.split_once("extern \"C\" fn ").unwrap().1;
-        let name = part.split_once('(').unwrap().0.to_owned();
-        let (list, after) = part[name.len() + 1..].split_once(" {").unwrap().0.rsplit_once(')').unwrap();
-        let kind = after.trim().trim_start_matches("-> ");
-        let kind = if kind.is_empty() { "c_void" } else { kind };
-        found.insert(name, (kind.to_owned(), split(list).iter().map(|one| of_rust(one)).collect()));
+    for part in squeezed(list).split("fn rl_").skip(1) {
+        let (name, rest) = part.split_once('(').unwrap();
+        let (list, kind) = rest.rsplit_once(") ->").unwrap();
+        let kind = kind.split_once(';').unwrap().0.trim();
+        let kind = if kind == "()" { "c_void" } else { kind };
+        let list = split(&list.replace(';', ",")).iter().map(|one| of_rust(one)).collect();
+        found.insert(format!("rl_{name}"), (kind.to_owned(), list));
     }
     found
 }

@@ -1,4 +1,5 @@
 //! Results of C: a number, and what is known beside it.
+#![forbid(unsafe_code)]
 
 use crate::{Error, RestartError, caught::caught};
 use rlaunch_core::wire::frozen::client::Code;
@@ -114,20 +115,17 @@ pub(super) fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
 }
 
 /// What a result means.
-#[unsafe(no_mangle)]
-pub extern "C" fn rl_error_text(code: c_int) -> *const c_char {
+pub(super) fn rl_error_text(code: c_int) -> *const c_char {
     let known = CODES.iter().find(|(_, known, _)| *known == code);
     known.map_or(c"an unknown result", |(.., text)| text).as_ptr()
 }
 
 /// What is known of this thread's last failure.
-#[unsafe(no_mangle)]
-pub extern "C" fn rl_last_error() -> *const c_char {
+pub(super) fn rl_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// Which header this library is of.
-#[unsafe(no_mangle)]
-pub const extern "C" fn rl_abi() -> u32 {
+pub(super) const fn rl_abi() -> u32 {
     1
 }

@@ -7,15 +7,15 @@
 //! after the connections were shut down is told.
 //!
 //! The notes are atomics and no lock, so that a forked child can wait as well. C++'s exceptions pass through these functions.
+#![deny(unsafe_code)]
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "they do what gloo does")]
 mod tests;
 
-use super::error::{Failure, SYSTEM};
-use std::ffi::{c_int, c_void};
-use std::io;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use super::{GLOO, Gloo, Tell};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -26,13 +26,6 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// So many times behind the end of a session.
 const LAST: u32 = 200;
-
-/// `bool UnboundBuffer::waitRecv(int *rank, std::chrono::milliseconds timeout)`, and `waitSend`; false: it was told to wait no more.
-type Wait = unsafe extern "C-unwind" fn(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool;
-/// `void Pair::connect(const std::vector<char> &)`
-type Connect = unsafe extern "C-unwind" fn(this: *mut c_void, address: *const c_void);
-/// `void UnboundBuffer::abortWaitRecv()`, `abortWaitSend`, `void Pair::close()`
-type Tell = unsafe extern "C-unwind" fn(this: *mut c_void);
 
 /// Places in tables of gloo's classes, and functions to call.
 #[repr(C)]
@@ -46,15 +39,6 @@ pub struct rl_gloo {
     pub(super) close: Option<Tell>,
 }
 
-/// What gloo has.
-struct Gloo {
-    wait_recv: Wait,
-    wait_send: Wait,
-    connect: Connect,
-    tell: [Tell; 3],
-}
-
-static GLOO: OnceLock<Gloo> = OnceLock::new();
 /// Whether waits are ended. A process has one; tests have their own.
 struct Turns {
     /// A session has asked for it.
@@ -65,12 +49,22 @@ struct Turns {
 
 static PROCESS: Turns = Turns::new();
 
-/// By what somebody is told to wait no more: an index of [`Gloo::tell`].
+/// What somebody waits for.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Recv = 0,
     Send = 1,
     Connect = 2,
+}
+
+impl Kind {
+    pub(super) const fn of(number: usize) -> Self {
+        match number {
+            0 => Self::Recv,
+            1 => Self::Send,
+            _ => Self::Connect,
+        }
+    }
 }
 
 /// One that waits: the address of what it waits at, with bits below. gloo's objects are aligned.
@@ -91,12 +85,12 @@ static SLOTS: [Slot; 256] = [const { Slot { who: AtomicUsize::new(0), kind: Atom
 struct Noted(Option<&'static Slot>);
 
 impl Noted {
-    fn new(this: *mut c_void, kind: Kind) -> Self {
+    fn new(who: usize, kind: Kind) -> Self {
         let free = |slot: &&Slot| slot.who.compare_exchange(0, HELD, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let slot = SLOTS.iter().find(free);
         if let Some(slot) = slot {
             slot.kind.store(kind as u8, Ordering::Relaxed);
-            slot.who.store(this.addr(), Ordering::Release);
+            slot.who.store(who, Ordering::Release);
         }
         Self(slot)
     }
@@ -124,110 +118,55 @@ impl Drop for Noted {
     }
 }
 
-/// Tells all that wait, each once.
-fn tell_all(gloo: &Gloo) {
-    for slot in &SLOTS {
+/// A slot whose waiter must not go away.
+pub(super) struct Held<'a> {
+    slot: &'a Slot,
+    who: usize,
+}
+
+impl<'a> Held<'a> {
+    fn new(slot: &'a Slot) -> Option<Self> {
         let who = slot.who.load(Ordering::Acquire);
-        if who == 0
-            || who & (HELD | TOLD) != 0
-            || slot.who.compare_exchange(who, who | HELD, Ordering::AcqRel, Ordering::Relaxed).is_err()
-        {
-            continue;
-        }
-        if let Some(tell) = gloo.tell.get(usize::from(slot.kind.load(Ordering::Relaxed))) {
-            // SAFETY: gloo's own function, for an object that somebody waits at, and who does so stays until it is not held any more.
-            unsafe { tell(std::ptr::with_exposed_provenance_mut(who)) };
-        }
-        slot.who.store(who | TOLD, Ordering::Release);
+        (who != 0 && who & (HELD | TOLD) == 0)
+            .then(|| slot.who.compare_exchange(who, who | HELD, Ordering::AcqRel, Ordering::Relaxed))?
+            .ok()
+            .map(|who| Self { slot, who })
+    }
+
+    /// The address of what it waits at.
+    pub(super) const fn who(&self) -> usize {
+        self.who
     }
 }
 
-fn wait(kind: Kind, original: Wait, this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool {
-    this.expose_provenance();
-    let noted = Noted::new(this, kind);
-    // SAFETY: what was called, with what it was given.
-    let done = unsafe { original(this, rank, timeout) };
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.slot.who.store(self.who | TOLD, Ordering::Release);
+    }
+}
+
+/// Tells all that wait, each once.
+fn tell_all(gloo: &Gloo) {
+    for held in SLOTS.iter().filter_map(Held::new) {
+        gloo.tell(Kind::of(usize::from(held.slot.kind.load(Ordering::Relaxed))), &held);
+    }
+}
+
+/// Waits as gloo does, and noted.
+pub(super) fn wait(kind: Kind, who: usize, timeout: i64, original: impl Fn(i64) -> bool) -> bool {
+    let noted = Noted::new(who, kind);
+    let done = original(timeout);
     if done || !noted.was_told() {
         return done;
     }
     // Its callers take false for what they have asked for. A time-out they understand: they throw, and close what they have.
-    // SAFETY: the same.
-    unsafe { original(this, rank, 0) }
+    original(0)
 }
 
-unsafe extern "C-unwind" fn wait_recv(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool {
-    GLOO.get().is_some_and(|gloo| wait(Kind::Recv, gloo.wait_recv, this, rank, timeout))
-}
-
-unsafe extern "C-unwind" fn wait_send(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool {
-    GLOO.get().is_some_and(|gloo| wait(Kind::Send, gloo.wait_send, this, rank, timeout))
-}
-
-unsafe extern "C-unwind" fn connect(this: *mut c_void, address: *const c_void) {
-    let Some(gloo) = GLOO.get() else { return };
-    this.expose_provenance();
-    let _noted = Noted::new(this, Kind::Connect);
-    // SAFETY: what was called, with what it was given.
-    unsafe { (gloo.connect)(this, address) };
-}
-
-/// From now on waits are noted, and can be ended.
-///
-/// # Safety
-/// The places are in tables of gloo's classes for TCP, as built for this platform, and hold what the header says; so are the functions.
-unsafe fn hold(given: &rl_gloo) -> Result<(), Failure> {
-    let places = [given.wait_recv, given.wait_send, given.connect];
-    let (Some(abort_recv), Some(abort_send), Some(close)) = (given.abort_recv, given.abort_send, given.close) else {
-        return Err(Failure::argument("a function of gloo's is NULL"));
-    };
-    if places.iter().any(|place| place.is_null() || !place.is_aligned()) {
-        return Err(Failure::argument("a place in gloo's tables is NULL, or between two"));
-    }
-    if GLOO.get().is_none() {
-        // SAFETY: as the caller says, they can be read.
-        let was = places.map(|place| unsafe { place.read() });
-        if was.iter().any(|was| was.is_null()) {
-            return Err(Failure::argument("a place in gloo's tables is empty"));
-        }
-        let gloo = Gloo {
-            // SAFETY: as the caller says, that is what is there.
-            wait_recv: unsafe { std::mem::transmute::<*mut c_void, Wait>(was[0]) },
-            // SAFETY: the same.
-            wait_send: unsafe { std::mem::transmute::<*mut c_void, Wait>(was[1]) },
-            // SAFETY: the same.
-            connect: unsafe { std::mem::transmute::<*mut c_void, Connect>(was[2]) },
-            tell: [abort_recv, abort_send, close],
-        };
-        if GLOO.set(gloo).is_ok() {
-            let ours =
-                [wait_recv as Wait as *mut c_void, wait_send as Wait as *mut c_void, connect as Connect as *mut c_void];
-            for (place, ours) in places.into_iter().zip(ours) {
-                // SAFETY: as the caller says; ours takes and does what was there.
-                unsafe { replace(place, ours) }?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Gives a place of a table, which may be in memory that cannot be written, something else.
-///
-/// # Safety
-/// The place is in a table of functions, and the new one takes and does what the old one does.
-unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), Failure> {
-    // SAFETY: no memory is touched.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
-    let start = place.map_addr(|addr| addr & !(page - 1)).cast::<c_void>();
-    // It stays writable: other threads may need the rest of the page to be, and what it was before cannot be asked.
-    // SAFETY: the page is there, as one place of it is, and is read as before.
-    if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
-        let why = io::Error::last_os_error();
-        return Err(Failure::new(SYSTEM, format!("cannot make a table of gloo's writable: {why}")));
-    }
-    // SAFETY: it is aligned, can be written now, and is read by whole words.
-    unsafe { AtomicPtr::from_ptr(place) }.store(new, Ordering::Release);
-    Ok(())
+/// The same for who connects.
+pub(super) fn connect(who: usize, original: impl FnOnce()) {
+    let _noted = Noted::new(who, Kind::Connect);
+    original();
 }
 
 impl Turns {
@@ -275,15 +214,9 @@ impl Turns {
     }
 }
 
-/// As [`hold`], for the session of this process.
-///
-/// # Safety
-/// The same.
-pub(super) unsafe fn arm(given: &rl_gloo) -> Result<(), Failure> {
-    // SAFETY: as the caller says.
-    unsafe { hold(given) }?;
+/// From now on waits are ended with the rounds of this process.
+pub(super) fn arm() {
     PROCESS.arm(true);
-    Ok(())
 }
 
 /// A round has ended: who waits is to come out, until it is [`over`].

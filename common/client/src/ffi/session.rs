@@ -1,9 +1,11 @@
 //! Sessions, for C: one function for each of [`Session`]'s.
+#![forbid(unsafe_code)]
 #![expect(non_camel_case_types, reason = "they are named as in the header")]
 
 use super::error::{ARGUMENT, Failure, guarded};
+use super::given::Given;
 use super::gloo::{self, rl_gloo};
-use super::types::{bytes, give, many, pairs, rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};
+use super::types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};
 use crate::session::{AddPending, Aim, Next, Options, Session};
 use crate::state::Leave;
 use rlaunch_core::wire::frozen::client::round::Dismissal;
@@ -12,6 +14,10 @@ use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+type Handle<'a> = Given<'a, (*mut rl_session,)>;
+type Seen<'a> = Given<'a, (*const rl_session,)>;
+type Bytes<'a> = Given<'a, (*const c_char, usize)>;
+type Shared = Result<Arc<rl_session>, Failure>;
 type Variable = (CString, Option<CString>);
 
 /// A session, as C holds it: a share of it, so that who waits in it has one of its own.
@@ -23,8 +29,8 @@ pub struct rl_session {
 
 impl rl_session {
     /// For C to hold.
-    pub(super) fn held(session: Session) -> *mut Self {
-        Arc::into_raw(Arc::new(Self { session, env: Mutex::default() })).cast_mut()
+    pub(super) fn held(session: Session) -> Arc<Self> {
+        Arc::new(Self { session, env: Mutex::default() })
     }
 
     fn env(&self) -> MutexGuard<'_, Vec<Variable>> {
@@ -32,66 +38,32 @@ impl rl_session {
     }
 }
 
-/// A share of a caller's session.
-///
-/// # Safety
-/// It is null, or came from `rl_session_register` and was not closed.
-unsafe fn share(session: *const rl_session) -> Result<Arc<rl_session>, Failure> {
-    if session.is_null() {
-        return Err(Failure::argument("a session is needed, and NULL was given"));
-    }
-    // SAFETY: it came from `Arc::into_raw`, and the caller's share is still there.
-    unsafe { Arc::increment_strong_count(session) };
-    // SAFETY: the share that was added above.
-    Ok(unsafe { Arc::from_raw(session) })
-}
-
 /// Runs a call about a session.
-///
-/// # Safety
-/// As [`share`].
-unsafe fn with(session: *const rl_session, body: impl FnOnce(&rl_session) -> Result<(), Failure>) -> c_int {
-    guarded(|| {
-        // SAFETY: as the caller says.
-        let session = unsafe { share(session) }?;
-        body(&session)
-    })
+fn with(session: Shared, body: impl FnOnce(&rl_session) -> Result<(), Failure>) -> c_int {
+    guarded(|| body(&*session?))
 }
 
 /// A call about a session that is no more than that.
-///
-/// # Safety
-/// As [`share`].
-unsafe fn plain(session: *const rl_session, call: impl FnOnce(&Session) -> Result<(), crate::Error>) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { with(session, |handle| Ok(call(&handle.session)?)) }
+fn plain(session: Shared, call: impl FnOnce(&Session) -> Result<(), crate::Error>) -> c_int {
+    with(session, |handle| Ok(call(&handle.session)?))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_register(
-    terms: *const rl_pair,
-    count: usize,
+pub(super) fn rl_session_register(
+    terms: Given<'_, (*const rl_pair, usize)>,
     flags: u32,
-    session: *mut *mut rl_session,
+    session: Given<'_, (*mut *mut rl_session,)>,
 ) -> c_int {
     guarded(|| {
         if session.is_null() || flags > 1 {
             return Err(Failure::argument("a place for the session and known flags are needed"));
         }
-        // SAFETY: as the caller says.
-        let terms = unsafe { pairs(terms, count) }?;
+        let terms = terms.pairs()?;
         let opened = Session::register(&terms, Options { foreign: flags & 1 != 0, on_abort: None })?;
-        // SAFETY: as the caller says.
-        unsafe { give(session, rl_session::held(opened)) }
+        session.give_share(rl_session::held(opened))
     })
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_next(session: *mut rl_session, next: *mut rl_next) -> c_int {
+pub(super) fn rl_session_next(session: Handle<'_>, next: Given<'_, (*mut rl_next,)>) -> c_int {
     let call = |handle: &rl_session| {
         if next.is_null() {
             return Err(Failure::argument("a place for what is next is needed, and NULL was given"));
@@ -116,107 +88,66 @@ pub unsafe extern "C" fn rl_session_next(session: *mut rl_session, next: *mut rl
                 found.text = text(sentence.as_bytes());
             }
         }
-        // SAFETY: as the caller says.
-        unsafe { give(next, found) }
+        next.give(found)
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_env_count(session: *const rl_session) -> usize {
+pub(super) fn rl_session_env_count(session: Seen<'_>) -> usize {
     let mut count = 0;
     let call = |handle: &rl_session| {
         count = handle.env().len();
         Ok(())
     };
-    // SAFETY: as the caller says.
-    let _none = unsafe { with(session, call) };
+    let _none = with(session.share(), call);
     count
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_env(
-    session: *const rl_session,
+pub(super) fn rl_session_env(
+    session: Seen<'_>,
     index: usize,
-    name: *mut *const c_char,
-    value: *mut *const c_char,
+    name: Given<'_, (*mut *const c_char,)>,
+    value: Given<'_, (*mut *const c_char,)>,
 ) -> c_int {
     let call = |handle: &rl_session| {
         let env = handle.env();
         let (key, text) = env.get(index).ok_or_else(|| Failure::argument("the round has fewer variables than that"))?;
-        // SAFETY: as the caller says. The strings stay where they are until the list is replaced.
-        unsafe { give(name, key.as_ptr()) }?;
-        // SAFETY: the same.
-        unsafe { give(value, text.as_ref().map_or(std::ptr::null(), |text| text.as_ptr())) }
+        // They stay where they are until the list is replaced.
+        name.give_text(Some(key))?;
+        value.give_text(text.as_deref())
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_enter(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::enter) }
+pub(super) fn rl_session_enter(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::enter)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_exit(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::exit) }
+pub(super) fn rl_session_exit(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::exit)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_fault(session: *mut rl_session, text: *const c_char, len: usize) -> c_int {
+pub(super) fn rl_session_fault(session: Handle<'_>, text: Bytes<'_>) -> c_int {
     let call = |handle: &rl_session| {
-        // SAFETY: as the caller says.
-        let text = unsafe { bytes(text, len) }?;
+        let text = text.bytes()?;
         Ok(handle.session.fault(text)?)
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_returned(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::returned) }
+pub(super) fn rl_session_returned(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::returned)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_ready(session: *mut rl_session, keys: *const rl_bytes, count: usize) -> c_int {
+pub(super) fn rl_session_ready(session: Handle<'_>, keys: Given<'_, (*const rl_bytes, usize)>) -> c_int {
     let call = |handle: &rl_session| {
-        // SAFETY: as the caller says.
-        let keys = unsafe { many(keys, count) }?;
+        let keys = keys.many()?;
         Ok(handle.session.ready(keys.into_iter().map(Into::into).collect())?)
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_leave(
-    session: *mut rl_session,
-    why: c_int,
-    text: *const c_char,
-    len: usize,
-) -> c_int {
+pub(super) fn rl_session_leave(session: Handle<'_>, why: c_int, text: Bytes<'_>) -> c_int {
     let call = |handle: &rl_session| {
         let why = match why {
             0 => Leave::BaseException,
@@ -224,105 +155,58 @@ pub unsafe extern "C" fn rl_session_leave(
             2 => Leave::Unhealthy,
             _ => return Err(Failure::argument(format!("{why} is no reason to leave"))),
         };
-        // SAFETY: as the caller says.
-        let text = unsafe { bytes(text, len) }?;
+        let text = text.bytes()?;
         Ok(handle.session.leave(why, text)?)
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_close(session: *mut rl_session) -> c_int {
-    if session.is_null() {
-        return ARGUMENT;
-    }
+pub(super) fn rl_session_close(session: Handle<'_>) -> c_int {
+    let Some(handle) = session.take() else { return ARGUMENT };
     guarded(|| {
-        // SAFETY: the caller's share, which it does not use any more.
-        let handle = unsafe { Arc::from_raw(session) };
         handle.session.close();
         Ok(())
     })
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_wait_interrupt(session: *mut rl_session, fault: *mut rl_fault_info) -> c_int {
+pub(super) fn rl_session_wait_interrupt(session: Handle<'_>, fault: Given<'_, (*mut rl_fault_info,)>) -> c_int {
     let call = |handle: &rl_session| {
         let cause = handle.session.wait_interrupt()?;
-        // SAFETY: as the caller says.
-        unsafe { give(fault, rl_fault_info::of_cause(&cause)) }
+        fault.give(rl_fault_info::of_cause(&cause))
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_aborted(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::aborted) }
+pub(super) fn rl_session_aborted(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::aborted)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_foreign_abort(session: *mut rl_session, on: c_int) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, |session| session.foreign_abort(on != 0)) }
+pub(super) fn rl_session_wait_aborted(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::wait_aborted)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_wait_aborted(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::wait_aborted) }
+pub(super) fn rl_session_foreign_abort(session: Handle<'_>, on: c_int) -> c_int {
+    plain(session.share(), |session| session.foreign_abort(on != 0))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_due(session: *const rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    c_int::from(unsafe { share(session) }.is_ok_and(|handle| handle.session.due()))
+pub(super) fn rl_session_due(session: Seen<'_>) -> c_int {
+    c_int::from(session.share().is_ok_and(|handle| handle.session.due()))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_interrupted(session: *const rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    c_int::from(unsafe { share(session) }.is_ok_and(|handle| handle.session.interrupted()))
+pub(super) fn rl_session_interrupted(session: Seen<'_>) -> c_int {
+    c_int::from(session.share().is_ok_and(|handle| handle.session.interrupted()))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_interrupt_fd(session: *mut rl_session, fd: *mut c_int) -> c_int {
+pub(super) fn rl_session_interrupt_fd(session: Handle<'_>, fd: Given<'_, (*mut c_int,)>) -> c_int {
     let call = |handle: &rl_session| {
         let token = handle.session.token()?;
         let bell = token.fd().map_err(crate::Error::from)?;
-        // SAFETY: as the caller says.
-        unsafe { give(fd, bell.as_raw_fd()) }
+        fd.give(bell.as_raw_fd())
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_signal_thread(
-    session: *mut rl_session,
-    tid: i32,
-    signo: c_int,
-    delay: i64,
-) -> c_int {
+pub(super) fn rl_session_signal_thread(session: Handle<'_>, tid: i32, signo: c_int, delay: i64) -> c_int {
     let call = |handle: &rl_session| {
         let delay = time(delay).unwrap_or(Duration::MAX).min(Duration::from_secs(86_400));
         if tid < 0 || !(1..=64).contains(&signo) {
@@ -330,90 +214,50 @@ pub unsafe extern "C" fn rl_session_signal_thread(
         }
         Ok(handle.session.signal_thread((tid != 0).then_some(Aim { tid, signo, delay }))?)
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_auto_progress(session: *mut rl_session, add: Option<AddPending>) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, |session| session.auto_progress(add)) }
+pub(super) fn rl_session_auto_progress(session: Handle<'_>, add: Option<AddPending>) -> c_int {
+    plain(session.share(), |session| session.auto_progress(add))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_ping(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::ping) }
+pub(super) fn rl_session_ping(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::ping)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_section(session: *mut rl_session, limit: i64) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, |session| session.section(time(limit))) }
+pub(super) fn rl_session_section(session: Handle<'_>, limit: i64) -> c_int {
+    plain(session.share(), |session| session.section(time(limit)))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_atomic_begin(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::atomic_begin) }
+pub(super) fn rl_session_atomic_begin(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::atomic_begin)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_atomic_end(session: *mut rl_session) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, Session::atomic_end) }
+pub(super) fn rl_session_atomic_end(session: Handle<'_>) -> c_int {
+    plain(session.share(), Session::atomic_end)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_sockets_add(session: *mut rl_session, fd: c_int) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, |session| session.add_socket(fd)) }
+pub(super) fn rl_session_sockets_add(session: Handle<'_>, fd: c_int) -> c_int {
+    plain(session.share(), |session| session.add_socket(fd))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_sockets_remove(session: *mut rl_session, fd: c_int) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { plain(session, |session| session.remove_socket(fd)) }
+pub(super) fn rl_session_sockets_remove(session: Handle<'_>, fd: c_int) -> c_int {
+    plain(session.share(), |session| session.remove_socket(fd))
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_sockets_shutdown(session: *mut rl_session, count: *mut usize) -> c_int {
+pub(super) fn rl_session_sockets_shutdown(session: Handle<'_>, count: Given<'_, (*mut usize,)>) -> c_int {
     let call = |handle: &rl_session| {
         let ended = handle.session.shut_down_sockets()?;
-        // SAFETY: as the caller says.
-        if count.is_null() { Ok(()) } else { unsafe { give(count, ended) } }
+        if count.is_null() { Ok(()) } else { count.give(ended) }
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_gloo(session: *mut rl_session, gloo: *const rl_gloo) -> c_int {
+pub(super) fn rl_session_gloo(session: Handle<'_>, gloo: Given<'_, (*const rl_gloo,)>) -> c_int {
     let call = |_: &rl_session| {
-        // SAFETY: as the caller says.
-        let given =
-            unsafe { gloo.as_ref() }.ok_or_else(|| Failure::argument("what gloo has is needed, and NULL was given"))?;
-        // SAFETY: the same.
-        unsafe { gloo::arm(given) }
+        gloo.hold()?;
+        gloo::arm();
+        Ok(())
     };
-    // SAFETY: as the caller says.
-    unsafe { with(session, call) }
+    with(session.share(), call)
 }

@@ -2,15 +2,22 @@
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "calls in a row, for one reason")]
 
 use super::error::{CODES, INTERRUPTED, OK};
-use super::session::*;
-use super::types::{rl_next, rl_round, text};
+use super::run::is_running;
+use super::types::text;
+use super::*;
+use crate::session::Session;
 use crate::session::tests::{SOON, plain};
 use rlaunch_core::id::Round;
 use rlaunch_core::wire::frozen::client::round::Said;
-use std::ffi::{CStr, c_int};
+use std::ffi::CStr;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
+
+fn held(session: Session) -> *mut rl_session {
+    Arc::into_raw(rl_session::held(session)).cast_mut()
+}
 
 fn code(name: &str) -> c_int {
     CODES.iter().find(|(known, ..)| *known == name).unwrap().1
@@ -26,7 +33,7 @@ fn next(session: *mut rl_session) -> rl_next {
 #[test]
 fn a_forked_child_speaks_for_nobody() {
     let (session, mut agent) = plain();
-    let handle = rl_session::held(session);
+    let handle = held(session);
     agent.begins(0, Some(1));
     assert_eq!(next(handle).kind, 1);
     // SAFETY: the child calls nothing but what is tested, which looks first whose process it is, and leaves at once.
@@ -71,7 +78,7 @@ fn the_training_thread_is_signalled_until_it_is_out() {
     // SAFETY: the handler does nothing but count.
     unsafe { libc::signal(signo, handler as libc::sighandler_t) };
     let (session, mut agent) = plain();
-    let handle = rl_session::held(session);
+    let handle = held(session);
     // SAFETY: no memory is touched.
     let tid = i32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap();
     // SAFETY: the session is there.
@@ -105,10 +112,10 @@ fn what_is_no_argument_is_told() {
     let none = unsafe { [rl_session_enter(null_mut()), rl_session_register(null(), 2, 0, null_mut())] };
     assert_eq!(none, [code("RL_E_ARGUMENT"); 2]);
     // SAFETY: it ends with 0, and is there until the next failure of this thread.
-    let text = unsafe { CStr::from_ptr(super::error::rl_last_error()) };
+    let text = unsafe { CStr::from_ptr(rl_last_error()) };
     assert_eq!(text.to_str().unwrap(), "a place for the session and known flags are needed");
     let (session, _agent) = plain();
-    let handle = rl_session::held(session);
+    let handle = held(session);
     // SAFETY: the session is there.
     let early = unsafe { [rl_session_enter(handle), rl_session_exit(handle), rl_session_returned(handle)] };
     assert_eq!(early, [code("RL_E_ORDER"); 3]);
@@ -120,4 +127,37 @@ fn what_is_no_argument_is_told() {
     // SAFETY: it is not used behind this.
     assert_eq!(unsafe { rl_session_close(handle) }, OK);
     assert_eq!(super::error::guarded(|| panic!("inside")), code("RL_E_PANIC"));
+}
+
+unsafe extern "C" fn asks(_: *const rl_round, _: u32, value: *mut c_char, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: they may be called at any time.
+    let is_early = unsafe { rl_interrupted() == 0 && rl_ping() != OK } && is_running();
+    // SAFETY: there is room, as the header says.
+    unsafe { value.write(0x78) };
+    c_int::from(!is_early)
+}
+
+unsafe extern "C" fn works(_: *const rl_round, _: *mut c_void) -> c_int {
+    // SAFETY: it may be called at any time.
+    unsafe { rl_ping() }
+}
+
+/// Before the session is there, in the same thread.
+#[test]
+fn a_key_may_ask_whether_there_is_a_round() {
+    let _turn = crate::session::tests::turn();
+    let terms = [rl_pair::of("keys", "1")];
+    let options = rl_options { terms: terms.as_ptr(), terms_count: 1, flags: 1 };
+    let hooks = rl_hooks {
+        initialize: None,
+        abort: None,
+        finalize: None,
+        health_check: None,
+        completion: None,
+        terminate: None,
+        key: Some(asks),
+    };
+    // SAFETY: all of it is there.
+    assert_eq!(unsafe { rl_run(Some(works), &raw const hooks, null_mut(), &raw const options) }, OK);
+    assert!(!is_running());
 }

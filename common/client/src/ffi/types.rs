@@ -1,8 +1,7 @@
 //! Structures of the header, and what they are made from.
+#![forbid(unsafe_code)]
 
-use super::error::Failure;
 use crate::state::{Cause, Fault, FaultKind, Leave, Mode, State};
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::status::Status;
 use std::ffi::c_char;
 use std::time::Duration;
@@ -14,10 +13,10 @@ const TEXT: usize = 2052;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_pair {
-    name: *const c_char,
-    name_len: usize,
-    value: *const c_char,
-    value_len: usize,
+    pub(super) name: *const c_char,
+    pub(super) name_len: usize,
+    pub(super) value: *const c_char,
+    pub(super) value_len: usize,
 }
 
 #[cfg(test)]
@@ -31,8 +30,8 @@ impl rl_pair {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_bytes {
-    data: *const c_char,
-    len: usize,
+    pub(super) data: *const c_char,
+    pub(super) len: usize,
 }
 
 /// How a rank came to need another round.
@@ -169,71 +168,4 @@ pub(super) fn text(bytes: &[u8]) -> [c_char; TEXT] {
 /// A time of the header: milliseconds, below 0 without end.
 pub(super) fn time(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
-}
-
-/// Bytes of the caller's.
-///
-/// # Safety
-/// `data` has `len` bytes, for as long as the result is used.
-pub(super) unsafe fn bytes<'a>(data: *const c_char, len: usize) -> Result<&'a [u8], Failure> {
-    match (data.is_null(), len) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::argument("bytes of some length are needed, and NULL was given")),
-        // SAFETY: as the caller says.
-        (false, len) => Ok(unsafe { std::slice::from_raw_parts(data.cast(), len) }),
-    }
-}
-
-/// A list of the caller's.
-///
-/// # Safety
-/// `first` is the first of `count` items, for as long as the result is used.
-pub(super) unsafe fn list<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Failure> {
-    match (first.is_null(), count) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::argument("a list of some length is needed, and NULL was given")),
-        // SAFETY: as the caller says.
-        (false, count) => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
-    }
-}
-
-/// Names and values of the caller's.
-///
-/// # Safety
-/// As [`list`], and what is in it as [`bytes`].
-pub(super) unsafe fn pairs(first: *const rl_pair, count: usize) -> Result<Vec<(OsBytes, OsBytes)>, Failure> {
-    // SAFETY: as the caller says.
-    let all = unsafe { list(first, count) }?;
-    let owned = |pair: &rl_pair| -> Result<(OsBytes, OsBytes), Failure> {
-        // SAFETY: as the caller says.
-        let name = unsafe { bytes(pair.name, pair.name_len) }?;
-        // SAFETY: as the caller says.
-        let value = unsafe { bytes(pair.value, pair.value_len) }?;
-        Ok((name.into(), value.into()))
-    };
-    all.iter().map(owned).collect()
-}
-
-/// Several of the caller's byte strings.
-///
-/// # Safety
-/// As [`list`], and what is in it as [`bytes`].
-pub(super) unsafe fn many<'a>(first: *const rl_bytes, count: usize) -> Result<Vec<&'a [u8]>, Failure> {
-    // SAFETY: as the caller says.
-    let all = unsafe { list(first, count) }?;
-    // SAFETY: as the caller says.
-    all.iter().map(|one| unsafe { bytes(one.data, one.len) }).collect()
-}
-
-/// Gives the caller something.
-///
-/// # Safety
-/// There is room at `to`, unless it is null.
-pub(super) unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Failure> {
-    if to.is_null() {
-        return Err(Failure::argument("a place for the result is needed, and NULL was given"));
-    }
-    // SAFETY: as the caller says.
-    unsafe { to.write(value) };
-    Ok(())
 }

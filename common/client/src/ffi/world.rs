@@ -1,6 +1,8 @@
 //! Who this process is, for C.
+#![forbid(unsafe_code)]
 
 use super::error::{Failure, guarded};
+use super::given::Given;
 use super::run::is_running;
 use super::types::text;
 use crate::{Error, World};
@@ -23,10 +25,8 @@ pub struct rl_world {
     job_id: [c_char; ID],
 }
 
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_init(world: *mut rl_world) -> c_int {
+/// Finds out who this process is.
+pub(super) fn rl_init(world: Given<'_, (*mut rl_world,)>) -> c_int {
     guarded(|| {
         let mut known = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
         let found = match known.take() {
@@ -47,8 +47,7 @@ pub unsafe extern "C" fn rl_init(world: *mut rl_world) -> c_int {
                 generation: found.generation,
                 job_id,
             };
-            // SAFETY: as the caller says.
-            unsafe { world.write(told) };
+            world.give(told)?;
         }
         *known = Some(found);
         Ok(())
@@ -56,8 +55,7 @@ pub unsafe extern "C" fn rl_init(world: *mut rl_world) -> c_int {
 }
 
 /// Forgets it.
-#[unsafe(no_mangle)]
-pub extern "C" fn rl_finalize() -> c_int {
+pub(super) fn rl_finalize() -> c_int {
     guarded(|| {
         if is_running() {
             return Err(Failure::from(Error::Order("rl_run has not returned")));

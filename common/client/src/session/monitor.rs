@@ -6,7 +6,7 @@
 use super::ear;
 use super::inner::{Inner, Leaving, Phase, Shared};
 use crate::ffi::gloo;
-use crate::ffi::kernel::signal_thread;
+use crate::ffi::signal_thread;
 use crate::state::{Cause, State};
 use crate::waits;
 use rlaunch_core::id::Round;

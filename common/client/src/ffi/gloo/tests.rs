@@ -1,6 +1,8 @@
 //! A gloo of our own, with tables as C++ has them. One test: what is replaced is so for the whole process.
 
+use super::super::{Connect, Wait, hold};
 use super::*;
+use std::ffi::c_int;
 use std::panic::{catch_unwind, resume_unwind};
 use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex};
