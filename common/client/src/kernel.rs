@@ -111,6 +111,27 @@ pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Which signals a thread had blocked.
+pub(crate) struct Signals(Option<SigSet>);
+
+impl Signals {
+    /// Those of this thread now.
+    pub(crate) fn here() -> Self {
+        Self(SigSet::thread_get_mask().ok())
+    }
+
+    /// Runs something with them in a thread of ours: the program's own code, and processes that it starts, which take them along.
+    pub(crate) fn restored<T>(&self, body: impl FnOnce() -> T) -> T {
+        let set = self.0.as_ref().and_then(|set| set.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok());
+        let result = body();
+        if let Some(ours) = set {
+            // It was the mask a moment ago.
+            let _set = ours.thread_set_mask();
+        }
+        result
+    }
+}
+
 /// A socket, by its descriptor and by what that was when it was told: numbers are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Known {

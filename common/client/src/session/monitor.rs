@@ -7,6 +7,7 @@ use super::ear;
 use super::inner::{Inner, Leaving, Phase, Shared};
 use crate::ffi::gloo;
 use crate::ffi::signal_thread;
+use crate::kernel::Signals;
 use crate::state::{Cause, State};
 use crate::waits;
 use rlaunch_core::id::Round;
@@ -38,6 +39,8 @@ extern "C" fn got_on(_: *mut c_void) -> i32 {
 pub(super) struct Monitor {
     interval: Duration,
     on_abort: Option<OnAbort>,
+    /// Of who has registered: hooks run with them.
+    signals: Signals,
     /// Of `pings`, told so far; and when it may be told again.
     told: u64,
     tell_at: Option<Instant>,
@@ -46,8 +49,8 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    pub(super) const fn new(interval: Duration, on_abort: Option<OnAbort>) -> Self {
-        Self { interval, on_abort, told: 0, tell_at: None, signal: None }
+    pub(super) fn new(interval: Duration, on_abort: Option<OnAbort>) -> Self {
+        Self { interval, on_abort, signals: Signals::here(), told: 0, tell_at: None, signal: None }
     }
 
     pub(super) fn run(mut self, shared: &Shared) {
@@ -111,7 +114,7 @@ impl Monitor {
         gloo::end();
         shared.tell(shared.lock());
         if let (Some((state, cause)), Some(on_abort)) = (seen, &self.on_abort) {
-            on_abort(&state, &cause);
+            self.signals.restored(|| on_abort(&state, &cause));
         }
         let mut inner = shared.lock();
         inner.aborted |= !inner.foreign;

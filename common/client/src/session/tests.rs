@@ -3,6 +3,7 @@
 mod broken;
 mod foreign;
 mod sections;
+mod signals;
 
 use super::monitor::OnAbort;
 use super::*;
