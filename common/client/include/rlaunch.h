@@ -290,7 +290,10 @@ int rl_session_ready(rl_session *session, const rl_bytes *keys, size_t count);
 /* Takes no part any more, for this reason. The others go on. */
 int rl_session_leave(rl_session *session, int why, const char *text, size_t len);
 
-/* Ends the session and gives it back. Whoever waits for it comes out with RL_E_CLOSED first; it must not be used any more then.
+/* Ends the session: whoever waits for it comes out with RL_E_CLOSED, and who pings is not asked to leave. It is still to be closed,
+ * when nobody uses it any more: for who cannot have all threads stop before. */
+int rl_session_end(rl_session *session);
+/* Ends the session, if it has not ended, and gives it back. Whoever waits for it comes out with RL_E_CLOSED first; it must not be used any more then.
  * In a forked child it only lets go of it. */
 int rl_session_close(rl_session *session);
 

@@ -62,6 +62,9 @@ pub enum Error {
     /// The terms of rounds do not go together, or are none.
     #[error(transparent)]
     Terms(#[from] TermsError),
+    /// A function that is asked for a key of the policy has none for this process.
+    #[error("a key of the policy: {0}")]
+    Key(String),
     /// Not at this moment.
     #[error("{0}")]
     Order(&'static str),

@@ -120,6 +120,7 @@ exports! {
         fn rl_session_returned(session: *mut rl_session) -> c_int;
         fn rl_session_ready(session: *mut rl_session; keys: *const rl_bytes, count: usize) -> c_int;
         fn rl_session_leave(session: *mut rl_session; why: c_int; text: *const c_char, len: usize) -> c_int;
+        fn rl_session_end(session: *mut rl_session) -> c_int;
         fn rl_session_close(session: *mut rl_session) -> c_int;
         fn rl_session_wait_interrupt(session: *mut rl_session; fault: *mut rl_fault_info) -> c_int;
         fn rl_session_aborted(session: *mut rl_session) -> c_int;

@@ -210,7 +210,7 @@ impl<'a> Restart<'a> {
         if !self.keys.is_empty() {
             self.set_term("keys", &self.keys.len().to_string());
             let state = World::quietly()?.state();
-            let keys: Vec<String> = self.keys.iter().map(|key| key(&state)).collect();
+            let keys: Vec<String> = caught(|| self.keys.iter().map(|key| key(&state)).collect()).map_err(Error::Key)?;
             // For the first round there is no word of being ready.
             for (index, value) in keys.iter().enumerate() {
                 self.set_term(&format!("key.{index}"), value);

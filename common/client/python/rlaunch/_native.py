@@ -162,6 +162,7 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_session_returned": (_int, [_handle]),
     "rl_session_ready": (_int, [_handle, _out(Bytes), _size]),
     "rl_session_leave": (_int, [_handle, _int, _bytes, _size]),
+    "rl_session_end": (_int, [_handle]),
     "rl_session_close": (_int, [_handle]),
     "rl_session_wait_interrupt": (_int, [_handle, _out(FaultInfo)]),
     "rl_session_aborted": (_int, [_handle]),

@@ -10,7 +10,6 @@ import ctypes
 import os
 import queue
 import threading
-import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native as native
@@ -57,6 +56,7 @@ class Session:
         self._lib = native.loaded()
         self._handle = ctypes.c_void_p()
         self._maker = os.getpid()
+        self._has_ended = False
         self._has_left = False
         self._monitor_waits = threading.Event()
         self._monitor_waits.set()
@@ -136,13 +136,16 @@ class Session:
 
     def close(self) -> None:
         """Ends it. Threads that wait for it come out first."""
-        handle = self._handle
         self._asked.put(False)
-        # The library wakes who waits in it. Nobody may be on the way there: for an abort hook that never returns it is left open.
-        if handle and self._monitor_waits.wait(_HOOK_AT_THE_END):
-            self._handle = ctypes.c_void_p()
-            time.sleep(0.001)
-            self._lib.rl_session_close(handle)
+        # For an abort hook that never returns it is left open.
+        if self._handle and self._monitor_waits.wait(_HOOK_AT_THE_END):
+            self._has_ended = True
+            self._lib.rl_session_end(self._handle)
+
+    def __del__(self) -> None:
+        # Not before: a thread that is on its way into the library, or in it, has this object.
+        if self._has_ended:
+            self._lib.rl_session_close(self._handle)
 
     def wait_interrupt(self) -> Optional[FaultNews]:
         """Waits until a round is to be left; ``None``: there will be no more. For the monitor."""
@@ -164,7 +167,7 @@ class Session:
 
     def due(self) -> bool:
         """Whether the training thread is to leave the function now."""
-        return bool(self._handle) and self._lib.rl_session_due(self._handle) == 1
+        return not self._has_ended and self._lib.rl_session_due(self._handle) == 1
 
     def interrupted(self) -> bool:
         """Whether the round is to be left."""
@@ -212,7 +215,7 @@ class Session:
         return count.value
 
     def _is_ours(self) -> bool:
-        return bool(self._handle) and not self.is_forked()
+        return not self._has_ended and not self.is_forked()
 
     def is_forked(self) -> bool:
         """Whether this is a child of the process that has it."""

@@ -76,7 +76,7 @@ impl From<Error> for Failure {
             Error::TimedOut { .. } | Error::Refused { code: Code::TimedOut, .. } => TIMEOUT,
             Error::Interrupted(_) => INTERRUPTED,
             Error::Forked => FORKED,
-            Error::Variable { .. } | Error::Terms(_) => ARGUMENT,
+            Error::Variable { .. } | Error::Terms(_) | Error::Key(_) => ARGUMENT,
             Error::Order(_) => ORDER,
             Error::Refused { .. } => REFUSED,
         };

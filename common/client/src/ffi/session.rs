@@ -11,6 +11,7 @@ use crate::state::Leave;
 use rlaunch_core::wire::frozen::client::round::Dismissal;
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ type Variable = (CString, Option<CString>);
 /// A session, as C holds it: a share of it, so that who waits in it has one of its own.
 pub struct rl_session {
     session: Session,
+    /// It was, by somebody: what another one of this process has begun since is not its to end.
+    has_ended: AtomicBool,
     /// Of the round that was taken last.
     env: Mutex<Vec<Variable>>,
 }
@@ -30,7 +33,13 @@ pub struct rl_session {
 impl rl_session {
     /// For C to hold.
     pub(super) fn held(session: Session) -> Arc<Self> {
-        Arc::new(Self { session, env: Mutex::default() })
+        Arc::new(Self { session, has_ended: AtomicBool::new(false), env: Mutex::default() })
+    }
+
+    fn end(&self) {
+        if !self.has_ended.swap(true, Ordering::AcqRel) {
+            self.session.close();
+        }
     }
 
     fn env(&self) -> MutexGuard<'_, Vec<Variable>> {
@@ -161,10 +170,18 @@ pub(super) fn rl_session_leave(session: Handle<'_>, why: c_int, text: Bytes<'_>)
     with(session.share(), call)
 }
 
+pub(super) fn rl_session_end(session: Handle<'_>) -> c_int {
+    let call = |handle: &rl_session| {
+        handle.end();
+        Ok(())
+    };
+    with(session.share(), call)
+}
+
 pub(super) fn rl_session_close(session: Handle<'_>) -> c_int {
     let Some(handle) = session.take() else { return ARGUMENT };
     guarded(|| {
-        handle.session.close();
+        handle.end();
         Ok(())
     })
 }

@@ -161,3 +161,52 @@ fn a_key_may_ask_whether_there_is_a_round() {
     assert_eq!(unsafe { rl_run(Some(works), &raw const hooks, null_mut(), &raw const options) }, OK);
     assert!(!is_running());
 }
+
+unsafe extern "C" fn has_none(_: *const rl_round, _: u32, _: *mut c_char, _: usize, _: *mut c_void) -> c_int {
+    5
+}
+
+#[test]
+fn a_key_that_has_no_value_is_told_as_that() {
+    let _turn = crate::session::tests::turn();
+    let terms = [rl_pair::of("keys", "1")];
+    let options = rl_options { terms: terms.as_ptr(), terms_count: 1, flags: 1 };
+    let hooks = rl_hooks {
+        initialize: None,
+        abort: None,
+        finalize: None,
+        health_check: None,
+        completion: None,
+        terminate: None,
+        key: Some(has_none),
+    };
+    // SAFETY: all of it is there.
+    let told = unsafe { rl_run(Some(works), &raw const hooks, null_mut(), &raw const options) };
+    assert_eq!(told, code("RL_E_ARGUMENT"));
+    // SAFETY: it ends with 0, and is there until the next failure of this thread.
+    let text = unsafe { CStr::from_ptr(rl_last_error()) };
+    assert_eq!(
+        text.to_str().unwrap(),
+        "a key of the policy: panicked: key 0 has no value: its function has returned 5"
+    );
+}
+
+#[test]
+fn an_ended_session_can_be_asked_until_it_is_closed_and_ends_no_later_one() {
+    let (session, agent) = plain();
+    let first = held(session);
+    // SAFETY: the session is there.
+    let ended = unsafe { [rl_session_end(first), rl_session_end(first), rl_session_ping(first)] };
+    assert_eq!(ended, [OK; 3]);
+    // SAFETY: the same.
+    assert_eq!(unsafe { rl_session_due(first) }, 0);
+    drop(agent);
+    let (session, mut agent) = plain();
+    let second = held(session);
+    // SAFETY: it is not used behind this.
+    assert_eq!(unsafe { rl_session_close(first) }, OK);
+    agent.begins(0, Some(1));
+    assert_eq!(next(second).kind, 1);
+    // SAFETY: it is not used behind this.
+    assert_eq!(unsafe { rl_session_close(second) }, OK);
+}
