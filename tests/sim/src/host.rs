@@ -88,7 +88,6 @@ impl World {
     pub(crate) fn host(&self, node: usize) -> &Host {
         if node == self.node { &self.host } else { &self.away[node] }
     }
-
     /// What happens next happens there.
     pub(crate) fn go(&mut self, node: usize) {
         if node != self.node {
