@@ -454,7 +454,11 @@ impl Bringup {
         let head = orders.node_of(Rank::new(0));
         meeting = orders.again_at(meeting);
         if head != before {
-            let addr = orders.pinned_addr().cloned().unwrap_or_else(|| self.address(orders.placement(), head));
+            let addr = match orders.pinned_addr() {
+                _ if orders.is_together() => self.sole_addr(&orders, head),
+                Some(pinned) => pinned.clone(),
+                None => self.address(orders.placement(), head),
+            };
             meeting = self.held(cx, &orders, orders.meeting(addr, meeting.port));
         }
         let port = orders.pinned_port().or(ports.get(&head).copied()).or(meeting.port);
