@@ -1,6 +1,7 @@
 //! What the user asks of the in-process restart of a function, on the command line. What a program asks for are its terms; these win.
 
 use crate::error::Hint as _;
+use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Policy, parse};
 use crate::restart::{Limits, Respawn};
 use crate::time::Span;
@@ -22,6 +23,8 @@ pub struct Rounds {
     pub respawn: Respawn,
     /// How long such a process may take to register.
     pub respawn_timeout: Span,
+    /// Which options have asked to hold ranks back, or to replace them: they do nothing for a program that does not take part.
+    pub asked: OsBytes,
 }
 
 impl Rounds {
@@ -40,6 +43,7 @@ impl Default for Rounds {
             yield_within: Self::YIELD,
             respawn: Respawn::Never,
             respawn_timeout: Self::RESPAWN,
+            asked: OsBytes::default(),
         }
     }
 }

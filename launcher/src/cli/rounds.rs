@@ -179,6 +179,15 @@ impl Args {
         Ok(())
     }
 
+    /// Those that do nothing for a program that does not take part, but for what they have started.
+    fn in_vain(&self) -> OsBytes {
+        let spares = self.spares.as_ref().map(|(option, n)| format!("{option} {n}"));
+        let hosts = self.spare_hosts.as_ref().map(ToString::to_string);
+        let respawn = self.respawn.as_ref().map(|(option, _)| option.to_string());
+        let all: Vec<String> = [spares, hosts, respawn].into_iter().flatten().collect();
+        OsBytes::from(all.join(" and ").as_str())
+    }
+
     /// The first of them that was given.
     fn first(&self) -> Option<&OsBytes> {
         let spans = [&self.fault_window, &self.yield_within, &self.respawn_timeout];
@@ -246,6 +255,7 @@ impl Run {
             yield_within: span(&self.rounds.yield_within).unwrap_or(Rounds::YIELD),
             respawn: self.rounds.respawn.as_ref().map_or(Respawn::Never, |(_, respawn)| *respawn),
             respawn_timeout: span(&self.rounds.respawn_timeout).unwrap_or(Rounds::RESPAWN),
+            asked: self.rounds.in_vain(),
         })
     }
 

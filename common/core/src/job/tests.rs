@@ -16,6 +16,7 @@ mod path;
 mod probing;
 mod rounds;
 mod silence;
+mod unheard;
 mod verdicts;
 
 use super::*;

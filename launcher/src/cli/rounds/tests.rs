@@ -35,6 +35,8 @@ fn a_policy_is_that_of_the_command_line_or_none() {
 fn spares_are_ranks_more_than_work() {
     let (ranks, asked) = rounds("-n 8 --spares 2 --min-active 8 ./train", &[]);
     assert_eq!((ranks, asked.policy.unwrap().to_string()), (10, "max=8,shift".into()));
+    assert_eq!(asked.asked, "--spares 2".into());
+    assert_eq!(rounds("-n 8 --spares 2 --respawn=next ./train", &[]).1.asked, "--spares 2 and --respawn".into());
     let (ranks, asked) = rounds("-H a:4,b:4 --spares 2 ./train", &[]);
     assert_eq!((ranks, asked.policy.unwrap().to_string()), (8, "max=6,shift".into()), "of the slots");
     assert_eq!(rounds("-n 8 --spares 0 --assign all,shift ./train", &[]).0, 8, "none are none");

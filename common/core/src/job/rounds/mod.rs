@@ -10,12 +10,13 @@
 mod part;
 mod respawn;
 mod setting;
+mod unheard;
 
 use super::notice::{Failure, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
-use crate::machine::Machine as _;
+use crate::machine::{Machine as _, earliest};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::Sentence;
@@ -33,6 +34,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use unheard::Unheard;
 
 /// What a status says of a rank that had no status to fail with: one that raised, or left, or came to a hasty but good end.
 const FAILED: Status = Status::Exited(1);
@@ -77,6 +79,8 @@ pub(super) struct Rounds {
     wanted: BTreeSet<Rank>,
     /// Those that were asked for and have not registered, and where.
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
+    /// Something was asked of rounds, and nobody has registered.
+    unheard: Unheard,
 }
 
 impl Rounds {
@@ -97,6 +101,7 @@ impl Rounds {
             gone: BTreeMap::new(),
             wanted: BTreeSet::new(),
             coming: BTreeMap::new(),
+            unheard: Unheard::Idle,
         }
     }
 
@@ -264,7 +269,8 @@ impl Rounds {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.machine.as_ref().filter(|_| !self.off)?.poll_timeout()
+        let machine = self.machine.as_ref().filter(|_| !self.off).and_then(|machine| machine.poll_timeout());
+        earliest(machine, self.unheard_at())
     }
 
     /// Does what the machine asks for; what it hands back to the job.

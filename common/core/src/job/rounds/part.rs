@@ -63,6 +63,7 @@ impl Parts<'_> {
 
     /// A process has ended.
     pub(in crate::job) fn exited(&mut self, cx: &mut Cx<'_>, proc: ProcId, failure: Failure) {
+        self.rounds.ends_unheard(&failure);
         let theirs = self.rounds.ended(cx.now, proc, &failure);
         self.settle_rounds(cx);
         if !theirs && !failure.status.is_success() {
@@ -101,6 +102,9 @@ impl Parts<'_> {
     pub(in crate::job) fn settle_rounds(&mut self, cx: &mut Cx<'_>) {
         let up = self.rounds.settle(cx, self.log.generation());
         self.log.in_round(self.rounds.round());
+        if let Some(note) = self.rounds.say_unheard(cx.now) {
+            self.rounds.note(cx, self.log.generation(), note);
+        }
         self.gives_up(cx, up);
         self.start_wanted(cx);
     }

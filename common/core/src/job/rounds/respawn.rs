@@ -68,6 +68,7 @@ impl Parts<'_> {
 
     /// Processes have started.
     pub(in crate::job) fn started_anew(&mut self, cx: &mut Cx<'_>, procs: &[Started]) {
+        self.rounds.ranks_started(cx.now);
         if self.rounds.coming.is_empty() {
             return;
         }

@@ -1,0 +1,76 @@
+//! What was asked of rounds, in a job whose program knows nothing of them: ranks that were to be held back are at work as all others, and
+//! nobody who has ended is started again. That is said once: when a rank has ended and none has registered, or none has for long.
+
+use super::Rounds;
+use crate::id::Rank;
+use crate::job::notice::Failure;
+use crate::os_bytes::{OsBytes, Visible};
+use crate::restart::RoundNote;
+use crate::time::{Mono, Span};
+use alloc::format;
+use alloc::string::String;
+
+/// A program that has not registered by then hardly will: importing takes seconds, from a busy file system perhaps tens of them.
+const LONG: Span = Span::from_secs(60);
+
+/// Whether anybody has registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unheard {
+    /// Nothing has started.
+    Idle,
+    /// Nobody has, and by then it is worth a word.
+    Until(Mono),
+    /// Nobody had when this rank ended, which is to be said.
+    Ended(Rank),
+    /// Somebody has, or it was said.
+    Over,
+}
+
+impl Rounds {
+    /// Ranks have started.
+    pub(super) fn ranks_started(&mut self, now: Mono) {
+        if self.unheard == Unheard::Idle {
+            let is_asked = !self.spec.rounds.asked.is_empty() && self.spec.apps.len() == 1;
+            self.unheard = if is_asked { Unheard::Until(now + LONG) } else { Unheard::Over };
+        }
+    }
+
+    /// A rank has ended. How those end that are ended says nothing.
+    pub(super) fn ends_unheard(&mut self, failure: &Failure) {
+        if matches!(self.unheard, Unheard::Until(_)) && !failure.asked {
+            self.unheard = Unheard::Ended(failure.rank);
+        }
+    }
+
+    /// When it will be worth a word.
+    pub(super) fn unheard_at(&self) -> Option<Mono> {
+        match self.unheard {
+            Unheard::Until(at) if !self.off => Some(at),
+            Unheard::Until(_) | Unheard::Idle | Unheard::Ended(_) | Unheard::Over => None,
+        }
+    }
+
+    /// What there is to say, once.
+    pub(super) fn say_unheard(&mut self, now: Mono) -> Option<RoundNote> {
+        let when = match self.unheard {
+            Unheard::Ended(rank) => format!("rank {rank} has ended, and no rank has registered with rlaunch's client"),
+            Unheard::Until(at) if at <= now => {
+                format!("no rank has registered with rlaunch's client within {LONG}")
+            }
+            Unheard::Until(_) | Unheard::Idle | Unheard::Over => return None,
+        };
+        self.unheard = Unheard::Over;
+        (!self.off).then(|| RoundNote::Policy { text: OsBytes::from(self.in_vain(&when)) })
+    }
+
+    fn in_vain(&self, when: &str) -> String {
+        let ranks = match self.placement().seats.len() {
+            1 => "the rank works".into(),
+            ranks => format!("all {ranks} ranks work"),
+        };
+        let asked = Visible(&self.spec.rounds.asked);
+        format!(
+            "{when}: without it {asked} cannot hold ranks back or replace them, and {ranks}; wrap the function (docs/rounds.md), or leave that out"
+        )
+    }
+}

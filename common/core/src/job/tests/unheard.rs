@@ -1,0 +1,58 @@
+//! Ranks are to be held back or replaced, and the program knows nothing of rounds.
+
+use super::*;
+use crate::restart::RoundNote;
+use crate::rounds::Rounds;
+use crate::spec::JobSpec;
+use crate::wire::capped::Capped;
+use crate::wire::round::{Enrolled, RoundUp};
+use alloc::string::{String, ToString as _};
+
+fn asked(ranks: u32) -> JobSpec {
+    JobSpec { rounds: Rounds { asked: "--spares 1".into(), ..Rounds::default() }, ..spec(ranks) }
+}
+
+/// What was said of it.
+fn said(s: &Script) -> Vec<String> {
+    let text = |sentence: &Sentence| {
+        let Sentence::Round { note, .. } = sentence else { return None };
+        let RoundNote::Policy { text } = &**note else { return None };
+        Some(text.to_string())
+    };
+    s.said.iter().filter_map(text).collect()
+}
+
+#[test]
+fn the_end_of_the_first_rank_shows_it_and_it_is_said_once() {
+    let mut s = Script::running(&asked(3));
+    s.wait(1).exits(1, Status::Exited(0), (1, 1)).wait(1).exits(0, Status::Exited(0), (2, 2));
+    let all = said(&s);
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].starts_with("rank 1 has ended, and no rank has registered"), "{all:?}");
+    assert!(all[0].contains("--spares 1 cannot") && all[0].contains("all 3 ranks work"), "{all:?}");
+}
+
+#[test]
+fn ranks_that_run_on_are_told_of_after_a_minute() {
+    let mut s = Script::running(&asked(3));
+    s.wait(59_000);
+    assert_eq!(said(&s).len(), 0);
+    s.wait(1_001);
+    let all = said(&s);
+    assert!(all.len() == 1 && all[0].starts_with("no rank has registered with rlaunch's client within 60"), "{all:?}");
+    s.wait(1).exits(1, Status::Exited(0), (60_000, 60_000));
+    assert_eq!(said(&s).len(), 1);
+}
+
+#[test]
+fn nothing_is_said_where_nothing_was_asked_or_somebody_has_come_or_the_job_ends() {
+    let mut plain = Script::running(&spec(2));
+    plain.wait(61_000).exits(1, Status::Exited(0), (1, 1));
+    assert_eq!(said(&plain).len(), 0);
+    let mut s = Script::running(&asked(2));
+    let one = Enrolled { initial: Rank::new(0), proc: ProcId::new(0), keys: Capped::default() };
+    let ranks = Capped::chunks([one]).remove(0);
+    s.hears_of(NODE, &ToRoot::Round(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() }));
+    s.wait(61_000);
+    assert_eq!(said(&s).len(), 0);
+}
