@@ -127,6 +127,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
             yield_within: Rounds::YIELD,
             respawn: rng.pick(&[Respawn::Never, Respawn::Now, Respawn::Now, Respawn::Next]),
             respawn_timeout: Span::from_secs(3),
+            asked: "--respawn".into(),
         },
     }
 }
