@@ -1,7 +1,7 @@
 //! What can be wrong with a list of hosts, and where: file, line, column and a caret.
 
-use super::{MOST_HOSTS, MOST_NAMES};
 use super::groups::GroupFault;
+use super::{MOST_HOSTS, MOST_NAMES};
 use crate::error::Hint;
 use crate::os_bytes::Visible;
 use alloc::borrow::Cow;
