@@ -91,7 +91,7 @@ fn what_is_asked_in_vain_is_said() {
     assert_eq!(done.out(), expected, "{}", done.err());
     done.says("error: after 200ms: nobody has set 'no.1', 'no.2'")
         .says("error: the value of 'bin' is no decimal number of 64 bits (one key for numbers, another for text)")
-        .says("error: after 100ms: ranks 1 have not arrived at the fence 'f'")
+        .says("error: after 100ms: rank 1 has not arrived at the fence 'f'")
         .says("error: 'x' is no whole number of 64 bits")
         .says("error: the value of 'big' would have 600000 bytes; the longest may have 524288");
     let done = Plan::shell("exec \"$RL\" store get k").start().code(125);

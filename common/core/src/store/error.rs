@@ -189,6 +189,9 @@ impl fmt::Display for Absent {
             Self::Item(key) => write!(f, "the queue '{key}' is empty"),
             Self::Change(key) => write!(f, "'{key}' has not changed"),
             Self::Count { key, until } => write!(f, "the count at '{key}' has not come to {until}"),
+            Self::Ranks { name, missing } if missing.len() == 1 => {
+                write!(f, "rank {missing} has not arrived at the fence '{name}'")
+            }
             Self::Ranks { name, missing } => write!(f, "ranks {missing} have not arrived at the fence '{name}'"),
         }
     }
