@@ -14,6 +14,7 @@ mod losses;
 mod mute;
 mod path;
 mod probing;
+mod respawn;
 mod rounds;
 mod silence;
 mod unheard;

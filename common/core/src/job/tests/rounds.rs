@@ -35,12 +35,12 @@ fn join(s: &mut Script, node: NodeId, first: u32, ranks: &[u32]) {
 }
 
 /// They are out of the function.
-fn ready(s: &mut Script, node: NodeId, round: u32, ranks: &[u32]) {
+pub(super) fn ready(s: &mut Script, node: NodeId, round: u32, ranks: &[u32]) {
     let ranks = Capped::chunks(enrolled(0, ranks)).pop().unwrap_or_default();
     up(s, node, RoundUp::Ready { round: Round::new(round), ranks, last: true, port: 21_000, pinged: false });
 }
 
-fn fault(s: &mut Script, node: NodeId, round: u32, rank: u32, kind: FaultKind) {
+pub(super) fn fault(s: &mut Script, node: NodeId, round: u32, rank: u32, kind: FaultKind) {
     let fault = Fault { initial: Rank::new(rank), kind, text: "ValueError".into() };
     let at = HostTime(Script::at(s.now).nanos());
     up(s, node, RoundUp::Fault { round: Round::new(round), fault, at });
@@ -51,7 +51,7 @@ fn returned(s: &mut Script, node: NodeId, round: u32) {
 }
 
 /// What nodes were told of rounds since the last look.
-fn heard(s: &mut Script) -> Vec<(u32, RoundDown)> {
+pub(super) fn heard(s: &mut Script) -> Vec<(u32, RoundDown)> {
     let told: Vec<_> = s.to.drain(..).zip(s.sent.drain(..)).collect();
     let round =
         |(node, msg): (NodeId, ToNode)| if let ToNode::Round(down) = msg { Some((node.get(), down)) } else { None };
@@ -80,7 +80,7 @@ fn short(s: &mut Script) -> Vec<String> {
 }
 
 /// A job of one host whose function runs.
-fn begun(spec: &JobSpec) -> Script {
+pub(super) fn begun(spec: &JobSpec) -> Script {
     let mut s = Script::running(spec);
     s.to.clear();
     let ranks: Vec<u32> = (0..spec.world_size()).collect();
