@@ -7,10 +7,9 @@
 //! after the connections were shut down is told.
 //!
 //! The notes are atomics and no lock, so that a forked child can wait as well. C++'s exceptions pass through these functions.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 #[cfg(test)]
-#[expect(unsafe_code, reason = "they do what gloo does")]
 mod tests;
 
 use super::{GLOO, Gloo, Tell};

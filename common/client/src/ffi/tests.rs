@@ -142,10 +142,8 @@ unsafe extern "C" fn works(_: *const rl_round, _: *mut c_void) -> c_int {
     unsafe { rl_ping() }
 }
 
-/// Before the session is there, in the same thread.
-#[test]
-fn a_key_may_ask_whether_there_is_a_round() {
-    let _turn = crate::session::tests::turn();
+/// Runs with one key.
+fn run_with(key: KeyFunction) -> c_int {
     let terms = [rl_pair::of("keys", "1")];
     let options = rl_options { terms: terms.as_ptr(), terms_count: 1, flags: 1 };
     let hooks = rl_hooks {
@@ -155,10 +153,17 @@ fn a_key_may_ask_whether_there_is_a_round() {
         health_check: None,
         completion: None,
         terminate: None,
-        key: Some(asks),
+        key: Some(key),
     };
     // SAFETY: all of it is there.
-    assert_eq!(unsafe { rl_run(Some(works), &raw const hooks, null_mut(), &raw const options) }, OK);
+    unsafe { rl_run(Some(works), &raw const hooks, null_mut(), &raw const options) }
+}
+
+/// Before the session is there, in the same thread.
+#[test]
+fn a_key_may_ask_whether_there_is_a_round() {
+    let _turn = crate::session::tests::turn();
+    assert_eq!(run_with(asks), OK);
     assert!(!is_running());
 }
 
@@ -169,19 +174,7 @@ unsafe extern "C" fn has_none(_: *const rl_round, _: u32, _: *mut c_char, _: usi
 #[test]
 fn a_key_that_has_no_value_is_told_as_that() {
     let _turn = crate::session::tests::turn();
-    let terms = [rl_pair::of("keys", "1")];
-    let options = rl_options { terms: terms.as_ptr(), terms_count: 1, flags: 1 };
-    let hooks = rl_hooks {
-        initialize: None,
-        abort: None,
-        finalize: None,
-        health_check: None,
-        completion: None,
-        terminate: None,
-        key: Some(has_none),
-    };
-    // SAFETY: all of it is there.
-    let told = unsafe { rl_run(Some(works), &raw const hooks, null_mut(), &raw const options) };
+    let told = run_with(has_none);
     assert_eq!(told, code("RL_E_ARGUMENT"));
     // SAFETY: it ends with 0, and is there until the next failure of this thread.
     let text = unsafe { CStr::from_ptr(rl_last_error()) };
@@ -209,4 +202,41 @@ fn an_ended_session_can_be_asked_until_it_is_closed_and_ends_no_later_one() {
     assert_eq!(next(second).kind, 1);
     // SAFETY: it is not used behind this.
     assert_eq!(unsafe { rl_session_close(second) }, OK);
+}
+
+/// What plays gloo calls, as its own code would.
+pub(super) mod gloo {
+    use crate::ffi::error::Failure;
+    use crate::ffi::gloo::rl_gloo;
+    use crate::ffi::{Connect, Wait, hold};
+    use std::ffi::c_void;
+    use std::ptr::null_mut;
+
+    /// What a call was handed.
+    pub(in crate::ffi) fn seen<'a, T>(this: *mut c_void) -> &'a T {
+        // SAFETY: the test hands in nothing but leaked buffers of this type.
+        unsafe { &*this.cast::<T>() }
+    }
+
+    pub(in crate::ffi) fn held(given: &rl_gloo) -> Result<(), Failure> {
+        // SAFETY: its places are those of a leaked table; one that is odd is refused before it is looked at.
+        unsafe { hold(given) }
+    }
+
+    /// The function that is in a place of the table now.
+    pub(in crate::ffi) fn now_at<T: Copy>(place: *mut *mut c_void) -> T {
+        assert_eq!(size_of::<T>(), size_of::<*mut c_void>());
+        // SAFETY: the place is a leaked table's, and holds a function of this kind, before and after it was replaced.
+        unsafe { place.cast::<T>().read() }
+    }
+
+    pub(in crate::ffi) fn wait(function: Wait, this: *mut c_void, timeout: i64) -> bool {
+        // SAFETY: as gloo calls it: `this` is what its functions expect, and no rank is asked for.
+        unsafe { function(this, null_mut(), timeout) }
+    }
+
+    pub(in crate::ffi) fn connect(function: Connect, this: *mut c_void) {
+        // SAFETY: as gloo calls it; no address is looked at.
+        unsafe { function(this, std::ptr::null()) }
+    }
 }

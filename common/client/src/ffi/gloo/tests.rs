@@ -1,10 +1,12 @@
 //! A gloo of our own, with tables as C++ has them. One test: what is replaced is so for the whole process.
 
-use super::super::{Connect, Wait, hold};
+#![forbid(unsafe_code)]
+
+use super::super::tests::gloo::{connect, held, now_at, seen, wait};
+use super::super::{Connect, Wait};
 use super::*;
 use std::ffi::c_int;
 use std::panic::{catch_unwind, resume_unwind};
-use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex};
 
 /// What somebody waits at.
@@ -18,8 +20,8 @@ struct Buffer {
 
 impl Buffer {
     fn of<'a>(this: *mut c_void) -> &'a Self {
-        // SAFETY: what is handed in below, and never freed.
-        unsafe { &*this.cast::<Self>() }
+        // What is handed in below, and never freed.
+        seen(this)
     }
 
     fn leaked() -> &'static Self {
@@ -33,7 +35,7 @@ impl Buffer {
 }
 
 /// Throws for a time-out of nothing, as gloo does; a time-out of 1 is something that has come already.
-unsafe extern "C-unwind" fn waits(this: *mut c_void, _rank: *mut c_int, timeout: i64) -> bool {
+extern "C-unwind" fn waits(this: *mut c_void, _rank: *mut c_int, timeout: i64) -> bool {
     let buffer = Buffer::of(this);
     let mut state = buffer.state.lock().unwrap();
     state.0.push(timeout);
@@ -49,12 +51,11 @@ unsafe extern "C-unwind" fn waits(this: *mut c_void, _rank: *mut c_int, timeout:
     false
 }
 
-unsafe extern "C-unwind" fn connects(this: *mut c_void, _address: *const c_void) {
-    // SAFETY: it is called with what this was called with.
-    let _closed = unsafe { waits(this, null_mut(), 2) };
+extern "C-unwind" fn connects(this: *mut c_void, _address: *const c_void) {
+    let _closed = wait(waits, this, 2);
 }
 
-unsafe extern "C-unwind" fn tells(this: *mut c_void) {
+extern "C-unwind" fn tells(this: *mut c_void) {
     let buffer = Buffer::of(this);
     buffer.state.lock().unwrap().1 = true;
     buffer.changed.notify_all();
@@ -87,46 +88,35 @@ fn waits_that_a_round_leaves_behind_end() {
         abort_send: Some(tells),
         close,
     };
-    // SAFETY: they are as the header says.
-    assert!(unsafe { hold(&given(None)) }.is_err());
+    assert!(held(&given(None)).is_err());
     let odd = rl_gloo { wait_recv: recv.wrapping_byte_add(1), ..given(Some(tells)) };
-    // SAFETY: it is refused before it is looked at.
-    assert!(unsafe { hold(&odd) }.is_err());
+    // Refused before it is looked at.
+    assert!(held(&odd).is_err());
     for _ in 0..2 {
-        // SAFETY: as above.
-        unsafe { hold(&given(Some(tells))) }.unwrap();
+        held(&given(Some(tells))).unwrap();
     }
-    // SAFETY: they can be read.
-    let now = [recv, to].map(|place| unsafe { place.read() });
-    // SAFETY: what is there now is ours, of the same kind.
-    let our_wait = unsafe { std::mem::transmute::<*mut c_void, Wait>(now[0]) };
-    // SAFETY: the same.
-    let our_connect = unsafe { std::mem::transmute::<*mut c_void, Connect>(now[1]) };
-    let ours = (our_wait, our_connect);
+    let ours: (Wait, Connect) = (now_at(recv), now_at(to));
     assert!(ours.0 as usize != waits as Wait as usize, "it was replaced");
 
     TURNS.arm(true);
     // Nothing is changed for what ends by itself.
     let quick = Buffer::leaked();
     let this = |buffer: &'static Buffer| std::ptr::from_ref(buffer).cast_mut().cast::<c_void>();
-    // SAFETY: as gloo calls it.
-    assert!(unsafe { (ours.0)(this(quick), null_mut(), 1) });
+    assert!(wait(ours.0, this(quick), 1));
     assert_eq!((quick.state.lock().unwrap().0.clone(), busy()), (vec![1], 0));
 
     // Those who wait are told, and throw; so do those who begin to before it is over.
     let (early, late, pair) = (Buffer::leaked(), Buffer::leaked(), Buffer::leaked());
-    // SAFETY: as gloo calls it.
-    let wait = |at: &'static Buffer| move || catch_unwind(|| unsafe { (ours.0)(this(at), null_mut(), 60_000) });
-    let first = spawn(wait(early));
-    // SAFETY: the same.
-    let connecting = spawn(move || unsafe { (ours.1)(this(pair), std::ptr::null()) });
+    let waiting_at = |at: &'static Buffer| move || catch_unwind(|| wait(ours.0, this(at), 60_000));
+    let first = spawn(waiting_at(early));
+    let connecting = spawn(move || connect(ours.1, this(pair)));
     early.waits(1);
     pair.waits(1);
     assert_eq!(busy(), 2);
     TURNS.end();
     assert!(first.join().unwrap().is_err());
     connecting.join().unwrap();
-    assert!(spawn(wait(late)).join().unwrap().is_err());
+    assert!(spawn(waiting_at(late)).join().unwrap().is_err());
     for buffer in [early, late] {
         assert_eq!(buffer.state.lock().unwrap().0, [60_000, 0]);
     }
@@ -135,7 +125,7 @@ fn waits_that_a_round_leaves_behind_end() {
     // It is over: who waits now is left alone, by that round's end.
     TURNS.over();
     let next = Buffer::leaked();
-    let waiting = spawn(wait(next));
+    let waiting = spawn(waiting_at(next));
     next.waits(1);
     assert!(!next.state.lock().unwrap().1);
     TURNS.end();
