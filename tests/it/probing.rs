@@ -62,7 +62,7 @@ fn ranks_meet_where_all_hosts_reach_that_of_rank_0() {
     }
     for python in crate::torch::pythons() {
         let program = "import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(3); \
-                       d.all_reduce(t); print('sum', int(t[0]))";
+                       d.all_reduce(t); print('sum', int(t[0])); d.destroy_process_group()";
         let python = python.to_str().unwrap();
         for store in ["agent", "rank0"] {
             let words = ["-H", "node[0-1]:2", "--master-store", store, "-x", SWIFT, python, "-c", program];

@@ -1,6 +1,7 @@
 """Edges of a call that no agent is needed for."""
 
 import gc
+import sys
 import unittest
 
 from rlaunch.inprocess._call import Call, _Frozen
@@ -10,13 +11,19 @@ from rlaunch.inprocess.monitor_thread import RankShouldRestart
 class Frozen(unittest.TestCase):
     def setUp(self):
         gc.unfreeze()
+        gc.collect()
         self.addCleanup(gc.unfreeze)
 
     def test_nothing_stays_frozen_behind_a_call(self):
+        before = gc.get_freeze_count()
         frozen = _Frozen()
-        self.assertGreater(gc.get_freeze_count(), 0)
+        if before == 0:
+            self.assertGreater(gc.get_freeze_count(), 0)
+        else:
+            # With what is immortal, which 3.12's collector puts aside, nobody can tell what the script froze.
+            self.assertEqual(sys.version_info[:2], (3, 12))
         frozen.end()
-        self.assertEqual(gc.get_freeze_count(), 0)
+        self.assertEqual(gc.get_freeze_count(), before)
 
     def test_what_the_script_froze_before_stays_frozen(self):
         gc.freeze()

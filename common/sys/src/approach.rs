@@ -46,6 +46,7 @@ pub fn address(text: &[u8], port: u16) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{SockaddrIn, bind, getsockname};
     use std::io::Read as _;
     use std::net::TcpListener;
 
@@ -71,8 +72,11 @@ mod tests {
         abort_at_end(&ours).unwrap();
         drop(ours);
         assert_eq!(theirs.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        let closed = listener.local_addr().unwrap();
-        drop(listener);
+        // A port that nobody listens at, and that nobody else can have meanwhile.
+        let held = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(held.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+        let closed: SockaddrIn = getsockname(held.as_raw_fd()).unwrap();
+        let closed = SocketAddr::new(closed.ip().into(), closed.port());
         let refused = begin(closed).and_then(|ours| {
             crate::fd::wait_writable(ours.as_raw_fd());
             ours.take_error()?.map_or(Ok(()), Err)

@@ -161,7 +161,7 @@ pub(super) fn text(bytes: &[u8]) -> [c_char; TEXT] {
         len -= 1;
     }
     let shown = lossy.as_bytes().iter().take(len).filter(|b| **b != 0);
-    all.iter_mut().zip(shown).for_each(|(to, from)| *to = from.cast_signed());
+    all.iter_mut().zip(shown).for_each(|(to, from)| *to = c_char::from_ne_bytes([*from]));
     all
 }
 

@@ -26,8 +26,8 @@ use groups::{Definition, GroupFault, GroupName};
 
 /// Most hosts of a list: more are a typing error, and must not cost memory.
 pub const MOST_HOSTS: usize = 1 << 16;
-/// Names that are gone through at most until it is known which hosts there are: half a second or so.
-const MOST_NAMES: usize = MOST_HOSTS << 4;
+/// Names that are gone through at most until it is known which hosts there are: a fifth of a second or so.
+const MOST_NAMES: usize = MOST_HOSTS << 2;
 /// To look at a name that is there already costs a part of what it costs to make one.
 const LOOKS: usize = 16;
 

@@ -404,7 +404,8 @@ class _Silences:
 class _Frozen:
     """What was made before the call, and lives as long: the collector need not look at it between rounds.
 
-    What the script has frozen itself stays so, whenever it did. Nobody can thaw a part of it, so then nothing is.
+    What the script has frozen itself stays so, whenever it did. Nobody can thaw a part of it, so then nothing is; nor with Python 3.12,
+    whose collector counts immortal objects as frozen.
     """
 
     def __init__(self) -> None:
