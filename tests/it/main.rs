@@ -48,6 +48,7 @@ mod round_trouble;
 mod rounds;
 mod rounds_hosts;
 mod several;
+mod shapes;
 mod signals;
 mod soak;
 mod ssh;

@@ -2,14 +2,17 @@
 
 use super::fault::{Fault, FaultKind};
 use crate::id::Rank;
+use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 use alloc::format;
 use alloc::string::{String, ToString};
 
 /// A round that ends within this time from its begin has got nowhere.
 pub const QUICK: Span = Span::from_secs(10);
-/// So many rounds in a row that got nowhere, and which the same rank has ended in the same way, are enough.
+/// So many rounds in a row that got nowhere, and which the same rank has ended in the same way and with the same words, are enough.
 pub const ALIKE: u32 = 5;
+/// So many are if its words are others each time: they may name a step that is later each time, or an address.
+pub const SAME_KIND: u32 = 25;
 
 /// What the user, or the program, allows; `None`: anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -75,7 +78,40 @@ pub(super) struct Progress {
     begun: Option<Mono>,
     /// Some rank has said in this round that it gets on.
     got_on: bool,
-    alike: Option<(Rank, FaultKind, u32)>,
+    row: Option<Row>,
+}
+
+/// Rounds one after the other which the same rank has ended in the same way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Row {
+    initial: Rank,
+    kind: FaultKind,
+    /// What was said of the last of them, and of how many in a row.
+    text: OsBytes,
+    alike: u32,
+    all: u32,
+}
+
+impl Row {
+    /// One more, or the first of another row.
+    fn with(before: Option<Self>, fault: &Fault) -> Self {
+        let Fault { initial, kind, ref text } = *fault;
+        let before = before.filter(|row| (row.initial, row.kind) == (initial, kind));
+        let (alike, all) = before.map_or((0, 0), |row| (if row.text == *text { row.alike } else { 0 }, row.all));
+        Self { initial, kind, text: text.clone(), alike: alike.saturating_add(1), all: all.saturating_add(1) }
+    }
+
+    fn too_long(&self) -> Result<(), String> {
+        let Self { initial, kind, alike, all, .. } = self;
+        let (rounds, way) = match (*alike >= ALIKE, *all >= SAME_KIND) {
+            (true, _) => (alike, "in the same way "),
+            (false, true) => (all, ""),
+            (false, false) => return Ok(()),
+        };
+        Err(format!(
+            "initial rank {initial} has ended {rounds} rounds in a row {way}({kind}), each within {QUICK} of its begin"
+        ))
+    }
 }
 
 impl Progress {
@@ -96,26 +132,17 @@ impl Progress {
     pub(super) fn ends(&mut self, fault: &Fault, at: Mono) -> Result<(), String> {
         let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK);
         if fault.kind.is_planned() || self.got_on || !quick {
-            self.alike = None;
+            self.row = None;
             return Ok(());
         }
-        let same = self.alike.filter(|(rank, kind, _)| (*rank, *kind) == (fault.initial, fault.kind));
-        let alike = same.map_or(1, |(_, _, before)| before.saturating_add(1));
-        self.alike = Some((fault.initial, fault.kind, alike));
-        if alike < ALIKE {
-            return Ok(());
-        }
-        let Fault { initial, kind, .. } = fault;
-        Err(format!(
-            "initial rank {initial} has ended {alike} rounds in a row in the same way ({kind}), each within {QUICK} of its begin"
-        ))
+        let row = Row::with(self.row.take(), fault);
+        self.row.insert(row).too_long()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os_bytes::OsBytes;
 
     fn fault(initial: u32, kind: FaultKind) -> Fault {
         Fault { initial: Rank::new(initial), kind, text: OsBytes::default() }
@@ -143,7 +170,27 @@ mod tests {
         pinged.begins(at(100));
         pinged.got_on();
         assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101)), Ok(()));
-        assert_eq!(pinged.alike, None, "the row is over");
+        assert_eq!(pinged.row, None, "the row is over");
+    }
+
+    #[test]
+    fn a_fault_in_other_words_may_come_more_often() {
+        let says = |text: &str| Fault { text: OsBytes::from(text), ..fault(0, FaultKind::Exception) };
+        let mut progress = Progress::default();
+        let mut ends = |text: &str| {
+            progress.begins(at(0));
+            progress.ends(&says(text), at(1))
+        };
+        for step in 0..SAME_KIND - 1 {
+            assert_eq!(ends(&format!("at step {step}")), Ok(()));
+        }
+        let wanted = "initial rank 0 has ended 25 rounds in a row (exception), each within 10.0s of its begin";
+        assert_eq!(ends("at last"), Err(wanted.into()));
+        let mut fewer = Progress::default();
+        for text in ["a", "a", "a", "a", "b", "b", "b", "b"] {
+            fewer.begins(at(0));
+            assert_eq!(fewer.ends(&says(text), at(1)), Ok(()));
+        }
     }
 
     #[test]
