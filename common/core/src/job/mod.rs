@@ -388,6 +388,7 @@ impl Parts<'_> {
 
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
         self.output.rest().for_each(|what| self.log.write(cx, what));
+        self.says_unheard(cx, true);
         self.output.close(cx);
         let nodes = self.verdict.together();
         if !nodes.is_empty() {

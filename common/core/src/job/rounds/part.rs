@@ -14,6 +14,9 @@ use alloc::vec::Vec;
 impl Parts<'_> {
     /// A node speaks of rounds. What is of another generation, or of another host's ranks, is nobody's business.
     pub(in crate::job) fn round(&mut self, cx: &mut Cx<'_>, node: NodeId, up: RoundUp) {
+        if matches!(up, RoundUp::Joined { .. }) {
+            self.rounds.is_heard();
+        }
         if self.generations.is_between() || self.rounds.off {
             return;
         }
@@ -63,7 +66,7 @@ impl Parts<'_> {
 
     /// A process has ended.
     pub(in crate::job) fn exited(&mut self, cx: &mut Cx<'_>, proc: ProcId, failure: Failure) {
-        self.rounds.ends_unheard(&failure);
+        self.rounds.ends_unheard(cx.now, &failure);
         let theirs = self.rounds.ended(cx.now, proc, &failure);
         self.settle_rounds(cx);
         if !theirs && !failure.status.is_success() {
@@ -102,11 +105,16 @@ impl Parts<'_> {
     pub(in crate::job) fn settle_rounds(&mut self, cx: &mut Cx<'_>) {
         let up = self.rounds.settle(cx, self.log.generation());
         self.log.in_round(self.rounds.round());
-        if let Some(note) = self.rounds.say_unheard(cx.now) {
-            self.rounds.note(cx, self.log.generation(), note);
-        }
+        self.says_unheard(cx, false);
         self.gives_up(cx, up);
         self.start_wanted(cx);
+    }
+
+    /// Says that what was asked of rounds was asked in vain, if it was.
+    pub(in crate::job) fn says_unheard(&mut self, cx: &mut Cx<'_>, over: bool) {
+        if let Some(note) = self.rounds.say_unheard(cx.now, over) {
+            self.rounds.note(cx, self.log.generation(), note);
+        }
     }
 
     /// No process is left.

@@ -1,7 +1,6 @@
 //! What the machine of rounds is told of the job when the first processes register.
 
 use super::Rounds;
-use super::unheard::Unheard;
 use crate::env::value;
 use crate::id::NodeId;
 use crate::job::bringup::Bringup;
@@ -53,7 +52,6 @@ impl Rounds {
             machine.handle(now, RestartEvent::Ended { initial, proc, status, at });
         }
         self.machine = Some(machine);
-        self.unheard = Unheard::Over;
     }
 
     fn setup(&self, met: Met) -> Setup {

@@ -1,5 +1,6 @@
 //! What was asked of rounds, in a job whose program knows nothing of them: ranks that were to be held back are at work as all others, and
-//! nobody who has ended is started again. That is said once: when a rank has ended and none has registered, or none has for long.
+//! nobody who has ended is started again. That is said once: when a rank has ended and none has registered, or none has for long. A host
+//! says that its ranks have registered when all that live have, so right behind the end of one that has not: that is waited for.
 
 use super::Rounds;
 use crate::id::Rank;
@@ -12,6 +13,8 @@ use alloc::string::String;
 
 /// A program that has not registered by then hardly will: importing takes seconds, from a busy file system perhaps tens of them.
 const LONG: Span = Span::from_secs(60);
+/// Within this a host has said who has registered there, if the rank that has ended was the last that it waited for.
+const SOON: Span = Span::from_secs(1);
 
 /// Whether anybody has registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,8 +23,8 @@ pub(super) enum Unheard {
     Idle,
     /// Nobody has, and by then it is worth a word.
     Until(Mono),
-    /// Nobody had when this rank ended, which is to be said.
-    Ended(Rank),
+    /// Nobody had when this rank ended, which is to be said then.
+    Ended(Rank, Mono),
     /// Somebody has, or it was said.
     Over,
 }
@@ -36,31 +39,39 @@ impl Rounds {
     }
 
     /// A rank has ended. How those end that are ended says nothing.
-    pub(super) fn ends_unheard(&mut self, failure: &Failure) {
+    pub(super) fn ends_unheard(&mut self, now: Mono, failure: &Failure) {
         if matches!(self.unheard, Unheard::Until(_)) && !failure.asked {
-            self.unheard = Unheard::Ended(failure.rank);
+            self.unheard = Unheard::Ended(failure.rank, now + SOON);
         }
+    }
+
+    /// Somebody has registered, though it may be too late for rounds.
+    pub(super) fn is_heard(&mut self) {
+        self.unheard = Unheard::Over;
     }
 
     /// When it will be worth a word.
     pub(super) fn unheard_at(&self) -> Option<Mono> {
         match self.unheard {
             Unheard::Until(at) if !self.off => Some(at),
-            Unheard::Until(_) | Unheard::Idle | Unheard::Ended(_) | Unheard::Over => None,
+            Unheard::Ended(_, at) => Some(at),
+            Unheard::Until(_) | Unheard::Idle | Unheard::Over => None,
         }
     }
 
-    /// What there is to say, once.
-    pub(super) fn say_unheard(&mut self, now: Mono) -> Option<RoundNote> {
+    /// What there is to say by now, or as the job is over; once.
+    pub(super) fn say_unheard(&mut self, now: Mono, over: bool) -> Option<RoundNote> {
         let when = match self.unheard {
-            Unheard::Ended(rank) => format!("rank {rank} has ended, and no rank has registered with rlaunch's client"),
-            Unheard::Until(at) if at <= now => {
+            Unheard::Ended(rank, at) if over || at <= now => {
+                format!("rank {rank} has ended, and no rank has registered with rlaunch's client")
+            }
+            Unheard::Until(at) if at <= now && !self.off => {
                 format!("no rank has registered with rlaunch's client within {LONG}")
             }
-            Unheard::Until(_) | Unheard::Idle | Unheard::Over => return None,
+            Unheard::Ended(..) | Unheard::Until(_) | Unheard::Idle | Unheard::Over => return None,
         };
         self.unheard = Unheard::Over;
-        (!self.off).then(|| RoundNote::Policy { text: OsBytes::from(self.in_vain(&when)) })
+        Some(RoundNote::Policy { text: OsBytes::from(self.in_vain(&when)) })
     }
 
     fn in_vain(&self, when: &str) -> String {

@@ -26,6 +26,8 @@ fn said(s: &Script) -> Vec<String> {
 fn the_end_of_the_first_rank_shows_it_and_it_is_said_once() {
     let mut s = Script::running(&asked(3));
     s.wait(1).exits(1, Status::Exited(0), (1, 1)).wait(1).exits(0, Status::Exited(0), (2, 2));
+    assert_eq!(said(&s).len(), 0, "those who have registered may be on their way");
+    s.wait(1_000);
     let all = said(&s);
     assert_eq!(all.len(), 1, "{all:?}");
     assert!(all[0].starts_with("rank 1 has ended, and no rank has registered"), "{all:?}");
@@ -50,9 +52,32 @@ fn nothing_is_said_where_nothing_was_asked_or_somebody_has_come_or_the_job_ends(
     plain.wait(61_000).exits(1, Status::Exited(0), (1, 1));
     assert_eq!(said(&plain).len(), 0);
     let mut s = Script::running(&asked(2));
+    joins(&mut s);
+    s.wait(61_000);
+    assert_eq!(said(&s).len(), 0);
+}
+
+fn joins(s: &mut Script) {
     let one = Enrolled { initial: Rank::new(0), proc: ProcId::new(0), keys: Capped::default() };
     let ranks = Capped::chunks([one]).remove(0);
     s.hears_of(NODE, &ToRoot::Round(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() }));
-    s.wait(61_000);
-    assert_eq!(said(&s).len(), 0);
+}
+
+#[test]
+fn those_who_have_registered_are_told_of_behind_the_end_of_one_that_has_not() {
+    for status in [Status::Exited(0), Status::Exited(3)] {
+        let mut s = Script::running(&asked(2));
+        s.wait(1).exits(1, status, (1, 1));
+        joins(&mut s);
+        s.wait(5_000);
+        assert_eq!(said(&s).len(), 0, "the program knows of rounds");
+    }
+}
+
+#[test]
+fn a_job_that_is_over_at_once_has_said_it_before() {
+    let mut s = Script::running(&asked(1));
+    s.wait(1).exits(0, Status::Exited(3), (1, 1)).done().drained();
+    assert!(s.finished.is_some());
+    assert_eq!(said(&s).len(), 1);
 }
