@@ -101,8 +101,8 @@ struct Running {
     heard: Option<Mono>,
     /// … by its own word. Once it has said so in a round, silence of that kind counts.
     pinged: Option<Mono>,
-    /// What it has asked for: so much in place of its soft limit, or no limit.
-    section: Option<Option<Span>>,
+    /// What it has asked for, and when: so much in place of its soft limit, or no limit.
+    section: Option<(Mono, Option<Span>)>,
     /// When it was told of as one that hangs.
     told: Option<Mono>,
 }
@@ -115,7 +115,10 @@ impl Running {
     }
 
     fn hangs_at(&self, limits: &Limits) -> Option<Mono> {
-        Some(self.silent_since()? + self.section.unwrap_or(Some(limits.soft))?)
+        match (self.section, self.silent_since()) {
+            (None, silent) => Some(silent? + limits.soft),
+            (Some((since, most)), silent) => Some(silent.map_or(since, |silent| silent.max(since)) + most?),
+        }
     }
 
     /// `None`: it does not hang, or has got on since.
@@ -157,12 +160,17 @@ impl Watch {
         }
     }
 
-    /// From now on it may be silent for so long, `None`: for ever; a span of zero: as long as before.
+    /// From now on it may be silent for so long, `None`: for ever; a span of zero: as long as before. Who has not said that it gets on
+    /// has not by that.
     pub fn section(&mut self, now: Mono, span: Option<Span>) {
-        self.alive(now, false);
-        if let State::Running(running) = &mut self.0 {
-            running.pinged = running.pinged.map(|_| now);
-            running.section = Some(span).filter(|span| *span != Some(Span::ZERO));
+        match &mut self.0 {
+            State::Running(running) => {
+                running.heard = running.heard.map(|_| now);
+                running.pinged = running.pinged.map(|_| now);
+                running.section = (span != Some(Span::ZERO)).then_some((now, span));
+            }
+            State::Off | State::Returned { .. } | State::Leaving { .. } => self.alive(now, false),
+            State::Waiting { .. } | State::Ending { .. } => {}
         }
     }
 
@@ -312,6 +320,11 @@ mod tests {
         assert_eq!(end(watch), []);
         watch.section(at(100), Some(Span::from_secs(7)));
         assert_eq!(end(watch)[0], (Due::Hang, 107), "unless it has asked for a limit");
+        watch.section(at(105), Some(Span::ZERO));
+        assert_eq!(end(watch), [], "which is over");
+        watch.section(at(110), Some(Span::from_secs(7)));
+        watch.alive(at(112), true);
+        assert_eq!(end(watch)[0], (Due::Hang, 119), "it has got on in it");
     }
 
     #[test]
