@@ -41,11 +41,13 @@ pub(super) struct Left {
     gone: BTreeMap<NodeId, bool>,
     /// Some were lost since ranks were placed last.
     fresh: bool,
+    /// So many were when the user was told how many ranks are left.
+    said: usize,
 }
 
 impl Left {
     pub(super) const fn new(spec: Arc<JobSpec>) -> Self {
-        Self { spec, gone: BTreeMap::new(), fresh: false }
+        Self { spec, gone: BTreeMap::new(), fresh: false, said: 0 }
     }
 
     fn is_gone(&self, node: NodeId) -> bool {
@@ -67,6 +69,16 @@ impl Left {
 
     pub(super) fn nodes(&self) -> Vec<NodeId> {
         self.gone.keys().copied().collect()
+    }
+
+    /// The user is told of all of them.
+    pub(super) fn says(&mut self) {
+        self.said = self.gone.len();
+    }
+
+    /// None was lost after that.
+    pub(super) fn is_said(&self) -> bool {
+        self.said == self.gone.len()
     }
 
     /// The user has said how few are enough.

@@ -366,6 +366,7 @@ impl Parts<'_> {
         let Failure { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(&first);
+        self.left.says();
         self.generations.decide(cx, &first, lived, fewer);
     }
 
@@ -381,7 +382,11 @@ impl Parts<'_> {
         let space = self.rounds.again();
         if let Some(placement) = &fewer {
             self.rounds.reseat(placement);
-            self.log.fewer(cx, self.left.nodes(), placement);
+            match self.left.is_said() {
+                true => self.log.fewer(cx, self.left.nodes(), placement),
+                // In the pause.
+                false => self.log.left_out(cx, self.left.nodes(), placement),
+            }
         }
         self.bringup.again(cx, (restart, first), (&ports, space), fewer);
     }

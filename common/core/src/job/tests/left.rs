@@ -177,6 +177,7 @@ fn a_host_that_is_clear_may_be_lost_until_the_others_start() {
         s.wait(1000);
         if enough {
             meets_without_the_first(&s);
+            assert!(matches!(s.said.last(), Some(Sentence::LeftOut(_))), "all ranks were to start: {:?}", s.said);
         } else {
             assert_eq!(again(&s).0.len(), 0);
             assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{:?}", s.sent);
