@@ -2,6 +2,7 @@
 
 mod chaos;
 mod endings;
+mod enough;
 mod fewer;
 mod generations;
 mod harness;

@@ -17,11 +17,11 @@ use crate::wire::to_root::{Exited, Started, Usage};
 const UNHEARD: Lost = Lost::Unheard;
 const EOF: CloseReason = CloseReason::Eof;
 
-fn node(n: u32) -> NodeId {
+pub(super) fn node(n: u32) -> NodeId {
     NodeId::new(n)
 }
 
-fn least(min_world: Option<u32>) -> Limits {
+pub(super) fn least(min_world: Option<u32>) -> Limits {
     Limits { min_world, ..Limits::default() }
 }
 
@@ -29,9 +29,16 @@ fn least(min_world: Option<u32>) -> Limits {
 fn runs(limits: Limits) -> Script {
     let rounds = Rounds { limits, ..Rounds::default() };
     let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
-    let mut s = Script::new(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) });
+    run(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) })
+}
+
+/// Ranks run.
+pub(super) fn run(spec: &JobSpec) -> Script {
+    let mut s = Script::new(spec);
     for n in 0..3 {
-        s.event(JobEvent::EdgeUp { node: node(n) });
+        if !spec.placement.nodes[n as usize].local {
+            s.event(JobEvent::EdgeUp { node: node(n) });
+        }
         s.hears_of(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
         s.hears_of(node(n), &ToRoot::Ready);
     }
@@ -40,26 +47,26 @@ fn runs(limits: Limits) -> Script {
     s
 }
 
-fn forget(s: &mut Script) {
+pub(super) fn forget(s: &mut Script) {
     s.to.clear();
     s.sent.clear();
 }
 
 /// The ranks of these hosts have started, in their order, behind the process of this number.
-fn started(s: &mut Script, first: u32, hosts: &[u32]) {
+pub(super) fn started(s: &mut Script, first: u32, hosts: &[u32]) {
     for (n, host) in (0..).zip(hosts.iter().flat_map(|host| [host, host])) {
         let started = Started { proc: ProcId::new(first + n), pid: 100 + n, at: Script::at(s.now).host_time() };
         s.hears_of(node(*host), &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
     }
 }
 
-fn ends(s: &mut Script, host: u32, proc: u32, status: Status) {
+pub(super) fn ends(s: &mut Script, host: u32, proc: u32, status: Status) {
     let at = HostTime(Script::at(s.now).nanos());
     let (proc, usage) = (ProcId::new(proc), Usage::default());
     s.hears_of(node(host), &ToRoot::Exited(Exited { proc, status, at, alive_at: at, asked: false, usage }));
 }
 
-fn cleared(s: &mut Script, host: u32) {
+pub(super) fn cleared(s: &mut Script, host: u32) {
     let port = 31_000 + u16::try_from(host).unwrap();
     s.hears_of(node(host), &ToRoot::Cleared { left: 0, named: Capped::default(), port });
 }
@@ -76,7 +83,7 @@ fn beats(s: &mut Script, seconds: u32, hosts: &[u32]) {
 }
 
 /// Where the next generation meets, and its processes.
-fn again(s: &Script) -> (Vec<(u32, Meeting)>, Vec<u32>) {
+pub(super) fn again(s: &Script) -> (Vec<(u32, Meeting)>, Vec<u32>) {
     let to = || s.to.iter().zip(&s.sent);
     let meeting = |(node, msg): (&NodeId, &ToNode)| {
         if let ToNode::Again(meeting) = msg { Some((node.get(), meeting.clone())) } else { None }
