@@ -41,6 +41,7 @@ mod output;
 mod placement;
 mod python;
 mod reach;
+mod relocal;
 mod remote;
 mod respawn;
 mod restarts;

@@ -33,6 +33,7 @@ fn setup(policy: Policy) -> Setup {
         limits: Limits::default(),
         fault_window: Span::ZERO,
         yield_within: Span::from_secs(30),
+        relocal: false,
         respawn: Respawn::Never,
         respawn_timeout: Span::from_secs(300),
     }

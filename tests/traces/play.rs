@@ -53,6 +53,7 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
         read_policy: |text| parse::policy(text).map_err(|error| error.to_string()),
         known: Vec::new(),
         limits,
+        relocal: pairs.contains_key("relocal"),
         fault_window: pairs.get("window").map_or(Ok(Span::ZERO), |word| span(word))?,
         yield_within: Span::from_secs(30),
         respawn: match pairs.get("respawn") {

@@ -57,13 +57,15 @@ fn place(place: &RoundPlace) -> String {
         nodes,
         node_index,
         fault,
+        relocal,
     } = place;
     let index = node_index.map_or("-".into(), |index| index.to_string());
     let here = if *here { " here" } else { "" };
     let after = fault.as_ref().map_or(String::new(), |fault| format!(", after {}", self::fault(fault)));
+    let relocal = if *relocal { ", local ranks anew" } else { "" };
     let first = if first.get() == 0 { String::new() } else { format!(", counted from r{first}") };
     format!(
-        "at {addr}:{port}{here}, space {space}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{first}{after}"
+        "at {addr}:{port}{here}, space {space}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{first}{relocal}{after}"
     )
 }
 

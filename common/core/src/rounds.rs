@@ -15,6 +15,8 @@ pub struct Rounds {
     pub policy: Option<Policy>,
     /// `--max-rounds` and its like.
     pub limits: Limits,
+    /// `--relocal`: LOCAL_RANK is numbered anew in each round.
+    pub relocal: bool,
     /// How long further faults are waited for after the first of a round.
     pub fault_window: Span,
     /// How long a rank may go on before it is interrupted for a round that was planned.
@@ -39,6 +41,7 @@ impl Default for Rounds {
         Self {
             policy: None,
             limits: Limits::default(),
+            relocal: false,
             fault_window: Span::ZERO,
             yield_within: Self::YIELD,
             respawn: Respawn::Never,

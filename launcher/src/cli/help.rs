@@ -77,6 +77,7 @@ const RARE: &[Id] = &[
     Id::Rounds(rounds::Opt::YieldWithin),
     Id::Rounds(rounds::Opt::Respawn),
     Id::Rounds(rounds::Opt::RespawnTimeout),
+    Id::Rounds(rounds::Opt::Relocal),
     Id::Hooks(hooks::Opt::OnRestart),
     Id::Hooks(hooks::Opt::OnExit),
     Id::Hooks(hooks::Opt::Timeout),

@@ -31,6 +31,7 @@ pub(super) enum Opt {
     MinWorld,
     MinActive,
     MaxRankFaults,
+    Relocal,
     FaultWindow,
     YieldWithin,
     Respawn,
@@ -65,6 +66,14 @@ pub(super) const GROUP: Group = Group {
         row(Opt::MinWorld, &["min-world"], "N", "not with fewer ranks"),
         row(Opt::MinActive, &["min-active"], "N", "not with fewer ranks that work"),
         row(Opt::MaxRankFaults, &["max-rank-faults"], "N", "a rank with more faults of its own is given up"),
+        Row {
+            id: Id::Rounds(Opt::Relocal),
+            short: None,
+            names: &["relocal"],
+            takes: Takes::Nothing,
+            brief: "number LOCAL_RANK anew in each round, without gaps",
+            more: &["For ranks that have no device open between rounds."],
+        },
         row(Opt::FaultWindow, &["fault-window"], "TIME", "wait so long for more faults first (default: 0s)"),
         row(Opt::YieldWithin, &["yield-within"], "TIME", "planned: ranks may go on so long (default: 30s)"),
         Row {
@@ -92,6 +101,7 @@ pub(super) struct Args {
     min_world: Spelled<u32>,
     min_active: Spelled<u32>,
     max_rank_faults: Spelled<u32>,
+    relocal: Option<OsBytes>,
     fault_window: Spelled<Span>,
     yield_within: Spelled<Span>,
     respawn: Spelled<Respawn>,
@@ -112,6 +122,7 @@ impl Args {
             Opt::MinWorld => self.min_world = Some((option.clone(), count(MOST_RANKS)?)),
             Opt::MinActive => self.min_active = Some((option.clone(), count(MOST_RANKS)?)),
             Opt::MaxRankFaults => self.max_rank_faults = Some((option.clone(), count_or_none(MOST)?)),
+            Opt::Relocal => self.relocal = Some(option),
             Opt::FaultWindow => self.fault_window = Some((option.clone(), values::span(&option, &value)?)),
             Opt::YieldWithin => self.yield_within = Some((option.clone(), values::span(&option, &value)?)),
             Opt::Respawn if value.is_empty() => self.respawn = Some((option, Respawn::Now)),
@@ -196,7 +207,8 @@ impl Args {
         let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
         let hosts = self.spare_hosts.as_ref().map(spare_hosts::SpareHosts::option);
         let respawn = self.respawn.as_ref().map(|(option, _)| option);
-        self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(respawn).or(span)
+        let relocal = self.relocal.as_ref();
+        self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(relocal).or(respawn).or(span)
     }
 }
 
@@ -251,6 +263,7 @@ impl Run {
                 min_active: count(min_active),
                 max_rank_faults: count(max_rank_faults),
             },
+            relocal: self.rounds.relocal.is_some(),
             fault_window: span(&self.rounds.fault_window).unwrap_or_default(),
             yield_within: span(&self.rounds.yield_within).unwrap_or(Rounds::YIELD),
             respawn: self.rounds.respawn.as_ref().map_or(Respawn::Never, |(_, respawn)| *respawn),

@@ -209,6 +209,7 @@ fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
             nodes: 0,
             node_index: None,
             fault: None,
+            relocal: false,
         };
         let seats = Capped::chunks(seats).remove(0);
         encode(&ToNode::Round(RoundDown::Begin { round: Round::new(round), place, seats, last: true }))

@@ -3,7 +3,7 @@
 
 use super::block::{Seat, Sink};
 use super::host::name_of;
-use super::{Contract, Role, Var};
+use super::{Anew, Contract, Role, Var};
 use crate::os_strings::OsStrings;
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -16,19 +16,19 @@ pub(super) const CONTRACT: Contract = Contract {
             name: "CUDA_VISIBLE_DEVICES",
             role: Role::Narrowed,
             doc: "The rank's GPUs, of yours or, without a list, of all that the host has.",
-            each_round: false,
+            anew: Anew::Never,
         },
         Var {
             name: "HIP_VISIBLE_DEVICES",
             role: Role::Narrowed,
             doc: "The same, on hosts with AMD's GPUs. There yours goes before CUDA_VISIBLE_DEVICES, and both get what is said.",
-            each_round: false,
+            anew: Anew::Never,
         },
         Var {
             name: "ROCR_VISIBLE_DEVICES",
             role: Role::Read,
             doc: "On hosts with AMD's GPUs: what it leaves is shared out. It stays as it is, and numbers count within it.",
-            each_round: false,
+            anew: Anew::Never,
         },
     ],
     families: &[],

@@ -1,9 +1,9 @@
 //! What the commands of `--on-restart` and `--on-exit` are told; `core::hooks` gives the values.
 
-use super::{Contract, Role, Var, lookup};
+use super::{Anew, Contract, Role, Var, lookup};
 
 const fn var(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Told, doc, each_round: false }
+    Var { name, role: Role::Told, doc, anew: Anew::Never }
 }
 
 pub(super) const CONTRACT: Contract = Contract {

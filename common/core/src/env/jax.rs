@@ -5,7 +5,7 @@
 //! MPI 4 would look for a daemon at that address, so these are set for programs of JAX only.
 
 use super::block::{Host, Sink};
-use super::{Contract, Role, Var};
+use super::{Anew, Contract, Role, Var};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,20 +24,20 @@ pub(super) const CONTRACT: Contract = Contract {
             name: "JAX_COORDINATOR_ADDRESS",
             role: Role::Default,
             doc: "MASTER_ADDR, and the port behind MASTER_PORT: rank 0 listens there.",
-            each_round: true,
+            anew: Anew::EachRound,
         },
         Var {
             name: "JAX_LOCAL_DEVICE_IDS",
             role: Role::Default,
             doc: "Which devices a rank takes. With `--gpus-per-rank N` 0 to N-1: it sees only its own. A rank that is alone on a host \
                   with several GPUs takes all of them. Otherwise there is none, and JAX takes the one of LOCAL_RANK.",
-            each_round: false,
+            anew: Anew::Never,
         },
         Var {
             name: "OMPI_MCA_orte_hnp_uri",
             role: Role::Set,
             doc: "By it JAX knows Open MPI. Other programs have none; that of an outer mpirun 4 is removed.",
-            each_round: true,
+            anew: Anew::EachRound,
         },
     ],
     families: &[],

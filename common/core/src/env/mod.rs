@@ -83,6 +83,17 @@ impl Role {
     }
 }
 
+/// Whether a round changes a variable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Anew {
+    /// It stays what the process was started with.
+    Never,
+    /// Each does.
+    EachRound,
+    /// Only where ranks are numbered anew on their hosts as well (`--relocal`).
+    Relocal,
+}
+
 /// One variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Var {
@@ -92,8 +103,8 @@ pub struct Var {
     pub role: Role,
     /// What it means, in one line.
     pub doc: &'static str,
-    /// Where the program restarts a function within its processes, a rank gets it anew for each round.
-    pub each_round: bool,
+    /// Where the program restarts a function within its processes: when a rank gets it anew.
+    pub anew: Anew,
 }
 
 /// The variables of one convention.
@@ -163,7 +174,12 @@ pub fn lookup(name: &[u8]) -> Option<&'static Var> {
 impl Var {
     /// One that a rank gets anew for each round.
     const fn each_round(self) -> Self {
-        Self { each_round: true, ..self }
+        Self { anew: Anew::EachRound, ..self }
+    }
+
+    /// One that is about the devices that a process has: a round changes it only where that is asked for.
+    const fn relocal(self) -> Self {
+        Self { anew: Anew::Relocal, ..self }
     }
 
     fn covers(&self, name: &[u8]) -> bool {
@@ -190,6 +206,8 @@ Ranks inherit the environment in which `rlaunch` was started, byte for byte, exc
 - **the host's**, **the user's there**: see [below](#of-each-host); what of the caller's does not travel to other hosts.
 - **each round**: where a program restarts a function within its processes, a rank gets a new value before each round: that of the
   ranks that work in it. A rank in reserve has none of these set, but those of rlaunch's own.
+- **with `--relocal` each round**: as that, where the option or the program's term `relocal` asks for it ([rounds.md](rounds.md#local_rank)); else
+  it stays what the process was started with, in reserve too.
 
 `-x NAME=value` goes before all of this. `-x NAME` and `-x 'NAME*'` keep the caller's value of a name that would be
 removed or set, or would not travel.
@@ -206,7 +224,11 @@ pub fn document() -> String {
         text.push_str(contract.about);
         text.push_str("\n\n| name | | meaning |\n|---|---|---|\n");
         for var in contract.vars.iter().chain(contract.families) {
-            let round = if var.each_round { ", each round" } else { "" };
+            let round = match var.anew {
+                Anew::Never => "",
+                Anew::EachRound => ", each round",
+                Anew::Relocal => ", with `--relocal` each round",
+            };
             for part in ["| `", var.name, "` | ", var.role.in_words(), round, " | ", var.doc, " |\n"] {
                 text.push_str(part);
             }

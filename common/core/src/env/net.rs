@@ -2,10 +2,10 @@
 //! 127.0.1.1 and leads to nobody; `TensorPipe` does the same.
 
 use super::block::{Host, Sink};
-use super::{Contract, Role, Var};
+use super::{Anew, Contract, Role, Var};
 
 const fn var(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Default, doc, each_round: false }
+    Var { name, role: Role::Default, doc, anew: Anew::Never }
 }
 
 pub(super) const CONTRACT: Contract = Contract {

@@ -4,10 +4,10 @@
 //! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass; only what a launcher sets for its own ranks is removed.
 
 use super::block::{Host, Seat, Sink};
-use super::{Contract, Role, Var};
+use super::{Anew, Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc, each_round: false }
+    Var { name, role: Role::Set, doc, anew: Anew::Never }
 }
 
 const fn gone(name: &'static str) -> Var {
@@ -15,7 +15,7 @@ const fn gone(name: &'static str) -> Var {
         name,
         role: Role::Removed,
         doc: "Set by an outer prterun, mpirun or prted for its own ranks.",
-        each_round: false,
+        anew: Anew::Never,
     }
 }
 
@@ -27,9 +27,9 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_APP_CTX_NUM_PROCS"),
         gone("OMPI_ARGV"),
         gone("OMPI_COMMAND"),
-        set("OMPI_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK."),
+        set("OMPI_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK.").relocal(),
         set("OMPI_COMM_WORLD_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
-        set("OMPI_COMM_WORLD_NODE_RANK", "As LOCAL_RANK (in Open MPI: the rank on the node over all jobs)."),
+        set("OMPI_COMM_WORLD_NODE_RANK", "As LOCAL_RANK (in Open MPI: the rank on the node over all jobs).").relocal(),
         set("OMPI_COMM_WORLD_RANK", "As RANK.").each_round(),
         set("OMPI_COMM_WORLD_SIZE", "As WORLD_SIZE.").each_round(),
         gone("OMPI_FILE_LOCATION"),
@@ -51,7 +51,7 @@ pub(super) const CONTRACT: Contract = Contract {
             name: "OMPI_MCA_pmix",
             role: Role::Removed,
             doc: "Set by an outer mpirun 4: it excludes the component with which a program runs without a server. `-x OMPI_MCA_pmix` keeps your own.",
-            each_round: false,
+            anew: Anew::Never,
         },
         gone("OMPI_MCA_shmem_RUNTIME_QUERY_hint"),
         gone("OMPI_NUM_APP_CTX"),

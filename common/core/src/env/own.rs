@@ -1,12 +1,12 @@
 //! rlaunch's own names: what a rank can ask about itself, and what a user can set instead of an option.
 
 use super::block::{Host, Seat, Sink};
-use super::{Contract, Role, Var};
+use super::{Anew, Contract, Role, Var};
 use crate::spec::Tier;
 use alloc::format;
 
 const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
-    Var { name, role, doc, each_round: false }
+    Var { name, role, doc, anew: Anew::Never }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -52,7 +52,11 @@ pub(super) const CONTRACT: Contract = Contract {
             "`1`: as `--label`; `0`: raw. The outer job labels a nested one's lines already.",
         ),
         var("RLAUNCH_LEASE", Role::Read, "As `--lease`."),
-        var("RLAUNCH_LOCAL_RANK", Role::Set, "Rank among those of the host, from 0."),
+        var(
+            "RLAUNCH_LOCAL_RANK",
+            Role::Set,
+            "Rank among those of the host, from 0: the process keeps this number, whatever becomes of LOCAL_RANK.",
+        ),
         var("RLAUNCH_LOCAL_RANKS_FILTER", Role::ReadOnce, "As `--local-ranks-filter`."),
         var("RLAUNCH_LOCAL_SIZE", Role::Set, "Ranks on the host."),
         var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics; more precise than `-vv`."),

@@ -3,14 +3,14 @@
 //! The `PMI_*` names come with a PMI server: `PMI_RANK` without one makes MPICH abort instead of running as one process.
 
 use super::block::{Host, Seat, Sink};
-use super::{Contract, Role, Var};
+use super::{Anew, Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc, each_round: false }
+    Var { name, role: Role::Set, doc, anew: Anew::Never }
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks.", each_round: false }
+    Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks.", anew: Anew::Never }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -23,16 +23,16 @@ pub(super) const CONTRACT: Contract = Contract {
             name: "HYDRA_HOST_FILE",
             role: Role::Read,
             doc: "The hostfile, as under mpiexec; `-H`, `--hostfile` and their variables go first.",
-            each_round: false,
+            anew: Anew::Never,
         },
         Var {
             name: "MPIEXEC_TIMEOUT",
             role: Role::Read,
             doc: "Time limit of the job in seconds, as under mpiexec; `--timeout` and RLAUNCH_TIMEOUT go first.",
-            each_round: false,
+            anew: Anew::Never,
         },
         set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE.").each_round(),
-        set("MPI_LOCALRANKID", "As LOCAL_RANK."),
+        set("MPI_LOCALRANKID", "As LOCAL_RANK.").relocal(),
         gone("PMI_APPNUM"),
         gone("PMI_CONTROL_FD"),
         gone("PMI_CONTROL_PORT"),

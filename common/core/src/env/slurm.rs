@@ -1,19 +1,19 @@
 //! What a Slurm step tells its tasks. Inside a batch script or under `srun` these name *that* task, not our ranks: JAX and
 //! others would take every rank for task 0. The names of the allocation stay.
 
-use super::{Contract, Role, Var};
+use super::{Anew, Contract, Role, Var};
 
 const fn gone(name: &'static str) -> Var {
     Var {
         name,
         role: Role::Removed,
         doc: "Belongs to the step or the task in which rlaunch itself runs.",
-        each_round: false,
+        anew: Anew::Never,
     }
 }
 
 const fn host(name: &'static str) -> Var {
-    Var { name, role: Role::Host, doc: "Of the host on which rlaunch itself runs.", each_round: false }
+    Var { name, role: Role::Host, doc: "Of the host on which rlaunch itself runs.", anew: Anew::Never }
 }
 
 pub(super) const CONTRACT: Contract = Contract {

@@ -5,10 +5,11 @@ use super::{ErrorFile, ExecSpec, Ground, gpus};
 use crate::address;
 use crate::env::{self, Host, OfRound, Seat};
 use crate::gpus::{Share, of_rank};
-use crate::id::Round;
+use crate::id::{LocalRank, Rank, Round};
 use crate::logs::Way;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
+use crate::rank_set::RankSet;
 use crate::spec::AppBase;
 use crate::template::filled;
 use crate::wire::frozen::client::round::Begin;
@@ -89,12 +90,12 @@ impl Program {
 
     /// What each of these ranks is told of a round that begins.
     pub(super) fn begins(&self, start: &Start, met: Met<'_>, ground: &Ground, seated: &Seated) -> Vec<Option<Begin>> {
-        let Seated { round, place, working, who } = seated;
+        let Seated { round, place, numbers, who } = seated;
         let Some(&(_, first, _)) = who.first() else { return Vec::new() };
         let host = Host {
             world_size: place.active_world_size,
             app_size: place.active_world_size,
-            local_size: *working,
+            local_size: u32::try_from(numbers.len()).unwrap_or(u32::MAX),
             nodes: place.nodes,
             node_index: place.node_index.unwrap_or_default(),
             master_addr: &place.addr,
@@ -103,15 +104,16 @@ impl Program {
             round: round.get(),
             ..host(start, met, ground, first, &self.base)
         };
-        let mut env = OfRound::new(&host, &self.base.pinned);
+        let mut env = OfRound::new(&host, &self.base.pinned, place.relocal);
         let mut begin = |(_, delta, seat): &(_, Delta, RoundSeat)| {
             let Delta { rank: initial, local_rank, .. } = *delta;
             let (rank, active) = (seat.rank?, seat.active);
+            let anew = active.filter(|_| place.relocal).map(|active| local(numbers, active));
             let of = Seat {
                 rank: active.unwrap_or(rank),
                 healthy: rank,
                 initial,
-                local_rank,
+                local_rank: anew.unwrap_or(local_rank),
                 app_rank: active.unwrap_or(rank).get(),
                 error_file: b"",
                 gpus: None,
@@ -141,6 +143,14 @@ impl Program {
         let env = env::without(&self.base.env, names);
         self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
     }
+}
+
+/// Its number among those that work on this host, in their order.
+fn local(numbers: &RankSet, active: Rank) -> LocalRank {
+    let below = numbers.ranges().take_while(|(first, _)| *first < active.get());
+    let below =
+        below.map(|(first, last)| last.min(active.get().saturating_sub(1)).saturating_sub(first).saturating_add(1));
+    LocalRank::new(below.fold(0, u32::saturating_add))
 }
 
 type Met<'a> = (&'a Meeting, Option<IpAddr>);

@@ -260,6 +260,7 @@ impl Restart {
             nodes: u32::try_from(meeting.index.len()).unwrap_or(u32::MAX),
             node_index: None,
             fault,
+            relocal: self.relocal,
         }
     }
 

@@ -157,6 +157,7 @@ impl Restart {
             }
         }
         self.limits = self.setup.limits.or(terms.limits);
+        self.relocal = self.setup.relocal || terms.relocal;
         let world = self.world.size();
         for (name, least) in [("min-world", self.limits.min_world), ("min-active", self.limits.min_active)] {
             if let Some(least) = least.filter(|least| *least > world) {

@@ -94,6 +94,8 @@ pub struct Restart {
     /// What the policy has to be told by processes.
     asked: Vec<Source>,
     limits: Limits,
+    /// LOCAL_RANK is numbered anew.
+    relocal: bool,
     /// Ranks that have not registered.
     missing: usize,
     /// Hosts whose ranks are not ready.
@@ -155,6 +157,7 @@ impl Restart {
             policy: Policy::default(),
             asked: Vec::new(),
             limits: setup.limits,
+            relocal: setup.relocal,
             missing: setup.ranks.len(),
             awaited: 0,
             unreturned: 0,

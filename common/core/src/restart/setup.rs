@@ -30,6 +30,8 @@ pub struct Setup {
     pub known: Vec<(Source, Vec<Option<String>>)>,
     /// Those of the command line, which win over the program's.
     pub limits: Limits,
+    /// `--relocal`: ranks are numbered anew on their hosts, whatever the program asks for.
+    pub relocal: bool,
     /// `--fault-window`: how long it is waited for more faults after the first.
     pub fault_window: Span,
     /// `--yield-within`: how long a rank may take to get to where a planned round can interrupt it.

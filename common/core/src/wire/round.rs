@@ -147,6 +147,8 @@ pub struct RoundPlace {
     pub node_index: Option<u32>,
     /// What ended the round before; `None`: it is the first.
     pub fault: Option<Fault>,
+    /// Those that work are numbered anew on their host (LOCAL_RANK), without gaps.
+    pub relocal: bool,
 }
 
 /// What a process does in a round.

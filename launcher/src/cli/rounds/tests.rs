@@ -74,11 +74,12 @@ impl rank_assign::Keys for ByHost {
 
 #[test]
 fn limits_come_as_they_were_given() {
-    let line = "-n 8 --max-rounds 3 --min-world 4 --min-active 2 --max-rank-faults 1 --fault-window 20ms --yield-within 1m ./train";
+    let line = "-n 8 --max-rounds 3 --min-world 4 --min-active 2 --max-rank-faults 1 --relocal --fault-window 20ms --yield-within 1m ./train";
     let asked = rounds(line, &[]).1;
     let Limits { max_rounds, min_world, min_active, max_rank_faults } = asked.limits;
     assert_eq!((max_rounds, min_world, min_active, max_rank_faults), (Some(3), Some(4), Some(2), Some(1)));
     assert_eq!((asked.fault_window, asked.yield_within), (Span::from_millis(20), Span::from_secs(60)));
+    assert!(asked.relocal && !rounds("-n 8 ./train", &[]).1.relocal);
 }
 
 #[test]
@@ -95,6 +96,7 @@ fn respawn_takes_a_word_behind_an_equals_sign() {
 
 /// Each is refused.
 const REFUSED: &[&str] = &[
+    "--relocal -n 1 ./a : -n 1 ./b",
     "--spare-hosts 2 -H a:2,b:2 ./train",
     "--spare-hosts 1 -n 2 ./train",
     "--spare-hosts 1 -n 5 -H a:4,b:4 ./train",

@@ -123,6 +123,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         rounds: Rounds {
             policy: asked.and_then(|words| parse::policy(words).ok()),
             limits,
+            relocal: false,
             fault_window: Span::from_nanos(if rng.chance(30) { rng.below(20) * MS } else { 0 }),
             yield_within: Rounds::YIELD,
             respawn: rng.pick(&[Respawn::Never, Respawn::Now, Respawn::Now, Respawn::Next]),

@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any, Callable, Optional
 
+from .. import _cuda
 from . import exception
 from .state import FrozenState
 
@@ -62,8 +63,8 @@ class ThreadedFinalize(Finalize):
 
 def cuda_device() -> Any:
     """The CUDA device of this rank, where CUDA is used."""
-    torch = sys.modules.get("torch")
-    if torch is None or not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not _cuda.is_initialized():
         return None
+    torch = sys.modules["torch"]
     local_rank = os.environ.get("LOCAL_RANK")
     return torch.device("cuda", int(local_rank) if local_rank else torch.cuda.current_device())

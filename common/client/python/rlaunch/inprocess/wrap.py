@@ -8,7 +8,7 @@ import sys
 from datetime import timedelta
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, TypeVar
 
-from .. import _said
+from .. import _cuda, _said
 from . import _call
 from .abort import Abort, AbortTorchDistributed
 from .completion import Completion
@@ -57,6 +57,9 @@ class Wrapper:
     Arguments are NVRx's. Those that are about its own machinery mean nothing here, and are taken without effect: ``store_factory``,
     ``store_kwargs``, ``monitor_thread_interval``, ``monitor_process_interval``, ``heartbeat_interval``, ``heartbeat_timeout``,
     ``last_call_wait`` (``rlaunch --fault-window`` is what it does) and ``monitor_process_logfile``.
+
+    With ``relocal`` LOCAL_RANK is numbered anew in each round, without gaps, among the ranks that work on the host (``rlaunch --relocal``).
+    By default it stays what the process was started with, as its device does.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Wrapper:
         enabled: bool = True,
         completion: Optional[Completion] = None,
         terminate: Optional[Terminate] = None,
+        relocal: bool = False,
     ) -> None:
         given = dict(locals())
         given.pop("self")
@@ -104,7 +108,7 @@ class Wrapper:
         return wrapped  # type: ignore[return-value]
 
     def _terms(self) -> List[Tuple[str, str]]:
-        """Times, as the launcher takes them."""
+        """As the launcher takes them."""
         times = {
             "soft_timeout": self.soft_timeout,
             "hard_timeout": self.hard_timeout,
@@ -113,7 +117,8 @@ class Wrapper:
             "termination_grace": self.termination_grace_time,
             "progress_interval": self.progress_watchdog_interval,
         }
-        return [(name, f"{round(time / timedelta(milliseconds=1))}ms") for name, time in times.items()]
+        terms = [(name, f"{round(time / timedelta(milliseconds=1))}ms") for name, time in times.items()]
+        return [*terms, ("relocal", "yes" if self.relocal else "no")]
 
 
 def _check(given: Dict[str, Any]) -> None:
@@ -121,6 +126,7 @@ def _check(given: Dict[str, Any]) -> None:
         enforce_type(name, given[name], (hook, type(None)))
     enforce_type("rank_assignment", given["rank_assignment"], RankAssignment)
     enforce_type("enabled", given["enabled"], bool)
+    enforce_type("relocal", given["relocal"], bool)
     for name, value in given.items():
         if name.endswith(("_timeout", "_interval", "_time", "_wait")):
             enforce_type(name, value, timedelta)
@@ -145,6 +151,8 @@ class CallWrapper:
 
     def __init__(self, wrapper: Wrapper) -> None:
         _refuse_jax()
+        if wrapper.relocal:
+            _cuda.refuse_relocal()
         self._call = _call.Call(wrapper, self)
 
     def __enter__(self) -> "CallWrapper":

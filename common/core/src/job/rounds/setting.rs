@@ -70,6 +70,7 @@ impl Rounds {
             read_policy: self.read.0,
             known: self.known(ranks.len()),
             limits: rounds.limits,
+            relocal: rounds.relocal,
             fault_window: rounds.fault_window,
             yield_within: rounds.yield_within,
             respawn: rounds.respawn,

@@ -14,6 +14,7 @@ use super::{Cx, Ground, NodeAction};
 use crate::error::Hint;
 use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::restart::detect::{Limits, Soonest};
 use crate::restart::fault::FaultKind;
 use crate::restart::terms::{self, Terms};
@@ -37,8 +38,8 @@ const DYING: Span = Span::from_secs(2);
 pub(super) struct Seated {
     pub(super) round: Round,
     pub(super) place: RoundPlace,
-    /// How many of this node work in it.
-    pub(super) working: u32,
+    /// The numbers of those of this node that work in it.
+    pub(super) numbers: RankSet,
     pub(super) who: Vec<(SessionId, Delta, RoundSeat)>,
 }
 

@@ -93,9 +93,8 @@ impl Rounds {
             }
             who.push((session, seat.delta, to));
         }
-        let working = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-        cx.tell(Notice::RoundMeets(Box::new(place.clone()), numbers));
-        cx.tell(Notice::Seated(Box::new(Seated { round, place, working, who })));
+        cx.tell(Notice::RoundMeets(Box::new(place.clone()), numbers.clone()));
+        cx.tell(Notice::Seated(Box::new(Seated { round, place, numbers, who })));
         self.settle(cx);
     }
 

@@ -2,6 +2,7 @@
 
 mod calls;
 mod marks;
+mod relocal;
 mod respawn;
 
 use super::*;
@@ -78,6 +79,7 @@ fn first_place(count: u32) -> RoundPlace {
         nodes: 1,
         node_index: Some(0),
         fault: None,
+        relocal: false,
     }
 }
 
