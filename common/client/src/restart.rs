@@ -50,7 +50,7 @@ pub struct Restart<'a> {
     keeps_environment: bool,
 }
 
-type Key<'a> = Box<dyn Fn(&State) -> String + 'a>;
+type Key<'a> = Box<dyn Fn(&State) -> Result<String, BoxError> + 'a>;
 
 /// How the function came to an end.
 enum Left<T> {
@@ -129,8 +129,8 @@ impl<'a> Restart<'a> {
     }
 
     /// A value by which policies group, asked before the first round and whenever the process is ready: in the order in which the policy names those that only a program
-    /// knows.
-    pub fn key(mut self, key: impl Fn(&State) -> String + 'a) -> Self {
+    /// knows. With an error the process does not take part, or leaves; the others go on.
+    pub fn key(mut self, key: impl Fn(&State) -> Result<String, BoxError> + 'a) -> Self {
         self.keys.push(Box::new(key));
         self
     }
@@ -216,7 +216,7 @@ impl<'a> Restart<'a> {
         if !self.keys.is_empty() {
             self.set_term("keys", &self.keys.len().to_string());
             let state = World::quietly()?.state();
-            let keys: Vec<String> = caught(|| self.keys.iter().map(|key| key(&state)).collect()).map_err(Error::Key)?;
+            let keys = self.values(&state).map_err(Error::Key)?;
             // For the first round there is no word of being ready.
             for (index, value) in keys.iter().enumerate() {
                 self.set_term(&format!("key.{index}"), value);
@@ -340,14 +340,20 @@ impl<'a> Restart<'a> {
                 return Err(self.leave(session, &state, Leave::Unhealthy, error));
             }
         }
-        let keys = match caught(|| self.keys.iter().map(|key| key(&state).into()).collect()) {
-            Ok(keys) => keys,
-            Err(panic) => {
-                let error = format!("a key of the policy: {panic}").into();
-                return Err(self.leave(session, &state, Leave::Unhealthy, error));
-            }
+        match self.values(&state) {
+            Ok(keys) => Ok(session.ready(keys.into_iter().map(Into::into).collect())?),
+            Err(text) => Err(self.leave(session, &state, Leave::Unhealthy, Error::Key(text).into())),
+        }
+    }
+
+    /// What the keys are now; why one has no value.
+    fn values(&self, state: &State) -> Result<Vec<String>, String> {
+        let value = |key: &Key<'_>| match caught(|| key(state)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(told(&*error)),
+            Err(panic) => Err(panic),
         };
-        Ok(session.ready(keys)?)
+        self.keys.iter().map(value).collect()
     }
 
     fn leave(&self, session: &Session, state: &State, why: Leave, source: BoxError) -> RestartError {

@@ -57,14 +57,15 @@ fn hook(function: Called<Function>) -> impl Fn(&State) -> Result<(), BoxError> +
     }
 }
 
-fn key(function: Rc<Called<KeyFunction>>, index: u32) -> impl Fn(&State) -> String + 'static {
+fn key(function: Rc<Called<KeyFunction>>, index: u32) -> impl Fn(&State) -> Result<String, BoxError> + 'static {
     move |state| {
         let mut value: Vec<c_char> = vec![0; KEY];
         let code = function.call(state, index, &mut value);
         let bytes: Vec<u8> = value.iter().flat_map(|c| c.to_ne_bytes()).take_while(|b| *b != 0).collect();
-        // Panics of the program's functions are caught where they are called; this is one.
-        assert!(code == 0 && bytes.len() < KEY, "key {index} has no value: its function has returned {code}");
-        String::from_utf8_lossy(&bytes).into_owned()
+        if code != 0 || bytes.len() >= KEY {
+            return Err(format!("key {index} has no value: its function has returned {code}").into());
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

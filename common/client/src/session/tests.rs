@@ -187,7 +187,7 @@ fn an_error_and_a_panic_begin_another_round_and_hooks_run_in_order() {
         let restart = move || {
             let [initialize, health, finalize, completion, terminate] = hooks;
             let all = Restart::builder().initialize(initialize).health_check(health).finalize(finalize);
-            all.completion(completion).terminate(terminate).key(|state| format!("key {}", state.number))
+            all.completion(completion).terminate(terminate).key(|state| Ok(format!("key {}", state.number)))
         };
         let running = run(scope, &session, restart, |round| match round.number() {
             0 => Err("bad luck".into()),
