@@ -131,6 +131,12 @@ impl Play {
             }
             "ready" => self.is_ready(&rest, round)?,
             "return" => RestartEvent::Returned { node: words::node(first.unwrap_or_default())?, round },
+            // `alone n1 3`: the function has returned on rank 3 of this host, and on all others there.
+            "alone" => RestartEvent::Alone {
+                node: words::node(first.unwrap_or_default())?,
+                round,
+                initial: words::rank(rest.get(1).copied())?,
+            },
             // We stop hearing of it.
             "miss" => RestartEvent::NodeMissed { node: self.without(first)?, at: self.now },
             "lose" => RestartEvent::NodeLost { node: self.without(first)? },

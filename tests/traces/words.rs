@@ -86,6 +86,7 @@ fn down(msg: &RoundDown) -> String {
             let ranks: Vec<_> = ranks.iter().map(ToString::to_string).collect();
             format!("end {}", ranks.join(","))
         }
+        RoundDown::Late { round, after } => format!("who is late in r{round}, after {after}?"),
         RoundDown::GiveUp { text } => format!("give up: {text}"),
         RoundDown::Refuse { ranks, text } if ranks.is_empty() => format!("refuse all: {text}"),
         RoundDown::Refuse { ranks, text } => {

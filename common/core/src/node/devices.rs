@@ -54,6 +54,11 @@ impl Devices {
         over
     }
 
+    /// The process that follows it is being started: nobody asks any more.
+    pub(super) fn forget(&mut self, proc: ProcId) {
+        self.waits.remove(&proc);
+    }
+
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         for (proc, wait) in &mut self.waits {
             if let Look::At(at) = wait.look
@@ -102,6 +107,10 @@ mod tests {
         assert_eq!(cx(PAUSE, &mut again), (true, 1));
         assert!(cx(PATIENCE, &mut |cx| devices.on_looked(cx, proc, true)).0, "it has been long enough");
         assert!(cx(PATIENCE, &mut |cx| devices.is_free(cx, proc, pid)).0);
+        cx(PATIENCE, &mut |cx| {
+            devices.forget(proc);
+            devices.waits.is_empty() && !devices.on_looked(cx, proc, false)
+        });
         let other = ProcId::new(4);
         assert!(!cx(Span::ZERO, &mut |cx| devices.on_looked(cx, other, false)).0, "nobody has asked");
         cx(Span::ZERO, &mut |cx| devices.is_free(cx, other, pid));

@@ -90,7 +90,7 @@ impl Program {
 
     /// What each of these ranks is told of a round that begins.
     pub(super) fn begins(&self, start: &Start, met: Met<'_>, ground: &Ground, seated: &Seated) -> Vec<Option<Begin>> {
-        let Seated { round, place, numbers, who } = seated;
+        let Seated { round, place, numbers, who, marked: _ } = seated;
         let Some(&(_, first, _)) = who.first() else { return Vec::new() };
         let host = Host {
             world_size: place.active_world_size,

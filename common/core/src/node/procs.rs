@@ -179,6 +179,9 @@ impl Procs {
             self.queue.remove(at);
             proc.state = State::Spawning(None);
             self.in_flight += 1;
+            if let Some(before) = self.after.get(&delta.proc).copied().flatten() {
+                self.devices.forget(before);
+            }
             let exec = program.exec(start, (meeting, self.by), ground, delta);
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
         }
@@ -310,6 +313,7 @@ impl Procs {
         for ((session, delta, seat), begin) in seated.who.iter().zip(begins) {
             // Before the rank hears of it: what it says from then on is behind the mark.
             if seated.round > Round::new(0)
+                && seated.marked.contains(seat.initial)
                 && program.is_marked(start)
                 && let Some(line) = mark::line(meeting.restart, seated.round, seat, seated.place.active_world_size)
             {

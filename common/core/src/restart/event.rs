@@ -54,6 +54,15 @@ pub enum RestartEvent {
         /// In this round.
         round: Round,
     },
+    /// It has on this rank, and long after that not everywhere; of its node no rank is late.
+    Alone {
+        /// Which node.
+        node: NodeId,
+        /// In this round.
+        round: Round,
+        /// Where it returned.
+        initial: Rank,
+    },
     /// A process has ended.
     Ended {
         /// Its initial rank.

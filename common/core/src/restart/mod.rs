@@ -249,6 +249,7 @@ impl Machine for Restart {
                 }
             }
             RestartEvent::Returned { node, round } => self.returned(node, round),
+            RestartEvent::Alone { node, round, initial } => self.alone(node, round, initial),
             RestartEvent::Ended { initial, proc, status, at } => self.ended(now, initial, proc, status, at),
             RestartEvent::Started { initial, proc } => self.started(now, initial, proc),
             RestartEvent::NodeMissed { node, at } => self.node_missed(now, node, at),

@@ -270,6 +270,20 @@ impl Restart {
         }
     }
 
+    /// A rank whose function has returned has waited for the others long enough. Those hosts where it runs still know who is late.
+    pub(super) fn alone(&mut self, node: NodeId, round: Round, initial: Rank) {
+        if self.phase != Phase::Running || round != self.round {
+            return;
+        }
+        let late = |other: NodeId, host: &Host| {
+            other != node && !host.lost && !host.missed && !host.returned && host.active > 0
+        };
+        for (other, _) in self.crew.hosts.iter().filter(|(other, host)| late(**other, host)) {
+            let msg = RoundDown::Late { round, after: initial };
+            self.out.push_back(RestartAction::Send { node: *other, msg });
+        }
+    }
+
     /// We have stopped hearing of a host: the others leave their function, but do not begin it again before its ranks have surely ended.
     pub(super) fn node_missed(&mut self, now: Mono, node: NodeId, at: Mono) {
         let Some(host) = self.crew.hosts.get(&node).filter(|host| !host.lost && !host.missed) else { return };

@@ -59,6 +59,14 @@ pub enum RoundUp {
         /// Where it returned: the others are known to be gone.
         ranks: u32,
     },
+    /// The function has returned on this rank, and long after that not everywhere; here it runs on nobody: which rank is late, another
+    /// host knows.
+    Alone {
+        /// Which round.
+        round: Round,
+        /// Where it returned.
+        initial: Rank,
+    },
 }
 
 /// A process that takes part.
@@ -119,6 +127,14 @@ pub enum RoundDown {
         ranks: Capped<Rank, BATCH>,
         /// Why, in a sentence.
         text: OsBytes,
+    },
+    /// The function has returned on a rank of another host, and long after that not everywhere: who is it that still runs it here? A fault of
+    /// that rank is the answer; nobody, none.
+    Late {
+        /// Which round.
+        round: Round,
+        /// Behind whom.
+        after: Rank,
     },
 }
 

@@ -59,6 +59,7 @@ impl Parts<'_> {
                 RestartEvent::Ready { node, round, ranks, last, port, pinged }
             }
             RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
+            RoundUp::Alone { round, initial } => RestartEvent::Alone { node, round, initial },
         };
         self.rounds.tell(cx.now, event);
         self.settle_rounds(cx);

@@ -75,6 +75,7 @@ fn short(s: &mut Script) -> Vec<String> {
         RoundDown::GiveUp { .. } => "give up".into(),
         RoundDown::End { .. } => "end".into(),
         RoundDown::Refuse { .. } => "refuse".into(),
+        RoundDown::Late { .. } => "late".into(),
     };
     heard(s).iter().map(|(node, down)| alloc::format!("{node}: {}", seats(down))).collect()
 }

@@ -40,6 +40,8 @@ pub(super) struct Seated {
     pub(super) place: RoundPlace,
     /// The numbers of those of this node that work in it.
     pub(super) numbers: RankSet,
+    /// Those, by their initial ranks, for whom it is not just as before: what they say is marked.
+    pub(super) marked: RankSet,
     pub(super) who: Vec<(SessionId, Delta, RoundSeat)>,
 }
 

@@ -53,6 +53,11 @@ impl Rounds {
                 self.dismiss(cx, |seat| ranks.is_empty() || ranks.contains(seat.initial()), &heard);
                 self.settle(cx);
             }
+            RoundDown::Late { round, after } => {
+                if round == self.round && matches!(self.state, State::Running { .. }) {
+                    self.tell_late(cx, after);
+                }
+            }
         }
     }
 
@@ -73,7 +78,7 @@ impl Rounds {
         self.state = State::Running { returned: false };
         let is_ours = place.here && place.port == self.port;
         self.use_port(cx, is_ours);
-        let (mut who, mut numbers) = (Vec::new(), RankSet::new());
+        let (mut who, mut numbers, mut marked) = (Vec::new(), RankSet::new(), RankSet::new());
         for to in core::mem::take(&mut self.parts) {
             numbers.extend(&to.active.into_iter().collect());
             let Some(seat) = self.seats.get_mut(&to.initial) else { continue };
@@ -91,10 +96,16 @@ impl Rounds {
                 seat.watch.begin();
                 self.soonest.mind(&seat.watch, &self.limits);
             }
+            let is = (to.active, place.active_world_size);
+            // A call may follow another without a fault, and with everybody as he was.
+            let goes_on = seat.is.replace(is) == Some(is) && place.fault.is_none();
             who.push((session, seat.delta, to));
+            if !goes_on {
+                marked.insert(to.initial);
+            }
         }
         cx.tell(Notice::RoundMeets(Box::new(place.clone()), numbers.clone()));
-        cx.tell(Notice::Seated(Box::new(Seated { round, place, numbers, who })));
+        cx.tell(Notice::Seated(Box::new(Seated { round, place, numbers, marked, who })));
         self.settle(cx);
     }
 

@@ -27,6 +27,8 @@ pub(super) struct Seat {
     pub(super) failed: bool,
     /// It has said in this round that it gets on.
     pub(super) pinged: bool,
+    /// Its number among those that worked in its last round, and how many these were.
+    pub(super) is: Option<(Option<Rank>, u32)>,
 }
 
 /// What a rank does.
@@ -93,6 +95,7 @@ impl Seat {
             watch: Watch::default(),
             failed: false,
             pinged: false,
+            is: None,
         }
     }
 

@@ -69,6 +69,11 @@ impl Rounds {
         say(cx, RoundUp::Fault { round: self.round, fault: Fault { initial, kind, text }, at });
     }
 
+    /// The function of a rank has returned, and whose has not is not known here.
+    pub(super) fn tell_alone(&self, cx: &mut Cx<'_>, initial: Rank) {
+        say(cx, RoundUp::Alone { round: self.round, initial });
+    }
+
     /// The host is about to be taken away: the others are to go on without its ranks, from where they can.
     pub(in crate::node) fn on_warned(&self, cx: &mut Cx<'_>) {
         if matches!(self.state, State::Over | State::Off) {

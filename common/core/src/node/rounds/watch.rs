@@ -74,19 +74,19 @@ impl Rounds {
         }
     }
 
-    /// The function of this rank has returned, and that of others does not. Where one of them is here it is to blame; where they are on
-    /// other hosts, only they would know which.
-    fn tell_late(&self, cx: &mut Cx<'_>, rank: Rank) {
-        let late = self.seats.values().find(|seat| seat.part == Part::Working);
-        let after = format!("within {} (completion_timeout)", self.limits.completion);
-        let (who, kind, text) = match late {
-            Some(late) => {
-                let text = format!("it has not returned after rank {rank} did, {after}");
-                (late.initial(), FaultKind::Hang, text)
-            }
-            None => (rank, FaultKind::Exception, format!("it has returned, and not all on other hosts have, {after}")),
-        };
-        self.tell_fault(cx, who, kind, &OsBytes::from(text));
+    /// The function of this rank, here or on another host, has returned, and that of others does not. Where one of them is here it is late;
+    /// who it is on other hosts only they know.
+    pub(super) fn tell_late(&self, cx: &mut Cx<'_>, rank: Rank) {
+        let after = format!(
+            "it has not returned after rank {rank} did, within {} (completion_timeout)",
+            self.limits.completion
+        );
+        match self.seats.values().find(|seat| seat.part == Part::Working) {
+            Some(late) => self.tell_fault(cx, late.initial(), FaultKind::Hang, &OsBytes::from(after)),
+            None if self.seats.contains_key(&rank) => self.tell_alone(cx, rank),
+            // Whoever was late here has returned meanwhile, or its end is about to be told.
+            None => {}
+        }
     }
 
     pub(in crate::node) fn deadline(&self) -> Option<Mono> {

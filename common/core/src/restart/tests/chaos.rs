@@ -52,7 +52,9 @@ impl Job {
             }
             RestartEvent::NodeMissed { .. } => {}
             RestartEvent::NodeLost { node } => drop(self.lost.insert(*node)),
-            RestartEvent::Ready { .. } | RestartEvent::Returned { .. } => self.stale.push(event.clone()),
+            RestartEvent::Ready { .. } | RestartEvent::Returned { .. } | RestartEvent::Alone { .. } => {
+                self.stale.push(event.clone());
+            }
             RestartEvent::Fault { fault, .. } if !fault.kind.is_loss() => self.stale.push(event.clone()),
             RestartEvent::Fault { fault, .. } => self.dead.extend(self.procs.get(&fault.initial.get())),
             RestartEvent::Started { .. } | RestartEvent::Warned { .. } | RestartEvent::Off => {}
@@ -198,6 +200,7 @@ impl Job {
         let of = match &event {
             RestartEvent::Ready { round, .. }
             | RestartEvent::Returned { round, .. }
+            | RestartEvent::Alone { round, .. }
             | RestartEvent::Fault { round, .. } => *round,
             RestartEvent::Joined { .. }
             | RestartEvent::Ended { .. }

@@ -121,7 +121,7 @@ impl Host {
                 self.over = true;
                 self.procs.clear();
             }
-            RoundDown::End { .. } => {}
+            RoundDown::End { .. } | RoundDown::Late { .. } => {}
             RoundDown::Refuse { ranks, .. } if ranks.is_empty() => {
                 self.over = true;
                 self.procs.clear();

@@ -28,7 +28,11 @@ fn said(machine: &mut Restart) -> Said {
             }
             RestartAction::Send {
                 msg:
-                    RoundDown::Finish { .. } | RoundDown::GiveUp { .. } | RoundDown::End { .. } | RoundDown::Refuse { .. },
+                    RoundDown::Finish { .. }
+                    | RoundDown::GiveUp { .. }
+                    | RoundDown::End { .. }
+                    | RoundDown::Refuse { .. }
+                    | RoundDown::Late { .. },
                 ..
             }
             | RestartAction::Opened

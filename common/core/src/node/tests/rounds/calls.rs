@@ -14,11 +14,25 @@ fn who_has_returned_does_not_wait_for_others_for_ever() {
     let mut elsewhere = Rig::in_round_by(start(), 2, "completion_timeout=40s");
     (0..2).for_each(|n| drop(elsewhere.says(n, Said::Returned(R0))));
     let actions = elsewhere.wait(40_000);
-    let text = "it has returned, and not all on other hosts have, within 40.0s (completion_timeout)";
-    let at = elsewhere.now.host_time();
-    let told = [0, 1].map(|n| up(RoundUp::Fault { round: R0, fault: fault(n, FaultKind::Exception, text), at }));
-    assert_eq!(actions, told);
+    let told = [0, 1].map(|n| up(RoundUp::Alone { round: R0, initial: r(n) }));
+    assert_eq!(actions, told, "nobody here is late");
     assert_eq!(elsewhere.wait(400_000), [], "once");
+}
+
+/// Ranks of another host wait for one of this.
+#[test]
+fn who_is_late_is_told_by_its_own_host() {
+    let mut rig = Rig::in_round_by(start(), 3, "completion_timeout=40s");
+    rig.says(0, Said::Returned(R0));
+    let asked = |round| RoundDown::Late { round, after: r(7) };
+    let hang = fault(1, FaultKind::Hang, "it has not returned after rank 7 did, within 40.0s (completion_timeout)");
+    let at = rig.now.host_time();
+    assert_eq!(rig.down(asked(R0)), [up(RoundUp::Fault { round: R0, fault: hang, at })]);
+    assert_eq!(rig.down(asked(R1)), [], "of another round");
+    (1..3).for_each(|n| drop(rig.says(n, Said::Returned(R0))));
+    assert_eq!(rig.down(asked(R0)), [], "nobody is late any more");
+    rig.interrupt(R0);
+    assert_eq!(rig.down(asked(R0)), []);
 }
 
 fn finish(call: u32, round: Round) -> RoundDown {

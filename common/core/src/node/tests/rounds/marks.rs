@@ -45,3 +45,22 @@ fn nothing_is_marked_in_raw_output_or_before_the_first_restart() {
     rig.registers(0, "");
     assert_eq!(marks(&rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))])), 0);
 }
+
+/// Another call begins without a fault: output goes on as it was, but for who is another one now.
+#[test]
+fn another_call_is_marked_only_where_it_changes_something() {
+    let marked = |working: u32| {
+        let mut rig = Rig::in_round_by(labelled(), 2, "");
+        (0..2).for_each(|n| drop(rig.says(n, Said::Returned(R0))));
+        rig.down(RoundDown::Finish { call: 0, round: R0 });
+        for n in 0..2 {
+            rig.hear(NodeEvent::SessionBegun { session: s(10 + n), rank: Some(r(n)), terms: terms("") });
+        }
+        let place = RoundPlace { first: R1, space: 2, active_world_size: working, ..first_place(2) };
+        let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), (working > 1).then_some(1))]);
+        actions.iter().filter_map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(marked(2), ["10 is told", "11 is told"]);
+    let lines = ["0: --- g0 r1: rank 0 is rank 0 of 1 ---\n", "1: --- g0 r1: rank 1 is in reserve ---\n"];
+    assert_eq!(marked(1), [lines[0], "10 is told", lines[1], "11 is told"]);
+}
