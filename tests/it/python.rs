@@ -38,7 +38,7 @@ fn the_package_passes_its_own_tests() {
 
 /// Who the ranks are, what they tell each other, and what they miss.
 const STORE: &str = r#"
-import os, rlaunch
+import os, signal, threading, rlaunch
 world, store = rlaunch.world(), rlaunch.Store()
 assert (world.world_size, world.hosts) == (3, 1) and len(world.job_id) == 32, world
 mine = store.prefix("mine/")
@@ -65,6 +65,14 @@ if world.rank == 0:
         store.add("text")
     except rlaunch.Refused as refused:
         os.write(1, f"{refused}\n".encode())
+    def cut_short(*_):
+        raise InterruptedError("a signal")
+    signal.signal(signal.SIGUSR1, cut_short)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    try:
+        store.barrier("nobody else", 2)
+    except InterruptedError as cut:
+        os.write(1, f"{cut}\n".encode())
 store.barrier("end", 3)
 "#;
 
@@ -76,7 +84,7 @@ fn ranks_share_the_jobs_store() {
     std::fs::write(&path, STORE).unwrap();
     let done = plan.args([PathBuf::from("python3"), path]).start().code(0);
     let lines: Vec<String> = done.out().lines().map(str::to_owned).collect();
-    assert_eq!(lines.len(), 3, "{}", done.err());
+    assert_eq!((lines.len(), lines[3].as_str()), (4, "a signal"), "{}", done.err());
     assert!(lines[0].contains("never") && !lines[0].contains("sum"), "{lines:?}");
     assert!(lines[1].contains("few") && lines[1].contains('1'), "{lines:?}");
     assert!(lines[2].contains("text"), "{lines:?}");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from typing import Callable, Iterable, List, Optional, Tuple, Union
 
@@ -18,6 +19,29 @@ SLICE = 1.0
 
 def _encoded(text: Bytes) -> bytes:
     return text.encode() if isinstance(text, str) else bytes(text)
+
+
+def _interruptible(call: Callable[[], int]) -> None:
+    """Makes a call that may take for ever, so that the main thread hears of signals meanwhile.
+
+    Nobody can arrive at a barrier in slices of time: it may have let all others through between two of them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        native.check(call())
+        return
+    over = threading.Event()
+    failed: List[Optional[Exception]] = []
+
+    def run() -> None:
+        code = call()
+        # What went wrong is known to the thread in which it did.
+        failed.append(None if code == native.OK else native.error_of(code))
+        over.set()
+
+    threading.Thread(target=run, name="rlaunch-barrier", daemon=True).start()
+    over.wait()
+    if failed[0] is not None:
+        raise failed[0]
 
 
 class _Handle:
@@ -123,7 +147,7 @@ class Store:
             raise ValueError(f"rank {own} is not among those that the barrier is for: {numbers}")
         full, all_ = self._key(name), (ctypes.c_uint32 * len(numbers))(*numbers)
         ms = -1 if timeout is None else max(0, int(timeout * 1000))
-        native.check(self._lib.rl_store_barrier(self._raw, full, len(full), all_, len(numbers), own, ms))
+        _interruptible(lambda: self._lib.rl_store_barrier(self._raw, full, len(full), all_, len(numbers), own, ms))
 
     def _in_slices(self, timeout: Optional[float], ask: Callable[[int], int]) -> None:
         end = None if timeout is None else time.monotonic() + timeout

@@ -120,7 +120,7 @@ _begun = (-1, 0)
 
 def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
     """``torch.distributed.init_process_group`` for the current round: at its MASTER_ADDR and MASTER_PORT, under keys that no group before
-    it in the same round has used."""
+    it in the same round has used. Without a backend: gloo, and NCCL for what GPUs have, if there are any."""
     global _begun
     from ._world import world
 
@@ -137,7 +137,14 @@ def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
         kwargs.update(store=dist.PrefixStore(f"rlaunch/{number}", found), rank=rank, world_size=world_size)
     elif "store" not in kwargs:
         kwargs.update(store=dist.HashStore(), rank=0, world_size=1)
-    dist.init_process_group(backend or "gloo", **kwargs)
+    dist.init_process_group(backend or _usual_backend(), **kwargs)
+
+
+def _usual_backend() -> str:
+    """What torch 2 takes if nothing is said; 1.13 must be told, and has one for a group."""
+    if not (torch.cuda.is_available() and dist.is_nccl_available()):
+        return "gloo"
+    return "cpu:gloo,cuda:nccl" if hasattr(dist.ProcessGroup, "_get_backend") else "nccl"
 
 
 def store(prefix: str = "torch") -> Any:
