@@ -107,7 +107,7 @@ pub(crate) struct Request {
 
 /// Reads the words after `store`.
 pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
-    let words = scan::mixed(words.into_iter(), &ASK)?;
+    let words = scan::mixed(words.into_iter(), &ASK).map_err(below_zero)?;
     let (mut generation, mut raw, mut timeout) = (false, None, None);
     for Given { row, spelled, value, .. } in &words.given {
         let Id::Ask(opt) = row.id else { continue };
@@ -153,4 +153,37 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     }
     let timeout = timeout.map(|(_, time)| time).filter(|time| *time > Span::ZERO);
     Ok(Command::Ask(Box::new(Request { action, words, generation, raw: raw.is_some(), timeout })))
+}
+
+/// A number below 0 looks like an option.
+fn below_zero(error: CliError) -> CliError {
+    let number = |word: &OsBytes| word.len() > 1 && word.iter().skip(1).all(u8::is_ascii_digit);
+    match error {
+        CliError::Unknown { option, .. } if number(&option) => {
+            let hint = format!("rlaunch store add KEY -- {option}");
+            let takes = "numbers below 0 behind --".into();
+            CliError::Value { option: "rlaunch store add".into(), takes, got: option, hint: Some(hint.into()) }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Vec<OsBytes>, String> {
+        match parse(line.split(' ').map(OsBytes::from).collect()).map_err(|error| error.render())? {
+            Command::Ask(request) => Ok(request.words),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    #[test]
+    fn a_number_below_zero_stands_behind_two_dashes() {
+        assert_eq!(parsed("add a -- -7"), Ok(["a", "-7"].map(OsBytes::from).to_vec()));
+        let said = parsed("add a -7").unwrap_err();
+        assert!(said.contains("got '-7'") && said.contains("rlaunch store add KEY -- -7"), "{said}");
+        assert!(parsed("add a -7x").unwrap_err().contains("unknown option"));
+    }
 }
