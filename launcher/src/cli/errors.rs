@@ -228,7 +228,7 @@ impl Display for Named<'_> {
 }
 
 /// Options and commands are small or begin with a dash.
-fn is_variable(option: &OsBytes) -> bool {
+pub(super) fn is_variable(option: &OsBytes) -> bool {
     option.first().is_some_and(u8::is_ascii_uppercase)
 }
 

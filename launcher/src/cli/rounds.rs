@@ -1,7 +1,7 @@
 //! Options about rounds: the in-process restart of a function, and who plays which role in it.
 
 use super::assign;
-use super::errors::CliError;
+use super::errors::{CliError, is_variable};
 use super::place::Said;
 use super::scan::Given;
 use super::site::Site;
@@ -161,7 +161,9 @@ impl Args {
                 Some("one of the two".into()),
             ));
         }
-        if let (Some((option, _)), None) = (&self.respawn_timeout, &self.respawn) {
+        if let (Some((option, _)), None) = (&self.respawn_timeout, &self.respawn)
+            && !is_variable(option)
+        {
             let what = "nothing is started again".into();
             return Err(wrong(option.to_string(), what, Some("--respawn".into())));
         }
@@ -204,7 +206,9 @@ impl Args {
         let spans = [&self.fault_window, &self.yield_within, &self.respawn_timeout];
         let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
         let first = counts.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
-        let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
+        // A variable for how long something may take is for all jobs, and asks for nothing.
+        let typed = |option: &&OsBytes| !is_variable(option);
+        let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option).filter(typed));
         let hosts = self.spare_hosts.as_ref().map(spare_hosts::SpareHosts::option);
         let respawn = self.respawn.as_ref().map(|(option, _)| option);
         let relocal = self.relocal.as_ref();

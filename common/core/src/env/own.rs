@@ -91,7 +91,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
         var("RLAUNCH_RDZV_ID", Role::ReadOnce, "As `--rdzv-id`."),
         var("RLAUNCH_REDIRECTS", Role::ReadOnce, "As `--redirects`."),
-        var("RLAUNCH_RESPAWN", Role::Read, "As `--respawn`: `now` or `next`."),
+        var("RLAUNCH_RESPAWN", Role::ReadOnce, "As `--respawn`: `now` or `next`."),
         var("RLAUNCH_RESPAWN_TIMEOUT", Role::Read, "As `--respawn-timeout`."),
         var("RLAUNCH_RESTART_COUNT", Role::Set, "How often all ranks have been started again (`--max-restarts`)."),
         var("RLAUNCH_RESTART_DELAY", Role::Read, "As `--restart-delay`."),

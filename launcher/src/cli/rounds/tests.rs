@@ -94,6 +94,16 @@ fn respawn_takes_a_word_behind_an_equals_sign() {
     assert_eq!(rounds("./train", &[("RLAUNCH_RESPAWN", "next")]).1.respawn, Respawn::Next);
 }
 
+#[test]
+fn a_variable_for_a_time_refuses_no_job_that_does_not_need_it() {
+    for name in ["RLAUNCH_RESPAWN_TIMEOUT", "RLAUNCH_FAULT_WINDOW", "RLAUNCH_YIELD_WITHIN"] {
+        for line in ["./train", "./a : ./b"] {
+            assert_eq!(refused(line, &[(name, "9s")]), None, "{name} {line}");
+        }
+    }
+    assert!(refused("./a : ./b", &[("RLAUNCH_SPARES", "1")]).is_some());
+}
+
 /// Each is refused.
 const REFUSED: &[&str] = &[
     "--relocal -n 1 ./a : -n 1 ./b",
