@@ -53,9 +53,44 @@ impl Restart {
             (None, Some((fault, at))) => self.progress.ends(fault, at)?,
             (None, None) => {}
         }
+        let fresh = self.is_fresh();
+        let newcomers = if first || fresh { Vec::new() } else { self.newcomers() };
+        let without = (!newcomers.is_empty()).then(|| self.world.clone());
         self.take_in(now, first);
         self.say_who_is_out();
-        let fresh = self.is_fresh();
+        match (self.number_all(fresh), without) {
+            (Err(why), Some(without)) => {
+                self.world = without;
+                self.wait_on(&newcomers, &why);
+                self.number_all(fresh)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Processes that would make the world larger than it is.
+    fn newcomers(&self) -> Vec<Rank> {
+        let both = self.crew.hands.iter().zip(self.world.members()).zip((0..).map(Rank::new));
+        let new = both.filter(|((hand, member), _)| hand.part == Part::Waiting && member.rank.is_none());
+        new.map(|(_, initial)| initial).collect()
+    }
+
+    /// With them nobody could work: they are asked in again with whoever comes next, or when somebody is lost.
+    fn wait_on(&mut self, newcomers: &[Rank], why: &str) {
+        for initial in newcomers {
+            if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
+                (hand.part, hand.entered) = (Part::Waiting, None);
+            }
+        }
+        let who: RankSet = newcomers.iter().copied().collect();
+        let many = if newcomers.len() == 1 { "rank {who} waits" } else { "ranks {who} wait" }
+            .replace("{who}", &format!("{who}"));
+        let text = format!("initial {many} until others come or go: in this round {why}");
+        self.note(RoundNote::Policy { text: sentence(text) });
+    }
+
+    /// Those that are about to be taken away go on if nobody else could.
+    fn number_all(&mut self, fresh: bool) -> Result<Outcome, String> {
         let drained = !fresh && self.crew.hands.iter().any(|hand| hand.warned && hand.part == Part::In);
         let before = drained.then(|| self.world.clone());
         let lost = if fresh { Vec::new() } else { self.lost(true) };
