@@ -446,14 +446,15 @@ impl Bringup {
         fewer: Option<Arc<Placement>>,
     ) {
         let (Some(mut orders), Some(mut meeting)) = (self.again.take(), self.meeting.take()) else { return };
-        let before = orders.node_of(Rank::new(0));
+        let (before, shrinks) = (orders.node_of(Rank::new(0)), fewer.is_some());
         if let Some(placement) = fewer {
             orders.reseat(Arc::clone(&placement));
             cx.act(JobAction::Reseat(placement));
         }
         let head = orders.node_of(Rank::new(0));
         meeting = orders.again_at(meeting);
-        if head != before {
+        // One host alone is met at an address of its own, whatever the others knew it by.
+        if head != before || (shrinks && orders.is_together()) {
             let addr = match orders.pinned_addr() {
                 _ if orders.is_together() => self.sole_addr(&orders, head),
                 Some(pinned) => pinned.clone(),

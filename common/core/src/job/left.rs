@@ -119,10 +119,15 @@ impl Parts<'_> {
         self.left.is_gone(node) && !self.generations.is_off()
     }
 
+    /// Whether another generation may: not where all ranks have done their work, and only what they have left is ended.
+    fn may_follow(&self) -> bool {
+        self.generations.may_follow() && !self.closing.is_all_over()
+    }
+
     /// A part of ours was lost on a host, and that is no matter of rounds; whether the job goes on without the host.
     pub(super) fn goes_on_without(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         let local = self.left.spec.placement.nodes.get(node.index()).is_none_or(|node| node.local);
-        if local || !self.generations.may_follow() || self.without(Some(node)).is_none() {
+        if local || !self.may_follow() || self.without(Some(node)).is_none() {
             return false;
         }
         // Whatever is still there has nothing to do any more.
@@ -139,7 +144,7 @@ impl Parts<'_> {
 
     /// Rounds do not make good the loss of this host; whether another generation does.
     pub(super) fn follows_loss(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        if !self.generations.may_follow() || self.generations.is_between() || self.without(None).is_none() {
+        if !self.may_follow() || self.generations.is_between() || self.without(None).is_none() {
             return false;
         }
         self.clears(cx, self.of_host(node, lost, between));
