@@ -48,7 +48,8 @@ fn one_that_fails_or_does_not_end_changes_nothing_and_leaves_nothing() {
     let deaf = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000";
     let done =
         Plan::rlaunch(["-n", "1", "--hook-timeout", "200ms", "--on-exit", deaf, "sh", "-c", "exit 5"]).start().code(5);
-    done.says("rlaunch: --on-exit did not end within 0.2s (--hook-timeout), and is ended\n");
+    let late = "rlaunch: --on-exit did not end within 0.2s (--hook-timeout), and is ended\n";
+    assert!(done.says(late).err().ends_with(late), "it was killed, and needed nobody else for that: {}", done.err());
     let done = Plan::rlaunch(["-n", "1", "--on-exit", "echo a; exit 3", "true"]).start().code(0);
     assert_eq!(
         done.err_of_any_machine(),
@@ -56,6 +57,23 @@ fn one_that_fails_or_does_not_end_changes_nothing_and_leaves_nothing() {
     );
     // What it leaves in the background ends with it.
     Plan::rlaunch(["--on-exit", "sleep 1000 & true", "true"]).start().code(0);
+}
+
+/// SIGTERM comes first, and is heard by what has gone into a session of its own; what is deaf is killed there.
+#[test]
+fn one_that_is_ended_is_asked_to_wherever_it_is() {
+    let polite = "trap 'echo asked; exit 0' TERM; echo polite is up; sleep 1000 & wait";
+    let deaf = "trap '' TERM; echo deaf is up; sleep 1000";
+    let command =
+        "setsid sh -c \"$POLITE\" & setsid sh -c \"$DEAF\" & trap : TERM; while :; do sleep 1000 & wait; done";
+    let plan = Plan::rlaunch(["--on-exit", command, "true"]).env("POLITE", polite).env("DEAF", deaf);
+    let case = plan.start();
+    case.says_on_stderr("on-exit: polite is up");
+    case.says_on_stderr("on-exit: deaf is up");
+    case.signal(Signal::SIGINT);
+    let done = case.code(0);
+    assert_eq!(done.err().matches("on-exit: asked\n").count(), 1, "{}", done.err());
+    assert!(!done.err().contains("cannot be ended"), "{}", done.err());
 }
 
 #[test]

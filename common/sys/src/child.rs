@@ -1,6 +1,7 @@
 //! A program of the user's that the launcher needs beside it: ssh, or a command that knows groups of hosts. It gets its
 //! streams and nothing else of ours; and it does not outlive us.
 
+use crate::away::Away;
 use crate::ns::errno;
 use crate::origin::Origin;
 use crate::pidfd::How;
@@ -54,6 +55,8 @@ pub(crate) struct Given<'a> {
     pub(crate) directory: Option<&'a CStr>,
     /// `None`: ours.
     pub(crate) environment: Option<&'a Strings>,
+    /// Whoever it starts stays below it as long as it lives.
+    pub(crate) adopts: bool,
 }
 
 struct Plan {
@@ -65,6 +68,7 @@ struct Plan {
     streams: [RawFd; 3],
     parent: i32,
     own_session: bool,
+    adopts: bool,
     terminal: Option<RawFd>,
     slot: Option<&'static AtomicI32>,
     mask: libc::sigset_t,
@@ -85,7 +89,7 @@ pub fn start(words: &Strings, stand: Stand<'_>, warden: &Warden, origin: &Origin
     let (stream, theirs) = crate::fd::socket_pair()?;
     let (stderr, their_stderr) = crate::fd::pipe()?;
     let streams = [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()];
-    let given = Given { streams, directory: None, environment: None };
+    let given = Given { streams, directory: None, environment: None, adopts: false };
     Ok(Started { child: begin(words, &given, stand, warden, origin)?, stream, stderr })
 }
 
@@ -120,6 +124,7 @@ pub(crate) fn begin(
         streams: given.streams,
         parent: own_pid(),
         own_session: matches!(stand, Stand::Apart),
+        adopts: given.adopts,
         terminal: match &stand {
             Stand::Apart => None,
             Stand::Before(lent) => lent.as_ref().map(Lent::number),
@@ -149,6 +154,13 @@ impl Child {
         let number = if hard { libc::SIGKILL } else { libc::SIGTERM };
         // Whoever has ended meanwhile is no error.
         let _gone = crate::pidfd::signal_group(self.pid, number);
+    }
+
+    /// The same for all that it has started, wherever that is by now. Who was found is kept in mind: when it has ended nobody is below it.
+    pub fn end_all(&self, away: &mut Away, hard: bool) {
+        away.look(self.pid);
+        away.signal(if hard { libc::SIGKILL } else { libc::SIGTERM });
+        self.end(hard);
     }
 
     /// How it ended, if it has; it is reaped then, and what it had started in its group is asked to end: a proxy command
@@ -221,6 +233,11 @@ extern "C" fn child(plan: *mut libc::c_void) -> i32 {
 fn prepare(plan: &Plan) -> bool {
     // SAFETY: prctl with PR_SET_PDEATHSIG takes integers only.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0 {
+        return false;
+    }
+    // It outlives the exec, but is not passed on.
+    // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
+    if plan.adopts && unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) } != 0 {
         return false;
     }
     // The launcher may have been killed before that line.

@@ -76,8 +76,8 @@ fn for_each_by_number(each: &mut dyn FnMut(i32)) {
 }
 
 /// Calls `each` with every process below `pid`, a parent before its children. Every parent must be about to die, so that it
-/// reaps nobody meanwhile. Allocates nothing.
-fn for_each_below(pid: i32, depth: u32, each: &mut dyn FnMut(i32)) {
+/// reaps nobody meanwhile, or who was found be looked at again. Allocates nothing.
+pub(crate) fn for_each_below(pid: i32, depth: u32, each: &mut dyn FnMut(i32)) {
     let task = Buf::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task");
     for_each_of(&task, pid, &mut |child| {
         each(child);

@@ -31,6 +31,6 @@ pub fn start(command: &[u8], environment: &Strings, warden: &Warden, origin: &Or
     let (output, theirs) = crate::fd::pipe()?;
     crate::fd::set_nonblocking(&output)?;
     let streams = [null.as_raw_fd(), theirs.as_raw_fd(), theirs.as_raw_fd()];
-    let given = Given { streams, directory: None, environment: Some(environment) };
+    let given = Given { streams, directory: None, environment: Some(environment), adopts: true };
     Ok(Command { child: child::begin(&words, &given, Stand::Apart, warden, origin)?, output })
 }

@@ -14,6 +14,7 @@ use rlaunch_core::place::Placement;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
+use rlaunch_sys::away::Away;
 use rlaunch_sys::child::Child;
 use rlaunch_sys::command::{self, Command};
 use rlaunch_sys::fd;
@@ -51,6 +52,8 @@ struct Asked {
 struct Running {
     on: On,
     child: Child,
+    /// What it has started elsewhere, as far as that was to be ended.
+    away: Away,
     ended: AsyncFd<OwnedFd>,
     /// Until it ends.
     output: Option<AsyncFd<OwnedFd>>,
@@ -137,8 +140,8 @@ impl Asked {
                 }
             },
             HookAction::End { hard } => {
-                if let Some(running) = &self.running {
-                    running.child.end(hard);
+                if let Some(Running { child, away, .. }) = &mut self.running {
+                    child.end_all(away, hard);
                 }
             }
             HookAction::Leave => self.running = None,
@@ -158,7 +161,15 @@ impl Asked {
         }
         let Command { child, output } = command::start(command, &environment, warden, &self.origin)?;
         match watched(&child, output) {
-            Ok((ended, output)) => Ok(Running { on, child, ended, output: Some(output), line: Vec::new(), shown: 0 }),
+            Ok((ended, output)) => Ok(Running {
+                on,
+                child,
+                away: Away::default(),
+                ended,
+                output: Some(output),
+                line: Vec::new(),
+                shown: 0,
+            }),
             Err(error) => {
                 child.end(true);
                 Err(error)
@@ -180,8 +191,8 @@ impl Running {
         if !over {
             return None;
         }
-        // Before it is reaped: whatever it has left behind in its group.
-        self.child.end(true);
+        // Before it is reaped: whatever it has left behind in its group, and what was asked to end elsewhere.
+        self.child.end_all(&mut self.away, true);
         let how = self.child.ended()?;
         self.child.outlive_group();
         self.show_line(said);
