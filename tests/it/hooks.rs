@@ -65,7 +65,7 @@ fn one_that_is_ended_is_asked_to_wherever_it_is() {
     let polite = "trap 'echo asked; exit 0' TERM; echo polite is up; sleep 1000 & wait";
     let deaf = "trap '' TERM; echo deaf is up; sleep 1000";
     let command =
-        "setsid sh -c \"$POLITE\" & setsid sh -c \"$DEAF\" & trap : TERM; while :; do sleep 1000 & wait; done";
+        "trap : TERM; setsid sh -c \"$POLITE\" & setsid sh -c \"$DEAF\" & while :; do sleep 1000 & wait; done";
     let plan = Plan::rlaunch(["--on-exit", command, "true"]).env("POLITE", polite).env("DEAF", deaf);
     let case = plan.start();
     case.says_on_stderr("on-exit: polite is up");

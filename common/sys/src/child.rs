@@ -159,6 +159,10 @@ impl Child {
     /// The same for all that it has started, wherever that is by now. Who was found is kept in mind: when it has ended nobody is below it.
     pub fn end_all(&self, away: &mut Away, hard: bool) {
         away.look(self.pid);
+        if hard {
+            // Those that they have started while it was looked.
+            away.look(self.pid);
+        }
         away.signal(if hard { libc::SIGKILL } else { libc::SIGTERM });
         self.end(hard);
     }

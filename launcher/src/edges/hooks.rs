@@ -195,6 +195,7 @@ impl Running {
         self.child.end_all(&mut self.away, true);
         let how = self.child.ended()?;
         self.child.outlive_group();
+        self.away.outlive();
         self.show_line(said);
         Some(match how {
             How::Code(code) => Status::Exited(code),
