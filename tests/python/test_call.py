@@ -5,6 +5,7 @@ import sys
 import unittest
 
 from rlaunch.inprocess._call import Call, _Frozen
+from rlaunch.inprocess.exception import HealthCheckError
 from rlaunch.inprocess.monitor_thread import RankShouldRestart
 
 
@@ -59,15 +60,24 @@ class Once(unittest.TestCase):
         call._inside = inside
         return call._once(None, (), {})
 
-    def test_an_interrupt_does_not_swallow_what_ends_the_rank(self):
+    def interrupted_behind(self, error):
+        """What comes of an error of the function, if the interrupt comes before it was noted."""
+
         def inside(*_):
             try:
-                raise SystemExit(3)
+                raise error
             except BaseException:
                 raise RankShouldRestart("before it was noted")
 
-        with self.assertRaises(SystemExit):
-            self.once(inside)
+        return self.once(inside)
+
+    def test_an_interrupt_does_not_swallow_what_ends_the_rank(self):
+        for error in (SystemExit(3), HealthCheckError("ill")):
+            with self.subTest(error=error), self.assertRaises(type(error)):
+                self.interrupted_behind(error)
+
+    def test_an_interrupt_takes_the_place_of_what_makes_a_round(self):
+        self.assertIsInstance(self.interrupted_behind(ValueError("a fault")).why, RankShouldRestart)
 
     def test_what_was_handled_around_the_call_is_not_the_functions(self):
         def inside(*_):

@@ -191,7 +191,8 @@ class Call:
         except RankShouldRestart as why:
             # It came between two lines of ours; no other one comes for a second.
             raised = None if why.__context__ is around else why.__context__
-            if raised is not None and not isinstance(raised, (Exception, RankShouldRestart)):
+            restarts = isinstance(raised, (Exception, RankShouldRestart)) and not isinstance(raised, exception.HealthCheckError)
+            if raised is not None and not restarts:
                 # Before it was noted that the function has raised what is no restart's business.
                 end.fatal = end.fatal or raised
             end.why = end.why or why
