@@ -164,7 +164,7 @@ fn without_the_users_word_or_without_enough_hosts_the_loss_ends_the_job() {
 #[test]
 fn a_host_that_is_lost_when_all_ranks_have_succeeded_begins_nothing_anew() {
     let mut s = runs(least(Some(4)));
-    (0..6).for_each(|proc| drop(ends(&mut s, proc / 2, proc, exit(0))));
+    (0..6).for_each(|proc| ends(&mut s, proc / 2, proc, exit(0)));
     s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
     assert!(!s.sent.iter().any(|msg| matches!(msg, ToNode::Clear { .. })), "{:?}", s.sent);
 }
