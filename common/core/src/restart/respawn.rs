@@ -86,10 +86,12 @@ impl Restart {
 
     /// A process that is not the one of its rank has ended; if it was to come, another may.
     pub(super) fn came_to_nothing(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status) {
+        let last = self.crew.hands.get(initial.index()).and_then(|hand| hand.proc);
         match self.comings.get(&initial) {
-            Some(Coming::Asked) => {}
+            // Not the one before, whose end is heard of late.
+            Some(Coming::Asked) if last.is_none_or(|last| last < proc) => {}
             Some(Coming::Starting(own, _) | Coming::Overdue(own)) if *own == proc => {}
-            Some(Coming::Starting(..) | Coming::Overdue(_) | Coming::Pausing(_)) | None => return,
+            Some(Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) | Coming::Pausing(_)) | None => return,
         }
         self.comings.remove(&initial);
         let text = format!("the new process of initial rank {initial} has ended ({status}) before it took part");
