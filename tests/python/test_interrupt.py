@@ -3,6 +3,7 @@
     PYTHONPATH=common/client/python python3 -m unittest discover tests/python
 """
 
+import functools
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from unittest import mock
 
 from rlaunch import _native as native
 from rlaunch import inprocess as ip
+from rlaunch._flag import Flag
 from rlaunch._session import FaultNews, News
 from rlaunch.inprocess import _call, _interrupt
 from rlaunch.inprocess._interrupt import FIRST_PAUSE
@@ -22,6 +24,21 @@ from rlaunch.inprocess.monitor_thread import RankShouldRestart
 def session(**says):
     """One that wants the function left."""
     return mock.Mock(**{"due.return_value": True, "interrupted.return_value": True, "enter.return_value": True, **says})
+
+
+class Half:
+    """A lock as Python's own modules make them: it is taken in Python, behind which an exception leaves it taken."""
+
+    def __init__(self, taken, times=1):
+        self.lock, self.taken, self.times = threading.Lock(), taken, times
+
+    def __enter__(self):
+        self.lock.acquire()
+        for _ in range(self.times):
+            self.taken()
+
+    def __exit__(self, *_):
+        self.lock.release()
 
 
 class Interrupts(unittest.TestCase):
@@ -94,28 +111,50 @@ class Interrupts(unittest.TestCase):
         with self.assertRaises(RankShouldRestart):
             self.signal()
 
-    def test_another_thread_that_imports_is_told_behind_that(self):
-        raised, was_raised, looked, let_go = [], threading.Event(), threading.Event(), threading.Event()
+    def test_who_takes_a_lock_is_told_when_a_with_gives_it_back(self):
+        # Nothing of Python between it and the signal.
+        signalled = functools.partial(signal.raise_signal, _interrupt._signo)
+        half = Half(signalled)
+        again = []
+        with mock.patch.object(_interrupt._thread, "start_new_thread", lambda function, args: again.append(function)):
+            with self.assertRaises(RankShouldRestart), half:
+                self.signal()
+            self.assertFalse(half.lock.locked())
+            # Told again at once, and not when the library would do it.
+            self.assertEqual(again, [self.interrupter._again])
+            self.assertEqual(threading.Condition.__enter__.__code__.co_name, Half.__enter__.__code__.co_name)
+            # Who stays there waits itself, and is not let go on for ever.
+            self.interrupter.enter()
+            with self.assertRaises(RankShouldRestart), Half(signalled, _interrupt.HOLDS + 1):
+                self.fail("the lock was had")
+            self.assertEqual(len(again), 1 + _interrupt.HOLDS)
 
-        def note(tid, exc_type):
-            raised.append(exc_type)
-            was_raised.set()
+    def test_another_thread_that_imports_or_takes_a_lock_is_told_behind_that(self):
+        for holds in ("_is_importing", "_is_held"):
+            with self.subTest(holds):
+                self.interrupter.enter()
+                raised, was_raised, looked, let_go = [], threading.Event(), threading.Event(), threading.Event()
 
-        def importing(frame):
-            looked.set()
-            return not let_go.is_set()
+                def note(tid, exc_type, raised=raised, was_raised=was_raised):
+                    raised.append(exc_type)
+                    was_raised.set()
 
-        with mock.patch.object(_interrupt, "async_raise", note), mock.patch.object(_interrupt, "_is_importing", importing):
-            self.interrupter._is_main = False
-            chase = threading.Thread(target=self.interrupter.chase, args=(self.interrupter.left,))
-            chase.start()
-            looked.wait()
-            self.assertEqual(raised, [])
-            let_go.set()
-            was_raised.wait()
-            self.interrupter.exit()
-            chase.join()
-        self.assertEqual(raised, [RankShouldRestart, None])
+                def holding(*_, looked=looked, let_go=let_go):
+                    looked.set()
+                    return not let_go.is_set()
+
+                where = _interrupt if holds == "_is_importing" else self.interrupter
+                with mock.patch.object(_interrupt, "async_raise", note), mock.patch.object(where, holds, holding):
+                    self.interrupter._is_main = False
+                    chase = threading.Thread(target=self.interrupter.chase, args=(self.interrupter.left,))
+                    chase.start()
+                    looked.wait()
+                    self.assertEqual(raised, [])
+                    let_go.set()
+                    was_raised.wait()
+                    self.interrupter.exit()
+                    chase.join()
+                self.assertEqual(raised, [RankShouldRestart, None])
 
     def test_one_that_comes_while_another_is_swallowed_is_raised_behind_that(self):
         frames = []
@@ -141,6 +180,47 @@ class Interrupts(unittest.TestCase):
             self.assertTrue(self.interrupter.exit())
             chase.join()
         self.assertEqual(raised, [RankShouldRestart, None])
+
+
+class Flags(unittest.TestCase):
+    def test_who_is_interrupted_while_it_waits_stands_in_nobodys_way(self):
+        flag, others = Flag(), []
+
+        def interrupt(*_):
+            raise RankShouldRestart("")
+
+        earlier = signal.signal(signal.SIGUSR1, interrupt)
+        self.addCleanup(signal.signal, signal.SIGUSR1, earlier)
+
+        def disturb():
+            while not flag._waiting:
+                os.sched_yield()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+        threading.Thread(target=disturb).start()
+        with self.assertRaises(RankShouldRestart):
+            flag.wait()
+        for _ in range(2):
+            others.append(threading.Thread(target=flag.wait))
+            others[-1].start()
+        while len(flag._waiting) < 3:
+            os.sched_yield()
+        flag.set()
+        for other in others:
+            other.join()
+        self.assertTrue(flag.is_set() and flag.wait() and flag.wait(0.0))
+
+    def test_time_runs_out(self):
+        flag = Flag()
+        self.assertFalse(flag.is_set() or flag.wait(0.0) or flag.wait(0.001))
+
+    def test_one_that_is_set_while_somebody_begins_to_wait_is_seen(self):
+        for _ in range(200):
+            flag = Flag()
+            setter = threading.Thread(target=flag.set)
+            setter.start()
+            self.assertTrue(flag.wait())
+            setter.join()
 
 
 class Calls(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import threading
@@ -10,6 +11,7 @@ from typing import Callable, Iterable, List, Optional, Tuple, Union
 
 from . import _native as native
 from ._errors import StoreTimeout
+from ._flag import Flag
 
 Bytes = Union[bytes, str]
 
@@ -29,7 +31,7 @@ def _interruptible(call: Callable[[], int]) -> None:
     if threading.current_thread() is not threading.main_thread():
         native.check(call())
         return
-    over = threading.Event()
+    over = Flag()
     failed: List[Optional[Exception]] = []
 
     def run() -> None:
@@ -38,7 +40,8 @@ def _interruptible(call: Callable[[], int]) -> None:
         failed.append(None if code == native.OK else native.error_of(code))
         over.set()
 
-    threading.Thread(target=run, name="rlaunch-barrier", daemon=True).start()
+    # No `threading.Thread`, whose start may be interrupted with a lock taken.
+    _thread.start_new_thread(run, ())
     over.wait()
     if failed[0] is not None:
         raise failed[0]

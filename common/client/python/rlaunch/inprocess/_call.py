@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 
 from .. import _native as native
 from .. import _cuda, _torch_hooks, _world
+from .._flag import Flag
 from .._session import FaultNews, News, Session, fault_of
 from . import _policy, exception
 from ._interrupt import Interrupter, refuse_a_second
@@ -450,8 +451,8 @@ class _Round:
     """What the two threads tell each other about a round."""
 
     def __init__(self) -> None:
-        self.over = threading.Event()
-        self.aborted = threading.Event()
+        self.over = Flag()
+        self.aborted = Flag()
         self.fault: Optional[Fault] = None
         self.state: Any = None
         """As it was when the round began."""

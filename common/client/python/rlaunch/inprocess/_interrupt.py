@@ -16,11 +16,18 @@ import time
 from typing import Any, Optional
 
 from .._errors import Error
+from .._flag import Flag
 from .._session import Session
 from .monitor_thread import RankShouldRestart, async_raise
 
 FIRST_PAUSE = 1.0
 """Seconds after which somebody who has not left is told again; doubled each time: clean-up takes its time, and must not be broken off."""
+
+HOLDS = 5
+"""How often in a round somebody is let out of a context manager's beginning or end first: a millisecond each, if that waits itself."""
+
+_HALF_DONE = frozenset(("__enter__", "__exit__", "acquire", "release", "_acquireLock", "_releaseLock", "_acquire_restore", "_release_save"))
+"""Functions of Python, such as those of ``threading.Condition``, in which a lock is taken and no ``with`` gives it back."""
 
 _SIGNALS = range(signal.SIGRTMIN + 8, signal.SIGRTMAX)
 
@@ -72,7 +79,8 @@ class Interrupter:
         self._not_before, self._pause = 0.0, FIRST_PAUSE
         self._handled: Optional[BaseException] = None
         self._aborts = False
-        self.left = threading.Event()
+        self._held = 0
+        self.left = Flag()
         """Whether the function was left in this round; each round has one of its own."""
         self.left.set()
 
@@ -103,9 +111,9 @@ class Interrupter:
 
     def enter(self) -> bool:
         """The function begins; false: the round is over already. Followed by `exit` in any case; it may be left from here on."""
-        self.left = threading.Event()
+        self.left = Flag()
         self._not_before, self._pause = 0.0, FIRST_PAUSE
-        self._handled, self._aborts, self.why = None, False, ""
+        self._handled, self._aborts, self._held, self.why = None, False, 0, ""
         self._inside = True
         return self.session.enter()
 
@@ -132,8 +140,17 @@ class Interrupter:
         elif _is_importing(frame):
             # Told again when that is over: what is left of half a module cannot be imported in any later round.
             return
+        elif self._is_held(frame):
+            _thread.start_new_thread(self._again, ())
         elif self._is_time() and not self._leaves():
             raise RankShouldRestart(self.why or "the round is over")
+
+    def _is_held(self, frame: Any, late: float = 0.0) -> bool:
+        """Whether a lock may be taken just now that nobody would give back: the other threads of the function would wait for ever."""
+        if frame is None or frame.f_code.co_name not in _HALF_DONE or self._held == HOLDS or self._is_early(late):
+            return False
+        self._held += 1
+        return True
 
     def before_abort(self) -> None:
         """What the function waits for is made to fail now. For the other thread."""
@@ -151,13 +168,16 @@ class Interrupter:
         self._not_before = time.monotonic() + self._pause * 0.9
         self._pause *= 2
 
+    def _is_early(self, late: float) -> bool:
+        return time.monotonic() < self._not_before + late
+
     def _is_time(self, late: float = 0.0) -> bool:
-        if time.monotonic() < self._not_before + late:
+        if self._is_early(late):
             return False
         self.told()
         return True
 
-    def chase(self, left: threading.Event) -> None:
+    def chase(self, left: Flag) -> None:
         """Has the training thread leave, and waits until it has. For another thread, once the round was aborted."""
         # The library has signalled the main thread, and does so again after a second.
         late = FIRST_PAUSE / 2 if self._is_main else 0.0
@@ -168,7 +188,8 @@ class Interrupter:
             with self._lock:
                 if not self._inside:
                     return
-                if _is_importing(sys._current_frames().get(self._ident)):
+                frame = sys._current_frames().get(self._ident)
+                if _is_importing(frame) or self._is_held(frame, late):
                     pass
                 elif self._is_time(late) and not self._leaves():
                     self._raised = True
@@ -184,6 +205,8 @@ class Interrupter:
             self._hook(unraisable)
 
     def _raise_again(self) -> None:
+        # The one that went nowhere does not count.
+        self._not_before, self._pause = 0.0, FIRST_PAUSE
         # No `threading.Thread`: what was interrupted may hold the lock that the start of one takes.
         _thread.start_new_thread(self._again, ())
 
@@ -193,8 +216,6 @@ class Interrupter:
         time.sleep(0.001)
         if not self.session.due():
             return
-        # The one that went nowhere does not count.
-        self._not_before, self._pause = 0.0, FIRST_PAUSE
         if self._is_main and _signo is not None:
             signal.pthread_kill(self._ident, _signo)
         else:
