@@ -138,8 +138,8 @@ impl Bringup {
     }
 
     /// A host has tried a place.
-    pub(super) fn probed(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, errno: i32) {
-        if self.probing.answered(cx, node, number, errno) {
+    pub(super) fn probed(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, found: (i32, OsBytes)) {
+        if self.probing.answered(cx, node, number, found) {
             self.settle(cx);
         }
     }
@@ -469,10 +469,12 @@ impl Bringup {
         (self.again, self.meeting) = (Some(orders), Some(meeting));
     }
 
-    /// At which address a host is found by the others, as far as is known: where it was reached.
+    /// At which address a host is found by the others, as far as is known: the one by which it has found rank 0's, which they all have; or
+    /// where it was reached.
     pub(super) fn address(&self, placement: &Placement, node: NodeId) -> OsBytes {
         let reached = |node| self.known(node).and_then(|hello| hello.reached.as_ref());
-        let own = reached(node).and_then(|reached| reached.at.first());
+        let has = |addr: &&OsBytes| reached(node).is_some_and(|reached| reached.at.contains(*addr));
+        let own = self.probing.faces(node).filter(has).or_else(|| reached(node)?.at.first());
         let known = placement.nodes.get(node.index());
         // Others see us at the address that they come back to.
         let ours = || placement.used().filter_map(reached).map(|reached| &reached.from).find(|from| !from.is_empty());

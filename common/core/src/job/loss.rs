@@ -224,6 +224,7 @@ impl Loss {
     /// `Done`, or it is about to say that the guardian was lost.
     fn left_alone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         cx.act(JobAction::Rouse { node });
+        cx.tell(Notice::LeftAlone(node));
         let unguarded = self.nodes.get(node.index()).is_some_and(|known| known.unguarded);
         let until = if unguarded { None } else { Some(Patience::new(cx.now, ANSWER)) };
         self.set(node, State::Unguarded { until });

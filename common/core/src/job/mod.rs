@@ -244,7 +244,7 @@ impl Parts<'_> {
                 self.late.ready(node);
                 self.bringup.ready(cx, node);
             }
-            ToRoot::Probed { number, errno } => self.bringup.probed(cx, node, number, errno),
+            ToRoot::Probed { number, errno, by } => self.bringup.probed(cx, node, number, (errno, by)),
             ToRoot::Started { procs } => {
                 self.procs.started(cx, node, &procs);
                 procs.iter().for_each(|started| self.output.started(cx, started.proc));
@@ -450,6 +450,7 @@ impl Parts<'_> {
             Notice::NodeOver(node) => self.node_over(cx, node),
             Notice::RanksOver(node) => self.mute.ranks_over(cx, node),
             Notice::Unguarded(node) => self.mute.unguarded(cx, node),
+            Notice::LeftAlone(node) => self.mute.left_alone(cx, node),
             Notice::Absent(node) => self.absent(cx, node),
             Notice::Impatient { patience } => self.closing.impatient(cx, patience),
             Notice::Abandoned => self.mute.abandoned(cx),

@@ -72,6 +72,11 @@ impl Mute {
         self.change(node, |node| node.unguarded(cx.now));
     }
 
+    /// Its guardian has ended: most likely behind it, and what it has said last is on its way.
+    pub(super) fn left_alone(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(node, |node| node.left_alone(cx.now));
+    }
+
     pub(super) fn heard(&mut self, cx: &Cx<'_>, node: NodeId) {
         self.change(node, |node| node.heard(cx.now));
     }
@@ -210,6 +215,13 @@ impl Node {
         self.unguarded = true;
         if self.ranks_over {
             self.owes(now, ANSWER);
+        }
+    }
+
+    fn left_alone(&mut self, now: Mono) {
+        match self.state {
+            State::Owes(_) => self.state = State::Owes(Patience::new(now, ANSWER + self.trip)),
+            State::Absent | State::Free | State::Due(_) | State::Rests(_) | State::Over => {}
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) enum Notice {
     AllOver,
     /// The agent of a node does not answer.
     Mute(NodeId),
+    /// The guardian of a node has ended, and its agent is about to say why.
+    LeftAlone(NodeId),
     /// Agents that somebody has stopped have to go on.
     Rouse,
     /// SIGKILL was sent to one node, which cannot guard its ranks any more.

@@ -42,6 +42,8 @@ pub(super) struct Probing {
     /// Numbers that places of earlier ones have had.
     used: u32,
     head: Option<Head>,
+    /// By which addresses of their own the others have reached it where the ranks meet.
+    faces: BTreeMap<NodeId, OsBytes>,
 }
 
 /// The host that is tried.
@@ -70,6 +72,8 @@ struct Answers {
     reached: u32,
     failed: u32,
     errnos: Vec<(usize, i32)>,
+    /// By which addresses of its own.
+    by: Vec<(usize, OsBytes)>,
 }
 
 /// Times by which something has to be known. They begin when nothing else is waited for.
@@ -125,7 +129,7 @@ impl Probing {
     }
 
     /// What a host has found; true if that may decide it.
-    pub(super) fn answered(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, errno: i32) -> bool {
+    pub(super) fn answered(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, found: (i32, OsBytes)) -> bool {
         let Some(head) = &mut self.head else { return false };
         let at =
             number.checked_sub(head.first).and_then(|at| usize::try_from(at).ok()).filter(|at| *at < head.places.len());
@@ -136,8 +140,10 @@ impl Probing {
             return false;
         }
         head.open = head.open.saturating_sub(1);
+        let (errno, by) = found;
         if errno == 0 {
             answers.reached |= bit;
+            answers.by.push((at, by));
             head.reached.iter_mut().skip(at).take(1).for_each(|count| *count += 1);
         } else {
             answers.failed |= bit;
@@ -153,7 +159,16 @@ impl Probing {
         let Some(head) = &mut self.head else { return Way::Closed(others.to_vec()) };
         head.needed = others.len();
         head.clock.begin(cx.now);
-        head.way(cx, others)
+        let way = head.way(cx, others);
+        if let Way::Found(addr) = &way {
+            self.faces = head.faces(addr);
+        }
+        way
+    }
+
+    /// By which of its addresses a host has reached that of rank 0, where the ranks have met at first.
+    pub(super) fn faces(&self, node: NodeId) -> Option<&OsBytes> {
+        self.faces.get(&node)
     }
 
     /// Where it was tried from that host, and why that came to nothing.
@@ -247,6 +262,12 @@ impl Head {
         }
         self.clock.better.get_or_insert(cx.now + BETTER);
         Way::Open
+    }
+
+    fn faces(&self, addr: &OsBytes) -> BTreeMap<NodeId, OsBytes> {
+        let Some(place) = self.places.iter().position(|place| place.addr == *addr) else { return BTreeMap::new() };
+        let by = |answers: &Answers| answers.by.iter().find(|(at, _)| *at == place).map(|(_, by)| by.clone());
+        self.asked.iter().filter_map(|(node, answers)| Some((*node, by(answers)?))).collect()
     }
 
     /// Who does not reach the place that most do.

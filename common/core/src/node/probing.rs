@@ -9,6 +9,7 @@ use crate::wire::probe::Probe;
 use crate::wire::to_node::{Meeting, Start};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use core::net::IpAddr;
 
 /// Most places that may be tried: those of many hosts that may come to have rank 0, one after the other.
@@ -90,7 +91,8 @@ impl Probing {
         match (self.stage, place.found) {
             (Stage::Now, Found::Nothing) => {
                 place.found = found;
-                cx.act(NodeAction::ToRoot(ToRoot::Probed { number, errno }));
+                let by = if let Found::By(by) = found { OsBytes::from(format!("{by}")) } else { OsBytes::default() };
+                cx.act(NodeAction::ToRoot(ToRoot::Probed { number, errno, by }));
             }
             (Stage::Before | Stage::Over, _) | (Stage::Now, Found::By(_) | Found::Unreachable) => {}
         }

@@ -39,6 +39,8 @@ pub enum ToRoot {
         number: u32,
         /// errno of what was tried; 0: it can.
         errno: i32,
+        /// By which of its own addresses it can; else empty.
+        by: OsBytes,
     },
     /// Ranks run.
     Started {

@@ -7,7 +7,7 @@ use rlaunch_core::events::{Cause, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{ProcId, Rank, Round};
 use rlaunch_core::restart::fault::FaultKind;
-use rlaunch_core::restart::{Given, Respawn};
+use rlaunch_core::restart::{Given, Respawn, RoundNote};
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::round::Begin;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +33,8 @@ pub(super) struct Truth {
     unknowing: BTreeSet<u8>,
     pub(super) host_lost: bool,
     pub(super) interrupted: bool,
+    /// Nobody of this generation may take part.
+    refused: bool,
     cause: Option<Cause>,
 }
 
@@ -105,7 +107,7 @@ impl World {
     /// The launcher writes something down.
     pub(super) fn logged(&mut self, generation: u32, what: What) {
         if generation > self.truth.generation {
-            (self.truth.generation, self.truth.over) = (generation, None);
+            (self.truth.generation, self.truth.over, self.truth.refused) = (generation, None, false);
             self.truth.late.clear();
         }
         match what {
@@ -113,6 +115,7 @@ impl World {
                 let again = self.truth.over.replace(*given);
                 self.check(again.is_none(), || "rounds are over twice".to_owned());
             }
+            What::Round(note) => self.truth.refused |= matches!(*note, RoundNote::Refused { .. }),
             What::JobEnd { cause, .. } => self.truth.cause = Some(cause),
             _ => {}
         }
@@ -157,6 +160,8 @@ impl World {
                 let right = rank == initial && own && kind != FaultKind::HostLost;
                 self.check(right, || format!("{kind:?} of rank {initial} comes to {cause:?}"));
             }
+            // Who may not take part ends as it likes.
+            (None, Some(Cause::Success)) if self.truth.refused => {}
             // Before the first round, or after the last.
             (None, Some(Cause::Rank { .. } | Cause::Lost { .. } | Cause::Unreachable { .. })) => {}
             (over, cause) => {

@@ -80,6 +80,7 @@ pub(super) struct Script {
     pub(super) severed: u32,
     pub(super) finished: Option<Ending>,
     /// Hosts reach each other wherever they try, and nobody looks at how they find out.
+    /// By 10.1.0.x, where a host has that.
     pub(super) all_reach: bool,
     /// When the node was told to end.
     ended: Option<u64>,
@@ -237,7 +238,8 @@ impl Script {
                 JobAction::Sever { .. } => self.severed += 1,
                 JobAction::Send { node, msg: ToNode::Probe(probe) } if self.all_reach => {
                     for place in probe.places.into_vec() {
-                        let probed = ToRoot::Probed { number: place.number, errno: 0 };
+                        let by = alloc::format!("10.1.0.{}", node.get() + 1).into();
+                        let probed = ToRoot::Probed { number: place.number, errno: 0, by };
                         self.job.handle(Self::at(self.now), JobEvent::Message { node, msg: probed });
                     }
                 }

@@ -34,12 +34,18 @@ fn runs(limits: Limits) -> Script {
 
 /// Ranks run.
 pub(super) fn run(spec: &JobSpec) -> Script {
+    run_at(spec, "10.0.0")
+}
+
+/// The same; each host has an address in each of these networks.
+fn run_at(spec: &JobSpec, nets: &str) -> Script {
     let mut s = Script::new(spec);
     for n in 0..3 {
         if !spec.placement.nodes[n as usize].local {
             s.event(JobEvent::EdgeUp { node: node(n) });
         }
-        s.hears_of(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
+        let own: Vec<_> = nets.split(' ').map(|net| alloc::format!("{net}.{}", n + 1)).collect();
+        s.hears_of(node(n), &hello(&own.join(" "), "10.0.0.9", 20_000));
         s.hears_of(node(n), &ToRoot::Ready);
     }
     started(&mut s, 0, &[0, 1, 2]);
@@ -145,6 +151,22 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     assert_eq!((s.finished, report.ranks.len(), report.restarts.len()), (Some(Ending::Code(0)), 4, 1));
     assert_eq!((report.restarts[0].node, report.restarts[0].lost), (node(0), Some(Lost::Agent(EOF))));
     assert_eq!((report.left, report.uncounted()), (None, vec![node(0)]), "nobody has counted there");
+}
+
+/// Its ssh may come by another one.
+#[test]
+fn a_host_that_comes_to_have_rank_0_is_met_by_the_address_by_which_it_had_found_that_of_rank_0() {
+    for (nets, met) in [("10.0.0 10.1.0", "10.1.0.2"), ("10.0.0", "10.0.0.2")] {
+        let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
+        let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
+        let mut s = run_at(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) }, nets);
+        s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
+        [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
+        beats(&mut s, 5, &[1, 2]);
+        let (meetings, _) = again(&s);
+        assert_eq!(meetings.len(), 2);
+        assert!(meetings.iter().all(|(_, m)| m.addr == met.into()), "{meetings:?}");
+    }
 }
 
 #[test]

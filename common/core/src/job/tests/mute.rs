@@ -202,6 +202,17 @@ fn a_guardian_that_ends_after_its_agent_may_be_heard_of_before_done() {
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(0)), vec![]));
 }
 
+/// It stood still, and its time is almost over when it goes on.
+#[test]
+fn what_it_has_said_before_its_guardian_ended_is_waited_for() {
+    let mut s = Script::running(&spec(1));
+    s.signal(Signal::INT).wait(5_990);
+    ended(&mut s, GuardianEnd::Silent).wait(100);
+    s.hears(ToRoot::Killing).exits(0, killed(Signal::INT), (0, 5_990)).report();
+    assert_eq!((s.finished, s.last_report().left), (Some(Ending::Signal(Signal::INT)), Some(0)));
+    assert_eq!((lost(&s), s.severed), (vec![], 0));
+}
+
 #[test]
 fn without_a_guardian_an_agent_that_stands_still_is_given_up() {
     let mut s = Script::running(&spec(1));

@@ -46,7 +46,7 @@ fn asked(s: &Script) -> Vec<(u32, Vec<u32>)> {
 }
 
 fn finds(s: &mut Script, n: u32, number: u32, errno: i32) {
-    s.hears_of(node(n), &ToRoot::Probed { number, errno });
+    s.hears_of(node(n), &ToRoot::Probed { number, errno, by: OsBytes::default() });
 }
 
 /// Where ranks meet, as every host is told.

@@ -19,7 +19,8 @@ fn tries(number: u32) -> NodeAction {
 }
 
 fn probed(number: u32, errno: i32) -> NodeAction {
-    says(ToRoot::Probed { number, errno })
+    let by = if errno == 0 { OsBytes::from("192.168.0.2") } else { OsBytes::default() };
+    says(ToRoot::Probed { number, errno, by })
 }
 
 fn reached(number: u32) -> NodeEvent {
