@@ -37,6 +37,11 @@ impl Patience {
     pub(crate) fn min(self, other: Self) -> Self {
         if self.stepped + self.left <= other.stepped + other.left { self } else { other }
     }
+
+    /// The one that ends last.
+    pub(crate) fn max(self, other: Self) -> Self {
+        if self.min(other) == self { other } else { self }
+    }
 }
 
 /// Looks at the clock, for deadlines that are times by it: what was missed between two of them is no host's fault.

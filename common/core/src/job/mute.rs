@@ -219,8 +219,9 @@ impl Node {
     }
 
     fn left_alone(&mut self, now: Mono) {
+        let patience = Patience::new(now, ANSWER + self.trip);
         match self.state {
-            State::Owes(_) => self.state = State::Owes(Patience::new(now, ANSWER + self.trip)),
+            State::Owes(earlier) => self.state = State::Owes(patience.max(earlier)),
             State::Absent | State::Free | State::Due(_) | State::Rests(_) | State::Over => {}
         }
     }
