@@ -137,6 +137,22 @@ fn in_a_pid_namespace() {
     storm("t1", [&[Launcher, Guardian, Agent, Init, Rank][..], &sets].concat(), 1);
 }
 
+/// A PID namespace takes no process any more when its init is gone, and the kernel says that of memory.
+#[test]
+fn init_is_named_where_ranks_cannot_start_without_it() {
+    if !place::tiers().contains(&"t1") {
+        return;
+    }
+    for _ in 0..30 {
+        let case = Plan::rlaunch(["-n", "64", "sleep", "99"]).contain("t1").start();
+        let init = (0..100_000).find_map(|_| Parts::of(case.pid()).init);
+        kill(Pid::from_raw(init.unwrap()), Signal::SIGKILL).unwrap();
+        let done = case.code(125);
+        done.says("the first process of the PID namespace");
+        assert!(!done.err().contains("memory"), "{}", done.err());
+    }
+}
+
 #[test]
 fn under_subreapers() {
     use Victim::{Agent, Guardian, Launcher, Rank};

@@ -2,7 +2,7 @@
 
 use super::Edges;
 use super::pump::Stream;
-use super::{convert, logs};
+use super::{convert, logs, watch};
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
@@ -11,7 +11,7 @@ use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::Mono;
 use rlaunch_sys::pidfd::Ended;
-use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec};
+use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -183,6 +183,10 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
                 let proc = ProcId::new(proc);
                 let exec = edges.ranks.asked.remove(&proc);
                 tracing::debug!("proc {proc} was not started: {failure:?}");
+                // ENOMEM is said of a PID namespace whose init is gone, too: clone(2). Its descriptors were closed before.
+                if failure.step == Step::Clone {
+                    watch::look_at_init(edges);
+                }
                 let error = convert::failure(*failure, exec.as_ref().map(|exec| &*exec.base));
                 edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
             }

@@ -198,6 +198,13 @@ fn one(edges: &mut Edges, token: u64) {
     }
 }
 
+/// Tells of init's end before what follows from it is told.
+pub(super) fn look_at_init(edges: &mut Edges) {
+    if edges.watch.init.as_ref().is_some_and(|init| rlaunch_sys::fd::readable_now(&init.hangup)) {
+        init_gone(edges);
+    }
+}
+
 /// Init hung up.
 fn init_gone(edges: &mut Edges) {
     if let Some(init) = &edges.watch.init {
@@ -227,8 +234,8 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
     edges.watch.set.remove(&rank.pidfd);
     let killed = status == Status::Signaled { sig: Signal::KILL, core: false };
     // A killed rank and a hang-up of init together mean that init took it.
-    if killed && edges.watch.init.as_ref().is_some_and(|init| rlaunch_sys::fd::readable_now(&init.hangup)) {
-        init_gone(edges);
+    if killed {
+        look_at_init(edges);
     }
     let alive_at = edges.watch.quiet_at;
     edges.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
