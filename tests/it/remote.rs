@@ -141,7 +141,7 @@ impl Remote {
         let (proc, app) = (ProcId::new(0), AppIndex::new(0));
         let (rank, local_rank) = (Rank::new(0), LocalRank::new(0));
         let rank = Delta { proc, app, rank, local_rank, app_rank: 0, app_size: 1, stdin: false };
-        self.send(&ToNode::Spawn { procs: Capped::chunks([rank]).remove(0), last: true });
+        self.send(&ToNode::Spawn { procs: Capped::chunks([rank]).remove(0), last: true, local_size: 1 });
     }
 
     /// What comes next; `None`: the end.

@@ -2,16 +2,18 @@
 
 use crate::bed::Bed;
 use crate::case::Case;
+use crate::census::Proc;
 use crate::faults::{nanos_of, watch};
 use crate::rounds::train;
-use crate::watch::Exit;
+use crate::watch::{Exit, Seen};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
-/// Four hosts of four ranks, and one that waits; it trains until it is told to end.
-fn trains(bed: &Bed, options: &[&str]) -> Option<Case> {
+/// It trains on these hosts until it is told to end.
+fn trains(bed: &Bed, hosts: &str, options: &[&str]) -> Option<Case> {
     let train = train()?;
-    let all = ["rlaunch", "--ssh-fast", "--lease", "4s", "-H", "node[0-4]:4"];
+    let all = ["rlaunch", "--ssh-fast", "--lease", "4s", "-H", hosts];
     let plan = bed.plan("tester", "login", all.iter().chain(options)).with_events();
     let here = plan.scratch().path("train");
     std::fs::copy(&train, &here).unwrap();
@@ -31,7 +33,7 @@ fn numbers(round: &Value) -> (u64, u64) {
 #[test]
 fn a_spare_host_replaces_one_without_power_and_who_is_cut_off_has_ended_before_the_others_go_on() {
     let Some(bed) = Bed::up(5) else { return };
-    let Some(case) = trains(&bed, &["--spare-hosts", "1"]) else { return bed.down() };
+    let Some(case) = trains(&bed, "node[0-4]:4", &["--spare-hosts", "1"]) else { return bed.down() };
     assert_eq!(numbers(&begun(&case, 0)), (20, 16));
     case.says_on_stdout("epoch   2", 1);
     for (round, host, fault, size) in [(1, "node1", "kill-host", 16), (2, "node2", "partition", 12)] {
@@ -56,6 +58,54 @@ fn a_spare_host_replaces_one_without_power_and_who_is_cut_off_has_ended_before_t
     assert_eq!(done.out().matches("epoch   1 ").count(), 1, "what is learnt is kept");
     bed.run(["heal"]);
     bed.start_host("node1");
+    bed.clean(30);
+    bed.down();
+}
+
+/// What processes of the program have in their environment, by rank: the last of each.
+fn variables(bed: &Bed, names: &[&str]) -> BTreeMap<String, Vec<String>> {
+    let trains = bed.processes().into_iter().filter(|(_, p)| p.comm == "train");
+    let of = |(host, p): (String, Proc)| {
+        let environ = std::fs::read(format!("/proc/{}/environ", p.pid)).ok()?;
+        let all: Vec<_> = environ.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let value = |name: &str| all.iter().find_map(|var| var.strip_prefix(&format!("{name}=")).map(str::to_owned));
+        let values = names.iter().filter_map(|name| value(name));
+        Some((value("RANK")?, std::iter::once(host).chain(values).collect()))
+    };
+    trains.filter_map(of).collect()
+}
+
+#[test]
+fn ranks_of_a_lost_host_come_back_where_slots_are_free_and_who_finds_none_is_told() {
+    let Some(bed) = Bed::up(3) else { return };
+    let options = ["-n", "6", "--respawn"];
+    let Some(case) = trains(&bed, "node0:2,node1:2,node2:4", &options) else { return bed.down() };
+    case.says_on_stdout("epoch   2", 1);
+    let ranks: Vec<_> = bed.processes().into_iter().filter(|(on, p)| on == "node0" && p.comm == "train").collect();
+    assert_eq!(ranks.len(), 2);
+    let deaths = watch(ranks.into_iter().map(|(_, p)| p).collect());
+    bed.run(["partition", "node0"]);
+    assert_eq!(numbers(&begun(&case, 1)), (4, 4));
+    let again = case.events("round.again", 2);
+    for death in deaths {
+        let (death, said) = (death.join().unwrap(), nanos_of(&again[0]));
+        assert!(death < said, "a rank of node0 ended {} us after it was started again", (death - said) / 1_000);
+    }
+    let whole = |seen: &Seen| Some(numbers(seen.named("round").last()?)).filter(|sizes| *sizes == (6, 6));
+    case.until("a round of all ranks", whole);
+    let all = variables(&bed, &["LOCAL_RANK", "LOCAL_WORLD_SIZE"]);
+    assert_eq!((&*all["0"].join(" "), &*all["1"].join(" ")), ("node2 2 4", "node2 3 4"), "{all:?}");
+    let on: Vec<_> = case.events("rank.started", 8)[6..].iter().map(|e| e["node"].clone()).collect();
+    assert_eq!(on, [2, 2]);
+    // With the next host more are lost than have room.
+    bed.run(["kill-host", "node2"]);
+    case.says_on_stderr("ranks 0-1,4-5 of node2 are not started again: no host that is left has a free slot");
+    case.signal(Signal::SIGINT);
+    let done = case.finish(Exit::Code(130));
+    done.says("rank 0 is started again on node2 (pid ");
+    assert_eq!(done.out().matches("epoch   1 ").count(), 1, "what is learnt is kept");
+    bed.run(["heal"]);
+    bed.start_host("node2");
     bed.clean(30);
     bed.down();
 }

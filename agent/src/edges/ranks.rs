@@ -6,6 +6,7 @@ use super::{convert, logs, watch};
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
@@ -37,8 +38,8 @@ pub(super) struct Ranks {
     asked: BTreeMap<ProcId, ExecSpec>,
     /// Those of which something may still come. Boxed, because the nodes of a map that grows at its end are half empty.
     live: BTreeMap<ProcId, Box<Rank>>,
-    /// Programs laid out for exec, by the address of their base.
-    apps: Vec<(Arc<AppBase>, Arc<PreparedApp>)>,
+    /// Programs laid out for exec, by the addresses of their base and of what their ranks share.
+    apps: Vec<(Arc<AppBase>, Arc<OsStrings>, Arc<PreparedApp>)>,
     /// Streams that hold the start of a line, by the time at which it has waited long enough.
     held: BTreeSet<(Mono, StreamId)>,
 }
@@ -131,14 +132,18 @@ impl Ranks {
     }
 
     fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {
-        if let Some((_, app)) = self.apps.iter().find(|(base, _)| Arc::ptr_eq(base, &exec.base)) {
-            return Arc::clone(app);
-        }
         let base = &exec.base;
+        if let Some(known) = self.apps.iter().position(|(of, ..)| Arc::ptr_eq(of, base)) {
+            match self.apps.get(known) {
+                Some((_, shared, app)) if Arc::ptr_eq(shared, &exec.shared) => return Arc::clone(app),
+                // What ranks share has changed: the next ones have that, too.
+                Some(_) | None => drop(self.apps.swap_remove(known)),
+            }
+        }
         let env = base.env.iter().chain(&*exec.shared);
         let app = PreparedApp::new(&base.argv, env, base.wdir.as_deref());
         let app = Arc::new(app);
-        self.apps.push((Arc::clone(base), Arc::clone(&app)));
+        self.apps.push((Arc::clone(base), Arc::clone(&exec.shared), Arc::clone(&app)));
         app
     }
 }

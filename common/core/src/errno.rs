@@ -14,6 +14,8 @@ pub const ENOEXEC: i32 = 8;
 pub const EAGAIN: i32 = 11;
 /// Permission denied.
 pub const EACCES: i32 = 13;
+/// No such device.
+pub const ENODEV: i32 = 19;
 /// A part of a path that should be a directory is none.
 pub const ENOTDIR: i32 = 20;
 /// No descriptor is left.

@@ -406,6 +406,10 @@ impl Edges {
                 self.hooks.reseat(&placement);
                 self.output.reseat(placement);
             }
+            JobAction::Move(placement) => {
+                self.hooks.reseat(&placement);
+                self.output.reseat(placement);
+            }
             JobAction::Home { node, space } => self.store.begin(node, space),
             JobAction::Emit(record) => {
                 trace::record(&record, &self.names.0, &self.names.1);

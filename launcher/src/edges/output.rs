@@ -102,7 +102,7 @@ impl Output {
         }
     }
 
-    /// Ranks run there; none of them has written anything yet.
+    /// Ranks run there. Those that were elsewhere until now have not written anything yet, and nothing more comes of their earlier processes.
     pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
         self.seats.now = placement;
     }

@@ -361,7 +361,8 @@ fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said
         | SpawnStep::MountProc
         | SpawnStep::Session
         | SpawnStep::Streams
-        | SpawnStep::Limits => (format!("{path} on {hosts}: {why}"), None),
+        | SpawnStep::Limits
+        | SpawnStep::Gpus => (format!("{path} on {hosts}: {why}"), None),
     }
 }
 

@@ -51,7 +51,8 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         | SpawnStep::Session
         | SpawnStep::Streams
         | SpawnStep::Limits
-        | SpawnStep::LogDirectory => Said {
+        | SpawnStep::LogDirectory
+        | SpawnStep::Gpus => Said {
             what: format!("rank {rank} cannot be started: {}: {}", step(error.step), words::errno(error.errno)),
             hint: words::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },
@@ -207,7 +208,7 @@ fn too_long(report: &Report, rank: Rank) -> String {
     }
 }
 
-const fn step(step: SpawnStep) -> &'static str {
+pub(crate) const fn step(step: SpawnStep) -> &'static str {
     match step {
         SpawnStep::Pipes => "pipes for its output",
         SpawnStep::Clone => "a new process",
@@ -217,6 +218,7 @@ const fn step(step: SpawnStep) -> &'static str {
         SpawnStep::ChangeDir => "its working directory",
         SpawnStep::Limits => "its limits",
         SpawnStep::LogDirectory => "its log files",
+        SpawnStep::Gpus => "its GPUs",
         SpawnStep::Exec => "its program",
     }
 }

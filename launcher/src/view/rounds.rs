@@ -2,13 +2,14 @@
 
 use super::Tone;
 use super::report::Block;
-use super::words;
+use super::{launch, words};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::{Report, RoundLine, Sentence};
 use rlaunch_core::restart::RoundNote;
 use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
 use rlaunch_core::time::Span;
+use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
 
 /// Most characters that a line repeats of what a rank has said.
 const WORDS: usize = 160;
@@ -36,8 +37,7 @@ pub(crate) fn line(sentence: &Sentence) -> String {
             }
             RoundNote::Spared { fault } => format!("{}; no round is needed for that", fault_of(fault, host)),
             RoundNote::Again { round, initial, pid } => {
-                let on = if host.is_empty() { String::new() } else { format!(" on {host}") };
-                format!("{}: rank {initial} is started again{on} (pid {pid})", name(*generation, *round))
+                format!("{}: rank {initial} is started again{} (pid {pid})", name(*generation, *round), on(host))
             }
             RoundNote::Refused { text } => format!("no restart within processes: {}", Visible(text)),
             RoundNote::Policy { text } => Visible(text).to_string(),
@@ -46,8 +46,24 @@ pub(crate) fn line(sentence: &Sentence) -> String {
             let round = round.map_or_else(String::new, |round| format!(" after {}", name(*generation, round)));
             format!("no other round{round}: {}", Visible(text))
         }
+        Sentence::Unable { initial, host, error } => unable(*initial, host, error),
         _ => String::new(),
     }
+}
+
+fn on(host: &OsBytes) -> String {
+    if host.is_empty() { String::new() } else { format!(" on {}", Visible(host)) }
+}
+
+fn unable(initial: Rank, host: &OsBytes, error: &SpawnError) -> String {
+    let why = match error.step {
+        SpawnStep::Gpus => "the host has too few GPUs for one more rank".into(),
+        SpawnStep::Exec | SpawnStep::ChangeDir => {
+            format!("{} {}: {}", launch::step(error.step), Visible(&error.path), words::errno(error.errno))
+        }
+        _ => format!("{}: {}", launch::step(error.step), words::errno(error.errno)),
+    };
+    format!("rank {initial} could not be started again{}: {why}", on(host))
 }
 
 /// `g0 r1`
@@ -220,6 +236,22 @@ mod tests {
         assert_eq!(said(&again(""), Tone::Normal).unwrap(), "rlaunch: g0 r4: rank 2 is started again (pid 77)\n");
         let elsewhere = said(&again("node1"), Tone::Normal).unwrap();
         assert_eq!(elsewhere, "rlaunch: g0 r4: rank 2 is started again on node1 (pid 77)\n");
+        let unable = |step, path: &str| {
+            let found = rlaunch_core::wire::to_root::Found::Nothing;
+            let error = SpawnError { step, errno: 2, path: OsBytes::from(path), found };
+            said(&Sentence::Unable { initial: Rank::new(2), host: OsBytes::from("node1"), error }, Tone::Quiet).unwrap()
+        };
+        let start = "rlaunch: rank 2 could not be started again on node1: ";
+        let of = [(SpawnStep::Exec, "./a b"), (SpawnStep::Pipes, ""), (SpawnStep::Gpus, "")]
+            .map(|(step, path)| unable(step, path));
+        assert_eq!(
+            of.map(|said| said.strip_prefix(start).map(str::to_owned).unwrap_or(said)),
+            [
+                "its program ./a b: no such file or directory\n",
+                "pipes for its output: no such file or directory\n",
+                "the host has too few GPUs for one more rank\n"
+            ]
+        );
         let note = Box::new(RoundNote::Refused { text });
         let sentence = Sentence::Round { generation: 0, host: OsBytes::default(), note };
         assert!(said(&sentence, Tone::Quiet).unwrap().starts_with("rlaunch: no restart within processes: "));

@@ -52,6 +52,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         | Sentence::Round { .. }
         | Sentence::GivenUp { .. }
         | Sentence::Unrestarted { .. }
+        | Sentence::Unable { .. }
         | Sentence::Sent { .. }
         | Sentence::Unstarted { .. }
         | Sentence::Waiting { .. }
@@ -134,7 +135,7 @@ fn line(sentence: &Sentence, by: By) -> String {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }
         Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
-        Sentence::Round { .. } | Sentence::GivenUp { .. } => rounds::line(sentence),
+        Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => rounds::line(sentence),
         Sentence::Unrestarted { sig } => format!("{}nothing runs, and nothing is started again", key(sig)),
         Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(sig)),
         Sentence::Sent { sig, kill_in } => {

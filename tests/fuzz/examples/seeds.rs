@@ -93,7 +93,7 @@ fn down() -> Vec<Vec<u8>> {
         ToNode::Start(start),
         ToNode::App { app: AppIndex::new(0), last: true, part },
         ToNode::Meet(meeting),
-        ToNode::Spawn { procs, last: true },
+        ToNode::Spawn { procs, last: true, local_size: 1 },
         ToNode::Signal { sig: Signal::USR1 },
         end,
         ToNode::Kill,

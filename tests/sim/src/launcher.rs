@@ -248,6 +248,7 @@ impl World {
                 JobAction::Beat { node, beat } => {
                     self.on(node, |world| world.for_other(&action, |world| world.send_to_agent(link::beat(beat))));
                 }
+                JobAction::Move(placement) => self.fail(format!("a rank moves in a job without rounds: {placement:?}")),
                 JobAction::Reseat(placement) => self.reseated(&placement),
                 // Programs here ask no store.
                 JobAction::Home { .. } => {}

@@ -368,6 +368,7 @@ fn spawn_error(o: &mut Object<'_>, error: &SpawnError) {
         SpawnStep::ChangeDir => "chdir",
         SpawnStep::Limits => "limits",
         SpawnStep::LogDirectory => "log_dir",
+        SpawnStep::Gpus => "gpus",
         SpawnStep::Exec => "exec",
     };
     o.text("step", step);

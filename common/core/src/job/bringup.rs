@@ -44,8 +44,8 @@ pub(super) struct Bringup {
     ends_by_itself: bool,
     /// What is needed to start all ranks again, where that may come to be.
     again: Option<Box<Orders>>,
-    /// Where they meet, once that is known.
-    meeting: Option<Meeting>,
+    /// Where they meet, once that is known, and on whose host.
+    meeting: Option<(NodeId, Meeting)>,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
@@ -408,10 +408,11 @@ impl Bringup {
 
     /// All ranks may have to be started again, or to meet elsewhere.
     fn keep(&mut self, orders: Orders, meeting: Meeting) {
+        let head = orders.node_of(Rank::new(0));
         if orders.others_follow() {
             self.again = Some(Box::new(orders));
         }
-        self.meeting = Some(meeting);
+        self.meeting = Some((head, meeting));
     }
 
     /// Has all who take part, and are not lost, end their ranks, and be ready for others; which nodes those are. `shrinks`: more may be
@@ -445,8 +446,8 @@ impl Bringup {
         (ports, space): (&BTreeMap<NodeId, u16>, u32),
         fewer: Option<Arc<Placement>>,
     ) {
-        let (Some(mut orders), Some(mut meeting)) = (self.again.take(), self.meeting.take()) else { return };
-        let (before, shrinks) = (orders.node_of(Rank::new(0)), fewer.is_some());
+        let (Some(mut orders), Some((before, mut meeting))) = (self.again.take(), self.meeting.take()) else { return };
+        let shrinks = fewer.is_some();
         if let Some(placement) = fewer {
             orders.reseat(Arc::clone(&placement));
             cx.act(JobAction::Reseat(placement));
@@ -466,21 +467,27 @@ impl Bringup {
         (meeting.restart, meeting.port, meeting.space) = (restart, port, space);
         cx.act(JobAction::Home { node: head, space });
         orders.again(cx, &meeting, first);
-        (self.again, self.meeting) = (Some(orders), Some(meeting));
+        (self.again, self.meeting) = (Some(orders), Some((head, meeting)));
     }
 
-    /// At which address a host is found by the others, as far as is known: the one by which it has found rank 0's, which they all have; or
+    /// At which address a host is found by the others, as far as is known: the one by which it has found rank 0's, as they all have; or
     /// where it was reached.
     pub(super) fn address(&self, placement: &Placement, node: NodeId) -> OsBytes {
         let reached = |node| self.known(node).and_then(|hello| hello.reached.as_ref());
-        let has = |addr: &&OsBytes| reached(node).is_some_and(|reached| reached.at.contains(*addr));
-        let own = self.probing.faces(node).filter(has).or_else(|| reached(node)?.at.first());
+        let own = self.probing.faces(node).or_else(|| reached(node)?.at.first());
         let known = placement.nodes.get(node.index());
         // Others see us at the address that they come back to.
         let ours = || placement.used().filter_map(reached).map(|reached| &reached.from).find(|from| !from.is_empty());
         let name = || known.map(|node| OsBytes::from(node.host.name.as_str()));
         let local = known.is_some_and(|node| node.local);
         own.or_else(|| ours().filter(|_| local)).cloned().or_else(name).unwrap_or_default()
+    }
+
+    /// A rank is elsewhere from now on.
+    pub(super) fn moves(&mut self, placement: &Arc<Placement>) {
+        if let Some(orders) = self.again.as_deref_mut() {
+            orders.reseat(Arc::clone(placement));
+        }
     }
 
     /// Has a node start another process of a rank.
@@ -496,8 +503,8 @@ impl Bringup {
     }
 
     /// Where ranks meet, once that is known.
-    pub(super) const fn meeting(&self) -> Option<&Meeting> {
-        self.meeting.as_ref()
+    pub(super) fn meeting(&self) -> Option<&Meeting> {
+        self.meeting.as_ref().map(|(_, meeting)| meeting)
     }
 
     /// Nobody can listen at an address that is not his own: where the others see rank 0's host by one that somebody translates,

@@ -50,7 +50,7 @@ impl Left {
         Self { spec, gone: BTreeMap::new(), fresh: false, said: 0 }
     }
 
-    fn is_gone(&self, node: NodeId) -> bool {
+    pub(super) fn is_gone(&self, node: NodeId) -> bool {
         self.gone.contains_key(&node)
     }
 

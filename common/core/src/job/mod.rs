@@ -252,9 +252,9 @@ impl Parts<'_> {
             }
             ToRoot::SpawnFailed { proc, error } => {
                 let spare = self.is_spare(proc);
-                self.procs.spawn_failed(cx, node, proc, error, spare || self.generations.is_between());
+                self.procs.spawn_failed(cx, node, proc, error.clone(), spare || self.generations.is_between());
                 if spare {
-                    self.not_started(cx, proc);
+                    self.not_started(cx, proc, error);
                 }
             }
             ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),

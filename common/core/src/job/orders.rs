@@ -272,8 +272,13 @@ impl Orders {
         // What came on stdin went to the first one.
         let delta = delta.map(|delta| Delta { stdin: false, ..delta });
         for procs in Capped::<Delta, SPAWN_BATCH>::chunks(delta) {
-            cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last: true } });
+            self.spawn(cx, node, procs, true);
         }
+    }
+
+    fn spawn(&self, cx: &mut Cx<'_>, node: NodeId, procs: Capped<Delta, SPAWN_BATCH>, last: bool) {
+        let local_size = self.placement().nodes.get(node.index()).map_or(0, |node| node.ranks);
+        cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last, local_size } });
     }
 
     fn delta(&self, rank: Rank, proc: ProcId, shares: &BTreeMap<AppIndex, Share>) -> Option<Delta> {
@@ -295,10 +300,10 @@ impl Orders {
         let delta = |rank: &Rank| self.delta(*rank, ProcId::new(first.saturating_add(rank.get())), shares);
         let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(ranks.iter().filter_map(delta)).into_iter().peekable();
         if batches.peek().is_none() {
-            cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs: Capped::default(), last: true } });
+            self.spawn(cx, node, Capped::default(), true);
         }
         while let Some(procs) = batches.next() {
-            cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last: batches.peek().is_none() } });
+            self.spawn(cx, node, procs, batches.peek().is_none());
         }
     }
 }

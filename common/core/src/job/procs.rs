@@ -95,11 +95,14 @@ impl Procs {
     }
 
     /// Another process of a rank whose own is over is asked for, on this node; its number.
-    pub(super) fn anew(&mut self, rank: Rank, node: NodeId) -> Option<ProcId> {
-        let seat = self.ranks.get_mut(rank.index()).filter(|seat| seat.state == State::Over)?;
+    pub(super) fn anew(&mut self, rank: Rank, (node, local_rank): (NodeId, LocalRank)) -> Option<ProcId> {
+        if self.end_of(rank) == End::Open {
+            return None;
+        }
+        let seat = self.ranks.get_mut(rank.index())?;
         let (open, over) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over)?;
         seat.proc = ProcId::new(seat.proc.get().checked_add(self.stride)?);
-        (seat.state, seat.started, seat.node) = (State::Pending, None, node);
+        (seat.state, seat.started, seat.node, seat.local_rank) = (State::Pending, None, node, local_rank);
         if *open == 0 && !*over {
             self.busy = self.busy.saturating_add(1);
         }
@@ -107,11 +110,12 @@ impl Procs {
         Some(seat.proc)
     }
 
-    /// Whether the process of a rank has ended.
+    /// Whether the process of a rank has ended: by itself, or with its host.
     pub(super) fn end_of(&self, rank: Rank) -> End {
-        match self.ranks.get(rank.index()).map(|seat| seat.state) {
-            Some(State::Over) => End::Seen,
-            Some(State::Pending | State::Running) | None => End::Open,
+        let Some(seat) = self.ranks.get(rank.index()) else { return End::Open };
+        match (seat.state, self.nodes.get(seat.node.index())) {
+            (State::Over, _) | (State::Pending | State::Running, Some((_, true))) => End::Seen,
+            (State::Pending | State::Running, Some((_, false)) | None) => End::Open,
         }
     }
 

@@ -24,7 +24,7 @@ use core::net::IpAddr;
 /// A program that is complete, and the variables that its ranks on this host share once they are known.
 pub(super) struct Program {
     base: Arc<AppBase>,
-    shared: Option<Arc<OsStrings>>,
+    shared: Option<(u32, Arc<OsStrings>)>,
     error_stem: Option<Arc<OsBytes>>,
     /// Those that its ranks share, where each has its own.
     gpus: Option<Gpus>,
@@ -46,17 +46,26 @@ impl Program {
         (self.shared, self.error_stem) = (None, None);
     }
 
+    /// Whether there are GPUs for a rank: one that has come from another host is more than those that they were counted for.
+    pub(super) fn has_gpus(&self, local_rank: LocalRank) -> bool {
+        let has = |Gpus { seen, each, .. }: &Gpus| {
+            (each.saturating_mul(local_rank.get().saturating_add(1))) as usize <= seen.len()
+        };
+        self.gpus.as_ref().is_none_or(has)
+    }
+
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
     /// with the address of this host by which it has reached that.
     pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
         if self.shared.is_none() {
             self.share_out(start, ground);
         }
-        let (meeting, _) = met;
+        let Met { meeting, local_size, .. } = met;
         let pinned = &self.base.pinned;
-        let shared = self
-            .shared
-            .get_or_insert_with(|| Arc::new(env::common(&host(start, met, ground, delta, &self.base), pinned)));
+        let make = || Arc::new(env::common(&host(start, met, ground, delta, &self.base), pinned));
+        // Where ranks of another host have come they are more than before.
+        let known = self.shared.take().filter(|(size, _)| *size == local_size);
+        let shared = Arc::clone(&self.shared.insert(known.unwrap_or_else(|| (local_size, make()))).1);
         let logs = self.base.logs.as_ref();
         let kept = logs.is_some_and(|logs| logs.dir.is_some());
         let stem = self.error_stem.get_or_insert_with(|| {
@@ -75,7 +84,6 @@ impl Program {
         let seat = Seat { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
-        let shared = Arc::clone(shared);
         let base = match self.base.filled {
             true => Arc::new(AppBase { argv: filled(&self.base.argv, local_rank), ..AppBase::clone(&self.base) }),
             false => Arc::clone(&self.base),
@@ -153,9 +161,16 @@ fn local(numbers: &RankSet, active: Rank) -> LocalRank {
     LocalRank::new(below.fold(0, u32::saturating_add))
 }
 
-type Met<'a> = (&'a Meeting, Option<IpAddr>);
+/// Where all meet, the address of this host by which it has reached that, and how many ranks it has.
+#[derive(Clone, Copy)]
+pub(super) struct Met<'a> {
+    pub(super) meeting: &'a Meeting,
+    pub(super) by: Option<IpAddr>,
+    pub(super) local_size: u32,
+}
 
-fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta: Delta, base: &'a AppBase) -> Host<'a> {
+fn host<'a>(start: &'a Start, met: Met<'a>, ground: &'a Ground, delta: Delta, base: &'a AppBase) -> Host<'a> {
+    let Met { meeting, by, local_size } = met;
     let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
     let carrier = || {
         let reached = reached.map(|at| at.as_slice());
@@ -164,7 +179,7 @@ fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta:
     Host {
         job: start.job,
         world_size: meeting.world_size,
-        local_size: start.local_size,
+        local_size,
         node_index: meeting.node_index,
         nodes: meeting.nodes,
         app: delta.app,
@@ -180,7 +195,7 @@ fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta:
         interface: (meeting.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
         interface_asked: !meeting.interface.is_empty(),
         jax: meeting.jax,
-        local_devices: local_devices(start, ground, base),
+        local_devices: local_devices(start, local_size, ground, base),
         restart: meeting.restart,
         max_restarts: start.max_restarts,
         healthy: meeting.world_size,
@@ -189,10 +204,10 @@ fn host<'a>(start: &'a Start, (meeting, by): Met<'a>, ground: &'a Ground, delta:
 }
 
 /// How many devices a rank takes, where its framework would take another, or one only.
-fn local_devices(start: &Start, ground: &Ground, base: &AppBase) -> Option<u32> {
+fn local_devices(start: &Start, local_size: u32, ground: &Ground, base: &AppBase) -> Option<u32> {
     match start.gpus {
         Share::Each(each) => Some(each),
-        Share::All if start.local_size == 1 => {
+        Share::All if local_size == 1 => {
             let seen = gpus::seen(ground.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());
             seen.filter(|count| *count > 1)
         }

@@ -2,11 +2,12 @@
 //! complete, because its environment may narrow what there is. No rank is started before.
 
 use crate::env;
+use crate::errno::ENODEV;
 use crate::gpus::{Devices, Share};
 use crate::os_bytes::OsBytes;
 use crate::spec::AppBase;
 use crate::wire::to_node::Start;
-use crate::wire::to_root::NodeRefusal;
+use crate::wire::to_root::{Found, NodeRefusal, SpawnError, SpawnStep};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -51,6 +52,11 @@ impl Gpus {
         let enough = has.is_some_and(|has| has >= self.needed);
         (!enough).then_some(NodeRefusal::Gpus { each: self.each, needed: self.needed, has })
     }
+}
+
+/// Why a rank of another host is not started here.
+pub(super) fn too_few() -> SpawnError {
+    SpawnError { step: SpawnStep::Gpus, errno: ENODEV, path: OsBytes::default(), found: Found::Nothing }
 }
 
 /// Those that ranks of a program see here; `None`: nobody knows.

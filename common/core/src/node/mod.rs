@@ -57,6 +57,8 @@ enum Notice {
     Finish,
     /// lease: the launcher was not heard of for too long.
     Unheard,
+    /// procs: this one cannot have its GPUs.
+    Unable(ProcId),
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
     /// procs, probing: the launcher asks for something impossible.
@@ -197,7 +199,10 @@ impl Node {
             ToNode::Probe(probe) => self.start.probing.on_probe(cx, probe),
             ToNode::Meet(meeting) => self.start.on_meet(cx, meeting),
             ToNode::Finish => self.start.on_finish(cx),
-            ToNode::Spawn { procs, last } => self.start.on_spawn(cx, procs.into_vec(), last),
+            ToNode::Spawn { procs, last, local_size } => {
+                self.procs.on_local_size(local_size);
+                self.start.on_spawn(cx, procs.into_vec(), last);
+            }
             ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
             ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
             ToNode::Clear { sig, grace, port } if self.start.is_met() => {
@@ -231,7 +236,7 @@ impl Node {
             Notice::Unready => self.leftovers.on_ground_settled(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
             Notice::Met(meeting, by) => {
-                self.rounds.on_met(&meeting);
+                self.rounds.on_met(&meeting, by);
                 self.serve.on_met(cx, &meeting);
                 self.procs.on_met(cx, meeting, by);
             }
@@ -245,6 +250,7 @@ impl Node {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),
             },
+            Notice::Unable(proc) => self.procs.on_spawn_failed(cx, proc, gpus::too_few()),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),

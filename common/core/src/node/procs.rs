@@ -3,7 +3,7 @@
 //! A rank's streams live longer than the rank where a descendant holds them, so they are counted apart from it.
 
 use super::devices::Devices;
-use super::exec::Program;
+use super::exec::{Met, Program};
 use super::rounds::Seated;
 use super::{Census, Cx, Ground, NodeAction, Notice};
 use crate::gpus::Share;
@@ -34,6 +34,8 @@ pub(super) struct Procs {
     meeting: Option<Meeting>,
     /// The address of this host by which it has reached the place where ranks meet.
     by: Option<IpAddr>,
+    /// So many ranks run here.
+    local_size: u32,
     apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
@@ -99,6 +101,11 @@ impl Procs {
     pub(super) fn on_program(&mut self, cx: &mut Cx<'_>, app: AppIndex, base: Arc<AppBase>) {
         self.apps.insert(app, Program::new(base));
         self.spawn_more(cx);
+    }
+
+    /// So many ranks will run here, with those that follow.
+    pub(super) const fn on_local_size(&mut self, local_size: u32) {
+        self.local_size = local_size;
     }
 
     /// `after`: those among them that follow others, which have ended.
@@ -182,7 +189,12 @@ impl Procs {
             if let Some(before) = self.after.get(&delta.proc).copied().flatten() {
                 self.devices.forget(before);
             }
-            let exec = program.exec(start, (meeting, self.by), ground, delta);
+            let met = Met { meeting, by: self.by, local_size: self.local_size };
+            let exec = program.exec(start, met, ground, delta);
+            if !program.has_gpus(delta.local_rank) {
+                cx.tell(Notice::Unable(delta.proc));
+                continue;
+            }
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
         }
     }
@@ -309,7 +321,8 @@ impl Procs {
     pub(super) fn seat(&self, cx: &mut Cx<'_>, seated: &Seated) {
         let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
         let Some(program) = self.apps.values().next() else { return };
-        let begins = program.begins(start, (meeting, self.by), ground, seated);
+        let met = Met { meeting, by: self.by, local_size: self.local_size };
+        let begins = program.begins(start, met, ground, seated);
         for ((session, delta, seat), begin) in seated.who.iter().zip(begins) {
             // Before the rank hears of it: what it says from then on is behind the mark.
             if seated.round > Round::new(0)

@@ -106,6 +106,10 @@ fn app_of(number: u32, base: &AppBase) -> ToNode {
 }
 
 fn spawn(procs: core::ops::Range<u32>, last: bool) -> ToNode {
+    spawn_of(procs, last, 2)
+}
+
+fn spawn_of(procs: core::ops::Range<u32>, last: bool, local_size: u32) -> ToNode {
     let delta = |n| Delta {
         proc: p(n),
         app: AppIndex::new(0),
@@ -115,7 +119,7 @@ fn spawn(procs: core::ops::Range<u32>, last: bool) -> ToNode {
         app_size: 4,
         stdin: n == 0,
     };
-    ToNode::Spawn { procs: Capped::chunks(procs.map(delta)).pop().unwrap_or_default(), last }
+    ToNode::Spawn { procs: Capped::chunks(procs.map(delta)).pop().unwrap_or_default(), last, local_size }
 }
 
 /// A node and its clock.

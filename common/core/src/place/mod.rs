@@ -7,6 +7,7 @@ mod fault;
 mod fewer;
 mod hosts;
 mod mapping;
+mod room;
 #[cfg(test)]
 mod tests;
 

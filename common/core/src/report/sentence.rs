@@ -11,6 +11,7 @@ use crate::status::Status;
 use crate::time::Span;
 use crate::travel::Lowered;
 use crate::wire::limit::Met;
+use crate::wire::to_root::SpawnError;
 use alloc::boxed::Box;
 
 /// One thing that rlaunch says.
@@ -144,6 +145,15 @@ pub enum Sentence {
     Unrestarted {
         /// The signal.
         sig: Signal,
+    },
+    /// Another process of a rank that has died could not be started.
+    Unable {
+        /// Whose.
+        initial: Rank,
+        /// Where, if there are several hosts.
+        host: OsBytes,
+        /// Why.
+        error: SpawnError,
     },
     /// The ending takes a while: what is waited for. Not said after a signal, which had its countdown.
     Waiting {

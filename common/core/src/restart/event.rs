@@ -81,6 +81,13 @@ pub enum RestartEvent {
         /// Which.
         proc: ProcId,
     },
+    /// A process that was asked for will not run where the one before did.
+    Placed {
+        /// Its initial rank.
+        initial: Rank,
+        /// The host that has room for it; `None`: none has, and nobody comes.
+        node: Option<NodeId>,
+    },
     /// We have stopped hearing of a host: its ranks are lost. They may run still, but will have ended by `NodeLost`.
     NodeMissed {
         /// Which.

@@ -252,6 +252,7 @@ impl Machine for Restart {
             RestartEvent::Alone { node, round, initial } => self.alone(node, round, initial),
             RestartEvent::Ended { initial, proc, status, at } => self.ended(now, initial, proc, status, at),
             RestartEvent::Started { initial, proc } => self.started(now, initial, proc),
+            RestartEvent::Placed { initial, node } => self.placed(initial, node),
             RestartEvent::NodeMissed { node, at } => self.node_missed(now, node, at),
             RestartEvent::NodeLost { node } => self.node_lost(now, node),
             RestartEvent::Warned { ranks } => self.warned(now, &ranks),

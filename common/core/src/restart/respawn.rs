@@ -79,6 +79,14 @@ impl Restart {
         }
     }
 
+    /// Where it will run, if anywhere.
+    pub(super) fn placed(&mut self, initial: Rank, node: Option<NodeId>) {
+        match node {
+            Some(node) => self.crew.settles(initial, node),
+            None => drop(self.comings.remove(&initial)),
+        }
+    }
+
     /// It has registered.
     pub(super) fn has_come(&mut self, initial: Rank) {
         self.comings.remove(&initial);

@@ -117,8 +117,11 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             last,
             part: part.as_slice().into(),
         }),
-        (vec(delta(), 1..50), any::<bool>())
-            .prop_map(|(procs, last)| ToNode::Spawn { procs: Capped::chunks(procs).remove(0), last }),
+        (vec(delta(), 1..50), any::<bool>()).prop_map(|(procs, last)| ToNode::Spawn {
+            procs: Capped::chunks(procs).remove(0),
+            last,
+            local_size: 3
+        }),
         signal().prop_map(|sig| ToNode::Signal { sig }),
         (signal(), any::<u64>()).prop_map(|(sig, ns)| ToNode::End { sig, grace: Span::from_nanos(ns) }),
         (signal(), any::<(u64, bool)>()).prop_map(|(sig, (ns, port))| ToNode::Clear {

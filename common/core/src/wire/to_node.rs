@@ -50,6 +50,8 @@ pub enum ToNode {
         procs: Capped<Delta, SPAWN_BATCH>,
         /// No further ranks follow.
         last: bool,
+        /// How many ranks this node has with them.
+        local_size: u32,
     },
     /// Pass a signal on to every rank's process group.
     Signal {

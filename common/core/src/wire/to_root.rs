@@ -323,6 +323,8 @@ pub enum SpawnStep {
     Exec,
     /// The directory of its log files, looked at before.
     LogDirectory,
+    /// The GPUs that it is to have, which this host has not.
+    Gpus,
 }
 
 impl SpawnError {
@@ -339,7 +341,8 @@ impl SpawnError {
             | SpawnStep::Streams
             | SpawnStep::ChangeDir
             | SpawnStep::Limits
-            | SpawnStep::LogDirectory => crate::exit::LAUNCH,
+            | SpawnStep::LogDirectory
+            | SpawnStep::Gpus => crate::exit::LAUNCH,
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::World;
 use super::client::Place;
+use super::host::id;
 use super::plan::Fault;
 use rlaunch_core::events::{Cause, What};
 use rlaunch_core::exit::Ending;
-use rlaunch_core::id::{ProcId, Rank, Round};
+use rlaunch_core::id::{LocalRank, ProcId, Rank, Round};
 use rlaunch_core::restart::fault::FaultKind;
 use rlaunch_core::restart::{Given, Respawn, RoundNote};
 use rlaunch_core::status::Status;
@@ -87,6 +88,19 @@ impl World {
         self.check(!small, || format!("round {round} of {sizes:?} is against {limits:?}"));
     }
 
+    /// A rank is about to be started on this host.
+    pub(super) fn check_room(&mut self, host: usize, rank: Rank, local_rank: LocalRank) {
+        let seat = self.seats.seats[rank.index()];
+        self.check((seat.node, seat.local_rank) == (id(host), local_rank), || {
+            format!("rank {rank} is started on host {host} as {local_rank}, and the launcher takes it for {seat:?}")
+        });
+        let there: Vec<LocalRank> =
+            self.procs.values().filter(|one| one.host == host && one.lives()).map(|one| one.local_rank).collect();
+        self.check(!there.contains(&local_rank), || format!("two are local rank {local_rank} on host {host}"));
+        let slots = self.plan.spec.placement.nodes[host].slots as usize;
+        self.check(there.len() < slots, || format!("rank {rank} is one more than the {slots} slots of host {host}"));
+    }
+
     /// No two generations ever run at once.
     pub(super) fn check_generation(&mut self, generation: u32) {
         let older = self.procs.values().filter(|client| client.lives() && client.generation < generation).count();
@@ -152,9 +166,8 @@ impl World {
             (Some(Given::Up { fault, .. }), Some(Cause::Rank { rank, status })) => {
                 let (kind, initial, rank, status) = (fault.kind, fault.initial, *rank, *status);
                 let own = match kind {
-                    FaultKind::Ended(own) | FaultKind::Overdue(own) if !own.is_success() && own != Status::Lost => {
-                        own == status
-                    }
+                    FaultKind::Ended(own) if !own.is_success() && own != Status::Lost => own == status,
+                    // One that is overdue may end by itself before the signal comes.
                     _ => !status.is_success(),
                 };
                 let right = rank == initial && own && kind != FaultKind::HostLost;

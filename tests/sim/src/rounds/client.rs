@@ -1,7 +1,7 @@
 //! Simulated processes that restart a function within themselves, and what they do to each other's plans.
 
 use super::{Ev, World};
-use rlaunch_core::id::{ProcId, Rank, Round, SessionId};
+use rlaunch_core::id::{LocalRank, ProcId, Rank, Round, SessionId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::restart::fault::Leave;
 use rlaunch_core::signal::Signal;
@@ -47,6 +47,7 @@ pub(super) enum Place {
 pub(super) struct Client {
     pub(super) rank: Rank,
     pub(super) host: usize,
+    pub(super) local_rank: LocalRank,
     pub(super) generation: u32,
     pub(super) session: Option<SessionId>,
     pub(super) place: Place,

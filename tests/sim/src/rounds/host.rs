@@ -13,6 +13,7 @@ use rlaunch_core::time::Mono;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec;
 use rlaunch_core::wire::frozen::client::round::Heard;
+use rlaunch_core::wire::to_node::Delta;
 use rlaunch_core::wire::to_root::{Facts, Hello, Reached, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -110,7 +111,7 @@ impl World {
                 self.soon(host, NodeEvent::PortReserved { port });
             }
             NodeAction::Tell { session, heard } => self.tells(session, heard),
-            NodeAction::Spawn { proc, exec } => self.spawns(host, proc, exec.delta.rank),
+            NodeAction::Spawn { proc, exec } => self.spawns(host, proc, &exec.delta),
             NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
             NodeAction::Examine { proc, .. } => {
                 self.soon(host, NodeEvent::Examined { proc, facts: Facts::default() });
@@ -191,16 +192,18 @@ impl World {
         self.soon(host, NodeEvent::Grounded(ground));
     }
 
-    fn spawns(&mut self, host: usize, proc: ProcId, rank: rlaunch_core::id::Rank) {
+    fn spawns(&mut self, host: usize, proc: ProcId, delta: &Delta) {
+        let Delta { rank, local_rank, .. } = *delta;
         let generation = self.generation;
+        self.check_room(host, rank, local_rank);
         let of_rank = |client: &Client| client.rank == rank && client.generation == generation;
         let before: Vec<bool> = self.procs.values().filter(|client| of_rank(client)).map(Client::lives).collect();
         let again = !before.is_empty();
         self.check(!before.contains(&true), || format!("rank {rank} is started while a process of it runs"));
         let world = self.plan.spec.world_size().max(1);
         self.check(proc.get() % world == rank.get(), || format!("{proc} is no number for rank {rank}"));
-        let client =
-            Client { rank, host, generation, session: None, place: Place::Before, round: None, turn: 0, ended: None };
+        let (session, place) = (None, Place::Before);
+        let client = Client { rank, host, local_rank, generation, session, place, round: None, turn: 0, ended: None };
         let twice = self.procs.insert(proc, client).is_some();
         self.check(!twice, || format!("{proc} is started twice"));
         self.check_generation(generation);

@@ -20,6 +20,7 @@ use rlaunch_core::id::ProcId;
 use rlaunch_core::job::{CloseReason, HostFailure, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::NodeEvent;
+use rlaunch_core::place::Placement;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::wire::codec;
 use rlaunch_core::wire::frozen::client::round::Heard;
@@ -53,6 +54,8 @@ struct World {
     hosts: Vec<Host>,
     procs: BTreeMap<ProcId, Client>,
     sessions: u32,
+    /// Where the launcher takes ranks for.
+    seats: Arc<Placement>,
     /// That whose ranks are started.
     generation: u32,
     /// When the last event for a host, and the last word for a process, comes.
@@ -83,6 +86,7 @@ impl World {
             now: 0,
             rng,
             job: Job::new(Mono::from_nanos(0), WallNs(0), &Arc::new(plan.spec.clone()), &setting),
+            seats: Arc::new(plan.spec.placement.clone()),
             plan,
             finished: None,
             hosts,
@@ -288,11 +292,8 @@ impl World {
                     self.tell_job(drained);
                 }
                 JobAction::Finish(ending) => self.finished = Some(ending),
-                JobAction::Rouse { .. }
-                | JobAction::Reseat(_)
-                | JobAction::Home { .. }
-                | JobAction::Say(_)
-                | JobAction::AbandonOutput => {}
+                JobAction::Reseat(placement) | JobAction::Move(placement) => self.seats = placement,
+                JobAction::Rouse { .. } | JobAction::Home { .. } | JobAction::Say(_) | JobAction::AbandonOutput => {}
             }
         }
     }

@@ -16,6 +16,7 @@ use rlaunch_core::time::Span;
 
 /// Told apart from the streams of other jobs.
 const STREAM: u64 = 0x726f_756e_6400_0000;
+const ROOM: u64 = 0x726f_6f6d_0000_0000;
 
 /// What happens besides what ranks do by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +57,12 @@ pub(super) fn plan(seed: u64) -> (Rng, Plan) {
     let hosts = if rng.chance(30) { 1 } else { rng.between(2, 4) };
     let local = if hosts == 1 || rng.chance(40) { Some(0) } else { None };
     let sizes: Vec<u32> = (0..hosts).map(|_| u32::try_from(rng.between(1, 4)).unwrap_or(1)).collect();
-    let spec = spec(&mut rng, &sizes, local);
+    let mut spec = spec(&mut rng, &sizes, local);
+    let mut room = Rng::new(seed ^ ROOM);
+    for node in &mut spec.placement.nodes {
+        let most = if room.chance(30) { 4 } else { 1 };
+        node.slots += u32::try_from(room.below(most)).unwrap_or(0);
+    }
     let mut faults = Vec::new();
     for host in (0..sizes.len()).filter(|host| Some(*host) != local) {
         if rng.chance(25) {

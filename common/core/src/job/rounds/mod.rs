@@ -227,10 +227,9 @@ impl Rounds {
                 Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
             }
             None => {
-                let (node, _) = self.gone.first_key_value()?;
-                let seats = &self.placement().seats;
-                let rank = seats.iter().zip((0..).map(Rank::new)).find(|(seat, _)| seat.node == *node);
-                Fault { initial: rank?.1, kind: FaultKind::HostLost, text: OsBytes::default() }
+                let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
+                let (_, initial) = seats.into_iter().find(|(seat, _)| self.is_gone(seat.node))?;
+                Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
             }
         };
         let text = OsBytes::from("no healthy rank is left");

@@ -97,6 +97,7 @@ impl Parts<'_> {
         }
         if without {
             self.procs.absent(cx, node);
+            self.start_wanted(cx);
         } else {
             self.procs.node_over(cx, node);
         }

@@ -2,21 +2,37 @@
 //!
 //! A number names one process for ever, so the news of the one before has to be here first: its end is. Its agent has the new one wait
 //! until the old one is reaped.
+//!
+//! Where the host is lost, the rank goes to one that has room, once nothing of the lost one runs any more: a slot that no rank of the job has
+//! had. It stays there, in later generations too.
 
 use super::Rounds;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::job::procs::End;
 use crate::job::{Cx, JobAction, Parts};
+use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
+use crate::report::Sentence;
 use crate::restart::{RestartEvent, RoundNote};
 use crate::status::Status;
 use crate::wire::capped::Capped;
 use crate::wire::round::RoundDown;
 use crate::wire::to_node::ToNode;
-use crate::wire::to_root::Started;
+use crate::wire::to_root::{SpawnError, Started};
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// What its end is called if it could not be started.
 const NOT_STARTED: Status = Status::Exited(127);
+
+fn no_room(ranks: &RankSet, hosts: &OsBytes) -> OsBytes {
+    let (who, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
+    OsBytes::from(format!(
+        "initial {who} {ranks} of {hosts} {are} not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)"
+    ))
+}
 
 impl Rounds {
     /// A process of this rank is wanted.
@@ -48,19 +64,60 @@ impl Parts<'_> {
         }
         let place = |initial: &Rank| {
             let node = self.procs.node_of_rank(*initial)?;
-            (self.procs.end_of(*initial) == End::Seen && !self.rounds.is_gone(node)).then_some((*initial, node))
+            (self.procs.end_of(*initial) == End::Seen).then_some((*initial, node))
         };
         let ready: Vec<(Rank, NodeId)> = self.rounds.wanted.iter().filter_map(place).collect();
-        for (initial, node) in ready {
+        let (homeless, at_home): (Vec<_>, Vec<_>) = ready.into_iter().partition(|(_, node)| self.rounds.is_gone(*node));
+        for (initial, node) in at_home {
             self.rounds.wanted.remove(&initial);
             self.start_anew(cx, initial, node);
+        }
+        self.start_elsewhere(cx, homeless);
+    }
+
+    /// Those whose hosts are lost: where there is room.
+    fn start_elsewhere(&mut self, cx: &mut Cx<'_>, homeless: Vec<(Rank, NodeId)>) {
+        if homeless.is_empty() {
+            return;
+        }
+        let may = |node: NodeId| !self.rounds.is_gone(node) && !self.left.is_gone(node);
+        let mut placement = self.rounds.placement().clone();
+        let (mut left, mut placed) = (u32::try_from(homeless.len()).unwrap_or(u32::MAX), Vec::new());
+        for (initial, from) in homeless {
+            let node = placement.room(may, left);
+            left = left.saturating_sub(1);
+            node.into_iter().for_each(|node| placement.move_rank(initial, node));
+            placed.push((initial, from, node));
+        }
+        let placement = Arc::new(placement);
+        self.rounds.reseat(&placement);
+        self.bringup.moves(&placement);
+        cx.act(JobAction::Move(placement));
+        let (mut nowhere, mut lost) = (RankSet::default(), BTreeSet::new());
+        for (initial, from, node) in placed {
+            self.rounds.wanted.remove(&initial);
+            self.rounds.tell(cx.now, RestartEvent::Placed { initial, node });
+            match node {
+                Some(node) => self.start_anew(cx, initial, node),
+                None => {
+                    nowhere.insert(initial);
+                    lost.insert(from);
+                }
+            }
+        }
+        if !nowhere.is_empty() {
+            let lost: Vec<NodeId> = lost.into_iter().collect();
+            let note = RoundNote::Policy { text: no_room(&nowhere, &self.bringup.folded(&lost)) };
+            self.rounds.note(cx, self.log.generation(), note);
         }
     }
 
     /// Starts another process of a rank, on this node, that has the program and knows where ranks meet: the one before has ended, or
     /// is lost with its host.
-    pub(in crate::job) fn start_anew(&mut self, cx: &mut Cx<'_>, initial: Rank, node: NodeId) {
-        let Some(proc) = self.procs.anew(initial, node) else { return };
+    fn start_anew(&mut self, cx: &mut Cx<'_>, initial: Rank, node: NodeId) {
+        let seat = self.rounds.placement().seats.get(initial.index());
+        let Some(local_rank) = seat.filter(|seat| seat.node == node).map(|seat| seat.local_rank) else { return };
+        let Some(proc) = self.procs.anew(initial, (node, local_rank)) else { return };
         self.mute.ranks_again(node);
         self.rounds.coming.insert(initial, (proc, node));
         self.bringup.start_one(cx, initial, node, proc);
@@ -91,8 +148,10 @@ impl Parts<'_> {
     }
 
     /// It could not be started.
-    pub(in crate::job) fn not_started(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
+    pub(in crate::job) fn not_started(&mut self, cx: &mut Cx<'_>, proc: ProcId, error: SpawnError) {
         let initial = self.procs.rank_of(proc);
+        let host = self.rounds.host(initial);
+        cx.act(JobAction::Say(Sentence::Unable { initial, host, error }));
         self.rounds.coming.remove(&initial);
         let event = RestartEvent::Ended { initial, proc, status: NOT_STARTED, at: cx.now };
         self.rounds.tell(cx.now, event);

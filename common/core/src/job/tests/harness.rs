@@ -80,8 +80,9 @@ pub(super) struct Script {
     pub(super) severed: u32,
     pub(super) finished: Option<Ending>,
     /// Hosts reach each other wherever they try, and nobody looks at how they find out.
-    /// By 10.1.0.x, where a host has that.
     pub(super) all_reach: bool,
+    /// In which network they do.
+    pub(super) net: &'static str,
     /// When the node was told to end.
     ended: Option<u64>,
 }
@@ -118,6 +119,7 @@ impl Script {
             severed: 0,
             finished: None,
             all_reach: true,
+            net: "10.0.0",
             ended: None,
         };
         script.collect();
@@ -238,7 +240,7 @@ impl Script {
                 JobAction::Sever { .. } => self.severed += 1,
                 JobAction::Send { node, msg: ToNode::Probe(probe) } if self.all_reach => {
                     for place in probe.places.into_vec() {
-                        let by = alloc::format!("10.1.0.{}", node.get() + 1).into();
+                        let by = alloc::format!("{}.{}", self.net, node.get() + 1).into();
                         let probed = ToRoot::Probed { number: place.number, errno: 0, by };
                         self.job.handle(Self::at(self.now), JobEvent::Message { node, msg: probed });
                     }
@@ -254,7 +256,7 @@ impl Script {
                 JobAction::GiveUp { node } => self.given_up.push(node),
                 JobAction::Beat { node, beat } => self.beats.push((node, beat)),
                 JobAction::CloseEdge { node } => self.closed.push(node),
-                JobAction::Reseat(placement) => self.seats.push(placement),
+                JobAction::Reseat(placement) | JobAction::Move(placement) => self.seats.push(placement),
                 JobAction::Home { node, space } => self.homes.push((node, space)),
                 JobAction::Emit(record) => self.log.push(record.what),
                 JobAction::Say(sentence) => self.said.push(sentence),

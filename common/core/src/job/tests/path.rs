@@ -43,7 +43,7 @@ fn start_comes_first_then_programs_then_ranks() {
     assert_eq!((&*meeting.addr, meeting.port, start.choose_port), (&b"127.0.0.1"[..], None, true));
     let ToNode::App { app, last: true, part } = &s.sent[2] else { panic!("{:?}", s.sent[2]) };
     assert_eq!((app.get(), postcard::from_bytes::<AppBase>(part).unwrap()), (1, second.base));
-    let ToNode::Spawn { procs, last: true } = &s.sent[3] else { panic!("{:?}", s.sent[3]) };
+    let ToNode::Spawn { procs, last: true, .. } = &s.sent[3] else { panic!("{:?}", s.sent[3]) };
     let ranks: Vec<_> = procs.iter().map(|d| (d.rank.get(), d.app.get(), d.local_rank.get(), d.stdin)).collect();
     assert_eq!(ranks, [(0, 0, 0, true), (1, 0, 1, false), (2, 1, 2, false)]);
     let of_app: Vec<_> = procs.iter().map(|d| (d.app_rank, d.app_size)).collect();

@@ -1,11 +1,19 @@
 //! Processes that are started again for ranks whose own have ended: when, and which.
 
-use super::rounds::{begun, fault, heard, ready};
+use super::fewer::three;
+use super::left::{beats, node, run};
+use super::rounds::{begun, fault, heard, join, ready, returned, short};
 use super::*;
 use crate::restart::Respawn;
+use crate::restart::RoundNote;
 use crate::restart::fault::FaultKind;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
+use crate::time::HostTime;
+use crate::wire::capped::Capped;
+use crate::wire::to_node::Delta;
+use crate::wire::to_root::{Found, SpawnError, SpawnStep, Started};
+use alloc::string::ToString;
 use alloc::vec;
 
 /// The processes that were asked for since the last look.
@@ -31,4 +39,92 @@ fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
     assert_eq!(started(&mut s), vec![0; 0], "how rank 2 has ended is not known");
     s.wait(1).exits(2, killed(Signal::KILL), (1, 2));
     assert_eq!(started(&mut s), [5]);
+}
+
+/// Three hosts, of which the last has room for two ranks more; their function runs.
+fn with_room() -> Script {
+    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let mut spec = JobSpec { rounds, min_hosts: None, ..three(3) };
+    spec.placement.nodes[2].slots = 4;
+    let mut s = run(&spec);
+    for host in 0..3 {
+        join(&mut s, node(host), 0, &[2 * host, 2 * host + 1]);
+    }
+    assert_eq!(short(&mut s).len(), 3);
+    s
+}
+
+/// A host is lost, and by the end of its lease its ranks have ended; these are left.
+fn loses(s: &mut Script, lost: u32, round: u32, left: &[(u32, &[u32])]) {
+    s.event(JobEvent::EdgeClosed { node: node(lost), why: CloseReason::Eof });
+    for (host, ranks) in left {
+        ready(s, node(*host), round, ranks);
+    }
+    assert_eq!(started(s), vec![0; 0], "its ranks may still run");
+    let hosts: Vec<u32> = left.iter().map(|(host, _)| *host).collect();
+    beats(s, 60, &hosts);
+}
+
+/// Where processes were asked for: host, rank, local rank, number.
+fn asked(s: &Script) -> Vec<[u32; 4]> {
+    let of = |(node, msg): (&NodeId, &ToNode)| {
+        let ToNode::Spawn { procs, .. } = msg else { return vec![] };
+        let one = |delta: &Delta| [node.get(), delta.rank.get(), delta.local_rank.get(), delta.proc.get()];
+        procs.iter().map(one).collect()
+    };
+    s.to.iter().zip(&s.sent).flat_map(of).collect()
+}
+
+#[test]
+fn ranks_of_a_lost_host_are_started_again_where_there_is_room() {
+    let mut s = with_room();
+    loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(asked(&s), [[2, 0, 2, 6], [2, 1, 3, 7]], "once they have surely ended");
+    let moved = s.seats.last().unwrap();
+    assert_eq!((moved.seats[0].node, moved.seats[1].node, moved.nodes[2].ranks), (node(2), node(2), 4));
+    assert_eq!(short(&mut s), ["1: begin 1 at 21000: 2=0 3=1", "2: begin 1 at 21000: 4=2 5=3"]);
+    let both = [6, 7].map(|proc| Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) });
+    s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
+    // The first ones may be heard of once more.
+    join(&mut s, node(0), 0, &[0, 1]);
+    assert_eq!(short(&mut s), [""; 0]);
+    join(&mut s, node(2), 6, &[0, 1]);
+    assert_eq!(short(&mut s), ["1: interrupt 1 for 0", "2: interrupt 1 for 0"]);
+    ready(&mut s, node(1), 1, &[2, 3]);
+    ready(&mut s, node(2), 1, &[4, 5]);
+    assert_eq!(short(&mut s), ["1: begin 2 at 21000: 2=0 3=1", "2: begin 2 at 21000: 0=4 1=5 4=2 5=3"]);
+}
+
+#[test]
+fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
+    let mut s = with_room();
+    loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(started(&mut s), [6, 7]);
+    // The host that has taken them in is lost before they have come.
+    s.event(JobEvent::EdgeClosed { node: node(2), why: CloseReason::Eof });
+    ready(&mut s, node(1), 1, &[2, 3]);
+    beats(&mut s, 60, &[1]);
+    assert_eq!(asked(&s), [[0; 4]; 0]);
+    assert_eq!(short(&mut s), ["1: interrupt 1 for 4", "2: interrupt 1 for 4", "1: begin 2 at 21000: 2=0 3=1"]);
+    let text = |sentence: &Sentence| {
+        let Sentence::Round { note, .. } = sentence else { return None };
+        let RoundNote::Policy { text } = &**note else { return None };
+        Some(text.to_string())
+    };
+    let wanted = "initial ranks 0-1,4-5 of three are not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)";
+    assert_eq!(s.said.iter().filter_map(text).collect::<Vec<_>>(), [wanted]);
+    returned(&mut s, node(1), 2);
+    assert_eq!(short(&mut s), ["1: finish 2"]);
+}
+
+#[test]
+fn why_another_process_could_not_be_started_is_said() {
+    let mut s = with_room();
+    loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(started(&mut s), [6, 7]);
+    let error = SpawnError { step: SpawnStep::Gpus, errno: 19, path: OsBytes::default(), found: Found::Nothing };
+    s.hears_of(node(2), &ToRoot::SpawnFailed { proc: ProcId::new(6), error: error.clone() });
+    let said = Sentence::Unable { initial: Rank::new(0), host: "three".into(), error };
+    assert!(s.said.contains(&said), "{:?}", s.said);
+    assert_eq!(started(&mut s), [12], "it is tried again");
 }

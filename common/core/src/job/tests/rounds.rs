@@ -29,7 +29,7 @@ fn up(s: &mut Script, node: NodeId, up: RoundUp) {
 }
 
 /// Processes register, of a generation whose first has this number.
-fn join(s: &mut Script, node: NodeId, first: u32, ranks: &[u32]) {
+pub(super) fn join(s: &mut Script, node: NodeId, first: u32, ranks: &[u32]) {
     let ranks = Capped::chunks(enrolled(first, ranks)).remove(0);
     up(s, node, RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() });
 }
@@ -46,7 +46,7 @@ pub(super) fn fault(s: &mut Script, node: NodeId, round: u32, rank: u32, kind: F
     up(s, node, RoundUp::Fault { round: Round::new(round), fault, at });
 }
 
-fn returned(s: &mut Script, node: NodeId, round: u32) {
+pub(super) fn returned(s: &mut Script, node: NodeId, round: u32) {
     up(s, node, RoundUp::Returned { round: Round::new(round), ranks: 1 });
 }
 
@@ -59,7 +59,7 @@ pub(super) fn heard(s: &mut Script) -> Vec<(u32, RoundDown)> {
 }
 
 /// The same in short: who begins as what, and so on.
-fn short(s: &mut Script) -> Vec<String> {
+pub(super) fn short(s: &mut Script) -> Vec<String> {
     let seats = |down: &RoundDown| match down {
         RoundDown::Begin { round, place, seats, .. } => {
             let seats = seats.iter().map(|seat| match seat.active {

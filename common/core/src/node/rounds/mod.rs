@@ -29,6 +29,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use seat::{Part, Seat};
 
 /// From the end of a session to that of its process, which closes its descriptors on the way.
@@ -134,7 +135,7 @@ impl Default for Rounds {
 impl Rounds {
     pub(super) fn on_start(&mut self, start: &Start) {
         (self.programs, self.others_follow) = (start.apps, start.others_follow);
-        start.meeting.iter().for_each(|meeting| self.on_met(meeting));
+        start.meeting.iter().for_each(|meeting| self.on_met(meeting, None));
     }
 
     /// Where others find this host, if it is not rank 0's.
@@ -143,10 +144,13 @@ impl Rounds {
         self.at = self.at.take().or_else(|| reached.cloned());
     }
 
-    pub(super) fn on_met(&mut self, meeting: &Meeting) {
+    /// `by`: the address of this host by which it has reached rank 0's. The launcher takes that for where others find it.
+    pub(super) fn on_met(&mut self, meeting: &Meeting, by: Option<IpAddr>) {
         self.agent_store = meeting.agent_store;
         if meeting.node_index == 0 {
             self.at = Some(meeting.addr.clone());
+        } else if let Some(by) = by {
+            self.at = Some(OsBytes::from(by.to_string()));
         }
     }
 
@@ -182,7 +186,7 @@ impl Rounds {
     pub(super) fn on_again(&mut self, meeting: &Meeting) {
         let (programs, others_follow, at) = (self.programs, self.others_follow, self.at.take());
         *self = Self { programs, others_follow, at, ..Self::default() };
-        self.on_met(meeting);
+        self.on_met(meeting, None);
     }
 
     /// They are being ended: what happens to them now is no matter of rounds.

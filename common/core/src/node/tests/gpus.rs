@@ -124,7 +124,7 @@ fn jax_is_told_which_of_what_it_sees_it_takes() {
         let meeting = start().meeting.map(|meeting| Meeting { jax: true, ..meeting });
         rig.root(ToNode::Start(Start { gpus, local_size, meeting, ..start() }));
         rig.root(app_of(0, &base()));
-        rig.root(spawn(0..1, true));
+        rig.root(spawn_of(0..1, true, local_size));
         found(&rig.hear(NodeEvent::Grounded(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
     };
     assert_eq!(ids(Share::Each(2), 2).as_deref(), Some("0,1"), "of its own: not its local rank");

@@ -547,7 +547,7 @@ fn another(proc: u32, rank: u32) -> ToNode {
         app_size: 4,
         stdin: false,
     };
-    ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true }
+    ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 2 }
 }
 
 #[test]

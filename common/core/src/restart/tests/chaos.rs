@@ -57,7 +57,10 @@ impl Job {
             }
             RestartEvent::Fault { fault, .. } if !fault.kind.is_loss() => self.stale.push(event.clone()),
             RestartEvent::Fault { fault, .. } => self.dead.extend(self.procs.get(&fault.initial.get())),
-            RestartEvent::Started { .. } | RestartEvent::Warned { .. } | RestartEvent::Off => {}
+            RestartEvent::Started { .. }
+            | RestartEvent::Placed { .. }
+            | RestartEvent::Warned { .. }
+            | RestartEvent::Off => {}
         }
         self.machine.handle(self.now, event);
         self.machine.handle_timeout(self.now);
@@ -205,6 +208,7 @@ impl Job {
             RestartEvent::Joined { .. }
             | RestartEvent::Ended { .. }
             | RestartEvent::Started { .. }
+            | RestartEvent::Placed { .. }
             | RestartEvent::NodeMissed { .. }
             | RestartEvent::NodeLost { .. }
             | RestartEvent::Warned { .. }

@@ -1,6 +1,8 @@
 //! Processes that follow others of their rank: when they are started.
 
 use super::*;
+use crate::gpus::{Devices, Share};
+use crate::wire::to_root::SpawnStep;
 
 /// Two ranks in a round, on a host with devices; rank 1 has been killed and reaped, and another process of it is to follow. What is done.
 fn follows() -> (Rig, Vec<NodeAction>) {
@@ -65,4 +67,52 @@ fn one_that_takes_part_is_not_ended_as_unwanted() {
     assert_eq!(other.down(end()), [group(300, KILL)], "it has not registered");
     rig.hear(begun);
     assert_eq!(rig.down(end()), []);
+}
+
+/// Of a host that is lost.
+fn comes(rig: &mut Rig) -> Vec<NodeAction> {
+    let delta = Delta {
+        proc: p(305),
+        app: AppIndex::new(0),
+        rank: r(5),
+        local_rank: LocalRank::new(2),
+        app_rank: 5,
+        app_size: 6,
+        stdin: false,
+    };
+    rig.root(ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 3 })
+}
+
+#[test]
+fn one_of_another_host_knows_how_many_are_here_now() {
+    let mut rig = Rig::in_round(2);
+    let actions = comes(&mut rig);
+    let [NodeAction::Spawn { proc, exec }] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(*proc, p(305));
+    let all: OsStrings = exec.shared.iter().chain(exec.vars.iter()).collect();
+    let value = |name: &str| crate::env::value(&all, name.as_bytes()).map(<[u8]>::to_vec);
+    assert_eq!((value("LOCAL_RANK"), value("LOCAL_WORLD_SIZE")), (Some(b"2".to_vec()), Some(b"3".to_vec())));
+    // What is not there yet is told of once it is.
+    rig.spawned(305);
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(1, R0)], "it is in no round yet");
+}
+
+#[test]
+fn one_of_another_host_for_which_no_gpus_are_left_is_not_started_and_the_others_go_on() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(Start { gpus: Share::Each(2), local_size: 2, ..start() }));
+    rig.hear(NodeEvent::Grounded(Ground { gpus: Devices { amd: false, count: Some(4) }, ..ground() }));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..2, true));
+    for n in 0..2 {
+        rig.spawned(n);
+        rig.registers(n, "");
+    }
+    rig.begins(R0, first_place(2), &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    let [NodeAction::ToRoot(ToRoot::SpawnFailed { proc, error })] = &comes(&mut rig)[..] else { panic!() };
+    assert_eq!((*proc, error.step), (p(305), SpawnStep::Gpus));
+    rig.exited(1, by(KILL));
+    assert!(rig.root(another(301, 1)).is_empty(), "the one before is looked at");
+    let actions = rig.examined(1, Facts::default());
+    assert!(actions.iter().any(|action| matches!(action, NodeAction::Spawn { .. })), "{actions:?}");
 }

@@ -1,0 +1,93 @@
+//! Where another process fits when its host is lost: a rank goes to a host that has room, and stays there.
+
+use super::{Placement, Seat};
+use crate::id::{LocalRank, NodeId, Rank};
+use alloc::collections::BTreeSet;
+
+impl Placement {
+    /// The host that takes `many` ranks more without being oversubscribed: the first that takes all of them, or the one that takes most. A
+    /// rank that has ended keeps its place. Asked are those that have ranks and may have more.
+    #[must_use]
+    pub fn room(&self, may: impl Fn(NodeId) -> bool, many: u32) -> Option<NodeId> {
+        let free = |node: &NodeId| self.nodes.get(node.index()).map_or(0, |node| node.slots.saturating_sub(node.ranks));
+        let with_room = || self.used().filter(|node| may(*node) && free(node) > 0);
+        let most = || with_room().map(|node| free(&node)).max();
+        let enough = with_room().map(|node| free(&node)).find(|free| *free >= many).or_else(most)?;
+        with_room().find(|node| free(node) == enough)
+    }
+
+    /// A rank is on another host from now on: there it is the first number that no other has.
+    pub fn move_rank(&mut self, rank: Rank, node: NodeId) {
+        let others = self.seats.iter().filter(|seat| seat.node == node).map(|seat| seat.local_rank);
+        let taken: BTreeSet<LocalRank> = others.collect();
+        let local_rank = (0..).map(LocalRank::new).find(|local| !taken.contains(local)).unwrap_or(LocalRank::new(0));
+        let Some(seat) = self.seats.get_mut(rank.index()).filter(|seat| seat.node != node) else { return };
+        let Seat { node: before, app, .. } = *seat;
+        *seat = Seat { node, local_rank, app };
+        if let Some(before) = self.nodes.get_mut(before.index()) {
+            before.ranks = before.ranks.saturating_sub(1);
+        }
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.ranks = node.ranks.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostlist::Host;
+    use crate::id::AppIndex;
+    use crate::place::Node;
+    use alloc::format;
+    use alloc::vec::Vec;
+
+    /// Hosts with so many slots and ranks each.
+    fn placed(hosts: &[(u32, u32)]) -> Placement {
+        let node = |(&(slots, ranks), n): (&(u32, u32), u32)| Node {
+            host: Host { name: format!("node{n}"), user: None, port: None },
+            local: false,
+            slots,
+            ranks,
+        };
+        let seats = |(&(_, ranks), n): (&(u32, u32), u32)| {
+            (0..ranks).map(move |local| Seat {
+                node: NodeId::new(n),
+                local_rank: LocalRank::new(local),
+                app: AppIndex::new(0),
+            })
+        };
+        Placement {
+            nodes: hosts.iter().zip(0..).map(node).collect(),
+            seats: hosts.iter().zip(0..).flat_map(seats).collect(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn room(hosts: &[(u32, u32)], many: u32) -> Option<u32> {
+        placed(hosts).room(|node| node != NodeId::new(0), many).map(NodeId::get)
+    }
+
+    #[test]
+    fn the_first_host_that_takes_all_or_else_the_one_that_takes_most_has_room() {
+        assert_eq!(room(&[(9, 1), (3, 2), (4, 2), (5, 2)], 2), Some(2));
+        assert_eq!(room(&[(9, 1), (3, 2), (4, 2), (5, 2)], 3), Some(3));
+        assert_eq!(room(&[(9, 1), (3, 2), (4, 2), (4, 2)], 9), Some(2), "none takes all of them");
+        assert_eq!(room(&[(9, 1), (2, 2), (1, 3)], 1), None, "one is oversubscribed already");
+        assert_eq!(room(&[(9, 1), (8, 0)], 1), None, "nothing of the job is there");
+    }
+
+    #[test]
+    fn a_rank_that_moves_has_a_number_of_its_own_there() {
+        let mut moved = placed(&[(2, 2), (4, 2)]);
+        moved.move_rank(Rank::new(1), NodeId::new(1));
+        moved.move_rank(Rank::new(0), NodeId::new(1));
+        let at = |rank: usize| (moved.seats[rank].node.get(), moved.seats[rank].local_rank.get());
+        assert_eq!([at(0), at(1), at(2), at(3)], [(1, 3), (1, 2), (1, 0), (1, 1)]);
+        assert_eq!((moved.nodes[0].ranks, moved.nodes[1].ranks), (0, 4));
+        assert_eq!(moved.room(|_| true, 1), None);
+        let before = moved.clone();
+        moved.move_rank(Rank::new(2), NodeId::new(1));
+        assert_eq!(moved, before, "it is there already");
+    }
+}
