@@ -3,6 +3,7 @@
 use super::crew::{Hand, Known, Part};
 use super::fault::{Fault, FaultKind};
 use super::gather::hinted;
+use super::limits::called;
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
@@ -48,7 +49,7 @@ impl Restart {
         match (self.trouble.real(), self.trouble.first()) {
             (Some((fault, at)), _) => {
                 self.progress.ends(fault, at)?;
-                self.limits.rounds(self.begun)?;
+                self.limits.rounds(self.begun, &self.setup.limits)?;
             }
             (None, Some((fault, at))) => self.progress.ends(fault, at)?,
             (None, None) => {}
@@ -116,7 +117,7 @@ impl Restart {
         if healthy == 0 {
             return Err("no healthy rank is left".into());
         }
-        self.limits.world(healthy, active)?;
+        self.limits.world(healthy, active, &self.setup.limits)?;
         if active == 0 {
             let ranks =
                 if healthy == 1 { "the 1 rank that is".into() } else { format!("the {healthy} ranks that are") };
@@ -170,7 +171,8 @@ impl Restart {
         for initial in self.whoever(|hand| hand.part == Part::In && self.too_often(hand)) {
             let faults = self.crew.hands.get(initial.index()).map_or(0, |hand| hand.faults);
             let times = if faults == 1 { "1 fault".to_string() } else { format!("{faults} faults") };
-            let text = format!("initial rank {initial} is out after {times} of its own (--max-rank-faults {most})");
+            let limit = called("max-rank-faults", self.setup.limits.max_rank_faults);
+            let text = format!("initial rank {initial} is out after {times} of its own ({limit} {most})");
             self.note(RoundNote::Policy { text: sentence(text) });
         }
     }

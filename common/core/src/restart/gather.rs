@@ -2,6 +2,7 @@
 
 use super::crew::Part;
 use super::fault::{Fault, FaultKind};
+use super::limits::called;
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
 use super::{Over, Phase, Restart, RoundNote, asked, sentence};
@@ -159,9 +160,13 @@ impl Restart {
         self.limits = self.setup.limits.or(terms.limits);
         self.relocal = self.setup.relocal || terms.relocal;
         let world = self.world.size();
-        for (name, least) in [("min-world", self.limits.min_world), ("min-active", self.limits.min_active)] {
+        let ours = self.setup.limits;
+        for (name, least, ours) in [
+            ("min-world", self.limits.min_world, ours.min_world),
+            ("min-active", self.limits.min_active, ours.min_active),
+        ] {
             if let Some(least) = least.filter(|least| *least > world) {
-                return Err(format!("--{name} {least} is more than the job has: {world} ranks"));
+                return Err(format!("{} {least} is more than the job has: {world} ranks", called(name, ours)));
             }
         }
         self.say_what_wins(own, &policy, terms);

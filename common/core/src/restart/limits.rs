@@ -39,28 +39,39 @@ impl Limits {
         }
     }
 
-    /// Whether another round may begin after `begun` of them.
-    pub(super) fn rounds(&self, begun: u32) -> Result<(), String> {
+    /// Whether another round may begin after `begun` of them. `ours`: those of the command line.
+    pub(super) fn rounds(&self, begun: u32, ours: &Self) -> Result<(), String> {
         match self.max_rounds {
             Some(most) if begun >= most => {
                 let rounds = if begun == 1 { "1 round has".to_string() } else { format!("{begun} rounds have") };
-                Err(format!("{rounds} begun, and --max-rounds {most} allows no more"))
+                let limit = called("max-rounds", ours.max_rounds);
+                Err(format!("{rounds} begun, and {limit} {most} allows no more"))
             }
             Some(_) | None => Ok(()),
         }
     }
 
     /// Whether a world is large enough.
-    pub(super) fn world(&self, healthy: u32, active: u32) -> Result<(), String> {
+    pub(super) fn world(&self, healthy: u32, active: u32, ours: &Self) -> Result<(), String> {
         match (self.min_world, self.min_active) {
             (Some(least), _) if healthy < least => {
-                Err(format!("{} healthy, and --min-world {least} asks for more", ranks(healthy)))
+                let limit = called("min-world", ours.min_world);
+                Err(format!("{} healthy, and {limit} {least} asks for more", ranks(healthy)))
             }
             (_, Some(least)) if active < least => {
-                Err(format!("{} able to work, and --min-active {least} asks for more", ranks(active)))
+                let limit = called("min-active", ours.min_active);
+                Err(format!("{} able to work, and {limit} {least} asks for more", ranks(active)))
             }
             (Some(_) | None, Some(_) | None) => Ok(()),
         }
+    }
+}
+
+/// What a limit is called, where it was set: on the command line (`ours`), or by the program.
+pub(super) fn called(name: &str, ours: Option<u32>) -> String {
+    match ours {
+        Some(_) => format!("--{name}"),
+        None => format!("the program's {}", name.replace('-', "_")),
     }
 }
 
@@ -214,10 +225,12 @@ mod tests {
     #[test]
     fn a_limit_says_what_it_is() {
         let limits = Limits { max_rounds: Some(3), min_world: Some(4), min_active: Some(2), max_rank_faults: None };
-        assert_eq!(limits.rounds(2), Ok(()));
-        assert_eq!(limits.rounds(3), Err("3 rounds have begun, and --max-rounds 3 allows no more".into()));
-        assert_eq!(limits.world(4, 2), Ok(()));
-        assert_eq!(limits.world(3, 2), Err("3 ranks are healthy, and --min-world 4 asks for more".into()));
-        assert_eq!(limits.world(4, 1), Err("1 rank is able to work, and --min-active 2 asks for more".into()));
+        assert_eq!(limits.rounds(2, &limits), Ok(()));
+        assert_eq!(limits.rounds(3, &limits), Err("3 rounds have begun, and --max-rounds 3 allows no more".into()));
+        assert_eq!(limits.world(4, 2, &limits), Ok(()));
+        assert_eq!(limits.world(3, 2, &limits), Err("3 ranks are healthy, and --min-world 4 asks for more".into()));
+        assert_eq!(limits.world(4, 1, &limits), Err("1 rank is able to work, and --min-active 2 asks for more".into()));
+        let theirs = limits.world(3, 2, &Limits::default());
+        assert_eq!(theirs, Err("3 ranks are healthy, and the program's min_world 4 asks for more".into()));
     }
 }

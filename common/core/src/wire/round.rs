@@ -67,6 +67,11 @@ pub enum RoundUp {
         /// Where it returned.
         initial: Rank,
     },
+    /// Processes that wanted to register are not taken: what they ask for is none that could be. Said once.
+    Refused {
+        /// Why, in a sentence.
+        text: OsBytes,
+    },
 }
 
 /// A process that takes part.

@@ -81,6 +81,8 @@ pub(super) struct Rounds {
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
     /// Something was asked of rounds, and nobody has registered.
     unheard: Unheard,
+    /// It was said why a process could not.
+    said_refused: bool,
 }
 
 impl Rounds {
@@ -102,6 +104,7 @@ impl Rounds {
             wanted: BTreeSet::new(),
             coming: BTreeMap::new(),
             unheard: Unheard::Idle,
+            said_refused: false,
         }
     }
 
@@ -363,6 +366,13 @@ impl Rounds {
         };
         let (host, at) = self.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
         Up::Rank(Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false })
+    }
+
+    /// A host has not taken who wanted to register: said for the first of them.
+    fn refused(&mut self, cx: &mut Cx<'_>, generation: u32, text: OsBytes) {
+        if !core::mem::replace(&mut self.said_refused, true) {
+            self.note(cx, generation, RoundNote::Refused { text });
+        }
     }
 
     /// Those who have registered in a job that restarts nothing within processes are told so.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 impl Parts<'_> {
     /// A node speaks of rounds. What is of another generation, or of another host's ranks, is nobody's business.
     pub(in crate::job) fn round(&mut self, cx: &mut Cx<'_>, node: NodeId, up: RoundUp) {
-        if matches!(up, RoundUp::Joined { .. }) {
+        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
             self.rounds.is_heard();
         }
         if self.generations.is_between() || self.rounds.off {
@@ -60,6 +60,7 @@ impl Parts<'_> {
             }
             RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
             RoundUp::Alone { round, initial } => RestartEvent::Alone { node, round, initial },
+            RoundUp::Refused { text } => return self.rounds.refused(cx, self.log.generation(), text),
         };
         self.rounds.tell(cx.now, event);
         self.settle_rounds(cx);

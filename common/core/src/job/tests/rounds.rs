@@ -322,6 +322,19 @@ fn where_the_first_round_cannot_be_all_are_told() {
 }
 
 #[test]
+fn why_hosts_take_no_process_is_said_once_and_nobody_says_that_none_has_registered() {
+    let mut s =
+        Script::running(&JobSpec { rounds: Rounds { asked: "--respawn".into(), ..Rounds::default() }, ..spec(2) });
+    let why = || RoundUp::Refused { text: "soft_timeout 9s is too long".into() };
+    up(&mut s, NODE, why());
+    up(&mut s, NODE, why());
+    s.exits(0, exit(1), (4, 5)).exits(1, exit(1), (5, 6)).report();
+    let said = |s: &Sentence| if let Sentence::Round { note, .. } = s { Some((**note).clone()) } else { None };
+    let said: Vec<RoundNote> = s.said.iter().filter_map(said).collect();
+    assert_eq!(said, [RoundNote::Refused { text: "soft_timeout 9s is too long".into() }]);
+}
+
+#[test]
 fn several_programs_have_no_rounds() {
     let mut spec = spec(1);
     spec.apps.push(spec.apps[0].clone());

@@ -70,6 +70,8 @@ pub(super) struct Rounds {
     soonest: Soonest,
     /// The launcher has heard who has registered, and under which terms.
     told: Option<OsBytes>,
+    /// It has heard that some could not.
+    refused: bool,
     /// Parts of a round that begins.
     parts: Vec<RoundSeat>,
     /// What is held for the next round; 0: nothing.
@@ -126,6 +128,7 @@ impl Default for Rounds {
             limits: Limits::default(),
             soonest: Soonest::default(),
             told: None,
+            refused: false,
             parts: Vec::new(),
             port: 0,
         }
@@ -206,7 +209,14 @@ impl Rounds {
         asked: &[(OsBytes, OsBytes)],
     ) {
         core::mem::take(&mut self.idle).into_iter().for_each(|delta| self.take_in(delta));
-        match self.admit(rank, asked) {
+        let came = self.admit(rank).and_then(|initial| {
+            let terms = terms_of(asked);
+            if let Err(why) = &terms {
+                self.tell_refused(cx, why);
+            }
+            Ok((initial, terms?))
+        });
+        match came {
             Ok((initial, _)) if self.is_behind(initial) => self.catch_up(cx, session, initial),
             Ok((initial, terms)) => {
                 if self.told.is_none() {
@@ -232,8 +242,8 @@ impl Rounds {
         }
     }
 
-    /// Whether it may take part: who it is, and what it asks for.
-    fn admit(&self, rank: Option<Rank>, asked: &[(OsBytes, OsBytes)]) -> Result<(Rank, Terms), String> {
+    /// Whether it may take part: who it is.
+    fn admit(&self, rank: Option<Rank>) -> Result<Rank, String> {
         let rank =
             rank.ok_or("the process does not say which rank it is: RLAUNCH_RANK is not set in its environment")?;
         let seat = self.seats.get(&rank).filter(|seat| seat.lives);
@@ -258,12 +268,7 @@ impl Rounds {
                 | Part::Ending,
             ) => return Err(format!("another process of rank {rank} takes part already")),
         }
-        let pairs = asked.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-        let terms = Terms::of(pairs).map_err(|error| match error.hint() {
-            Some(hint) => format!("{error} (try {hint})"),
-            None => error.to_string(),
-        })?;
-        Ok((rank, terms))
+        Ok(rank)
     }
 
     /// It says something.
@@ -341,4 +346,13 @@ impl Rounds {
         }
         self.settle(cx);
     }
+}
+
+/// What a process asks for, or why it cannot.
+fn terms_of(asked: &[(OsBytes, OsBytes)]) -> Result<Terms, String> {
+    let pairs = asked.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+    Terms::of(pairs).map_err(|error| match error.hint() {
+        Some(hint) => format!("{error} (try {hint})"),
+        None => error.to_string(),
+    })
 }

@@ -16,6 +16,13 @@ fn say(cx: &mut Cx<'_>, up: RoundUp) {
 }
 
 impl Rounds {
+    /// What a process asks for is none that could be: once, as all are told the same.
+    pub(super) fn tell_refused(&mut self, cx: &mut Cx<'_>, why: &str) {
+        if !core::mem::replace(&mut self.refused, true) {
+            say(cx, RoundUp::Refused { text: OsBytes::from(why) });
+        }
+    }
+
     /// Says what all have waited for, if it has come to that.
     pub(super) fn settle(&mut self, cx: &mut Cx<'_>) {
         match self.state {

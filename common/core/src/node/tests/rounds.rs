@@ -202,6 +202,11 @@ fn who_cannot_take_part_hears_why() {
         let text = String::from_utf8(text.to_vec()).unwrap();
         assert!(text.contains(words), "{text}");
     };
+    let told = |mut actions: Vec<NodeAction>| {
+        let NodeAction::ToRoot(ToRoot::Round(RoundUp::Refused { text })) = actions.remove(0) else { panic!() };
+        assert!(text.to_string().contains("soft_timeout"), "{text}");
+        actions
+    };
     let mut rig = Rig::running(2);
     let begun = |session: u32, rank: Option<u32>, asked: &str| NodeEvent::SessionBegun {
         session: s(session),
@@ -210,7 +215,7 @@ fn who_cannot_take_part_hears_why() {
     };
     refused(&rig.hear(begun(7, None, "")), "RLAUNCH_RANK");
     refused(&rig.hear(begun(7, Some(9), "")), "no rank 9 of this job runs on this host");
-    refused(&rig.hear(begun(7, Some(0), "soft_timout=3s")), "soft_timeout");
+    refused(&told(rig.hear(begun(7, Some(0), "soft_timout=3s"))), "soft_timeout");
     refused(&rig.hear(begun(7, Some(0), "soft_timeout=100s")), "hard_timeout");
     rig.registers(0, "");
     refused(&rig.hear(begun(8, Some(0), "")), "another process of rank 0 takes part already");
