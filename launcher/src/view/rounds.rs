@@ -80,20 +80,35 @@ fn began(
     [decided, out, assigned]: [Span; 3],
 ) -> String {
     let name = name(generation, round);
-    let Some(first) = faults.first() else { return format!("{name}: {}", world(sizes)) };
-    let more = match faults.len() - 1 {
-        0 => String::new(),
-        more => format!(" and {}", words::count(more as u64, "more fault")),
-    };
+    let Some((first, more)) = Fault::first_of(faults) else { return format!("{name}: {}", world(sizes)) };
+    let more = and_more(first, more);
     let home = if home.is_empty() { String::new() } else { format!("; {} sent home", words::ranks(home)) };
+    let back = back(first, faults);
     format!(
-        "{name}: {}{more}: {}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
+        "{name}: {}{more}: {}{back}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
         fault_of(first, host),
         world(sizes),
         decided = fine(decided),
         out = fine(out),
         assigned = fine(assigned),
     )
+}
+
+/// Who has come back in a round that is called by what has failed.
+fn back(first: &Fault, faults: &[Fault]) -> String {
+    let joined = faults.iter().filter(|fault| fault.kind == FaultKind::Joined && !first.kind.is_planned());
+    let ranks: Vec<Rank> = joined.map(|fault| fault.initial).collect();
+    match ranks.len() {
+        0 => String::new(),
+        1 => format!("; {} has come back", words::ranks(&ranks)),
+        _ => format!("; {} have come back", words::ranks(&ranks)),
+    }
+}
+
+/// How many are alike besides.
+fn and_more(first: &Fault, more: usize) -> String {
+    let what = if first.kind.is_planned() { "more rank" } else { "more fault" };
+    if more == 0 { String::new() } else { format!(" and {}", words::count(more as u64, what)) }
 }
 
 /// A span as exact as rounds are short.
@@ -155,10 +170,7 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
     }
     for RoundLine { round, fault, sizes, took } in &rounds.last {
         let why = match fault {
-            Some((first, 0)) => fault_of(first, &OsBytes::default()),
-            Some((first, more)) => {
-                format!("{} and {}", fault_of(first, &OsBytes::default()), words::count(*more as u64, "more fault"))
-            }
+            Some((first, more)) => fault_of(first, &OsBytes::default()) + &and_more(first, *more),
             None => "planned".into(),
         };
         block.field("round", &format!("{round}: {why}: {} after {}", world(*sizes), fine(*took)));
@@ -212,6 +224,15 @@ mod tests {
              rank 6 sent home (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
         );
         assert_eq!(said(&second, Tone::Quiet), None);
+        let joined = |rank| fault(rank, FaultKind::Joined, "");
+        let third = said(&round(3, vec![joined(2), fault(3, kill, ""), joined(4)], (6, 6), &[]), Tone::Normal).unwrap();
+        let wanted = "rlaunch: g1 r3: rank 3 has ended (SIGKILL): 6 ranks go on; ranks 2,4 have come back (decided";
+        assert!(third.starts_with(wanted), "{third}");
+        let fourth = said(&round(4, vec![joined(2), joined(4)], (6, 6), &[]), Tone::Normal).unwrap();
+        assert!(
+            fourth.starts_with("rlaunch: g1 r4: rank 2 has come back and 1 more rank: 6 ranks go on ("),
+            "{fourth}"
+        );
     }
 
     #[test]

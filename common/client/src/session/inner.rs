@@ -89,6 +89,10 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     pub(super) bits: AtomicU8,
     pub(super) pings: AtomicU64,
+    /// So many of them the agent knows of.
+    pub(super) told: AtomicU64,
+    /// … of one of this round.
+    pub(super) told_once: AtomicBool,
     /// The other thread will look at `pings` by itself.
     pub(super) looking: AtomicBool,
 }
@@ -164,6 +168,10 @@ impl Shared {
             | bit(inner.leaving == Leaving::Passed, PASSED)
             | bit(inner.pending.is_some(), PLANNED);
         self.bits.store(bits, Ordering::Release);
+    }
+
+    pub(super) fn has_untold_pings(&self) -> bool {
+        self.pings.load(Ordering::SeqCst) != self.told.load(Ordering::Acquire)
     }
 
     /// Tells the agent, if there is one.

@@ -81,6 +81,7 @@ impl Session {
         inner.phase = Phase::Inside;
         gloo::over();
         inner.auto_at = None;
+        self.0.told_once.store(false, Ordering::Release);
         self.0.note(&inner);
         if inner.auto.is_some() {
             self.0.bell.ring();
@@ -100,6 +101,14 @@ impl Session {
         inner.atomic.retain(|thread| *thread != own);
         self.0.note(&inner);
         waits::open();
+        if self.0.has_untold_pings()
+            && !self.0.told_once.load(Ordering::Acquire)
+            && let Some(state) = inner.state.as_ref().filter(|_| inner.alone.is_none())
+        {
+            // However soon the round was over: it was not in vain. That the agent is gone is seen by what follows.
+            self.0.told.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
+            drop(self.0.say(&Said::Alive(Round::new(state.number), true)));
+        }
         if inner.pending.is_some() || inner.leaving == Leaving::Decided {
             // It waited for a ping, or for an end, and none will come.
             self.0.bell.ring();

@@ -41,8 +41,7 @@ pub(super) struct Monitor {
     on_abort: Option<OnAbort>,
     /// Of who has registered: hooks run with them.
     signals: Signals,
-    /// Of `pings`, told so far; and when it may be told again.
-    told: u64,
+    /// When pings may be told of again.
     tell_at: Option<Instant>,
     /// The next signal, and how long to wait behind it.
     signal: Option<(Instant, Duration)>,
@@ -50,7 +49,7 @@ pub(super) struct Monitor {
 
 impl Monitor {
     pub(super) fn new(interval: Duration, on_abort: Option<OnAbort>) -> Self {
-        Self { interval, on_abort, signals: Signals::here(), told: 0, tell_at: None, signal: None }
+        Self { interval, on_abort, signals: Signals::here(), tell_at: None, signal: None }
     }
 
     pub(super) fn run(mut self, shared: &Shared) {
@@ -159,15 +158,16 @@ impl Monitor {
             return Some(at);
         }
         self.tell_at = None;
-        if shared.pings.load(Ordering::Acquire) == self.told {
+        if !shared.has_untold_pings() {
             shared.looking.store(false, Ordering::SeqCst);
             // A ping between the two lines has not rung.
-            if shared.pings.load(Ordering::SeqCst) == self.told || shared.looking.swap(true, Ordering::SeqCst) {
+            if !shared.has_untold_pings() || shared.looking.swap(true, Ordering::SeqCst) {
                 return None;
             }
         }
-        self.told = shared.pings.load(Ordering::Acquire);
+        shared.told.store(shared.pings.load(Ordering::Acquire), Ordering::Release);
         if let Some(round) = round_of(inner) {
+            shared.told_once.store(true, Ordering::Release);
             tell(shared, &Said::Alive(round, true));
         }
         let at = now + self.interval;

@@ -91,6 +91,8 @@ impl Session {
             changed: Condvar::new(),
             bits: AtomicU8::new(0),
             pings: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            told_once: AtomicBool::new(false),
             looking: AtomicBool::new(false),
         });
         shared.say(&Said::Register(terms.to_vec()))?;

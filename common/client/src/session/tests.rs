@@ -567,3 +567,26 @@ fn a_text_is_cut_between_characters() {
     assert_eq!(cut(odd.as_bytes()).len(), TEXT - 1);
     assert_eq!(cut(b"short"), OsBytes::from("short"));
 }
+
+#[test]
+fn a_ping_in_a_round_that_is_over_at_once_is_told_of() {
+    let (session, mut agent) = plain();
+    for round in 0..20 {
+        inside(&session, &mut agent, round);
+        session.ping().unwrap();
+        session.exit().unwrap();
+        session.fault(b"at once").unwrap();
+        let first = agent.heard();
+        assert!(matches!(&first, Said::Alive(of, true) if of.get() == round), "{first:?}");
+        loop {
+            match agent.heard() {
+                Said::Alive(..) => {}
+                Said::Fault(..) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        agent.interrupts(round);
+        session.ready(Vec::new()).unwrap();
+        assert!(matches!(agent.heard(), Said::Ready(..)));
+    }
+}

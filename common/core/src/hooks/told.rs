@@ -8,8 +8,9 @@ use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_set::RankSet;
 use crate::restart::RoundNote;
-use crate::restart::fault::Fault;
+use crate::restart::fault::{Fault, FaultKind};
 use crate::status::Status;
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
@@ -62,7 +63,7 @@ struct Happened<'a> {
     kind: &'static str,
     ranks: RankSet,
     hosts: Vec<NodeId>,
-    text: &'a [u8],
+    text: Cow<'a, [u8]>,
 }
 
 impl Told {
@@ -73,8 +74,11 @@ impl Told {
     }
 
     pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
+        let other = self.placement.seats.len() != placement.seats.len();
         self.placement = placement;
-        self.whole();
+        if other {
+            self.whole();
+        }
     }
 
     fn whole(&mut self) {
@@ -107,7 +111,7 @@ impl Told {
                 let text = status.to_string();
                 let ranks = [*rank].into_iter().collect();
                 let kind = if lost.is_some() { "host_lost" } else { "ended" };
-                let happened = Happened { kind, ranks, hosts: [*node].into(), text: text.as_bytes() };
+                let happened = Happened { kind, ranks, hosts: [*node].into(), text: Cow::Borrowed(text.as_bytes()) };
                 Some(self.restart(*restart, ("generation", None), before, &happened))
             }
             What::JobEnd { cause, exit, left, .. } => Some(self.end(record, cause, *exit, *left)),
@@ -144,7 +148,7 @@ impl Told {
             kind,
             ranks: rank.into_iter().collect(),
             hosts: node.into_iter().collect(),
-            text: text.as_bytes(),
+            text: Cow::Borrowed(text.as_bytes()),
         };
         let mut vars = self.vars("exit", record.generation, record.round, &happened);
         vars.push(("RLAUNCH_HOOK_EXIT_CODE", number(exit.shell_code().into())));
@@ -186,17 +190,31 @@ impl Told {
 
     /// `None`: there are none.
     fn of_faults<'a>(&self, faults: &'a [Fault]) -> Option<Happened<'a>> {
-        let first = faults.first()?;
+        let (first, _) = Fault::first_of(faults)?;
         // What others have thrown is mostly that they have lost these.
-        let meant = || faults.iter().enumerate().filter(|(at, fault)| *at == 0 || fault.kind.is_loss());
-        let ranks = meant().map(|(_, fault)| fault.initial).collect();
+        let others = faults.iter().filter(|fault| *fault != first && fault.kind.is_loss());
+        let meant = || core::iter::once(first).chain(others.clone());
+        let ranks = meant().map(|fault| fault.initial).collect();
         let mut hosts: Vec<NodeId> = Vec::new();
-        for node in meant().filter_map(|(_, fault)| self.node(fault.initial)) {
+        for node in meant().filter_map(|fault| self.node(fault.initial)) {
             if hosts.last() != Some(&node) && !hosts.contains(&node) {
                 hosts.push(node);
             }
         }
-        Some(Happened { kind: first.kind.word(), ranks, hosts, text: &first.text })
+        let text = match first.kind {
+            FaultKind::Ended(status) | FaultKind::Overdue(status) if first.text.is_empty() => {
+                Cow::Owned(status.to_string().into_bytes())
+            }
+            FaultKind::Ended(_)
+            | FaultKind::Overdue(_)
+            | FaultKind::Exception
+            | FaultKind::Hang
+            | FaultKind::Left(_)
+            | FaultKind::HostLost
+            | FaultKind::Warned
+            | FaultKind::Joined => Cow::Borrowed(first.text.as_slice()),
+        };
+        Some(Happened { kind: first.kind.word(), ranks, hosts, text })
     }
 
     fn node(&self, rank: Rank) -> Option<NodeId> {

@@ -90,7 +90,7 @@ pub fn policy(text: &str) -> Result<Policy, SpecError> {
         }
     }
     let activates = |stage: &Stage| matches!(stage, Stage::ActivateAll | Stage::MaxActive(_) | Stage::Divisible(_));
-    if !policy.stages.is_empty() && !policy.stages.iter().any(activates) {
+    if (policy.regrow || !policy.stages.is_empty()) && !policy.stages.iter().any(activates) {
         policy.stages.insert(0, Stage::ActivateAll);
     }
     policy.check().map_err(SpecError::IllFormed)?;
@@ -164,6 +164,10 @@ fn group(word: &str, rest: &str) -> Result<Stage, SpecError> {
         return Ok(Stage::Group(Group { key: key(name)?, condition: Condition::Among(self::ranges(ranges)?) }));
     }
     let (name, condition) = rest.strip_prefix('(').and_then(|rest| rest.rsplit_once(')')).ok_or_else(unknown)?;
+    if name.trim().is_empty() {
+        // In one group are all: that is no group, but for the root of a tree.
+        return Err(unknown());
+    }
     let condition = condition.trim();
     // What begins like another one comes first.
     let forms = ["==", ">=", "<=", "%"].into_iter();
@@ -190,7 +194,16 @@ fn ranges(text: &str) -> Result<Vec<(u32, u32)>, SpecError> {
     let of = "group(...) in";
     let range = |word: &str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
-        Ok((number(of, first.trim(), "group(host) in(2,4-8)")?, number(of, last.trim(), "group(host) in(2,4-8)")?))
+        let try_ = "group(host) in(2,4-8)";
+        match (number(of, first.trim(), try_)?, number(of, last.trim(), try_)?) {
+            (first, last) if first <= last => Ok((first, last)),
+            _ => Err(SpecError::Number {
+                name: of.into(),
+                takes: "ranges that begin with the smaller number",
+                got: shown(word),
+                try_: try_.into(),
+            }),
+        }
     };
     text.split(',').map(range).collect()
 }

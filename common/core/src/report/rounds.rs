@@ -60,7 +60,7 @@ impl Rounds {
                         self.last.remove(0);
                     }
                     let took = phases.iter().fold(Span::ZERO, |sum, phase| sum + *phase);
-                    let fault = faults.first().map(|fault| (fault.clone(), faults.len() - 1));
+                    let fault = Fault::first_of(faults).map(|(fault, more)| (fault.clone(), more));
                     let sizes = (*world_size, *active_world_size);
                     self.last.push(RoundLine { round: *round, fault, sizes, took });
                 }

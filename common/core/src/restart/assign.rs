@@ -115,7 +115,14 @@ impl Restart {
             rank_assign::assign(&self.policy, &mut self.world, lost, &keys).map_err(|error| hinted(&error))?;
         let (healthy, active) = self.sizes();
         if healthy == 0 {
-            return Err("no healthy rank is left".into());
+            return Err(match self.crew.hands.iter().filter(|hand| hand.part == Part::In).count() {
+                0 => "no healthy rank is left".into(),
+                there => format!(
+                    "the policy {} has none of the {} left to it go on",
+                    self.policy,
+                    if there == 1 { "1 healthy rank".into() } else { format!("{there} healthy ranks") }
+                ),
+            });
         }
         self.limits.world(healthy, active, &self.setup.limits)?;
         if active == 0 {
@@ -149,7 +156,7 @@ impl Restart {
     }
 
     /// Those that are taken out now, by their current ranks; those that are about to be taken away as well, if wanted.
-    fn lost(&self, drain: bool) -> Vec<Rank> {
+    pub(super) fn lost(&self, drain: bool) -> Vec<Rank> {
         // Where all are about to be taken away, somebody has to go on.
         let drain = drain && self.crew.hands.iter().any(|hand| hand.part == Part::In && !hand.warned);
         let both = self.crew.hands.iter().zip(self.world.members());

@@ -80,10 +80,12 @@ enum State {
     Returned {
         since: Mono,
     },
-    /// It is to come out of its function by then; one that hung, if it gets on after all, by the second time.
+    /// It is to come out of its function by then; one that hung, if it gets on after all, by the second time. Until a ping of it, if that is
+    /// waited for, its silence counts as before.
     Leaving {
         by: Mono,
         else_by: Mono,
+        running: Option<Running>,
     },
     /// It is out of its function since then.
     Waiting {
@@ -109,6 +111,19 @@ struct Running {
 
 impl Running {
     const NEW: Self = Self { heard: None, pinged: None, section: None, told: None };
+
+    const fn alive(&mut self, now: Mono, pinged: bool) {
+        self.heard = Some(now);
+        if pinged {
+            self.pinged = Some(now);
+        }
+    }
+
+    fn section(&mut self, now: Mono, span: Option<Span>) {
+        self.heard = self.heard.map(|_| now);
+        self.pinged = self.pinged.map(|_| now);
+        self.section = (span != Some(Span::ZERO)).then_some((now, span));
+    }
 
     fn silent_since(&self) -> Option<Mono> {
         Some(self.pinged.map_or(self.heard?, |pinged| self.heard.map_or(pinged, |heard| pinged.min(heard))))
@@ -149,13 +164,11 @@ impl Watch {
     /// It has got on, by its own word or by itself.
     pub fn alive(&mut self, now: Mono, pinged: bool) {
         match &mut self.0 {
-            State::Running(running) => {
-                running.heard = Some(now);
-                if pinged {
-                    running.pinged = Some(now);
-                }
+            State::Running(running) => running.alive(now, pinged),
+            State::Leaving { by, else_by, running } => {
+                *by = *else_by;
+                running.iter_mut().for_each(|running| running.alive(now, pinged));
             }
-            State::Leaving { by, else_by } => *by = *else_by,
             State::Off | State::Returned { .. } | State::Waiting { .. } | State::Ending { .. } => {}
         }
     }
@@ -164,12 +177,8 @@ impl Watch {
     /// has not by that.
     pub fn section(&mut self, now: Mono, span: Option<Span>) {
         match &mut self.0 {
-            State::Running(running) => {
-                running.heard = running.heard.map(|_| now);
-                running.pinged = running.pinged.map(|_| now);
-                running.section = (span != Some(Span::ZERO)).then_some((now, span));
-            }
-            State::Off | State::Returned { .. } | State::Leaving { .. } => self.alive(now, false),
+            State::Running(running) | State::Leaving { running: Some(running), .. } => running.section(now, span),
+            State::Off | State::Returned { .. } | State::Leaving { running: None, .. } => self.alive(now, false),
             State::Waiting { .. } | State::Ending { .. } => {}
         }
     }
@@ -180,13 +189,15 @@ impl Watch {
         match self.0 {
             State::Running(running) => {
                 let by = running.overdue_at(limits).map_or(else_by, |by| by.min(else_by));
-                self.0 = State::Leaving { by, else_by };
+                let running = (within > Span::ZERO && running.told.is_none()).then_some(running);
+                self.0 = State::Leaving { by, else_by, running };
             }
             // A planned round that has become an urgent one, or one that had begun to leave by itself: no time is added.
-            State::Leaving { by, else_by: before } => {
-                self.0 = State::Leaving { by: by.min(else_by), else_by: before.min(else_by) };
+            State::Leaving { by, else_by: before, running } => {
+                let running = running.filter(|_| within > Span::ZERO);
+                self.0 = State::Leaving { by: by.min(else_by), else_by: before.min(else_by), running };
             }
-            State::Off | State::Returned { .. } => self.0 = State::Leaving { by: else_by, else_by },
+            State::Off | State::Returned { .. } => self.0 = State::Leaving { by: else_by, else_by, running: None },
             State::Waiting { .. } | State::Ending { .. } => {}
         }
     }
@@ -214,6 +225,10 @@ impl Watch {
                 running.told = Some(now);
                 Some(Due::Hang)
             }
+            State::Leaving { by, running, .. } if now < *by => {
+                *running = None;
+                Some(Due::Hang)
+            }
             State::Returned { .. } => {
                 self.0 = State::Off;
                 Some(Due::Alone)
@@ -238,7 +253,9 @@ impl Watch {
             State::Running(running) if running.told.is_none() => running.hangs_at(limits),
             State::Running(running) => running.overdue_at(limits),
             State::Returned { since } => Some(*since + limits.completion),
-            State::Leaving { by, .. } => Some(*by),
+            State::Leaving { by, running, .. } => {
+                earliest(Some(*by), running.and_then(|running| running.hangs_at(limits)))
+            }
             State::Waiting { since } => Some(*since + limits.barrier),
             State::Ending { until } => Some(*until),
         }
@@ -357,7 +374,16 @@ mod tests {
         assert_eq!(end(watch), [(Due::Terminate, 240), (Due::Kill, 245)], "in a section too");
         let mut planned = running();
         planned.leave(at(150), Span::from_secs(30), &LIMITS);
-        assert_eq!(end(planned)[0], (Due::Terminate, 270));
+        assert_eq!(
+            end(planned)[..2],
+            [(Due::Hang, 160), (Due::Terminate, 270)],
+            "its silence counts while its ping is waited for"
+        );
+        planned.alive(at(152), false);
+        assert_eq!(end(planned)[..2], [(Due::Hang, 212), (Due::Terminate, 270)]);
+        let mut silent = planned;
+        silent.section(at(153), None);
+        assert_eq!(end(silent)[0], (Due::Terminate, 270), "unless it has asked for silence");
         planned.leave(at(155), Span::ZERO, &LIMITS);
         assert_eq!(end(planned)[0], (Due::Terminate, 245), "a planned round has become an urgent one");
     }

@@ -52,6 +52,19 @@ pub struct Fault {
     pub text: OsBytes,
 }
 
+impl Fault {
+    /// What a round is called by, and how many others are like it: the first fault, and so many more; where nobody has failed, the first
+    /// that was planned.
+    #[must_use]
+    pub fn first_of(faults: &[Self]) -> Option<(&Self, usize)> {
+        let mut real = faults.iter().filter(|fault| !fault.kind.is_planned());
+        match real.next() {
+            Some(first) => Some((first, real.count())),
+            None => faults.split_first().map(|(first, others)| (first, others.len())),
+        }
+    }
+}
+
 impl FaultKind {
     /// Whether the rank takes no part in the next round, whatever is decided.
     #[must_use]
@@ -103,5 +116,24 @@ impl fmt::Display for FaultKind {
             Self::Warned => f.write_str("about to be taken away"),
             Self::Joined => f.write_str("joined"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn a_round_is_called_by_what_has_failed() {
+        let of = |kinds: &[FaultKind]| {
+            let fault =
+                |(kind, n): (&FaultKind, u32)| Fault { initial: Rank::new(n), kind: *kind, text: OsBytes::default() };
+            let all: Vec<Fault> = kinds.iter().zip(0..).map(fault).collect();
+            Fault::first_of(&all).map(|(first, more)| (first.initial.get(), more))
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[FaultKind::Joined, FaultKind::Warned]), Some((0, 1)));
+        assert_eq!(of(&[FaultKind::Joined, FaultKind::Hang, FaultKind::Joined, FaultKind::HostLost]), Some((1, 1)));
     }
 }

@@ -1,6 +1,6 @@
 //! Processes that register: the first ones, of which all have to be there, and those that come later.
 
-use super::crew::Part;
+use super::crew::{Known, Part};
 use super::fault::{Fault, FaultKind};
 use super::limits::called;
 use super::setup::Respawn;
@@ -9,7 +9,7 @@ use super::{Over, Phase, Restart, RoundNote, asked, sentence};
 use crate::error::Hint;
 use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
-use crate::rank_assign::{Policy, Source};
+use crate::rank_assign::{self, Policy, Source};
 use crate::time::Mono;
 use crate::wire::capped::Capped;
 use crate::wire::round::{BATCH, Enrolled, KEYS, RoundDown};
@@ -248,16 +248,41 @@ impl Restart {
         }
     }
 
-    /// Processes that came are in a round of their own, unless they have to wait for another's, or the work is as good as done.
+    /// Processes that came are in a round of their own, unless they have to wait for another's, the work is as good as done, or nobody
+    /// more would work.
     fn plan_for(&mut self, now: Mono, initial: Rank) {
         let at_once = match self.setup.respawn {
             Respawn::Never | Respawn::Now => true,
             Respawn::Next => false,
         };
-        if at_once && !self.crew.hosts.values().any(|host| host.returned) {
-            self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
-            self.interrupt(now, false);
+        if !at_once || self.crew.hosts.values().any(|host| host.returned) {
+            return;
         }
+        if !self.gains() {
+            let text = format!(
+                "initial rank {initial} has come back, and waits for the next round: no more ranks than now would work in it"
+            );
+            return self.note(RoundNote::Policy { text: sentence(text) });
+        }
+        self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
+        self.interrupt(now, false);
+    }
+
+    /// Whether more would work in a round of all who have registered. Who would only wait there can wait as well until it comes.
+    pub(super) fn gains(&self) -> bool {
+        let mut world = self.world.clone();
+        let now = world.active_size().unwrap_or(world.size());
+        for (hand, initial) in self.crew.hands.iter().zip((0..).map(Rank::new)) {
+            let is_new = world.members().get(initial.index()).is_some_and(|member| member.rank.is_none());
+            // A policy that cannot have it says so when it is asked in earnest.
+            if hand.part == Part::Waiting && is_new && world.join(initial).is_err() {
+                return true;
+            }
+        }
+        let lost = self.lost(true);
+        let keys = Known { crew: &self.crew, known: &self.setup.known, asked: &self.asked };
+        let assigned = rank_assign::assign(&self.policy, &mut world, &lost, &keys);
+        assigned.is_err() || world.active_size().unwrap_or(world.size()) > now
     }
 
     /// A rank has ended, or has left, while others register. One that an earlier call has lost is missed by nobody.

@@ -9,9 +9,10 @@ use alloc::string::{String, ToString};
 
 /// A round that ends within this time from its begin has got nowhere.
 pub const QUICK: Span = Span::from_secs(10);
-/// So many rounds in a row that got nowhere, and which the same rank has ended in the same way and with the same words, are enough.
+/// So many rounds in a row that got nowhere, and which ended in the same way and with the same words, are enough: by the same rank, or by
+/// exceptions, as whichever rank is first raises what all of them would.
 pub const ALIKE: u32 = 5;
-/// So many are if its words are others each time: they may name a step that is later each time, or an address.
+/// So many are if the words are others each time: they may name a step that is later each time, or an address.
 pub const SAME_KIND: u32 = 25;
 
 /// What the user, or the program, allows; `None`: anything.
@@ -92,10 +93,12 @@ pub(super) struct Progress {
     row: Option<Row>,
 }
 
-/// Rounds one after the other which the same rank has ended in the same way.
+/// Rounds one after the other that ended in the same way.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Row {
-    initial: Rank,
+    /// The last rank that has ended one, and whether it was the same each time.
+    last: Rank,
+    same: bool,
     kind: FaultKind,
     /// What was said of the last of them, and of how many in a row.
     text: OsBytes,
@@ -107,21 +110,28 @@ impl Row {
     /// One more, or the first of another row.
     fn with(before: Option<Self>, fault: &Fault) -> Self {
         let Fault { initial, kind, ref text } = *fault;
-        let before = before.filter(|row| (row.initial, row.kind) == (initial, kind));
+        let goes_on = |row: &Self| row.kind == kind && (row.last == initial || kind == FaultKind::Exception);
+        let before = before.filter(goes_on);
+        let same = before.as_ref().is_none_or(|row| row.same && row.last == initial);
         let (alike, all) = before.map_or((0, 0), |row| (if row.text == *text { row.alike } else { 0 }, row.all));
-        Self { initial, kind, text: text.clone(), alike: alike.saturating_add(1), all: all.saturating_add(1) }
+        let (alike, all) = (alike.saturating_add(1), all.saturating_add(1));
+        Self { last: initial, same, kind, text: text.clone(), alike, all }
     }
 
     fn too_long(&self) -> Result<(), String> {
-        let Self { initial, kind, alike, all, .. } = self;
+        let Self { last, same, kind, alike, all, .. } = self;
         let (rounds, way) = match (*alike >= ALIKE, *all >= SAME_KIND) {
-            (true, _) => (alike, "in the same way "),
+            (true, _) => (alike, " in the same way"),
             (false, true) => (all, ""),
             (false, false) => return Ok(()),
         };
-        Err(format!(
-            "initial rank {initial} has ended {rounds} rounds in a row {way}({kind}), each within {QUICK} of its begin"
-        ))
+        let quick = format!("each within {QUICK} of its begin");
+        Err(match same {
+            true => format!("initial rank {last} has ended {rounds} rounds in a row{way} ({kind}), {quick}"),
+            false => {
+                format!("{rounds} rounds in a row have ended{way} ({kind}), {quick}, the last by initial rank {last}")
+            }
+        })
     }
 }
 
@@ -154,6 +164,8 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signal::Signal;
+    use crate::status::Status;
 
     fn fault(initial: u32, kind: FaultKind) -> Fault {
         Fault { initial: Rank::new(initial), kind, text: OsBytes::default() }
@@ -205,7 +217,26 @@ mod tests {
     }
 
     #[test]
-    fn another_rank_another_kind_or_a_long_round_begin_a_row_anew() {
+    fn whoever_is_first_with_what_all_would_raise_is_of_one_row() {
+        let ends = |progress: &mut Progress, initial: u32, kind: FaultKind, text: &str| {
+            progress.begins(at(0));
+            progress.ends(&Fault { text: OsBytes::from(text), ..fault(initial, kind) }, at(1))
+        };
+        let mut progress = Progress::default();
+        for initial in [0, 3, 3, 1] {
+            assert_eq!(ends(&mut progress, initial, FaultKind::Exception, "a typo"), Ok(()));
+        }
+        let wanted = "5 rounds in a row have ended in the same way (exception), each within 10.0s of its begin, the last by initial rank 2";
+        assert_eq!(ends(&mut progress, 2, FaultKind::Exception, "a typo"), Err(wanted.into()));
+        let mut killed = Progress::default();
+        let sigkill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
+        for initial in 0..30 {
+            assert_eq!(ends(&mut killed, initial, sigkill, ""), Ok(()), "somebody else kills them");
+        }
+    }
+
+    #[test]
+    fn another_kind_or_a_long_round_begin_a_row_anew() {
         let row = |last: Fault, seen: u64| {
             let mut progress = Progress::default();
             for _ in 0..4 {
@@ -216,7 +247,6 @@ mod tests {
             progress.ends(&last, at(seen))
         };
         assert!(row(fault(0, FaultKind::Exception), 10).is_err());
-        assert_eq!(row(fault(1, FaultKind::Exception), 1), Ok(()));
         assert_eq!(row(fault(0, FaultKind::Hang), 1), Ok(()));
         assert_eq!(row(fault(0, FaultKind::Joined), 1), Ok(()));
         assert_eq!(row(fault(0, FaultKind::Exception), 11), Ok(()));

@@ -28,6 +28,9 @@ struct At {
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
+/// What `[assign]` has.
+const PARTS: [&str; 3] = ["policy", "regrow", "tree"];
+
 /// Reads a file.
 pub(super) fn policy(text: &str) -> Result<Policy, Fault> {
     read(text).map_err(|At { at, what, hint }| {
@@ -46,6 +49,10 @@ fn read(text: &str) -> Result<Policy, At> {
         what: Visible(error.message().lines().next().unwrap_or_default().as_bytes()).to_string(),
         hint: Some("TOML, as [[assign.tree.layer]] and key = \"host\"".into()),
     })?;
+    if let Some((name, _)) = all.get_ref().iter().find(|(name, _)| PARTS.contains(&name.get_ref().as_ref())) {
+        let what = format!("'{}' stands above any table", name.get_ref());
+        return Err(At { at: Some(name.span().start), what, hint: Some("a line [assign] before it".into()) });
+    }
     let mut assign = None;
     each(all.get_ref(), "the file", &["assign"], |_, value| {
         assign = Some(table(value, "assign")?);
@@ -57,7 +64,7 @@ fn read(text: &str) -> Result<Policy, At> {
     };
     let mut policy = Policy::default();
     let (mut regrow, mut tree) = (false, None);
-    each(assign, "[assign]", &["policy", "regrow", "tree"], |name, value| {
+    each(assign, "[assign]", &PARTS, |name, value| {
         match name {
             "policy" => policy = chain(value)?,
             "regrow" => regrow = truth(value, name)?,

@@ -37,9 +37,11 @@ impl Named {
                 Ok(())
             }
             (Ok(Key::Of(source)), None) => Err(refuse(format!("{option} {source}=16"))),
-            (Err(error), _) => Err(refuse(
-                error.hint().map_or_else(|| format!("{option} rack=16"), |hint| format!("{option} {hint}=16")),
-            )),
+            (Err(error), _) => {
+                // One word that was nearly meant, and not a list of all.
+                let near = error.hint().filter(|hint| !hint.contains(' '));
+                Err(refuse(near.map_or_else(|| format!("{option} rack=16"), |hint| format!("{option} {hint}=16"))))
+            }
             (Ok(_), _) => Err(refuse(format!("{option} rack=16   (the others need not be told)"))),
         }
     }

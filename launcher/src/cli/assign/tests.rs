@@ -138,6 +138,10 @@ fn a_file_that_is_wrong_is_told_with_its_line() {
         ),
         ("|[assing]", "file:|[assing], line 2: the file has no 'assing'\n  try     assign\n"),
         ("[assign]", "file:[assign]: a policy has no part\n  try     all,shift\n"),
+        (
+            "policy='all,shift'|[assign]",
+            "file:policy='all,shift'|[assign], line 1: 'policy' stands above any table\n  try     a line [assign] before it\n",
+        ),
         ("[assign]|police=1", "file:[assign]|police=1, line 2: [assign] has no 'police'\n  try     policy\n"),
         (
             "[assign]|policy=1",

@@ -132,7 +132,7 @@ class Call:
 
     def _dismissed(self, news: News) -> Exception:
         if news.kind == native.NEXT_DISCARDED:
-            return RankDiscarded(news.text)
+            return RankDiscarded(news.text or "sent home: the policy, or a limit, has no part for this rank; rlaunch has said which")
         if news.kind == native.NEXT_REFUSED:
             return exception.RestartRefused(news.text)
         return exception.RestartGivenUp(news.text)

@@ -326,7 +326,7 @@ impl Rounds {
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
         }
         let first = match &note {
-            RoundNote::Began { faults, .. } => faults.first().map(|fault| fault.initial),
+            RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
             RoundNote::Spared { fault } => Some(fault.initial),
             RoundNote::Again { initial, .. } => Some(*initial),
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,

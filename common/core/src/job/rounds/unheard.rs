@@ -81,7 +81,7 @@ impl Rounds {
         };
         let asked = Visible(&self.spec.rounds.asked);
         format!(
-            "{when}: without it {asked} cannot hold ranks back or replace them, and {ranks}; wrap the function (docs/rounds.md), or leave that out"
+            "{when}: until one does, {asked} can neither hold ranks back nor replace them, and {ranks}; wrap the function if it is not (docs/rounds.md), or leave that out"
         )
     }
 }

@@ -31,7 +31,10 @@ fn the_end_of_the_first_rank_shows_it_and_it_is_said_once() {
     let all = said(&s);
     assert_eq!(all.len(), 1, "{all:?}");
     assert!(all[0].starts_with("rank 1 has ended, and no rank has registered"), "{all:?}");
-    assert!(all[0].contains("--spares 1 cannot") && all[0].contains("all 3 ranks work"), "{all:?}");
+    assert!(
+        all[0].contains("until one does, --spares 1 can neither hold") && all[0].contains("all 3 ranks work"),
+        "{all:?}"
+    );
 }
 
 #[test]

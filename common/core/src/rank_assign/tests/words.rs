@@ -53,6 +53,13 @@ fn words_that_are_wrong_say_what_is_right() {
         ("group(host", "'group(host' is no policy", "group(host)==8   or   group(host)>=6   or   group(host)%2"),
         ("group(host)%0", "group(...)% takes a whole number above 0, got '0'", "group(host)%2"),
         ("group(host) in(2,x)", "group(...) in takes a whole number, got 'x'", "group(host) in(2,4-8)"),
+        (
+            "group(host) in(8-4)",
+            "group(...) in takes ranges that begin with the smaller number, got '8-4'",
+            "group(host) in(2,4-8)",
+        ),
+        ("group()==8", "'group()==8' is no policy", "group(host)==8   or   group(host)>=6   or   group(host)%2"),
+        ("regrow", "all is there, but neither shift nor fill: nothing takes out ranks that are lost", "all,shift"),
         ("group(script/x)==2", "script/ takes a whole number, got 'x'", "script/0"),
         ("group(host)==x", "group(...)== takes a whole number, got 'x'", "group(host)==8"),
         ("\u{1b}[2J", "'\\u{1b}[2J' is no policy", "all, max=N, divisible=N, shift, fill, group(KEY)==N or regrow"),

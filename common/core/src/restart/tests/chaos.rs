@@ -267,7 +267,8 @@ impl Job {
             assert_eq!(host.round, self.machine.round());
             let waits = host.procs.values().any(|proc| proc.at == At::Registered);
             let may = self.machine.setup.respawn == Respawn::Next
-                || self.machine.crew.hosts.values().any(|host| host.returned);
+                || self.machine.crew.hosts.values().any(|host| host.returned)
+                || !self.machine.gains();
             assert!(!waits || may, "a process has registered, and is in no round: {:?}", self.hosts);
             let stands = host.procs.values().any(|proc| matches!(proc.at, At::Leaving | At::Ready));
             assert!(!stands, "a rank is out of its function, and waits for ever: {:?}", self.hosts);
