@@ -133,6 +133,14 @@ impl Ranks {
 
     fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {
         let base = &exec.base;
+        let lay_out = || {
+            let env = base.env.iter().chain(&*exec.shared);
+            Arc::new(PreparedApp::new(&base.argv, env, base.wdir.as_deref()))
+        };
+        if base.filled {
+            // Its arguments are this rank's own.
+            return lay_out();
+        }
         if let Some(known) = self.apps.iter().position(|(of, ..)| Arc::ptr_eq(of, base)) {
             match self.apps.get(known) {
                 Some((_, shared, app)) if Arc::ptr_eq(shared, &exec.shared) => return Arc::clone(app),
@@ -140,9 +148,7 @@ impl Ranks {
                 Some(_) | None => drop(self.apps.swap_remove(known)),
             }
         }
-        let env = base.env.iter().chain(&*exec.shared);
-        let app = PreparedApp::new(&base.argv, env, base.wdir.as_deref());
-        let app = Arc::new(app);
+        let app = lay_out();
         self.apps.push((Arc::clone(base), Arc::clone(&exec.shared), Arc::clone(&app)));
         app
     }

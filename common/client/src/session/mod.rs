@@ -81,6 +81,8 @@ impl Session {
         inner.phase = Phase::Inside;
         gloo::over();
         inner.auto_at = None;
+        // Pings of the round before are none of this one.
+        self.0.told.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
         self.0.told_once.store(false, Ordering::Release);
         self.0.note(&inner);
         if inner.auto.is_some() {

@@ -590,3 +590,25 @@ fn a_ping_in_a_round_that_is_over_at_once_is_told_of() {
         assert!(matches!(agent.heard(), Said::Ready(..)));
     }
 }
+
+#[test]
+fn pings_of_a_round_are_not_told_of_the_next() {
+    let (session, mut agent) = plain();
+    inside(&session, &mut agent, 0);
+    session.ping().unwrap();
+    assert!(matches!(agent.heard(), Said::Alive(of, true) if of.get() == 0));
+    // Within the interval, so nobody is told; then the round is over.
+    session.ping().unwrap();
+    agent.interrupts(0);
+    assert!(session.token().unwrap().wait(Duration::from_secs(9)));
+    session.exit().unwrap_err();
+    session.ready(Vec::new()).unwrap();
+    assert!(matches!(agent.heard(), Said::Ready(..)));
+    inside(&session, &mut agent, 1);
+    // The interval of these tests is 50 ms.
+    assert!(!session.token().unwrap().wait(Duration::from_millis(200)));
+    session.exit().unwrap();
+    session.returned().unwrap();
+    let first = agent.heard();
+    assert!(matches!(first, Said::Returned(_)), "{first:?}");
+}

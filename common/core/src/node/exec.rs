@@ -145,6 +145,10 @@ impl Program {
     /// The caller's list becomes that of all ranks, of which each has its part.
     fn share_out(&mut self, start: &Start, ground: &Ground) {
         let Share::Each(each) = start.gpus else { return };
+        if self.gpus.is_some() {
+            // Its list was taken out of its environment then; another generation has the same.
+            return;
+        }
         let names = ground.gpus.names();
         let seen = gpus::seen(ground.gpus, &self.base).unwrap_or_default();
         self.gpus = Some(Gpus { names, seen, each });

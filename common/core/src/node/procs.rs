@@ -251,6 +251,7 @@ impl Procs {
             self.stop_spawning(cx);
         }
         cx.act(NodeAction::ToRoot(ToRoot::SpawnFailed { proc: id, error }));
+        self.spawn_more(cx);
         self.report(cx);
     }
 

@@ -3,21 +3,43 @@
 use super::{Placement, Seat};
 use crate::id::{LocalRank, NodeId, Rank};
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 impl Placement {
-    /// The host that takes `many` ranks more without being oversubscribed: the first that takes all of them, or the one that takes most. A
-    /// rank that has ended keeps its place. Asked are those that have ranks and may have more.
-    #[must_use]
-    pub fn room(&self, may: impl Fn(NodeId) -> bool, many: u32) -> Option<NodeId> {
-        let free = |node: &NodeId| self.nodes.get(node.index()).map_or(0, |node| node.slots.saturating_sub(node.ranks));
-        let with_room = || self.used().filter(|node| may(*node) && free(node) > 0);
-        let most = || with_room().map(|node| free(&node)).max();
-        let enough = with_room().map(|node| free(&node)).find(|free| *free >= many).or_else(most)?;
-        with_room().find(|node| free(node) == enough)
+    /// Moves each of these ranks to a host that may have it and has room, all to the same while it has; where none has, to its home.
+    /// Told is where each has found room.
+    pub fn move_ranks(
+        &mut self,
+        homeless: impl ExactSizeIterator<Item = (Rank, NodeId)>,
+        may: impl Fn(NodeId) -> bool,
+    ) -> Vec<Option<NodeId>> {
+        let mut left = u32::try_from(homeless.len()).unwrap_or(u32::MAX);
+        let mut chosen: Option<NodeId> = None;
+        let one = |(rank, home)| {
+            chosen = chosen.filter(|node| self.free(*node) > 0).or_else(|| self.room(&may, left));
+            left = left.saturating_sub(1);
+            self.move_rank(rank, chosen.unwrap_or(home));
+            chosen
+        };
+        homeless.map(one).collect()
+    }
+
+    /// How many ranks more a host takes without being oversubscribed. A rank that has ended keeps its place.
+    fn free(&self, node: NodeId) -> u32 {
+        self.nodes.get(node.index()).map_or(0, |node| node.slots.saturating_sub(node.ranks))
+    }
+
+    /// The host that takes `many` ranks more: the first that takes all of them, or the one that takes most. Asked are those that have
+    /// ranks and may have more.
+    fn room(&self, may: impl Fn(NodeId) -> bool, many: u32) -> Option<NodeId> {
+        let with_room = || self.used().filter(|node| may(*node) && self.free(*node) > 0);
+        let most = || with_room().map(|node| self.free(node)).max();
+        let enough = with_room().map(|node| self.free(node)).find(|free| *free >= many).or_else(most)?;
+        with_room().find(|node| self.free(*node) == enough)
     }
 
     /// A rank is on another host from now on: there it is the first number that no other has.
-    pub fn move_rank(&mut self, rank: Rank, node: NodeId) {
+    fn move_rank(&mut self, rank: Rank, node: NodeId) {
         let others = self.seats.iter().filter(|seat| seat.node == node).map(|seat| seat.local_rank);
         let taken: BTreeSet<LocalRank> = others.collect();
         let local_rank = (0..).map(LocalRank::new).find(|local| !taken.contains(local)).unwrap_or(LocalRank::new(0));
@@ -40,7 +62,7 @@ mod tests {
     use crate::id::AppIndex;
     use crate::place::Node;
     use alloc::format;
-    use alloc::vec::Vec;
+    use alloc::vec;
 
     /// Hosts with so many slots and ranks each.
     fn placed(hosts: &[(u32, u32)]) -> Placement {
@@ -60,7 +82,7 @@ mod tests {
         Placement {
             nodes: hosts.iter().zip(0..).map(node).collect(),
             seats: hosts.iter().zip(0..).flat_map(seats).collect(),
-            notes: Vec::new(),
+            notes: vec![],
         }
     }
 
@@ -89,5 +111,16 @@ mod tests {
         let before = moved.clone();
         moved.move_rank(Rank::new(2), NodeId::new(1));
         assert_eq!(moved, before, "it is there already");
+    }
+
+    #[test]
+    fn ranks_that_one_host_does_not_take_fill_one_after_the_other() {
+        let mut moved = placed(&[(7, 7), (4, 1), (5, 1), (2, 1)]);
+        let homeless = [0, 1, 2, 3, 4, 5, 6].map(|rank| (Rank::new(rank), NodeId::new(0)));
+        let rooms = moved.move_ranks(homeless.into_iter(), |node| ![0, 3].contains(&node.get()));
+        assert_eq!(rooms, [2, 2, 2, 2, 1, 1, 1].map(|node| Some(NodeId::new(node))));
+        let back = [(Rank::new(1), NodeId::new(0)), (Rank::new(2), NodeId::new(3))];
+        assert_eq!(moved.move_ranks(back.into_iter(), |node| node == NodeId::new(1)), [None, None], "it is full");
+        assert_eq!(moved.nodes.iter().map(|node| node.ranks).collect::<Vec<_>>(), [1, 4, 3, 2], "they are at home");
     }
 }

@@ -83,6 +83,7 @@ impl Restart {
                 (hand.part, hand.entered) = (Part::Waiting, None);
             }
         }
+        self.trouble.come_not(newcomers);
         let who: RankSet = newcomers.iter().copied().collect();
         let many = if newcomers.len() == 1 { "rank {who} waits" } else { "ranks {who} wait" }
             .replace("{who}", &format!("{who}"));

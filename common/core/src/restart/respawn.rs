@@ -102,8 +102,11 @@ impl Restart {
             Some(Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) | Coming::Pausing(_)) | None => return,
         }
         self.comings.remove(&initial);
-        let text = format!("the new process of initial rank {initial} has ended ({status}) before it took part");
-        self.note(RoundNote::Policy { text: sentence(text) });
+        // Of one that could not be started that was said.
+        if status != Status::Lost {
+            let text = format!("the new process of initial rank {initial} has ended ({status}) before it took part");
+            self.note(RoundNote::Policy { text: sentence(text) });
+        }
         if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
             hand.in_vain = hand.in_vain.saturating_add(1);
         }

@@ -90,6 +90,24 @@ impl Trouble {
         self.faults.iter().find(|fault| fault.kind == FaultKind::Joined).map(|fault| fault.initial)
     }
 
+    /// These have not come after all; nothing changes where only planned things have happened.
+    pub(super) fn come_not(&mut self, newcomers: &[Rank]) {
+        if self.unplanned.is_none() {
+            return;
+        }
+        let mut at = 0;
+        while let Some(fault) = self.faults.get(at) {
+            if fault.kind != FaultKind::Joined || !newcomers.contains(&fault.initial) {
+                at += 1;
+                continue;
+            }
+            self.faults.remove(at);
+            for index in self.unplanned.iter_mut().map(|(index, _)| index).chain(&mut self.death) {
+                *index -= usize::from(*index > at);
+            }
+        }
+    }
+
     /// From the first fault to the decision to interrupt, and to the last host's ready. The assignment takes no time that a machine
     /// could see.
     pub(super) fn phases(&self, now: Mono) -> [Span; 3] {

@@ -25,15 +25,16 @@ impl Litter {
         Ok(Self(shared(ROOM)?))
     }
 
-    /// This is to go with the job. Only one; false: it is too long.
+    /// This is to go with the job, and what was noted before is not; false: it is too long.
     pub fn note(&self, path: &Path) -> bool {
         let bytes = path.as_os_str().as_bytes();
         if bytes.len() >= self.0.len() || bytes.is_empty() {
             return false;
         }
-        // The first byte last: until then nothing is there.
-        for (slot, byte) in self.0.iter().zip(bytes).skip(1) {
-            slot.store(*byte, Ordering::Relaxed);
+        // The first byte last: until then nothing is there. What was there before may have been longer.
+        self.0.iter().take(1).for_each(|slot| slot.store(0, Ordering::SeqCst));
+        for (slot, byte) in self.0.iter().zip(bytes.iter().chain(core::iter::repeat(&0))).skip(1) {
+            slot.store(*byte, Ordering::Release);
         }
         self.0.iter().zip(bytes).take(1).for_each(|(slot, byte)| slot.store(*byte, Ordering::Release));
         true
@@ -64,6 +65,7 @@ mod tests {
         std::fs::create_dir(&dir).unwrap();
         let socket = std::os::unix::net::UnixListener::bind(dir.join("s")).unwrap();
         assert!(!litter.note(Path::new(&"x".repeat(108))));
+        assert!(litter.note(Path::new(&"x".repeat(107))), "where nothing could be made");
         assert!(litter.note(&dir.join("s")));
         litter.sweep();
         assert!(!dir.exists(), "it is gone, while somebody listens");

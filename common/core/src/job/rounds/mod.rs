@@ -75,6 +75,12 @@ pub(super) struct Rounds {
     done: Option<Mono>,
     /// Hosts that were lost while the window was open, and how.
     gone: BTreeMap<NodeId, (Lost, (Mono, Mono))>,
+    /// Of them those of which nothing runs any more, as far as anybody can know.
+    over: BTreeSet<NodeId>,
+    /// Hosts that have turned out to have no GPUs for one more rank.
+    full: BTreeSet<NodeId>,
+    /// From where ranks have gone to other hosts.
+    homes: BTreeMap<Rank, NodeId>,
     /// Ranks of which another process is wanted, as soon as one can be started.
     wanted: BTreeSet<Rank>,
     /// Those that were asked for and have not registered, and where.
@@ -101,6 +107,9 @@ impl Rounds {
             seen: BTreeMap::new(),
             done: None,
             gone: BTreeMap::new(),
+            over: BTreeSet::new(),
+            full: BTreeSet::new(),
+            homes: BTreeMap::new(),
             wanted: BTreeSet::new(),
             coming: BTreeMap::new(),
             unheard: Unheard::Idle,
@@ -259,6 +268,8 @@ impl Rounds {
         self.ended.clear();
         self.seen.clear();
         self.gone.clear();
+        self.over.clear();
+        self.homes.clear();
         self.wanted.clear();
         self.coming.clear();
         self.space

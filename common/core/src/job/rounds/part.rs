@@ -92,6 +92,9 @@ impl Parts<'_> {
         self.lease.node_over(node);
         self.mute.node_over(node);
         let without = self.rounds.node_over(cx.now, node);
+        if without {
+            self.rounds.over.insert(node);
+        }
         self.settle_rounds(cx);
         if self.lost_is_over(cx, node) {
             return;

@@ -18,14 +18,15 @@ use crate::status::Status;
 use crate::wire::capped::Capped;
 use crate::wire::round::RoundDown;
 use crate::wire::to_node::ToNode;
-use crate::wire::to_root::{SpawnError, Started};
+use crate::wire::to_root::{SpawnError, SpawnStep, Started};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
-/// What its end is called if it could not be started.
-const NOT_STARTED: Status = Status::Exited(127);
+/// What its end is called if it could not be started, which was said.
+const NOT_STARTED: Status = Status::Lost;
 
 fn no_room(ranks: &RankSet, hosts: &OsBytes) -> OsBytes {
     let (who, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
@@ -64,7 +65,9 @@ impl Parts<'_> {
         }
         let place = |initial: &Rank| {
             let node = self.procs.node_of_rank(*initial)?;
-            (self.procs.end_of(*initial) == End::Seen).then_some((*initial, node))
+            // All of a lost host's are placed together, when nothing of it runs any more.
+            let is_there = !self.rounds.is_gone(node) || self.rounds.over.contains(&node);
+            (self.procs.end_of(*initial) == End::Seen && is_there).then_some((*initial, node))
         };
         let ready: Vec<(Rank, NodeId)> = self.rounds.wanted.iter().filter_map(place).collect();
         let (homeless, at_home): (Vec<_>, Vec<_>) = ready.into_iter().partition(|(_, node)| self.rounds.is_gone(*node));
@@ -80,28 +83,26 @@ impl Parts<'_> {
         if homeless.is_empty() {
             return;
         }
-        let may = |node: NodeId| !self.rounds.is_gone(node) && !self.left.is_gone(node);
+        // Who finds no room is of the host that it has come from, and goes with it.
+        let home = |(initial, from): (Rank, NodeId)| (initial, *self.rounds.homes.entry(initial).or_insert(from));
+        let homeless: Vec<(Rank, NodeId)> = homeless.into_iter().map(home).collect();
+        let may =
+            |node: NodeId| !self.rounds.is_gone(node) && !self.left.is_gone(node) && !self.rounds.full.contains(&node);
         let mut placement = self.rounds.placement().clone();
-        let (mut left, mut placed) = (u32::try_from(homeless.len()).unwrap_or(u32::MAX), Vec::new());
-        for (initial, from) in homeless {
-            let node = placement.room(may, left);
-            left = left.saturating_sub(1);
-            node.into_iter().for_each(|node| placement.move_rank(initial, node));
-            placed.push((initial, from, node));
-        }
+        let rooms = placement.move_ranks(homeless.iter().copied(), may);
         let placement = Arc::new(placement);
         self.rounds.reseat(&placement);
         self.bringup.moves(&placement);
         cx.act(JobAction::Move(placement));
         let (mut nowhere, mut lost) = (RankSet::default(), BTreeSet::new());
-        for (initial, from, node) in placed {
+        for ((initial, home), node) in homeless.into_iter().zip(rooms) {
             self.rounds.wanted.remove(&initial);
             self.rounds.tell(cx.now, RestartEvent::Placed { initial, node });
             match node {
                 Some(node) => self.start_anew(cx, initial, node),
                 None => {
                     nowhere.insert(initial);
-                    lost.insert(from);
+                    lost.insert(home);
                 }
             }
         }
@@ -150,9 +151,15 @@ impl Parts<'_> {
     /// It could not be started.
     pub(in crate::job) fn not_started(&mut self, cx: &mut Cx<'_>, proc: ProcId, error: SpawnError) {
         let initial = self.procs.rank_of(proc);
-        let host = self.rounds.host(initial);
+        let (host, lacks) = (self.rounds.host(initial), error.step == SpawnStep::Gpus);
         cx.act(JobAction::Say(Sentence::Unable { initial, host, error }));
-        self.rounds.coming.remove(&initial);
+        let coming = self.rounds.coming.remove(&initial);
+        let has_moved = self.rounds.homes.contains_key(&initial);
+        if let Some((_, node)) = coming.filter(|_| lacks && has_moved) {
+            self.rounds.full.insert(node);
+            self.start_elsewhere(cx, vec![(initial, node)]);
+            return self.settle_rounds(cx);
+        }
         let event = RestartEvent::Ended { initial, proc, status: NOT_STARTED, at: cx.now };
         self.rounds.tell(cx.now, event);
         self.settle_rounds(cx);

@@ -13,7 +13,7 @@ use crate::time::HostTime;
 use crate::wire::capped::Capped;
 use crate::wire::to_node::Delta;
 use crate::wire::to_root::{Found, SpawnError, SpawnStep, Started};
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
 
 /// The processes that were asked for since the last look.
@@ -41,11 +41,11 @@ fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
     assert_eq!(started(&mut s), [5]);
 }
 
-/// Three hosts, of which the last has room for two ranks more; their function runs.
-fn with_room() -> Script {
+/// Three hosts with two ranks each and so many slots; their function runs.
+fn with_room(slots: [u32; 3]) -> Script {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
     let mut spec = JobSpec { rounds, min_hosts: None, ..three(3) };
-    spec.placement.nodes[2].slots = 4;
+    spec.placement.nodes.iter_mut().zip(slots).for_each(|(node, slots)| node.slots = slots);
     let mut s = run(&spec);
     for host in 0..3 {
         join(&mut s, node(host), 0, &[2 * host, 2 * host + 1]);
@@ -77,7 +77,7 @@ fn asked(s: &Script) -> Vec<[u32; 4]> {
 
 #[test]
 fn ranks_of_a_lost_host_are_started_again_where_there_is_room() {
-    let mut s = with_room();
+    let mut s = with_room([2, 2, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(asked(&s), [[2, 0, 2, 6], [2, 1, 3, 7]], "once they have surely ended");
     let moved = s.seats.last().unwrap();
@@ -95,9 +95,38 @@ fn ranks_of_a_lost_host_are_started_again_where_there_is_room() {
     assert_eq!(short(&mut s), ["1: begin 2 at 21000: 2=0 3=1", "2: begin 2 at 21000: 0=4 1=5 4=2 5=3"]);
 }
 
+/// What was said of the ranks that come and do not come.
+fn policy(s: &Script) -> Vec<String> {
+    let text = |sentence: &Sentence| {
+        let Sentence::Round { note, .. } = sentence else { return None };
+        let RoundNote::Policy { text } = &**note else { return None };
+        Some(text.to_string())
+    };
+    s.said.iter().filter_map(text).collect()
+}
+
+#[test]
+fn who_had_ended_before_its_host_was_lost_is_not_started_elsewhere_before_that_is_over() {
+    let mut s = with_room([2, 2, 4]);
+    s.wait(1).exits(0, killed(Signal::KILL), (0, 1));
+    ready(&mut s, NODE, 0, &[1]);
+    ready(&mut s, node(1), 0, &[2, 3]);
+    ready(&mut s, node(2), 0, &[4, 5]);
+    assert_eq!(started(&mut s), [6]);
+    // The second one that gets nowhere is followed by a third after a pause, which is over before the lease is.
+    fails(&mut s, 0, (0, 6), SpawnStep::Clone);
+    s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
+    ready(&mut s, node(1), 1, &[2, 3]);
+    ready(&mut s, node(2), 1, &[4, 5]);
+    beats(&mut s, 3, &[1, 2]);
+    assert_eq!(started(&mut s), vec![0; 0], "the pause is over");
+    beats(&mut s, 60, &[1, 2]);
+    assert_eq!(asked(&s), [[2, 0, 2, 12], [2, 1, 3, 7]]);
+}
+
 #[test]
 fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
-    let mut s = with_room();
+    let mut s = with_room([2, 2, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(started(&mut s), [6, 7]);
     // The host that has taken them in is lost before they have come.
@@ -106,25 +135,64 @@ fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
     beats(&mut s, 60, &[1]);
     assert_eq!(asked(&s), [[0; 4]; 0]);
     assert_eq!(short(&mut s), ["1: interrupt 1 for 4", "2: interrupt 1 for 4", "1: begin 2 at 21000: 2=0 3=1"]);
-    let text = |sentence: &Sentence| {
-        let Sentence::Round { note, .. } = sentence else { return None };
-        let RoundNote::Policy { text } = &**note else { return None };
-        Some(text.to_string())
-    };
-    let wanted = "initial ranks 0-1,4-5 of three are not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)";
-    assert_eq!(s.said.iter().filter_map(text).collect::<Vec<_>>(), [wanted]);
+    let wanted = "initial ranks 0-1,4-5 of one,three are not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)";
+    assert_eq!(policy(&s), [wanted]);
     returned(&mut s, node(1), 2);
     assert_eq!(short(&mut s), ["1: finish 2"]);
 }
 
+/// A host could not start this process of a rank.
+fn fails(s: &mut Script, host: u32, (rank, proc): (u32, u32), step: SpawnStep) {
+    let error = SpawnError { step, errno: 19, path: OsBytes::default(), found: Found::Nothing };
+    s.hears_of(node(host), &ToRoot::SpawnFailed { proc: ProcId::new(proc), error: error.clone() });
+    let name = ["one", "two", "three"][host as usize];
+    let said = Sentence::Unable { initial: Rank::new(rank), host: name.into(), error };
+    assert!(s.said.contains(&said), "{:?}", s.said);
+}
+
 #[test]
 fn why_another_process_could_not_be_started_is_said() {
-    let mut s = with_room();
+    let mut s = with_room([2, 2, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(started(&mut s), [6, 7]);
-    let error = SpawnError { step: SpawnStep::Gpus, errno: 19, path: OsBytes::default(), found: Found::Nothing };
-    s.hears_of(node(2), &ToRoot::SpawnFailed { proc: ProcId::new(6), error: error.clone() });
-    let said = Sentence::Unable { initial: Rank::new(0), host: "three".into(), error };
-    assert!(s.said.contains(&said), "{:?}", s.said);
-    assert_eq!(started(&mut s), [12], "it is tried again");
+    fails(&mut s, 2, (0, 6), SpawnStep::Clone);
+    assert_eq!(asked(&s), [[2, 0, 2, 12]], "it is tried again");
+    assert_eq!(policy(&s), [""; 0], "it was said");
+}
+
+#[test]
+fn a_host_that_has_no_gpus_for_a_rank_more_is_asked_once() {
+    let mut s = with_room([2, 4, 4]);
+    loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(asked(&s), [[1, 0, 2, 6], [1, 1, 3, 7]]);
+    heard(&mut s);
+    fails(&mut s, 1, (0, 6), SpawnStep::Gpus);
+    assert_eq!(asked(&s), [[2, 0, 2, 12]], "another host has room");
+    heard(&mut s);
+    fails(&mut s, 2, (0, 12), SpawnStep::Gpus);
+    let nobody = |who: &str| {
+        alloc::format!(
+            "initial rank {who} of one is not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)"
+        )
+    };
+    assert_eq!((asked(&s), policy(&s)), (vec![], vec![nobody("0")]));
+    fails(&mut s, 1, (1, 7), SpawnStep::Gpus);
+    assert_eq!((asked(&s), policy(&s)), (vec![], vec![nobody("0"), nobody("1")]));
+    let last = s.seats.last().unwrap();
+    assert_eq!(
+        [0, 1, 2].map(|rank: usize| last.seats[rank].node),
+        [0, 0, 1].map(node),
+        "they are of the host that is lost"
+    );
+    // The round that began without them goes on.
+    returned(&mut s, node(1), 1);
+    returned(&mut s, node(2), 1);
+    assert_eq!(short(&mut s), ["1: finish 1", "2: finish 1"]);
+}
+
+#[test]
+fn a_host_takes_all_that_it_can_before_another_is_asked() {
+    let mut s = with_room([2, 3, 4]);
+    loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(asked(&s), [[2, 0, 2, 6], [2, 1, 3, 7]], "one host has room for both");
 }

@@ -132,3 +132,28 @@ fn jax_is_told_which_of_what_it_sees_it_takes() {
     assert_eq!(ids(Share::All, 1).as_deref(), Some("0,1,2,3"), "JAX would take the first alone");
     assert_eq!(ids(Share::All, 4), None, "JAX takes that of the local rank");
 }
+
+#[test]
+fn another_generation_has_the_same() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(Start {
+        gpus: Share::Each(1),
+        local_size: 2,
+        max_restarts: 2,
+        others_follow: true,
+        ..start()
+    }));
+    rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,2"])));
+    rig.root(spawn(0..1, true));
+    let cuda = |actions: Vec<NodeAction>| found(&actions, b"CUDA_VISIBLE_DEVICES");
+    assert_eq!(cuda(rig.hear(NodeEvent::Grounded(with(FOUR)))), [Some("3".into())]);
+    rig.spawned(0);
+    rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: false });
+    rig.exited(0, by(TERM));
+    rig.examined(0, Facts::default());
+    rig.left(0);
+    rig.streams_end(0);
+    rig.hear(NodeEvent::Renewed { port: 0 });
+    rig.root(ToNode::Again(Meeting { restart: 1, ..start().meeting.unwrap_or_default() }));
+    assert_eq!(cuda(rig.root(spawn(1..2, true))), [Some("2".into())], "of the user's, too");
+}

@@ -76,3 +76,14 @@ fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
     let actions = rig.root(ToNode::App { app, last: true, part: two.into() });
     assert!(matches!(&actions[..], [NodeAction::Spawn { exec, .. }] if *exec.base == big));
 }
+
+#[test]
+fn those_who_were_to_follow_and_cannot_start_make_room_for_others() {
+    let mut rig = Rig::in_round(1);
+    let begun = |actions: &[NodeAction]| actions.iter().filter(|a| matches!(a, NodeAction::Spawn { .. })).count();
+    assert_eq!(begun(&rig.root(spawn(1..300, true))), 256, "so many at once");
+    for n in 1..257 {
+        let actions = rig.spawn_failed(n);
+        assert!(!actions.contains(&NodeAction::Withhold) && begun(&actions) == usize::from(n < 44), "{n}: {actions:?}");
+    }
+}

@@ -85,7 +85,7 @@ fn first_place(count: u32) -> RoundPlace {
 
 impl Rig {
     /// A node whose ranks have registered, and are in their first round.
-    fn in_round(count: u32) -> Self {
+    pub(super) fn in_round(count: u32) -> Self {
         Self::in_round_by(start(), count, "")
     }
 
