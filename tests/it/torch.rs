@@ -6,6 +6,7 @@ use crate::bed::Bed;
 use crate::case::Done;
 use crate::place;
 use crate::plan::Plan;
+use crate::watch::Exit;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
@@ -119,6 +120,26 @@ fn scripts_that_meet_by_themselves_need_no_flag() {
     }
 }
 
+/// torch 2.15 ends one in some processes of this script with SIGABRT when all is done, started by hand too: a thread of its own is still
+/// there when the interpreter goes. Just that is tried again, from where it began.
+fn trains_elastically(python: &Path, epochs: &str, snapshot: &Path) -> Done {
+    let before = std::fs::read(snapshot).ok();
+    for _ in 0..9 {
+        let words = [epochs, "1", snapshot.to_str().unwrap()];
+        let done = script(Plan::rlaunch(["-n", "2"]), python, "elastic_multigpu.py", &words).start().end();
+        let is_torchs_own = done.err().contains("terminate called without an active exception");
+        if done.exit != Exit::Code(134) || !is_torchs_own || python == Path::new(DEBIANS) {
+            assert_eq!(done.exit, Exit::Code(0), "{}", done.err());
+            return done;
+        }
+        match &before {
+            Some(bytes) => std::fs::write(snapshot, bytes).unwrap(),
+            None => std::fs::remove_file(snapshot).unwrap(),
+        }
+    }
+    panic!("torch has aborted nine times in a row");
+}
+
 #[test]
 fn scripts_for_torchrun_need_no_flag() {
     for python in pythons() {
@@ -127,8 +148,7 @@ fn scripts_for_torchrun_need_no_flag() {
         let mut ends = Vec::new();
         // The second job goes on from the snapshot of the first.
         for (epochs, begun) in [("2", "0"), ("4", "2")] {
-            let words = [epochs, "1", snapshot.to_str().unwrap()];
-            let done = script(Plan::rlaunch(["-n", "2"]), &python, "elastic_multigpu.py", &words).start().code(0);
+            let done = trains_elastically(&python, epochs, &snapshot);
             assert_eq!(holder(&done), ("agent", "python"));
             let lines = done.sorted();
             let end =

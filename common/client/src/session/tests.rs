@@ -2,6 +2,7 @@
 
 mod broken;
 mod foreign;
+mod pings;
 mod sections;
 mod signals;
 
@@ -385,33 +386,6 @@ fn what_is_atomic_holds_the_interrupt_back() {
 }
 
 #[test]
-fn a_planned_round_waits_for_a_ping_or_for_its_time() {
-    let (session, mut agent) = plain();
-    inside(&session, &mut agent, 0);
-    agent.says(&Heard::Interrupt(Round::new(0), fault(5), Some(Span::from_secs(3600))));
-    let began = Instant::now();
-    while session.ping().is_ok() {
-        assert!(began.elapsed() < SOON && !session.interrupted());
-        std::thread::yield_now();
-    }
-    assert!(is_interrupted(session.exit()));
-    session.ready(Vec::new()).unwrap();
-    inside(&session, &mut agent, 1);
-    agent.says(&Heard::Interrupt(Round::new(1), fault(5), Some(Span::from_millis(20))));
-    assert!(session.token().unwrap().wait(SOON));
-    assert!(is_interrupted(session.exit()));
-    session.ready(Vec::new()).unwrap();
-    // Out of the function there is no ping to be waited for.
-    inside(&session, &mut agent, 2);
-    agent.says(&Heard::Interrupt(Round::new(2), fault(5), Some(Span::from_secs(3600))));
-    while !session.0.is(inner::PLANNED) {
-        std::thread::yield_now();
-    }
-    session.exit().unwrap();
-    assert!(matches!(session.next().unwrap(), Next::Interrupt(..)));
-}
-
-#[test]
 fn an_interrupt_that_comes_with_its_round_is_not_lost_and_an_old_one_is() {
     let (session, mut agent) = plain();
     agent.begins(0, Some(1));
@@ -427,28 +401,6 @@ fn an_interrupt_that_comes_with_its_round_is_not_lost_and_an_old_one_is() {
     assert!(!session.token().unwrap().wait(Duration::from_millis(20)) && !session.interrupted());
     session.exit().unwrap();
     session.returned().unwrap();
-}
-
-#[test]
-fn pings_are_told_once_in_an_interval_and_then_nothing_is() {
-    let (session, mut agent) = plain();
-    inside(&session, &mut agent, 0);
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(220) {
-        session.ping().unwrap();
-    }
-    session.exit().unwrap();
-    session.returned().unwrap();
-    let mut told = 0;
-    loop {
-        match agent.heard() {
-            Said::Alive(_, true) => told += 1,
-            Said::Returned(_) => break,
-            other => panic!("{other:?}"),
-        }
-    }
-    // The machine may be slow, but never faster than the interval.
-    assert!((1..=5).contains(&told), "{told}");
 }
 
 extern "C" fn runs_at_once(call: extern "C" fn(*mut std::ffi::c_void) -> i32, arg: *mut std::ffi::c_void) -> i32 {
@@ -566,49 +518,4 @@ fn a_text_is_cut_between_characters() {
     let odd = format!("x{}", "ö".repeat(1500));
     assert_eq!(cut(odd.as_bytes()).len(), TEXT - 1);
     assert_eq!(cut(b"short"), OsBytes::from("short"));
-}
-
-#[test]
-fn a_ping_in_a_round_that_is_over_at_once_is_told_of() {
-    let (session, mut agent) = plain();
-    for round in 0..20 {
-        inside(&session, &mut agent, round);
-        session.ping().unwrap();
-        session.exit().unwrap();
-        session.fault(b"at once").unwrap();
-        let first = agent.heard();
-        assert!(matches!(&first, Said::Alive(of, true) if of.get() == round), "{first:?}");
-        loop {
-            match agent.heard() {
-                Said::Alive(..) => {}
-                Said::Fault(..) => break,
-                other => panic!("{other:?}"),
-            }
-        }
-        agent.interrupts(round);
-        session.ready(Vec::new()).unwrap();
-        assert!(matches!(agent.heard(), Said::Ready(..)));
-    }
-}
-
-#[test]
-fn pings_of_a_round_are_not_told_of_the_next() {
-    let (session, mut agent) = plain();
-    inside(&session, &mut agent, 0);
-    session.ping().unwrap();
-    assert!(matches!(agent.heard(), Said::Alive(of, true) if of.get() == 0));
-    // Within the interval, so nobody is told; then the round is over.
-    session.ping().unwrap();
-    agent.interrupts(0);
-    assert!(session.token().unwrap().wait(Duration::from_secs(9)));
-    session.exit().unwrap_err();
-    session.ready(Vec::new()).unwrap();
-    assert!(matches!(agent.heard(), Said::Ready(..)));
-    inside(&session, &mut agent, 1);
-    // The interval of these tests is 50 ms.
-    assert!(!session.token().unwrap().wait(Duration::from_millis(200)));
-    session.exit().unwrap();
-    session.returned().unwrap();
-    let first = agent.heard();
-    assert!(matches!(first, Said::Returned(_)), "{first:?}");
 }
