@@ -1,5 +1,6 @@
 """Policies as words, compositions, arguments: what needs no job."""
 
+import contextlib
 import os
 import socket
 import unittest
@@ -201,6 +202,20 @@ class Sockets(unittest.TestCase):
         # The listener still is one.
         socket.create_connection(listener.getsockname()).close()
         for one in (own, listener, early[1], reused, *users, *late):
+            one.close()
+
+    def test_a_connection_of_a_store_that_has_never_carried_a_byte_is_left_alone(self):
+        groups = _sockets.Groups()
+        told = []
+        groups.add = told.append
+        with contextlib.contextmanager(groups.making)(is_store=True), socket.create_server(("127.0.0.1", 0)) as listener:
+            ends = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+            peers = [listener.accept()[0] for _ in ends]
+            ends[1].sendall(b"x")
+            peers[2].sendall(b"x")
+            self.assertEqual(ends[2].recv(1), b"x")
+        self.assertEqual(sorted(told), sorted(one.fileno() for one in (*ends[1:], *peers[1:])))
+        for one in (*ends, *peers):
             one.close()
 
 

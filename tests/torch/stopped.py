@@ -1,4 +1,5 @@
-"""One rank is stopped (SIGSTOP) while all reduce; the others say when they heard of it, and when they were out, in nanoseconds.
+"""One rank is stopped (SIGSTOP) while all reduce; the others say when they heard of it, when they were out, and for how long they were
+busy in the 100 ms after it, in nanoseconds.
 
     rlaunch -n 4 python stopped.py
 """
@@ -36,6 +37,9 @@ class Out(inprocess.finalize.Finalize):
 
     def __call__(self, state):
         times["out"] = time.monotonic_ns()
+        busy = time.process_time_ns()
+        time.sleep(0.1)
+        times["busy"] = time.process_time_ns() - busy
         return state
 
 
@@ -64,4 +68,4 @@ def train(call: inprocess.CallWrapper = None):
 
 torch.set_num_threads(1)
 train()
-os.write(1, b"%d %d\n" % (times["told"], times["out"]))
+os.write(1, b"%d %d %d\n" % (times["told"], times["out"], times["busy"]))

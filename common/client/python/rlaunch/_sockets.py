@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from typing import Callable, Dict, Iterator, List, Optional, Set
 
@@ -55,6 +56,15 @@ def _local_port(one: socket.socket) -> Optional[int]:
     return one.getsockname()[1]
 
 
+def _is_silent(one: socket.socket) -> Optional[int]:
+    """Whether it is a connection that has never carried a byte."""
+    if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return None
+    # struct tcp_info of linux/tcp.h; data_segs_in and data_segs_out are there since Linux 4.6.
+    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+    return 1 if len(info) == 160 and struct.unpack_from("=II", info, 152) == (0, 0) else None
+
+
 def _shut_down(one: socket.socket) -> Optional[int]:
     if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return None
@@ -68,26 +78,37 @@ class Groups:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: Dict[int, int] = {}
+        self._left: Dict[int, int] = {}
+        """Those that are left alone."""
         self._ports: Set[int] = set()
         self._being_made: List[Dict[int, int]] = []
         self.add: Optional[Callable[[int], None]] = None
         """Told of each connection, so that it can be shut down without Python."""
 
-    def making(self) -> Iterator[None]:
-        """A group is made between the two steps of this."""
+    def making(self, is_store: bool = False) -> Iterator[None]:
+        """A group, or its store, is made between the two steps of this."""
         before = open_sockets()
         with self._lock:
             self._being_made.append(before)
         try:
             yield
         finally:
+            if is_store:
+                self._leave_silent_ones(before)
             self._learn(before)
             with self._lock:
                 self._being_made[:] = [other for other in self._being_made if other is not before]
 
+    def _leave_silent_ones(self, before: Dict[int, int]) -> None:
+        # torch before 2.1 has a second connection for each store, at which a thread of its own waits for what nobody sends: it would go
+        # round and round, at the cost of a processor, from the end of that until the store is gone.
+        for descriptor, inode in open_sockets().items():
+            if before.get(descriptor) != inode and _with(descriptor, inode, _is_silent):
+                self._left[descriptor] = inode
+
     def _learn(self, before: Dict[int, int]) -> None:
         for descriptor, inode in open_sockets().items():
-            if before.get(descriptor) == inode or self._known.get(descriptor) == inode:
+            if inode in (before.get(descriptor), self._known.get(descriptor), self._left.get(descriptor)):
                 continue
             port = _with(descriptor, inode, _listening_port)
             if port is not None:
@@ -118,4 +139,5 @@ class Groups:
     def forget(self) -> None:
         """The groups are gone."""
         self._known.clear()
+        self._left.clear()
         self._ports.clear()

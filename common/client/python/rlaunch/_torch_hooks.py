@@ -70,7 +70,7 @@ def _wrap(module: Any) -> None:
         _is_first()
         places = meet(*args, **kwargs)
         while True:
-            with making():
+            with making(is_store=True):
                 place = next(places, None)
             if place is None:
                 return
