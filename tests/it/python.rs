@@ -184,9 +184,11 @@ fn whoever_waits_for_a_stopped_rank_is_out_at_once() {
         assert_eq!(times.len(), ranks - 1, "{lines:?} {}", done.err());
         let told = times.iter().map(|times| times[0]).min().unwrap();
         let out = times.iter().map(|times| times[1]).max().unwrap();
-        // A thread of torch 1.13 that goes round and round would have 25 ms and more, on two processors.
-        let busy = times.iter().map(|times| times[2]).max().unwrap();
-        assert!(busy < 10_000_000, "a rank that is out was busy for {busy} of the next 100,000,000 ns");
+        // A thread of torch 1.13 that goes round and round would have 8 ms and more of them, however many are.
+        for (at, when) in [(2, "that is out"), (3, "in the next round")] {
+            let busy = times.iter().map(|times| times[at]).max().unwrap();
+            assert!(busy < 4_000_000, "a rank {when} was busy for {busy} of 100,000,000 ns");
+        }
         let took = Duration::from_nanos(out - told);
         println!("{}, {ranks} ranks: all others out in {:.1} ms", python.display(), took.as_secs_f64() * 1e3);
         assert!(took < Duration::from_millis(500), "{took:?} {}", done.err());

@@ -1,5 +1,5 @@
 """One rank is stopped (SIGSTOP) while all reduce; the others say when they heard of it, when they were out, and for how long they were
-busy in the 100 ms after it, in nanoseconds.
+busy in the 100 ms after it and, with the old group still there, in 100 ms of the next round, in nanoseconds.
 
     rlaunch -n 4 python stopped.py
 """
@@ -17,11 +17,19 @@ import torch.distributed as dist
 
 FIRST_RANK = int(os.environ["RLAUNCH_RANK"])
 times = {}
+kept = []
 
 
 def seconds(number):
     """A time."""
     return datetime.timedelta(seconds=number)
+
+
+def busy():
+    """For how long in 100 ms of sleep."""
+    before = time.process_time_ns()
+    time.sleep(0.1)
+    return time.process_time_ns() - before
 
 
 class Stamped(inprocess.abort.AbortTorchDistributed):
@@ -37,9 +45,7 @@ class Out(inprocess.finalize.Finalize):
 
     def __call__(self, state):
         times["out"] = time.monotonic_ns()
-        busy = time.process_time_ns()
-        time.sleep(0.1)
-        times["busy"] = time.process_time_ns() - busy
+        times["busy"] = busy()
         return state
 
 
@@ -54,9 +60,11 @@ class Out(inprocess.finalize.Finalize):
 def train(call: inprocess.CallWrapper = None):
     """What is restarted."""
     rlaunch.torch.init_process_group("gloo")
+    kept.append(dist.distributed_c10d._get_default_group())
     many = torch.zeros(250_000)
     if call.iteration > 0:
         dist.all_reduce(many)
+        times["busy again"] = busy()
         return dist.get_world_size()
     if FIRST_RANK == 1:
         # Somewhere within the operation, and not between two.
@@ -68,4 +76,4 @@ def train(call: inprocess.CallWrapper = None):
 
 torch.set_num_threads(1)
 train()
-os.write(1, b"%d %d %d\n" % (times["told"], times["out"], times["busy"]))
+os.write(1, b"%d %d %d %d\n" % tuple(times[what] for what in ("told", "out", "busy", "busy again")))

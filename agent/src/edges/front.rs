@@ -3,11 +3,13 @@
 //! One set of descriptors for all of them, beside the runtime's: a task for each would cost more than what it is asked. Nothing is read of
 //! a connection before it is known whose it is; until then its bytes wait in the kernel.
 
+mod before;
 mod door;
 mod guard;
 
 use super::Edges;
 use crate::early::now;
+pub(super) use before::Before;
 use door::{Door, Guest};
 use guard::Asker;
 pub(super) use guard::Guard;
@@ -44,6 +46,8 @@ const BURST: usize = 256;
 /// Descriptors that are not for connections: those of the ranks, three each, and what else this process needs.
 const OTHERS: usize = 256;
 const OF_RANK: usize = 4;
+/// Of all descriptors this part may be connections of stores that are gone.
+const SILENT: u64 = 4;
 /// Connections that there may be in any case.
 const LEAST: usize = 16;
 /// Rounds before others of this process have their turn.
@@ -52,6 +56,8 @@ const ROUNDS: usize = 16;
 #[derive(Debug)]
 struct Connection {
     socket: TcpStream,
+    /// A byte has come.
+    has_spoken: bool,
     /// The beginning of a request.
     held: Vec<u8>,
     /// What the client has not taken, and the copy of the descriptor that says when it will. Nothing is read meanwhile.
@@ -97,7 +103,7 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
     });
     match opened {
         Ok(mut front) => {
-            front.door.go_on(edges.came);
+            front.door.go_on(edges.before.came);
             edges.front = Some(front);
         }
         Err(error) => {
@@ -113,7 +119,11 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
 /// Holds it no more: its ranks are gone, and so is what they have stored.
 pub(super) fn close(edges: &mut Edges) {
     if let Some(front) = edges.front.take() {
-        edges.came = front.door.came();
+        let (_, descriptors) = edges.origin.nofile_limits();
+        let most = usize::try_from(descriptors / SILENT).unwrap_or(usize::MAX);
+        edges.before.came = front.door.came();
+        let silent = front.connections.into_values().filter(|connection| !connection.has_spoken);
+        edges.before.keep(silent.map(|connection| connection.socket), most);
     }
 }
 
@@ -182,7 +192,7 @@ impl Front {
                 self.door.left();
                 continue;
             }
-            let connection = Connection { socket, held: Vec::new(), unsent: Vec::new(), room: None };
+            let connection = Connection { socket, has_spoken: false, held: Vec::new(), unsent: Vec::new(), room: None };
             self.connections.insert(client, connection);
         }
     }
@@ -191,7 +201,10 @@ impl Front {
         let Some(connection) = self.connections.get_mut(client) else { return };
         let came = match socket::recv(&connection.socket, &mut self.chunk) {
             Ok(0) => return self.close(client),
-            Ok(len) => self.chunk.get(..len).unwrap_or_default(),
+            Ok(len) => {
+                connection.has_spoken = true;
+                self.chunk.get(..len).unwrap_or_default()
+            }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
             Err(_) => return self.close(client),
         };

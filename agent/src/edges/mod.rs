@@ -107,8 +107,8 @@ pub(crate) struct Edges {
     probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
     front: Option<front::Front>,
-    /// How many connections have come to those before.
-    came: u64,
+    /// What is left of those before.
+    before: front::Before,
     /// What is held for the next round, and processes that take part in rounds.
     next: next::Next,
     sessions: Option<sessions::Sessions>,
@@ -151,7 +151,7 @@ impl Edges {
             logs: logs::Logs::default(),
             probes: probe::Probes::default(),
             front: None,
-            came: 0,
+            before: front::Before::default(),
             next: next::Next::default(),
             sessions: None,
             store: None,

@@ -93,6 +93,11 @@ impl<T> Table<T> {
         self.places.iter().flatten().map(|(client, what)| (*client, what))
     }
 
+    /// All things, of whomever.
+    pub fn into_values(self) -> impl Iterator<Item = T> {
+        self.places.into_iter().flatten().map(|(_, what)| what)
+    }
+
     /// That of a client which may have none yet.
     pub fn get_or(&mut self, client: ClientId, first: impl FnOnce() -> T) -> Option<&mut T> {
         if self.get(client).is_none() {
