@@ -96,7 +96,11 @@ fn train(python: &Path, client: &Path, ranks: &str, words: &[&str]) -> Done {
     let plan = with_client(Plan::rlaunch(["-n", ranks]), client).args([python, &script]);
     // Ranks that nothing holds up can be silent for seconds, where they share a processor with others that begin.
     let is_found_by_its_silence = |word: &&str| SILENT.iter().any(|kind| word.starts_with(kind));
-    let (soft, hard) = if words.iter().any(is_found_by_its_silence) { ("3", "6") } else { ("30", "60") };
+    let (soft, hard) = match words.iter().any(is_found_by_its_silence) {
+        true if place::full() => ("9", "18"),
+        true => ("3", "6"),
+        false => ("30", "60"),
+    };
     plan.args(["--epochs", "3", "--soft-timeout", soft, "--hard-timeout", hard]).args(words).start().end()
 }
 

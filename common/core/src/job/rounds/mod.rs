@@ -83,6 +83,8 @@ pub(super) struct Rounds {
     homes: BTreeMap<Rank, NodeId>,
     /// Ranks of which another process is wanted, as soon as one can be started.
     wanted: BTreeSet<Rank>,
+    /// Those that were asked for and are not known to have started; one may have registered before that is known.
+    asked: BTreeSet<ProcId>,
     /// Those that were asked for and have not registered, and where.
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
     /// Something was asked of rounds, and nobody has registered.
@@ -111,6 +113,7 @@ impl Rounds {
             full: BTreeSet::new(),
             homes: BTreeMap::new(),
             wanted: BTreeSet::new(),
+            asked: BTreeSet::new(),
             coming: BTreeMap::new(),
             unheard: Unheard::Idle,
             said_refused: false,
@@ -271,6 +274,7 @@ impl Rounds {
         self.over.clear();
         self.homes.clear();
         self.wanted.clear();
+        self.asked.clear();
         self.coming.clear();
         self.space
     }

@@ -120,6 +120,7 @@ impl Parts<'_> {
         let Some(local_rank) = seat.filter(|seat| seat.node == node).map(|seat| seat.local_rank) else { return };
         let Some(proc) = self.procs.anew(initial, (node, local_rank)) else { return };
         self.mute.ranks_again(node);
+        self.rounds.asked.insert(proc);
         self.rounds.coming.insert(initial, (proc, node));
         self.bringup.start_one(cx, initial, node, proc);
     }
@@ -127,16 +128,17 @@ impl Parts<'_> {
     /// Processes have started.
     pub(in crate::job) fn started_anew(&mut self, cx: &mut Cx<'_>, procs: &[Started]) {
         self.rounds.ranks_started(cx.now);
-        if self.rounds.coming.is_empty() {
+        if self.rounds.asked.is_empty() {
             return;
         }
         let generation = self.log.generation();
         for Started { proc, pid, .. } in procs {
             let initial = self.procs.rank_of(*proc);
+            let was_asked = self.rounds.asked.remove(proc);
+            if let Some(round) = self.rounds.round().filter(|_| was_asked) {
+                self.rounds.note(cx, generation, RoundNote::Again { round, initial, pid: *pid });
+            }
             if self.rounds.is_coming(initial, *proc) {
-                if let Some(round) = self.rounds.round() {
-                    self.rounds.note(cx, generation, RoundNote::Again { round, initial, pid: *pid });
-                }
                 self.rounds.tell(cx.now, RestartEvent::Started { initial, proc: *proc });
             }
         }
@@ -153,6 +155,7 @@ impl Parts<'_> {
         let initial = self.procs.rank_of(proc);
         let (host, lacks) = (self.rounds.host(initial), error.step == SpawnStep::Gpus);
         cx.act(JobAction::Say(Sentence::Unable { initial, host, error }));
+        self.rounds.asked.remove(&proc);
         let coming = self.rounds.coming.remove(&initial);
         let has_moved = self.rounds.homes.contains_key(&initial);
         if let Some((_, node)) = coming.filter(|_| lacks && has_moved) {

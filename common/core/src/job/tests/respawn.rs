@@ -105,6 +105,24 @@ fn policy(s: &Script) -> Vec<String> {
     s.said.iter().filter_map(text).collect()
 }
 
+/// The rank may be quicker than the answer of whoever has started it.
+#[test]
+fn one_that_registers_before_its_start_is_known_is_told_of_too() {
+    let mut s = with_room([2, 2, 4]);
+    loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(started(&mut s), [6, 7]);
+    join(&mut s, node(2), 6, &[0, 1]);
+    let both = [6, 7].map(|proc| Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) });
+    s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
+    s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
+    let again = |sentence: &Sentence| {
+        let Sentence::Round { note, .. } = sentence else { return None };
+        let RoundNote::Again { initial, pid, .. } = &**note else { return None };
+        Some((initial.get(), *pid))
+    };
+    assert_eq!(s.said.iter().filter_map(again).collect::<Vec<_>>(), [(0, 6), (1, 7)]);
+}
+
 #[test]
 fn who_had_ended_before_its_host_was_lost_is_not_started_elsewhere_before_that_is_over() {
     let mut s = with_room([2, 2, 4]);
