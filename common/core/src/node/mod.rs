@@ -168,7 +168,10 @@ impl Node {
             NodeEvent::InitLost => self.lost.on_init(cx),
             NodeEvent::Spawned { proc, pid, at } => self.procs.on_spawned(cx, proc, pid, at),
             NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
-            NodeEvent::SpawnFailed { proc, error } => self.procs.on_spawn_failed(cx, proc, error),
+            NodeEvent::SpawnFailed { proc, error } => {
+                self.procs.on_spawn_failed(cx, proc, error);
+                self.rounds.on_exited(cx, proc);
+            }
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
                 self.procs.on_exited(cx, Exited { proc, status, at, alive_at, asked: false, usage });
@@ -250,7 +253,10 @@ impl Node {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),
             },
-            Notice::Unable(proc) => self.procs.on_spawn_failed(cx, proc, gpus::too_few()),
+            Notice::Unable(proc) => {
+                self.procs.on_spawn_failed(cx, proc, gpus::too_few());
+                self.rounds.on_exited(cx, proc);
+            }
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),

@@ -270,6 +270,10 @@ impl Restart {
 
     /// Whether more would work in a round of all who have registered. Who would only wait there can wait as well until it comes.
     pub(super) fn gains(&self) -> bool {
+        if self.crew.hands.iter().any(|hand| hand.part == Part::In && hand.warned) {
+            // It takes the place of one that is about to be taken away.
+            return true;
+        }
         let mut world = self.world.clone();
         let now = world.active_size().unwrap_or(world.size());
         for (hand, initial) in self.crew.hands.iter().zip((0..).map(Rank::new)) {

@@ -97,7 +97,7 @@ impl Parts<'_> {
         }
         self.settle_rounds(cx);
         if self.lost_is_over(cx, node) {
-            return;
+            return self.start_wanted(cx);
         }
         if without {
             self.procs.absent(cx, node);

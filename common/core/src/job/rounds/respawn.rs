@@ -28,10 +28,10 @@ use alloc::vec::Vec;
 /// What its end is called if it could not be started, which was said.
 const NOT_STARTED: Status = Status::Lost;
 
-fn no_room(ranks: &RankSet, hosts: &OsBytes) -> OsBytes {
+fn no_room(ranks: &RankSet, hosts: &OsBytes, what: &str) -> OsBytes {
     let (who, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
     OsBytes::from(format!(
-        "initial {who} {ranks} of {hosts} {are} not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)"
+        "initial {who} {ranks} of {hosts} {are} not started again: no host that is left has {what} (try: --spare-hosts, or more slots)"
     ))
 }
 
@@ -108,7 +108,8 @@ impl Parts<'_> {
         }
         if !nowhere.is_empty() {
             let lost: Vec<NodeId> = lost.into_iter().collect();
-            let note = RoundNote::Policy { text: no_room(&nowhere, &self.bringup.folded(&lost)) };
+            let what = if self.rounds.full.is_empty() { "a free slot" } else { "a free slot, and GPUs for it" };
+            let note = RoundNote::Policy { text: no_room(&nowhere, &self.bringup.folded(&lost), what) };
             self.rounds.note(cx, self.log.generation(), note);
         }
     }
@@ -158,7 +159,9 @@ impl Parts<'_> {
         self.rounds.asked.remove(&proc);
         let coming = self.rounds.coming.remove(&initial);
         let has_moved = self.rounds.homes.contains_key(&initial);
-        if let Some((_, node)) = coming.filter(|_| lacks && has_moved) {
+        let is_wanted =
+            self.rounds.is_open() && !self.generations.is_between() && !self.rounds.unwanted.contains(&proc);
+        if let Some((_, node)) = coming.filter(|_| lacks && has_moved && is_wanted) {
             self.rounds.full.insert(node);
             self.start_elsewhere(cx, vec![(initial, node)]);
             return self.settle_rounds(cx);

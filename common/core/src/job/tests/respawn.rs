@@ -7,10 +7,12 @@ use super::*;
 use crate::restart::Respawn;
 use crate::restart::RoundNote;
 use crate::restart::fault::FaultKind;
+use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
 use crate::time::HostTime;
 use crate::wire::capped::Capped;
+use crate::wire::round::RoundDown;
 use crate::wire::to_node::Delta;
 use crate::wire::to_root::{Found, SpawnError, SpawnStep, Started};
 use alloc::string::{String, ToString};
@@ -43,8 +45,12 @@ fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
 
 /// Three hosts with two ranks each and so many slots; their function runs.
 fn with_room(slots: [u32; 3]) -> Script {
+    with_room_and(slots, Restarts::default())
+}
+
+fn with_room_and(slots: [u32; 3], restarts: Restarts) -> Script {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
-    let mut spec = JobSpec { rounds, min_hosts: None, ..three(3) };
+    let mut spec = JobSpec { rounds, restarts, min_hosts: None, ..three(3) };
     spec.placement.nodes.iter_mut().zip(slots).for_each(|(node, slots)| node.slots = slots);
     let mut s = run(&spec);
     for host in 0..3 {
@@ -124,6 +130,31 @@ fn one_that_registers_before_its_start_is_known_is_told_of_too() {
 }
 
 #[test]
+fn they_are_started_at_once_where_all_ranks_could_be_started_again_too() {
+    let mut s = with_room_and([2, 2, 4], Restarts { most: 1, delay: Span::from_secs(1) });
+    s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
+    ready(&mut s, node(1), 0, &[2, 3]);
+    ready(&mut s, node(2), 0, &[4, 5]);
+    heard(&mut s);
+    let begins = |s: &Script| s.sent.iter().any(|msg| matches!(msg, ToNode::Round(RoundDown::Begin { .. })));
+    while !begins(&s) {
+        beats(&mut s, 1, &[1, 2]);
+    }
+    assert_eq!(asked(&s), [[2, 0, 2, 6], [2, 1, 3, 7]], "with the round");
+}
+
+#[test]
+fn for_want_of_gpus_nobody_is_started_elsewhere_when_the_work_is_done() {
+    let mut s = with_room([2, 4, 4]);
+    loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(started(&mut s), [6, 7]);
+    returned(&mut s, node(1), 1);
+    returned(&mut s, node(2), 1);
+    fails(&mut s, 1, (0, 6), SpawnStep::Gpus);
+    assert_eq!((asked(&s), policy(&s)), (vec![], vec![]));
+}
+
+#[test]
 fn who_had_ended_before_its_host_was_lost_is_not_started_elsewhere_before_that_is_over() {
     let mut s = with_room([2, 2, 4]);
     s.wait(1).exits(0, killed(Signal::KILL), (0, 1));
@@ -190,7 +221,7 @@ fn a_host_that_has_no_gpus_for_a_rank_more_is_asked_once() {
     fails(&mut s, 2, (0, 12), SpawnStep::Gpus);
     let nobody = |who: &str| {
         alloc::format!(
-            "initial rank {who} of one is not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)"
+            "initial rank {who} of one is not started again: no host that is left has a free slot, and GPUs for it (try: --spare-hosts, or more slots)"
         )
     };
     assert_eq!((asked(&s), policy(&s)), (vec![], vec![nobody("0")]));

@@ -1,5 +1,6 @@
 //! A launch that ends before it is complete.
 
+use super::rounds::another;
 use super::*;
 
 #[test]
@@ -85,5 +86,18 @@ fn those_who_were_to_follow_and_cannot_start_make_room_for_others() {
     for n in 1..257 {
         let actions = rig.spawn_failed(n);
         assert!(!actions.contains(&NodeAction::Withhold) && begun(&actions) == usize::from(n < 44), "{n}: {actions:?}");
+    }
+}
+
+#[test]
+fn one_that_was_to_follow_and_could_not_start_is_followed_by_another() {
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    rig.examined(1, Facts::default());
+    for proc in 300..303 {
+        let actions = rig.root(another(proc, 1));
+        let spawned = |action: &NodeAction| matches!(action, NodeAction::Spawn { proc: own, .. } if *own == p(proc));
+        assert!(actions.iter().any(spawned), "{proc}: {actions:?}");
+        rig.spawn_failed(proc);
     }
 }

@@ -542,7 +542,7 @@ fn another_generation_begins_anew() {
 }
 
 /// Another process for a rank.
-fn another(proc: u32, rank: u32) -> ToNode {
+pub(super) fn another(proc: u32, rank: u32) -> ToNode {
     let delta = Delta {
         proc: p(proc),
         app: AppIndex::new(0),
