@@ -34,7 +34,7 @@ use crate::status::Status;
 use crate::time::Mono;
 use crate::wire::round::RoundPlace;
 use crate::wire::to_node::{Delta, Meeting, Start, ToNode};
-use crate::wire::to_root::{Exited, NodeRefusal, ToRoot};
+use crate::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -168,10 +168,7 @@ impl Node {
             NodeEvent::InitLost => self.lost.on_init(cx),
             NodeEvent::Spawned { proc, pid, at } => self.procs.on_spawned(cx, proc, pid, at),
             NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
-            NodeEvent::SpawnFailed { proc, error } => {
-                self.procs.on_spawn_failed(cx, proc, error);
-                self.rounds.on_exited(cx, proc);
-            }
+            NodeEvent::SpawnFailed { proc, error } => self.not_spawned(now, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
                 self.procs.on_exited(cx, Exited { proc, status, at, alive_at, asked: false, usage });
@@ -253,10 +250,7 @@ impl Node {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),
             },
-            Notice::Unable(proc) => {
-                self.procs.on_spawn_failed(cx, proc, gpus::too_few());
-                self.rounds.on_exited(cx, proc);
-            }
+            Notice::Unable(proc) => self.not_spawned(now, proc, gpus::too_few()),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
@@ -283,6 +277,13 @@ impl Node {
                 self.over = true;
             }
         }
+    }
+
+    /// A process could not be started: in rounds another may follow it.
+    fn not_spawned(&mut self, now: Mono, proc: ProcId, error: SpawnError) {
+        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+        self.procs.on_spawn_failed(cx, proc, error);
+        self.rounds.on_exited(cx, proc);
     }
 
     /// Nobody hears us any more.
