@@ -40,6 +40,10 @@ fn kills(case: &Case, kills: usize) {
     }
 }
 
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 fn count() -> usize {
     if place::full() { 20 } else { 6 }
 }
@@ -104,6 +108,33 @@ fn one_that_ends_again_and_again_is_given_up_and_the_others_go_on() {
     done.says("the new process of initial rank 1 has ended (exit 3) before it took part");
 }
 
+/// A file system may be away for a moment.
+#[test]
+fn one_that_cannot_be_started_is_tried_again() {
+    let Some(train) = train() else { return };
+    let plan = Plan::rlaunch(["-n", "3", "--respawn"]);
+    let own = plan.scratch().temporary().join("train");
+    std::fs::copy(&train, &own).unwrap();
+    let case = plan.args([&own]).args(["--resilient", "--epochs", "1000000"]).start();
+    case.says_on_stdout("epoch   3", 1);
+    std::fs::remove_file(&own).unwrap();
+    hits_newest(&case, 1, Signal::SIGKILL);
+    // The first time it is tried again at once, later behind a pause.
+    case.until("two tries", |seen| (text(&seen.err).matches("could not be started again").count() == 2).then_some(()));
+    // A file that is being written cannot be run.
+    let whole = own.with_extension("whole");
+    std::fs::copy(&train, &whole).unwrap();
+    std::fs::rename(&whole, &own).unwrap();
+    case.says_on_stderr("rank 1 has come back");
+    std::fs::remove_file(&own).unwrap();
+    hits_newest(&case, 2, Signal::SIGKILL);
+    case.says_on_stderr("initial rank 2 is not started again: 5 tries in a row came to nothing");
+    case.signal(Signal::SIGTERM);
+    let done = case.end();
+    done.says("0 left running");
+    assert!(!done.err().contains("never started"), "{}", done.err());
+}
+
 #[test]
 fn one_that_waits_for_others_first_is_ended() {
     let Some(case) = hasty(&["--respawn", "--respawn-timeout", "1s"], 1_000_000, "exec sleep 1000") else { return };
@@ -154,8 +185,7 @@ fn a_device_that_is_held_is_waited_for() {
         kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
     }
     case.says_on_stderr("rank 2 has come back");
-    let early =
-        case.until("stderr", |seen| Some(String::from_utf8_lossy(&seen.err).contains("rank 1 is started again")));
+    let early = case.until("stderr", |seen| Some(text(&seen.err).contains("rank 1 is started again")));
     assert!(!early, "its device is held");
     std::fs::write(&go, "x\n").unwrap();
     case.says_on_stderr("rank 1 has come back");

@@ -168,7 +168,8 @@ impl Rank {
 /// Asks the spawn thread for a rank.
 pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
-    let prepared = PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin };
+    let prepared =
+        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin, needed: !exec.follows };
     logs::prepare(edges, proc, &exec);
     let Some(port) = edges.ground.port() else { return };
     let full = port.submit(proc.get(), prepared).is_err();

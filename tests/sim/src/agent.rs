@@ -505,7 +505,7 @@ impl World {
         };
         let event = match failed {
             Some((step, errno)) => {
-                // As the thread does it: nothing that was asked for before is started after.
+                // As the thread does it: nothing that was asked for before is started after. Nobody follows another here.
                 self.host.agent.withhold = true;
                 let error = SpawnError { step, errno, path: "rank".into(), found: Found::Nothing };
                 NodeEvent::SpawnFailed { proc, error }

@@ -103,6 +103,8 @@ pub(super) struct Inner {
     pub(super) state: Option<State>,
     pub(super) returned: bool,
     pub(super) leaving: Leaving,
+    /// It is left because that was planned: until now its silence was counted.
+    pub(super) planned: bool,
     pub(super) cause: Option<Cause>,
     pub(super) pending: Option<Pending>,
     pub(super) ear: Ear,
@@ -196,6 +198,7 @@ impl Inner {
             state: None,
             returned: false,
             leaving: Leaving::No,
+            planned: false,
             cause: None,
             pending: None,
             ear: Ear::Free,
@@ -247,6 +250,7 @@ impl Inner {
 
     pub(super) fn take_pending(&mut self) {
         if let Some(pending) = self.pending.take() {
+            self.planned = self.leaving == Leaving::No && pending.at.is_some();
             self.decide(Cause::Fault(pending.fault));
         }
     }
@@ -290,7 +294,7 @@ impl Inner {
         self.phase = Phase::Outside;
         self.returned = false;
         (self.leaving, self.cause) = (Leaving::No, None);
-        (self.told, self.aborted) = (false, false);
+        (self.told, self.aborted, self.planned) = (false, false, false);
         self.token = Token::default();
         self.sockets.clear();
         self.sections.clear();

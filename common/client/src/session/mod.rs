@@ -314,7 +314,8 @@ impl Session {
     pub(crate) fn section(&self, limit: Option<Duration>) -> Result<(), Error> {
         let inner = self.here()?;
         let state = inner.state.as_ref().ok_or(Error::Order("there is no round"))?;
-        if inner.alone.is_some() {
+        // What ends while the round is left does not begin to count again.
+        if inner.alone.is_some() || inner.leaving != Leaving::No {
             return Ok(());
         }
         self.0.say(&Said::Section(Round::new(state.number), limit.map(span)))

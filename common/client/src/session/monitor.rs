@@ -100,6 +100,10 @@ impl Monitor {
     fn begin<'a>(&self, shared: &'a Shared, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         inner.leaving = Leaving::Begun;
         shared.note(&inner);
+        if let Some(state) = inner.state.as_ref().filter(|_| inner.planned) {
+            // From the ping on nothing gets on: hooks run, and the function is left, for which there are limits of their own.
+            tell(shared, &Said::Section(Round::new(state.number), None));
+        }
         inner.token.begin();
         let sockets = std::mem::take(&mut inner.sockets);
         let seen = inner.state.clone().zip(inner.cause.clone());

@@ -448,7 +448,9 @@ impl Parts<'_> {
             Notice::Severed(node) => self.lease.severed(cx, node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
             Notice::NodeOver(node) => self.node_over(cx, node),
-            Notice::RanksOver(node) => self.mute.ranks_over(cx, node),
+            Notice::RanksOver(node) if self.procs.is_over(node) => self.mute.ranks_over(cx, node),
+            // One of them was started again at once.
+            Notice::RanksOver(_) => {}
             Notice::Unguarded(node) => self.mute.unguarded(cx, node),
             Notice::LeftAlone(node) => self.mute.left_alone(cx, node),
             Notice::Absent(node) => self.absent(cx, node),

@@ -304,9 +304,14 @@ impl Procs {
         rank_of(proc, self.stride)
     }
 
+    /// Whether no rank of this node is waited for.
+    pub(super) fn is_over(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_some_and(|(open, over)| *open == 0 || *over)
+    }
+
     /// A rank of this node is not waited for any more.
     fn tell_if_over(&self, cx: &mut Cx<'_>, node: NodeId) {
-        if self.nodes.get(node.index()).is_some_and(|(open, over)| *open == 0 || *over) {
+        if self.is_over(node) {
             cx.tell(Notice::RanksOver(node));
         }
         self.tell_if_all_over(cx);

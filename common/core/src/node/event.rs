@@ -405,6 +405,8 @@ pub struct ExecSpec {
     pub error_file: ErrorFile,
     /// What becomes of its stdout and stderr.
     pub ways: [Way; 2],
+    /// It follows another process: where it cannot be started the others go on.
+    pub follows: bool,
 }
 
 /// The path of a rank's error file. All ranks share what is the same in theirs: it is kept as long as they live.

@@ -88,7 +88,8 @@ impl Program {
             true => Arc::new(AppBase { argv: filled(&self.base.argv, local_rank), ..AppBase::clone(&self.base) }),
             false => Arc::clone(&self.base),
         };
-        Box::new(ExecSpec { base, shared, vars, delta, label: start.label.clone(), error_file, ways })
+        let label = start.label.clone();
+        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, follows: false })
     }
 
     /// Somebody reads what its ranks say by lines.

@@ -190,7 +190,8 @@ impl Procs {
                 self.devices.forget(before);
             }
             let met = Met { meeting, by: self.by, local_size: self.local_size };
-            let exec = program.exec(start, met, ground, delta);
+            let mut exec = program.exec(start, met, ground, delta);
+            exec.follows = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
                 cx.tell(Notice::Unable(delta.proc));
                 continue;

@@ -204,10 +204,11 @@ impl Report {
                 }
             }
             What::RankFailed { rank, node, .. } => {
-                if let Some(line) = self.ranks.get_mut(rank.index()) {
-                    line.node = *node;
+                // One that has run has: what follows it is another process.
+                let anew = |line: &&mut RankLine| line.started.is_none();
+                if let Some(line) = self.ranks.get_mut(rank.index()).filter(anew) {
+                    (line.node, line.fate) = (*node, Fate::NotStarted);
                 }
-                self.set(*rank, Fate::NotStarted);
             }
             What::RankExited { rank, status, at, asked, .. } => {
                 self.set(*rank, Fate::Ended { status: *status, at: *at, asked: *asked });

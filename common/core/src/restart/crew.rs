@@ -50,7 +50,7 @@ pub(super) struct Hand {
     pub(super) warned: bool,
     /// When the first round of its process began.
     pub(super) entered: Option<Mono>,
-    /// So many processes of it in a row have ended at once.
+    /// So many processes of it in a row could not be started, or have ended at once.
     pub(super) in_vain: u32,
 }
 

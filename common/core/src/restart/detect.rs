@@ -322,6 +322,16 @@ mod tests {
     }
 
     #[test]
+    fn who_leaves_as_planned_may_be_silent_as_long_as_it_may_take() {
+        let mut watch = running();
+        watch.leave(at(110), Span::from_secs(30), &LIMITS);
+        assert_eq!(end(watch), [(Due::Hang, 160), (Due::Terminate, 230), (Due::Kill, 235)], "it has not begun to");
+        // As a client says it where it takes the interrupt.
+        watch.section(at(120), None);
+        assert_eq!(end(watch), [(Due::Terminate, 230), (Due::Kill, 235)]);
+    }
+
+    #[test]
     fn who_says_nothing_is_told_of_then_ended() {
         assert_eq!(end(running()), [(Due::Hang, 160), (Due::Terminate, 190), (Due::Kill, 195)]);
         let mut watch = running();

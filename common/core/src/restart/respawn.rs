@@ -14,7 +14,7 @@ use crate::time::{Mono, Span};
 use alloc::format;
 use alloc::vec::Vec;
 
-/// So many processes of a rank in a row that ended at once are enough.
+/// So many processes of a rank in a row that could not be started, or ended at once, are enough.
 pub const IN_VAIN: u32 = 5;
 /// The first pause; each is twice the one before.
 const PAUSE: Span = Span::from_secs(1);
@@ -54,7 +54,7 @@ impl Restart {
         }
         if in_vain >= IN_VAIN {
             let text = format!(
-                "initial rank {initial} is not started again: {in_vain} processes of it in a row have ended within {QUICK} and got nowhere"
+                "initial rank {initial} is not started again: {in_vain} tries in a row came to nothing (it could not be started, or ended within {QUICK} and got nowhere)"
             );
             return self.note(RoundNote::Policy { text: sentence(text) });
         }

@@ -308,7 +308,7 @@ mod tests {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/bin/sleep"[..], b"60"], [], None));
-        let exec = PreparedExec { app, vars: Strings::default(), stdin: false };
+        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, needed: true };
         let mut workspace = Workspace::new();
         let mut start = || workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap();
         let (pid, pidfd) = start();
@@ -338,7 +338,7 @@ mod tests {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/no/such/program"[..]], [], None));
-        let exec = PreparedExec { app, vars: Strings::default(), stdin: false };
+        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, needed: true };
         let mut workspace = Workspace::new();
         for n in 0..500 {
             let failure = workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap_err();

@@ -192,6 +192,8 @@ pub struct PreparedExec {
     pub vars: Strings,
     /// Whether it gets a pipe as standard input; otherwise /dev/null.
     pub stdin: bool,
+    /// Whether nothing else of what was asked for is wanted where this cannot be started.
+    pub needed: bool,
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub enum Outcome {
         /// Why.
         failure: Box<Failure>,
     },
-    /// It was not started any more: another could not be, or nobody wants it now.
+    /// It was not started any more: another that was needed could not be, or nobody wants it now.
     Withheld {
         /// Which.
         proc: u32,
@@ -204,8 +204,10 @@ impl Worker {
                 Request::Exec { proc, exec } => match self.launch(&mut workspace, proc, &exec) {
                     Ok(()) => continue,
                     Err(failure) => {
-                        // The job is over with this: what is asked for already, up to a whole queue, would only be ended.
-                        self.withhold.store(true, Ordering::SeqCst);
+                        if exec.needed {
+                            // The job is over with this: what is asked for already, up to a whole queue, would only be ended.
+                            self.withhold.store(true, Ordering::SeqCst);
+                        }
                         (Outcome::Failed { proc, failure: Box::new(failure) }, true)
                     }
                 },
@@ -275,5 +277,38 @@ impl Worker {
             self.bell.ring();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prepare::{PreparedApp, Strings};
+    use super::*;
+
+    fn port() -> SpawnPort {
+        let set = || Arc::new(ReadySet::new().unwrap());
+        SpawnPort::start(crate::origin::capture().unwrap(), set(), set()).unwrap()
+    }
+
+    fn exec(program: &str, needed: bool) -> PreparedExec {
+        let app = Arc::new(PreparedApp::new([program.as_bytes()], [], None));
+        PreparedExec { app, vars: Strings::default(), stdin: false, needed }
+    }
+
+    /// What becomes of `/bin/true` behind what cannot be started.
+    fn behind(needed: bool) -> Outcome {
+        let port = port();
+        port.submit(0, exec("/no/such/program", needed)).unwrap();
+        port.submit(1, exec("/bin/true", true)).unwrap();
+        assert!(matches!(port.wait(), Some(Outcome::Failed { proc: 0, .. })));
+        port.wait().unwrap()
+    }
+
+    #[test]
+    fn behind_what_is_needed_and_cannot_be_started_nothing_is() {
+        assert!(matches!(behind(true), Outcome::Withheld { proc: 1 }));
+        let Outcome::Launched(launched) = behind(false) else { panic!("it was to be started") };
+        crate::fd::wait_readable(std::os::fd::AsRawFd::as_raw_fd(&launched.pidfd));
+        crate::pidfd::reap(&launched.pidfd);
     }
 }

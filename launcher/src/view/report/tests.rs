@@ -114,6 +114,18 @@ fn success() {
 }
 
 #[test]
+fn who_has_run_and_could_not_be_started_again_has_run() {
+    let mut log = Log::running(2);
+    log.exits(1, KILL, 9_000);
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::from("./train"), found: Found::Nothing };
+    log.at(9_010, What::RankFailed { rank: Rank::new(1), node: NodeId::new(0), error });
+    log.begins(9_500, &Cause::Signal(Signal::TERM), Some(Signal::TERM));
+    log.exits(0, TERM, 9_600);
+    let shown = render(&log.ends(9_610, Cause::Signal(Signal::TERM), Some(0)), &Around::default());
+    assert!(!shown.contains("never started"), "{shown}");
+}
+
+#[test]
 fn a_crash() {
     let status = Status::Signaled { sig: Signal::SEGV, core: true };
     let mut log = Log::running(4);

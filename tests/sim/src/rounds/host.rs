@@ -5,7 +5,7 @@ use super::{Ev, World};
 use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
-use rlaunch_core::node::{Ground, GroundPlan, Node, NodeAction, NodeEvent};
+use rlaunch_core::node::{ExecSpec, Ground, GroundPlan, Node, NodeAction, NodeEvent};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
@@ -14,7 +14,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec;
 use rlaunch_core::wire::frozen::client::round::Heard;
 use rlaunch_core::wire::to_node::Delta;
-use rlaunch_core::wire::to_root::{Facts, Hello, Reached, ToRoot};
+use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A host.
@@ -37,6 +37,8 @@ pub(super) struct Host {
     pub(super) up: u64,
     pub(super) down: u64,
     pub(super) ports: u16,
+    /// Its spawn thread starts nothing more.
+    pub(super) withheld: bool,
 }
 
 impl World {
@@ -103,6 +105,7 @@ impl World {
                 self.at(until.nanos(), Ev::LeaseEnds(host));
             }
             NodeAction::Renew { .. } => {
+                self.hosts[host].withheld = false;
                 let port = self.port(host);
                 self.soon(host, NodeEvent::Renewed { port });
             }
@@ -111,7 +114,7 @@ impl World {
                 self.soon(host, NodeEvent::PortReserved { port });
             }
             NodeAction::Tell { session, heard } => self.tells(session, heard),
-            NodeAction::Spawn { proc, exec } => self.spawns(host, proc, &exec.delta),
+            NodeAction::Spawn { proc, exec } => self.spawns(host, proc, &exec),
             NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
             NodeAction::Examine { proc, .. } => {
                 self.soon(host, NodeEvent::Examined { proc, facts: Facts::default() });
@@ -133,8 +136,8 @@ impl World {
                 let held = self.rng.chance(30);
                 self.soon(host, NodeEvent::DevicesSeen { proc, held });
             }
-            NodeAction::Withhold
-            | NodeAction::EndProbes
+            NodeAction::Withhold => self.hosts[host].withheld = true,
+            NodeAction::EndProbes
             | NodeAction::UsePort(_)
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
@@ -192,8 +195,11 @@ impl World {
         self.soon(host, NodeEvent::Grounded(ground));
     }
 
-    fn spawns(&mut self, host: usize, proc: ProcId, delta: &Delta) {
-        let Delta { rank, local_rank, .. } = *delta;
+    fn spawns(&mut self, host: usize, proc: ProcId, exec: &ExecSpec) {
+        let Delta { rank, local_rank, .. } = exec.delta;
+        if self.hosts[host].withheld {
+            return self.soon(host, NodeEvent::Withheld { proc });
+        }
         let generation = self.generation;
         self.check_room(host, rank, local_rank);
         let of_rank = |client: &Client| client.rank == rank && client.generation == generation;
@@ -202,6 +208,11 @@ impl World {
         self.check(!before.contains(&true), || format!("rank {rank} is started while a process of it runs"));
         let world = self.plan.spec.world_size().max(1);
         self.check(proc.get() % world == rank.get(), || format!("{proc} is no number for rank {rank}"));
+        self.check(exec.follows || !again, || format!("{proc} follows nobody, and a process of rank {rank} has run"));
+        if exec.follows && self.rng.chance(self.plan.unstartable) {
+            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into(), found: Found::Nothing };
+            return self.soon(host, NodeEvent::SpawnFailed { proc, error });
+        }
         let (session, place) = (None, Place::Before);
         let client = Client { rank, host, local_rank, generation, session, place, round: None, turn: 0, ended: None };
         let twice = self.procs.insert(proc, client).is_some();

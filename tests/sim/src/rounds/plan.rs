@@ -47,6 +47,8 @@ pub(super) struct Plan {
     pub(super) trouble: u64,
     /// So many rounds of a generation have trouble of their own.
     pub(super) rounds: u32,
+    /// So many of a hundred processes that follow others cannot be started.
+    pub(super) unstartable: u64,
     /// How long the function takes, at most, in microseconds.
     pub(super) work: u64,
 }
@@ -84,6 +86,7 @@ pub(super) fn plan(seed: u64) -> (Rng, Plan) {
         local: if rng.chance(80) { 200 } else { 5_000 },
         trouble: rng.pick(&[0, 5, 20, 60]),
         rounds: u32::try_from(rng.between(1, 8)).unwrap_or(1),
+        unstartable: room.pick(&[0, 10, 50, 100]),
         work: rng.pick(&[500, 5_000, 50_000, 500_000]),
     };
     (rng, plan)

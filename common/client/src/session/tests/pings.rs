@@ -13,7 +13,9 @@ fn a_planned_round_waits_for_a_ping_or_for_its_time() {
         std::thread::yield_now();
     }
     assert!(is_interrupted(session.exit()));
+    while let Said::Alive(..) = agent.heard() {}
     session.ready(Vec::new()).unwrap();
+    assert!(matches!(agent.heard(), Said::Ready(..)));
     inside(&session, &mut agent, 1);
     agent.says(&Heard::Interrupt(Round::new(1), fault(5), Some(Span::from_millis(20))));
     assert!(session.token().unwrap().wait(SOON));
@@ -102,4 +104,34 @@ fn pings_of_a_round_are_not_told_of_the_next() {
     session.returned().unwrap();
     let first = agent.heard();
     assert!(matches!(first, Said::Returned(_)), "{first:?}");
+}
+
+#[test]
+fn from_the_ping_on_at_which_a_planned_round_begins_silence_does_not_count() {
+    let (session, mut agent) = plain();
+    inside(&session, &mut agent, 0);
+    let open = session.section_begin(Some(Duration::from_secs(9))).unwrap();
+    assert!(matches!(agent.heard(), Said::Section(_, Some(_))));
+    agent.says(&Heard::Interrupt(Round::new(0), fault(5), Some(Span::from_secs(3600))));
+    while session.ping().is_ok() {
+        std::thread::yield_now();
+    }
+    assert!(session.token().unwrap().wait(SOON));
+    // As a `with` does on the way out.
+    session.section_end(Some(open)).unwrap();
+    assert!(is_interrupted(session.exit()));
+    session.ready(Vec::new()).unwrap();
+    let mut said = Vec::new();
+    while said.last().is_none_or(|last| !matches!(last, Said::Ready(..))) {
+        said.push(agent.heard());
+    }
+    said.retain(|said| !matches!(said, Said::Alive(..)));
+    assert_eq!(said, [Said::Section(Round::new(0), None), Said::Ready(Round::new(0), Vec::new())]);
+    // Of one that was not planned nothing has to be said.
+    inside(&session, &mut agent, 1);
+    agent.interrupts(1);
+    assert!(session.token().unwrap().wait(SOON));
+    session.exit().unwrap_err();
+    session.ready(Vec::new()).unwrap();
+    assert_eq!(agent.heard(), Said::Ready(Round::new(1), Vec::new()));
 }

@@ -94,13 +94,11 @@ impl Parts<'_> {
         let without = self.rounds.node_over(cx.now, node);
         if without {
             self.rounds.over.insert(node);
+            // Its ranks are placed together, those too whose ends nobody has seen.
+            self.procs.absent(cx, node);
         }
         self.settle_rounds(cx);
-        if self.lost_is_over(cx, node) {
-            return self.start_wanted(cx);
-        }
-        if without {
-            self.procs.absent(cx, node);
+        if self.lost_is_over(cx, node) || without {
             self.start_wanted(cx);
         } else {
             self.procs.node_over(cx, node);

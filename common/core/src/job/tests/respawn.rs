@@ -1,9 +1,12 @@
 //! Processes that are started again for ranks whose own have ended: when, and which.
 
 use super::fewer::three;
-use super::left::{beats, node, run};
+use super::hosts::hello;
+use super::left::{beats, ends, node, run};
 use super::rounds::{begun, fault, heard, join, ready, returned, short};
 use super::*;
+use crate::id::{AppIndex, LocalRank};
+use crate::place::Seat;
 use crate::restart::Respawn;
 use crate::restart::RoundNote;
 use crate::restart::fault::FaultKind;
@@ -101,6 +104,46 @@ fn ranks_of_a_lost_host_are_started_again_where_there_is_room() {
     assert_eq!(short(&mut s), ["1: begin 2 at 21000: 2=0 3=1", "2: begin 2 at 21000: 0=4 1=5 4=2 5=3"]);
 }
 
+/// Three hosts with a rank each, whose function runs; the first is this one.
+fn with_one_each() -> Script {
+    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let mut spec = JobSpec { placement: three(3).placement, rounds, ..spec(3) };
+    spec.placement.nodes.iter_mut().for_each(|node| (node.slots, node.ranks) = (1, 1));
+    spec.placement.nodes[0].local = true;
+    let seat = |n| Seat { node: node(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+    spec.placement.seats = (0..3).map(seat).collect();
+    let mut s = Script::new(&spec);
+    for n in 0..3 {
+        if n > 0 {
+            s.event(JobEvent::EdgeUp { node: node(n) });
+        }
+        s.hears_of(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
+        s.hears_of(node(n), &ToRoot::Ready);
+    }
+    for n in 0..3 {
+        let own = Started { proc: ProcId::new(n), pid: 100 + n, at: Script::at(s.now).host_time() };
+        s.hears_of(node(n), &ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+        join(&mut s, node(n), 0, &[n]);
+    }
+    heard(&mut s);
+    s
+}
+
+/// Its process had ended, and another was started with that: it is waited for.
+#[test]
+fn an_agent_whose_only_rank_was_started_again_has_to_end_it() {
+    let mut s = with_one_each();
+    fault(&mut s, node(1), 0, 1, FaultKind::Exception);
+    ready(&mut s, NODE, 0, &[]);
+    (1..3).for_each(|n| ready(&mut s, node(n), 0, &[n]));
+    assert_eq!(started(&mut s), vec![0; 0], "how rank 0 has ended is not known");
+    ends(&mut s, 0, 0, killed(Signal::KILL));
+    assert_eq!(started(&mut s), [3]);
+    s.signal(Signal::INT);
+    beats(&mut s, 6, &[1, 2]);
+    assert_eq!(s.severed, 1, "it says nothing");
+}
+
 /// What was said of the ranks that come and do not come.
 fn policy(s: &Script) -> Vec<String> {
     let text = |sentence: &Sentence| {
@@ -188,6 +231,21 @@ fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
     assert_eq!(policy(&s), [wanted]);
     returned(&mut s, node(1), 2);
     assert_eq!(short(&mut s), ["1: finish 2"]);
+}
+
+/// Of one the end was heard of before its host was lost.
+#[test]
+fn all_ranks_of_a_lost_host_are_placed_together() {
+    let mut s = with_room([2, 3, 4]);
+    ends(&mut s, 0, 0, killed(Signal::KILL));
+    ready(&mut s, NODE, 0, &[1]);
+    ready(&mut s, node(1), 0, &[2, 3]);
+    ready(&mut s, node(2), 0, &[4, 5]);
+    assert_eq!(started(&mut s), [6]);
+    fails(&mut s, 0, (0, 6), SpawnStep::Clone);
+    heard(&mut s);
+    loses(&mut s, 0, 1, &[(1, &[2, 3]), (2, &[4, 5])]);
+    assert_eq!(asked(&s), [[2, 0, 2, 12], [2, 1, 3, 7]], "one host has room for both");
 }
 
 /// A host could not start this process of a rank.

@@ -40,6 +40,29 @@ fn it_is_started_when_the_devices_of_the_one_before_are_free() {
     assert!(spawns(&rig.hear(NodeEvent::DevicesSeen { proc: p(1), held: false })));
 }
 
+/// Where it cannot be started, whoever waits to be started behind it is, all the same.
+#[test]
+fn it_is_asked_for_as_one_that_others_go_on_without() {
+    let follows = |actions: &[NodeAction]| {
+        let one = |action: &NodeAction| {
+            let NodeAction::Spawn { proc, exec } = action else { return None };
+            Some((proc.get(), exec.follows))
+        };
+        actions.iter().filter_map(one).collect::<Vec<_>>()
+    };
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(start()));
+    rig.hear(NodeEvent::Grounded(ground()));
+    rig.root(app_of(0, &base()));
+    assert_eq!(follows(&rig.root(spawn(0..2, true))), [(0, false), (1, false)]);
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    rig.root(another(300, 1));
+    assert_eq!(follows(&rig.examined(1, Facts::default())), [(300, true)]);
+    rig.spawn_failed(300);
+    assert_eq!(follows(&rig.root(another(302, 1))), [(302, true)], "and again");
+}
+
 /// Its process would be ended at once: that may be done without any wait.
 #[test]
 fn one_that_nobody_wants_any_more_waits_for_no_device() {
