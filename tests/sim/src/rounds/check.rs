@@ -1,7 +1,7 @@
 //! What must hold, whatever happens.
 
 use super::World;
-use super::client::Place;
+use super::client::{Client, Place};
 use super::host::id;
 use super::plan::Fault;
 use rlaunch_core::events::{Cause, What};
@@ -11,6 +11,8 @@ use rlaunch_core::restart::fault::FaultKind;
 use rlaunch_core::restart::{Given, Respawn, RoundNote};
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::round::Begin;
+use rlaunch_core::wire::round::RoundUp;
+use rlaunch_core::wire::to_root::ToRoot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a round.
@@ -86,6 +88,21 @@ impl World {
             // Those that were planned do not count.
             || !is_planned && limits.max_rounds.is_some_and(|most| most <= round.get());
         self.check(!small, || format!("round {round} of {sizes:?} is against {limits:?}"));
+    }
+
+    /// Only who is in the function of a round can hang there.
+    pub(super) fn check_hang(&mut self, msg: Option<&ToRoot>) {
+        let Some(ToRoot::Round(RoundUp::Fault { round, fault, .. })) = msg else { return };
+        if fault.kind != FaultKind::Hang {
+            return;
+        }
+        let of_round = |client: &&Client| client.rank == fault.initial && client.round == Some(*round);
+        // Its word may be on its way.
+        let heard = self.now.saturating_sub(2 * 1000 * self.plan.local);
+        let is_out = |client: &Client| client.place == Place::Outside && client.since < heard;
+        let own = self.procs.values().filter(of_round).find(|client| client.lives());
+        let holds = !own.is_some_and(is_out);
+        self.check(holds, || format!("rank {} is out of the function of round {round}: {fault:?}", fault.initial));
     }
 
     /// A rank is about to be started on this host.

@@ -17,6 +17,8 @@ pub(super) enum Act {
     Fails,
     /// It returns.
     Returns,
+    /// It pings, and a planned interrupt waits for that.
+    Yields,
     /// It is out, cleaned up and healthy.
     IsReady,
     Leaves(Leave),
@@ -51,6 +53,8 @@ pub(super) struct Client {
     pub(super) generation: u32,
     pub(super) session: Option<SessionId>,
     pub(super) place: Place,
+    /// … since then, if it has come there by itself.
+    pub(super) since: u64,
     pub(super) round: Option<Round>,
     /// What was planned before is not done any more.
     pub(super) turn: u32,
@@ -82,8 +86,9 @@ impl World {
     }
 
     fn moves(&mut self, proc: ProcId, place: Place) {
+        let now = self.now;
         if let Some(client) = self.procs.get_mut(&proc) {
-            client.place = place;
+            (client.place, client.since) = (place, now);
         }
     }
 
@@ -111,6 +116,14 @@ impl World {
             Act::Returns => {
                 self.moves(proc, Place::Returned);
                 self.says(proc, Said::Returned(round));
+            }
+            Act::Yields => {
+                self.moves(proc, Place::Outside);
+                self.says(proc, Said::Section(round, None));
+                // Longer than the soft limit: silence is no hang any more.
+                let hooks = if self.rng.chance(10) { 2_500_000 } else { 3_000 };
+                let after = self.rng.micros(1, hooks);
+                self.plans(proc, after, Act::IsReady);
             }
             Act::IsReady => {
                 self.moves(proc, Place::Ready);
@@ -172,6 +185,13 @@ impl World {
         self.note("> client", || format!("{proc}: {heard:?}"));
         match heard {
             Heard::Begin(begin) => self.begins(proc, &begin),
+            Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Inside => {
+                // One that hangs does not ping.
+                if !self.rng.chance(self.plan.trouble / 3) {
+                    let after = self.rng.micros(1, 500_000);
+                    self.plans(proc, after, Act::Yields);
+                }
+            }
             Heard::Interrupt(round, ..) if own == Some(round) => self.interrupted(proc, place),
             Heard::Interrupt(..) => {}
             Heard::Finish(round) => {

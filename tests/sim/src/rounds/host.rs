@@ -125,6 +125,7 @@ impl World {
             }
             NodeAction::ToRoot(msg) => {
                 let msg: Option<ToRoot> = codec::decode(&codec::encode(&msg)).ok();
+                self.check_hang(msg.as_ref());
                 match msg {
                     Some(msg) => self.up(host, JobEvent::Message { node: id(host), msg }),
                     None => self.fail("a message cannot be read".to_owned()),
@@ -214,7 +215,8 @@ impl World {
             return self.soon(host, NodeEvent::SpawnFailed { proc, error });
         }
         let (session, place) = (None, Place::Before);
-        let client = Client { rank, host, local_rank, generation, session, place, round: None, turn: 0, ended: None };
+        let (since, round, turn, ended) = (self.now, None, 0, None);
+        let client = Client { rank, host, local_rank, generation, session, place, since, round, turn, ended };
         let twice = self.procs.insert(proc, client).is_some();
         self.check(!twice, || format!("{proc} is started twice"));
         self.check_generation(generation);
