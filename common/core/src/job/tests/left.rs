@@ -153,6 +153,26 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     assert_eq!((report.left, report.uncounted()), (None, vec![node(0)]), "nobody has counted there");
 }
 
+/// Its agent alone can end its ranks, and says nothing more, not even that it is there.
+#[test]
+fn a_host_that_is_lost_with_its_guardian_is_given_up_when_it_does_not_answer() {
+    for loss in [ToRoot::GuardianLost, ToRoot::InitLost] {
+        let mut s = runs(least(Some(4)));
+        beats(&mut s, 1, &[0, 1, 2]);
+        s.hears_of(node(0), &loss);
+        assert_eq!(told(&s, &ToNode::Kill), [0], "{loss:?}");
+        [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
+        beats(&mut s, 10, &[1, 2]);
+        assert_eq!((s.severed, said(&s)), (0, vec![]), "the network may be slow");
+        beats(&mut s, 1, &[1, 2]);
+        let awaited = |sentence: &&Sentence| matches!(sentence, Sentence::Awaited { .. });
+        assert_eq!((s.severed, s.said.iter().filter(awaited).count(), said(&s).len()), (1, 1, 0));
+        beats(&mut s, 30, &[1, 2]);
+        assert_eq!(said(&s), [("one".into(), "one".into(), 4)], "its lease is over");
+        meets_without_the_first(&s);
+    }
+}
+
 /// Its ssh may come by another one.
 #[test]
 fn a_host_that_comes_to_have_rank_0_is_met_by_the_address_by_which_it_had_found_that_of_rank_0() {
