@@ -88,6 +88,15 @@ impl Left {
     }
 }
 
+/// Whatever is still there of a host that the job goes on without has nothing to do any more. Where its agent alone can end it,
+/// the agent has to answer.
+pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
+    cx.act(JobAction::Send { node, msg: ToNode::Kill });
+    if matches!(lost, Lost::Guardian | Lost::Init) {
+        cx.tell(Notice::Doomed(node));
+    }
+}
+
 impl Parts<'_> {
     /// Whether a generation may have to do without hosts.
     fn may_shrink(&self) -> bool {
@@ -130,11 +139,7 @@ impl Parts<'_> {
         if local || !self.may_follow() || self.without(Some(node)).is_none() {
             return false;
         }
-        // Whatever is still there has nothing to do any more.
-        cx.act(JobAction::Send { node, msg: ToNode::Kill });
-        if matches!(lost, Lost::Guardian | Lost::Init) {
-            cx.tell(Notice::Doomed(node));
-        }
+        dismiss(cx, node, lost);
         self.left.loses(node, self.generations.is_clear(node));
         if !self.generations.is_between() {
             self.clears(cx, self.of_host(node, lost, between));

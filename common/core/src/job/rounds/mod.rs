@@ -13,7 +13,7 @@ mod setting;
 mod unheard;
 
 use super::notice::{Failure, Notice};
-use super::{Cx, JobAction};
+use super::{Cx, JobAction, left};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest};
@@ -191,11 +191,7 @@ impl Rounds {
             return false;
         }
         self.gone.insert(node, (lost, between));
-        // Whatever is still there has nothing to do any more.
-        cx.act(JobAction::Send { node, msg: ToNode::Kill });
-        if matches!(lost, Lost::Guardian | Lost::Init) {
-            cx.tell(Notice::Doomed(node));
-        }
+        left::dismiss(cx, node, lost);
         self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
         let ranks = self.ranks_of(node);
