@@ -52,6 +52,8 @@ pub(super) struct Hand {
     pub(super) entered: Option<Mono>,
     /// So many processes of it in a row could not be started, or have ended at once.
     pub(super) in_vain: u32,
+    /// So many processes of it in a row have ended soon, whether or not others got on meanwhile.
+    pub(super) short: u32,
 }
 
 /// A host.
@@ -104,6 +106,7 @@ impl Crew {
             warned: false,
             entered: None,
             in_vain: 0,
+            short: 0,
         };
         Self { hands: ranks.iter().map(hand).collect(), hosts }
     }

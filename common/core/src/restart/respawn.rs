@@ -1,7 +1,8 @@
 //! Processes that are started again for ranks whose own have ended (`--respawn`).
 //!
 //! No round waits for them, and what becomes of them costs nobody a round before they have registered. One that ends again and again
-//! at once is waited for longer each time, and given up in the end: the others go on without it.
+//! at once is waited for longer each time, and given up in the end: the others go on without it. Where others get on all the same it may
+//! be bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
 use super::crew::Hand;
 use super::limits::QUICK;
@@ -16,6 +17,8 @@ use alloc::vec::Vec;
 
 /// So many processes of a rank in a row that could not be started, or ended at once, are enough.
 pub const IN_VAIN: u32 = 5;
+/// So many more that ended soon, while others got on, are followed by another at once.
+const LUCKLESS: u32 = 5;
 /// The first pause; each is twice the one before.
 const PAUSE: Span = Span::from_secs(1);
 
@@ -39,6 +42,7 @@ impl Restart {
         let Some(hand) = self.crew.hands.get_mut(initial.index()) else { return };
         let soon = hand.entered.take().is_none_or(|entered| now.since(entered) <= QUICK);
         hand.in_vain = if got_on || !soon { 0 } else { hand.in_vain.saturating_add(1) };
+        hand.short = if soon { hand.short.saturating_add(1) } else { 0 };
         self.once_more(now, initial);
     }
 
@@ -47,9 +51,8 @@ impl Restart {
             Respawn::Never => return,
             Respawn::Now | Respawn::Next => {}
         }
-        let Some(Hand { faults, in_vain, .. }) = self.crew.hands.get(initial.index()) else { return };
-        let in_vain = *in_vain;
-        if self.limits.max_rank_faults.is_some_and(|most| *faults > most) {
+        let Some(&Hand { faults, in_vain, short, .. }) = self.crew.hands.get(initial.index()) else { return };
+        if self.limits.max_rank_faults.is_some_and(|most| faults > most) {
             return;
         }
         if in_vain >= IN_VAIN {
@@ -58,11 +61,17 @@ impl Restart {
             );
             return self.note(RoundNote::Policy { text: sentence(text) });
         }
-        match in_vain.checked_sub(2) {
+        match in_vain.checked_sub(2).max(short.checked_sub(LUCKLESS + 1)) {
             None => self.ask_for(initial),
             Some(times) => {
                 let pause = Span::from_nanos(PAUSE.nanos() << times.min(8));
                 self.comings.insert(initial, Coming::Pausing(now + pause));
+                if short > LUCKLESS {
+                    let text = format!(
+                        "{short} processes of initial rank {initial} in a row have ended within {QUICK}: the next is started in {pause} (try: --max-rank-faults, after which the others go on without it)"
+                    );
+                    self.note(RoundNote::Policy { text: sentence(text) });
+                }
             }
         }
     }
