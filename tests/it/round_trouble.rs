@@ -1,18 +1,19 @@
 //! Programs that do what they should not within rounds: each of them is one Python script, and the job goes on, or ends with a sentence.
 
-use crate::case::Done;
+use crate::case::{Case, Done};
 use crate::plan::Plan;
 use crate::python::{client, with_client};
 use std::path::Path;
 
 const SCRIPT: &str = r#"
-import datetime, os, signal, sys, time
+import datetime, os, signal, sys, threading, time
 import rlaunch, rlaunch.inprocess as ip
 
 what, rank = sys.argv[1], int(os.environ.get("RLAUNCH_RANK", "0"))
 DEAF = sys.argv[0] + ".deaf"
 HOOKS = {"initialize": ip.initialize.Initialize, "abort": ip.abort.Abort, "finalize": ip.finalize.Finalize,
-         "health_check": ip.health_check.HealthCheck}
+         "health_check": ip.health_check.HealthCheck, "completion": ip.completion.Completion,
+         "terminate": ip.terminate.Terminate}
 
 def out(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
@@ -81,6 +82,16 @@ def phases():
             "health_check": hook("health_check", in_hook({3: die})),
             "initialize": hook("initialize", in_hook({4: die}, 1))}
 
+def busy(call):
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        pass
+
+def of_one(name, function):
+    return {name: hook(name, lambda state: function() if rank == 1 else None)}
+
+spare = ip.Compose(ip.rank_assignment.MaxActiveWorldSize(2), ip.rank_assignment.ShiftRanks())
+waits = hook("initialize", lambda state: for_ever() if state.active_rank is None else None)
 policy = ip.rank_assignment.MaxActiveWorldSize(1 + rank)
 function, named = {
     "never": (in_first_round({0: fail_behind_deaf, 3: ignore}), slow_hooks()),
@@ -93,6 +104,11 @@ function, named = {
     "late": (late, {"completion_timeout": seconds(1)}),
     "policies": (in_first_round({}), {"rank_assignment": ip.Compose(policy, ip.rank_assignment.ShiftRanks())}),
     "outside": (lambda call: None, {}),
+    "exits": (in_first_round({0: fail}), of_one("abort", lambda: sys.exit(7))),
+    "thread": (busy, {}),
+    "completion": (lambda call: None, of_one("completion", for_ever)),
+    "terminate": (lambda call: sys.exit(7) if rank == 1 else None, of_one("terminate", for_ever)),
+    "reserve": (in_first_round({}), {"rank_assignment": spare, "initialize": waits}),
 }[what]
 
 def train(call: ip.CallWrapper = None):
@@ -102,8 +118,16 @@ def train(call: ip.CallWrapper = None):
 soft = 60 if what == "late" else 1
 wrapped = ip.Wrapper(soft_timeout=seconds(soft), hard_timeout=seconds(2 * soft), barrier_timeout=seconds(60 * soft),
                      termination_grace_time=seconds(0.5), progress_watchdog_interval=seconds(0.1), **named)(train)
-for _ in range(2 if what == "outside" else 1):
+def call():
     out(rank, wrapped(call=None))
+
+for _ in range(2 if what == "outside" else 1):
+    if what == "thread":
+        one = threading.Thread(target=call)
+        one.start()
+        one.join()
+    else:
+        call()
 "#;
 
 fn script(client: &Path, plan: Plan, what: &str) -> Plan {
@@ -112,8 +136,12 @@ fn script(client: &Path, plan: Plan, what: &str) -> Plan {
     with_client(plan, client).args(["python3".as_ref(), path.as_os_str(), what.as_ref()])
 }
 
+fn started(client: &Path, ranks: &str, what: &str) -> Case {
+    script(client, Plan::rlaunch(["-n", ranks]), what).start()
+}
+
 fn runs(client: &Path, ranks: &str, what: &str) -> Done {
-    script(client, Plan::rlaunch(["-n", ranks]), what).start().end()
+    started(client, ranks, what).end()
 }
 
 #[test]
@@ -121,12 +149,20 @@ fn whatever_ranks_do_the_others_go_on() {
     let Some(client) = client() else { return };
     for (what, ranks, wanted, said) in [
         // Hooks that never return, and one that ignores every interrupt: their ranks are ended.
-        ("never", "5", &["0 1 2", "4 1 2"][..], &["and 3 more faults: 2 ranks go on"][..]),
+        (
+            "never",
+            "5",
+            &["0 1 2", "4 1 2"][..],
+            &[
+                "2 ranks go on; ranks 1-3 were ended (it has not come out of its function and the hooks behind it within 2.0s)",
+            ][..],
+        ),
         ("phases", "6", &["0 2 2", "5 2 2"], &["g0 r1: ", "g0 r2: rank 4 "]),
         ("all", "3", &["0 1 3", "1 1 3", "2 1 3"], &["3 ranks go on"]),
         ("hundred", "3", &["0 100 3", "1 100 3", "2 100 3"], &["g0 r100: rank 0 "]),
         // A child that lives on keeps nothing of its parent.
         ("forks", "3", &["0 1 2", "2 1 2"], &["g0 r1: rank 1 has ended (SIGKILL)"]),
+        ("exits", "3", &["0 1 3", "1 1 3", "2 1 3"], &["initial rank 1: the abort hook has failed", "SystemExit: 7"]),
         ("late", "2", &["0 1 2", "1 1 2"], &["it has not returned after rank 0 did, within 1.0s"]),
     ] {
         let done = runs(&client, ranks, what);
@@ -136,6 +172,39 @@ fn whatever_ranks_do_the_others_go_on() {
             done.says(said);
         }
     }
+}
+
+/// Where no function runs, and behind the work.
+#[test]
+fn hooks_that_never_return_cost_their_rank_everywhere() {
+    let Some(client) = client() else { return };
+    for (what, wanted, code, said) in [
+        (
+            "completion",
+            &["0 0 3", "2 0 3"],
+            143,
+            "initial rank 1 is ended: it has not come out of its completion hook within 2.0s",
+        ),
+        (
+            "terminate",
+            &["0 1 2", "2 1 2"],
+            0,
+            "initial rank 1 is ended: it has not come out of its terminate hook within 2.0s",
+        ),
+        ("reserve", &["0 1 2", "1 1 2"], 0, "it has not come out of its hooks within 2.0s"),
+    ] {
+        let done = started(&client, "3", what).code(code);
+        assert_eq!(done.sorted(), wanted, "{what}: {}", done.err());
+        done.says(said);
+    }
+}
+
+/// Only the main thread runs what Python has pending.
+#[test]
+fn a_thread_that_is_not_the_main_one_may_be_silent() {
+    let Some(client) = client() else { return };
+    let done = runs(&client, "2", "thread");
+    assert_eq!(done.sorted(), ["0 0 2", "1 0 2"], "{}", done.err());
 }
 
 #[test]

@@ -326,6 +326,9 @@ int rl_session_auto_progress(rl_session *session, int (*add)(int (*call)(void *)
 int rl_session_ping(rl_session *session);
 /* From now on it may be silent for so long (-1: without end); 0: its own limits again. */
 int rl_session_section(rl_session *session, int64_t limit);
+/* Hooks of the program begin to run (1), or have come to their end (0), where no function does: behind RL_NEXT_FINISH and the like, behind
+ * rl_session_leave, and before rl_session_exit. Those that take longer than hard_timeout, or than their section may, cost the process. */
+int rl_session_hooks(rl_session *session, int run);
 
 /* Between these the calling thread is not interrupted; they nest. RL_E_INTERRUPTED: the round is to be left already, do not begin. */
 int rl_session_atomic_begin(rl_session *session);

@@ -133,6 +133,7 @@ exports! {
         fn rl_session_auto_progress(session: *mut rl_session; add: Option<AddPending>) -> c_int;
         fn rl_session_ping(session: *mut rl_session) -> c_int;
         fn rl_session_section(session: *mut rl_session; limit: i64) -> c_int;
+        fn rl_session_hooks(session: *mut rl_session; run: c_int) -> c_int;
         fn rl_session_atomic_begin(session: *mut rl_session) -> c_int;
         fn rl_session_atomic_end(session: *mut rl_session) -> c_int;
         fn rl_session_sockets_add(session: *mut rl_session; fd: c_int) -> c_int;

@@ -252,14 +252,16 @@ impl<'a> Restart<'a> {
                     self.clean_up(session, &state, &cause)?;
                 }
                 Next::Finish => {
-                    if let Some(state) = &last {
+                    if let Some(state) = last.as_ref().filter(|_| !self.hooks.completion.is_empty()) {
+                        // Where the agent is gone nobody looks.
+                        drop(session.hooks(true));
                         Hooks::report("completion", state, self.hooks.completion.iter().map(|hook| hook as _));
                     }
                     return Ok(value);
                 }
                 Next::Dismissed(why, text) => {
                     if let Some(state) = &last {
-                        self.terminate_hooks(&ended(state, session.cause().as_ref(), Mode::Terminated));
+                        self.terminate_hooks(session, &ended(state, session.cause().as_ref(), Mode::Terminated));
                     }
                     return Err(match why {
                         Dismissal::Discarded => RestartError::Discarded(text),
@@ -281,7 +283,7 @@ impl<'a> Restart<'a> {
     ) -> Result<Option<T>, RestartError> {
         let round = Round::new(session, state, env)?;
         let mut left = match session.enter() {
-            Ok(()) => self.inside(&round, function),
+            Ok(()) => self.inside(session, &round, function),
             Err(Error::Interrupted(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -310,19 +312,29 @@ impl<'a> Restart<'a> {
 
     fn inside<T, E: Into<BoxError>>(
         &self,
+        session: &Session,
         round: &Round,
         function: &mut impl FnMut(&Round) -> Result<T, E>,
     ) -> Left<T> {
         let state = round.state();
+        let hooks = !(self.hooks.initialize.is_empty() && self.hooks.health_check.is_empty());
+        if hooks {
+            // Where the agent is gone, that is read soon.
+            drop(session.hooks(true));
+        }
         if let Err(error) = Hooks::all("initialize", state, &self.hooks.initialize) {
             return Left::Failed(error.to_string());
         }
         if let Err(error) = Hooks::all("health check", state, &self.hooks.health_check) {
             return Left::Ends(Leave::Unhealthy, error);
         }
-        if state.mode != Mode::Active {
-            return Left::Waits;
+        if hooks {
+            drop(session.hooks(false));
         }
+        if state.mode == Mode::Active { Self::works(round, function) } else { Left::Waits }
+    }
+
+    fn works<T, E: Into<BoxError>>(round: &Round, function: &mut impl FnMut(&Round) -> Result<T, E>) -> Left<T> {
         let error = match caught(|| function(round)) {
             Ok(Ok(value)) => return Left::Returned(value),
             Ok(Err(error)) => error.into(),
@@ -361,11 +373,15 @@ impl<'a> Restart<'a> {
         if session.leave(why, told(&*source).as_bytes()).is_ok() {
             drop(session.wait_aborted());
         }
-        self.terminate_hooks(&ended(state, session.cause().as_ref(), Mode::Terminated));
+        self.terminate_hooks(session, &ended(state, session.cause().as_ref(), Mode::Terminated));
         RestartError::Left { why, source }
     }
 
-    fn terminate_hooks(&self, state: &State) {
+    fn terminate_hooks(&self, session: &Session, state: &State) {
+        if self.hooks.terminate.is_empty() {
+            return;
+        }
+        drop(session.hooks(true));
         Hooks::report("terminate", state, self.hooks.terminate.iter().map(|hook| hook as _));
     }
 }

@@ -81,17 +81,30 @@ fn began(
 ) -> String {
     let name = name(generation, round);
     let Some((first, more)) = Fault::first_of(faults) else { return format!("{name}: {}", world(sizes)) };
-    let more = and_more(first, more);
+    let more = and_more(first, more - overdue(first, faults).count());
     let home = if home.is_empty() { String::new() } else { format!("; {} sent home", words::ranks(home)) };
-    let back = back(first, faults);
+    let (ended, back) = (ended(first, faults), back(first, faults));
     format!(
-        "{name}: {}{more}: {}{back}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
+        "{name}: {}{more}: {}{ended}{back}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
         fault_of(first, host),
         world(sizes),
         decided = fine(decided),
         out = fine(out),
         assigned = fine(assigned),
     )
+}
+
+/// Those who did not get out of a round, though it was not called by that.
+fn overdue<'a>(first: &'a Fault, faults: &'a [Fault]) -> impl Iterator<Item = &'a Fault> {
+    faults.iter().filter(move |fault| matches!(fault.kind, FaultKind::Overdue(_)) && *fault != first)
+}
+
+/// Who was ended so that the others could go on, and why: what it says of the first of them.
+fn ended(first: &Fault, faults: &[Fault]) -> String {
+    let ranks: Vec<Rank> = overdue(first, faults).map(|fault| fault.initial).collect();
+    let Some(one) = overdue(first, faults).next() else { return String::new() };
+    let were = if ranks.len() == 1 { "was" } else { "were" };
+    format!("; {} {were} ended ({})", words::ranks(&ranks), Visible(&one.text))
 }
 
 /// Who has come back in a round that is called by what has failed.
@@ -224,6 +237,15 @@ mod tests {
              rank 6 sent home (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
         );
         assert_eq!(said(&second, Tone::Quiet), None);
+        let late = |rank| {
+            let term = Status::Signaled { sig: Signal::TERM, core: false };
+            fault(rank, FaultKind::Overdue(term), "it has not come out of its function within 3s")
+        };
+        let faults = vec![fault(0, FaultKind::Hang, ""), late(0), late(2), fault(1, kill, "")];
+        let line = said(&round(3, faults, (5, 5), &[]), Tone::Normal).unwrap();
+        let wanted = "rlaunch: g1 r3: rank 0 does not get on and 1 more fault: 5 ranks go on; \
+             ranks 0,2 were ended (it has not come out of its function within 3s) (decided";
+        assert!(line.starts_with(wanted), "{line}");
         let joined = |rank| fault(rank, FaultKind::Joined, "");
         let third = said(&round(3, vec![joined(2), fault(3, kill, ""), joined(4)], (6, 6), &[]), Tone::Normal).unwrap();
         let wanted = "rlaunch: g1 r3: rank 3 has ended (SIGKILL): 6 ranks go on; ranks 2,4 have come back (decided";

@@ -173,6 +173,7 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_session_auto_progress": (_int, [_handle, ctypes.c_void_p]),
     "rl_session_ping": (_int, [_handle]),
     "rl_session_section": (_int, [_handle, _ms]),
+    "rl_session_hooks": (_int, [_handle, _int]),
     "rl_session_atomic_begin": (_int, [_handle]),
     "rl_session_atomic_end": (_int, [_handle]),
     "rl_session_sockets_add": (_int, [_handle, _int]),

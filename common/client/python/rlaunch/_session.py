@@ -67,8 +67,10 @@ class Session:
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
         self._answers: queue.SimpleQueue = queue.SimpleQueue()
         threading.Thread(target=self._wait_for_next, name="rlaunch-rounds", daemon=True).start()
-        add = ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p)
-        native.check(self._lib.rl_session_auto_progress(self._handle, add))
+        if threading.current_thread() is threading.main_thread():
+            # What is pending is run by the main thread only: whether another one gets on is not seen there.
+            add = ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p)
+            native.check(self._lib.rl_session_auto_progress(self._handle, add))
 
     def _wait_for_next(self) -> None:
         while self._asked.get():
@@ -190,6 +192,12 @@ class Session:
         if self._is_ours():
             limit = -1 if seconds is None else int(seconds * 1000)
             native.check(self._lib.rl_session_section(self._handle, limit))
+
+    def hooks(self, run: bool) -> None:
+        """Hooks begin to run where nothing else is looked at, or have come to their end."""
+        if self._is_ours():
+            # Where the agent is gone, that is read soon.
+            self._lib.rl_session_hooks(self._handle, int(run))
 
     def atomic_begin(self) -> bool:
         """This thread is not to be interrupted; false: it is already."""

@@ -246,6 +246,10 @@ pub(super) fn rl_session_section(session: Handle<'_>, limit: i64) -> c_int {
     plain(session.share(), |session| session.section(time(limit)))
 }
 
+pub(super) fn rl_session_hooks(session: Handle<'_>, run: c_int) -> c_int {
+    plain(session.share(), |session| session.hooks(run != 0))
+}
+
 pub(super) fn rl_session_atomic_begin(session: Handle<'_>) -> c_int {
     plain(session.share(), Session::atomic_begin)
 }

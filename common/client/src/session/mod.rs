@@ -315,10 +315,17 @@ impl Session {
         let inner = self.here()?;
         let state = inner.state.as_ref().ok_or(Error::Order("there is no round"))?;
         // What ends while the round is left does not begin to count again.
-        if inner.alone.is_some() || inner.leaving != Leaving::No {
+        if inner.alone.is_some() || (inner.leaving != Leaving::No && inner.phase != Phase::Over) {
             return Ok(());
         }
         self.0.say(&Said::Section(Round::new(state.number), limit.map(span)))
+    }
+
+    /// Hooks run where nothing else is looked at, or have come to their end.
+    pub(crate) fn hooks(&self, run: bool) -> Result<(), Error> {
+        let inner = self.here()?;
+        let round = inner.state.as_ref().map_or(0, |state| state.number);
+        self.0.say(&Said::Hooks(Round::new(round), run))
     }
 
     /// The same until [`Session::section_end`], by the number that comes back; then what held before holds again.

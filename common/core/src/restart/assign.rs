@@ -185,10 +185,19 @@ impl Restart {
         }
     }
 
+    /// One rank may be what ends round after round.
+    fn say_who_does_it_again(&mut self) {
+        let Some((fault, _)) = self.trouble.real().filter(|_| self.limits.max_rank_faults.is_none()) else { return };
+        if let Some(text) = self.progress.again(fault) {
+            self.note(RoundNote::Policy { text: sentence(text) });
+        }
+    }
+
     /// A round begins.
     fn begin(&mut self, now: Mono, first: bool, outcome: &Outcome) {
         let phases = self.trouble.phases(now);
         let (planned, got_on) = (!first && self.trouble.real().is_none(), self.progress.has_got_on());
+        self.say_who_does_it_again();
         let trouble = core::mem::take(&mut self.trouble);
         let fresh = self.is_fresh();
         if !fresh {

@@ -4,6 +4,7 @@
 //! hangs, and is interrupted with the others; who does not come out of its function, or go on to the next one, by a hard limit is ended:
 //! SIGTERM, SIGKILL when the grace is over. Nobody is watched where silence is what is expected: in reserve, and behind a function that
 //! has returned. Behind that it waits for the others only so long: then the round is one in which somebody does not come to its end.
+//! Hooks that run there, or when no round follows, are to come to their end by the hard limit.
 //!
 //! The agent's clock counts on while a host sleeps, so after soft limits a hard one is not over at once: whoever was only asleep is
 //! interrupted and lives.
@@ -91,6 +92,11 @@ enum State {
     Waiting {
         since: Mono,
     },
+    /// Hooks run since then where no function does, and may take as long as a section says in place of the hard limit.
+    Hooks {
+        since: Mono,
+        section: Option<Option<Span>>,
+    },
     /// SIGTERM is on its way.
     Ending {
         until: Mono,
@@ -107,10 +113,12 @@ struct Running {
     section: Option<(Mono, Option<Span>)>,
     /// When it was told of as one that hangs.
     told: Option<Mono>,
+    /// Since when hooks run in place of the function. They are to get on although it may be silent.
+    hooks: Option<Mono>,
 }
 
 impl Running {
-    const NEW: Self = Self { heard: None, pinged: None, section: None, told: None };
+    const NEW: Self = Self { heard: None, pinged: None, section: None, told: None, hooks: None };
 
     const fn alive(&mut self, now: Mono, pinged: bool) {
         self.heard = Some(now);
@@ -122,11 +130,12 @@ impl Running {
     fn section(&mut self, now: Mono, span: Option<Span>) {
         self.heard = self.heard.map(|_| now);
         self.pinged = self.pinged.map(|_| now);
+        self.hooks = self.hooks.map(|_| now);
         self.section = (span != Some(Span::ZERO)).then_some((now, span));
     }
 
     fn silent_since(&self) -> Option<Mono> {
-        Some(self.pinged.map_or(self.heard?, |pinged| self.heard.map_or(pinged, |heard| pinged.min(heard))))
+        earliest(self.pinged, self.heard.or(self.hooks))
     }
 
     fn hangs_at(&self, limits: &Limits) -> Option<Mono> {
@@ -170,6 +179,7 @@ impl Watch {
                 running.iter_mut().for_each(|running| running.alive(now, pinged));
             }
             State::Off | State::Returned { .. } | State::Waiting { .. } | State::Ending { .. } => {}
+            State::Hooks { .. } => {}
         }
     }
 
@@ -179,7 +189,20 @@ impl Watch {
         match &mut self.0 {
             State::Running(running) | State::Leaving { running: Some(running), .. } => running.section(now, span),
             State::Off | State::Returned { .. } | State::Leaving { running: None, .. } => self.alive(now, false),
+            State::Hooks { since, section } => (*since, *section) = (now, (span != Some(Span::ZERO)).then_some(span)),
             State::Waiting { .. } | State::Ending { .. } => {}
+        }
+    }
+
+    /// Hooks of it begin to run, or have come to their end.
+    pub const fn hooks(&mut self, now: Mono, run: bool) {
+        match (&mut self.0, run) {
+            (State::Running(running), true) => running.hooks = Some(now),
+            (State::Running(running), false) => running.hooks = None,
+            (State::Off, true) => self.0 = State::Hooks { since: now, section: None },
+            (State::Hooks { .. }, false) => self.0 = State::Off,
+            (State::Off | State::Hooks { .. }, _) => {}
+            (State::Returned { .. } | State::Leaving { .. } | State::Waiting { .. } | State::Ending { .. }, _) => {}
         }
     }
 
@@ -197,7 +220,9 @@ impl Watch {
                 let running = running.filter(|_| within > Span::ZERO);
                 self.0 = State::Leaving { by: by.min(else_by), else_by: before.min(else_by), running };
             }
-            State::Off | State::Returned { .. } => self.0 = State::Leaving { by: else_by, else_by, running: None },
+            State::Off | State::Returned { .. } | State::Hooks { .. } => {
+                self.0 = State::Leaving { by: else_by, else_by, running: None };
+            }
             State::Waiting { .. } | State::Ending { .. } => {}
         }
     }
@@ -213,6 +238,18 @@ impl Watch {
     #[must_use]
     pub const fn is_ending(&self) -> bool {
         matches!(self.0, State::Ending { .. })
+    }
+
+    /// How long a section of it may take, if it is in one.
+    #[must_use]
+    pub const fn section_limit(&self) -> Option<Span> {
+        match self.0 {
+            State::Running(Running { section: Some((_, most)), .. }) => most,
+            State::Leaving { running: Some(Running { section: Some((_, most)), .. }), .. } => most,
+            State::Hooks { section: Some(most), .. } => most,
+            State::Running(_) | State::Leaving { .. } | State::Hooks { section: None, .. } => None,
+            State::Off | State::Returned { .. } | State::Waiting { .. } | State::Ending { .. } => None,
+        }
     }
 
     /// What is due. To be asked until there is nothing.
@@ -233,7 +270,7 @@ impl Watch {
                 self.0 = State::Off;
                 Some(Due::Alone)
             }
-            State::Running(_) | State::Leaving { .. } | State::Waiting { .. } => {
+            State::Running(_) | State::Leaving { .. } | State::Waiting { .. } | State::Hooks { .. } => {
                 self.0 = State::Ending { until: now + limits.grace };
                 Some(Due::Terminate)
             }
@@ -257,6 +294,7 @@ impl Watch {
                 earliest(Some(*by), running.and_then(|running| running.hangs_at(limits)))
             }
             State::Waiting { since } => Some(*since + limits.barrier),
+            State::Hooks { since, section } => Some(*since + section.unwrap_or(Some(limits.hard))?),
             State::Ending { until } => Some(*until),
         }
     }
@@ -448,11 +486,47 @@ mod tests {
         assert_eq!(end(watch), [(Due::Kill, 245)]);
     }
 
+    #[test]
+    fn hooks_come_to_their_end_where_nothing_else_is_looked_at() {
+        let mut watch = Watch::default();
+        watch.hooks(at(100), true);
+        watch.alive(at(150), true);
+        assert_eq!(end(watch), [(Due::Terminate, 190), (Due::Kill, 195)], "a word of it changes nothing");
+        watch.section(at(160), Some(Span::from_secs(1000)));
+        assert_eq!(end(watch)[0], (Due::Terminate, 1160));
+        watch.section(at(170), None);
+        assert_eq!(end(watch), []);
+        watch.section(at(180), Some(Span::ZERO));
+        assert_eq!(end(watch)[0], (Due::Terminate, 270));
+        let mut left = watch;
+        left.leave(at(200), Span::ZERO, &LIMITS);
+        left.hooks(at(201), true);
+        assert_eq!(end(left)[0], (Due::Terminate, 290));
+        watch.hooks(at(190), false);
+        assert_eq!(end(watch), []);
+    }
+
+    /// As of a program whose library does not look by itself whether it gets on.
+    #[test]
+    fn hooks_in_place_of_the_function_are_to_get_on() {
+        let mut watch = Watch::default();
+        watch.begin();
+        assert_eq!(end(watch), []);
+        watch.hooks(at(100), true);
+        assert_eq!(end(watch)[0], (Due::Hang, 160));
+        watch.section(at(110), Some(Span::from_secs(10)));
+        watch.section(at(115), Some(Span::ZERO));
+        assert_eq!(end(watch)[0], (Due::Hang, 175));
+        watch.hooks(at(120), false);
+        assert_eq!(end(watch), [], "the function may be silent");
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Begin,
         Alive(bool),
         Section(Option<u8>),
+        Hooks(bool),
         Leave(u8),
         Ready,
         Returned,
@@ -465,6 +539,7 @@ mod tests {
             Just(Step::Begin),
             any::<bool>().prop_map(Step::Alive),
             any::<Option<u8>>().prop_map(Step::Section),
+            any::<bool>().prop_map(Step::Hooks),
             any::<u8>().prop_map(Step::Leave),
             Just(Step::Ready),
             Just(Step::Returned),
@@ -498,6 +573,7 @@ mod tests {
                     Step::Begin | Step::Look => {}
                     Step::Alive(pinged) => watch.alive(now, pinged),
                     Step::Section(span) => watch.section(now, span.map(|secs| Span::from_secs(secs.into()))),
+                    Step::Hooks(run) => watch.hooks(now, run),
                     Step::Leave(within) => watch.leave(now, Span::from_secs(within.into()), &LIMITS),
                     Step::Ready => watch.ready(now),
                     Step::Returned => watch.returned(now),

@@ -91,6 +91,8 @@ pub(super) struct Progress {
     /// Some rank has said in this round that it gets on.
     got_on: bool,
     row: Option<Row>,
+    /// Who has ended the last of them, whether or not others got on, and how many in a row.
+    same: Option<(Rank, u32)>,
 }
 
 /// Rounds one after the other that ended in the same way.
@@ -149,6 +151,22 @@ impl Progress {
         self.got_on
     }
 
+    /// A round ends by this fault. What to say of a rank by which many do: it may be that one only.
+    pub(super) fn again(&mut self, fault: &Fault) -> Option<String> {
+        if fault.kind.is_planned() {
+            return None;
+        }
+        let initial = fault.initial;
+        let before = self.same.filter(|(last, _)| *last == initial).map_or(0, |(_, times)| times);
+        let times = before.saturating_add(1);
+        self.same = Some((initial, times));
+        matches!(times, 10 | 100 | 1000).then(|| {
+            format!(
+                "initial rank {initial} has ended the last {times} rounds (try: --max-rank-faults, after which the others go on without it)"
+            )
+        })
+    }
+
     /// A round ends by this fault, which was seen then.
     pub(super) fn ends(&mut self, fault: &Fault, at: Mono) -> Result<(), String> {
         let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK);
@@ -166,6 +184,7 @@ mod tests {
     use super::*;
     use crate::signal::Signal;
     use crate::status::Status;
+    use alloc::vec::Vec;
 
     fn fault(initial: u32, kind: FaultKind) -> Fault {
         Fault { initial: Rank::new(initial), kind, text: OsBytes::default() }
@@ -194,6 +213,18 @@ mod tests {
         pinged.got_on();
         assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101)), Ok(()));
         assert_eq!(pinged.row, None, "the row is over");
+    }
+
+    #[test]
+    fn one_that_ends_round_after_round_is_told_of_now_and_then() {
+        let mut progress = Progress::default();
+        let mut told = |initial: u32, kind: FaultKind| progress.again(&fault(initial, kind)).is_some();
+        let times: Vec<u32> = (1..=1100).filter(|_| told(1, FaultKind::Hang)).collect();
+        assert_eq!(times, [10, 100, 1000]);
+        assert!((0..9).all(|_| !told(2, FaultKind::Hang)));
+        assert!(!told(1, FaultKind::Joined), "was planned");
+        assert!(told(2, FaultKind::Exception));
+        assert!((0..9).all(|_| !told(2, FaultKind::Hang) && !told(1, FaultKind::Hang)));
     }
 
     #[test]

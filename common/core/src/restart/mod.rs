@@ -86,6 +86,8 @@ pub struct Restart {
     first: Round,
     /// Who has ended behind the last one, and how: nobody waits for it in the next.
     gone: Option<(Rank, String)>,
+    /// How many are ended although no round ends by it.
+    overdue: u32,
     crew: Crew,
     world: World,
     /// Under which terms, once the first ranks have registered.
@@ -151,6 +153,7 @@ impl Restart {
             call: 0,
             first: Round::new(0),
             gone: None,
+            overdue: 0,
             crew: Crew::new(&setup.ranks, &setup.nodes),
             world: World::new(ranks),
             agreed: None,

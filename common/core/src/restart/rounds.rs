@@ -2,16 +2,20 @@
 
 use super::crew::{Host, Part};
 use super::fault::{Fault, FaultKind};
-use super::{Given, Over, Phase, Restart, RestartAction, RoundNote};
+use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
 use crate::id::{NodeId, ProcId, Rank, Round};
-use crate::os_bytes::OsBytes;
+use crate::os_bytes::{OsBytes, Visible};
 use crate::rank_assign::Mode;
 use crate::rank_set::RankSet;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use crate::wire::round::{Enrolled, RoundDown};
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+
+/// So many ranks that are ended behind a call are named.
+const TOLD: u32 = 3;
 
 impl Restart {
     /// A rank, or its agent, says that something is wrong.
@@ -20,6 +24,9 @@ impl Restart {
         let (part, is_lost) = (hand.part, fault.kind.is_loss());
         if is_lost && self.phase == Phase::Over(Over::Done) && part == Part::In && round == self.round {
             self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
+        }
+        if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != Part::In) {
+            self.say_overdue(&fault);
         }
         if self.phase == Phase::Gathering && is_lost && part == Part::Waiting {
             self.gone_while_gathering(fault.initial, &fault.kind.to_string());
@@ -47,6 +54,17 @@ impl Restart {
             self.record(fault, at);
             self.react(now);
         }
+    }
+
+    /// Who is ended although no round ends by it is told of all the same, but not many times over.
+    fn say_overdue(&mut self, fault: &Fault) {
+        self.overdue = self.overdue.saturating_add(1);
+        let text = match self.overdue {
+            1..=TOLD => format!("initial rank {} is ended: {}", fault.initial, Visible(&fault.text)),
+            n if n == TOLD + 1 => "more ranks are ended like that".to_string(),
+            _ => return,
+        };
+        self.note(RoundNote::Policy { text: sentence(text) });
     }
 
     /// A process has ended.

@@ -7,6 +7,7 @@ thread, the monitor, waits for the end of a round wherever it comes from, runs t
 from __future__ import annotations
 
 import contextlib
+import datetime
 import gc
 import logging
 import os
@@ -25,7 +26,7 @@ from ._interrupt import Interrupter, refuse_a_second
 from .abort import AbortTorchDistributed
 from .compose import Compose
 from .monitor_thread import RankShouldRestart
-from .param_utils import substitute_param_value
+from .param_utils import enforce_type, substitute_param_value
 from .rank_assignment import RankDiscarded
 from .state import Fault, Mode, State
 
@@ -91,10 +92,17 @@ class Call:
         finally:
             frozen.end()
         try:
-            _hook(self._wrapper.completion, self.state)
+            self._hook_at_the_end(self._wrapper.completion)
         except Exception:
             log.exception("initial rank %s: the completion hook has failed", self.state.initial_rank)
         return value
+
+    def _hook_at_the_end(self, hook: Optional[Callable[[Any], Any]]) -> None:
+        """No round follows: only the agent sees whether it comes to its end."""
+        if hook is not None:
+            if self._session is not None:
+                self._session.hooks(True)
+            _hook(hook, self.state)
 
     def _has_groups(self) -> None:
         if self._session is not None:
@@ -220,12 +228,17 @@ class Call:
 
     def _inside(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any], end: "_End") -> None:
         try:
+            has_hooks = self._wrapper.initialize is not None or self._wrapper.health_check is not None
+            if has_hooks:
+                self._session.hooks(True)
             _hook(self._wrapper.initialize, self.state)
             try:
                 self._check_health()
             except exception.HealthCheckError as error:
                 end.unhealthy = error
                 return
+            if has_hooks:
+                self._session.hooks(False)
             if self.state.mode is Mode.ACTIVE:
                 args, kwargs = substitute_param_value(fn, args, kwargs, {type(self._face): self._face})
                 end.value = fn(*args, **kwargs)
@@ -304,7 +317,8 @@ class Call:
         try:
             if self._wrapper.abort is not None:
                 self._wrapper.abort(current.state)
-        except Exception:
+        except BaseException:
+            # Whatever it is: this thread is not the program, and the round has to be left.
             log.exception("initial rank %s: the abort hook has failed", self.state.initial_rank)
         session.aborted()
         current.aborted.set()
@@ -326,7 +340,7 @@ class Call:
                 self._session.leave(why, f"{type(error).__name__}: {error}")
         self.state.mode = Mode.TERMINATED
         try:
-            _hook(self._wrapper.terminate, self.state)
+            self._hook_at_the_end(self._wrapper.terminate)
         except Exception as failed:
             raise failed from error
 
@@ -346,6 +360,7 @@ class Call:
     def section(self, name: str, timeout: Any) -> Iterator[None]:
         """Silence of this length is no hang."""
         log.debug("section %s: silent for up to %s", name, timeout)
+        enforce_type("timeout", timeout, datetime.timedelta)
         silences = self._silences
         own = silences.begin(timeout.total_seconds())
         try:

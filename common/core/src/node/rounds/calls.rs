@@ -6,7 +6,7 @@
 use super::{Part, Rounds, State};
 use crate::id::{Rank, Round, SessionId};
 use crate::node::{Cx, NodeAction};
-use crate::wire::frozen::client::round::Heard;
+use crate::wire::frozen::client::round::{Heard, Said};
 use alloc::boxed::Box;
 
 impl Rounds {
@@ -29,10 +29,11 @@ impl Rounds {
                 (Part::Lost(_), _) | (_, None) => {}
                 // Nobody takes back that one is ended.
                 (Part::Ending, _) => {}
-                (_, Some(_)) => {
+                (_, Some(session)) => {
                     seat.put_out();
                     (seat.part, seat.told) = (Part::Absent, false);
                     seat.calls = seat.calls.saturating_add(1);
+                    self.closing.insert(session, (seat.initial(), seat.proc()));
                 }
             }
         }
@@ -41,6 +42,34 @@ impl Rounds {
         self.told = None;
         self.parts.clear();
         self.use_port(cx, false);
+    }
+
+    /// A session of a call that is done says something: of its hooks, which are to come to an end, unless the next call has begun.
+    pub(super) fn closes(&mut self, cx: &Cx<'_>, session: SessionId, said: &Said) {
+        let Some(seat) = self.closing.get(&session).and_then(|(rank, proc)| {
+            let seat = self.seats.get_mut(rank)?;
+            (seat.proc() == *proc && seat.part == Part::Absent).then_some(seat)
+        }) else {
+            return;
+        };
+        match said {
+            Said::Hooks(_, run) if self.state != State::Off => seat.watch.hooks(cx.now, *run),
+            Said::Section(_, span) => seat.watch.section(cx.now, *span),
+            Said::Register(_) | Said::Fault(..) | Said::Ready(..) | Said::Returned(_) => {}
+            Said::Leave(..) | Said::Alive(..) | Said::Hooks(..) => {}
+        }
+        self.soonest.mind(&seat.watch, &self.limits);
+    }
+
+    /// One has ended.
+    pub(super) fn has_closed(&mut self, session: SessionId) {
+        let Some((rank, proc)) = self.closing.remove(&session) else { return };
+        if let Some(seat) = self.seats.get_mut(&rank)
+            && (seat.proc(), seat.part) == (proc, Part::Absent)
+            && !seat.watch.is_ending()
+        {
+            seat.watch.rest();
+        }
     }
 
     /// Whether a rank's process comes for a call that is done.
@@ -52,6 +81,7 @@ impl Rounds {
     pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>, session: SessionId, rank: Rank) {
         let Some(seat) = self.seats.get_mut(&rank) else { return };
         seat.calls = seat.calls.saturating_add(1);
+        self.closing.insert(session, (rank, seat.proc()));
         cx.act(NodeAction::Tell { session, heard: Box::new(Heard::Finish(Round::new(0))) });
     }
 }

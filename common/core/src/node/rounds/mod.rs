@@ -57,6 +57,8 @@ pub(super) struct Rounds {
     seats: BTreeMap<Rank, Seat>,
     procs: BTreeMap<ProcId, Rank>,
     sessions: BTreeMap<SessionId, Rank>,
+    /// Of calls that are done: their programs may still run hooks.
+    closing: BTreeMap<SessionId, (Rank, ProcId)>,
     /// All ranks of this node are known.
     complete: bool,
     programs: u32,
@@ -120,6 +122,7 @@ impl Default for Rounds {
             seats: BTreeMap::new(),
             procs: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            closing: BTreeMap::new(),
             complete: false,
             programs: 0,
             others_follow: false,
@@ -274,7 +277,9 @@ impl Rounds {
     /// It says something.
     pub(super) fn on_said(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
         let (round, limits) = (self.in_call(self.round), self.limits);
-        let Some(seat) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else { return };
+        let Some(seat) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else {
+            return self.closes(cx, session, &said);
+        };
         let initial = seat.initial();
         match said {
             Said::Fault(of, text) if of == round && matches!(seat.part, Part::Working | Part::Reserve) => {
@@ -315,18 +320,32 @@ impl Rounds {
                 seat.watch.section(cx.now, span);
                 self.soonest.mind(&seat.watch, &limits);
             }
+            // Of who takes no part any more too, in whatever round.
+            Said::Hooks(of, run) if (of == round || seat.part == Part::Out) && self.state != State::Off => {
+                seat.watch.hooks(cx.now, run);
+                self.soonest.mind(&seat.watch, &limits);
+            }
+            Said::Section(_, span) if seat.part == Part::Out => {
+                seat.watch.section(cx.now, span);
+                self.soonest.mind(&seat.watch, &limits);
+            }
             // Of a round that is over, or of somebody who is.
             Said::Fault(..) | Said::Ready(..) | Said::Returned(_) | Said::Leave(..) => {}
-            Said::Alive(..) | Said::Section(..) | Said::Register(_) => {}
+            Said::Alive(..) | Said::Section(..) | Said::Hooks(..) | Said::Register(_) => {}
         }
     }
 
     /// Its session has ended. What has become of its process is seen soon, and says more.
     pub(super) fn on_gone(&mut self, cx: &mut Cx<'_>, session: SessionId) {
-        let Some(seat) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else { return };
+        let Some(seat) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else {
+            return self.has_closed(session);
+        };
         seat.session = None;
         if seat.part.is_in() && seat.part != Part::Ending {
             seat.part = Part::Lost(cx.now + DYING);
+            seat.watch.rest();
+        } else if !seat.watch.is_ending() {
+            // What it does without one is its own business.
             seat.watch.rest();
         }
     }

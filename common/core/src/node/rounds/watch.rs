@@ -5,13 +5,28 @@ use crate::id::Rank;
 use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
 use crate::os_bytes::OsBytes;
-use crate::restart::detect::Due;
+use crate::restart::detect::{Due, Limits};
 use crate::restart::fault::{FaultKind, Leave};
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::time::Mono;
+use crate::time::{Mono, Span};
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+
+/// Why a process is ended.
+fn too_long(part: Part, section: Option<Span>, limits: &Limits) -> String {
+    let what = match part {
+        Part::Ready => return format!("no round has begun within {} of its being ready", limits.barrier),
+        Part::Working | Part::Returned | Part::Lost(_) | Part::Ending => "function and the hooks behind it",
+        // It was interrupted, or its hooks have begun.
+        Part::Reserve => "hooks",
+        Part::Joined | Part::Absent => "completion hook",
+        Part::Out => "terminate hook",
+    };
+    let within = section.unwrap_or(limits.hard);
+    format!("it has not come out of its {what} within {within}")
+}
 
 impl Rounds {
     pub(in crate::node) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
@@ -41,22 +56,25 @@ impl Rounds {
 
     fn look(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let limits = self.limits;
+        let section = self.seats.get(&rank).and_then(|seat| seat.watch.section_limit());
         while let Some(seat) = self.seats.get_mut(&rank)
             && let Some(due) = seat.watch.due(cx.now, &limits)
         {
             let proc = seat.proc();
             match due {
                 Due::Hang => {
-                    let text = OsBytes::from(format!("nothing was heard of it for {}", limits.soft));
+                    let text = OsBytes::from(match section {
+                        Some(most) => format!("nothing was heard of it for {most}, which is what its section may take"),
+                        None => format!("nothing was heard of it for {}", limits.soft),
+                    });
                     self.tell_fault(cx, rank, FaultKind::Hang, &text);
                 }
                 Due::Alone => self.tell_late(cx, rank),
                 Due::Terminate => {
-                    let text = OsBytes::from(match seat.part == Part::Ready {
-                        true => format!("no round has begun within {} of its being ready", limits.barrier),
-                        false => format!("it has not come out of its function within {}", limits.hard),
-                    });
-                    seat.part = Part::Ending;
+                    let text = OsBytes::from(too_long(seat.part, section, &limits));
+                    if seat.part.is_in() {
+                        seat.part = Part::Ending;
+                    }
                     let status = Status::Signaled { sig: Signal::TERM, core: false };
                     self.tell_fault(cx, rank, FaultKind::Overdue(status), &text);
                     // One that is stopped would end only when it goes on.

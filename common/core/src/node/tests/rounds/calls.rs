@@ -35,7 +35,7 @@ fn who_is_late_is_told_by_its_own_host() {
     assert_eq!(rig.down(asked(R0)), []);
 }
 
-fn finish(call: u32, round: Round) -> RoundDown {
+pub(super) fn finish(call: u32, round: Round) -> RoundDown {
     RoundDown::Finish { call, round }
 }
 

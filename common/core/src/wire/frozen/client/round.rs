@@ -34,6 +34,8 @@ pub enum Said {
     Alive(Round, bool),
     /// From now on it may be silent for so long (`None`: for ever), until it says otherwise by a span of zero: its own limits again.
     Section(Round, Option<Span>),
+    /// Hooks of its program begin to run where nothing else is looked at, or have come to their end.
+    Hooks(Round, bool),
 }
 
 /// What an agent says.
@@ -112,6 +114,7 @@ impl Said {
             21 => Self::Leave(leave(&mut all)?, owned(&mut all)?),
             22 => Self::Alive(round(&mut all)?, all.flag()?),
             23 => Self::Section(round(&mut all)?, all.within()?),
+            24 => Self::Hooks(round(&mut all)?, all.flag()?),
             kind => return Err(Unread::Kind(kind)),
         };
         all.end()?;
@@ -150,6 +153,9 @@ impl Said {
             }
             Self::Section(round, span) => {
                 body.byte(23).word(round.get()).within(*span);
+            }
+            Self::Hooks(round, run) => {
+                body.byte(24).word(round.get()).byte(u8::from(*run));
             }
         })
     }

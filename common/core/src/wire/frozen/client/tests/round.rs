@@ -59,6 +59,7 @@ fn what_a_process_says_is_as_it_was() {
         (Said::Section(R7, SPAN), b"\x0d\0\0\0\x17\x07\0\0\0\x02\x01\0\0\0\0\0\0"),
         (Said::Section(R7, None), b"\x0d\0\0\0\x17\x07\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"),
         (Said::Section(R7, Some(Span::ZERO)), b"\x0d\0\0\0\x17\x07\0\0\0\0\0\0\0\0\0\0\0"),
+        (Said::Hooks(R7, true), b"\x06\0\0\0\x18\x07\0\0\0\x01"),
     ] {
         assert_eq!(Said::is_register(bytes), matches!(said, Said::Register(_)));
         check(said, bytes, Said::to_frame, Said::parse);
@@ -131,7 +132,7 @@ fn faults_are_as_they_were() {
 #[test]
 fn what_does_not_exist_is_not_read() {
     let said = |bytes: &[u8]| Said::parse(bytes);
-    for (bytes, kind) in [(b"\x01\0\0\0\x18", 24), (b"\x01\0\0\0\x10", UNSUPPORTED), (b"\x01\0\0\0\x01", 1)] {
+    for (bytes, kind) in [(b"\x01\0\0\0\x19", 25), (b"\x01\0\0\0\x10", UNSUPPORTED), (b"\x01\0\0\0\x01", 1)] {
         assert_eq!(said(bytes), Err(Unread::Kind(kind)));
     }
     assert_eq!(Heard::parse(b"\x01\0\0\0\x15"), Err(Unread::Kind(21)));

@@ -1,0 +1,101 @@
+//! Hooks that run where no function does: behind the work, at the end of a rank's part, in reserve.
+
+use super::calls::finish;
+use super::*;
+
+const TERMS: &str = "soft_timeout=20s hard_timeout=30s barrier_timeout=40s";
+
+/// Its time is over just then: it is told of, and ended.
+fn is_ended(rig: &mut Rig, n: u32, ms: u64, text: &str) {
+    assert_eq!(rig.wait(ms - 1), [], "{text}");
+    let actions = rig.wait(1);
+    let told = fault(n, FaultKind::Overdue(by(TERM)), text);
+    let told = up(RoundUp::Fault { round: R0, fault: told, at: rig.now.host_time() });
+    assert_eq!(actions, [told, group(n, CONT), group(n, TERM)]);
+    assert_eq!(rig.wait(4999), []);
+    assert_eq!(rig.wait(1), [group(n, CONT), group(n, KILL)]);
+    assert_eq!(rig.wait(1_000_000), []);
+}
+
+fn is_done(terms: &str) -> Rig {
+    let mut rig = Rig::in_round_by(start(), 2, terms);
+    (0..2).for_each(|n| drop(rig.says(n, Said::Returned(R0))));
+    rig.down(finish(0, R0));
+    (0..2).for_each(|n| drop(rig.says(n, Said::Hooks(R0, true))));
+    rig
+}
+
+#[test]
+fn a_completion_hook_comes_to_its_end() {
+    let mut rig = is_done(TERMS);
+    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), [], "one has");
+    is_ended(&mut rig, 1, 30_000, "it has not come out of its completion hook within 30.0s");
+    let mut rig = is_done(TERMS);
+    rig.says(0, Said::Hooks(R0, false));
+    rig.says(1, Said::Section(R0, Some(Span::from_secs(100))));
+    is_ended(&mut rig, 1, 100_000, "it has not come out of its completion hook within 1m40s");
+}
+
+#[test]
+fn what_is_said_behind_a_call_is_nothing_in_the_next() {
+    let mut rig = is_done(TERMS);
+    for n in 0..2 {
+        let (rank, terms) = (Some(r(n)), terms(TERMS));
+        rig.hear(NodeEvent::SessionBegun { session: s(10 + n), rank, terms });
+    }
+    let place = RoundPlace { first: R1, ..first_place(2) };
+    rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    rig.says(0, Said::Hooks(R0, true));
+    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    assert_eq!(rig.wait(1_000_000), []);
+}
+
+#[test]
+fn a_terminate_hook_comes_to_its_end() {
+    let mut rig = Rig::in_round_by(start(), 2, TERMS);
+    rig.says(1, Said::Leave(Leave::Abort, "enough".into()));
+    assert_eq!(rig.wait(100_000), [], "it may do whatever it wants");
+    rig.says(1, Said::Hooks(R0, true));
+    is_ended(&mut rig, 1, 30_000, "it has not come out of its terminate hook within 30.0s");
+    let mut rig = Rig::in_round_by(start(), 2, TERMS);
+    rig.down(RoundDown::GiveUp { text: "enough".into() });
+    rig.says(1, Said::Hooks(R0, true));
+    rig.says(0, Said::Hooks(R0, true));
+    rig.hear(NodeEvent::SessionGone { session: s(0) });
+    is_ended(&mut rig, 1, 30_000, "it has not come out of its terminate hook within 30.0s");
+}
+
+#[test]
+fn hooks_in_reserve_come_to_their_end() {
+    let reserve = || {
+        let mut rig = Rig::running_by(start(), 2);
+        (0..2).for_each(|n| drop(rig.registers(n, TERMS)));
+        rig.begins(R0, first_place(2), &[seat(0, Some(0), Some(0)), seat(1, Some(1), None)]);
+        rig.says(1, Said::Hooks(R0, true));
+        rig
+    };
+    is_ended(&mut reserve(), 1, 30_000, "it has not come out of its hooks within 30.0s");
+    let mut rig = reserve();
+    rig.says(1, Said::Hooks(R0, false));
+    assert_eq!(rig.wait(1_000_000), [], "it waits");
+}
+
+/// What ends a job has a grace of its own.
+#[test]
+fn hooks_of_a_job_that_ends_are_its_business() {
+    let mut rig = is_done(TERMS);
+    rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(1000) });
+    rig.says(0, Said::Hooks(R0, true));
+    assert_eq!(rig.wait(900_000), []);
+}
+
+#[test]
+fn who_is_silent_for_longer_than_its_section_may_take_is_told_of_by_that() {
+    let mut rig = Rig::in_round_by(start(), 1, TERMS);
+    rig.says(0, Said::Alive(R0, true));
+    rig.says(0, Said::Section(R0, Some(Span::from_secs(2))));
+    let actions = rig.wait(2000);
+    let text = "nothing was heard of it for 2.0s, which is what its section may take";
+    let hang = fault(0, FaultKind::Hang, text);
+    assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: hang, at: rig.now.host_time() })]);
+}
