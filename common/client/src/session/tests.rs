@@ -34,6 +34,8 @@ pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
 pub(crate) struct Agent {
     socket: UnixStream,
     came: Vec<u8>,
+    /// What it has said of hooks so far, apart from the rest.
+    hooks: Vec<(u32, bool)>,
     _turn: std::sync::MutexGuard<'static, ()>,
 }
 
@@ -44,11 +46,29 @@ impl Agent {
             if let Some(len) = frame_len(&self.came).unwrap().filter(|len| *len <= self.came.len()) {
                 let rest = self.came.split_off(len);
                 let frame = std::mem::replace(&mut self.came, rest);
-                return Said::parse(&frame).unwrap();
+                match Said::parse(&frame).unwrap() {
+                    Said::Hooks(round, run) => self.hooks.push((round.get(), run)),
+                    said => return said,
+                }
+                continue;
             }
             let len = self.socket.read(&mut chunk).unwrap();
             assert!(len > 0, "the session has ended");
             self.came.extend_from_slice(&chunk[..len]);
+        }
+    }
+
+    /// Nothing but hooks, until the session is closed.
+    fn hears_to_the_end(&mut self) {
+        let mut rest = Vec::new();
+        self.socket.read_to_end(&mut rest).unwrap();
+        self.came.extend(rest);
+        while let Some(len) = frame_len(&self.came).unwrap().filter(|len| *len <= self.came.len()) {
+            let rest = self.came.split_off(len);
+            let Said::Hooks(round, run) = Said::parse(&std::mem::replace(&mut self.came, rest)).unwrap() else {
+                panic!("something else is said")
+            };
+            self.hooks.push((round.get(), run));
         }
     }
 
@@ -99,7 +119,7 @@ fn opened(options: Options) -> (Session, Agent) {
     socket.set_read_timeout(Some(SOON)).unwrap();
     let terms = [("progress_interval".into(), "50ms".into())];
     let session = Session::over(Some(Arc::new(ours)), &terms, options).unwrap();
-    let mut agent = Agent { socket, came: Vec::new(), _turn: turn };
+    let mut agent = Agent { socket, came: Vec::new(), hooks: Vec::new(), _turn: turn };
     assert_eq!(agent.heard(), Said::Register(terms.to_vec()));
     (session, agent)
 }
@@ -205,9 +225,14 @@ fn an_error_and_a_panic_begin_another_round_and_hooks_run_in_order() {
         agent.begins(2, Some(0));
         assert_eq!(agent.heard(), Said::Returned(Round::new(2)));
         agent.finishes();
-        running.join().unwrap().unwrap()
+        let value = running.join().unwrap().unwrap();
+        agent.hears_to_the_end();
+        value
     });
     assert_eq!(value, Some(2));
+    let told = |round| [(round, true), (round, false)];
+    assert_eq!(agent.hooks[..6], [told(0), told(1), told(2)].concat(), "before the function");
+    assert_eq!(agent.hooks[6..], [(2, true)], "behind the work");
     let wanted = "initialize 0 |health 0 |abort 0 bad luck|finalize 0 bad luck|health 0 bad luck|initialize 1 why|health 1 why|\
                   abort 1 panicked: worse|finalize 1 panicked: worse|health 1 panicked: worse|initialize 2 why|health 2 why|completion 2 why";
     assert_eq!(order.lock().unwrap().join("|"), wanted);
@@ -290,7 +315,9 @@ fn a_failed_health_check_and_an_end_leave_by_themselves() {
         });
         assert!(matches!(error, RestartError::Left { .. }), "{error}");
         assert!(terminated.load(Ordering::SeqCst));
-        assert_eq!(agent.socket.read(&mut [0; 8]).unwrap(), 0, "the session is closed");
+        agent.hears_to_the_end();
+        let (before, behind) = agent.hooks.split_at(if ends { 2 } else { 1 });
+        assert_eq!((before.len(), behind), (agent.hooks.len() - 1, &[(0, true)][..]), "the terminate hook is told of");
     }
 }
 
