@@ -296,6 +296,9 @@ impl Parts<'_> {
         self.ending.all_over(cx);
         self.mute.all_over(cx);
         self.closing.all_over(cx);
+        // Their agents wait for what cannot be ended until they are told to end it: then they name it.
+        let stuck = self.procs.stuck_nodes();
+        stuck.into_iter().for_each(|node| cx.act(JobAction::Send { node, msg: crate::wire::to_node::ToNode::Kill }));
     }
 
     /// No agent was ever there.

@@ -8,6 +8,7 @@ use crate::id::{LocalRank, NodeId, ProcId, Rank};
 use crate::place::{Placement, Seat as Place};
 use crate::time::{HostTime, Mono};
 use crate::wire::to_root::{Exited, Facts, SpawnError, Started};
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -18,6 +19,8 @@ enum State {
     Pending,
     /// Started.
     Running,
+    /// SIGKILL does not end it: nobody waits for its end, but it has not ended.
+    Stuck,
     /// It ended, or could not be started.
     Over,
 }
@@ -114,8 +117,8 @@ impl Procs {
     pub(super) fn end_of(&self, rank: Rank) -> End {
         let Some(seat) = self.ranks.get(rank.index()) else { return End::Open };
         match (seat.state, self.nodes.get(seat.node.index())) {
-            (State::Over, _) | (State::Pending | State::Running, Some((_, true))) => End::Seen,
-            (State::Pending | State::Running, Some((_, false)) | None) => End::Open,
+            (State::Over, _) | (State::Pending | State::Running | State::Stuck, Some((_, true))) => End::Seen,
+            (State::Pending | State::Running | State::Stuck, Some((_, false)) | None) => End::Open,
         }
     }
 
@@ -199,12 +202,30 @@ impl Procs {
             Some(State::Over) => {}
             // Another process has followed it already.
             None if self.is_former(node, proc) => {}
-            Some(State::Pending | State::Running) | None => return,
+            Some(State::Pending | State::Running | State::Stuck) | None => return,
         }
         if facts.error_file.as_ref().is_some_and(|text| !text.is_empty()) {
             cx.tell(Notice::Explained { rank: self.rank_of(proc) });
         }
         cx.tell(Notice::Log(What::RankFacts { rank: self.rank_of(proc), facts }));
+    }
+
+    /// A process cannot be ended: whoever waits for all of them does not wait for it. Whether that is news.
+    pub(super) fn is_stuck(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) -> bool {
+        if self.seat(node, proc).is_none_or(|seat| seat.state == State::Stuck) || !self.is_over_now(node, proc) {
+            return false;
+        }
+        if let Some(seat) = self.seat(node, proc) {
+            seat.state = State::Stuck;
+        }
+        // Its agent waits for it, unless it hears that it need not.
+        self.tell_if_all_over(cx);
+        true
+    }
+
+    /// Where there are such.
+    pub(super) fn stuck_nodes(&self) -> BTreeSet<NodeId> {
+        self.ranks.iter().filter(|seat| seat.state == State::Stuck).map(|seat| seat.node).collect()
     }
 
     /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or
@@ -246,6 +267,10 @@ impl Procs {
         let Some(seat) = self.seat(node, proc) else { return false };
         match seat.state {
             State::Pending | State::Running => {}
+            State::Stuck => {
+                seat.state = State::Over;
+                return true;
+            }
             State::Over => return false,
         }
         seat.state = State::Over;

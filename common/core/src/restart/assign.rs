@@ -9,7 +9,7 @@ use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Member, Outcome};
 use crate::rank_set::RankSet;
-use crate::time::Mono;
+use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
 use crate::wire::round::{BATCH, RoundDown, RoundPlace, RoundSeat};
 use alloc::collections::BTreeMap;
@@ -46,13 +46,18 @@ impl Restart {
     }
 
     fn decide(&mut self, now: Mono, first: bool) -> Result<Outcome, String> {
+        let silent = self.terms().map_or(Span::ZERO, |terms| terms.soft_timeout);
         match (self.trouble.real(), self.trouble.first()) {
             (Some((fault, at)), _) => {
-                self.progress.ends(fault, at)?;
+                self.progress.ends(fault, at, silent)?;
                 self.limits.rounds(self.begun, &self.setup.limits)?;
             }
-            (None, Some((fault, at))) => self.progress.ends(fault, at)?,
+            (None, Some((fault, at))) => self.progress.ends(fault, at, silent)?,
             (None, None) => {}
+        }
+        if self.progress.has_got_on() {
+            // Not those that come now.
+            self.crew.hands.iter_mut().for_each(|hand| hand.got_on |= hand.entered.is_some());
         }
         let fresh = self.is_fresh();
         let newcomers = if first || fresh { Vec::new() } else { self.newcomers() };
@@ -196,7 +201,7 @@ impl Restart {
     /// A round begins.
     fn begin(&mut self, now: Mono, first: bool, outcome: &Outcome) {
         let phases = self.trouble.phases(now);
-        let (planned, got_on) = (!first && self.trouble.real().is_none(), self.progress.has_got_on());
+        let planned = !first && self.trouble.real().is_none();
         self.say_who_does_it_again();
         let trouble = core::mem::take(&mut self.trouble);
         let fresh = self.is_fresh();
@@ -218,7 +223,7 @@ impl Restart {
         let (world_size, active_world_size) = self.sizes();
         let (round, discarded) = (self.round, parted.discarded);
         self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases });
-        parted.dead.into_iter().for_each(|initial| self.respawn(now, initial, got_on));
+        parted.dead.into_iter().for_each(|initial| self.respawn(now, initial));
         if first {
             let warned: Vec<Rank> = self.whoever(|hand| hand.warned);
             self.warn(now, &warned);

@@ -50,6 +50,8 @@ pub(super) struct Hand {
     pub(super) warned: bool,
     /// When the first round of its process began.
     pub(super) entered: Option<Mono>,
+    /// Some rank has got on in a round that its process was in.
+    pub(super) got_on: bool,
     /// So many processes of it in a row could not be started, or have ended at once.
     pub(super) in_vain: u32,
     /// So many processes of it in a row have ended soon, whether or not others got on meanwhile.
@@ -105,6 +107,7 @@ impl Crew {
             ready: false,
             warned: false,
             entered: None,
+            got_on: false,
             in_vain: 0,
             short: 0,
         };

@@ -2,7 +2,7 @@
 //!
 //! A client says that its program gets on: by itself, or because the program does (`ping`). Who is silent for longer than the soft limit
 //! hangs, and is interrupted with the others; who does not come out of its function, or go on to the next one, by a hard limit is ended:
-//! SIGTERM, SIGKILL when the grace is over. Nobody is watched where silence is what is expected: in reserve, and behind a function that
+//! SIGTERM, SIGKILL when the grace is over. What the kernel cannot end even so is not waited for. Nobody is watched where silence is what is expected: in reserve, and behind a function that
 //! has returned. Behind that it waits for the others only so long: then the round is one in which somebody does not come to its end.
 //! Hooks that run there, or when no round follows, are to come to their end by the hard limit.
 //!
@@ -13,6 +13,10 @@ use super::terms::Terms;
 use crate::machine::earliest;
 use crate::time::{Mono, Span};
 
+/// From SIGKILL until a process that still exists is one that the kernel cannot end (state D of proc_pid_stat(5): a driver or a file
+/// system that does not answer). The end of a large process takes its time, too.
+pub const UNKILLABLE: Span = Span::from_secs(10);
+
 /// How long a rank may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -20,7 +24,7 @@ pub struct Limits {
     pub soft: Span,
     /// Silent for longer, or longer in its function after the interrupt: it is ended.
     pub hard: Span,
-    /// Ready for longer without a round that begins: it is ended.
+    /// Ready for longer without a round that begins, once nobody else may still be leaving: it is ended.
     pub barrier: Span,
     /// Its function has returned for longer, and that of others has not: the round is over.
     pub completion: Span,
@@ -48,6 +52,11 @@ impl From<&Terms> for Limits {
 }
 
 impl Limits {
+    /// The last moment at which one that is to be out by then is waited for.
+    fn settled(&self, by: Mono) -> Mono {
+        by + self.grace + UNKILLABLE
+    }
+
     /// From the interrupt of one that hangs to its end.
     const fn rest(&self) -> Span {
         Span::from_nanos(self.hard.nanos().saturating_sub(self.soft.nanos()))
@@ -65,6 +74,8 @@ pub enum Due {
     Terminate,
     /// It is to be ended.
     Kill,
+    /// It cannot be.
+    Stuck,
 }
 
 /// One rank, as it is watched.
@@ -88,7 +99,7 @@ enum State {
         else_by: Mono,
         running: Option<Running>,
     },
-    /// It is out of its function since then.
+    /// It is out of its function; from then on it waits for nobody who may be late.
     Waiting {
         since: Mono,
     },
@@ -99,6 +110,10 @@ enum State {
     },
     /// SIGTERM is on its way.
     Ending {
+        until: Mono,
+    },
+    /// SIGKILL is.
+    Killed {
         until: Mono,
     },
 }
@@ -178,7 +193,11 @@ impl Watch {
                 *by = *else_by;
                 running.iter_mut().for_each(|running| running.alive(now, pinged));
             }
-            State::Off | State::Returned { .. } | State::Waiting { .. } | State::Ending { .. } => {}
+            State::Off
+            | State::Returned { .. }
+            | State::Waiting { .. }
+            | State::Ending { .. }
+            | State::Killed { .. } => {}
             State::Hooks { .. } => {}
         }
     }
@@ -190,7 +209,7 @@ impl Watch {
             State::Running(running) | State::Leaving { running: Some(running), .. } => running.section(now, span),
             State::Off | State::Returned { .. } | State::Leaving { running: None, .. } => self.alive(now, false),
             State::Hooks { since, section } => (*since, *section) = (now, (span != Some(Span::ZERO)).then_some(span)),
-            State::Waiting { .. } | State::Ending { .. } => {}
+            State::Waiting { .. } | State::Ending { .. } | State::Killed { .. } => {}
         }
     }
 
@@ -202,7 +221,14 @@ impl Watch {
             (State::Off, true) => self.0 = State::Hooks { since: now, section: None },
             (State::Hooks { .. }, false) => self.0 = State::Off,
             (State::Off | State::Hooks { .. }, _) => {}
-            (State::Returned { .. } | State::Leaving { .. } | State::Waiting { .. } | State::Ending { .. }, _) => {}
+            (
+                State::Returned { .. }
+                | State::Leaving { .. }
+                | State::Waiting { .. }
+                | State::Ending { .. }
+                | State::Killed { .. },
+                _,
+            ) => {}
         }
     }
 
@@ -223,21 +249,32 @@ impl Watch {
             State::Off | State::Returned { .. } | State::Hooks { .. } => {
                 self.0 = State::Leaving { by: else_by, else_by, running: None };
             }
-            State::Waiting { .. } | State::Ending { .. } => {}
+            State::Waiting { .. } | State::Ending { .. } | State::Killed { .. } => {}
         }
     }
 
-    /// It is out of its function.
-    pub const fn ready(&mut self, now: Mono) {
-        if !self.is_ending() {
-            self.0 = State::Waiting { since: now };
+    /// It is out of its function. Others may take as long as it might have.
+    pub fn ready(&mut self, now: Mono, limits: &Limits) {
+        let since = match self.0 {
+            State::Leaving { else_by, .. } => limits.settled(else_by).max(now),
+            _ if self.is_ending() => return,
+            State::Off | State::Running(_) | State::Returned { .. } | State::Waiting { .. } => now,
+            State::Hooks { .. } | State::Ending { .. } | State::Killed { .. } => now,
+        };
+        self.0 = State::Waiting { since };
+    }
+
+    /// Others begin to leave, and may take so long before they have to.
+    pub fn others_leave(&mut self, now: Mono, within: Span, limits: &Limits) {
+        if let State::Waiting { since } = &mut self.0 {
+            *since = limits.settled(now + within + limits.hard).max(*since);
         }
     }
 
     /// Whether it is being ended.
     #[must_use]
     pub const fn is_ending(&self) -> bool {
-        matches!(self.0, State::Ending { .. })
+        matches!(self.0, State::Ending { .. } | State::Killed { .. })
     }
 
     /// How long a section of it may take, if it is in one.
@@ -248,7 +285,11 @@ impl Watch {
             State::Leaving { running: Some(Running { section: Some((_, most)), .. }), .. } => most,
             State::Hooks { section: Some(most), .. } => most,
             State::Running(_) | State::Leaving { .. } | State::Hooks { section: None, .. } => None,
-            State::Off | State::Returned { .. } | State::Waiting { .. } | State::Ending { .. } => None,
+            State::Off
+            | State::Returned { .. }
+            | State::Waiting { .. }
+            | State::Ending { .. }
+            | State::Killed { .. } => None,
         }
     }
 
@@ -275,8 +316,12 @@ impl Watch {
                 Some(Due::Terminate)
             }
             State::Ending { .. } => {
-                self.0 = State::Off;
+                self.0 = State::Killed { until: now + UNKILLABLE };
                 Some(Due::Kill)
+            }
+            State::Killed { .. } => {
+                self.0 = State::Off;
+                Some(Due::Stuck)
             }
             State::Off => None,
         }
@@ -295,7 +340,7 @@ impl Watch {
             }
             State::Waiting { since } => Some(*since + limits.barrier),
             State::Hooks { since, section } => Some(*since + section.unwrap_or(Some(limits.hard))?),
-            State::Ending { until } => Some(*until),
+            State::Ending { until } | State::Killed { until } => Some(*until),
         }
     }
 }
@@ -363,18 +408,22 @@ mod tests {
     fn who_leaves_as_planned_may_be_silent_as_long_as_it_may_take() {
         let mut watch = running();
         watch.leave(at(110), Span::from_secs(30), &LIMITS);
-        assert_eq!(end(watch), [(Due::Hang, 160), (Due::Terminate, 230), (Due::Kill, 235)], "it has not begun to");
+        assert_eq!(
+            end(watch),
+            [(Due::Hang, 160), (Due::Terminate, 230), (Due::Kill, 235), (Due::Stuck, 245)],
+            "it has not begun to"
+        );
         // As a client says it where it takes the interrupt.
         watch.section(at(120), None);
-        assert_eq!(end(watch), [(Due::Terminate, 230), (Due::Kill, 235)]);
+        assert_eq!(end(watch), [(Due::Terminate, 230), (Due::Kill, 235), (Due::Stuck, 245)]);
     }
 
     #[test]
     fn who_says_nothing_is_told_of_then_ended() {
-        assert_eq!(end(running()), [(Due::Hang, 160), (Due::Terminate, 190), (Due::Kill, 195)]);
+        assert_eq!(end(running()), [(Due::Hang, 160), (Due::Terminate, 190), (Due::Kill, 195), (Due::Stuck, 205)]);
         let mut watch = running();
         watch.alive(at(150), false);
-        assert_eq!(end(watch), [(Due::Hang, 210), (Due::Terminate, 240), (Due::Kill, 245)]);
+        assert_eq!(end(watch), [(Due::Hang, 210), (Due::Terminate, 240), (Due::Kill, 245), (Due::Stuck, 255)]);
         assert_eq!(end(Watch::default()), []);
     }
 
@@ -407,7 +456,7 @@ mod tests {
         let mut watch = running();
         watch.alive(at(100), true);
         watch.section(at(110), Some(Span::from_secs(300)));
-        assert_eq!(end(watch), [(Due::Hang, 410), (Due::Terminate, 440), (Due::Kill, 445)]);
+        assert_eq!(end(watch), [(Due::Hang, 410), (Due::Terminate, 440), (Due::Kill, 445), (Due::Stuck, 455)]);
         watch.section(at(120), None);
         assert_eq!(end(watch), [], "for ever");
         watch.section(at(900), Some(Span::ZERO));
@@ -419,7 +468,7 @@ mod tests {
         let mut watch = running();
         watch.section(at(110), None);
         watch.leave(at(150), Span::ZERO, &LIMITS);
-        assert_eq!(end(watch), [(Due::Terminate, 240), (Due::Kill, 245)], "in a section too");
+        assert_eq!(end(watch), [(Due::Terminate, 240), (Due::Kill, 245), (Due::Stuck, 255)], "in a section too");
         let mut planned = running();
         planned.leave(at(150), Span::from_secs(30), &LIMITS);
         assert_eq!(
@@ -451,15 +500,18 @@ mod tests {
         let mut watch = running();
         assert_eq!(watch.due(at(4000), &LIMITS), Some(Due::Hang));
         assert_eq!(watch.due(at(4000), &LIMITS), None, "it has its time to leave");
-        assert_eq!(end(watch), [(Due::Terminate, 4030), (Due::Kill, 4035)]);
+        assert_eq!(end(watch), [(Due::Terminate, 4030), (Due::Kill, 4035), (Due::Stuck, 4045)]);
     }
 
     #[test]
     fn who_is_ready_waits_for_others_only_so_long() {
         let mut watch = running();
         watch.leave(at(150), Span::ZERO, &LIMITS);
-        watch.ready(at(151));
-        assert_eq!(end(watch), [(Due::Terminate, 271), (Due::Kill, 276)]);
+        watch.ready(at(151), &LIMITS);
+        // Others may leave until 240, are killed by 245, and given up by 255.
+        assert_eq!(end(watch), [(Due::Terminate, 375), (Due::Kill, 380), (Due::Stuck, 390)]);
+        watch.others_leave(at(200), Span::from_secs(60), &LIMITS);
+        assert_eq!(end(watch)[0], (Due::Terminate, 485));
         watch.rest();
         assert_eq!(end(watch), []);
     }
@@ -480,10 +532,10 @@ mod tests {
         let mut watch = running();
         watch.leave(at(150), Span::ZERO, &LIMITS);
         assert_eq!(watch.due(at(240), &LIMITS), Some(Due::Terminate));
-        watch.ready(at(241));
+        watch.ready(at(241), &LIMITS);
         watch.alive(at(242), true);
         assert!(watch.is_ending());
-        assert_eq!(end(watch), [(Due::Kill, 245)]);
+        assert_eq!(end(watch), [(Due::Kill, 245), (Due::Stuck, 255)]);
     }
 
     #[test]
@@ -491,7 +543,11 @@ mod tests {
         let mut watch = Watch::default();
         watch.hooks(at(100), true);
         watch.alive(at(150), true);
-        assert_eq!(end(watch), [(Due::Terminate, 190), (Due::Kill, 195)], "a word of it changes nothing");
+        assert_eq!(
+            end(watch),
+            [(Due::Terminate, 190), (Due::Kill, 195), (Due::Stuck, 205)],
+            "a word of it changes nothing"
+        );
         watch.section(at(160), Some(Span::from_secs(1000)));
         assert_eq!(end(watch)[0], (Due::Terminate, 1160));
         watch.section(at(170), None);
@@ -529,6 +585,7 @@ mod tests {
         Hooks(bool),
         Leave(u8),
         Ready,
+        OthersLeave(u8),
         Returned,
         Rest,
         Look,
@@ -542,6 +599,7 @@ mod tests {
             any::<bool>().prop_map(Step::Hooks),
             any::<u8>().prop_map(Step::Leave),
             Just(Step::Ready),
+            any::<u8>().prop_map(Step::OthersLeave),
             Just(Step::Returned),
             Just(Step::Rest),
             Just(Step::Look),
@@ -562,6 +620,7 @@ mod tests {
                 match due {
                     Some(Due::Hang) => prop_assert_ne!(last, Some(Due::Hang), "once in a round"),
                     Some(Due::Kill) => prop_assert_eq!(last, Some(Due::Terminate)),
+                    Some(Due::Stuck) => prop_assert_eq!(last, Some(Due::Kill)),
                     Some(Due::Alone | Due::Terminate) | None => {}
                 }
                 last = due.or(last);
@@ -575,7 +634,8 @@ mod tests {
                     Step::Section(span) => watch.section(now, span.map(|secs| Span::from_secs(secs.into()))),
                     Step::Hooks(run) => watch.hooks(now, run),
                     Step::Leave(within) => watch.leave(now, Span::from_secs(within.into()), &LIMITS),
-                    Step::Ready => watch.ready(now),
+                    Step::Ready => watch.ready(now, &LIMITS),
+                    Step::OthersLeave(within) => watch.others_leave(now, Span::from_secs(within.into()), &LIMITS),
                     Step::Returned => watch.returned(now),
                     Step::Rest if !watch.is_ending() => watch.rest(),
                     Step::Rest => {}

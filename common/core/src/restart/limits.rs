@@ -112,7 +112,9 @@ impl Row {
     /// One more, or the first of another row.
     fn with(before: Option<Self>, fault: &Fault) -> Self {
         let Fault { initial, kind, ref text } = *fault;
-        let goes_on = |row: &Self| row.kind == kind && (row.last == initial || kind == FaultKind::Exception);
+        // All hang with one that does, and raise what one does: who is the first says nothing.
+        let by_all = matches!(kind, FaultKind::Exception | FaultKind::Hang);
+        let goes_on = |row: &Self| row.kind == kind && (row.last == initial || by_all);
         let before = before.filter(goes_on);
         let same = before.as_ref().is_none_or(|row| row.same && row.last == initial);
         let (alike, all) = before.map_or((0, 0), |row| (if row.text == *text { row.alike } else { 0 }, row.all));
@@ -127,7 +129,13 @@ impl Row {
             (false, true) => (all, ""),
             (false, false) => return Ok(()),
         };
-        let quick = format!("each within {QUICK} of its begin");
+        let quick = match kind {
+            FaultKind::Hang => format!("each silent from within {QUICK} of its begin"),
+            FaultKind::Exception | FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::Left(_) => {
+                format!("each within {QUICK} of its begin")
+            }
+            FaultKind::HostLost | FaultKind::Warned | FaultKind::Joined => format!("each within {QUICK} of its begin"),
+        };
         Err(match same {
             true => format!("initial rank {last} has ended {rounds} rounds in a row{way} ({kind}), {quick}"),
             false => {
@@ -167,9 +175,10 @@ impl Progress {
         })
     }
 
-    /// A round ends by this fault, which was seen then.
-    pub(super) fn ends(&mut self, fault: &Fault, at: Mono) -> Result<(), String> {
-        let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK);
+    /// A round ends by this fault, which was seen then. `silent`: how long one that hangs has been so.
+    pub(super) fn ends(&mut self, fault: &Fault, at: Mono, silent: Span) -> Result<(), String> {
+        let silent = if fault.kind == FaultKind::Hang { silent } else { Span::ZERO };
+        let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK + silent);
         if fault.kind.is_planned() || self.got_on || !quick {
             self.row = None;
             return Ok(());
@@ -186,6 +195,8 @@ mod tests {
     use crate::status::Status;
     use alloc::vec::Vec;
 
+    const SOFT: Span = Span::from_secs(60);
+
     fn fault(initial: u32, kind: FaultKind) -> Fault {
         Fault { initial: Rank::new(initial), kind, text: OsBytes::default() }
     }
@@ -199,19 +210,19 @@ mod tests {
         let mut progress = Progress::default();
         for round in 0..4 {
             progress.begins(at(round * 20));
-            assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(round * 20 + 10)), Ok(()));
+            assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(round * 20 + 10), SOFT), Ok(()));
         }
         let mut pinged = progress.clone();
         let text = {
             progress.begins(at(100));
-            progress.ends(&fault(0, FaultKind::Exception), at(101))
+            progress.ends(&fault(0, FaultKind::Exception), at(101), SOFT)
         };
         let wanted =
             "initial rank 0 has ended 5 rounds in a row in the same way (exception), each within 10.0s of its begin";
         assert_eq!(text, Err(wanted.into()));
         pinged.begins(at(100));
         pinged.got_on();
-        assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101)), Ok(()));
+        assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101), SOFT), Ok(()));
         assert_eq!(pinged.row, None, "the row is over");
     }
 
@@ -233,7 +244,7 @@ mod tests {
         let mut progress = Progress::default();
         let mut ends = |text: &str| {
             progress.begins(at(0));
-            progress.ends(&says(text), at(1))
+            progress.ends(&says(text), at(1), SOFT)
         };
         for step in 0..SAME_KIND - 1 {
             assert_eq!(ends(&format!("at step {step}")), Ok(()));
@@ -243,7 +254,7 @@ mod tests {
         let mut fewer = Progress::default();
         for text in ["a", "a", "a", "a", "b", "b", "b", "b"] {
             fewer.begins(at(0));
-            assert_eq!(fewer.ends(&says(text), at(1)), Ok(()));
+            assert_eq!(fewer.ends(&says(text), at(1), SOFT), Ok(()));
         }
     }
 
@@ -251,7 +262,7 @@ mod tests {
     fn whoever_is_first_with_what_all_would_raise_is_of_one_row() {
         let ends = |progress: &mut Progress, initial: u32, kind: FaultKind, text: &str| {
             progress.begins(at(0));
-            progress.ends(&Fault { text: OsBytes::from(text), ..fault(initial, kind) }, at(1))
+            progress.ends(&Fault { text: OsBytes::from(text), ..fault(initial, kind) }, at(1), SOFT)
         };
         let mut progress = Progress::default();
         for initial in [0, 3, 3, 1] {
@@ -266,16 +277,33 @@ mod tests {
         }
     }
 
+    /// By default it takes a minute to call it a hang.
+    #[test]
+    fn a_deadlock_at_the_begin_of_each_round_is_no_progress_whoever_is_named() {
+        let mut progress = Progress::default();
+        let mut hangs = |initial: u32, seconds: u64| {
+            progress.begins(at(0));
+            progress.ends(&fault(initial, FaultKind::Hang), at(seconds), SOFT)
+        };
+        for initial in [0, 1, 1, 2] {
+            assert_eq!(hangs(initial, 70), Ok(()));
+        }
+        let wanted = "5 rounds in a row have ended in the same way (hang), each silent from within 10.0s of its begin, the last by initial rank 0";
+        assert_eq!(hangs(0, 61), Err(wanted.into()));
+        assert_eq!(hangs(0, 71), Ok(()), "it had done something before");
+        assert_eq!(progress.row, None);
+    }
+
     #[test]
     fn another_kind_or_a_long_round_begin_a_row_anew() {
         let row = |last: Fault, seen: u64| {
             let mut progress = Progress::default();
             for _ in 0..4 {
                 progress.begins(at(0));
-                assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(1)), Ok(()));
+                assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(1), SOFT), Ok(()));
             }
             progress.begins(at(0));
-            progress.ends(&last, at(seen))
+            progress.ends(&last, at(seen), SOFT)
         };
         assert!(row(fault(0, FaultKind::Exception), 10).is_err());
         assert_eq!(row(fault(0, FaultKind::Hang), 1), Ok(()));

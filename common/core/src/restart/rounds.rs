@@ -116,7 +116,7 @@ impl Restart {
                     hand.part = Part::Lost { again: again && !idle };
                     self.note(RoundNote::Spared { fault });
                     if idle && again {
-                        self.respawn(at, initial, false);
+                        self.respawn(at, initial);
                     }
                 }
                 hasty
@@ -126,7 +126,7 @@ impl Restart {
                 let here = member.rank.is_some();
                 hand.part = if here { Part::Lost { again } } else { Part::Away };
                 if again && !here {
-                    self.respawn(at, initial, false);
+                    self.respawn(at, initial);
                 }
                 false
             }

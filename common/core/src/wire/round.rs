@@ -67,6 +67,11 @@ pub enum RoundUp {
         /// Where it returned.
         initial: Rank,
     },
+    /// SIGKILL has not ended a process, and the others go on without it: the kernel cannot end it now.
+    Stuck {
+        /// Which.
+        proc: ProcId,
+    },
     /// Processes that wanted to register are not taken: what they ask for is none that could be. Said once.
     Refused {
         /// Why, in a sentence.

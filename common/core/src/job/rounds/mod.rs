@@ -367,6 +367,8 @@ impl Rounds {
             return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
         }
         let status = match fault.kind {
+            // Its session has ended, and it has not.
+            FaultKind::Ended(Status::Lost) => FAILED,
             FaultKind::Ended(status) | FaultKind::Overdue(status) => failing(status),
             FaultKind::Exception
             | FaultKind::Hang

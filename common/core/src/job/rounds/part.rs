@@ -6,9 +6,13 @@ use crate::id::{NodeId, ProcId};
 use crate::job::ending::Ranks;
 use crate::job::notice::Failure;
 use crate::job::{Cx, Parts};
-use crate::restart::RestartEvent;
+use crate::os_bytes::OsBytes;
+use crate::restart::detect::UNKILLABLE;
 use crate::restart::fault::FaultKind;
+use crate::restart::{RestartEvent, RoundNote};
 use crate::wire::round::{Enrolled, RoundUp};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 impl Parts<'_> {
@@ -60,9 +64,25 @@ impl Parts<'_> {
             }
             RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
             RoundUp::Alone { round, initial } => RestartEvent::Alone { node, round, initial },
+            RoundUp::Stuck { proc } => return self.is_stuck(cx, node, proc),
             RoundUp::Refused { text } => return self.rounds.refused(cx, self.log.generation(), text),
         };
         self.rounds.tell(cx.now, event);
+        self.settle_rounds(cx);
+    }
+
+    /// A process cannot be ended. It is not waited for any more, but nothing takes its place before it has ended.
+    fn is_stuck(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) {
+        let initial = self.procs.rank_of(proc);
+        if !self.procs.is_stuck(cx, node, proc) {
+            return;
+        }
+        let on = self.rounds.host(initial);
+        let on = if on.is_empty() { String::new() } else { format!(" on {on}") };
+        let text = format!(
+            "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL: the kernel cannot end it now (a device or a file system does not answer), and the others go on without it"
+        );
+        self.rounds.note(cx, self.log.generation(), RoundNote::Policy { text: OsBytes::from(text) });
         self.settle_rounds(cx);
     }
 

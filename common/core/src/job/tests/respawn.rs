@@ -15,7 +15,7 @@ use crate::rounds::Rounds;
 use crate::spec::JobSpec;
 use crate::time::HostTime;
 use crate::wire::capped::Capped;
-use crate::wire::round::RoundDown;
+use crate::wire::round::{RoundDown, RoundUp};
 use crate::wire::to_node::Delta;
 use crate::wire::to_root::{Found, SpawnError, SpawnStep, Started};
 use alloc::string::{String, ToString};
@@ -44,6 +44,56 @@ fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
     assert_eq!(started(&mut s), vec![0; 0], "how rank 2 has ended is not known");
     s.wait(1).exits(2, killed(Signal::KILL), (1, 2));
     assert_eq!(started(&mut s), [5]);
+}
+
+fn respawning(ranks: u32) -> Script {
+    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let mut s = begun(&JobSpec { rounds, ..spec(ranks) });
+    heard(&mut s);
+    s
+}
+
+/// Its session has ended for long before its memory and its devices are free.
+#[test]
+fn one_whose_end_takes_long_is_started_again_behind_it() {
+    let mut s = respawning(2);
+    fault(&mut s, NODE, 0, 1, FaultKind::Ended(Status::Lost));
+    ready(&mut s, NODE, 0, &[0]);
+    assert_eq!(
+        (short(&mut s), started(&mut s)),
+        (["0: interrupt 0 for 1", "0: begin 1 at 21000: 0=0"].map(String::from).to_vec(), vec![])
+    );
+    s.wait(1).exits(1, killed(Signal::KILL), (1, 2));
+    assert_eq!(started(&mut s), [3]);
+}
+
+#[test]
+fn what_the_kernel_cannot_end_is_named_and_holds_up_nobody_nor_is_it_followed() {
+    for ends_after_all in [false, true] {
+        let mut s = respawning(2);
+        fault(&mut s, NODE, 0, 1, FaultKind::Overdue(killed(Signal::TERM)));
+        for _ in 0..2 {
+            s.hears(ToRoot::Round(RoundUp::Stuck { proc: ProcId::new(1) }));
+        }
+        let text = "the process of initial rank 1 still exists 10.0s after SIGKILL: the kernel cannot end it now";
+        assert!(policy(&s).len() == 1 && policy(&s)[0].starts_with(text), "{:?}", policy(&s));
+        ready(&mut s, NODE, 0, &[0]);
+        assert_eq!(started(&mut s), [], "two would have one device");
+        if ends_after_all {
+            s.wait(1).exits(1, killed(Signal::KILL), (1, 2));
+            assert_eq!(started(&mut s), [3]);
+            continue;
+        }
+        returned(&mut s, NODE, 1);
+        s.wait(1).exits(0, exit(0), (2, 3));
+        assert!(
+            s.sent.ends_with(&[ToNode::Finish, ToNode::Kill]) || s.sent.ends_with(&[ToNode::Kill, ToNode::Finish]),
+            "{:?}",
+            s.sent
+        );
+        s.hears(ToRoot::Done { left: 1, named: Capped::default() }).drained();
+        assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(0)), Some(1)));
+    }
 }
 
 /// Three hosts with two ranks each and so many slots; their function runs.

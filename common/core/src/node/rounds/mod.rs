@@ -292,7 +292,7 @@ impl Rounds {
             Said::Ready(of, keys) if of == round && seat.part.is_interrupted() => {
                 seat.part = Part::Ready;
                 seat.keys = Capped::chunks(keys).into_iter().next().unwrap_or_default();
-                seat.watch.ready(cx.now);
+                seat.watch.ready(cx.now, &limits);
                 self.soonest.mind(&seat.watch, &limits);
                 self.settle(cx);
             }

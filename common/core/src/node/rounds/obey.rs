@@ -63,8 +63,10 @@ impl Rounds {
 
     fn interrupt(&mut self, cx: &mut Cx<'_>, heard: &Heard, within: Option<Span>) {
         self.state = State::Interrupting;
+        let within = within.unwrap_or(Span::ZERO);
+        self.seats.values_mut().for_each(|seat| seat.watch.others_leave(cx.now, within, &self.limits));
         for seat in self.seats.values_mut().filter(|seat| seat.part.is_interrupted()) {
-            seat.watch.leave(cx.now, within.unwrap_or(Span::ZERO), &self.limits);
+            seat.watch.leave(cx.now, within, &self.limits);
             self.soonest.mind(&seat.watch, &self.limits);
             seat.session.iter().for_each(|session| {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
@@ -78,6 +80,8 @@ impl Rounds {
         self.state = State::Running { returned: false };
         let is_ours = place.here && place.port == self.port;
         self.use_port(cx, is_ours);
+        // Those too that take no part any more: what they have said was of another round.
+        self.seats.values_mut().for_each(|seat| (seat.failed, seat.pinged) = (false, false));
         let (mut who, mut numbers, mut marked) = (Vec::new(), RankSet::new(), RankSet::new());
         for to in core::mem::take(&mut self.parts) {
             numbers.extend(&to.active.into_iter().collect());
@@ -85,7 +89,6 @@ impl Rounds {
             let Some(session) = seat.session.filter(|_| seat.part.is_in() && seat.part != Part::Ending) else {
                 continue;
             };
-            (seat.failed, seat.pinged) = (false, false);
             seat.watch.rest();
             seat.part = match (to.rank, to.active) {
                 (Some(_), Some(_)) => Part::Working,

@@ -6,10 +6,12 @@ use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
 use crate::os_bytes::OsBytes;
 use crate::restart::detect::{Due, Limits};
-use crate::restart::fault::{FaultKind, Leave};
+use crate::restart::fault::FaultKind;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::{Mono, Span};
+use crate::wire::round::RoundUp;
+use crate::wire::to_root::ToRoot;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -49,8 +51,9 @@ impl Rounds {
         let Some(seat) = self.seats.get_mut(&rank) else { return };
         seat.put_out();
         if seat.told {
-            let text = OsBytes::from("its session has ended without a word, and its process goes on");
-            self.tell_fault(cx, rank, FaultKind::Left(Leave::BaseException), &text);
+            // Its process goes on, or takes long to end: then another may follow it.
+            let text = OsBytes::from("its session has ended without a word");
+            self.tell_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
         }
     }
 
@@ -81,6 +84,7 @@ impl Rounds {
                     cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
                     cx.act(NodeAction::Signal { proc, sig: Signal::TERM });
                 }
+                Due::Stuck => self.is_stuck(cx, rank),
                 Due::Kill => {
                     cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
                     cx.act(NodeAction::Signal { proc, sig: Signal::KILL });
@@ -90,6 +94,15 @@ impl Rounds {
         if let Some(seat) = self.seats.get(&rank) {
             self.soonest.mind(&seat.watch, &self.limits);
         }
+    }
+
+    /// SIGKILL has not ended it. The others go on without it: they cannot help it.
+    fn is_stuck(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+        let Some(seat) = self.seats.get_mut(&rank).filter(|seat| seat.lives) else { return };
+        seat.put_out();
+        let proc = seat.proc();
+        cx.act(NodeAction::ToRoot(ToRoot::Round(RoundUp::Stuck { proc })));
+        self.settle(cx);
     }
 
     /// The function of this rank, here or on another host, has returned, and that of others does not. Where one of them is here it is late;

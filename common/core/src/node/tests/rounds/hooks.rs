@@ -14,6 +14,8 @@ fn is_ended(rig: &mut Rig, n: u32, ms: u64, text: &str) {
     assert_eq!(actions, [told, group(n, CONT), group(n, TERM)]);
     assert_eq!(rig.wait(4999), []);
     assert_eq!(rig.wait(1), [group(n, CONT), group(n, KILL)]);
+    assert_eq!(rig.wait(9999), []);
+    assert_eq!(rig.wait(1), [up(RoundUp::Stuck { proc: p(n) })], "the kernel may not be able to");
     assert_eq!(rig.wait(1_000_000), []);
 }
 
