@@ -221,6 +221,16 @@ fn what_no_round_makes_good_ends_the_job_with_a_sentence() {
     }
 }
 
+/// Each of them would do the work of all.
+#[test]
+fn ranks_that_cannot_reach_their_agent_are_not_worlds_of_one() {
+    let Some(client) = client() else { return };
+    let plan = Plan::rlaunch(["-n", "2", "env", "-u", "RLAUNCH_SOCKET"]);
+    let done = script(&client, plan, "outside").start().end();
+    assert!(!done.exit.is_success() && done.out().is_empty(), "{}{}", done.out(), done.err());
+    done.says("RLAUNCH_SOCKET is not set, in a job of 2 ranks");
+}
+
 #[test]
 fn outside_rlaunch_a_program_is_alone_and_says_so_once() {
     let Some(client) = client() else { return };

@@ -14,6 +14,11 @@ pub enum Error {
         "RLAUNCH_SOCKET is not set: this is no program of a job of rlaunch's, or its agent has found no directory for a socket"
     )]
     NoJob,
+    /// The same, and it is one of several ranks: alone it would do the work of all of them, as each of the others would.
+    #[error(
+        "RLAUNCH_SOCKET is not set, in a job of {0} ranks: something between rlaunch and this program has taken it out of the environment (env -i, sudo), or the agent of this host has found no directory for its socket (try: TMPDIR on this host)"
+    )]
+    NoSocket(u32),
     /// A variable that rlaunch sets was changed.
     #[error("{name}={value:?} (environment) is no number: rlaunch sets it, and somebody has changed it")]
     Variable {

@@ -67,7 +67,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::NoJob => NO_JOB,
+            Error::NoJob | Error::NoSocket(_) => NO_JOB,
             Error::Connect { .. } => CONNECT,
             Error::Closed(_) => CLOSED,
             Error::Io(_) => SYSTEM,
