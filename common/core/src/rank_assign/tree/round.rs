@@ -28,16 +28,12 @@ pub(crate) fn assign(
     gone: Vec<bool>,
     keys: &dyn Keys,
 ) -> Result<Outcome, AssignError> {
-    let known = world.topology.as_ref().map_or(0, |topology| topology.leaves.len());
     let fresh = world.topology.is_none();
     let mut grown = None;
-    if fresh || known < world.members.len() {
+    if world.topology.as_ref().is_none_or(|topology| topology.lacks(&world.members)) {
         let mut topology = world.topology.clone().unwrap_or_default();
-        topology.grow(tree, &world.members, keys)?;
-        (known..world.members.len())
-            .filter(|_| !fresh)
-            .filter_map(|at| u32::try_from(at).ok())
-            .for_each(|at| topology.wait(at));
+        let new = topology.grow(tree, &world.members, keys)?;
+        new.into_iter().filter(|_| !fresh).for_each(|initial| topology.wait(initial));
         grown = Some(topology);
     }
     // Nothing can fail from here.
@@ -119,7 +115,7 @@ impl Round<'_> {
         let mut totals = vec![0; self.topology.nodes.len()];
         for ((leaf, member), initial) in self.topology.leaves.iter().zip(&self.members).zip(0..) {
             if counts(member, initial) {
-                totals.get_mut(leaf.parent).into_iter().for_each(|total| *total += 1);
+                leaf.parent.and_then(|at| totals.get_mut(at)).into_iter().for_each(|total| *total += 1);
             }
         }
         for at in (0..totals.len()).rev() {
@@ -135,12 +131,7 @@ impl Round<'_> {
         let mut working = vec![0; self.topology.nodes.len()];
         let order = core::mem::take(&mut self.topology.order);
         self.active = 0;
-        // Of a world that begins anew some may be gone already.
-        let is_here = |member: &Member| member.rank.is_some();
         for &initial in &order {
-            if !self.members.get(initial as usize).is_some_and(is_here) {
-                continue;
-            }
             if self.fits(initial, &working) {
                 self.activate(initial, Some(Rank::new(self.active)));
                 self.count(initial, &mut working);
@@ -162,7 +153,7 @@ impl Round<'_> {
         let mut healthy = vec![0_u32; self.topology.nodes.len()];
         for ((leaf, member), gone) in self.topology.leaves.iter().zip(&self.members).zip(&gone) {
             if member.mode != Mode::Terminated && !gone {
-                healthy.get_mut(leaf.parent).into_iter().for_each(|count| *count += 1);
+                leaf.parent.and_then(|at| healthy.get_mut(at)).into_iter().for_each(|count| *count += 1);
             }
         }
         for at in (0..healthy.len()).rev() {

@@ -34,7 +34,8 @@ pub(super) struct Node {
 /// A rank's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Leaf {
-    pub(super) parent: usize,
+    /// Its group; `None`: it was gone before the tree was built, and who it belongs to is asked when it is back.
+    pub(super) parent: Option<usize>,
     /// Since when it waits, if it does.
     since: u64,
 }
@@ -46,7 +47,7 @@ pub(crate) struct Topology {
     pub(super) nodes: Vec<Node>,
     /// By initial rank.
     pub(super) leaves: Vec<Leaf>,
-    /// Initial ranks in the order of the tree.
+    /// Initial ranks in the order of the tree: those that have a group.
     pub(super) order: Vec<u32>,
     by_name: BTreeMap<(usize, Owned), usize>,
     /// Counts those who begin to wait: who began last is the first to be called.
@@ -54,15 +55,34 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Gives places to those that have none yet.
-    pub(super) fn grow(&mut self, tree: &Tree, members: &[Member], keys: &dyn Keys) -> Result<(), AssignError> {
+    /// Whether somebody is there who has no group.
+    pub(super) fn lacks(&self, members: &[Member]) -> bool {
+        self.homeless(members).next().is_some()
+    }
+
+    fn homeless(&self, members: &[Member]) -> impl Iterator<Item = u32> {
+        let has_none = |at: usize| self.leaves.get(at).is_none_or(|leaf| leaf.parent.is_none());
+        let all = members.iter().enumerate().filter(move |(at, member)| member.rank.is_some() && has_none(*at));
+        all.filter_map(|(at, _)| u32::try_from(at).ok())
+    }
+
+    /// Gives groups to those who are there and have none yet. Says who they are.
+    pub(super) fn grow(
+        &mut self,
+        tree: &Tree,
+        members: &[Member],
+        keys: &dyn Keys,
+    ) -> Result<Vec<u32>, AssignError> {
         let Some((root, below)) = tree.layers.split_first() else { return Err(AssignError::NoLayer) };
         // Those of a group mostly follow each other: group above, group, and its name, of each layer.
         let mut last: Vec<(usize, usize, Value<'_>)> = Vec::new();
         let mut known: Option<Value<'_>> = None;
         let mut roots = Roots::default();
-        for (member, initial) in members.iter().zip(0..).skip(self.leaves.len()) {
-            let numbers = Numbers { initial: Rank::new(initial), rank: member.rank.unwrap_or(Rank::new(initial)) };
+        let homeless: Vec<u32> = self.homeless(members).collect();
+        self.leaves.resize(self.leaves.len().max(members.len()), Leaf { parent: None, since: 0 });
+        for &initial in &homeless {
+            let own = members.get(initial as usize).and_then(|member| member.rank);
+            let numbers = Numbers { initial: Rank::new(initial), rank: own.unwrap_or(Rank::new(initial)) };
             let value = root.key.of(numbers, keys)?;
             if !known.as_ref().is_some_and(|known| known.same(&value)) {
                 match self.nodes.first() {
@@ -92,11 +112,11 @@ impl Topology {
                 }
                 node = at;
             }
-            self.leaves.push(Leaf { parent: node, since: 0 });
+            self.leaves.get_mut(initial as usize).into_iter().for_each(|leaf| leaf.parent = Some(node));
         }
-        roots.check(self.nodes.first(), members.len())?;
+        roots.check(self.nodes.first(), &self.leaves)?;
         self.lay_out();
-        Ok(())
+        Ok(homeless)
     }
 
     /// The group of this name, made if it is new.
@@ -114,7 +134,7 @@ impl Topology {
     fn lay_out(&mut self) {
         let mut own = vec![0; self.nodes.len()];
         for leaf in &self.leaves {
-            own.get_mut(leaf.parent).into_iter().for_each(|own| *own += 1);
+            leaf.parent.and_then(|at| own.get_mut(at)).into_iter().for_each(|own| *own += 1);
         }
         let (mut next, mut path) = (0, vec![(0, 0)]);
         while let Some((at, child)) = path.pop() {
@@ -129,9 +149,9 @@ impl Topology {
             }
         }
         let mut free: Vec<usize> = self.nodes.iter().map(|node| node.leaves.start).collect();
-        self.order = vec![0; self.leaves.len()];
+        self.order = vec![0; next];
         for (leaf, initial) in self.leaves.iter().zip(0..) {
-            if let Some(place) = free.get_mut(leaf.parent) {
+            if let Some(place) = leaf.parent.and_then(|at| free.get_mut(at)) {
                 self.order.get_mut(*place).into_iter().for_each(|slot| *slot = initial);
                 *place += 1;
             }
@@ -140,8 +160,11 @@ impl Topology {
 
     /// Whether the first ranks were in the order of the tree.
     pub(super) fn misplaced(&self) -> Option<Misplaced> {
-        let mut wrong = self.order.iter().zip(0..).filter(|(initial, place)| **initial != *place);
-        let (first, place) = wrong.next()?;
+        let mut first_order = self.order.clone();
+        first_order.sort_unstable();
+        let places = self.order.iter().zip(&first_order).zip(0..);
+        let mut wrong = places.filter(|((initial, wanted), _)| initial != wanted);
+        let ((first, _), place) = wrong.next()?;
         let count = 1 + u32::try_from(wrong.count()).unwrap_or(u32::MAX);
         let world = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
         Some(Misplaced { count, world, first: Rank::new(*first), place: Rank::new(place) })
@@ -149,7 +172,7 @@ impl Topology {
 
     /// The groups that a rank belongs to, the smallest first.
     pub(super) fn groups(&self, initial: u32) -> impl Iterator<Item = usize> + '_ {
-        let first = self.leaves.get(initial as usize).map(|leaf| leaf.parent);
+        let first = self.leaves.get(initial as usize).and_then(|leaf| leaf.parent);
         core::iter::successors(first, |at| self.nodes.get(*at).and_then(|node| node.parent))
     }
 
@@ -169,7 +192,7 @@ impl Topology {
         let since = self.clock;
         let Some(leaf) = self.leaves.get_mut(initial as usize) else { return };
         leaf.since = since;
-        let mut at = Some(leaf.parent);
+        let mut at = leaf.parent;
         while let Some(node) = at.and_then(|at| self.nodes.get_mut(at)) {
             node.waiting.push((initial, since));
             at = node.parent;
@@ -228,12 +251,13 @@ impl Roots {
         self.others.entry(value).or_default().insert(Rank::new(initial));
     }
 
-    fn check(self, root: Option<&Node>, members: usize) -> Result<(), AssignError> {
+    fn check(self, root: Option<&Node>, leaves: &[Leaf]) -> Result<(), AssignError> {
         if self.others.is_empty() {
             return Ok(());
         }
         let count = self.others.len() + 1;
-        let mut rest = RankSet::world(u32::try_from(members).unwrap_or(u32::MAX));
+        let placed = leaves.iter().zip((0..).map(Rank::new)).filter(|(leaf, _)| leaf.parent.is_some());
+        let mut rest: RankSet = placed.map(|(_, rank)| rank).collect();
         self.others.values().for_each(|ranks| rest = rest.without(ranks));
         let first = root.map(|root| (root.name.to_string(), rest));
         Err(AssignError::Roots { values: first.into_iter().chain(self.others).take(LISTED).collect(), count })
