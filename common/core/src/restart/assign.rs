@@ -7,7 +7,7 @@ use super::limits::called;
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
-use crate::rank_assign::{self, Member, Outcome};
+use crate::rank_assign::{self, Member, Outcome, World};
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
@@ -40,7 +40,8 @@ impl Restart {
         let first = self.begun == 0;
         match self.decide(now, first) {
             Ok(outcome) => self.begin(now, first, &outcome),
-            Err(text) if first => self.refuse_all(text),
+            // Behind an earlier call somebody may have been lost meanwhile: that is the failure then.
+            Err(text) if first && self.trouble.real().is_none() => self.refuse_all(text),
             Err(text) => self.give_up(text),
         }
     }
@@ -61,17 +62,34 @@ impl Restart {
         }
         let fresh = self.is_fresh();
         let newcomers = if first || fresh { Vec::new() } else { self.newcomers() };
-        let without = (!newcomers.is_empty()).then(|| self.world.clone());
+        let planned = !first && self.trouble.real().is_none();
+        let before = (planned || !newcomers.is_empty()).then(|| self.world.clone());
         self.take_in(now, first);
         self.say_who_is_out();
-        match (self.number_all(fresh), without) {
-            (Err(why), Some(without)) => {
-                self.world = without;
+        match (self.number_all(fresh), before) {
+            (Err(why), Some(before)) if newcomers.is_empty() => self.stay(before, why),
+            (Err(why), Some(before)) => {
+                self.world.clone_from(&before);
                 self.wait_on(&newcomers, &why);
-                self.number_all(fresh)
+                match self.number_all(fresh) {
+                    Err(why) if planned => self.stay(before, why),
+                    outcome => outcome,
+                }
             }
             (outcome, _) => outcome,
         }
+    }
+
+    /// Nobody has failed: a policy that cannot go on from here is no reason to end. Where somebody was lost whom the others did not need,
+    /// he is in no world that was.
+    fn stay(&mut self, before: World, why: String) -> Result<Outcome, String> {
+        if self.crew.hands.iter().any(|hand| matches!(hand.part, Part::Lost { .. })) {
+            return Err(why);
+        }
+        self.world = before;
+        let text = format!("all go on as before, as this round was only planned: otherwise {why}");
+        self.note(RoundNote::Policy { text: sentence(text) });
+        Ok(Outcome::default())
     }
 
     /// Processes that would make the world larger than it is.
@@ -88,7 +106,7 @@ impl Restart {
                 (hand.part, hand.entered) = (Part::Waiting, None);
             }
         }
-        self.trouble.come_not(newcomers);
+        self.trouble.come_not(newcomers, false);
         let who: RankSet = newcomers.iter().copied().collect();
         let many = if newcomers.len() == 1 { "rank {who} waits" } else { "ranks {who} wait" }
             .replace("{who}", &format!("{who}"));
@@ -214,7 +232,9 @@ impl Restart {
         }
         self.begun = self.begun.saturating_add(u32::from(!planned));
         self.phase = Phase::Running;
-        let parted = self.push(fresh, trouble.told().cloned(), outcome);
+        // For the program the first round of a call has none before it.
+        let why = trouble.told().filter(|_| !first).cloned();
+        let parted = self.push(fresh, why, outcome);
         let faults = trouble.into_faults();
         self.progress.begins(now);
         if let Some(misplaced) = outcome.misplaced {
@@ -239,6 +259,9 @@ impl Restart {
         let meeting = self.meeting();
         let place = self.place(fresh, fault, &meeting);
         let holder = self.holder(fresh, &meeting);
+        if !fresh && place.port == 0 {
+            self.say_no_port(holder);
+        }
         self.space = self.space.saturating_add(1);
         let mut parted = Parted::default();
         outcome.discarded.iter().for_each(|rank| parted.discarded.insert(*rank));
@@ -280,6 +303,16 @@ impl Restart {
             }
         }
         parted
+    }
+
+    /// It was asked, and had none to give: whoever meets there by the port alone will fail.
+    fn say_no_port(&mut self, holder: Option<NodeId>) {
+        let Some(host) = holder.and_then(|node| self.crew.hosts.get(&node)) else { return };
+        let text = format!(
+            "{}, where the ranks of this round meet, could reserve no port: their MASTER_PORT is 0",
+            host.site.name
+        );
+        self.note(RoundNote::Policy { text: sentence(text) });
     }
 
     fn meeting(&self) -> Meeting {
@@ -329,7 +362,7 @@ impl Restart {
         self.tell_all(&RoundDown::GiveUp { text: text.clone() });
         let first = self.trouble.told().cloned();
         self.over(Over::Refused(text.clone()));
-        // Nothing but a fault leads here.
+        // Nothing but a fault leads here, or a planned round while somebody was lost whom the others did not need.
         if let Some(fault) = first {
             self.act(RestartAction::Closed(Given::Up { fault, text }));
         }

@@ -67,7 +67,7 @@ pub(super) struct Host {
     pub(super) lost: bool,
     /// It is not heard of any more, and not yet known to be lost: what it has said is not enough.
     pub(super) missed: bool,
-    /// The terms that it has told last.
+    /// The terms that it has told last, which need not have been taken.
     pub(super) told: OsBytes,
     /// It was told to interrupt its ranks.
     pub(super) asked: bool,

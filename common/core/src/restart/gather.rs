@@ -79,11 +79,12 @@ impl Restart {
 
     /// Before the first round.
     fn gather(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
+        let told = self.told(node, terms);
         let agrees = match ranks.first() {
-            Some(first) => self.agree(first.initial, terms),
+            Some(first) => self.agree(first.initial, &told),
             None => Ok(()),
         };
-        let own = self.own_keys(node, terms);
+        let own = self.own_keys(&told);
         for Enrolled { initial, proc, keys } in ranks {
             self.crew.settles(initial, node);
             let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
@@ -110,6 +111,7 @@ impl Restart {
             self.agreed = Some(Agreed { rank, text: text.clone(), terms });
             return Ok(());
         };
+        // Nothing at all is asked for by those of whom nothing was ever told.
         if text.is_empty() || agreed.text == *text {
             return Ok(());
         }
@@ -125,16 +127,21 @@ impl Restart {
         }
     }
 
-    /// What these processes say of their keys together with their terms, of which a host repeats none.
-    fn own_keys(&mut self, node: NodeId, terms: &OsBytes) -> Vec<OsBytes> {
-        let Some(host) = self.crew.hosts.get_mut(&node) else { return Vec::new() };
+    /// The terms of these processes: a host does not repeat what it has told last, whether that was taken or refused.
+    fn told(&mut self, node: NodeId, terms: &OsBytes) -> OsBytes {
+        let Some(host) = self.crew.hosts.get_mut(&node) else { return terms.clone() };
         if !terms.is_empty() {
             host.told = terms.clone();
         }
+        host.told.clone()
+    }
+
+    /// What processes say of their keys together with their terms.
+    fn own_keys(&self, told: &OsBytes) -> Vec<OsBytes> {
         if self.asked.is_empty() {
             Vec::new()
         } else {
-            Terms::parse(&host.told).map_or_else(|_| Vec::new(), |terms| terms.own)
+            Terms::parse(told).map_or_else(|_| Vec::new(), |terms| terms.own)
         }
     }
 
@@ -203,14 +210,15 @@ impl Restart {
     fn comes(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
         let all: Vec<Rank> = ranks.iter().map(|one| one.initial).collect();
         let Some(first) = all.first().copied() else { return };
-        if let Err(text) = self.agree(first, terms) {
+        let told = self.told(node, terms);
+        if let Err(text) = self.agree(first, &told) {
             let text = sentence(text);
             self.refuse(node, all.into_iter(), &text);
             self.note(RoundNote::Refused { text });
             return;
         }
         let round = self.round;
-        let own = self.own_keys(node, terms);
+        let own = self.own_keys(&told);
         let mut came = None;
         for Enrolled { initial, proc, keys } in ranks {
             let why = match self.crew.hands.get(initial.index()).map(|hand| (hand.part, hand.proc)) {

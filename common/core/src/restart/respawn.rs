@@ -5,7 +5,8 @@
 //! be bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
 use super::crew::Hand;
-use super::limits::QUICK;
+use super::fault::Fault;
+use super::limits::{QUICK, called};
 use super::setup::Respawn;
 use super::{Restart, RestartAction, RoundNote, sentence};
 use crate::id::{NodeId, ProcId, Rank};
@@ -13,7 +14,9 @@ use crate::machine::earliest;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::fmt;
 
 /// So many processes of a rank in a row that could not be started, or ended at once, are enough.
 pub const IN_VAIN: u32 = 5;
@@ -52,8 +55,11 @@ impl Restart {
             Respawn::Now | Respawn::Next => {}
         }
         let Some(&Hand { faults, in_vain, short, .. }) = self.crew.hands.get(initial.index()) else { return };
-        if self.limits.max_rank_faults.is_some_and(|most| faults > most) {
-            return;
+        if let Some(most) = self.limits.max_rank_faults.filter(|most| faults > *most) {
+            let times = if faults == 1 { "1 fault".to_string() } else { format!("{faults} faults") };
+            let limit = called("max-rank-faults", self.setup.limits.max_rank_faults);
+            let text = format!("initial rank {initial} is not started again after {times} of its own ({limit} {most})");
+            return self.note(RoundNote::Policy { text: sentence(text) });
         }
         if in_vain >= IN_VAIN {
             let text = format!(
@@ -113,13 +119,23 @@ impl Restart {
         self.comings.remove(&initial);
         // Of one that could not be started that was said.
         if status != Status::Lost {
-            let text = format!("the new process of initial rank {initial} has ended ({status}) before it took part");
-            self.note(RoundNote::Policy { text: sentence(text) });
+            self.say_in_vain(initial, &status);
         }
         if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
             hand.in_vain = hand.in_vain.saturating_add(1);
         }
         self.once_more(now, initial);
+    }
+
+    fn say_in_vain(&mut self, initial: Rank, how: &dyn fmt::Display) {
+        let text = format!("the new process of initial rank {initial} has ended ({how}) before it took part");
+        self.note(RoundNote::Policy { text: sentence(text) });
+    }
+
+    /// One that has registered is lost before the round that it was to be in.
+    pub(super) fn comes_not(&mut self, fault: &Fault) {
+        self.trouble.come_not(&[fault.initial], true);
+        self.say_in_vain(fault.initial, &fault.kind);
     }
 
     /// Those that were to come on a host that is lost may come on another.

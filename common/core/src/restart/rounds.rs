@@ -28,7 +28,9 @@ impl Restart {
         if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != Part::In) {
             self.say_overdue(&fault);
         }
-        if self.phase == Phase::Gathering && is_lost && part == Part::Waiting {
+        // One that has left may not have registered for this call yet, and will not.
+        let leaves = part == Part::Away && round == self.round && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_));
+        if self.phase == Phase::Gathering && is_lost && (part == Part::Waiting || leaves) {
             self.gone_while_gathering(fault.initial, &fault.kind.to_string());
         }
         if !self.is_open() {
@@ -121,11 +123,19 @@ impl Restart {
                 }
                 hasty
             }
-            // It came back, and was in no round yet.
+            // It has registered, and was in no round of this call yet.
+            Part::Waiting if member.rank.is_some() => {
+                hand.part = Part::Lost { again };
+                // The call is of those who were there before. What a rank was lost by before it came back is known.
+                if !hand.faulted {
+                    self.record(fault, at);
+                }
+                false
+            }
             Part::Waiting => {
-                let here = member.rank.is_some();
-                hand.part = if here { Part::Lost { again } } else { Part::Away };
-                if again && !here {
+                hand.part = Part::Away;
+                self.comes_not(&fault);
+                if again {
                     self.respawn(at, initial);
                 }
                 false

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod hosts;
+mod late;
 mod size;
 
 use super::*;
@@ -9,6 +10,7 @@ use crate::os_bytes::OsBytes;
 use crate::rank_assign::parse;
 use crate::time::Span;
 use alloc::format;
+use alloc::vec;
 
 /// `hosts` hosts with `per` ranks each.
 fn setup(hosts: u32, per: u32, policy: &str) -> Setup {

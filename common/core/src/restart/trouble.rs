@@ -4,6 +4,7 @@ use super::fault::{Fault, FaultKind};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// So many faults of a round are kept with their words: thousands of ranks say the same.
@@ -24,6 +25,8 @@ pub(super) struct Trouble {
     unplanned: Option<(usize, Mono)>,
     /// The first death that can be what others complain of, among the faults.
     death: Option<usize>,
+    /// The first of those whose coming was all that the round was for, and who have not come after all.
+    void: Option<Fault>,
     /// When it was decided to interrupt.
     decided: Option<Mono>,
 }
@@ -44,7 +47,7 @@ impl Trouble {
     /// What those are told who have to leave: a death, of which others may have complained before; else the first fault that was not
     /// planned.
     pub(super) fn told(&self) -> Option<&Fault> {
-        self.real().or(self.first()).map(|(fault, _)| fault)
+        self.real().or(self.first()).map(|(fault, _)| fault).or(self.void.as_ref())
     }
 
     /// Whose complaint was heard before the death that it is about.
@@ -90,22 +93,19 @@ impl Trouble {
         self.faults.iter().find(|fault| fault.kind == FaultKind::Joined).map(|fault| fault.initial)
     }
 
-    /// These have not come after all; nothing changes where only planned things have happened.
-    pub(super) fn come_not(&mut self, newcomers: &[Rank]) {
-        if self.unplanned.is_none() {
+    /// These have not come after all. `lost`: they are gone, and do not wait. Where they only wait nothing changes if only planned things
+    /// have happened.
+    pub(super) fn come_not(&mut self, newcomers: &[Rank], lost: bool) {
+        if self.unplanned.is_none() && !lost {
             return;
         }
-        let mut at = 0;
-        while let Some(fault) = self.faults.get(at) {
-            if fault.kind != FaultKind::Joined || !newcomers.contains(&fault.initial) {
-                at += 1;
-                continue;
-            }
-            self.faults.remove(at);
-            for index in self.unplanned.iter_mut().map(|(index, _)| index).chain(&mut self.death) {
-                *index -= usize::from(*index > at);
-            }
+        let newcomers: BTreeSet<Rank> = newcomers.iter().copied().collect();
+        let stays = |fault: &Fault| fault.kind != FaultKind::Joined || !newcomers.contains(&fault.initial);
+        for index in self.unplanned.iter_mut().map(|(index, _)| index).chain(&mut self.death) {
+            *index = self.faults.iter().take(*index).filter(|fault| stays(fault)).count();
         }
+        self.void = self.void.take().or_else(|| self.faults.iter().find(|fault| !stays(fault)).cloned());
+        self.faults.retain(stays);
     }
 
     /// From the first fault to the decision to interrupt, and to the last host's ready. The assignment takes no time that a machine

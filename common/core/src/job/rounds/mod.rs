@@ -59,8 +59,8 @@ pub(super) struct Rounds {
     machine: Option<Box<Restart>>,
     /// The job ends, or all ranks do: no round follows.
     off: bool,
-    /// The first process that had ended before.
-    early: Option<(Rank, ProcId, Status, Mono)>,
+    /// The end of the first process that had ended before, or that one had left.
+    early: Option<RestartEvent>,
     /// The number of the space of the store that was used last.
     space: u32,
     /// Ranks that a round goes on without, or will.
@@ -174,10 +174,19 @@ impl Rounds {
             self.coming.remove(&rank);
         }
         if self.machine.is_none() {
-            self.early.get_or_insert((rank, proc, status, at));
+            self.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
         }
         self.tell(now, RestartEvent::Ended { initial: rank, proc, status, at });
         open || known || self.done.is_some_and(|done| at < done)
+    }
+
+    /// One has left who was the first of whom we hear: none of the others has registered, and all will wait for it.
+    fn left_early(&mut self, fault: &RestartEvent) {
+        if let RestartEvent::Fault { fault: Fault { kind: FaultKind::Left(_) | FaultKind::Ended(_), .. }, .. } = fault
+            && self.machine.is_none()
+        {
+            self.early.get_or_insert_with(|| fault.clone());
+        }
     }
 
     /// A part of ours was lost on a host; whether that is a matter of rounds. Its ranks may still run, but they are lost, and by the end

@@ -56,7 +56,9 @@ impl Parts<'_> {
                 }
                 let seen = self.procs.when(node, at).min(cx.now);
                 self.rounds.saw(fault.initial, at, seen);
-                RestartEvent::Fault { round, fault, at: seen }
+                let event = RestartEvent::Fault { round, fault, at: seen };
+                self.rounds.left_early(&event);
+                event
             }
             RoundUp::Ready { round, ranks, last, port, pinged } => {
                 let ranks = current(ranks.into_vec());

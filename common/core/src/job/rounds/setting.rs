@@ -8,7 +8,7 @@ use crate::machine::Machine as _;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_assign::Source;
-use crate::restart::{Restart, RestartEvent, Setup, Site, asked};
+use crate::restart::{Restart, Setup, Site, asked};
 use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -48,8 +48,8 @@ impl Rounds {
             return;
         }
         let mut machine = Box::new(Restart::new(self.setup(Met::of(bringup, self.placement()))));
-        if let Some((initial, proc, status, at)) = self.early.take() {
-            machine.handle(now, RestartEvent::Ended { initial, proc, status, at });
+        if let Some(early) = self.early.take() {
+            machine.handle(now, early);
         }
         self.machine = Some(machine);
     }

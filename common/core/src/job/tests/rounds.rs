@@ -355,3 +355,28 @@ fn what_is_of_another_hosts_ranks_is_nobodys_business() {
     fault(&mut s, OTHER, 0, 3, FaultKind::Exception);
     assert_eq!(short(&mut s).len(), 2);
 }
+
+/// In a call behind the first, hosts are asked for a port before it begins: who dies then is its fault.
+#[test]
+fn who_was_killed_before_the_first_round_of_another_call_is_the_cause() {
+    let limits = Limits { min_world: Some(2), ..Limits::default() };
+    let mut s = begun(&limited(limits, spec(2)));
+    returned(&mut s, NODE, 0);
+    let ranks = Capped::chunks(enrolled(0, &[0, 1])).remove(0);
+    up(&mut s, NODE, RoundUp::Joined { call: 1, ranks, terms: OsBytes::default() });
+    s.wait(1).exits(1, KILLED, (1, 2));
+    ready(&mut s, NODE, 0, &[]);
+    s.wait(1).exits(0, exit(1), (2, 3));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: KILLED });
+}
+
+/// Its host has said so before anybody else had registered.
+#[test]
+fn one_that_has_left_before_all_others_register_is_not_waited_for() {
+    let mut s = Script::running(&spec(2));
+    s.to.clear();
+    fault(&mut s, NODE, 0, 0, FaultKind::Left(Leave::BaseException));
+    join(&mut s, NODE, 0, &[1]);
+    assert_eq!(short(&mut s), ["0: refuse"]);
+}

@@ -50,11 +50,10 @@ impl Rounds {
     fn give_up(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let Some(seat) = self.seats.get_mut(&rank) else { return };
         seat.put_out();
-        if seat.told {
-            // Its process goes on, or takes long to end: then another may follow it.
-            let text = OsBytes::from("its session has ended without a word");
-            self.tell_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
-        }
+        // Its process goes on, or takes long to end: then another may follow it. Also where the launcher has not heard of it yet: the ranks
+        // of other hosts would wait for it.
+        let text = OsBytes::from("its session has ended without a word");
+        self.tell_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
     }
 
     fn look(&mut self, cx: &mut Cx<'_>, rank: Rank) {

@@ -1,0 +1,197 @@
+//! Processes that end, leave or come when nobody counts on it: between two calls, before a planned round, under terms that were refused.
+
+use super::hosts::{enrolled, register};
+use super::*;
+use crate::id::{ProcId, Rank};
+use crate::rank_assign::Layer;
+use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::wire::round::Enrolled;
+
+const KILLED: Status = Status::Signaled { sig: Signal::KILL, core: false };
+
+fn n(n: u32) -> NodeId {
+    NodeId::new(n)
+}
+
+fn at(s: u64) -> Mono {
+    Mono::default() + Span::from_secs(s)
+}
+
+fn all(machine: &mut Restart) -> Vec<RestartAction> {
+    core::iter::from_fn(|| machine.poll_action()).collect()
+}
+
+fn ended(machine: &mut Restart, now: Mono, initial: u32, proc: u32) {
+    let (initial, proc) = (Rank::new(initial), ProcId::new(proc));
+    machine.handle(now, RestartEvent::Ended { initial, proc, status: KILLED, at: now });
+}
+
+fn ready(machine: &mut Restart, now: Mono, round: u32, ranks: Vec<Enrolled>) {
+    let round = Round::new(round);
+    machine.handle(now, RestartEvent::Ready { node: n(0), round, ranks, last: true, port: 9, pinged: false });
+}
+
+fn joined(machine: &mut Restart, now: Mono, call: u32, ranks: Vec<Enrolled>, terms: &str) {
+    let terms = OsBytes::from(terms);
+    machine.handle(now, RestartEvent::Joined { node: n(0), call, ranks, terms });
+}
+
+fn left(initial: u32) -> Fault {
+    Fault { initial: Rank::new(initial), kind: FaultKind::Left(Leave::BaseException), text: OsBytes::default() }
+}
+
+fn is_refused(actions: &[RestartAction]) -> bool {
+    actions.iter().any(|action| matches!(action, RestartAction::Send { msg: RoundDown::Refuse { .. }, .. }))
+}
+
+fn notes(actions: &[RestartAction]) -> Vec<String> {
+    let text = |action: &RestartAction| {
+        let RestartAction::Note(RoundNote::Policy { text }) = action else { return None };
+        Some(format!("{text}"))
+    };
+    actions.iter().filter_map(text).collect()
+}
+
+/// A node tells terms once: what it does not repeat is what it told last, whether that was taken or not.
+#[test]
+fn terms_that_were_refused_once_are_refused_again() {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 2, "all,shift") });
+    joined(&mut machine, at(0), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "soft_timeout=9s\n");
+    ended(&mut machine, at(20), 1, 1);
+    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
+    joined(&mut machine, at(21), 0, vec![enrolled(1, 3, &[])], "soft_timeout=8s\n");
+    assert!(is_refused(&all(&mut machine)));
+    ended(&mut machine, at(22), 1, 3);
+    joined(&mut machine, at(23), 0, vec![enrolled(1, 5, &[])], "");
+    assert!(is_refused(&all(&mut machine)));
+    ended(&mut machine, at(24), 1, 5);
+    joined(&mut machine, at(25), 0, vec![enrolled(1, 7, &[])], "soft_timeout=9s\n");
+    assert!(!is_refused(&all(&mut machine)));
+}
+
+/// A tree whose groups processes name.
+fn named(text: &str) -> Result<Policy, String> {
+    if text != "tree" {
+        return parse::policy(text).map_err(|error| format!("{error}"));
+    }
+    let layer = |key| Layer { key, ..Layer::default() };
+    let layers = vec![layer(Key::Same("all".into())), layer(Key::Of(Source::Script(0)))];
+    let tree = crate::rank_assign::Tree { layers, ..Default::default() };
+    Ok(Policy { stages: vec![Stage::Tree(tree)], regrow: true })
+}
+
+#[test]
+fn a_rank_lost_in_an_earlier_call_is_asked_nothing_for_the_next() {
+    let mut machine =
+        Restart::new(Setup { policy: None, read_policy: named, respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
+    let three = || vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 2, &[])];
+    joined(&mut machine, at(0), 0, three(), "keys=0\n");
+    ended(&mut machine, at(20), 1, 1);
+    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[]), enrolled(2, 2, &[])]);
+    machine.handle(at(30), RestartEvent::Returned { node: n(0), round: Round::new(1) });
+    all(&mut machine);
+    let two = |key| vec![enrolled(0, 0, key), enrolled(2, 2, key)];
+    joined(&mut machine, at(31), 1, two(&[]), "policy=tree\nkeys=1\nkey.0=a\n");
+    ready(&mut machine, at(31), 1, vec![]);
+    let actions = all(&mut machine);
+    assert_eq!(machine.round(), Some(Round::new(2)), "{actions:?}");
+    assert_eq!(notes(&actions), [""; 0], "all are in order");
+    // Its next process says where it belongs.
+    joined(&mut machine, at(60), 1, vec![enrolled(1, 4, &["b"])], "");
+    ready(&mut machine, at(61), 2, two(&["a"]));
+    let actions = all(&mut machine);
+    let seats = actions.iter().find_map(|action| {
+        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
+        Some(seats.len())
+    });
+    assert_eq!((machine.round(), seats), (Some(Round::new(3)), Some(3)), "{actions:?}");
+}
+
+/// That it leaves is known a while behind the end of the call: its session was lost.
+#[test]
+fn one_that_has_left_while_others_register_is_not_waited_for() {
+    let mut machine = Restart::new(setup(2, 1, "all,shift"));
+    register(&mut machine, 2, 1, &[]);
+    for node in 0..2 {
+        machine.handle(at(1), RestartEvent::Returned { node: n(node), round: Round::new(0) });
+    }
+    all(&mut machine);
+    joined(&mut machine, at(2), 1, vec![enrolled(0, 0, &[])], "keys=0\n");
+    machine.handle(at(3), RestartEvent::Fault { round: Round::new(0), fault: left(1), at: at(3) });
+    let actions = all(&mut machine);
+    assert!(is_refused(&actions), "rank 0 waits for ever: {actions:?}");
+}
+
+#[test]
+fn one_that_has_left_before_it_was_heard_of_is_not_waited_for() {
+    let mut machine = Restart::new(setup(1, 2, "all,shift"));
+    machine.handle(at(1), RestartEvent::Fault { round: Round::new(0), fault: left(0), at: at(1) });
+    joined(&mut machine, at(2), 0, vec![enrolled(1, 1, &[])], "keys=0\n");
+    assert!(is_refused(&all(&mut machine)));
+}
+
+/// Nobody has failed. These policies do not come to the same when they are asked twice.
+#[test]
+fn a_round_that_was_only_planned_does_not_end_the_job() {
+    let mut machine = Restart::new(setup(1, 4, "divisible=3,divisible=4,shift"));
+    register(&mut machine, 1, 4, &[]);
+    all(&mut machine);
+    machine.handle(at(20), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
+    ready(&mut machine, at(21), 0, (0..4).map(|n| enrolled(n, n, &[])).collect());
+    let actions = all(&mut machine);
+    assert!(machine.is_open(), "{actions:?}");
+    let works = actions.iter().find_map(|action| {
+        let RestartAction::Note(RoundNote::Began { world_size, active_world_size, .. }) = action else { return None };
+        Some((*world_size, *active_world_size))
+    });
+    assert_eq!(works, Some((4, 3)), "as before");
+    let said = notes(&actions).pop().unwrap();
+    assert!(said.starts_with("all go on as before, as this round was only planned: otherwise the policy"), "{said}");
+}
+
+#[test]
+fn one_that_has_ended_again_has_not_come_back() {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 2, "all,shift") });
+    register(&mut machine, 1, 2, &[]);
+    ended(&mut machine, at(20), 1, 1);
+    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
+    joined(&mut machine, at(21), 0, vec![enrolled(1, 3, &[])], "");
+    all(&mut machine);
+    ended(&mut machine, at(22), 1, 3);
+    ready(&mut machine, at(23), 1, vec![enrolled(0, 0, &[])]);
+    let actions = all(&mut machine);
+    let came = |action: &RestartAction| {
+        let RestartAction::Note(RoundNote::Began { faults, .. }) = action else { return false };
+        faults.iter().any(|fault| fault.kind == FaultKind::Joined)
+    };
+    assert_eq!(machine.round(), Some(Round::new(2)));
+    assert!(!actions.iter().any(came), "{actions:?}");
+    assert_eq!(notes(&actions), ["the new process of initial rank 1 has ended (SIGKILL) before it took part"]);
+}
+
+#[test]
+fn one_that_has_had_its_last_fault_is_said_not_to_be_started_again() {
+    let limits = Limits { max_rank_faults: Some(0), ..Limits::default() };
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, limits, ..setup(1, 2, "all,shift") });
+    register(&mut machine, 1, 2, &[]);
+    ended(&mut machine, at(20), 1, 1);
+    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
+    let said = "initial rank 1 is not started again after 1 fault of its own (--max-rank-faults 0)";
+    assert_eq!(notes(&all(&mut machine)), [said]);
+}
+
+/// Ranks would be told to meet at port 0.
+#[test]
+fn a_host_that_could_have_no_port_is_told_of() {
+    let mut machine = Restart::new(setup(1, 2, "all,shift"));
+    register(&mut machine, 1, 2, &[]);
+    all(&mut machine);
+    ended(&mut machine, at(20), 1, 1);
+    let (ranks, round) = (vec![enrolled(0, 0, &[])], Round::new(0));
+    let port = RestartEvent::Ready { node: n(0), round, ranks, last: true, port: 0, pinged: false };
+    machine.handle(at(20), port);
+    let said = "host0, where the ranks of this round meet, could reserve no port: their MASTER_PORT is 0";
+    assert_eq!(notes(&all(&mut machine)), [said]);
+}
