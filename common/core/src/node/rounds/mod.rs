@@ -74,6 +74,8 @@ pub(super) struct Rounds {
     told: Option<OsBytes>,
     /// It has heard that some could not.
     refused: bool,
+    /// The host is about to be taken away: so is whoever registers from now on.
+    warned: bool,
     /// Parts of a round that begins.
     parts: Vec<RoundSeat>,
     /// What is held for the next round; 0: nothing.
@@ -132,6 +134,7 @@ impl Default for Rounds {
             soonest: Soonest::default(),
             told: None,
             refused: false,
+            warned: false,
             parts: Vec::new(),
             port: 0,
         }

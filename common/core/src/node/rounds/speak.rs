@@ -55,10 +55,11 @@ impl Rounds {
         if self.told.is_none() && (!self.complete || self.seats.values().any(is_missing)) {
             return;
         }
-        let mut new: BTreeMap<OsBytes, Vec<Enrolled>> = BTreeMap::new();
+        let (mut new, mut warned): (BTreeMap<OsBytes, Vec<Enrolled>>, Vec<Rank>) = Default::default();
         for seat in self.seats.values_mut().filter(|seat| seat.part == Part::Joined && !seat.told) {
             seat.told = true;
             new.entry(seat.terms.clone()).or_default().push(seat.enrolled());
+            warned.extend(self.warned.then(|| seat.initial()));
         }
         for (terms, ranks) in new {
             for ranks in Capped::<_, BATCH>::chunks(ranks) {
@@ -66,6 +67,9 @@ impl Rounds {
                 let terms = if is_known { OsBytes::default() } else { terms.clone() };
                 say(cx, RoundUp::Joined { call, ranks, terms });
             }
+        }
+        for initial in warned {
+            self.tell_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
         }
     }
 
@@ -82,12 +86,15 @@ impl Rounds {
     }
 
     /// The host is about to be taken away: the others are to go on without its ranks, from where they can.
-    pub(in crate::node) fn on_warned(&self, cx: &mut Cx<'_>) {
+    pub(in crate::node) fn on_warned(&mut self, cx: &mut Cx<'_>) {
+        self.warned = true;
         if matches!(self.state, State::Over | State::Off) {
             return;
         }
-        for (initial, _) in self.seats.iter().filter(|(_, seat)| seat.lives && seat.part.is_in()) {
-            self.tell_fault(cx, *initial, FaultKind::Warned, &OsBytes::default());
+        // Of the others the launcher knows nothing yet.
+        let known = self.seats.values().filter(|seat| seat.lives && seat.part.is_in() && seat.told);
+        for initial in known.map(Seat::initial) {
+            self.tell_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
         }
     }
 

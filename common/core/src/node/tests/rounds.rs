@@ -1,6 +1,7 @@
 //! Rounds, as a node and its ranks go through them.
 
 mod calls;
+mod early;
 mod hooks;
 mod marks;
 mod relocal;

@@ -1,0 +1,35 @@
+//! What happens before all ranks of a host have registered.
+
+use super::*;
+
+/// The others wait for it, and its process may go on for long.
+#[test]
+fn one_whose_session_ends_before_all_have_registered_has_left() {
+    let mut rig = Rig::running(2);
+    rig.registers(0, "");
+    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), []);
+    let text = "its session has ended without a word, and its process goes on";
+    let left = fault(0, FaultKind::Left(Leave::BaseException), text);
+    let actions = rig.wait(3000);
+    let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { round: R0, fault, .. }))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(*fault, left);
+}
+
+/// Whoever registers there, or is started again, is drained as those who had.
+#[test]
+fn a_host_that_was_warned_early_is_told_of_with_those_who_register() {
+    let mut rig = Rig::running(2);
+    let warned = |actions: &[NodeAction]| {
+        let one = |action: &NodeAction| {
+            let NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { fault, .. })) = action else { return None };
+            Some((fault.initial, fault.kind))
+        };
+        actions.iter().filter_map(one).collect::<Vec<_>>()
+    };
+    rig.registers(0, "");
+    assert_eq!(warned(&rig.hear(NodeEvent::Warned)), [], "nobody is known to the launcher");
+    let both = [(r(0), FaultKind::Warned), (r(1), FaultKind::Warned)];
+    assert_eq!(warned(&rig.registers(1, "")), both);
+}
