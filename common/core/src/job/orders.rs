@@ -5,7 +5,7 @@ use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
-use crate::place::{Placement, Share};
+use crate::place::Placement;
 use crate::restart::Respawn;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
@@ -15,7 +15,7 @@ use crate::wire::codec;
 use crate::wire::probe::Key;
 use crate::wire::to_node::{APP_PART, Delta, Find, Meeting, SPAWN_BATCH, Start, ToNode};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -244,31 +244,31 @@ impl Orders {
 
     /// All who take part: each is told where it stands among them, and its ranks.
     pub(super) fn meet(&self, cx: &mut Cx<'_>, meeting: &Meeting) {
-        let (shares, by_node) = (self.placement().shares(), self.placement().by_node());
+        let by_node = self.placement().by_node();
         for (node, node_index) in self.placement().used().zip(0..) {
             cx.act(JobAction::Send { node, msg: ToNode::Meet(Meeting { node_index, ..meeting.clone() }) });
-            self.ranks(cx, node, 0, &shares, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+            self.ranks(cx, node, 0, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
     pub(super) fn again(&self, cx: &mut Cx<'_>, meeting: &Meeting, first: u32) {
-        let (shares, by_node) = (self.placement().shares(), self.placement().by_node());
+        let by_node = self.placement().by_node();
         for (node, node_index) in self.placement().used().zip(0..) {
             cx.act(JobAction::Send { node, msg: ToNode::Again(Meeting { node_index, ..meeting.clone() }) });
-            self.ranks(cx, node, first, &shares, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+            self.ranks(cx, node, first, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }
 
     /// The ranks of the only node.
     pub(super) fn all_ranks(&self, cx: &mut Cx<'_>) {
         let ranks: Vec<Rank> = self.placement().by_node().into_iter().flatten().collect();
-        self.ranks(cx, NodeId::new(0), 0, &self.placement().shares(), &ranks);
+        self.ranks(cx, NodeId::new(0), 0, &ranks);
     }
 
     /// Another process of a rank.
     pub(super) fn one(&self, cx: &mut Cx<'_>, node: NodeId, rank: Rank, proc: ProcId) {
-        let delta = self.delta(rank, proc, &self.placement().shares());
+        let delta = self.delta(rank, proc);
         // What came on stdin went to the first one.
         let delta = delta.map(|delta| Delta { stdin: false, ..delta });
         for procs in Capped::<Delta, SPAWN_BATCH>::chunks(delta) {
@@ -281,9 +281,9 @@ impl Orders {
         cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last, local_size } });
     }
 
-    fn delta(&self, rank: Rank, proc: ProcId, shares: &BTreeMap<AppIndex, Share>) -> Option<Delta> {
+    fn delta(&self, rank: Rank, proc: ProcId) -> Option<Delta> {
         let seat = self.placement().seats.get(rank.index())?;
-        let (share, n) = (shares.get(&seat.app)?, rank.get());
+        let (share, n) = (self.placement().share(seat.app), rank.get());
         Some(Delta {
             proc,
             app: seat.app,
@@ -296,8 +296,8 @@ impl Orders {
     }
 
     /// The ranks of a node. The process of rank 0 gets the number `first`, the others follow.
-    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, first: u32, shares: &BTreeMap<AppIndex, Share>, ranks: &[Rank]) {
-        let delta = |rank: &Rank| self.delta(*rank, ProcId::new(first.saturating_add(rank.get())), shares);
+    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, first: u32, ranks: &[Rank]) {
+        let delta = |rank: &Rank| self.delta(*rank, ProcId::new(first.saturating_add(rank.get())));
         let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(ranks.iter().filter_map(delta)).into_iter().peekable();
         if batches.peek().is_none() {
             self.spawn(cx, node, Capped::default(), true);

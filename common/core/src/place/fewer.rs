@@ -2,7 +2,7 @@
 
 use super::{Placement, Seat};
 use crate::id::{AppIndex, NodeId, Rank};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The ranks of a program: they follow each other.
@@ -47,17 +47,13 @@ impl Placement {
         ranks
     }
 
-    /// The ranks of each program that has any.
+    /// The ranks of a program: programs stand in their order.
     #[must_use]
-    pub fn shares(&self) -> BTreeMap<AppIndex, Share> {
-        let mut first = 0_u32;
-        let share = |seats: &[Seat]| {
-            let size = u32::try_from(seats.len()).unwrap_or(u32::MAX);
-            let share = Share { first: Rank::new(first), size };
-            first = first.saturating_add(size);
-            seats.first().map(|seat| (seat.app, share))
-        };
-        programs(&self.seats).filter_map(share).collect()
+    pub fn share(&self, app: AppIndex) -> Share {
+        let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        let first = number(self.seats.partition_point(|seat| seat.app < app));
+        let end = number(self.seats.partition_point(|seat| seat.app <= app));
+        Share { first: Rank::new(first), size: end.saturating_sub(first) }
     }
 
     /// The hosts of which one has rank 0 when at most `missing` of all are left out.

@@ -2,8 +2,10 @@
 
 use super::{Placement, Seat};
 use crate::id::{LocalRank, NodeId, Rank};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+
+type Taken = BTreeMap<NodeId, BTreeSet<LocalRank>>;
 
 impl Placement {
     /// Moves each of these ranks to a host that may have it and has room, all to the same while it has; where none has, to its home.
@@ -15,10 +17,11 @@ impl Placement {
     ) -> Vec<Option<NodeId>> {
         let mut left = u32::try_from(homeless.len()).unwrap_or(u32::MAX);
         let mut chosen: Option<NodeId> = None;
+        let mut taken = self.taken();
         let one = |(rank, home)| {
             chosen = chosen.filter(|node| self.free(*node) > 0).or_else(|| self.room(&may, left));
             left = left.saturating_sub(1);
-            self.move_rank(rank, chosen.unwrap_or(home));
+            self.move_rank(rank, chosen.unwrap_or(home), &mut taken);
             chosen
         };
         homeless.map(one).collect()
@@ -38,13 +41,23 @@ impl Placement {
         with_room().find(|node| self.free(*node) == enough)
     }
 
+    /// The numbers that ranks have on each host: found once for all that move.
+    fn taken(&self) -> Taken {
+        let mut taken = Taken::new();
+        for seat in &self.seats {
+            taken.entry(seat.node).or_default().insert(seat.local_rank);
+        }
+        taken
+    }
+
     /// A rank is on another host from now on: there it is the first number that no other has.
-    fn move_rank(&mut self, rank: Rank, node: NodeId) {
-        let others = self.seats.iter().filter(|seat| seat.node == node).map(|seat| seat.local_rank);
-        let taken: BTreeSet<LocalRank> = others.collect();
-        let local_rank = (0..).map(LocalRank::new).find(|local| !taken.contains(local)).unwrap_or(LocalRank::new(0));
+    fn move_rank(&mut self, rank: Rank, node: NodeId, taken: &mut Taken) {
         let Some(seat) = self.seats.get_mut(rank.index()).filter(|seat| seat.node != node) else { return };
-        let Seat { node: before, app, .. } = *seat;
+        let there = taken.entry(node).or_default();
+        let local_rank = (0..).map(LocalRank::new).find(|local| !there.contains(local)).unwrap_or(LocalRank::new(0));
+        there.insert(local_rank);
+        let Seat { node: before, app, local_rank: number } = *seat;
+        taken.entry(before).or_default().remove(&number);
         *seat = Seat { node, local_rank, app };
         if let Some(before) = self.nodes.get_mut(before.index()) {
             before.ranks = before.ranks.saturating_sub(1);
@@ -102,14 +115,17 @@ mod tests {
     #[test]
     fn a_rank_that_moves_has_a_number_of_its_own_there() {
         let mut moved = placed(&[(2, 2), (4, 2)]);
-        moved.move_rank(Rank::new(1), NodeId::new(1));
-        moved.move_rank(Rank::new(0), NodeId::new(1));
+        let mut taken = moved.taken();
+        moved.move_rank(Rank::new(1), NodeId::new(1), &mut taken);
+        let mut taken = moved.taken();
+        moved.move_rank(Rank::new(0), NodeId::new(1), &mut taken);
         let at = |rank: usize| (moved.seats[rank].node.get(), moved.seats[rank].local_rank.get());
         assert_eq!([at(0), at(1), at(2), at(3)], [(1, 3), (1, 2), (1, 0), (1, 1)]);
         assert_eq!((moved.nodes[0].ranks, moved.nodes[1].ranks), (0, 4));
         assert_eq!(moved.room(|_| true, 1), None);
         let before = moved.clone();
-        moved.move_rank(Rank::new(2), NodeId::new(1));
+        let mut taken = moved.taken();
+        moved.move_rank(Rank::new(2), NodeId::new(1), &mut taken);
         assert_eq!(moved, before, "it is there already");
     }
 
