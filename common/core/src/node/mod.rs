@@ -171,7 +171,8 @@ impl Node {
             NodeEvent::SpawnFailed { proc, error } => self.not_spawned(now, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
-                self.procs.on_exited(cx, Exited { proc, status, at, alive_at, asked: false, usage });
+                let excused = self.rounds.is_open();
+                self.procs.on_exited(cx, Exited { proc, status, at, alive_at, asked: false, usage }, excused);
                 self.rounds.on_exited(cx, proc);
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),

@@ -233,7 +233,8 @@ impl Procs {
             cx.act(NodeAction::CloseStreams { proc: id });
         }
         if let Some(exited) = early {
-            self.ended(cx, *exited);
+            // One that follows another costs the others nothing.
+            self.ended(cx, *exited, self.after.contains_key(&id));
         }
         self.spawn_more(cx);
         self.report(cx);
@@ -267,7 +268,8 @@ impl Procs {
         }
     }
 
-    pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, mut exited: Exited) {
+    /// `excused`: the others go on without it, or the launcher ends the job.
+    pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, mut exited: Exited, excused: bool) {
         // What was seen before the end began is heard after it where both came at once: nobody had been signalled then. Of a
         // SIGKILL that is no evidence, because the loss of init is seen after the deaths that come of it.
         exited.asked = self.ending.is_some_and(|(sig, began)| {
@@ -275,16 +277,16 @@ impl Procs {
                 sig == Signal::KILL && matches!(exited.status, Status::Signaled { sig: Signal::KILL, .. });
             exited.at > began || may_be_ours
         });
-        self.ended(cx, exited);
+        self.ended(cx, exited, excused);
     }
 
-    fn ended(&mut self, cx: &mut Cx<'_>, exited: Exited) {
+    fn ended(&mut self, cx: &mut Cx<'_>, exited: Exited, excused: bool) {
         let Some(proc) = self.table.get_mut(&exited.proc) else { return };
         match &mut proc.state {
             State::Spawning(early) => *early = Some(Box::new(exited)),
             State::Running => {
                 proc.state = State::Ended;
-                self.failed |= !exited.status.is_success();
+                self.failed |= !exited.status.is_success() && !excused;
                 cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
                 cx.tell(Notice::Ended(exited.proc, exited.status));
             }

@@ -31,7 +31,7 @@ impl Rounds {
                 (Part::Ending, _) => {}
                 (_, Some(session)) => {
                     seat.put_out();
-                    (seat.part, seat.told) = (Part::Absent, false);
+                    (seat.part, seat.told, seat.took_part) = (Part::Absent, false, true);
                     seat.calls = seat.calls.saturating_add(1);
                     self.closing.insert(session, (seat.initial(), seat.proc()));
                 }

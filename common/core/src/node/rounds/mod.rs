@@ -11,7 +11,7 @@ mod speak;
 mod watch;
 
 use super::{Cx, Ground, NodeAction};
-use crate::error::Hint;
+use crate::error::hinted;
 use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -142,6 +142,11 @@ impl Default for Rounds {
 }
 
 impl Rounds {
+    /// Whether the end of a rank is a matter of rounds.
+    pub(super) const fn is_open(&self) -> bool {
+        self.state.is_open()
+    }
+
     pub(super) fn on_start(&mut self, start: &Start) {
         (self.programs, self.others_follow) = (start.apps, start.others_follow);
         start.meeting.iter().for_each(|meeting| self.on_met(meeting, None));
@@ -373,8 +378,5 @@ impl Rounds {
 /// What a process asks for, or why it cannot.
 fn terms_of(asked: &[(OsBytes, OsBytes)]) -> Result<Terms, String> {
     let pairs = asked.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-    Terms::of(pairs).map_err(|error| match error.hint() {
-        Some(hint) => format!("{error} (try {hint})"),
-        None => error.to_string(),
-    })
+    Terms::of(pairs).map_err(|error| hinted(&error))
 }

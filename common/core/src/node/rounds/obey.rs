@@ -43,7 +43,8 @@ impl Rounds {
                 self.dismiss(cx, |_| true, &Heard::Dismissed(Dismissal::GivenUp, text));
             }
             RoundDown::End { ranks } => {
-                let absent = |seat: &&Seat| seat.lives && seat.part == Part::Absent;
+                // One that had registered when the work was done is on its way out.
+                let absent = |seat: &&Seat| seat.lives && seat.part == Part::Absent && !seat.took_part;
                 let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
                 seats.filter(absent).for_each(|seat| cx.tell(Notice::Unwanted(seat.proc())));
             }

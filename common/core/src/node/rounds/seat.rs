@@ -20,6 +20,8 @@ pub(super) struct Seat {
     pub(super) told: bool,
     /// How many calls of its process are done.
     pub(super) calls: u32,
+    /// It has been in one of them with the others.
+    pub(super) took_part: bool,
     /// What its keys are.
     pub(super) keys: Capped<OsBytes, KEYS>,
     pub(super) watch: Watch,
@@ -91,6 +93,7 @@ impl Seat {
             terms: OsBytes::default(),
             told: false,
             calls: 0,
+            took_part: false,
             keys: Capped::default(),
             watch: Watch::default(),
             failed: false,

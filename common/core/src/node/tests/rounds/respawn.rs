@@ -1,5 +1,6 @@
 //! Processes that follow others of their rank: when they are started.
 
+use super::calls::finish;
 use super::*;
 use crate::gpus::{Devices, Share};
 use crate::wire::to_root::SpawnStep;
@@ -138,4 +139,30 @@ fn one_of_another_host_for_which_no_gpus_are_left_is_not_started_and_the_others_
     assert!(rig.root(another(301, 1)).is_empty(), "the one before is looked at");
     let actions = rig.examined(1, Facts::default());
     assert!(actions.iter().any(|action| matches!(action, NodeAction::Spawn { .. })), "{actions:?}");
+}
+
+/// It has come for work that is done by now, and is about to return from its call.
+#[test]
+fn one_that_took_part_when_the_work_was_done_is_not_ended_as_unwanted() {
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    rig.root(another(300, 1));
+    rig.examined(1, Facts::default());
+    rig.spawned(300);
+    rig.hear(NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() });
+    rig.down(RoundDown::Finish { call: 0, round: R0 });
+    assert_eq!(rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() }), []);
+}
+
+/// What it has left open is nobody's whom the job has failed.
+#[test]
+fn descendants_have_their_time_after_a_loss_that_was_made_good() {
+    let sweeps = |actions: &[NodeAction]| actions.contains(&NodeAction::Sweep);
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    rig.examined(1, Facts::default());
+    rig.down(finish(0, R0));
+    assert!(!sweeps(&rig.exited(0, exit(0))), "their streams are open");
+    (0..7).for_each(|_| assert!(!sweeps(&rig.wait(250))));
+    assert!(sweeps(&rig.wait(250)));
 }
