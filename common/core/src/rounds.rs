@@ -1,12 +1,11 @@
 //! What the user asks of the in-process restart of a function, on the command line. What a program asks for are its terms; these win.
 
-use crate::error::Hint as _;
+use crate::error::hinted;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Policy, parse};
 use crate::restart::{Limits, Respawn};
 use crate::time::Span;
-use alloc::format;
-use alloc::string::{String, ToString as _};
+use alloc::string::String;
 
 /// What was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,12 +57,7 @@ pub struct PolicyReader(pub fn(&str) -> Result<Policy, String>);
 /// Words alone.
 impl Default for PolicyReader {
     fn default() -> Self {
-        Self(|text| {
-            parse::policy(text).map_err(|error| match error.hint() {
-                Some(hint) => format!("{error} (try: {hint})"),
-                None => error.to_string(),
-            })
-        })
+        Self(|text| parse::policy(text).map_err(|error| hinted(&error)))
     }
 }
 

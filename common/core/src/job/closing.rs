@@ -65,12 +65,12 @@ impl Closing {
         self.arm(cx);
     }
 
-    /// From here only output is waited for: a node whose credit is held back by the sink cannot say that it is done.
     /// All ranks of the last generation have ended: nothing is left to be done again.
     pub(super) const fn is_all_over(&self) -> bool {
         self.all_over
     }
 
+    /// From here only output is waited for: a node whose credit is held back by the sink cannot say that it is done.
     pub(super) fn all_over(&mut self, cx: &mut Cx<'_>) {
         self.all_over = true;
         self.arm(cx);

@@ -108,6 +108,13 @@ impl Verdict {
         self.decided.get_or_insert(failure);
     }
 
+    /// The process of whom that was decided has ended by itself since: it says how.
+    pub(super) fn refined(&mut self, failure: Failure) {
+        if let Some(decided) = self.decided.as_mut().filter(|decided| decided.rank == failure.rank) {
+            *decided = failure;
+        }
+    }
+
     /// The node tells things in the order in which it saw them: whoever failed before is known.
     pub(super) fn bereft(&mut self, node: NodeId) {
         self.bereft.insert(node);

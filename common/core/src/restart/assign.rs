@@ -2,9 +2,9 @@
 
 use super::crew::{Hand, Known, Part};
 use super::fault::{Fault, FaultKind};
-use super::gather::hinted;
 use super::limits::called;
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
+use crate::error::hinted;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Member, Outcome, World};

@@ -6,7 +6,7 @@ use super::limits::called;
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
 use super::{Over, Phase, Restart, RoundNote, asked, sentence};
-use crate::error::Hint;
+use crate::error::hinted;
 use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Policy, Source};
@@ -14,7 +14,7 @@ use crate::time::Mono;
 use crate::wire::capped::Capped;
 use crate::wire::round::{BATCH, Enrolled, KEYS, RoundDown};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 /// Under which terms the ranks have registered.
@@ -325,9 +325,4 @@ fn keys_of(said: Capped<OsBytes, KEYS>, own: &[OsBytes]) -> Vec<OsBytes> {
 
 fn read(text: &OsBytes) -> Result<Terms, String> {
     Terms::parse(text).map_err(|error| hinted(&error))
-}
-
-/// An error, and what to do about it.
-pub(super) fn hinted<E: Hint + core::fmt::Display>(error: &E) -> String {
-    error.hint().map_or_else(|| error.to_string(), |hint| format!("{error} (try: {hint})"))
 }

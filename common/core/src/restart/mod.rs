@@ -6,8 +6,8 @@
 //! `Gathering → Running → Interrupting → Running → … → Over`. Draining, assigning and rejoining are moments between two of them: once
 //! the last node is ready, the assignment is one call, and the new round is pushed at once.
 //!
-//! What happens before the assignment belongs to the round that ends, however much it is. A rank in reserve whose process ends costs
-//! nobody a round: it is taken out with the next one.
+//! What happens before the assignment belongs to the round that ends, however much it is. A rank in reserve whose process ends while the
+//! others work costs nobody a round: it is taken out with the next one.
 
 mod assign;
 mod calls;

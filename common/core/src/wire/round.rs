@@ -126,7 +126,7 @@ pub enum RoundDown {
         /// Why, in a sentence.
         text: OsBytes,
     },
-    /// Processes of these ranks that have not registered are ended: nobody waits for them any more.
+    /// Processes of these ranks that have not registered, and have been in no call that is done, are ended: nobody waits for them any more.
     End {
         /// Whose.
         ranks: Capped<Rank, BATCH>,

@@ -44,6 +44,8 @@ const FAILED: Status = Status::Exited(1);
 pub(super) enum Up {
     /// A rank has failed.
     Rank(Failure),
+    /// One has left of its own will: what it fails with it says when its process ends.
+    Left(Failure),
     /// A host was lost.
     Host(NodeId, Lost, (Mono, Mono)),
 }
@@ -65,7 +67,7 @@ pub(super) struct Rounds {
     space: u32,
     /// Ranks that a round goes on without, or will.
     excused: BTreeSet<Rank>,
-    /// Processes that were told to end, as nobody waits for them any more. One may have registered meanwhile.
+    /// Processes that were told to end, as nobody waits for them any more. One that has registered meanwhile takes part.
     unwanted: BTreeSet<ProcId>,
     /// How ranks have ended in this round, in the order in which we heard of it.
     ended: Vec<Failure>,
@@ -91,6 +93,13 @@ pub(super) struct Rounds {
     unheard: Unheard,
     /// It was said why a process could not.
     said_refused: bool,
+    /// Without this one there is no other round, and its process has until then to end by itself.
+    leaving: Option<(Failure, Mono)>,
+}
+
+/// How a rank has failed that was to go on: a good end in the midst of the function is none.
+const fn failing(status: Status) -> Status {
+    if status.is_success() { FAILED } else { status }
 }
 
 impl Rounds {
@@ -117,6 +126,7 @@ impl Rounds {
             coming: BTreeMap::new(),
             unheard: Unheard::Idle,
             said_refused: false,
+            leaving: None,
         }
     }
 
@@ -224,9 +234,10 @@ impl Rounds {
         seats.filter(|(seat, _)| seat.node == node).map(|(_, rank)| rank).collect()
     }
 
-    /// A process of this rank has come.
-    fn comes(&mut self, initial: Rank) {
+    /// A process of this rank has come. If it was told to end, it had registered before it was.
+    fn comes(&mut self, initial: Rank, proc: ProcId) {
         self.coming.remove(&initial);
+        self.unwanted.remove(&proc);
         self.excused.remove(&initial);
         self.ended.retain(|failure| failure.rank != initial);
     }
@@ -264,6 +275,7 @@ impl Rounds {
     pub(super) fn off(&mut self, now: Mono) {
         self.tell(now, RestartEvent::Off);
         self.off = true;
+        self.leaving = None;
         self.wanted.clear();
     }
 
@@ -281,6 +293,7 @@ impl Rounds {
         self.wanted.clear();
         self.asked.clear();
         self.coming.clear();
+        self.leaving = None;
         self.space
     }
 
@@ -292,7 +305,8 @@ impl Rounds {
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         let machine = self.machine.as_ref().filter(|_| !self.off).and_then(|machine| machine.poll_timeout());
-        earliest(machine, self.unheard_at())
+        let leaving = self.leaving.as_ref().map(|(_, until)| *until);
+        earliest(earliest(machine, leaving), self.unheard_at())
     }
 
     /// Does what the machine asks for; what it hands back to the job.
@@ -371,7 +385,6 @@ impl Rounds {
         if let (FaultKind::HostLost, Some((lost, between))) = (fault.kind, self.gone.get(&node)) {
             return Up::Host(node, *lost, *between);
         }
-        let failing = |status: Status| if status.is_success() { FAILED } else { status };
         if let Some(failure) = self.ended.iter().find(|failure| failure.rank == rank) {
             return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
         }
@@ -387,7 +400,9 @@ impl Rounds {
             | FaultKind::Joined => FAILED,
         };
         let (host, at) = self.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
-        Up::Rank(Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false })
+        let failure =
+            Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
+        if matches!(fault.kind, FaultKind::Left(_)) { Up::Left(failure) } else { Up::Rank(failure) }
     }
 
     /// A host has not taken who wanted to register: said for the first of them.

@@ -1,6 +1,6 @@
 //! What the job's other parts have to do with rounds.
 
-use super::Up;
+use super::{Up, failing};
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, ProcId};
 use crate::job::ending::Ranks;
@@ -41,7 +41,7 @@ impl Parts<'_> {
                     return;
                 }
                 self.rounds.begin(cx.now, self.bringup);
-                ranks.iter().for_each(|one| self.rounds.comes(one.initial));
+                ranks.iter().for_each(|one| self.rounds.comes(one.initial, one.proc));
                 RestartEvent::Joined { node, call, ranks, terms }
             }
             RoundUp::Fault { round, fault, at } => {
@@ -93,7 +93,24 @@ impl Parts<'_> {
         self.rounds.ends_unheard(cx.now, &failure);
         let theirs = self.rounds.ended(cx.now, proc, &failure);
         self.settle_rounds(cx);
-        if !theirs && !failure.status.is_success() {
+        match self.rounds.leaving.map(|(left, _)| left) {
+            Some(left) if left.rank == failure.rank => {
+                self.rounds.leaving = None;
+                let left = if failure.asked { left } else { Failure { status: failing(failure.status), ..failure } };
+                self.verdict.refined(left);
+                self.failed(cx, left);
+            }
+            // There is no round for them to go on with: that they end comes of it.
+            Some(_) if !theirs && !failure.status.is_success() => self.verdict.failed(failure),
+            Some(_) => {}
+            None if !theirs && !failure.status.is_success() => self.failed(cx, failure),
+            None => {}
+        }
+    }
+
+    /// One that has left has not ended in its time: it is ended with the others.
+    fn leaves_too_late(&mut self, cx: &mut Cx<'_>) {
+        if let Some((failure, _)) = self.rounds.leaving.take_if(|(_, until)| *until <= cx.now) {
             self.failed(cx, failure);
         }
     }
@@ -133,6 +150,7 @@ impl Parts<'_> {
         self.log.in_round(self.rounds.round());
         self.says_unheard(cx, false);
         self.gives_up(cx, up);
+        self.leaves_too_late(cx);
         self.start_wanted(cx);
     }
 
@@ -154,6 +172,10 @@ impl Parts<'_> {
             Some(Up::Rank(failure)) => {
                 self.verdict.decided(failure);
                 self.failed(cx, failure);
+            }
+            Some(Up::Left(failure)) => {
+                self.verdict.decided(failure);
+                self.rounds.leaving = Some((failure, cx.now + self.generations.grace()));
             }
             Some(Up::Host(node, lost, between)) => {
                 self.verdict.lost(node, lost, between);

@@ -94,6 +94,25 @@ fn what_the_kernel_cannot_end_is_named_and_holds_up_nobody_nor_is_it_followed() 
         s.hears(ToRoot::Done { left: 1, named: Capped::default() }).drained();
         assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(0)), Some(1)));
     }
+/// It registers while it is told to end, and is in the round that follows: what it does then is the job's.
+#[test]
+fn one_that_registers_as_its_time_is_over_fails_as_any_other() {
+    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let mut s = begun(&JobSpec { rounds, ..spec(2) });
+    s.wait(1).exits(1, killed(Signal::KILL), (1, 2));
+    ready(&mut s, NODE, 0, &[0]);
+    assert_eq!(started(&mut s), [3]);
+    let own = Started { proc: ProcId::new(3), pid: 3, at: HostTime(0) };
+    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+    s.wait(300_000);
+    assert_eq!(short(&mut s), ["0: end"]);
+    join(&mut s, NODE, 2, &[1]);
+    ready(&mut s, NODE, 1, &[0]);
+    assert_eq!(short(&mut s), ["0: interrupt 1 for 1", "0: begin 2 at 21000: 0=0 1=1"]);
+    returned(&mut s, NODE, 2);
+    s.wait(10).exits(3, exit(3), (300_005, 300_006));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: exit(3) });
 }
 
 /// Three hosts with two ranks each and so many slots; their function runs.

@@ -164,6 +164,9 @@ fn what_no_round_makes_good_ends_the_job_as_the_failure_that_it_is() {
         fault(&mut s, NODE, 0, 1, kind);
         assert_eq!(short(&mut s), ["0: interrupt 0 for 1"]);
         ready(&mut s, NODE, 0, &[0, 1, 2]);
+        if matches!(kind, FaultKind::Left(_)) {
+            s.wait(5000);
+        }
         assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{kind:?}: {:?}", s.sent);
         assert_eq!(short(&mut s), ["0: give up"]);
         // What the others make of that, or of having been asked to end, is no cause.
@@ -379,4 +382,43 @@ fn one_that_has_left_before_all_others_register_is_not_waited_for() {
     fault(&mut s, NODE, 0, 0, FaultKind::Left(Leave::BaseException));
     join(&mut s, NODE, 0, &[1]);
     assert_eq!(short(&mut s), ["0: refuse"]);
+}
+
+/// `sys.exit(3)` in the function: it leaves first, and its hooks run before its process ends.
+#[test]
+fn the_last_rank_leaves_with_a_code_of_its_own() {
+    let mut s = begun(&spec(1));
+    fault(&mut s, NODE, 0, 0, FaultKind::Left(Leave::BaseException));
+    ready(&mut s, NODE, 0, &[]);
+    heard(&mut s);
+    s.wait(4000).exits(0, exit(3), (4001, 4002));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+}
+
+/// Others have no round to go on with: their failures come of it. One that does not end is not waited for longer than any.
+#[test]
+fn one_that_has_left_for_good_has_the_grace_to_end() {
+    let limits = Limits { min_world: Some(2), ..Limits::default() };
+    let gives_up = || {
+        let mut s = begun(&limited(limits, spec(2)));
+        fault(&mut s, NODE, 0, 0, FaultKind::Left(Leave::BaseException));
+        ready(&mut s, NODE, 0, &[1]);
+        s.wait(1000).exits(1, exit(1), (999, 1000));
+        s.sent.clear();
+        s
+    };
+    let mut s = gives_up();
+    s.exits(0, exit(3), (1001, 1002));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+    let ends = |s: &Script| s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. }));
+    let mut s = gives_up();
+    s.wait(3999);
+    assert!(!ends(&s));
+    s.wait(1);
+    assert!(ends(&s), "5 s are over");
+    s.exits(0, killed(Signal::TERM), (5002, 5003));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(1) });
 }

@@ -67,12 +67,7 @@ impl Topology {
     }
 
     /// Gives groups to those who are there and have none yet. Says who they are.
-    pub(super) fn grow(
-        &mut self,
-        tree: &Tree,
-        members: &[Member],
-        keys: &dyn Keys,
-    ) -> Result<Vec<u32>, AssignError> {
+    pub(super) fn grow(&mut self, tree: &Tree, members: &[Member], keys: &dyn Keys) -> Result<Vec<u32>, AssignError> {
         let Some((root, below)) = tree.layers.split_first() else { return Err(AssignError::NoLayer) };
         // Those of a group mostly follow each other: group above, group, and its name, of each layer.
         let mut last: Vec<(usize, usize, Value<'_>)> = Vec::new();

@@ -8,8 +8,8 @@ fn one_whose_session_ends_before_all_have_registered_has_left() {
     let mut rig = Rig::running(2);
     rig.registers(0, "");
     assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), []);
-    let text = "its session has ended without a word, and its process goes on";
-    let left = fault(0, FaultKind::Left(Leave::BaseException), text);
+    let text = "its session has ended without a word";
+    let left = fault(0, FaultKind::Ended(Status::Lost), text);
     let actions = rig.wait(3000);
     let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { round: R0, fault, .. }))] = &actions[..] else {
         panic!("{actions:?}")
