@@ -26,6 +26,7 @@ impl From<Error> for Failure {
             Error::Variable { .. } => (Some("run it as a rank, or below one, that leaves it as it is"), exit::LAUNCH),
             Error::Connect { .. } => (Some("run it on a host of the job, while the job runs"), exit::LAUNCH),
             Error::Unsupported(_) => (Some("use the rlaunch that has started the job"), exit::LAUNCH),
+            Error::NoSocket(_) => (None, exit::LAUNCH),
             Error::TimedOut { .. } => (None, exit::TIMEOUT),
             Error::Closed(_) | Error::Io(_) | Error::Malformed | Error::Version(_) => (None, exit::LAUNCH),
             Error::TooLong(_) | Error::Refused { .. } => (None, exit::LAUNCH),

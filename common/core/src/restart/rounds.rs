@@ -29,7 +29,8 @@ impl Restart {
             self.say_overdue(&fault);
         }
         // One that has left may not have registered for this call yet, and will not.
-        let leaves = part == Part::Away && round == self.round && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_));
+        let leaves =
+            part == Part::Away && round == self.round && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_));
         if self.phase == Phase::Gathering && is_lost && (part == Part::Waiting || leaves) {
             self.gone_while_gathering(fault.initial, &fault.kind.to_string());
         }

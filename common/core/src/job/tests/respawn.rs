@@ -94,6 +94,8 @@ fn what_the_kernel_cannot_end_is_named_and_holds_up_nobody_nor_is_it_followed() 
         s.hears(ToRoot::Done { left: 1, named: Capped::default() }).drained();
         assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(0)), Some(1)));
     }
+}
+
 /// It registers while it is told to end, and is in the round that follows: what it does then is the job's.
 #[test]
 fn one_that_registers_as_its_time_is_over_fails_as_any_other() {
