@@ -14,9 +14,9 @@ import tempfile
 import threading
 
 HELLO = b"rlaunch\n"
-REGISTER, FAULT, READY, RETURNED, LEAVE, ALIVE, SECTION = range(17, 24)
+REGISTER, FAULT, READY, RETURNED, LEAVE, ALIVE, SECTION, HOOKS = range(17, 25)
 BEGIN, INTERRUPT, FINISH, DISMISSED = range(17, 21)
-NAMES = {17: "register", 18: "fault", 19: "ready", 20: "returned", 21: "leave", 22: "alive", 23: "section"}
+NAMES = {17: "register", 18: "fault", 19: "ready", 20: "returned", 21: "leave", 22: "alive", 23: "section", 24: "hooks"}
 EXCEPTION, HANG, ENDED = 0, 1, 2
 JOINED = 9
 DISCARDED, GIVEN_UP, REFUSED = range(3)
@@ -63,7 +63,7 @@ def read(frame):
         return kind, (number, fields.bytes().decode())
     if kind == READY:
         return kind, (number, [key.decode() for key in fields.list(fields.bytes)])
-    if kind == ALIVE:
+    if kind in (ALIVE, HOOKS):
         return kind, (number, bool(fields.take("B")))
     if kind == SECTION:
         nanos = fields.take("Q")
