@@ -105,6 +105,7 @@ function, named = {
     "policies": (in_first_round({}), {"rank_assignment": ip.Compose(policy, ip.rank_assignment.ShiftRanks())}),
     "outside": (lambda call: None, {}),
     "exits": (in_first_round({0: fail}), of_one("abort", lambda: sys.exit(7))),
+    "busy": (busy, {}),
     "thread": (busy, {}),
     "completion": (lambda call: None, of_one("completion", for_ever)),
     "terminate": (lambda call: sys.exit(7) if rank == 1 else None, of_one("terminate", for_ever)),
@@ -197,6 +198,14 @@ fn hooks_that_never_return_cost_their_rank_everywhere() {
         assert_eq!(done.sorted(), wanted, "{what}: {}", done.err());
         done.says(said);
     }
+}
+
+/// Until Python 3.12 a main thread that never gives up the interpreter looks at what is pending only when somebody takes it from it.
+#[test]
+fn bytecode_is_no_hang() {
+    let Some(client) = client() else { return };
+    let done = runs(&client, "2", "busy");
+    assert_eq!(done.sorted(), ["0 0 2", "1 0 2"], "{}", done.err());
 }
 
 /// Only the main thread runs what Python has pending.

@@ -390,7 +390,24 @@ def simple(call: ip.CallWrapper):
     return call.state.world_size
 
 
+def busy_loop(call: ip.CallWrapper):
+    """Bytecode, and the interpreter lock is given up nowhere."""
+    end = time.time() + 2
+    while time.time() < end:
+        pass
+    return call.iteration
+
+
+def holds_the_lock(call: ip.CallWrapper):
+    """In C, and nobody else runs bytecode."""
+    out("waits")
+    ctypes.PyDLL(None).usleep(2_000_000)
+    return call.iteration
+
+
 CASES = {
+    "busy_loop": (busy_loop, {}),
+    "holds_the_lock": (holds_the_lock, {}),
     "order": (order, ORDER),
     "reserve": (reserve, hooks(initialize=show_env)),
     "leave": (leave, hooks(terminate=said("terminate"))),

@@ -231,6 +231,21 @@ class Rounds(Case):
         for process in (first, other):
             self.assertEqual(process.end(), ["result 2"])
 
+    def alive(self, name):
+        """How often a rank that does this for two seconds, with an interval of 0.1 s, has told by itself that it gets on."""
+        agent = self.agent(1)
+        (only,) = self.ranks(agent, name)
+        self.assertEqual(only.end()[-1], "result 0")
+        return agent.said.count((0, "alive", (0, False)))
+
+    def test_bytecode_that_never_gives_up_the_interpreter_is_seen_to_get_on(self):
+        # Half of them would do: other processes may have the processor.
+        self.assertGreater(self.alive("busy_loop"), 8)
+
+    def test_who_holds_the_interpreter_in_c_does_not_get_on(self):
+        # What it ran before, and the one that every round begins with.
+        self.assertLessEqual(self.alive("holds_the_lock"), 3)
+
     def test_behind_a_section_the_outer_limit_holds_again(self):
         agent = self.agent(1)
         (only,) = self.ranks(agent, "sections")

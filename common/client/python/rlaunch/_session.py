@@ -6,14 +6,22 @@ runs handlers of signals, so it must not be stuck there: another thread waits, a
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import queue
+import sys
 import threading
+import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native as native
 
+
+_LOOKS_BY_ITSELF = sys.version_info >= (3, 13)
+"""Whether a main thread that never gives up the interpreter lock runs what a thread without it has made pending."""
+
+_LONGEST_INTERVAL = 3600.0
 
 _HOOK_AT_THE_END = 5.0
 """Seconds for which an abort hook is waited for that still runs when the call ends."""
@@ -52,11 +60,12 @@ def fault_of(info: native.FaultInfo) -> Optional[FaultNews]:
 class Session:
     """One per process."""
 
-    def __init__(self, terms: Sequence[Tuple[str, str]]) -> None:
+    _has_ended = False
+
+    def __init__(self, terms: Sequence[Tuple[str, str]], interval: float = 1.0) -> None:
         self._lib = native.loaded()
         self._handle = ctypes.c_void_p()
         self._maker = os.getpid()
-        self._has_ended = False
         self._has_left = False
         self._monitor_waits = threading.Event()
         self._monitor_waits.set()
@@ -66,18 +75,37 @@ class Session:
         native.check(self._lib.rl_session_register(pairs, len(encoded), flags, ctypes.byref(self._handle)))
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
         self._answers: queue.SimpleQueue = queue.SimpleQueue()
+        # What is pending is run by the main thread only: whether another one gets on is not seen there.
+        is_seen = threading.current_thread() is threading.main_thread()
+        self._interval = min(interval, _LONGEST_INTERVAL) if is_seen and not _LOOKS_BY_ITSELF else None
         threading.Thread(target=self._wait_for_next, name="rlaunch-rounds", daemon=True).start()
-        if threading.current_thread() is threading.main_thread():
-            # What is pending is run by the main thread only: whether another one gets on is not seen there.
+        if is_seen:
             add = ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p)
             native.check(self._lib.rl_session_auto_progress(self._handle, add))
 
     def _wait_for_next(self) -> None:
-        while self._asked.get():
+        came = native.Next()
+        while self._is_asked(came.kind == native.NEXT_BEGIN):
             came = native.Next()
             code = self._lib.rl_session_next(self._handle, ctypes.byref(came))
             error = native.error_of(code) if code < 0 else None
             self._answers.put((came, self._env() if came.kind == native.NEXT_BEGIN else {}, error))
+
+    def _is_asked(self, in_round: bool) -> bool:
+        """Waits until it is asked what comes next; false: nothing does any more.
+
+        In a round it wakes once in each interval. Before Python 3.13 the main thread looks at what the library has made pending when it takes
+        the interpreter lock, so one that runs bytecode and never gives the lock up would seem to hang: whoever wakes takes it from that one.
+        The library asks at the beginning of an interval and looks at its end; this is in the middle.
+        """
+        if in_round and self._interval is not None:
+            at = time.monotonic() + self._interval / 2
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    return self._asked.get(timeout=max(at - time.monotonic(), 0.0))
+                now = time.monotonic()
+                at = at + self._interval if at + self._interval > now else now + self._interval / 2
+        return self._asked.get()
 
     def _env(self) -> Dict[bytes, Optional[bytes]]:
         env = {}

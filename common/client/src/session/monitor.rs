@@ -195,7 +195,9 @@ impl Monitor {
             // Its queue is full; another time.
             ASKED.store(false, Ordering::Release);
         }
-        inner.auto_at = Some(now + self.interval);
+        // Counted from when the function began: Python before 3.13 has to be woken between two times, and counts in the same way.
+        let at = inner.auto_at.unwrap_or(now) + self.interval;
+        inner.auto_at = Some(if at > now { at } else { now + self.interval });
         inner.auto_at
     }
 }

@@ -74,7 +74,7 @@ class Call:
     def run(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """The call: what the function returned in the last round."""
         refuse_a_second()
-        self._session = session = Session(self._terms())
+        self._session = session = Session(self._terms(), self._wrapper.progress_watchdog_interval.total_seconds())
         parts = list(_parts(self._wrapper.abort))
         if all(type(part) is AbortTorchDistributed for part in parts):
             # As long as there is no group, nobody has to wait until this Python gets round to `aborted`.
