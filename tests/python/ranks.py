@@ -335,6 +335,30 @@ def sections(call: ip.CallWrapper):
     return call.iteration
 
 
+class Wordless(Exception):
+    """Nobody can say what it is."""
+
+    def __str__(self):
+        raise TypeError("no words")
+
+
+def wordless(call: ip.CallWrapper):
+    if call.iteration == 0:
+        raise Wordless()
+    return call.iteration
+
+
+def saves(call: ip.CallWrapper):
+    """For an abort hook that uses the call."""
+    saves.call = call
+    return once(call)
+
+
+def save(state):
+    with saves.call.atomic():
+        out("saved")
+
+
 def in_thread(function):
     """Trains in another thread than the main one."""
     result = []
@@ -407,6 +431,8 @@ def holds_the_lock(call: ip.CallWrapper):
 
 CASES = {
     "busy_loop": (busy_loop, {}),
+    "wordless": (wordless, {}),
+    "saves": (saves, hooks(abort=save)),
     "holds_the_lock": (holds_the_lock, {}),
     "order": (order, ORDER),
     "reserve": (reserve, hooks(initialize=show_env)),

@@ -231,6 +231,17 @@ class Rounds(Case):
         for process in (first, other):
             self.assertEqual(process.end(), ["result 2"])
 
+    def test_an_abort_hook_may_be_atomic(self):
+        agent = self.agent(2)
+        for process in self.ranks(agent, "saves"):
+            self.assertEqual(process.end(), ["saved", "result 1"])
+
+    def test_an_exception_that_cannot_be_written_is_a_fault_as_any(self):
+        agent = self.agent(1)
+        (only,) = self.ranks(agent, "wordless")
+        self.assertEqual(only.end(), ["result 1"])
+        self.assertIn((0, "fault", (0, "Wordless: Wordless()")), agent.said)
+
     def alive(self, name):
         """How often a rank that does this for two seconds, with an interval of 0.1 s, has told by itself that it gets on."""
         agent = self.agent(1)

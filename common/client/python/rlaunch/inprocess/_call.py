@@ -26,6 +26,7 @@ from ._interrupt import Interrupter, refuse_a_second
 from .abort import AbortTorchDistributed
 from .compose import Compose
 from .monitor_thread import RankShouldRestart
+from .utils import told
 from .param_utils import enforce_type, substitute_param_value
 from .rank_assignment import RankDiscarded
 from .state import Fault, Mode, State
@@ -62,6 +63,7 @@ class Call:
         self._over: Optional[FaultNews] = None
         self._turn = threading.Lock()
         self._silences = _Silences(self)
+        self._monitor_ident: Optional[int] = None
         self._local_rank = os.environb.get(b"LOCAL_RANK")
 
     def close(self) -> None:
@@ -253,11 +255,11 @@ class Call:
         try:
             _hook(self._wrapper.health_check, self.state)
         except Exception as error:
-            raise exception.HealthCheckError(f"{type(error).__name__}: {error}") from error
+            raise exception.HealthCheckError(told(error)) from error
 
     def _own_fault(self, error: BaseException) -> None:
         """The function has failed by itself, as far as is known."""
-        text = f"{type(error).__name__}: {error}"
+        text = told(error)
         if any(words in text.lower() for words in _OTHER_END) and self._round.over.wait(VICTIM_WAIT):
             return
         if self._session.fault(text):
@@ -288,6 +290,7 @@ class Call:
 
     def _monitor(self) -> None:
         """The other thread: once for each round that ends early."""
+        self._monitor_ident = threading.get_ident()
         session = self._session
         try:
             while True:
@@ -337,7 +340,7 @@ class Call:
         dismissed = (RankDiscarded, exception.RestartRefused, exception.RestartGivenUp)
         if not isinstance(error, dismissed):
             with contextlib.suppress(Exception):
-                self._session.leave(why, f"{type(error).__name__}: {error}")
+                self._session.leave(why, told(error))
         self.state.mode = Mode.TERMINATED
         try:
             self._hook_at_the_end(self._wrapper.terminate)
@@ -372,8 +375,8 @@ class Call:
     def atomic(self) -> Iterator[None]:
         """Neither abort nor interrupt."""
         session, interrupter = self._session, self._interrupter
-        if session is None or interrupter is None or interrupter.is_outside():
-            # Hooks of the training thread are interrupted by nobody.
+        if session is None or interrupter is None or interrupter.is_outside() or threading.get_ident() == self._monitor_ident:
+            # Hooks are interrupted by nobody; and what one of the monitor would wait for is that it comes to its own end.
             yield
             return
         if not session.atomic_begin():

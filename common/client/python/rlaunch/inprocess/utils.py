@@ -18,6 +18,18 @@ def torch_older_than(version: str) -> bool:
     return numbers(torch.__version__) < numbers(version)
 
 
+def told(error: BaseException) -> str:
+    """An exception in words, for others: what it is, and its text. One that cannot be written is still an exception."""
+    name = type(error).__name__
+    for text in (str, repr):
+        try:
+            words = text(error)
+        except Exception:
+            continue
+        return f"{name}: {words}" if words else name
+    return name
+
+
 def format_exc(exc: BaseException) -> str:
     """An exception and its causes."""
     chain = []
