@@ -1,6 +1,7 @@
 """Policies as words, compositions, arguments: what needs no job."""
 
 import contextlib
+import functools
 import os
 import socket
 import unittest
@@ -128,6 +129,35 @@ class Arguments(unittest.TestCase):
             ip.Wrapper(abort=3)
         with self.assertRaises(TypeError):
             ip.Wrapper(nothing=1)
+
+    def test_what_would_return_before_it_has_run_is_refused(self):
+        async def coroutine():
+            pass
+
+        def generator():
+            yield
+
+        async def both():
+            yield
+
+        class Called:
+            async def __call__(self):
+                pass
+
+        for fn, said in (
+            (coroutine, "coroutine is `async def`.*asyncio.run"),
+            (Called(), "asyncio.run"),
+            (functools.partial(coroutine), "asyncio.run"),
+            (generator, "generator is a generator .*loops over it"),
+            (both, "both is a generator"),
+            (3, "is a function, got 3 of type int"),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(TypeError, said):
+                ip.Wrapper()(fn)
+        with self.assertRaisesRegex(TypeError, r"@Wrapper\(\), with parentheses"):
+            ip.Wrapper(generator)
+        ip.Wrapper()(functools.partial(print, 1))
+        ip.Wrapper()(int)
 
     def test_a_group_that_gives_up_before_the_wrapper_is_told_once(self):
         told = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import inspect
 import sys
 from datetime import timedelta
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, TypeVar
@@ -64,6 +65,8 @@ class Wrapper:
 
     def __init__(
         self,
+        without_parentheses: None = None,
+        /,
         *,
         store_factory: type = TCPStore,
         store_kwargs: Optional[Dict[str, Any]] = None,
@@ -90,8 +93,11 @@ class Wrapper:
         terminate: Optional[Terminate] = None,
         relocal: bool = False,
     ) -> None:
+        if without_parentheses is not None:
+            raise TypeError(f"Wrapper takes its arguments by name, got {without_parentheses!r}: as a decorator it is written @Wrapper(), with parentheses")
         given = dict(locals())
-        given.pop("self")
+        for name in ("self", "without_parentheses"):
+            given.pop(name)
         _check(given)
         _say_unused(given)
         vars(self).update(given)
@@ -99,6 +105,7 @@ class Wrapper:
     def __call__(self, fn: F) -> F:
         if not self.enabled:
             return fn
+        _refuse_what_does_not_run(fn)
 
         @functools.wraps(fn)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -119,6 +126,18 @@ class Wrapper:
         }
         terms = [(name, f"{round(time / timedelta(milliseconds=1))}ms") for name, time in times.items()]
         return [*terms, ("relocal", "yes" if self.relocal else "no")]
+
+
+def _refuse_what_does_not_run(fn: Any) -> None:
+    """What returns at once, and does its work when somebody asks what it returned: each round would have done nothing, and succeeded."""
+    if not callable(fn):
+        raise TypeError(f"Wrapper: what is to be restarted is a function, got {fn!r} of type {type(fn).__name__}")
+    name = getattr(fn, "__qualname__", None) or repr(fn)
+    for one in (fn, getattr(fn, "__call__", None)):
+        if inspect.iscoroutinefunction(one):
+            raise TypeError(f"Wrapper: {name} is `async def`, and calling it runs nothing: wrap a function that does `asyncio.run({name}(...))`")
+        if inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
+            raise TypeError(f"Wrapper: {name} is a generator (it has `yield`), and calling it runs nothing: wrap the function that loops over it")
 
 
 def _check(given: Dict[str, Any]) -> None:
@@ -187,7 +206,7 @@ class CallWrapper:
         return self._call.atomic()
 
     def hang_protection(self, on: bool) -> None:
-        """Whether silence counts at all, until this is called again."""
+        """Whether silence counts at all: until this is called again, or the round ends. Each round begins with it on."""
         self._call.hang_protection(on)
 
     def section(self, name: str, timeout: datetime.timedelta) -> ContextManager[None]:
