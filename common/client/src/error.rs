@@ -1,7 +1,7 @@
 //! Why something did not work.
 
 use rlaunch_core::restart::terms::TermsError;
-use rlaunch_core::wire::frozen::client::{Code, Refused};
+use rlaunch_core::wire::frozen::client::{Code, MAX_FRAME, Refused};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub enum Error {
     #[error("the agent speaks version {0} of the protocol, and not 1")]
     Version(u32),
     /// More than a message can hold.
-    #[error("{0} bytes are more than a message can hold")]
+    #[error("{0} bytes are more than a message can hold ({most}): cut them into parts, each with a key of its own", most = MAX_FRAME)]
     TooLong(usize),
     /// What was waited for did not come in time.
     #[error("after {within:?}: {missing}")]

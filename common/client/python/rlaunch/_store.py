@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import datetime
+import math
+import operator
 import os
 import threading
 import time
-from typing import Callable, Iterable, List, Optional, Tuple, Union
+from typing import Any, Callable, Iterable, List, Optional, Tuple, Union
 
 from . import _native as native
 from ._errors import StoreTimeout
@@ -15,12 +18,75 @@ from ._flag import Flag
 
 Bytes = Union[bytes, str]
 
+Timeout = Union[float, datetime.timedelta, None]
+"""Seconds, or a ``timedelta``; ``None``: as long as the job runs."""
+
 SLICE = 1.0
 """Seconds for which the library waits at a time: between two of them Python looks whether somebody has pressed Ctrl-C."""
 
 
-def _encoded(text: Bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else bytes(text)
+MOST_RANKS = 1 << 20
+"""More than any job has."""
+
+_LONGEST_MS = 1 << 62
+
+_BETWEEN = range(-(1 << 63), 1 << 63)
+
+
+def _encoded(what: str, text: Any) -> bytes:
+    """``bytes(5)`` would be five zeros."""
+    if isinstance(text, str):
+        return text.encode()
+    if isinstance(text, (bytes, bytearray, memoryview)):
+        return bytes(text)
+    raise TypeError(f"Store: a {what} is bytes or a str, got {text!r:.80} of type {type(text).__name__}: write str(...), or encode it")
+
+
+def _of_keys(method: str, keys: Any) -> List[Any]:
+    """One key alone would be taken for many of a letter each."""
+    if isinstance(keys, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"Store.{method} takes several keys, got the one key {keys!r:.80}: write {method}([{keys!r:.80}])")
+    return list(keys)
+
+
+def _seconds(method: str, timeout: Any) -> Optional[float]:
+    """A time-out in seconds; ``None``: there is none."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, datetime.timedelta):
+        timeout = timeout.total_seconds()
+    try:
+        seconds = float(timeout) if not isinstance(timeout, (str, bytes)) else None
+    except (TypeError, OverflowError):
+        seconds = None
+    if seconds is None:
+        raise TypeError(f"Store.{method}: timeout takes seconds, a timedelta or None, got {timeout!r:.80} of type {type(timeout).__name__}")
+    if not seconds >= 0:
+        raise ValueError(f"Store.{method}: timeout must be 0 or more (None: as long as the job runs), got {timeout}")
+    return None if math.isinf(seconds) else seconds
+
+
+def _ms(seconds: float) -> int:
+    return min(max(0, int(seconds * 1000)), _LONGEST_MS)
+
+
+def _ranks(ranks: Any) -> List[int]:
+    """In order, each once."""
+    if isinstance(ranks, (str, bytes)):
+        raise TypeError(f"Store.barrier: ranks takes a number, or several of them, got {ranks!r:.80}")
+    if hasattr(ranks, "__index__"):
+        ranks = range(operator.index(ranks))
+    if isinstance(ranks, range) and (ranks.stop > MOST_RANKS or len(ranks) > MOST_RANKS):
+        raise ValueError(f"Store.barrier: no job has {ranks.stop} ranks")
+    numbers = sorted({operator.index(rank) for rank in ranks})
+    if numbers and not (0 <= numbers[0] and numbers[-1] < MOST_RANKS):
+        raise ValueError(f"Store.barrier: ranks are numbers from 0, got {numbers[0] if numbers[0] < 0 else numbers[-1]}")
+    return numbers
+
+
+def _after(seconds: Optional[float], error: StoreTimeout) -> StoreTimeout:
+    """The same, in the words in which it was asked for."""
+    return StoreTimeout(f"after {seconds:g} s: {str(error).split(': ', 1)[-1]}")
 
 
 def _interruptible(call: Callable[[], int]) -> None:
@@ -64,7 +130,8 @@ class Store:
     """Keys and values, bytes in and bytes out (a ``str`` is its UTF-8). Threads may share one.
 
     It outlives every process, and every host but the launcher's. ``space="round"`` is another one, of this round or generation of processes
-    alone. In a wrapped function waits end with the round, by ``Interrupted``. A ``timeout`` of ``None`` is for as long as the job runs.
+    alone. In a wrapped function waits end with the round, by ``Interrupted``. A ``timeout`` is seconds or a ``timedelta``; ``None`` is for as long as the
+    job runs.
     """
 
     def __init__(self, space: str = "job") -> None:
@@ -77,7 +144,7 @@ class Store:
     def prefix(self, prefix: Bytes) -> "Store":
         """The same, with this before every key."""
         part = Store.__new__(Store)
-        part._handle, part._prefix = self._handle, self._prefix + _encoded(prefix)
+        part._handle, part._prefix = self._handle, self._prefix + _encoded("prefix", prefix)
         return part
 
     def get(self, key: Bytes) -> Optional[bytes]:
@@ -88,26 +155,32 @@ class Store:
 
     def set(self, key: Bytes, value: Bytes) -> None:
         """Gives a key a value."""
-        name, data = self._key(key), _encoded(value)
+        name, data = self._key(key), _encoded("value", value)
         native.check(self._lib.rl_store_set(self._raw, name, len(name), data, len(data)))
 
     def add(self, key: Bytes, by: int = 1) -> int:
         """Adds to a number in decimal, which begins with 0; the sum."""
+        try:
+            number = operator.index(by)
+        except TypeError:
+            raise TypeError(f"Store.add: by takes a whole number, got {by!r:.80} of type {type(by).__name__}") from None
+        if number not in _BETWEEN:
+            raise OverflowError(f"Store.add: by takes a number of 64 bits with a sign, from -2**63 to 2**63-1, got one of {number.bit_length()} bits")
         name, total = self._key(key), ctypes.c_int64()
-        native.check(self._lib.rl_store_add(self._raw, name, len(name), by, ctypes.byref(total)))
+        native.check(self._lib.rl_store_add(self._raw, name, len(name), number, ctypes.byref(total)))
         return total.value
 
     def append(self, key: Bytes, more: Bytes) -> int:
         """Adds to the end of a value; its length."""
-        name, data, length = self._key(key), _encoded(more), ctypes.c_int64()
+        name, data, length = self._key(key), _encoded("value", more), ctypes.c_int64()
         native.check(self._lib.rl_store_append(self._raw, name, len(name), data, len(data), ctypes.byref(length)))
         return length.value
 
     def compare_set(self, key: Bytes, expected: Optional[Bytes], desired: Bytes) -> Tuple[bool, Optional[bytes]]:
         """Sets a key if it is as expected (``None``: does not exist): whether it was, and its value now."""
         name, is_set, now = self._key(key), ctypes.c_int(), native.Buffer()
-        was = None if expected is None else ctypes.byref(native.bytes_of(_encoded(expected)))
-        wanted = ctypes.byref(native.bytes_of(_encoded(desired)))
+        was = None if expected is None else ctypes.byref(native.bytes_of(_encoded("value", expected)))
+        wanted = ctypes.byref(native.bytes_of(_encoded("value", desired)))
         call = self._lib.rl_store_compare_set
         native.check(call(self._raw, name, len(name), was, wanted, ctypes.byref(is_set), ctypes.byref(now)))
         return bool(is_set.value), self._taken(now)
@@ -119,13 +192,13 @@ class Store:
 
     def check(self, keys: Iterable[Bytes]) -> bool:
         """Whether all of them exist."""
-        names = native.many_bytes([self._key(key) for key in keys])
+        names = native.many_bytes([self._key(key) for key in _of_keys("check", keys)])
         return self._found(self._lib.rl_store_check(self._raw, names, len(names)))
 
-    def wait(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> None:
+    def wait(self, keys: Iterable[Bytes], timeout: Timeout = None) -> None:
         """Waits until each of them has existed; ``StoreTimeout`` names those that do not."""
-        names = native.many_bytes([self._key(key) for key in keys])
-        self._in_slices(timeout, lambda ms: self._lib.rl_store_wait(self._raw, names, len(names), ms))
+        names = native.many_bytes([self._key(key) for key in _of_keys("wait", keys)])
+        self._in_slices(_seconds("wait", timeout), lambda ms: self._lib.rl_store_wait(self._raw, names, len(names), ms))
 
     def keys(self, prefix: Bytes = b"") -> List[bytes]:
         """All keys that begin so, in order, without the prefix of this store."""
@@ -139,31 +212,34 @@ class Store:
         native.check(self._lib.rl_store_keys(self._raw, name, len(name), native.EACH_KEY(each), None))
         return [key[len(self._prefix) :] for key in found]
 
-    def barrier(self, name: Bytes, ranks: Union[int, Iterable[int]], timeout: Optional[float] = None) -> None:
+    def barrier(self, name: Bytes, ranks: Union[int, Iterable[int]], timeout: Timeout = None) -> None:
         """Waits until all of these ranks (a number: so many, from 0) have come; ``StoreTimeout`` names those that have not.
 
         They are numbers as ``RLAUNCH_RANK`` has them. Then the name is free for the next barrier.
         """
-        numbers = list(range(ranks)) if isinstance(ranks, int) else sorted(set(ranks))
+        numbers, seconds = _ranks(ranks), _seconds("barrier", timeout)
         own = int(os.environ.get("RLAUNCH_RANK") or 0)
         if own not in numbers:
-            raise ValueError(f"rank {own} is not among those that the barrier is for: {numbers}")
+            raise ValueError(f"rank {own} is not among those that the barrier is for: {str(numbers):.200}")
         full, all_ = self._key(name), (ctypes.c_uint32 * len(numbers))(*numbers)
-        ms = -1 if timeout is None else max(0, int(timeout * 1000))
-        _interruptible(lambda: self._lib.rl_store_barrier(self._raw, full, len(full), all_, len(numbers), own, ms))
+        ms = -1 if seconds is None else _ms(seconds)
+        try:
+            _interruptible(lambda: self._lib.rl_store_barrier(self._raw, full, len(full), all_, len(numbers), own, ms))
+        except StoreTimeout as error:
+            raise _after(seconds, error) from None
 
-    def _in_slices(self, timeout: Optional[float], ask: Callable[[int], int]) -> None:
-        end = None if timeout is None else time.monotonic() + timeout
+    def _in_slices(self, seconds: Optional[float], ask: Callable[[int], int]) -> None:
+        end = None if seconds is None else time.monotonic() + seconds
         while True:
             left = SLICE if end is None else min(SLICE, end - time.monotonic())
-            code = ask(max(0, int(left * 1000)))
+            code = ask(_ms(left))
             if code == native.OK:
                 return
             error = native.error_of(code)
             if not isinstance(error, StoreTimeout):
                 raise error
             if end is not None and time.monotonic() >= end:
-                raise StoreTimeout(f"after {timeout} s: {str(error).split(': ', 1)[-1]}")
+                raise _after(seconds, error)
 
     @property
     def _lib(self) -> ctypes.CDLL:
@@ -174,7 +250,7 @@ class Store:
         return self._handle.value
 
     def _key(self, key: Bytes) -> bytes:
-        return self._prefix + _encoded(key)
+        return self._prefix + _encoded("key", key)
 
     @staticmethod
     def _found(code: int) -> bool:
