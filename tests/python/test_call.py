@@ -1,9 +1,14 @@
 """Edges of a call that no agent is needed for."""
 
 import gc
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
+import rlaunch
 from rlaunch.inprocess._call import Call, _Frozen
 from rlaunch.inprocess.exception import HealthCheckError
 from rlaunch.inprocess.monitor_thread import RankShouldRestart
@@ -38,6 +43,36 @@ class Frozen(unittest.TestCase):
         gc.freeze()
         frozen.end()
         self.assertGreater(gc.get_freeze_count(), len(kept))
+
+
+class Library(unittest.TestCase):
+    def test_a_package_without_its_library_says_what_to_do_and_nothing_else(self):
+        package = os.path.dirname(os.path.abspath(rlaunch.__file__))
+        with tempfile.TemporaryDirectory() as home:
+            broken = os.path.join(home, "rlaunch", "librlaunch.so")
+            shutil.copytree(package, os.path.dirname(broken), ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+            with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+                another = next(line.split()[-1] for line in maps if "libc" in line and ".so" in line)
+            for what, make in (
+                ("none", lambda: None),
+                ("no library", lambda: shutil.copy(__file__, broken)),
+                ("another library", lambda: shutil.copy(another, broken)),
+            ):
+                make()
+                with self.subTest(what):
+                    done = subprocess.run(
+                        [sys.executable, "-c", "import rlaunch.inprocess as ip; ip.Wrapper()(print)()"],
+                        env={**os.environ, "PYTHONPATH": home},
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                        check=False,
+                    )
+                    self.assertEqual(done.returncode, 1)
+                    said = done.stderr.splitlines()[-1]
+                    self.assertIn("LibraryMissing: cannot load ", said)
+                    self.assertIn("install the wheel", said)
+                    self.assertNotIn("Exception ignored", done.stderr)
 
 
 class Interrupted:

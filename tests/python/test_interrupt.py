@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -182,12 +183,38 @@ class Interrupts(unittest.TestCase):
         self.assertEqual(raised, [RankShouldRestart, None])
 
 
+class Ends(unittest.TestCase):
+    def test_an_exit_that_was_broken_off_leaves_nothing_armed(self):
+        raised, was_raised = [], threading.Event()
+
+        def note(tid, exc_type):
+            raised.append(exc_type)
+            was_raised.set()
+
+        interrupter = _interrupt.Interrupter(session(**{"exit.side_effect": SystemExit(15)}))
+        interrupter._is_main = False
+        with mock.patch.object(_interrupt, "async_raise", note):
+            with self.assertRaises(SystemExit), interrupter:
+                interrupter.enter()
+                chase = threading.Thread(target=interrupter.chase, args=(interrupter.left,), daemon=True)
+                chase.start()
+                was_raised.wait()
+                # A handler of the program's raises in it.
+                interrupter.exit()
+            chase.join(FIRST_PAUSE * 4)
+            self.assertFalse(chase.is_alive())
+        self.assertEqual(raised, [RankShouldRestart, None])
+        self.assertFalse(interrupter.is_training())
+
+
 class Flags(unittest.TestCase):
     def test_who_is_interrupted_while_it_waits_stands_in_nobodys_way(self):
-        flag, others = Flag(), []
+        flag, others, came = Flag(), [], []
 
         def interrupt(*_):
-            raise RankShouldRestart("")
+            if not came:
+                came.append(True)
+                raise RankShouldRestart("")
 
         earlier = signal.signal(signal.SIGUSR1, interrupt)
         self.addCleanup(signal.signal, signal.SIGUSR1, earlier)
@@ -195,7 +222,10 @@ class Flags(unittest.TestCase):
         def disturb():
             while not flag._waiting:
                 os.sched_yield()
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            # One that comes between the last bytecode and the wait itself wakes nobody.
+            while not came:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+                time.sleep(0.01)
 
         threading.Thread(target=disturb).start()
         with self.assertRaises(RankShouldRestart):

@@ -182,6 +182,8 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_session_gloo": (_int, [_handle, _out(Gloo)]),
 }
 
+_REMEDY = "the package is not whole: install the wheel that scripts/build-client makes (pip install --force-reinstall rlaunch-*.whl)"
+
 _loaded: Optional[ctypes.CDLL] = None
 
 
@@ -193,13 +195,13 @@ def loaded() -> Any:
         try:
             # The one of a C program that embeds Python is another one, with a session of its own.
             lib = ctypes.CDLL(path)
-        except OSError as error:
-            raise LibraryMissing(f"cannot load {path}: {error}; install the wheel that scripts/build-client makes") from error
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(lib, name)
-            function.restype, function.argtypes = result, arguments
+            for name, (result, arguments) in _SIGNATURES.items():
+                function = getattr(lib, name)
+                function.restype, function.argtypes = result, arguments
+        except (OSError, AttributeError) as error:
+            raise LibraryMissing(f"cannot load {path}: {error}; {_REMEDY}") from error
         if lib.rl_abi() != ABI:
-            raise LibraryMissing(f"{path} has interface {lib.rl_abi()}, and this package is made for {ABI}")
+            raise LibraryMissing(f"{path} has interface {lib.rl_abi()}, and this package is made for {ABI}; {_REMEDY}")
         _loaded = lib
     return _loaded
 

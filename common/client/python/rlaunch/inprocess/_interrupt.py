@@ -95,6 +95,8 @@ class Interrupter:
 
     def __exit__(self, *_: Any) -> None:
         global _current
+        # What broke off `exit`, such as a program's own handler of a signal, may have left something armed.
+        self._disarm()
         if self._is_main:
             with contextlib.suppress(Error):
                 self.session.signal_thread(0, 0)
@@ -122,13 +124,21 @@ class Interrupter:
         while True:
             try:
                 goes_on = self.session.exit()
+                self._disarm()
+                return goes_on
+            except RankShouldRestart:
+                continue
+
+    def _disarm(self) -> None:
+        """Nobody raises anything in the training thread any more."""
+        while not self.left.is_set():
+            try:
                 with self._lock:
                     self._inside = False
                     if self._raised:
                         async_raise(self._ident, None)
                         self._raised = False
                 self.left.set()
-                return goes_on
             except RankShouldRestart:
                 continue
 
