@@ -75,6 +75,31 @@ class Library(unittest.TestCase):
                     self.assertNotIn("Exception ignored", done.stderr)
 
 
+SUBINTERPRETER = """
+import sys
+# With the lock of all: those with one of their own cannot import ctypes.
+try:
+    import _interpreters as made
+    one = made.create("legacy")
+except ImportError:
+    import _xxsubinterpreters as made
+    one = made.create() if sys.version_info < (3, 12) else made.create(isolated=False)
+print(made.run_string(one, '''
+import rlaunch.inprocess as ip
+try:
+    ip.Wrapper()(print)()
+except RuntimeError as error:
+    print(error)
+'''))
+"""
+
+
+class Interpreters(unittest.TestCase):
+    def test_a_subinterpreter_is_refused(self):
+        done = subprocess.run([sys.executable, "-c", SUBINTERPRETER], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertIn("this is a subinterpreter: call it in the main one", done.stdout)
+
+
 class Interrupted:
     """A session, and an interrupter, of a round that is over."""
 

@@ -27,11 +27,13 @@ MODULES = (
     "initialize",
     "monitor_thread",
     "nested_restarter",
+    "param_utils",
     "rank_assignment",
     "rank_filter",
     "state",
     "store",
     "terminate",
+    "tools.inject_fault",
     "utils",
     "wrap",
 )

@@ -125,7 +125,7 @@ class Arguments(unittest.TestCase):
     def test_arguments_that_cannot_be_are_told_with_both_values(self):
         with self.assertRaisesRegex(ValueError, "soft_timeout=0:02:00 and hard_timeout=0:01:30"):
             ip.Wrapper(soft_timeout=timedelta(seconds=120))
-        with self.assertRaisesRegex(TypeError, "abort takes a Abort, got 3"):
+        with self.assertRaisesRegex(TypeError, "abort takes an Abort, got 3"):
             ip.Wrapper(abort=3)
         with self.assertRaises(TypeError):
             ip.Wrapper(nothing=1)
@@ -158,6 +158,22 @@ class Arguments(unittest.TestCase):
             ip.Wrapper(generator)
         ip.Wrapper()(functools.partial(print, 1))
         ip.Wrapper()(int)
+
+    def test_trees_and_compositions_are_checked_where_they_are_written(self):
+        with self.assertRaisesRegex(TypeError, "Compose takes callables.*number 2 is 1 of type int"):
+            ip.Compose(ra.ShiftRanks(), 1)
+        for kind, said, make in (
+            (TypeError, "each of layers takes a Layer, got 3 of type int", lambda: ra.Tree([3])),
+            (TypeError, "layers takes a list or tuple, got Layer", lambda: ra.Tree(ra.Layer())),
+            (ValueError, "layers is empty", lambda: ra.Tree([])),
+            (TypeError, "world_size_filter takes a Callable, got 3", lambda: ra.Tree([ra.Layer()], 3)),
+            (TypeError, "min_ranks takes an int, got 'a' of type str", lambda: ra.Layer(min_ranks="a")),
+            (TypeError, "key_or_fn takes a Callable, got 3", lambda: ra.Layer(key_or_fn=3)),
+            (TypeError, "flag takes a LayerFlag, got 'reserve'", lambda: ra.Layer(flag="reserve")),
+            (ValueError, "got min_ranks=4 and max_ranks=2", lambda: ra.Layer(4, 2)),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(kind, said):
+                make()
 
     def test_a_group_that_gives_up_before_the_wrapper_is_told_once(self):
         told = []

@@ -187,6 +187,16 @@ _REMEDY = "the package is not whole: install the wheel that scripts/build-client
 _loaded: Optional[ctypes.CDLL] = None
 
 
+def is_main_interpreter() -> bool:
+    """Whether this code runs in the interpreter that the process began with."""
+    # Of our own: what is asked of `ctypes.pythonapi` would be changed for everybody.
+    python = ctypes.PyDLL(None)
+    states = [python.PyInterpreterState_Get, python.PyInterpreterState_Main]
+    for state in states:
+        state.restype, state.argtypes = ctypes.c_void_p, []
+    return states[0]() == states[1]()
+
+
 def loaded() -> Any:
     """The library, loaded when it is first needed, and never unloaded."""
     global _loaded

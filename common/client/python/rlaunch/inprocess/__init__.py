@@ -17,6 +17,7 @@ from . import (
     state,
     store,
     terminate,
+    tools,
     utils,
     wrap,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "state",
     "store",
     "terminate",
+    "tools",
     "utils",
     "wrap",
 ]

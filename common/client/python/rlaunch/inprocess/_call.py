@@ -27,7 +27,7 @@ from .abort import AbortTorchDistributed
 from .compose import Compose
 from .monitor_thread import RankShouldRestart
 from .utils import told
-from .param_utils import enforce_type, substitute_param_value
+from .param_utils import require_type, substitute_param_value
 from .rank_assignment import RankDiscarded
 from .state import Fault, Mode, State
 
@@ -363,7 +363,7 @@ class Call:
     def section(self, name: str, timeout: Any) -> Iterator[None]:
         """Silence of this length is no hang."""
         log.debug("section %s: silent for up to %s", name, timeout)
-        enforce_type("timeout", timeout, datetime.timedelta)
+        require_type("timeout", timeout, datetime.timedelta)
         silences = self._silences
         own = silences.begin(timeout.total_seconds())
         try:

@@ -28,6 +28,9 @@ class Compose:
     def __new__(cls, *instances: Callable[[T], T]) -> Any:
         if not instances:
             raise TypeError("Compose needs at least one callable")
+        for number, instance in enumerate(instances, 1):
+            if not callable(instance):
+                raise TypeError(f"Compose takes callables, such as hooks or policies: number {number} is {instance!r} of type {type(instance).__name__}")
         ancestor = find_common_ancestor(*instances)
         # Nothing inherits from a function.
         can_be_base = ancestor not in (None, object) and bool(ancestor.__flags__ & _BASETYPE)

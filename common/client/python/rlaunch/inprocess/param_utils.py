@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import linecache
+import re
+import sys
 import typing
 from typing import Any, Callable, Dict, Tuple
 
@@ -52,8 +55,35 @@ def substitute_param_value(
     return bound.args, bound.kwargs
 
 
-def enforce_type(argument: str, value: Any, wanted: Any) -> None:
+def require_type(argument: str, value: Any, wanted: Any) -> None:
     """An argument is an instance of one of these classes."""
     if not isinstance(value, wanted):
-        names = [kind.__name__ for kind in (wanted if isinstance(wanted, tuple) else (wanted,)) if kind is not type(None)]
-        raise TypeError(f"{argument} takes a {' or '.join(names)}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{argument} takes {_named(wanted)}, got {value!r} of type {type(value).__name__}")
+
+
+def enforce_type(argument: str, class_or_tuple: Any) -> None:
+    """The caller's variable of this name is an instance of one of these classes."""
+    require_type(argument, sys._getframe(1).f_locals[argument], class_or_tuple)
+
+
+def enforce_subclass(argument: str, class_or_tuple: Any) -> None:
+    """The caller's variable of this name is a class that inherits from one of these."""
+    value = sys._getframe(1).f_locals[argument]
+    if not (isinstance(value, type) and issubclass(value, class_or_tuple)):
+        raise TypeError(f"{argument} takes a class that is {_named(class_or_tuple)}, got {value!r}")
+
+
+def enforce_value(condition: Any) -> None:
+    """It is true; if not, the error has the caller's line, and the values of its variables in it."""
+    if condition:
+        return
+    caller = sys._getframe(1)
+    line = linecache.getline(caller.f_code.co_filename, caller.f_lineno).strip()
+    names = sorted(set(re.findall(r"[^\W\d]\w*", line)) & set(caller.f_locals))
+    values = ", ".join(f"{name}={caller.f_locals[name]!r}" for name in names)
+    raise ValueError(f"{line or 'what is required'}: this does not hold{f', with {values}' if values else ''}")
+
+
+def _named(wanted: Any) -> str:
+    names = [kind.__name__ for kind in (wanted if isinstance(wanted, tuple) else (wanted,)) if kind is not type(None)]
+    return f"{'an' if names[0][:1] in 'AEIOUaeiou' else 'a'} {' or '.join(names)}"

@@ -5,12 +5,14 @@ functions each rank sends what they answer. The simple ones can be called as wel
 """
 
 import abc
+import collections.abc
 import dataclasses
 import datetime
 import enum
 from typing import Any, Callable, List, Optional, Set, Union
 
 from . import exception
+from .param_utils import require_type
 from .state import Mode, State
 
 
@@ -111,6 +113,15 @@ class Layer:
     key_or_fn: Union[str, Callable[[State], str]] = ""
     flag: Optional[LayerFlag] = None
 
+    def __post_init__(self) -> None:
+        require_type("Layer: min_ranks", self.min_ranks, int)
+        require_type("Layer: max_ranks", self.max_ranks, (int, type(None)))
+        require_type("Layer: flag", self.flag, (LayerFlag, type(None)))
+        if not isinstance(self.key_or_fn, str):
+            require_type("Layer: key_or_fn", self.key_or_fn, collections.abc.Callable)
+        if self.min_ranks < 0 or self.max_ranks is not None and self.max_ranks < self.min_ranks:
+            raise ValueError(f"Layer: min_ranks is 0 or more, and max_ranks no less, got min_ranks={self.min_ranks} and max_ranks={self.max_ranks}")
+
 
 class Tree(RankAssignment):
     """Groups in groups, the one above all first. A function as ``key_or_fn`` is asked once, when the call begins."""
@@ -118,6 +129,13 @@ class Tree(RankAssignment):
     def __init__(
         self, layers: List[Layer], world_size_filter: Optional[Callable[[int], int]] = None
     ) -> None:
+        require_type("Tree: layers", layers, (list, tuple))
+        if not layers:
+            raise ValueError("Tree: layers is empty: the first one is all ranks, Layer()")
+        for layer in layers:
+            require_type("Tree: each of layers", layer, Layer)
+        if world_size_filter is not None:
+            require_type("Tree: world_size_filter", world_size_filter, collections.abc.Callable)
         self.layers = layers
         self.world_size_filter = world_size_filter
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, TypeVar
 
 from .. import _cuda, _said
+from .. import _native as native
 from . import _call
 from .abort import Abort, AbortTorchDistributed
 from .completion import Completion
@@ -17,7 +18,7 @@ from .compose import Compose
 from .finalize import Finalize
 from .health_check import HealthCheck
 from .initialize import Initialize
-from .param_utils import enforce_type
+from .param_utils import require_type
 from .rank_assignment import ActivateAllRanks, RankAssignment, ShiftRanks
 from .rank_filter import RankFilter
 from .state import FrozenState
@@ -142,13 +143,13 @@ def _refuse_what_does_not_run(fn: Any) -> None:
 
 def _check(given: Dict[str, Any]) -> None:
     for name, hook in _HOOKS.items():
-        enforce_type(name, given[name], (hook, type(None)))
-    enforce_type("rank_assignment", given["rank_assignment"], RankAssignment)
-    enforce_type("enabled", given["enabled"], bool)
-    enforce_type("relocal", given["relocal"], bool)
+        require_type(name, given[name], (hook, type(None)))
+    require_type("rank_assignment", given["rank_assignment"], RankAssignment)
+    require_type("enabled", given["enabled"], bool)
+    require_type("relocal", given["relocal"], bool)
     for name, value in given.items():
         if name.endswith(("_timeout", "_interval", "_time", "_wait")):
-            enforce_type(name, value, timedelta)
+            require_type(name, value, timedelta)
     if not (isinstance(given["store_factory"], type) and issubclass(given["store_factory"], StoreMixin)):
         raise TypeError(f"store_factory takes a class of rlaunch.inprocess.store, got {given['store_factory']!r}")
     in_order = ["progress_watchdog_interval", "soft_timeout", "hard_timeout", "barrier_timeout"]
@@ -170,6 +171,11 @@ class CallWrapper:
 
     def __init__(self, wrapper: Wrapper) -> None:
         _refuse_jax()
+        if not native.is_main_interpreter():
+            raise RuntimeError(
+                "a wrapped function is restarted by signals and threads of the main interpreter, and this is a subinterpreter:"
+                " call it in the main one, and start subinterpreters within it"
+            )
         if wrapper.relocal:
             _cuda.refuse_relocal()
         self._call = _call.Call(wrapper, self)
