@@ -233,8 +233,12 @@ class Rounds(Case):
 
     def test_an_abort_hook_may_be_atomic(self):
         agent = self.agent(2)
-        for process in self.ranks(agent, "saves"):
-            self.assertEqual(process.end(), ["saved", "result 1"])
+        first, other = self.ranks(agent, "saves")
+        for process in (first, other):
+            process.until("waits")
+        first.go()
+        for process in (first, other):
+            self.assertEqual(process.end(), ["waits", "saved", "result 1"])
 
     def test_an_exception_that_cannot_be_written_is_a_fault_as_any(self):
         agent = self.agent(1)
