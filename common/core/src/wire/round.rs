@@ -10,12 +10,17 @@ use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
 use crate::restart::fault::{Fault, FaultKind, Leave};
 use crate::time::{HostTime, Span};
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// Most ranks in one message.
 pub const BATCH: usize = 1024;
 /// Most values of keys that a rank tells.
 pub const KEYS: usize = 16;
+/// How long one may be, in bytes.
+pub const KEY: usize = 4096;
+/// Values of a batch are not longer than this together, in bytes: a message is bounded ([`super::frame::MAX_CONTROL`]).
+const TOGETHER: usize = 1 << 18;
 
 /// From a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -77,6 +82,23 @@ pub enum RoundUp {
         /// Why, in a sentence.
         text: OsBytes,
     },
+}
+
+/// Processes in batches, none of which is too large for a message.
+#[must_use]
+pub fn batches(ranks: Vec<Enrolled>) -> Vec<Capped<Enrolled, BATCH>> {
+    let (mut parts, mut part, mut size) = (Vec::new(), Vec::new(), 0_usize);
+    for one in ranks {
+        let own = one.keys.iter().map(|key| key.len()).sum::<usize>();
+        if size.saturating_add(own) > TOGETHER && !part.is_empty() {
+            parts.push(core::mem::take(&mut part));
+            size = 0;
+        }
+        size = size.saturating_add(own);
+        part.push(one);
+    }
+    parts.push(part);
+    parts.into_iter().flat_map(Capped::chunks).collect()
 }
 
 /// A process that takes part.

@@ -16,13 +16,13 @@ use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::restart::detect::{Limits, Soonest};
-use crate::restart::fault::FaultKind;
+use crate::restart::fault::{FaultKind, Leave};
 use crate::restart::terms::{self, Terms};
 use crate::signal::Signal;
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::round::{Dismissal, Heard, Said};
-use crate::wire::round::{RoundPlace, RoundSeat};
+use crate::wire::round::{KEY, RoundPlace, RoundSeat};
 use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -297,13 +297,7 @@ impl Rounds {
                     self.tell_fault(cx, initial, FaultKind::Exception, &text);
                 }
             }
-            Said::Ready(of, keys) if of == round && seat.part.is_interrupted() => {
-                seat.part = Part::Ready;
-                seat.keys = Capped::chunks(keys).into_iter().next().unwrap_or_default();
-                seat.watch.ready(cx.now, &limits);
-                self.soonest.mind(&seat.watch, &limits);
-                self.settle(cx);
-            }
+            Said::Ready(of, keys) if of == round && seat.part.is_interrupted() => self.is_out(cx, initial, keys),
             Said::Returned(of) if of == round && seat.part == Part::Working => {
                 seat.part = Part::Returned;
                 // It may have been told to leave already.
@@ -343,6 +337,26 @@ impl Rounds {
         }
     }
 
+    /// It is out of its function, and these are its keys.
+    fn is_out(&mut self, cx: &mut Cx<'_>, initial: Rank, keys: Vec<OsBytes>) {
+        let Some(seat) = self.seats.get_mut(&initial) else { return };
+        if keys.iter().any(|key| key.len() > KEY) {
+            seat.put_out();
+            let text = OsBytes::from(too_long_a_key());
+            let heard = Heard::Dismissed(Dismissal::Refused, text.clone());
+            seat.session.iter().for_each(|session| {
+                cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
+            });
+            self.tell_fault(cx, initial, FaultKind::Left(Leave::Unhealthy), &text);
+        } else {
+            seat.part = Part::Ready;
+            seat.keys = Capped::chunks(keys).into_iter().next().unwrap_or_default();
+            seat.watch.ready(cx.now, &self.limits);
+            self.soonest.mind(&seat.watch, &self.limits);
+        }
+        self.settle(cx);
+    }
+
     /// Its session has ended. What has become of its process is seen soon, and says more.
     pub(super) fn on_gone(&mut self, cx: &mut Cx<'_>, session: SessionId) {
         let Some(seat) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else {
@@ -375,8 +389,16 @@ impl Rounds {
     }
 }
 
+/// Why a process is not taken that tells more of itself than a message may hold.
+fn too_long_a_key() -> String {
+    format!("a key of the policy has a value of more than {KEY} bytes")
+}
+
 /// What a process asks for, or why it cannot.
 fn terms_of(asked: &[(OsBytes, OsBytes)]) -> Result<Terms, String> {
+    if asked.iter().any(|(name, value)| name.starts_with(b"key.") && value.len() > KEY) {
+        return Err(too_long_a_key());
+    }
     let pairs = asked.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
     Terms::of(pairs).map_err(|error| hinted(&error))
 }

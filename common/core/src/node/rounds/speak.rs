@@ -5,8 +5,7 @@ use crate::id::Rank;
 use crate::node::NodeAction;
 use crate::os_bytes::OsBytes;
 use crate::restart::fault::{Fault, FaultKind, TEXT};
-use crate::wire::capped::Capped;
-use crate::wire::round::{BATCH, Enrolled, RoundUp};
+use crate::wire::round::{Enrolled, RoundUp, batches};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -62,7 +61,7 @@ impl Rounds {
             warned.extend(self.warned.then(|| seat.initial()));
         }
         for (terms, ranks) in new {
-            for ranks in Capped::<_, BATCH>::chunks(ranks) {
+            for ranks in batches(ranks) {
                 let is_known = self.told.replace(terms.clone()) == Some(terms.clone());
                 let terms = if is_known { OsBytes::default() } else { terms.clone() };
                 say(cx, RoundUp::Joined { call, ranks, terms });
@@ -130,7 +129,7 @@ impl Rounds {
         let ready = || self.seats.values().filter(|seat| seat.part == Part::Ready);
         let (round, port) = (self.round, self.port);
         let pinged = self.seats.values().any(|seat| seat.pinged);
-        let mut parts = Capped::<_, BATCH>::chunks(ready().map(Seat::enrolled));
+        let mut parts = batches(ready().map(Seat::enrolled).collect());
         let end = parts.pop().unwrap_or_default();
         for ranks in parts {
             say(cx, RoundUp::Ready { round, ranks, last: false, port, pinged });

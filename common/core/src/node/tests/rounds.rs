@@ -467,6 +467,34 @@ fn who_stands_still_is_told_of_and_then_ended() {
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [up(pinged)]);
 }
 
+#[test]
+fn what_is_told_fits_into_a_message() {
+    use crate::wire::codec::encode;
+    use crate::wire::frame::MAX_CONTROL;
+    let mut rig = Rig::in_round(120);
+    rig.interrupt(R0);
+    let key = |len: usize| OsBytes::new(vec![b'x'; len]);
+    let actions = rig.says(119, Said::Ready(R0, vec![key(4097)]));
+    let text = "a key of the policy has a value of more than 4096 bytes";
+    let left = fault(119, FaultKind::Left(Leave::Unhealthy), text);
+    let refused = tell(119, Heard::Dismissed(Dismissal::Refused, text.into()));
+    assert_eq!(actions, [refused, up(RoundUp::Fault { round: R0, fault: left, at: rig.now.host_time() })]);
+    (0..119).for_each(|n| drop(rig.says(n, Said::Ready(R0, vec![key(4096); 16]))));
+    let mut all = Vec::new();
+    for action in rig.hear(NodeEvent::PortReserved { port: 9 }) {
+        let NodeAction::ToRoot(msg @ ToRoot::Round(RoundUp::Ready { .. })) = action else { panic!("{action:?}") };
+        assert!(encode(&msg).len() < MAX_CONTROL as usize / 2);
+        let ToRoot::Round(RoundUp::Ready { ranks, last, .. }) = msg else { continue };
+        all.extend(ranks.iter().map(|one| (one.initial.get(), false)));
+        all.last_mut().unwrap().1 = last;
+    }
+    let wanted: Vec<(u32, bool)> = (0..119).map(|n| (n, n == 118)).collect();
+    assert_eq!(all, wanted);
+    let mut late = Rig::running(1);
+    let actions = late.registers(0, &alloc::format!("keys=1 key.0={}", "x".repeat(4097)));
+    assert!(matches!(&actions[..], [.., EndSession { .. }]), "{actions:?}");
+}
+
 /// In state D of proc_pid_stat(5).
 #[test]
 fn a_rank_that_the_kernel_cannot_end_does_not_hold_up_the_round() {
