@@ -228,7 +228,7 @@ other_pythons() {
 check_scripts() {
     local python source
     shellcheck -x scripts/test scripts/testlib.sh scripts/fuzz scripts/try .ci/run || return
-    for python in common/client/python/rlaunch/*.py common/client/python/rlaunch/*/*.py; do
+    for python in common/client/python/rlaunch/{,*/,*/*/}*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 9))' "$python" || return
     done
     for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py; do
