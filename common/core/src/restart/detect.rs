@@ -185,6 +185,13 @@ impl Watch {
         self.0 = State::Off;
     }
 
+    /// No round follows: nothing is expected of it any more, but that hooks which run come to their end.
+    pub const fn done(&mut self) {
+        if !matches!(self.0, State::Hooks { .. }) {
+            self.0 = State::Off;
+        }
+    }
+
     /// It has got on, by its own word or by itself.
     pub fn alive(&mut self, now: Mono, pinged: bool) {
         match &mut self.0 {

@@ -30,7 +30,7 @@ impl Rounds {
                 // Nobody takes back that one is ended.
                 (Part::Ending, _) => {}
                 (_, Some(session)) => {
-                    seat.put_out();
+                    seat.watch.done();
                     (seat.part, seat.told, seat.took_part) = (Part::Absent, false, true);
                     seat.calls = seat.calls.saturating_add(1);
                     self.closing.insert(session, (seat.initial(), seat.proc()));

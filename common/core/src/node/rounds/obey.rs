@@ -118,7 +118,8 @@ impl Rounds {
         for seat in self.seats.values_mut().filter(|seat| seat.part.is_in() && whom(seat)) {
             // Nobody takes back that one is ended.
             if seat.part != Part::Ending {
-                seat.put_out();
+                seat.part = Part::Out;
+                seat.watch.done();
             }
             seat.session.iter().for_each(|session| {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });

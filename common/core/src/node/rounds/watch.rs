@@ -21,10 +21,8 @@ fn too_long(part: Part, section: Option<Span>, limits: &Limits) -> String {
     let what = match part {
         Part::Ready => return format!("no round has begun within {} of its being ready", limits.barrier),
         Part::Working | Part::Returned | Part::Lost(_) | Part::Ending => "function and the hooks behind it",
-        // It was interrupted, or its hooks have begun.
-        Part::Reserve => "hooks",
-        Part::Joined | Part::Absent => "completion hook",
-        Part::Out => "terminate hook",
+        // It was interrupted, or its hooks have begun; of its last round, or behind that.
+        Part::Reserve | Part::Joined | Part::Absent | Part::Out => "hooks",
     };
     let within = section.unwrap_or(limits.hard);
     format!("it has not come out of its {what} within {within}")

@@ -6,6 +6,7 @@ mod hooks;
 mod marks;
 mod relocal;
 mod respawn;
+mod watch;
 
 use super::*;
 use crate::id::{Round, SessionId};
@@ -442,32 +443,6 @@ fn what_is_said_of_another_round_is_nothing() {
 }
 
 #[test]
-fn who_stands_still_is_told_of_and_then_ended() {
-    let mut rig = Rig::in_round_by(start(), 2, "soft_timeout=10s hard_timeout=20s barrier_timeout=30s");
-    assert_eq!(rig.wait(400_000), [], "nothing is known of how they get on");
-    rig.says(1, Said::Alive(R0, false));
-    rig.wait(9000);
-    rig.says(0, Said::Alive(R0, true));
-    let actions = rig.wait(1000);
-    let hang = fault(1, FaultKind::Hang, "nothing was heard of it for 10.0s");
-    assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: hang, at: rig.now.host_time() })]);
-    rig.interrupt(R0);
-    let actions = rig.wait(10_000);
-    let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { fault, .. })), ended @ ..] = &actions[..] else {
-        panic!("{actions:?}")
-    };
-    assert_eq!((fault.initial, fault.kind), (r(1), FaultKind::Overdue(by(TERM))));
-    assert_eq!(ended, [group(1, CONT), group(1, TERM)]);
-    assert_eq!(rig.is_ready(1, R0), [], "too late");
-    assert_eq!(rig.is_ready(0, R0), []);
-    assert_eq!(rig.wait(5000), [group(1, CONT), group(1, KILL)]);
-    let actions = rig.exited(1, by(KILL));
-    assert!(actions.contains(&ReservePort { listen: None }), "nobody goes on before it is gone: {actions:?}");
-    let pinged = RoundUp::Ready { round: R0, ranks: enroll(&[0]), last: true, port: 9, pinged: true };
-    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [up(pinged)]);
-}
-
-#[test]
 fn what_is_told_fits_into_a_message() {
     use crate::wire::codec::encode;
     use crate::wire::frame::MAX_CONTROL;
@@ -493,66 +468,6 @@ fn what_is_told_fits_into_a_message() {
     let mut late = Rig::running(1);
     let actions = late.registers(0, &alloc::format!("keys=1 key.0={}", "x".repeat(4097)));
     assert!(matches!(&actions[..], [.., EndSession { .. }]), "{actions:?}");
-}
-
-/// In state D of proc_pid_stat(5).
-#[test]
-fn a_rank_that_the_kernel_cannot_end_does_not_hold_up_the_round() {
-    let mut rig = Rig::in_round(2);
-    rig.interrupt(R0);
-    rig.is_ready(0, R0);
-    assert!(rig.wait(90_000).contains(&group(1, TERM)));
-    assert_eq!(rig.wait(5000), [group(1, CONT), group(1, KILL)]);
-    assert_eq!(rig.wait(10_000), [up(RoundUp::Stuck { proc: p(1) }), ReservePort { listen: None }]);
-    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
-    let place = RoundPlace { port: 9, space: 2, ..first_place(1) };
-    rig.begins(R1, place, &[seat(0, Some(0), Some(0))]);
-    assert!(!rig.exited(1, by(KILL)).contains(&group(1, KILL)), "it has been gone for long");
-    assert_eq!(rig.interrupt(R1), [interrupted(0, R1)]);
-}
-
-#[test]
-fn whoever_is_ready_for_a_planned_round_waits_for_those_who_may_go_on() {
-    for within in [30, 180] {
-        let mut rig = Rig::in_round(2);
-        let within = Span::from_secs(within);
-        let fault = fault(1, FaultKind::Warned, "");
-        rig.down(RoundDown::Interrupt { round: R0, fault, within: Some(within) });
-        rig.is_ready(0, R0);
-        let hard = (within + Span::from_secs(90)).millis();
-        assert_eq!(rig.wait(hard - 1), [], "rank 1 may go on, and has its time to leave");
-        let actions = rig.wait(1);
-        assert!(actions.contains(&group(1, TERM)) && !actions.contains(&group(0, TERM)), "{actions:?}");
-        assert!(rig.wait(5000).contains(&group(1, KILL)));
-        let actions = rig.exited(1, by(KILL));
-        assert!(actions.contains(&ReservePort { listen: None }), "{actions:?}");
-    }
-}
-
-#[test]
-fn a_rank_that_is_gone_does_not_get_on() {
-    let mut rig = Rig::in_round(2);
-    rig.says(1, Said::Alive(R0, true));
-    rig.exited(1, by(KILL));
-    rig.interrupt(R0);
-    rig.is_ready(0, R0);
-    rig.hear(NodeEvent::PortReserved { port: 9 });
-    rig.begins(R1, RoundPlace { space: 2, port: 9, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
-    rig.interrupt(R1);
-    rig.is_ready(0, R1);
-    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R1, &[0], 9)], "that was in another round");
-}
-
-#[test]
-fn who_waits_for_a_round_that_does_not_begin_is_ended() {
-    let mut rig = Rig::in_round(1);
-    rig.interrupt(R0);
-    rig.is_ready(0, R0);
-    rig.hear(NodeEvent::PortReserved { port: 9 });
-    // 90 s in which others may leave, 5 s and 10 s until they are given up, and 120 s.
-    assert_eq!(rig.wait(224_999), []);
-    let actions = rig.wait(1);
-    assert_eq!(actions[1..], [group(0, CONT), group(0, TERM)]);
 }
 
 #[test]

@@ -31,11 +31,11 @@ fn is_done(terms: &str) -> Rig {
 fn a_completion_hook_comes_to_its_end() {
     let mut rig = is_done(TERMS);
     assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), [], "one has");
-    is_ended(&mut rig, 1, 30_000, "it has not come out of its completion hook within 30.0s");
+    is_ended(&mut rig, 1, 30_000, "it has not come out of its hooks within 30.0s");
     let mut rig = is_done(TERMS);
     rig.says(0, Said::Hooks(R0, false));
     rig.says(1, Said::Section(R0, Some(Span::from_secs(100))));
-    is_ended(&mut rig, 1, 100_000, "it has not come out of its completion hook within 1m40s");
+    is_ended(&mut rig, 1, 100_000, "it has not come out of its hooks within 1m40s");
 }
 
 #[test]
@@ -58,13 +58,13 @@ fn a_terminate_hook_comes_to_its_end() {
     rig.says(1, Said::Leave(Leave::Abort, "enough".into()));
     assert_eq!(rig.wait(100_000), [], "it may do whatever it wants");
     rig.says(1, Said::Hooks(R0, true));
-    is_ended(&mut rig, 1, 30_000, "it has not come out of its terminate hook within 30.0s");
+    is_ended(&mut rig, 1, 30_000, "it has not come out of its hooks within 30.0s");
     let mut rig = Rig::in_round_by(start(), 2, TERMS);
     rig.down(RoundDown::GiveUp { text: "enough".into() });
     rig.says(1, Said::Hooks(R0, true));
     rig.says(0, Said::Hooks(R0, true));
     rig.hear(NodeEvent::SessionGone { session: s(0) });
-    is_ended(&mut rig, 1, 30_000, "it has not come out of its terminate hook within 30.0s");
+    is_ended(&mut rig, 1, 30_000, "it has not come out of its hooks within 30.0s");
 }
 
 #[test]
@@ -77,6 +77,13 @@ fn hooks_in_reserve_come_to_their_end() {
         rig
     };
     is_ended(&mut reserve(), 1, 30_000, "it has not come out of its hooks within 30.0s");
+    // The others do not wait for it.
+    for down in [finish(0, R0), RoundDown::GiveUp { text: "enough".into() }] {
+        let mut rig = reserve();
+        rig.says(0, Said::Returned(R0));
+        rig.down(down);
+        is_ended(&mut rig, 1, 30_000, "it has not come out of its hooks within 30.0s");
+    }
     let mut rig = reserve();
     rig.says(1, Said::Hooks(R0, false));
     assert_eq!(rig.wait(1_000_000), [], "it waits");
