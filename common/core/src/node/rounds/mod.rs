@@ -2,7 +2,8 @@
 //!
 //! The launcher decides, and hears of ranks together where it can do nothing before the last of them. What only this host can know is
 //! found here: a rank that stands still, a session that ends. A process that was told to end, or is about to, is waited for: its
-//! devices and ports are free, and nothing of it writes any more, when the next round begins.
+//! devices and ports are free, and nothing of it writes any more, when the next round begins. But not without end: what SIGKILL does not
+//! end within `UNKILLABLE`, and a process that lives long behind its session, hold up no round.
 
 mod calls;
 mod obey;
@@ -32,7 +33,8 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use seat::{Part, Seat};
 
-/// From the end of a session to that of its process, which closes its descriptors on the way.
+/// From the end of a session to that of its process, which closes its descriptors on the way. One that takes longer is not waited for,
+/// but another takes its place only behind its end.
 const DYING: Span = Span::from_secs(2);
 
 /// Processes of this node for which a round begins.
