@@ -109,7 +109,7 @@ function, named = {
     "forks": (forks, {}),
     "late": (late, {"completion_timeout": seconds(1)}),
     "policies": (in_first_round({}), {"rank_assignment": ip.Compose(policy, ip.rank_assignment.ShiftRanks())}),
-    "outside": (lambda call: None, {}),
+    "outside": (lambda call: fail() if os.environ["RANK"] != "0" or int(os.environ["MASTER_PORT"]) == 0 else None, {}),
     "exits": (in_first_round({0: fail}), of_one("abort", lambda: sys.exit(7))),
     "busy": (busy, {}),
     "thread": (busy, {}),

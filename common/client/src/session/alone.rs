@@ -2,10 +2,13 @@
 
 use crate::state::{Cause, State};
 use rlaunch_core::id::{Rank, Round};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restart::fault::Fault;
 use rlaunch_core::restart::limits::{ALIKE, QUICK};
 use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard};
 use std::collections::VecDeque;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 #[derive(Debug)]
@@ -14,12 +17,15 @@ pub(super) struct Alone {
     most: Option<u32>,
     began: Instant,
     quick: u32,
+    /// Nobody else has said which rank this is: what programs read is set here.
+    is_named: bool,
 }
 
 impl Alone {
     pub(super) fn new(most: Option<u32>, inbox: &mut VecDeque<Heard>) -> Self {
-        inbox.push_back(Heard::Begin(begin(0, None)));
-        Self { most, began: Instant::now(), quick: 0 }
+        let alone = Self { most, began: Instant::now(), quick: 0, is_named: is_named() };
+        inbox.push_back(Heard::Begin(alone.begin(0, None)));
+        alone
     }
 
     pub(super) fn returned(&mut self, inbox: &mut VecDeque<Heard>) {
@@ -42,23 +48,44 @@ impl Alone {
         };
         inbox.push_back(match why {
             Some(why) => Heard::Dismissed(Dismissal::GivenUp, why.into()),
-            None => Heard::Begin(begin(next, cause.and_then(Cause::fault).cloned())),
+            None => Heard::Begin(self.begin(next, cause.and_then(Cause::fault).cloned())),
         });
+    }
+
+    fn begin(&self, round: u32, fault: Option<Fault>) -> Begin {
+        let zero = Rank::new(0);
+        Begin {
+            round: Round::new(round),
+            rank: zero,
+            world_size: 1,
+            active_rank: Some(zero),
+            active_world_size: 1,
+            initial_rank: zero,
+            initial_world_size: 1,
+            fault,
+            env: if self.is_named { Vec::new() } else { variables() },
+        }
     }
 }
 
-/// Variables are as they are: who has set them is not known.
-fn begin(round: u32, fault: Option<Fault>) -> Begin {
-    let zero = Rank::new(0);
-    Begin {
-        round: Round::new(round),
-        rank: zero,
-        world_size: 1,
-        active_rank: Some(zero),
-        active_world_size: 1,
-        initial_rank: zero,
-        initial_world_size: 1,
-        fault,
-        env: Vec::new(),
-    }
+/// Whether somebody else has. What an earlier call has set does not count.
+fn is_named() -> bool {
+    static NAMED: OnceLock<bool> = OnceLock::new();
+    *NAMED.get_or_init(|| std::env::var_os("RANK").is_some())
+}
+
+/// What torch reads of a world of one that meets at a port of its own.
+fn variables() -> Vec<(OsBytes, Option<OsBytes>)> {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    // Where there is none the program says so.
+    let port = port.map_or(0, |address| address.port()).to_string();
+    let all = [
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+        ("LOCAL_RANK", "0"),
+        ("LOCAL_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", &port),
+    ];
+    all.map(|(name, value)| (name.into(), Some(value.into()))).to_vec()
 }
