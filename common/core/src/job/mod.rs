@@ -41,6 +41,7 @@ use crate::spec::JobSpec;
 use crate::time::{Mono, Span, WallNs};
 use crate::travel::Travel;
 use crate::wire::probe::Key;
+use crate::wire::to_node::ToNode;
 use crate::wire::to_root::ToRoot;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -298,7 +299,7 @@ impl Parts<'_> {
         self.closing.all_over(cx);
         // Their agents wait for what cannot be ended until they are told to end it: then they name it.
         let stuck = self.procs.stuck_nodes();
-        stuck.into_iter().for_each(|node| cx.act(JobAction::Send { node, msg: crate::wire::to_node::ToNode::Kill }));
+        stuck.into_iter().for_each(|node| cx.act(JobAction::Send { node, msg: ToNode::Kill }));
     }
 
     /// No agent was ever there.
