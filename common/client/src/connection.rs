@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_agent_of_another_version_is_named_and_not_talked_to() {
-        let path = std::env::temp_dir().join(format!("rlaunch-client-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("rlaunch-client-version-{}", std::process::id()));
         let listener = UnixListener::bind(&path).unwrap();
         let agent = std::thread::Builder::new().spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
