@@ -108,6 +108,26 @@ fn a_rank_that_fails_leaves_its_error_file_and_its_last_words() {
     }
 }
 
+/// It ends at once: 9 where its error file could not be written.
+const AT_ONCE: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+    char *path = strdup(getenv("TORCHELASTIC_ERROR_FILE"));
+    *strrchr(path, '/') = 0;
+    return access(path, F_OK) ? 9 : 0;
+}
+"#;
+
+/// However fast a rank is, and however slow the thread that makes its directory meanwhile. Without that every third of these jobs fails.
+#[test]
+fn the_directory_of_a_rank_is_there_before_it() {
+    let script = "cd \"$DIR\" && echo \"$AT_ONCE\" >look.c && cc -O2 -static -o look look.c || exit 99
+        for job in 1 2 3 4 5 6 7 8 9 10; do \"$RL\" -n 64 -r 3 --log-dir \"l $job\" ./look || exit; done";
+    Plan::shell(script).env("AT_ONCE", AT_ONCE).start().code(0);
+}
+
 fn lost(done: &Done) -> u64 {
     let events = done.out();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

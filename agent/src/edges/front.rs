@@ -7,7 +7,7 @@ mod before;
 mod door;
 mod guard;
 
-use super::Edges;
+use super::{Edges, ranks};
 use crate::early::now;
 pub(super) use before::Before;
 use door::{Door, Guest};
@@ -27,7 +27,6 @@ use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_core::wire::whose::{Answer, Comer, End, Question, Verdict};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::socket;
-use rlaunch_sys::spawn::SpawnPort;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -108,7 +107,7 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
         }
         Err(error) => {
             tracing::debug!(%error, "the store cannot be held at {addr}, port {port}");
-            edges.ground.port().into_iter().for_each(SpawnPort::withhold);
+            ranks::withhold(edges);
             let errno = error.raw_os_error().unwrap_or(0);
             let at = OsBytes::from(format!("{addr}:{port}"));
             edges.events.push_back(NodeEvent::Unserved { errno, at });

@@ -7,8 +7,8 @@
 
 mod writer;
 
-use super::Edges;
 use super::pump::Stream;
+use super::{Edges, ranks};
 use crate::early::now;
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::{ExecSpec, NodeEvent};
@@ -208,17 +208,21 @@ impl Logs {
     }
 }
 
-/// A rank will be started: its directory and its files are made meanwhile.
-pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) {
+/// A rank will be started: its files are made meanwhile. True: it has to wait for its directory, where it may leave something of its
+/// own, and [`ranks::go`] starts it.
+pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) -> bool {
     let directory = exec.error_file.directory();
     if directory.is_none() && exec.ways.iter().all(|way| way.shown) {
-        return;
+        return false;
     }
     if edges.logs.0.is_none() {
         let watch = &edges.watch;
         match Inner::new(|bell| watch.watch_logs(bell)) {
             Ok(inner) => edges.logs.0 = Some(Box::new(inner)),
-            Err(error) => return tracing::error!(%error, "log files cannot be written"),
+            Err(error) => {
+                tracing::error!(%error, "log files cannot be written");
+                return false;
+            }
         }
         if edges.watch.is_live()
             && let Err(error) = edges.logs.go_live()
@@ -226,9 +230,10 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) {
             tracing::error!(%error, "streams that are not shown cannot be read");
         }
     }
-    let (Some(inner), Some(directory)) = (&mut edges.logs.0, directory) else { return };
+    let (Some(inner), Some(directory)) = (&mut edges.logs.0, directory) else { return false };
     let private = exec.base.logs.as_ref().is_some_and(|logs| logs.private);
-    let mut all = inner.ask(Request::Make(directory.to_vec(), private), 0);
+    let waits = inner.ask(Request::Make { proc, path: directory.to_vec(), private }, 0);
+    let mut all = waits;
     for (std, way, name) in [(Std::Out, exec.ways[0], "stdout.log"), (Std::Err, exec.ways[1], "stderr.log")] {
         if way.file {
             let id = StreamId::of(proc, std);
@@ -240,6 +245,7 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) {
         let path = directory;
         edges.events.push_back(NodeEvent::FileFailed { errno: rlaunch_core::errno::EAGAIN, path });
     }
+    waits
 }
 
 /// A stream that is not shown has come to be: nobody else watches it.
@@ -328,9 +334,10 @@ pub(super) fn settle(edges: &mut Edges) {
     let Some(inner) = &mut edges.logs.0 else { return };
     let answers: Vec<Answer> = inner.port.as_ref().map(|port| port.answers().collect()).unwrap_or_default();
     inner.hand_over();
-    let mut over = Vec::new();
+    let (mut over, mut made) = (Vec::new(), Vec::new());
     for answer in answers {
         match answer {
+            Answer::Made(proc) => made.push(proc),
             Answer::Took { id, bytes, lost } => {
                 inner.under_way = (inner.under_way.0.saturating_sub(1), inner.under_way.1.saturating_sub(bytes));
                 inner.silent_since = (inner.under_way.0 > 0).then(now);
@@ -345,6 +352,7 @@ pub(super) fn settle(edges: &mut Edges) {
             Answer::Closed(id) => over.extend(inner.open.get(&id).and_then(|file| file.ended).map(|total| (id, total))),
         }
     }
+    made.into_iter().for_each(|proc| ranks::go(edges, proc));
     over.into_iter().for_each(|(id, total)| closed_file(edges, id, total));
     feed(edges);
 }
@@ -407,7 +415,8 @@ mod tests {
         for rank in 1..writer::ROOM {
             let id = StreamId::of(ProcId::new(u32::try_from(rank).unwrap()), Std::Out);
             assert!(
-                inner.ask(Request::Make(b"/".to_vec(), false), 0) && inner.ask(Request::Open(id, b"/".to_vec()), 0)
+                inner.ask(Request::Make { proc: id.proc(), path: b"/".to_vec(), private: false }, 0)
+                    && inner.ask(Request::Open(id, b"/".to_vec()), 0)
             );
         }
         assert!(inner.backlog.len() >= writer::ROOM - 4, "more ranks than the thread has room for");

@@ -36,7 +36,6 @@ use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::guardian::Litter;
 use rlaunch_sys::origin::Origin;
-use rlaunch_sys::spawn::SpawnPort;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -417,7 +416,7 @@ impl Edges {
             }
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
-                self.ground.port().into_iter().for_each(SpawnPort::withhold);
+                ranks::withhold(self);
             }
             NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
             NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),

@@ -12,7 +12,7 @@ use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::Mono;
 use rlaunch_sys::pidfd::Ended;
-use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, Step};
+use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, SpawnPort, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,6 +36,8 @@ pub(super) struct Rank {
 pub(super) struct Ranks {
     /// Asked for, not known to run.
     asked: BTreeMap<ProcId, ExecSpec>,
+    /// Those of them that the spawn thread does not know yet: their directories are being made.
+    unmade: BTreeMap<ProcId, PreparedExec>,
     /// Those of which something may still come. Boxed, because the nodes of a map that grows at its end are half empty.
     live: BTreeMap<ProcId, Box<Rank>>,
     /// Programs laid out for exec, by the addresses of their base and of what their ranks share.
@@ -170,11 +172,26 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
     let prepared =
         PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin, needed: !exec.follows };
-    logs::prepare(edges, proc, &exec);
-    let Some(port) = edges.ground.port() else { return };
-    let full = port.submit(proc.get(), prepared).is_err();
+    let waits = logs::prepare(edges, proc, &exec);
     edges.ranks.asked.insert(proc, exec);
-    if full {
+    edges.ranks.unmade.insert(proc, prepared);
+    if !waits {
+        go(edges, proc);
+    }
+}
+
+/// Nothing more is started; those that wait for a directory are not, either.
+pub(super) fn withhold(edges: &mut Edges) {
+    edges.ground.port().into_iter().for_each(SpawnPort::withhold);
+    let waiting: Vec<ProcId> = edges.ranks.unmade.keys().copied().collect();
+    waiting.into_iter().for_each(|proc| go(edges, proc));
+}
+
+/// All that a rank needs is there.
+pub(super) fn go(edges: &mut Edges, proc: ProcId) {
+    let Some(prepared) = edges.ranks.unmade.remove(&proc) else { return };
+    let Some(port) = edges.ground.port() else { return };
+    if port.submit(proc.get(), prepared).is_err() {
         let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);
         edges.ranks.asked.remove(&proc);
         edges.events.push_back(NodeEvent::SpawnFailed { proc, error });

@@ -1,6 +1,6 @@
 //! The `file` thread: it makes the log files of ranks and writes them. It may be held up for as long as a file system is.
 
-use rlaunch_core::id::StreamId;
+use rlaunch_core::id::{ProcId, StreamId};
 use rlaunch_sys::doorbell::Doorbell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -14,8 +14,8 @@ pub(super) const ROOM: usize = 1024;
 
 /// What is asked for.
 pub(super) enum Request {
-    /// A directory, with those that it is in; whether nobody else may look into them.
-    Make(Vec<u8>, bool),
+    /// The directory of this process, with those that it is in; whether nobody else may look into them.
+    Make { proc: ProcId, path: Vec<u8>, private: bool },
     /// A file, for this stream.
     Open(StreamId, Vec<u8>),
     Write(StreamId, Vec<u8>),
@@ -25,6 +25,8 @@ pub(super) enum Request {
 /// What has become of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
+    /// The directory is there, or never will be.
+    Made(ProcId),
     /// So many bytes were taken of a stream, and some of them are not in its file.
     Took {
         id: StreamId,
@@ -129,10 +131,10 @@ impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
 
     fn perform(&mut self, request: Request) -> bool {
         match request {
-            Request::Make(path, private) => match rlaunch_sys::directory::make(&path, private) {
-                Ok(()) => true,
-                Err(error) => self.failed(&error, &path),
-            },
+            Request::Make { proc, path, private } => {
+                let made = rlaunch_sys::directory::make(&path, private);
+                made.err().is_none_or(|error| self.failed(&error, &path)) && self.answer(Answer::Made(proc))
+            }
             Request::Open(id, path) => {
                 let (file, said) = match (self.open)(&path) {
                     Ok(file) => (Some(file), true),
