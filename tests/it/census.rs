@@ -284,6 +284,7 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
             leaks.iter().for_each(|p| kill(Pid::from_raw(p.pid), Signal::SIGKILL).unwrap_or_default());
             return shown;
         }
+        // Of processes that are not its children the kernel tells nobody here who has which tag.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -298,6 +299,7 @@ pub(crate) fn kill_all(tag: &str) {
         for p in tagged {
             kill(Pid::from_raw(p.pid), Signal::SIGKILL).unwrap_or_default();
         }
+        // The same: what those have forked meanwhile is found by the next look only.
         std::thread::sleep(Duration::from_millis(5));
     }
 }
