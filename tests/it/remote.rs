@@ -122,6 +122,7 @@ impl Remote {
             others_follow: false,
             apps: 1,
             lease: None,
+            awaits: Span::ZERO,
             linger: Span::from_secs(2),
             trace: "".into(),
         }));

@@ -99,7 +99,7 @@ fn ranks_of_a_lost_host_come_back_where_slots_are_free_and_who_finds_none_is_tol
     assert_eq!(on, [2, 2]);
     // With the next host more are lost than have room.
     bed.run(["kill-host", "node2"]);
-    case.says_on_stderr("ranks 0-1,4-5 of node[0,2] are not started again: no host that is left has a free slot");
+    case.says_on_stderr("ranks 0-1,4-5 of node[0,2] are not started again: no host that is left of those where the job began has a free slot");
     case.signal(Signal::SIGINT);
     let done = case.finish(Exit::Code(130));
     done.says("rank 0 is started again on node2 (pid ");

@@ -61,6 +61,7 @@ fn down() -> Vec<Vec<u8>> {
         others_follow: false,
         apps: 1,
         lease: Some(Span::from_secs(30)),
+        awaits: Span::from_secs(36),
         linger: Span::from_secs(2),
         trace: OsBytes::default(),
     };

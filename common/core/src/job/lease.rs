@@ -89,16 +89,20 @@ pub(super) struct Lease {
     look: Option<Mono>,
 }
 
+/// So long after its last word a node with this lease has ended its ranks.
+pub(super) fn patience(lease: Span) -> Span {
+    let lease = lease.nanos();
+    let margin = MARGIN.nanos().max(lease / 5);
+    Span::from_nanos(lease.saturating_add(lease / DRIFT).saturating_add(margin))
+}
+
 impl Lease {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let lease = spec.lease.nanos();
-        let margin = MARGIN.nanos().max(lease / 5);
-        let patience = Span::from_nanos(lease.saturating_add(lease / DRIFT).saturating_add(margin));
         let every = Beat::every(spec.lease);
         let host = |node: &Node| (!node.local).then(|| OsBytes::from(node.host.name.as_str()));
         let hosts: Vec<Option<OsBytes>> = spec.placement.nodes.iter().map(host).collect();
         Self {
-            patience,
+            patience: patience(spec.lease),
             overdue: every + every + every,
             nodes: vec![Known::NEW; hosts.len()],
             due: Deadlines::new(hosts.len()),

@@ -1,5 +1,6 @@
 //! What each node is told to do: the job, its programs, its ranks.
 
+use super::lease::patience;
 use super::{Cx, JobAction, Setting};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
@@ -137,6 +138,16 @@ impl Orders {
         self.max_restarts() > 0 || self.spec.rounds.respawn != Respawn::Never
     }
 
+    /// So long a round may wait for hosts that are not heard of, and for more faults.
+    fn awaits(&self) -> Span {
+        let others = if self.spec.placement.nodes.iter().all(|node| node.local) {
+            Span::ZERO
+        } else {
+            patience(self.spec.lease)
+        };
+        others + self.spec.rounds.fault_window
+    }
+
     /// Where the ranks of the only node meet.
     pub(super) fn alone(&self) -> Meeting {
         let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
@@ -205,6 +216,7 @@ impl Orders {
             others_follow: self.others_follow(),
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
             lease: Some(self.spec.lease).filter(|_| !local),
+            awaits: self.awaits(),
             linger: LINGER,
             trace: self.trace.clone(),
         };

@@ -339,6 +339,7 @@ impl Machine for Node {
 
     fn handle(&mut self, now: Mono, event: NodeEvent) {
         if !self.over {
+            self.rounds.looks(now);
             self.hear(now, event);
             self.settle(now);
         }
@@ -346,6 +347,7 @@ impl Machine for Node {
 
     fn handle_timeout(&mut self, now: Mono) {
         if !self.over {
+            self.rounds.looks(now);
             let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
             self.grace.on_timeout(cx);
             self.lease.on_timeout(cx);

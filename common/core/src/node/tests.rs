@@ -60,6 +60,7 @@ fn start() -> Start {
         others_follow: false,
         apps: 1,
         lease: None,
+        awaits: Span::ZERO,
         linger: Span::from_secs(2),
         trace: OsBytes::default(),
     }
@@ -241,16 +242,10 @@ const HERE: NodeAction = NodeAction::Space { here: true, generation: 0, seats: N
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
-    let plan = GroundPlan {
-        contain: Contain::Auto,
-        choose_port: true,
-        nodes: 1,
-        find: None,
-        addresses: false,
-        travel: None,
-        gpus: false,
-    };
-    assert_eq!(rig.root(ToNode::Start(start())), [NodeAction::Ground(plan)]);
+    let start = start();
+    let Start { contain, choose_port, nodes, .. } = start;
+    let plan = GroundPlan { contain, choose_port, nodes, find: None, addresses: false, travel: None, gpus: false };
+    assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::Ground(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");
     let actions = rig.hear(NodeEvent::Grounded(ground()));

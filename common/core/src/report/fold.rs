@@ -45,7 +45,7 @@ pub struct Report {
     pub restarts: Vec<Restarted>,
     /// Rounds of the ranks that there were last.
     pub rounds: Rounds,
-    /// How long the first launch took, where all ranks were started again later.
+    /// How long the first launch took, where ranks were started again later.
     pub launched: Option<Span>,
     /// Processes that still exist; `None`: nobody could count them.
     pub left: Option<u32>,
@@ -198,10 +198,9 @@ impl Report {
                 self.named.extend_from_slice(named);
             }
             What::RankStarted { rank, node, local_rank, pid, at } => {
-                if let Some(line) = self.ranks.get_mut(rank.index()) {
-                    let started = Some((*pid, *at));
-                    *line = RankLine { node: *node, local_rank: *local_rank, started, fate: Fate::Running };
-                }
+                let started = Some((*pid, *at));
+                let line = RankLine { node: *node, local_rank: *local_rank, started, fate: Fate::Running };
+                self.started(*rank, line);
             }
             What::RankFailed { rank, node, .. } => {
                 // One that has run has: what follows it is another process.
@@ -247,6 +246,16 @@ impl Report {
             What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
             What::StoreRefused { .. } | What::StoreLimit { .. } => {}
             What::FileFailed { .. } | What::FileLost { .. } => {}
+        }
+    }
+
+    /// Another process of a rank (`--respawn`) has no part in the launch.
+    fn started(&mut self, rank: Rank, process: RankLine) {
+        if self.ranks.get(rank.index()).is_some_and(|line| line.started.is_some()) {
+            self.launched = self.launched.or_else(|| self.launch());
+        }
+        if let Some(line) = self.ranks.get_mut(rank.index()) {
+            *line = process;
         }
     }
 
@@ -309,7 +318,7 @@ impl Report {
     /// From the start of the job to that of its last rank; `None` while one is missing.
     #[must_use]
     pub fn launch(&self) -> Option<Span> {
-        if !self.restarts.is_empty() {
+        if self.launched.is_some() || !self.restarts.is_empty() {
             return self.launched;
         }
         self.ranks.iter().try_fold(Span::ZERO, |last, line| line.started.map(|(_, at)| last.max(at)))

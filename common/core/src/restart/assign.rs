@@ -80,16 +80,15 @@ impl Restart {
         }
     }
 
-    /// Nobody has failed: a policy that cannot go on from here is no reason to end. Where somebody was lost whom the others did not need,
-    /// he is in no world that was.
+    /// Nobody has failed: a policy that cannot go on from here is no reason to end. Who was lost whom the others did not need is in no
+    /// world any more.
     fn stay(&mut self, before: World, why: String) -> Result<Outcome, String> {
-        if self.crew.hands.iter().any(|hand| matches!(hand.part, Part::Lost { .. })) {
-            return Err(why);
-        }
         self.world = before;
+        let lost = self.lost(false);
+        let outcome = if lost.is_empty() { Outcome::default() } else { self.number(&lost)? };
         let text = format!("all go on as before, as this round was only planned: otherwise {why}");
         self.note(RoundNote::Policy { text: sentence(text) });
-        Ok(Outcome::default())
+        Ok(outcome)
     }
 
     /// Processes that would make the world larger than it is.
@@ -244,7 +243,8 @@ impl Restart {
         let (round, discarded) = (self.round, parted.discarded);
         self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases });
         parted.dead.into_iter().for_each(|initial| self.respawn(now, initial));
-        if first {
+        // Behind another round they were left out, or the others cannot do without them.
+        if fresh {
             let warned: Vec<Rank> = self.whoever(|hand| hand.warned);
             self.warn(now, &warned);
         }

@@ -28,6 +28,8 @@ impl Restart {
         (self.agreed, self.begun, self.awaited) = (None, 0, 0);
         (self.trouble, self.progress) = (Trouble::default(), Progress::default());
         for hand in &mut self.crew.hands {
+            // How many are too many is said for each call.
+            (hand.faults, hand.counted) = (0, false);
             hand.part = match hand.part {
                 Part::In | Part::Waiting | Part::Away => hand.part,
                 Part::Lost { again: true } => Part::Away,

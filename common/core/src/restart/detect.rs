@@ -30,12 +30,21 @@ pub struct Limits {
     pub completion: Span,
     /// From SIGTERM to SIGKILL.
     pub grace: Span,
+    /// So long hosts that are not heard of, and more faults, may be waited for behind that.
+    pub others: Span,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let secs = Span::from_secs;
-        Self { soft: secs(60), hard: secs(90), barrier: secs(120), completion: secs(120), grace: secs(5) }
+        Self {
+            soft: secs(60),
+            hard: secs(90),
+            barrier: secs(120),
+            completion: secs(120),
+            grace: secs(5),
+            others: Span::ZERO,
+        }
     }
 }
 
@@ -47,6 +56,7 @@ impl From<&Terms> for Limits {
             barrier: terms.barrier_timeout,
             completion: terms.completion_timeout,
             grace: terms.termination_grace,
+            others: Span::ZERO,
         }
     }
 }
@@ -54,7 +64,7 @@ impl From<&Terms> for Limits {
 impl Limits {
     /// The last moment at which one that is to be out by then is waited for.
     fn settled(&self, by: Mono) -> Mono {
-        by + self.grace + UNKILLABLE
+        by + (self.grace + UNKILLABLE).max(self.others)
     }
 
     /// From the interrupt of one that hangs to its end.
@@ -278,6 +288,29 @@ impl Watch {
         }
     }
 
+    /// SIGTERM is on its way.
+    pub fn ends(&mut self, now: Mono, limits: &Limits) {
+        if !self.is_ending() {
+            self.0 = State::Ending { until: now + limits.grace };
+        }
+    }
+
+    /// SIGKILL is.
+    pub fn dies(&mut self, now: Mono) {
+        self.0 = State::Killed { until: now + UNKILLABLE };
+    }
+
+    /// Its host has slept so long: what it had left to do it has still. Who is silent is told of all the same, and has time to leave.
+    pub fn slept(&mut self, so_long: Span) {
+        match &mut self.0 {
+            State::Leaving { by, else_by, .. } => (*by, *else_by) = (*by + so_long, *else_by + so_long),
+            State::Returned { since } | State::Waiting { since } | State::Hooks { since, .. } => {
+                *since = *since + so_long
+            }
+            State::Off | State::Running(_) | State::Ending { .. } | State::Killed { .. } => {}
+        }
+    }
+
     /// Whether it is being ended.
     #[must_use]
     pub const fn is_ending(&self) -> bool {
@@ -319,11 +352,11 @@ impl Watch {
                 Some(Due::Alone)
             }
             State::Running(_) | State::Leaving { .. } | State::Waiting { .. } | State::Hooks { .. } => {
-                self.0 = State::Ending { until: now + limits.grace };
+                self.ends(now, limits);
                 Some(Due::Terminate)
             }
             State::Ending { .. } => {
-                self.0 = State::Killed { until: now + UNKILLABLE };
+                self.dies(now);
                 Some(Due::Kill)
             }
             State::Killed { .. } => {
@@ -387,6 +420,7 @@ mod tests {
         barrier: Span::from_secs(120),
         completion: Span::from_secs(100),
         grace: Span::from_secs(5),
+        others: Span::ZERO,
     };
 
     fn at(secs: u64) -> Mono {

@@ -187,7 +187,7 @@ impl Restart {
         let mut wins: Vec<String> = Vec::new();
         let words = policy.to_string();
         if let Some(own) = own.filter(|own| self.setup.policy.is_some() && **own != words) {
-            wins.push(format!("--assign {words} (the program: {})", shown(own.as_bytes())));
+            wins.push(format!("the policy {words} (the program: {})", shown(own.as_bytes())));
         }
         for (name, ours, theirs) in [
             ("max-rounds", ours.max_rounds, theirs.max_rounds),
@@ -314,7 +314,11 @@ impl Restart {
 
     /// A rank has ended before all have registered.
     fn gone_early(&mut self, initial: Rank, how: &str) {
-        let text = format!("rank {initial} has ended ({how}) before it took part: the first round needs all ranks");
+        let text = if self.call == 0 {
+            format!("rank {initial} has ended ({how}) before it took part: the first round needs all ranks")
+        } else {
+            format!("rank {initial} has ended ({how}) between two calls: the next one needs all that the last had left")
+        };
         self.refuse_all(text);
     }
 }

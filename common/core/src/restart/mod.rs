@@ -40,6 +40,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use crew::Crew;
+use fault::Fault;
 use gather::Agreed;
 use limits::Progress;
 use respawn::Coming;
@@ -104,6 +105,8 @@ pub struct Restart {
     awaited: usize,
     /// Hosts where the function has not returned.
     unreturned: usize,
+    /// In this round they were asked who is late.
+    late: Option<Round>,
     /// Rounds that were not planned, the first included.
     begun: u32,
     trouble: Trouble,
@@ -164,6 +167,7 @@ impl Restart {
             missing: setup.ranks.len(),
             awaited: 0,
             unreturned: 0,
+            late: None,
             begun: 0,
             trouble: Trouble::default(),
             progress: Progress::default(),
@@ -193,6 +197,15 @@ impl Restart {
     #[must_use]
     pub const fn is_used(&self) -> bool {
         self.agreed.is_some()
+    }
+
+    /// What ends the round that ends, if there is one.
+    #[must_use]
+    pub fn cause(&self) -> Option<&Fault> {
+        match self.phase {
+            Phase::Waiting(_) | Phase::Draining { .. } => self.trouble.real().map(|(fault, _)| fault),
+            Phase::Gathering | Phase::Running | Phase::Over(_) => None,
+        }
     }
 
     /// What holds, of the command line and, once they have registered, of the processes.

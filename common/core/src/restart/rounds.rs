@@ -29,8 +29,9 @@ impl Restart {
             self.say_overdue(&fault);
         }
         // One that has left may not have registered for this call yet, and will not.
-        let leaves =
-            part == Part::Away && round == self.round && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_));
+        let leaves = part == Part::Away
+            && round == self.round
+            && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_) | FaultKind::Overdue(_));
         if self.phase == Phase::Gathering && is_lost && (part == Part::Waiting || leaves) {
             self.gone_while_gathering(fault.initial, &fault.kind.to_string());
         }
@@ -104,15 +105,16 @@ impl Restart {
         let initial = fault.initial;
         let works = together || self.works(initial);
         let member = self.world.members().get(initial.index()).copied().unwrap_or_default();
+        let calm = match self.phase {
+            Phase::Running | Phase::Draining { urgent: false } => true,
+            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => false,
+        };
         let Some(hand) = self.crew.hands.get_mut(initial.index()) else { return false };
         match hand.part {
             Part::In => {
                 let idle = member.mode == Mode::Inactive;
                 hand.part = Part::Lost { again };
-                let hasty = match self.phase {
-                    Phase::Running | Phase::Draining { urgent: false } => works,
-                    Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => true,
-                };
+                let hasty = !calm || works;
                 if hasty {
                     self.record(fault, at);
                 } else {
@@ -125,7 +127,7 @@ impl Restart {
                 hasty
             }
             // It has registered, and was in no round of this call yet.
-            Part::Waiting if member.rank.is_some() => {
+            Part::Waiting if member.rank.is_some() && !calm => {
                 hand.part = Part::Lost { again };
                 // The call is of those who were there before. What a rank was lost by before it came back is known.
                 if !hand.faulted {
@@ -134,7 +136,8 @@ impl Restart {
                 false
             }
             Part::Waiting => {
-                hand.part = Part::Away;
+                // One of a reserve has its place in the world until it is numbered anew.
+                hand.part = if member.rank.is_some() { Part::Lost { again: false } } else { Part::Away };
                 self.comes_not(&fault);
                 if again {
                     self.respawn(at, initial);
@@ -172,7 +175,15 @@ impl Restart {
     fn react(&mut self, now: Mono) {
         match self.phase {
             Phase::Running if self.setup.fault_window == Span::ZERO => self.interrupt(now, true),
-            Phase::Running => self.phase = Phase::Waiting(now + self.setup.fault_window),
+            Phase::Running => {
+                let window = self.setup.fault_window;
+                self.phase = Phase::Waiting(now + window);
+                let what = self.trouble.told().map(|fault| format!("initial rank {} ({})", fault.initial, fault.kind));
+                let what = what.unwrap_or_default();
+                let text =
+                    format!("{what}: whoever else fails within {window} belongs to the same round (--fault-window)");
+                self.note(RoundNote::Policy { text: sentence(text) });
+            }
             Phase::Draining { urgent: false } => self.urge(),
             Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
         }
@@ -301,9 +312,10 @@ impl Restart {
 
     /// A rank whose function has returned has waited for the others long enough. Those hosts where it runs still know who is late.
     pub(super) fn alone(&mut self, node: NodeId, round: Round, initial: Rank) {
-        if self.phase != Phase::Running || round != self.round {
+        if self.phase != Phase::Running || round != self.round || self.late == Some(round) {
             return;
         }
+        self.late = Some(round);
         let late = |other: NodeId, host: &Host| {
             other != node && !host.lost && !host.missed && !host.returned && host.active > 0
         };

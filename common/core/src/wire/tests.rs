@@ -78,6 +78,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 others_follow: false,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
+                awaits: Span::from_nanos(linger / 5),
                 linger: Span::from_nanos(linger),
                 trace: OsBytes::default(),
             })

@@ -148,6 +148,8 @@ pub struct Start {
     pub apps: u32,
     /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
     pub lease: Option<Span>,
+    /// How long a round may wait for hosts that are not heard of, and for more faults.
+    pub awaits: Span,
     /// How long descendants that hold a rank's output may go on after success.
     pub linger: Span,
     /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.

@@ -252,12 +252,16 @@ impl Rounds {
         if !self.is_open() {
             return None;
         }
+        // They may have been ended because of what was wrong before. Of several that have ended by themselves it counts who was the first.
+        let told = self.machine.as_ref().and_then(|machine| machine.cause());
+        let told = told.filter(|fault| !matches!(fault.kind, FaultKind::Ended(_))).cloned();
         let first = self.ended.iter().min_by_key(|failure| failure.at);
-        let fault = match first {
-            Some(failure) => {
+        let fault = match (told, first) {
+            (Some(fault), _) => fault,
+            (None, Some(failure)) => {
                 Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
             }
-            None => {
+            (None, None) => {
                 let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
                 let (_, initial) = seats.into_iter().find(|(seat, _)| self.is_gone(seat.node))?;
                 Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
@@ -355,6 +359,8 @@ impl Rounds {
             }
             RoundNote::Spared { fault } if fault.kind.is_loss() => {
                 self.excused.insert(fault.initial);
+                // Whatever comes, it is not its doing.
+                self.ended.retain(|failure| failure.rank != fault.initial);
             }
             RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}

@@ -31,7 +31,7 @@ const NOT_STARTED: Status = Status::Lost;
 fn no_room(ranks: &RankSet, hosts: &OsBytes, what: &str) -> OsBytes {
     let (who, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
     OsBytes::from(format!(
-        "initial {who} {ranks} of {hosts} {are} not started again: no host that is left has {what} (try: --spare-hosts, or more slots)"
+        "initial {who} {ranks} of {hosts} {are} not started again: no host that is left of those where the job began has {what} (try: more hosts for --spare-hosts, or more slots)"
     ))
 }
 

@@ -298,7 +298,7 @@ fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
     beats(&mut s, 60, &[1]);
     assert_eq!(asked(&s), [[0; 4]; 0]);
     assert_eq!(short(&mut s), ["1: interrupt 1 for 4", "2: interrupt 1 for 4", "1: begin 2 at 21000: 2=0 3=1"]);
-    let wanted = "initial ranks 0-1,4-5 of one,three are not started again: no host that is left has a free slot (try: --spare-hosts, or more slots)";
+    let wanted = "initial ranks 0-1,4-5 of one,three are not started again: no host that is left of those where the job began has a free slot (try: more hosts for --spare-hosts, or more slots)";
     assert_eq!(policy(&s), [wanted]);
     returned(&mut s, node(1), 2);
     assert_eq!(short(&mut s), ["1: finish 2"]);
@@ -350,7 +350,7 @@ fn a_host_that_has_no_gpus_for_a_rank_more_is_asked_once() {
     fails(&mut s, 2, (0, 12), SpawnStep::Gpus);
     let nobody = |who: &str| {
         alloc::format!(
-            "initial rank {who} of one is not started again: no host that is left has a free slot, and GPUs for it (try: --spare-hosts, or more slots)"
+            "initial rank {who} of one is not started again: no host that is left of those where the job began has a free slot, and GPUs for it (try: more hosts for --spare-hosts, or more slots)"
         )
     };
     assert_eq!((asked(&s), policy(&s)), (vec![], vec![nobody("0")]));
@@ -373,4 +373,16 @@ fn a_host_takes_all_that_it_can_before_another_is_asked() {
     let mut s = with_room([2, 3, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(asked(&s), [[2, 0, 2, 6], [2, 1, 3, 7]], "one host has room for both");
+}
+
+#[test]
+fn processes_that_are_started_later_have_no_part_in_the_launch() {
+    let mut s = respawning(2);
+    s.wait(3000).exits(1, killed(Signal::KILL), (3000, 3000));
+    ready(&mut s, NODE, 0, &[0]);
+    assert_eq!(started(&mut s), [3]);
+    let anew = Started { proc: ProcId::new(3), pid: 103, at: Script::at(3001).host_time() };
+    s.hears(ToRoot::Started { procs: Capped::chunks([anew]).remove(0) });
+    s.exits(0, exit(0), (3002, 3002)).exits(3, exit(0), (3003, 3003)).report();
+    assert!(s.last_report().launch().unwrap() < Span::from_secs(1));
 }

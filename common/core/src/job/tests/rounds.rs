@@ -422,3 +422,30 @@ fn one_that_has_left_for_good_has_the_grace_to_end() {
     s.report();
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(1) });
 }
+
+/// It was killed an hour before, and nobody needed it: what all others fail with later is not its doing.
+#[test]
+fn a_reserve_that_had_ended_is_not_what_a_job_fails_by() {
+    let policy = crate::rank_assign::parse::policy("max=2,shift").unwrap();
+    let rounds = Rounds { policy: Some(policy), ..Rounds::default() };
+    let mut s = begun(&JobSpec { rounds, ..spec(3) });
+    s.wait(1).exits(2, KILLED, (1, 2));
+    s.wait(60_000);
+    s.exits(0, exit(3), (60_001, 60_001));
+    s.exits(1, exit(3), (60_001, 60_001));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+}
+
+/// It hangs, nobody is left who could go on, and we have ended it: its status says nothing of that.
+#[test]
+fn a_hang_that_leaves_nobody_is_what_a_job_fails_by() {
+    let mut s = begun(&spec(2));
+    s.wait(10);
+    fault(&mut s, NODE, 0, 1, FaultKind::Hang);
+    let ended = Status::Signaled { sig: Signal::TERM, core: false };
+    s.wait(5000).exits(0, ended, (5000, 5010)).exits(1, ended, (5000, 5011)).report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: ended });
+    let (fault, _) = told_of(&s).given_up.unwrap();
+    assert_eq!((fault.initial, fault.kind), (Rank::new(1), FaultKind::Hang));
+}

@@ -20,7 +20,7 @@ use crate::restart::detect::{Limits, Soonest};
 use crate::restart::fault::{FaultKind, Leave};
 use crate::restart::terms::{self, Terms};
 use crate::signal::Signal;
-use crate::time::Span;
+use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::round::{Dismissal, Heard, Said};
 use crate::wire::round::{KEY, RoundPlace, RoundSeat};
@@ -71,7 +71,13 @@ pub(super) struct Rounds {
     /// The TCPStore is an agent's.
     agent_store: bool,
     limits: Limits,
+    /// So long others are waited for behind that.
+    awaits: Span,
     soonest: Soonest,
+    /// When something was heard, or looked at, last.
+    seen: Mono,
+    /// The launcher knows that somebody waits here for others in vain.
+    alone: bool,
     /// The launcher has heard who has registered, and under which terms.
     told: Option<OsBytes>,
     /// It has heard that some could not.
@@ -133,7 +139,10 @@ impl Default for Rounds {
             at: None,
             agent_store: false,
             limits: Limits::default(),
+            awaits: Span::ZERO,
             soonest: Soonest::default(),
+            seen: Mono::default(),
+            alone: false,
             told: None,
             refused: false,
             warned: false,
@@ -150,7 +159,7 @@ impl Rounds {
     }
 
     pub(super) fn on_start(&mut self, start: &Start) {
-        (self.programs, self.others_follow) = (start.apps, start.others_follow);
+        (self.programs, self.others_follow, self.awaits) = (start.apps, start.others_follow, start.awaits);
         start.meeting.iter().for_each(|meeting| self.on_met(meeting, None));
     }
 
@@ -200,8 +209,8 @@ impl Rounds {
 
     /// Other ranks follow.
     pub(super) fn on_again(&mut self, meeting: &Meeting) {
-        let (programs, others_follow, at) = (self.programs, self.others_follow, self.at.take());
-        *self = Self { programs, others_follow, at, ..Self::default() };
+        let Self { programs, others_follow, at, awaits, seen, warned, .. } = core::mem::take(self);
+        *self = Self { programs, others_follow, at, awaits, seen, warned, ..Self::default() };
         self.on_met(meeting, None);
     }
 
@@ -233,11 +242,15 @@ impl Rounds {
             Ok((initial, _)) if self.is_behind(initial) => self.catch_up(cx, session, initial),
             Ok((initial, terms)) => {
                 if self.told.is_none() {
-                    self.limits = Limits::from(&terms);
+                    self.limits = Limits { others: self.awaits, ..Limits::from(&terms) };
                 }
                 self.sessions.insert(session, initial);
                 if let Some(seat) = self.seats.get_mut(&initial) {
                     (seat.session, seat.part) = (Some(session), Part::Joined);
+                    if !seat.watch.is_ending() {
+                        // Hooks of the call before have come to their end.
+                        seat.watch.rest();
+                    }
                     // Its keys are its own, and told as such: what is left is what many ask for.
                     seat.keys = Capped::chunks(terms.own).into_iter().next().unwrap_or_default();
                     let shared = |(name, _): &&(OsBytes, OsBytes)| !name.starts_with(b"key.");
@@ -279,7 +292,7 @@ impl Rounds {
                 | Part::Ready
                 | Part::Lost(_)
                 | Part::Ending,
-            ) => return Err(format!("another process of rank {rank} takes part already")),
+            ) => return Err(format!("another process or thread of rank {rank} takes part already")),
         }
         Ok(rank)
     }

@@ -1,7 +1,7 @@
 //! What the launcher has decided, for the ranks of this node.
 
 use super::{Part, Rounds, Seat, Seated, State};
-use crate::id::Round;
+use crate::id::{ProcId, Rank, Round};
 use crate::node::{Cx, NodeAction, Notice};
 use crate::rank_set::RankSet;
 use crate::time::Span;
@@ -46,7 +46,15 @@ impl Rounds {
                 // One that had registered when the work was done is on its way out.
                 let absent = |seat: &&Seat| seat.lives && seat.part == Part::Absent && !seat.took_part;
                 let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
-                seats.filter(absent).for_each(|seat| cx.tell(Notice::Unwanted(seat.proc())));
+                let unwanted: Vec<(Rank, ProcId)> =
+                    seats.filter(absent).map(|seat| (seat.initial(), seat.proc())).collect();
+                for (rank, proc) in unwanted {
+                    cx.tell(Notice::Unwanted(proc));
+                    if let Some(seat) = self.seats.get_mut(&rank) {
+                        seat.watch.dies(cx.now);
+                        self.soonest.mind(&seat.watch, &self.limits);
+                    }
+                }
             }
             RoundDown::Refuse { ranks, text } => {
                 let ranks: RankSet = ranks.iter().copied().collect();
@@ -83,6 +91,7 @@ impl Rounds {
         self.use_port(cx, is_ours);
         // Those too that take no part any more: what they have said was of another round.
         self.seats.values_mut().for_each(|seat| (seat.failed, seat.pinged) = (false, false));
+        self.alone = false;
         let (mut who, mut numbers, mut marked) = (Vec::new(), RankSet::new(), RankSet::new());
         for to in core::mem::take(&mut self.parts) {
             numbers.extend(&to.active.into_iter().collect());

@@ -16,6 +16,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+/// So late nobody looks at ranks on a host that is awake.
+const LATE: Span = Span::from_secs(5);
+
 /// Why a process is ended.
 fn too_long(part: Part, section: Option<Span>, limits: &Limits) -> String {
     let what = match part {
@@ -44,6 +47,14 @@ impl Rounds {
         }
     }
 
+    /// Before anything else is done with what has happened: the clock counts on while the host sleeps, or the agent is stopped.
+    pub(in crate::node) fn looks(&mut self, now: Mono) {
+        let slept = now.since(core::mem::replace(&mut self.seen, now));
+        if self.soonest.deadline().is_some_and(|at| now > at + LATE) {
+            self.seats.values_mut().for_each(|seat| seat.watch.slept(slept));
+        }
+    }
+
     /// Its process has closed its session, and goes on.
     fn give_up(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let Some(seat) = self.seats.get_mut(&rank) else { return };
@@ -52,6 +63,16 @@ impl Rounds {
         // of other hosts would wait for it.
         let text = OsBytes::from("its session has ended without a word");
         self.tell_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
+        if self.state.is_open()
+            && let Some(seat) = self.seats.get_mut(&rank)
+        {
+            // It would go on beside those that go on without it, with its devices. Or it is about to end, and cannot.
+            let proc = seat.proc();
+            seat.watch.ends(cx.now, &self.limits);
+            self.soonest.mind(&seat.watch, &self.limits);
+            cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
+            cx.act(NodeAction::Signal { proc, sig: Signal::TERM });
+        }
     }
 
     fn look(&mut self, cx: &mut Cx<'_>, rank: Rank) {
@@ -104,14 +125,17 @@ impl Rounds {
 
     /// The function of this rank, here or on another host, has returned, and that of others does not. Where one of them is here it is late;
     /// who it is on other hosts only they know.
-    pub(super) fn tell_late(&self, cx: &mut Cx<'_>, rank: Rank) {
+    pub(super) fn tell_late(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let after = format!(
             "it has not returned after rank {rank} did, within {} (completion_timeout)",
             self.limits.completion
         );
         match self.seats.values().find(|seat| seat.part == Part::Working) {
             Some(late) => self.tell_fault(cx, late.initial(), FaultKind::Hang, &OsBytes::from(after)),
-            None if self.seats.contains_key(&rank) => self.tell_alone(cx, rank),
+            // One of them is enough: others are late for all.
+            None if self.seats.contains_key(&rank) && !core::mem::replace(&mut self.alone, true) => {
+                self.tell_alone(cx, rank);
+            }
             // Whoever was late here has returned meanwhile, or its end is about to be told.
             None => {}
         }

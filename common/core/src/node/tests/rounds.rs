@@ -221,7 +221,7 @@ fn who_cannot_take_part_hears_why() {
     refused(&told(rig.hear(begun(7, Some(0), "soft_timout=3s"))), "soft_timeout");
     refused(&rig.hear(begun(7, Some(0), "soft_timeout=100s")), "hard_timeout");
     rig.registers(0, "");
-    refused(&rig.hear(begun(8, Some(0), "")), "another process of rank 0 takes part already");
+    refused(&rig.hear(begun(8, Some(0), "")), "another process or thread of rank 0 takes part already");
     rig.exited(1, exit(0));
     refused(&rig.hear(begun(9, Some(1), "")), "no rank 1");
     rig.down(RoundDown::GiveUp { text: "enough".into() });
@@ -380,10 +380,11 @@ fn the_end_of_a_session_waits_for_that_of_its_process() {
     closed.hear(NodeEvent::SessionGone { session: s(1) });
     assert_eq!(closed.node.poll_timeout(), Some(closed.now + Span::from_secs(2)));
     let actions = closed.wait(2000);
-    let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { round: R0, fault, .. }))] = &actions[..] else {
+    let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { round: R0, fault, .. })), ended @ ..] = &actions[..] else {
         panic!("{actions:?}")
     };
     assert_eq!((fault.initial, fault.kind), (r(1), FaultKind::Ended(Status::Lost)));
+    assert_eq!(ended, [group(1, Signal::CONT), group(1, TERM)], "the others go on without it");
     closed.interrupt(R0);
     assert_eq!(closed.is_ready(0, R0), [ReservePort { listen: None }]);
 }

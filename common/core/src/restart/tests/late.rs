@@ -109,16 +109,22 @@ fn a_rank_lost_in_an_earlier_call_is_asked_nothing_for_the_next() {
     assert_eq!((machine.round(), seats), (Some(Round::new(3)), Some(3)), "{actions:?}");
 }
 
-/// That it leaves is known a while behind the end of the call: its session was lost.
-#[test]
-fn one_that_has_left_while_others_register_is_not_waited_for() {
+/// A call is done, and rank 0 of two has registered for the next.
+fn registering_again() -> Restart {
     let mut machine = Restart::new(setup(2, 1, "all,shift"));
     register(&mut machine, 2, 1, &[]);
     for node in 0..2 {
         machine.handle(at(1), RestartEvent::Returned { node: n(node), round: Round::new(0) });
     }
-    all(&mut machine);
     joined(&mut machine, at(2), 1, vec![enrolled(0, 0, &[])], "keys=0\n");
+    all(&mut machine);
+    machine
+}
+
+/// That it leaves is known a while behind the end of the call: its session was lost.
+#[test]
+fn one_that_has_left_while_others_register_is_not_waited_for() {
+    let mut machine = registering_again();
     machine.handle(at(3), RestartEvent::Fault { round: Round::new(0), fault: left(1), at: at(3) });
     let actions = all(&mut machine);
     assert!(is_refused(&actions), "rank 0 waits for ever: {actions:?}");
@@ -194,4 +200,94 @@ fn a_host_that_could_have_no_port_is_told_of() {
     machine.handle(at(20), port);
     let said = "host0, where the ranks of this round meet, could reserve no port: their MASTER_PORT is 0";
     assert_eq!(notes(&all(&mut machine)), [said]);
+}
+
+/// Nobody needs it, and it comes back: its place in the world is the one that it had.
+fn a_reserve_that_comes_back_and_ends_again() -> Restart {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
+    register(&mut machine, 1, 3, &[]);
+    ended(&mut machine, at(20), 2, 2);
+    joined(&mut machine, at(30), 0, vec![enrolled(2, 5, &[])], "");
+    all(&mut machine);
+    ended(&mut machine, at(40), 2, 5);
+    machine
+}
+
+#[test]
+fn a_reserve_that_ends_again_is_started_again() {
+    let mut machine = a_reserve_that_comes_back_and_ends_again();
+    let again = |action: &RestartAction| matches!(action, RestartAction::Respawn { .. });
+    assert!(all(&mut machine).iter().any(again));
+}
+
+#[test]
+fn a_reserve_that_ends_again_is_nobodys_fault() {
+    let mut machine = a_reserve_that_comes_back_and_ends_again();
+    let fault = Fault { initial: Rank::new(0), kind: FaultKind::Exception, text: OsBytes::from("ValueError") };
+    machine.handle(at(5000), RestartEvent::Fault { round: Round::new(0), fault: fault.clone(), at: at(5000) });
+    ready(&mut machine, at(5001), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])]);
+    let actions = all(&mut machine);
+    let began = actions.iter().find_map(|action| {
+        let RestartAction::Note(RoundNote::Began { faults, phases, .. }) = action else { return None };
+        Some((faults.clone(), phases[0]))
+    });
+    assert_eq!(began, Some((vec![fault], Span::ZERO)), "{actions:?}");
+}
+
+/// Its hooks behind the last call do not come to their end.
+#[test]
+fn who_is_ended_behind_a_call_is_waited_for_by_nobody_in_the_next() {
+    let mut machine = registering_again();
+    let fault = Fault { initial: Rank::new(1), kind: FaultKind::Overdue(KILLED), text: OsBytes::from("hook") };
+    machine.handle(at(92), RestartEvent::Fault { round: Round::new(0), fault, at: at(92) });
+    let actions = all(&mut machine);
+    assert!(is_refused(&actions), "{actions:?}");
+}
+
+#[test]
+fn a_planned_round_without_a_reserve_that_was_lost_before_goes_on() {
+    let mut machine = Restart::new(setup(1, 5, "max=4,divisible=4,shift"));
+    register(&mut machine, 1, 5, &[]);
+    ended(&mut machine, at(20), 4, 4);
+    all(&mut machine);
+    machine.handle(at(50), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
+    ready(&mut machine, at(51), 0, (0..4).map(|n| enrolled(n, n, &[])).collect());
+    assert_eq!((machine.is_open(), machine.round()), (true, Some(Round::new(1))), "{:?}", all(&mut machine));
+}
+
+#[test]
+fn who_cannot_be_spared_is_not_asked_to_go_twice() {
+    let limits = Limits { min_world: Some(2), ..Limits::default() };
+    let mut machine = Restart::new(Setup { limits, ..setup(1, 2, "all,shift") });
+    register(&mut machine, 1, 2, &[]);
+    machine.handle(at(10), RestartEvent::Returned { node: n(0), round: Round::new(0) });
+    machine.handle(at(11), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
+    joined(&mut machine, at(12), 1, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "keys=0\n");
+    all(&mut machine);
+    ready(&mut machine, at(13), 0, vec![]);
+    let actions = all(&mut machine);
+    let msg =
+        |action: &RestartAction| if let RestartAction::Send { msg, .. } = action { Some(msg.clone()) } else { None };
+    let sent: Vec<RoundDown> = actions.iter().filter_map(msg).collect();
+    assert!(matches!(sent[..], [RoundDown::Begin { .. }]), "{sent:?}");
+}
+
+/// What is too much is a matter of each call.
+#[test]
+fn faults_of_an_earlier_call_do_not_count_in_the_next() {
+    let mut machine = Restart::new(setup(1, 3, "all,shift"));
+    register(&mut machine, 1, 3, &[]);
+    let throws = |machine: &mut Restart, round: u32| {
+        let fault = Fault { initial: Rank::new(2), kind: FaultKind::Exception, text: OsBytes::from("ValueError") };
+        let now = at(u64::from(round) * 1000 + 100);
+        machine.handle(now, RestartEvent::Fault { round: Round::new(round), fault, at: now });
+        ready(machine, now, round, (0..3).map(|n| enrolled(n, n, &[])).collect());
+    };
+    (0..3).for_each(|round| throws(&mut machine, round));
+    machine.handle(at(4000), RestartEvent::Returned { node: n(0), round: Round::new(3) });
+    joined(&mut machine, at(4001), 1, (0..3).map(|n| enrolled(n, n, &[])).collect(), "keys=0\nmax_rank_faults=2\n");
+    ready(&mut machine, at(4002), 3, vec![]);
+    all(&mut machine);
+    throws(&mut machine, 4);
+    assert_eq!(machine.world.size(), 3, "{:?}", all(&mut machine));
 }

@@ -7,7 +7,7 @@ const TERMS: &str = "soft_timeout=20s hard_timeout=30s barrier_timeout=40s";
 
 /// Its time is over just then: it is told of, and ended.
 fn is_ended(rig: &mut Rig, n: u32, ms: u64, text: &str) {
-    assert_eq!(rig.wait(ms - 1), [], "{text}");
+    assert_eq!(rig.awake(ms - 1), [], "{text}");
     let actions = rig.wait(1);
     let told = fault(n, FaultKind::Overdue(by(TERM)), text);
     let told = up(RoundUp::Fault { round: R0, fault: told, at: rig.now.host_time() });
@@ -107,4 +107,14 @@ fn who_is_silent_for_longer_than_its_section_may_take_is_told_of_by_that() {
     let text = "nothing was heard of it for 2.0s, which is what its section may take";
     let hang = fault(0, FaultKind::Hang, text);
     assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: hang, at: rig.now.host_time() })]);
+}
+
+/// The clock counts on meanwhile.
+#[test]
+fn hooks_have_their_time_on_a_host_that_has_slept() {
+    let mut rig = is_done(TERMS);
+    rig.awake(1_000);
+    assert!(!rig.wait(3_600_000).contains(&group(1, TERM)));
+    let all = rig.awake(1_000_000);
+    assert!(all.contains(&group(1, TERM)), "but no more than that: {all:?}");
 }

@@ -73,14 +73,20 @@ fn one_that_nobody_wants_any_more_waits_for_no_device() {
     assert!(rig.spawned(300).contains(&group(300, KILL)), "and is over");
 }
 
-/// One that takes part by now is wanted: it came while the launcher said that nobody would be.
-#[test]
-fn one_that_takes_part_is_not_ended_as_unwanted() {
+/// Rank 1 has another process, which has not registered.
+fn started_again() -> Rig {
     let mut rig = Rig::in_round(2);
     rig.exited(1, by(KILL));
     rig.root(another(300, 1));
     rig.examined(1, Facts::default());
     rig.spawned(300);
+    rig
+}
+
+/// One that takes part by now is wanted: it came while the launcher said that nobody would be.
+#[test]
+fn one_that_takes_part_is_not_ended_as_unwanted() {
+    let mut rig = started_again();
     let end = || RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() };
     let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
     let mut other = Rig::in_round(2);
@@ -144,11 +150,7 @@ fn one_of_another_host_for_which_no_gpus_are_left_is_not_started_and_the_others_
 /// It has come for work that is done by now, and is about to return from its call.
 #[test]
 fn one_that_took_part_when_the_work_was_done_is_not_ended_as_unwanted() {
-    let mut rig = Rig::in_round(2);
-    rig.exited(1, by(KILL));
-    rig.root(another(300, 1));
-    rig.examined(1, Facts::default());
-    rig.spawned(300);
+    let mut rig = started_again();
     rig.hear(NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() });
     rig.down(RoundDown::Finish { call: 0, round: R0 });
     assert_eq!(rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() }), []);
@@ -165,4 +167,14 @@ fn descendants_have_their_time_after_a_loss_that_was_made_good() {
     assert!(!sweeps(&rig.exited(0, exit(0))), "their streams are open");
     (0..7).for_each(|_| assert!(!sweeps(&rig.wait(250))));
     assert!(sweeps(&rig.wait(250)));
+}
+
+/// Its driver hangs before it registers, and the work is done: it is killed, and not waited for if that does not end it.
+#[test]
+fn who_is_unwanted_and_cannot_be_ended_is_told_of() {
+    let mut rig = started_again();
+    assert_eq!(rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() }), [group(300, KILL)]);
+    rig.down(finish(0, R0));
+    let stuck = |action: &NodeAction| matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Stuck { .. })));
+    assert!(rig.awake(11_000).iter().any(stuck));
 }

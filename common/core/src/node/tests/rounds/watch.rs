@@ -2,6 +2,22 @@
 
 use super::*;
 
+impl Rig {
+    /// All that happens on a host that is awake.
+    pub(super) fn awake(&mut self, ms: u64) -> Vec<NodeAction> {
+        let (until, mut all) = (self.now + Span::from_millis(ms), Vec::new());
+        while let Some(at) = self.node.poll_timeout().filter(|at| self.now < *at && *at < until) {
+            self.now = at;
+            self.node.handle_timeout(at);
+            all.extend(self.drain());
+        }
+        self.now = until;
+        self.node.handle_timeout(until);
+        all.extend(self.drain());
+        all
+    }
+}
+
 #[test]
 fn who_stands_still_is_told_of_and_then_ended() {
     let mut rig = Rig::in_round_by(start(), 2, "soft_timeout=10s hard_timeout=20s barrier_timeout=30s");
@@ -69,7 +85,7 @@ fn who_waits_for_a_round_that_does_not_begin_is_ended() {
     rig.is_ready(0, R0);
     rig.hear(NodeEvent::PortReserved { port: 9 });
     // 90 s in which others may leave, 5 s and 10 s until they are given up, and 120 s.
-    assert_eq!(rig.wait(224_999), []);
+    assert_eq!(rig.awake(224_999), []);
     let actions = rig.wait(1);
     assert_eq!(actions[1..], [group(0, CONT), group(0, TERM)]);
 }
@@ -86,4 +102,32 @@ fn a_rank_that_is_gone_does_not_get_on() {
     rig.interrupt(R1);
     rig.is_ready(0, R1);
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R1, &[0], 9)], "that was in another round");
+}
+
+/// The others hear at once that a host does not answer, and that its ranks have surely ended only at the end of its lease.
+#[test]
+fn who_is_ready_waits_for_a_lost_hosts_lease() {
+    let terms = "soft_timeout=2s hard_timeout=3s barrier_timeout=5s termination_grace=1s";
+    let mut rig = Rig::in_round_by(Start { awaits: Span::from_secs(36), ..start() }, 1, terms);
+    rig.interrupt(R0);
+    rig.says(0, Said::Ready(R0, Vec::new()));
+    rig.hear(NodeEvent::PortReserved { port: 9 });
+    let actions = rig.awake(38_000);
+    assert!(!actions.contains(&group(0, TERM)), "{actions:?}");
+    assert!(rig.awake(10_000).contains(&group(0, TERM)));
+}
+
+#[test]
+fn who_goes_on_without_its_session_is_ended() {
+    let mut rig = Rig::in_round(2);
+    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    let actions = rig.awake(2_000);
+    assert!(actions.contains(&group(1, TERM)), "{actions:?}");
+    let actions = rig.awake(5_000);
+    assert!(actions.contains(&group(1, KILL)), "{actions:?}");
+    assert_eq!(
+        rig.awake(10_000),
+        [up(RoundUp::Stuck { proc: p(1) })],
+        "and not waited for if the kernel cannot end it"
+    );
 }
