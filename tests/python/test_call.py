@@ -149,5 +149,57 @@ class Once(unittest.TestCase):
             self.assertIsInstance(self.once(inside).why, RankShouldRestart)
 
 
+NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "LOCAL_RANK")
+
+OUTSIDE = f"""
+import os, sys, types
+names, asked = {NAMES!r}, []
+sys.modules["jax"] = types.SimpleNamespace(distributed=types.SimpleNamespace(initialize=lambda **given: asked.append(given)))
+import rlaunch.inprocess as ip
+import rlaunch.jax
+
+def tell():
+    rlaunch.jax.initialize()
+    print(*(os.environ.get(name) for name in names), len(asked))
+
+@ip.Wrapper()
+def train(call: ip.CallWrapper):
+    tell()
+    if call.iteration == 0 and "SETS" in os.environ:
+        os.environ["RANK"] = "5"
+        raise ValueError("again")
+
+train()
+tell()
+if "SETS" in os.environ:
+    sys.exit()
+train()
+child = os.fork()
+if child == 0:
+    os.environ["RANK"] = "3"
+    train()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+class Outside(unittest.TestCase):
+    """What a world of one finds in its environment, and how often JAX was asked to look for other processes."""
+
+    def told(self, **env):
+        clean = {name: value for name, value in os.environ.items() if name not in (*NAMES, "MASTER_PORT", "LOCAL_WORLD_SIZE")}
+        done = subprocess.run([sys.executable, "-u", "-c", OUTSIDE], env={**clean, **env}, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        return done.stdout.splitlines()
+
+    def test_it_is_told_who_it_is_until_somebody_says_otherwise(self):
+        alone = "0 1 127.0.0.1 0 0"
+        self.assertEqual(self.told(), [alone, alone, alone, "3 1 127.0.0.1 0 1"])
+        self.assertEqual(self.told(SETS=""), [alone, "5 1 127.0.0.1 0 1", "5 1 127.0.0.1 0 2"])
+
+    def test_what_somebody_has_set_stays(self):
+        self.assertEqual(self.told(LOCAL_RANK="1")[0], "0 1 127.0.0.1 1 0")
+        self.assertEqual(self.told(MASTER_ADDR="elsewhere")[0], "None None elsewhere None 0")
+
+
 if __name__ == "__main__":
     unittest.main()

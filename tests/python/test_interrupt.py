@@ -207,6 +207,38 @@ class Ends(unittest.TestCase):
         self.assertFalse(interrupter.is_training())
 
 
+    def test_one_that_comes_behind_a_lock_does_not_keep_the_function_from_being_left(self):
+        class Taken:
+            """As with Python 3.14: it comes between the taking of a lock in C and its `with`, which then gives nothing back."""
+
+            def __init__(self):
+                self.lock = threading.Lock()
+
+            def __enter__(self):
+                if not self.lock.acquire(timeout=1):
+                    raise SystemExit("taken for ever")
+                raise RankShouldRestart
+
+            def __exit__(self, *_):
+                self.lock.release()
+
+        interrupter = _interrupt.Interrupter(session())
+        with interrupter:
+            interrupter.enter()
+            for name in [name for name, value in vars(interrupter).items() if isinstance(value, type(threading.Lock()))]:
+                setattr(interrupter, name, Taken())
+            interrupter.exit()
+        self.assertTrue(interrupter.left.is_set())
+
+    def test_an_end_that_is_broken_off_leaves_the_next_call_alone(self):
+        hook = sys.unraisablehook
+        interrupter = _interrupt.Interrupter(session())
+        with mock.patch.object(interrupter, "_disarm", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt), interrupter:
+            pass
+        _interrupt.refuse_a_second()
+        self.assertIs(sys.unraisablehook, hook)
+
+
 class Flags(unittest.TestCase):
     def test_who_is_interrupted_while_it_waits_stands_in_nobodys_way(self):
         flag, others, came = Flag(), [], []

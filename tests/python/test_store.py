@@ -7,6 +7,7 @@ from unittest import mock
 
 from rlaunch import Store
 from rlaunch._errors import StoreTimeout
+from rlaunch._store import _ranks
 
 ASKED = ("get", "set", "add", "append", "compare_set", "delete", "check", "wait", "keys", "barrier")
 
@@ -57,6 +58,7 @@ class Refused(unittest.TestCase):
             (float("nan"), ValueError),
             (-1, ValueError),
             (datetime.timedelta(seconds=-1), ValueError),
+            (float("-inf"), ValueError),
             ("1", TypeError),
             ([], TypeError),
         ):
@@ -92,6 +94,31 @@ class Asked(unittest.TestCase):
                 with mock.patch.dict(os.environ, RLAUNCH_RANK="0"):
                     one.barrier("b", 1, timeout)
                 self.assertEqual(one._handle.lib.rl_store_barrier.call_args.args[-1], wanted)
+
+    def test_a_deadline_that_has_passed_is_no_mistake(self):
+        def late(*given):
+            asked.append(given[-1])
+            raise StoreTimeout("after 0ms: nobody has set 'a'")
+
+        asked = []
+        with mock.patch.dict(os.environ, RLAUNCH_RANK="0"):
+            for timeout in (-0.003, -2, datetime.timedelta(milliseconds=-5)):
+                for ask in (lambda: store(wait=late).wait(["a"], timeout), lambda: store(barrier=late).barrier("b", 1, timeout)):
+                    with self.subTest(timeout), self.assertRaises(StoreTimeout):
+                        with mock.patch("rlaunch._store._interruptible", lambda call: call()):
+                            ask()
+        self.assertEqual(asked, [0] * 6)
+
+    def test_ranks_may_be_an_array(self):
+        class Array(list):
+            def __index__(self):
+                raise TypeError("only integer scalar arrays can be converted to a scalar index")
+
+        self.assertEqual(_ranks(Array([2, 0])), [0, 2])
+        self.assertEqual([_ranks(3), _ranks(range(2)), _ranks(n for n in (1, 0))], [[0, 1, 2], [0, 1], [0, 1]])
+        for none in (1.5, None):
+            with self.assertRaises(TypeError):
+                _ranks(none)
 
     def test_a_barrier_and_a_wait_tell_time_in_the_same_words(self):
         def late(*_):

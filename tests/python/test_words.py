@@ -68,6 +68,14 @@ class Policies(unittest.TestCase):
         self.assertEqual(tree.values(ip.State(5, 8)) + tree.values(ip.State(1, 8)), ['h"1', 'h"1'])
         self.assertEqual(asked, [5])
 
+    def test_a_group_may_need_more_ranks_than_work_in_it(self):
+        class Int64:
+            def __index__(self):
+                return 6
+
+        lines = _policy.words(ra.Tree([ra.Layer(8, Int64())]), None, 8).text.splitlines()
+        self.assertEqual(lines[-3:], ["min_ranks = 8", "max_ranks = 6", "flags = []"])
+
     def test_filters_are_told_by_their_values(self):
         cases = {
             "multiple=3": lambda n: n - n % 3,
@@ -170,7 +178,8 @@ class Arguments(unittest.TestCase):
             (TypeError, "min_ranks takes an int, got 'a' of type str", lambda: ra.Layer(min_ranks="a")),
             (TypeError, "key_or_fn takes a Callable, got 3", lambda: ra.Layer(key_or_fn=3)),
             (TypeError, "flag takes a LayerFlag, got 'reserve'", lambda: ra.Layer(flag="reserve")),
-            (ValueError, "got min_ranks=4 and max_ranks=2", lambda: ra.Layer(4, 2)),
+            (TypeError, "max_ranks takes an int, got 1.5 of type float", lambda: ra.Layer(1, 1.5)),
+            (ValueError, "min_ranks is 0 or more, got -1", lambda: ra.Layer(-1)),
         ):
             with self.subTest(said), self.assertRaisesRegex(kind, said):
                 make()
@@ -203,6 +212,15 @@ class Arguments(unittest.TestCase):
 
         self.assertEqual(substitute_param_value(fn, (1,), {}, {ip.CallWrapper: "it"}), ((1, "it"), {"b": 2}))
         self.assertEqual(substitute_param_value(texts, (1,), {"b": 3}, {ip.CallWrapper: "it"}), ((1, "it", 3), {}))
+        def unknown(a: "OnlyForTypeCheckers", call: "Optional[ip.CallWrapper]" = None):
+            pass
+
+        def either(a, call: "ip.CallWrapper | None" = None):
+            pass
+
+        unknown.__globals__.setdefault("Optional", Optional)
+        for one in (unknown, either):
+            self.assertEqual(substitute_param_value(one, (1,), {}, {ip.CallWrapper: "it"}), ((1, "it"), {}))
         with self.assertRaisesRegex(TypeError, "'a'"):
             substitute_param_value(fn, (), {}, {ip.CallWrapper: "it"})
 

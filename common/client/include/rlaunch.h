@@ -219,7 +219,8 @@ int rl_store_take(rl_store *store, const char *queue, size_t queue_len, int64_t 
 int rl_store_queue_len(rl_store *store, const char *queue, size_t queue_len, int64_t *len);
 /* Waits until a key is not any more as it was at *revision (0: as it is now); its revision and value then. */
 int rl_store_watch(rl_store *store, const char *key, size_t key_len, int64_t timeout, uint64_t *revision, rl_buffer *value);
-/* Comes to a barrier as `own`, and waits until all of these ranks have. Then its name is free for the next one. */
+/* Comes to a barrier as `own`, and waits until all of these ranks have. Then its name is free for the next one. Who was interrupted there
+   has come all the same: a barrier of a round belongs in RL_SPACE_GENERATION. */
 int rl_store_barrier(rl_store *store, const char *name, size_t name_len, const uint32_t *ranks, size_t count, uint32_t own, int64_t timeout);
 
 /* ---- Sessions: rounds, step by step. For faces of other languages; C programs want rl_run. ----

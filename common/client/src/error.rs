@@ -48,7 +48,7 @@ pub enum Error {
     #[error("the agent speaks version {0} of the protocol, and not 1")]
     Version(u32),
     /// More than a message can hold.
-    #[error("{0} bytes are more than a message can hold ({most}): cut them into parts, each with a key of its own", most = MAX_FRAME)]
+    #[error("{0} bytes are more than a message can hold ({most}), and a value takes up to 512 KiB: cut them into parts, each with a key of its own", most = MAX_FRAME)]
     TooLong(usize),
     /// What was waited for did not come in time.
     #[error("after {within:?}: {missing}")]

@@ -723,6 +723,8 @@ mod tests {
         let wrong = unsafe { [rl_session_leave(handle, 9, null(), 0), rl_session_signal_thread(handle, 1, 99, 0)] };
         assert_eq!(wrong, [code("RL_E_ARGUMENT"); 2]);
         // SAFETY: the same.
+        assert_eq!(unsafe { rl_session_signal_thread(handle, 0, 0, 0) }, OK, "none any more");
+        // SAFETY: the same.
         assert_eq!(unsafe { rl_session_sockets_add(handle, -1) }, code("RL_E_SYSTEM"));
         // SAFETY: it is not used behind this.
         assert_eq!(unsafe { rl_session_close(handle) }, OK);

@@ -61,9 +61,10 @@ def _seconds(method: str, timeout: Any) -> Optional[float]:
         seconds = None
     if seconds is None:
         raise TypeError(f"Store.{method}: timeout takes seconds, a timedelta or None, got {timeout!r:.80} of type {type(timeout).__name__}")
-    if not seconds >= 0:
-        raise ValueError(f"Store.{method}: timeout must be 0 or more (None: as long as the job runs), got {timeout}")
-    return None if math.isinf(seconds) else seconds
+    if math.isnan(seconds) or seconds in (-1, -math.inf):
+        raise ValueError(f"Store.{method}: timeout is a number of seconds (None: as long as the job runs), got {timeout}")
+    # What is left of a deadline is below zero when it has passed.
+    return None if math.isinf(seconds) else max(seconds, 0.0)
 
 
 def _ms(seconds: float) -> int:
@@ -74,7 +75,10 @@ def _ranks(ranks: Any) -> List[int]:
     """In order, each once."""
     if isinstance(ranks, (str, bytes)):
         raise TypeError(f"Store.barrier: ranks takes a number, or several of them, got {ranks!r:.80}")
-    if hasattr(ranks, "__index__"):
+    try:
+        iter(ranks)
+    except TypeError:
+        # Not asked first: arrays have an index as well, and most of them raise there.
         ranks = range(operator.index(ranks))
     if isinstance(ranks, range) and (ranks.stop > MOST_RANKS or len(ranks) > MOST_RANKS):
         raise ValueError(f"Store.barrier: no job has {ranks.stop} ranks")

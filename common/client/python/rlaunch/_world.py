@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Optional
+from typing import Dict, Optional
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +29,35 @@ _round: Optional[int] = None
 """The present one, once there are any."""
 
 
+begun = 0
+"""How many rounds have begun in this process, in all calls."""
+
+
 initial_size: Optional[int] = None
 """How many processes there were first, once there are rounds."""
 
 
 def enter_round(number: int) -> None:
     """A round begins."""
-    global _round
+    global _round, begun
     _round = number
+    begun += 1
+
+
+_alone: Dict[bytes, Optional[bytes]] = {}
+"""What a world of one was given by ourselves."""
+
+
+def set_alone(env: Dict[bytes, Optional[bytes]]) -> None:
+    """What a round sets. Outside rlaunch nobody else has said it."""
+    global _alone
+    _alone = {} if "RLAUNCH_JOB_ID" in os.environ else env
+
+
+def is_alone() -> bool:
+    """Whether nobody has said of which world this process is a part."""
+    own = bool(_alone) and all(os.environb.get(name) == value for name, value in _alone.items())
+    return "RLAUNCH_JOB_ID" not in os.environ and (own or "RANK" not in os.environ)
 
 
 def world() -> World:

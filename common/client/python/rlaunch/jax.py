@@ -12,14 +12,15 @@ __all__ = ["initialize"]
 
 
 def initialize(**kwargs: Any) -> None:
-    """``jax.distributed.initialize`` for this job; what is given goes first. Outside rlaunch nothing: a process alone needs none."""
+    """``jax.distributed.initialize`` for this job; what is given goes first. Outside rlaunch nothing, in a wrapped
+    function too: a process alone needs none."""
     import jax
 
-    from ._world import world
+    from ._world import is_alone, world
 
-    here = world()
-    if here.job_id is None and "RANK" not in os.environ:
+    if is_alone():
         return
+    here = world()
     addr, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "")
     # The port behind MASTER_PORT, where no store of torch listens.
     address = os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{_bracketed(addr)}:{int(port) + 1 if port else 0}"

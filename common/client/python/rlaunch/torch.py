@@ -114,21 +114,22 @@ class Finalize(_finalize.Finalize):
         return state
 
 
-_begun = (-1, 0)
-"""The round, and how many default groups were made in it."""
+_made = (0, -1)
+"""The rounds that had begun, and the number of the last default group since."""
 
 
 def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
     """``torch.distributed.init_process_group`` for the current round: at its MASTER_ADDR and MASTER_PORT, under keys that no group before
     it in the same round has used. Without a backend: gloo, and NCCL for what GPUs have, if there are any."""
-    global _begun
-    from ._world import world
+    global _made
+    from . import _world
 
-    here = world()
+    here = _world.world()
     if here.rank is None:
         raise RuntimeError("this rank is in reserve: it is in no group")
-    number = _begun[1] + 1 if _begun[0] == here.round else 0
-    _begun = (here.round, number)
+    # By the round's own number those who made groups in a call that ended in round 0 would count on in the next call, and nobody else.
+    number = _made[1] + 1 if _made[0] == _world.begun else 0
+    _made = (_world.begun, number)
     if "store" not in kwargs and "RANK" in os.environ:
         timeout = kwargs.get("timeout") or datetime.timedelta(minutes=30)
         meet = _c10d().rendezvous("env://", timeout=timeout)

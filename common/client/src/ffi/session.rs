@@ -226,7 +226,8 @@ pub(super) fn rl_session_interrupt_fd(session: Handle<'_>, fd: Given<'_, (*mut c
 pub(super) fn rl_session_signal_thread(session: Handle<'_>, tid: i32, signo: c_int, delay: i64) -> c_int {
     let call = |handle: &rl_session| {
         let delay = time(delay).unwrap_or(Duration::MAX).min(Duration::from_secs(86_400));
-        if tid < 0 || !(1..=64).contains(&signo) {
+        // Without a thread no signal is sent, whichever it is.
+        if tid < 0 || tid != 0 && !(1..=64).contains(&signo) {
             return Err(Failure::argument("a thread and a signal are needed"));
         }
         Ok(handle.session.signal_thread((tid != 0).then_some(Aim { tid, signo, delay }))?)

@@ -7,9 +7,14 @@ use rlaunch_core::restart::fault::Fault;
 use rlaunch_core::restart::limits::{ALIKE, QUICK};
 use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard};
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Instant;
+
+const MASTER_PORT: &str = "MASTER_PORT";
+
+type Variables = Vec<(OsBytes, Option<OsBytes>)>;
 
 #[derive(Debug)]
 pub(super) struct Alone {
@@ -17,14 +22,12 @@ pub(super) struct Alone {
     most: Option<u32>,
     began: Instant,
     quick: u32,
-    /// Nobody else has said which rank this is: what programs read is set here.
-    is_named: bool,
 }
 
 impl Alone {
     pub(super) fn new(most: Option<u32>, inbox: &mut VecDeque<Heard>) -> Self {
-        let alone = Self { most, began: Instant::now(), quick: 0, is_named: is_named() };
-        inbox.push_back(Heard::Begin(alone.begin(0, None)));
+        let alone = Self { most, began: Instant::now(), quick: 0 };
+        inbox.push_back(Heard::Begin(begin(0, None)));
         alone
     }
 
@@ -48,44 +51,98 @@ impl Alone {
         };
         inbox.push_back(match why {
             Some(why) => Heard::Dismissed(Dismissal::GivenUp, why.into()),
-            None => Heard::Begin(self.begin(next, cause.and_then(Cause::fault).cloned())),
+            None => Heard::Begin(begin(next, cause.and_then(Cause::fault).cloned())),
         });
     }
+}
 
-    fn begin(&self, round: u32, fault: Option<Fault>) -> Begin {
-        let zero = Rank::new(0);
-        Begin {
-            round: Round::new(round),
-            rank: zero,
-            world_size: 1,
-            active_rank: Some(zero),
-            active_world_size: 1,
-            initial_rank: zero,
-            initial_world_size: 1,
-            fault,
-            env: if self.is_named { Vec::new() } else { variables() },
-        }
+fn begin(round: u32, fault: Option<Fault>) -> Begin {
+    let zero = Rank::new(0);
+    Begin {
+        round: Round::new(round),
+        rank: zero,
+        world_size: 1,
+        active_rank: Some(zero),
+        active_world_size: 1,
+        initial_rank: zero,
+        initial_world_size: 1,
+        fault,
+        env: next_variables(),
     }
 }
 
-/// Whether somebody else has. What an earlier call has set does not count.
-fn is_named() -> bool {
-    static NAMED: OnceLock<bool> = OnceLock::new();
-    *NAMED.get_or_init(|| std::env::var_os("RANK").is_some())
-}
+/// What an earlier round has set, of this process or of the one that it was forked from, is nobody else's: all but the port is always the
+/// same. 0: none has.
+static PORT: AtomicU16 = AtomicU16::new(0);
 
-/// What torch reads of a world of one that meets at a port of its own.
-fn variables() -> Vec<(OsBytes, Option<OsBytes>)> {
+/// For a world of one that meets at a port of its own.
+fn next_variables() -> Variables {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     // Where there is none the program says so.
-    let port = port.map_or(0, |address| address.port()).to_string();
-    let all = [
-        ("RANK", "0"),
-        ("WORLD_SIZE", "1"),
-        ("LOCAL_RANK", "0"),
-        ("LOCAL_WORLD_SIZE", "1"),
-        ("MASTER_ADDR", "127.0.0.1"),
-        ("MASTER_PORT", &port),
-    ];
-    all.map(|(name, value)| (name.into(), Some(value.into()))).to_vec()
+    let port = port.map_or(0, |address| address.port());
+    let all = variables(port, PORT.load(Ordering::Acquire), |name| std::env::var_os(name));
+    if !all.is_empty() {
+        PORT.store(port, Ordering::Release);
+    }
+    all
+}
+
+/// What torch reads. Where somebody has set a part of it, such as MASTER_ADDR below srun, the program knows its world in another way, and
+/// none is made up. LOCAL_RANK is also set by who only chooses a device: that one stays, beside the rest.
+fn variables(port: u16, before: u16, now: impl Fn(&str) -> Option<OsString>) -> Variables {
+    let (port, before) = (port.to_string(), (before != 0).then(|| before.to_string()));
+    let is_free = |name: &str, value: &str| {
+        now(name).is_none_or(|now| {
+            before.as_ref().is_some_and(|port| now == *if name == MASTER_PORT { port } else { value })
+        })
+    };
+    let world = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), (MASTER_PORT, port.as_str())];
+    if !world.iter().all(|(name, value)| is_free(name, value)) {
+        return Vec::new();
+    }
+    let place =
+        [("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")].into_iter().filter(|(name, value)| is_free(name, value));
+    world.into_iter().chain(place).map(|(name, value)| (name.into(), Some(value.into()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(port: u16, before: u16, now: &[(&str, &str)]) -> Vec<String> {
+        let found = |name: &str| now.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value));
+        let text = |(name, value): (OsBytes, Option<OsBytes>)| format!("{name}={}", value.unwrap());
+        variables(port, before, found).into_iter().map(text).collect()
+    }
+
+    const WORLD: [&str; 4] = ["RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=7"];
+
+    #[test]
+    fn what_somebody_else_has_set_is_never_overwritten() {
+        let all = [&WORLD[..], &["LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"]].concat();
+        assert_eq!(set(7, 0, &[]), all);
+        for one in [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")] {
+            assert_eq!(set(7, 0, &[one]), [""; 0], "{one:?}");
+        }
+        assert_eq!(set(7, 0, &[("LOCAL_RANK", "1")]), [&WORLD[..], &["LOCAL_WORLD_SIZE=1"]].concat());
+    }
+
+    #[test]
+    fn what_an_earlier_round_has_set_is_until_somebody_changes_it() {
+        let all = [&WORLD[..], &["LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"]].concat();
+        let own = [
+            ("RANK", "0"),
+            ("WORLD_SIZE", "1"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", "6"),
+            ("LOCAL_RANK", "0"),
+            ("LOCAL_WORLD_SIZE", "1"),
+        ];
+        assert_eq!(set(7, 6, &own), all);
+        for at in 0..4 {
+            let mut changed = own;
+            changed[at].1 = "3";
+            assert_eq!(set(7, 6, &changed), [""; 0], "{changed:?}");
+        }
+    }
 }

@@ -170,6 +170,7 @@ class Call:
                 os.environb.pop(name, None)
             else:
                 os.environb[name] = value
+        _world.set_alone(news.env)
         _world.enter_round(came.number)
         _world.initial_size = came.initial_world_size
         self._silences = _Silences(self)
@@ -223,7 +224,7 @@ class Call:
         if not goes_on:
             end.why = end.why or RankShouldRestart("the round was over when the function returned")
         elif end.why is not None:
-            self._own_fault(end.why)
+            self._own_fault(end.why, end.part)
         elif self.state.mode is Mode.ACTIVE and not session.returned():
             end.why = RankShouldRestart("the round was over when the function had returned")
         return end
@@ -233,7 +234,9 @@ class Call:
             has_hooks = self._wrapper.initialize is not None or self._wrapper.health_check is not None
             if has_hooks:
                 self._session.hooks(True)
+            end.part = "the initialize hook"
             _hook(self._wrapper.initialize, self.state)
+            end.part = "the function"
             try:
                 self._check_health()
             except exception.HealthCheckError as error:
@@ -257,15 +260,15 @@ class Call:
         except Exception as error:
             raise exception.HealthCheckError(told(error)) from error
 
-    def _own_fault(self, error: BaseException) -> None:
-        """The function has failed by itself, as far as is known."""
+    def _own_fault(self, error: BaseException, part: str) -> None:
+        """The function, or a hook before it, has failed by itself, as far as is known."""
         text = told(error)
         if any(words in text.lower() for words in _OTHER_END) and self._round.over.wait(VICTIM_WAIT):
             return
         if self._session.fault(text):
             self.state.fn_exception = error if isinstance(error, Exception) else None
             state = self.state
-            log.error("round %d, initial rank %d: the function has failed", state.iteration, state.initial_rank, exc_info=error)
+            log.error("round %d, initial rank %d: %s has failed", state.iteration, state.initial_rank, part, exc_info=error)
 
     def _out(self, why: BaseException) -> None:
         """The function was left: clean up, and be ready for another round."""
@@ -457,6 +460,8 @@ class _End:
     """How the function ended."""
 
     value: Any = None
+    part: str = "the function"
+    """What `why` comes from."""
     why: Optional[BaseException] = None
     """Another round."""
     fatal: Optional[BaseException] = None

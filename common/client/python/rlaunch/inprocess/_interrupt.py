@@ -73,7 +73,9 @@ class Interrupter:
         self.why = ""
         self._ident = threading.get_ident()
         self._is_main = threading.current_thread() is threading.main_thread()
-        self._lock = threading.Lock()
+        self._raisers = threading.Lock()
+        """Of the threads that raise, never taken by the one that is raised in: from Python 3.14 on that may come between a lock and its `with`."""
+        self._raising = False
         self._inside = False
         self._raised = False
         self._not_before, self._pause = 0.0, FIRST_PAUSE
@@ -95,13 +97,16 @@ class Interrupter:
 
     def __exit__(self, *_: Any) -> None:
         global _current
-        # What broke off `exit`, such as a program's own handler of a signal, may have left something armed.
-        self._disarm()
-        if self._is_main:
-            with contextlib.suppress(Error):
-                self.session.signal_thread(0, 0)
-        _current = None
-        sys.unraisablehook = self._hook
+        try:
+            # What broke off `exit`, such as a program's own handler of a signal, may have left something armed.
+            self._disarm()
+            if self._is_main:
+                with contextlib.suppress(Error):
+                    self.session.signal_thread(0, 0)
+        finally:
+            # Whatever breaks this off in turn, such as a second Ctrl-C: the next call must not find this one.
+            _current = None
+            sys.unraisablehook = self._hook
 
     def is_outside(self) -> bool:
         """Whether the caller is the training thread, and in no function."""
@@ -133,11 +138,12 @@ class Interrupter:
         """Nobody raises anything in the training thread any more."""
         while not self.left.is_set():
             try:
-                with self._lock:
-                    self._inside = False
-                    if self._raised:
-                        async_raise(self._ident, None)
-                        self._raised = False
+                self._inside = False
+                while self._raising:
+                    time.sleep(0.0001)
+                if self._raised:
+                    async_raise(self._ident, None)
+                    self._raised = False
                 self.left.set()
             except RankShouldRestart:
                 continue
@@ -195,17 +201,26 @@ class Interrupter:
             return
         # What is atomic was over before the round was aborted.
         while self.session.interrupted():
-            with self._lock:
-                if not self._inside:
-                    return
-                frame = sys._current_frames().get(self._ident)
-                if _is_importing(frame) or self._is_held(frame, late):
-                    pass
-                elif self._is_time(late) and not self._leaves():
-                    self._raised = True
-                    async_raise(self._ident, RankShouldRestart)
+            if left.is_set() or not self._inside:
+                return
+            frame = sys._current_frames().get(self._ident)
+            if _is_importing(frame) or self._is_held(frame, late):
+                pass
+            elif self._is_time(late) and not self._leaves():
+                self._raise(left)
             if left.wait(max(self._not_before + late - time.monotonic(), 0.01)):
                 return
+
+    def _raise(self, left: Flag) -> None:
+        """Raises it, if the function of this round was not left. For another thread: either it sees that, or it is seen and waited for."""
+        with self._raisers:
+            self._raising = True
+            try:
+                if self._inside and not left.is_set():
+                    self._raised = True
+                    async_raise(self._ident, RankShouldRestart)
+            finally:
+                self._raising = False
 
     def _unraisable(self, unraisable: Any) -> None:
         """An exception in ``__del__`` or a callback of the collector goes nowhere: it is raised again, a moment later."""
@@ -229,11 +244,8 @@ class Interrupter:
         if self._is_main and _signo is not None:
             signal.pthread_kill(self._ident, _signo)
         else:
-            with self._lock:
-                if self._inside:
-                    self.told()
-                    self._raised = True
-                    async_raise(self._ident, RankShouldRestart)
+            self.told()
+            self._raise(self.left)
 
 
 def _handled_in(ident: int) -> Optional[BaseException]:

@@ -1,9 +1,10 @@
 """Several hooks, or policies, as one."""
 
-import inspect
 import types
 import warnings
 from typing import Any, Callable, Optional, TypeVar
+
+from .param_utils import signature_of
 
 T = TypeVar("T")
 
@@ -49,6 +50,6 @@ class Compose:
             result = instance(*(args or ()))
             if result is None and args and args != (None,):
                 warnings.warn(f"{instance!r} was given {args!r} and has returned nothing: the next one gets None", stacklevel=2)
-            takes_any = bool(inspect.signature(instance).parameters)
+            takes_any = bool(signature_of(instance).parameters)
             args = (result,) if takes_any and not isinstance(result, tuple) else result
         return result

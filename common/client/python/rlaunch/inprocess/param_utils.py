@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import linecache
 import re
@@ -18,20 +20,49 @@ def check_type(annotation: Any, cls: type) -> bool:
     return cls in options and type(None) in options or any(option is cls for option in options)
 
 
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """Its parameters. From Python 3.14 on annotations are evaluated when they are asked for, and some have names for type checkers only."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return inspect.signature(fn, annotation_format=annotationlib.Format.FORWARDREF)
+    return inspect.signature(fn)
+
+
 def annotations(fn: Callable[..., Any]) -> Dict[str, Any]:
-    """What parameters are annotated with; those that are texts are looked up where the function was written."""
-    try:
-        return typing.get_type_hints(fn)
-    except Exception:
-        # A name that exists for type checkers only.
-        parameters = inspect.signature(fn).parameters.values()
-        return {parameter.name: parameter.annotation for parameter in parameters}
+    """What parameters are annotated with; those that are texts are looked up where the function was written, and stay if nothing is found."""
+    scope = _scope(fn)
+    return {parameter.name: _looked_up(parameter.annotation, scope) for parameter in signature_of(fn).parameters.values()}
+
+
+def _scope(fn: Any) -> Dict[str, Any]:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = inspect.unwrap(fn)
+    if isinstance(fn, type):
+        fn = fn.__init__
+    elif not hasattr(fn, "__globals__") and not inspect.ismethod(fn):
+        fn = getattr(fn, "__call__", fn)
+    return getattr(inspect.unwrap(getattr(fn, "__func__", fn)), "__globals__", {})
+
+
+def _looked_up(annotation: Any, scope: Dict[str, Any]) -> Any:
+    # Each alone: one whose name exists for type checkers only says nothing of the others.
+    holder = lambda: None  # noqa: E731
+    holder.__annotations__ = {"one": annotation}
+    with contextlib.suppress(Exception):
+        return typing.get_type_hints(holder, scope)["one"]
+    if isinstance(annotation, str) and "|" in annotation:
+        # Python before 3.10 knows no `|` of types, and a part of it may be unknown.
+        found = [_looked_up(part.strip(), scope) for part in annotation.split("|")]
+        known = tuple(part for part in found if not isinstance(part, str))
+        return typing.Union[known] if known else annotation
+    return annotation
 
 
 def count_type_in_params(fn: Callable[..., Any], cls: type) -> int:
     """How many parameters are annotated with a class."""
-    hints = annotations(fn)
-    return sum(check_type(hints.get(name), cls) for name in inspect.signature(fn).parameters)
+    return sum(check_type(annotation, cls) for annotation in annotations(fn).values())
 
 
 def substitute_param_value(
@@ -39,7 +70,7 @@ def substitute_param_value(
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Arguments in which parameters that are annotated with one of these classes have the given values."""
     try:
-        signature = inspect.signature(fn)
+        signature = signature_of(fn)
     except ValueError:
         # Of a function in C nobody knows the parameters.
         return args, kwargs

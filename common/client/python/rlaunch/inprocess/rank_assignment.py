@@ -9,6 +9,7 @@ import collections.abc
 import dataclasses
 import datetime
 import enum
+import operator
 from typing import Any, Callable, List, Optional, Set, Union
 
 from . import exception
@@ -106,7 +107,11 @@ class LayerFlag(enum.Flag):
 
 @dataclasses.dataclass
 class Layer:
-    """A layer of a :class:`Tree`: what its groups have in common, and how many ranks they need and take."""
+    """A layer of a :class:`Tree`: what its groups have in common, and how many ranks they need and take.
+
+    A group has ``min_ranks`` healthy ranks, or is sent home; at most ``max_ranks`` of them work: fewer than it needs leave it
+    spares of its own.
+    """
 
     min_ranks: int = 1
     max_ranks: Optional[int] = None
@@ -114,13 +119,22 @@ class Layer:
     flag: Optional[LayerFlag] = None
 
     def __post_init__(self) -> None:
-        require_type("Layer: min_ranks", self.min_ranks, int)
-        require_type("Layer: max_ranks", self.max_ranks, (int, type(None)))
+        self.min_ranks = _count("min_ranks", self.min_ranks)
+        self.max_ranks = None if self.max_ranks is None else _count("max_ranks", self.max_ranks)
         require_type("Layer: flag", self.flag, (LayerFlag, type(None)))
         if not isinstance(self.key_or_fn, str):
             require_type("Layer: key_or_fn", self.key_or_fn, collections.abc.Callable)
-        if self.min_ranks < 0 or self.max_ranks is not None and self.max_ranks < self.min_ranks:
-            raise ValueError(f"Layer: min_ranks is 0 or more, and max_ranks no less, got min_ranks={self.min_ranks} and max_ranks={self.max_ranks}")
+
+
+def _count(name: str, value: Any) -> int:
+    """Numbers of numpy's too."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"Layer: {name} takes an int, got {value!r} of type {type(value).__name__}") from None
+    if count < 0:
+        raise ValueError(f"Layer: {name} is 0 or more, got {count}")
+    return count
 
 
 class Tree(RankAssignment):
