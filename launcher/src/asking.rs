@@ -41,7 +41,7 @@ impl From<Error> for Failure {
 
 /// Asks. `stdin` is read where a value is `-`.
 pub(crate) fn run(request: &Request, stdin: impl FnOnce() -> std::io::Result<Vec<u8>>) -> Result<Outcome, Failure> {
-    let store = Store::from_env()?;
+    let store = Store::of_job()?;
     let store = if request.generation { store.in_space(Space::Generation) } else { store };
     let words: Vec<&[u8]> = request.words.iter().map(OsBytes::as_slice).collect();
     let within = request.timeout.map(|time| Duration::from_nanos(time.nanos()));

@@ -201,5 +201,49 @@ class Outside(unittest.TestCase):
         self.assertEqual(self.told(MASTER_ADDR="elsewhere")[0], "None None elsewhere None 0")
 
 
+ALONE = """
+import os, threading
+import rlaunch
+import rlaunch.inprocess as ip
+
+store, here = rlaunch.Store(), rlaunch.Store(space="round").prefix("p/")
+store.set("a", "1")
+threading.Timer(0.01, lambda: rlaunch.Store().set("late", "")).start()
+store.wait(["late"])
+store.barrier("all", 1)
+try:
+    store.wait(["never"], 0.01)
+except rlaunch.StoreTimeout as error:
+    print(error)
+
+@ip.Wrapper()
+def train(call: ip.CallWrapper):
+    print(store.add("a"), here.add("n"), here.keys())
+    if call.iteration == 0:
+        raise ValueError("again")
+
+train()
+child = os.fork()
+if child == 0:
+    try:
+        store.get("a")
+    except rlaunch.Error as error:
+        print(error)
+    print(rlaunch.Store().get("a"))
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+class OwnStore(unittest.TestCase):
+    def test_outside_the_store_is_the_processs_own(self):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("RLAUNCH_") or name == "RLAUNCH_CLIENT"}
+        done = subprocess.run([sys.executable, "-u", "-c", ALONE], env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        fork = "outside rlaunch a store is of the process that has opened it, and this one is a fork of that (try: open another here)"
+        wanted = ["after 0.01 s: nobody has set 'never'", "2 1 [b'n']", "3 1 [b'n']", fork, "None"]
+        self.assertEqual(done.stdout.splitlines(), wanted, done.stderr)
+        self.assertEqual(done.stderr.count("it is a world of one"), 1, done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

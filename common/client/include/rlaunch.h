@@ -3,7 +3,8 @@
  * Link with -lrlaunch (librlaunch.so). All functions may be called from any thread, and return 0 (RL_OK) or one of RL_E_* unless it says
  * otherwise; nothing is written through a pointer where they do not return RL_OK, unless it says otherwise. Times are milliseconds;
  * below 0: without end. Texts are UTF-8 and end with a 0 byte; bytes that could not be are given with their length. A forked child
- * speaks for nobody: all calls about a session are RL_E_FORKED there.
+ * speaks for nobody: all calls about a session are RL_E_FORKED there. A callback returns: no exception of C++ may leave it, and no longjmp
+ * (the process would be aborted).
  */
 #ifndef RLAUNCH_H
 #define RLAUNCH_H
@@ -21,7 +22,7 @@ extern "C" {
 /* Results. */
 #define RL_OK 0
 #define RL_E_ARGUMENT (-1)    /* an argument is none */
-#define RL_E_NO_JOB (-2)      /* the program does not run below rlaunch */
+#define RL_E_NO_JOB (-2)      /* the agent of this job of several ranks is nowhere to be found */
 #define RL_E_CONNECT (-3)     /* the agent cannot be reached */
 #define RL_E_CLOSED (-4)      /* the connection or the session has ended */
 #define RL_E_PROTOCOL (-5)    /* the agent says what this version does not understand */
@@ -189,7 +190,7 @@ typedef struct rl_buffer {
 
 void rl_buffer_free(rl_buffer *buffer);
 
-/* *store is to be given to rl_store_close, which nobody else may use it beside. */
+/* *store is to be given to rl_store_close, which nobody else may use it beside. Outside rlaunch it is this process's own, which is said once on stderr. */
 int rl_store_open(uint32_t space, rl_store **store);
 int rl_store_close(rl_store *store);
 

@@ -1,15 +1,25 @@
 //! One connection to the agent: one ask at a time.
 
-use crate::Error;
 use crate::kernel::send_all;
 use crate::waits;
+use crate::{Error, World};
 use rlaunch_core::wire::frozen::client::{
     Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello,
 };
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Where the agent is; `None`: outside rlaunch.
+pub(crate) fn path_from_env() -> Result<Option<PathBuf>, Error> {
+    if let Some(path) = std::env::var_os("RLAUNCH_SOCKET").filter(|path| !path.is_empty()) {
+        return Ok(Some(path.into()));
+    }
+    let world = World::quietly()?;
+    let several = !world.job_id.is_empty() && world.world_size > 1;
+    if several { Err(Error::NoSocket(world.world_size)) } else { Ok(None) }
+}
 
 #[derive(Debug)]
 pub(crate) struct Connection {

@@ -714,6 +714,11 @@ mod tests {
         // SAFETY: it ends with 0, and is there until the next failure of this thread.
         let text = unsafe { CStr::from_ptr(rl_last_error()) };
         assert_eq!(text.to_str().unwrap(), "a place for the session and known flags are needed");
+        // SAFETY: null is what is tested.
+        assert_eq!(unsafe { [rl_session_close(null_mut()), rl_store_close(null_mut())] }, [code("RL_E_ARGUMENT"); 2]);
+        // SAFETY: the same as above.
+        let text = unsafe { CStr::from_ptr(rl_last_error()) };
+        assert_eq!(text.to_str().unwrap(), "a store is needed, and NULL was given");
         let (session, _agent) = plain();
         let handle = held(session);
         // SAFETY: the session is there.

@@ -13,6 +13,7 @@ mod ffi;
 mod hooks;
 mod idle;
 mod kernel;
+mod own;
 mod restart;
 mod round;
 mod session;

@@ -3,12 +3,14 @@
 use crate::Error;
 use crate::connection::Connection;
 use crate::idle::Idle;
+use crate::own::{self, Own};
 use rlaunch_core::id::Rank;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::{Ask, Expected, Revision};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::client::{NO_RANK, Reply, Space, Told, Words};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a watched key has become.
@@ -24,35 +26,77 @@ pub struct Changed {
 ///
 /// Keys are at most 8 KiB long, values 512 KiB. A wait without a time waits for as long as the job runs. Where the
 /// process takes part in rounds ([`crate::Restart`]), the end of a round ends waits, with [`Error::Interrupted`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
-    path: PathBuf,
-    rank: u32,
+    home: Home,
     space: Space,
-    idle: Idle,
 }
 
-impl Clone for Store {
+/// Who does what is asked.
+#[derive(Debug)]
+enum Home {
+    Agent {
+        path: PathBuf,
+        rank: u32,
+        idle: Box<Idle>,
+    },
+    /// There is no job: this process itself.
+    Own(Arc<Own>),
+}
+
+impl Clone for Home {
     /// With connections of its own.
     fn clone(&self) -> Self {
-        Self { path: self.path.clone(), rank: self.rank, space: self.space, idle: Idle::default() }
+        match self {
+            Self::Agent { path, rank, .. } => Self::at(path.clone(), *rank),
+            Self::Own(own) => Self::Own(Arc::clone(own)),
+        }
+    }
+}
+
+impl Home {
+    fn at(path: PathBuf, rank: u32) -> Self {
+        Self::Agent { path, rank, idle: Box::default() }
     }
 }
 
 impl Store {
-    /// The store of the job that this program belongs to: it outlives every process and every host but the launcher's.
+    /// The store of the job that this program belongs to: it outlives every process and every host but the launcher's. Outside rlaunch it
+    /// is this process's own, which is said once on stderr.
     ///
     /// # Errors
-    /// It belongs to none, or `RLAUNCH_RANK` is no rank.
+    /// Its job has other ranks and cannot be reached, or `RLAUNCH_RANK` is no rank.
     pub fn from_env() -> Result<Self, Error> {
-        let path = std::env::var_os("RLAUNCH_SOCKET").filter(|path| !path.is_empty()).ok_or(Error::NoJob)?;
-        let rank = variable("RLAUNCH_RANK")?.unwrap_or(NO_RANK);
-        Ok(Self { path: path.into(), rank, space: Space::Job, idle: Idle::default() })
+        match crate::connection::path_from_env()? {
+            Some(path) => Self::of(path),
+            None => {
+                crate::world::say_alone();
+                Ok(Self { home: Home::Own(own::open()), space: Space::Job })
+            }
+        }
+    }
+
+    /// The same for who has to do with other processes, and nothing to do alone.
+    ///
+    /// # Errors
+    /// Those, and [`Error::NoJob`] outside rlaunch.
+    pub fn of_job() -> Result<Self, Error> {
+        Self::of(crate::connection::path_from_env()?.ok_or(Error::NoJob)?)
+    }
+
+    fn of(path: PathBuf) -> Result<Self, Error> {
+        let home = Home::at(path, variable("RLAUNCH_RANK")?.unwrap_or(NO_RANK));
+        Ok(Self { home, space: Space::Job })
     }
 
     #[cfg(test)]
     pub(crate) fn at(path: &std::path::Path, rank: u32) -> Self {
-        Self { path: path.to_owned(), rank, space: Space::Job, idle: Idle::default() }
+        Self { home: Home::at(path.to_owned(), rank), space: Space::Job }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn own(own: &Arc<Own>) -> Self {
+        Self { home: Home::Own(Arc::clone(own)), space: Space::Job }
     }
 
     /// The same in another space: names mean something else there.
@@ -271,21 +315,32 @@ impl Store {
         if may_end {
             crate::waits::may_begin()?;
         }
+        let (path, rank, idle) = match &self.home {
+            Home::Agent { path, rank, idle } => (path, *rank, idle),
+            Home::Own(own) => {
+                let reply = own.ask(self.space, ask)?;
+                return read(Reply::parse(&reply).map_err(|_| Error::Malformed)?, take);
+            }
+        };
         let words = Words::write(ask);
-        let mut connection = match self.idle.take() {
+        let mut connection = match idle.take() {
             Some(connection) => connection,
-            None => Connection::open(&self.path, self.rank)?,
+            None => Connection::open(path, rank)?,
         };
         // A connection that has failed is not used again.
         let frame = connection.ask(self.space, &words, may_end)?;
         if !connection.is_ended() {
-            self.idle.put_back(connection);
+            idle.put_back(connection);
         }
         let Ok(Told::Answer(_, reply)) = Told::parse(&frame) else { return Err(Error::Malformed) };
-        if let Reply::Refused(refused) = reply {
-            return Err(refused.into());
-        }
-        take(reply).ok_or(Error::Malformed)
+        read(reply, take)
+    }
+}
+
+fn read<T>(reply: Reply<'_>, take: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
+    match reply {
+        Reply::Refused(refused) => Err(refused.into()),
+        reply => take(reply).ok_or(Error::Malformed),
     }
 }
 

@@ -15,7 +15,11 @@ pub(super) const ROOM: usize = 1024;
 /// What is asked for.
 pub(super) enum Request {
     /// The directory of this process, with those that it is in; whether nobody else may look into them.
-    Make { proc: ProcId, path: Vec<u8>, private: bool },
+    Make {
+        proc: ProcId,
+        path: Vec<u8>,
+        private: bool,
+    },
     /// A file, for this stream.
     Open(StreamId, Vec<u8>),
     Write(StreamId, Vec<u8>),

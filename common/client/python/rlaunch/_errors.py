@@ -12,7 +12,7 @@ class LibraryMissing(Error, ImportError):
 
 
 class NoJob(Error):
-    """The program does not run below rlaunch."""
+    """The agent of this job of several ranks is nowhere to be found."""
 
 
 class ConnectionFailed(Error, ConnectionError):

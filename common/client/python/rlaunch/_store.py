@@ -133,7 +133,7 @@ class _Handle:
 class Store:
     """Keys and values, bytes in and bytes out (a ``str`` is its UTF-8). Threads may share one.
 
-    It outlives every process, and every host but the launcher's. ``space="round"`` is another one, of this round or generation of processes
+    It outlives every process, and every host but the launcher's; outside rlaunch it is this process's own. ``space="round"`` is another one, of this round or generation of processes
     alone. In a wrapped function waits end with the round, by ``Interrupted``. A ``timeout`` is seconds or a ``timedelta``; ``None`` is for as long as the
     job runs.
     """

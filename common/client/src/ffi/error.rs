@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 pub(super) const CODES: &[(&str, c_int, &CStr)] = &[
     ("RL_OK", OK, c"done"),
     ("RL_E_ARGUMENT", ARGUMENT, c"an argument is none"),
-    ("RL_E_NO_JOB", NO_JOB, c"the program does not run below rlaunch"),
+    ("RL_E_NO_JOB", NO_JOB, c"the agent of this job of several ranks is nowhere to be found"),
     ("RL_E_CONNECT", CONNECT, c"the agent cannot be reached"),
     ("RL_E_CLOSED", CLOSED, c"the connection or the session has ended"),
     ("RL_E_PROTOCOL", PROTOCOL, c"the agent says what this version does not understand"),

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(non_camel_case_types, reason = "they are named as in the header")]
 
-use super::error::{ARGUMENT, Failure, guarded};
+use super::error::{Failure, guarded};
 use super::given::Given;
 use super::gloo::{self, rl_gloo};
 use super::types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};
@@ -179,9 +179,8 @@ pub(super) fn rl_session_end(session: Handle<'_>) -> c_int {
 }
 
 pub(super) fn rl_session_close(session: Handle<'_>) -> c_int {
-    let Some(handle) = session.take() else { return ARGUMENT };
     guarded(|| {
-        handle.end();
+        session.take().ok_or_else(|| Failure::argument("a session is needed, and NULL was given"))?.end();
         Ok(())
     })
 }

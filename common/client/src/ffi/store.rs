@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::Each;
-use super::error::{ARGUMENT, Failure, NOT_FOUND, guarded};
+use super::error::{Failure, NOT_FOUND, guarded};
 use super::given::Given;
 use super::types::{rl_bytes, time};
 use crate::{Space, Store};
@@ -74,9 +74,8 @@ pub(super) fn rl_store_open(space: u32, store: Given<'_, (*mut *mut rl_store,)>)
 }
 
 pub(super) fn rl_store_close(store: Handle<'_>) -> c_int {
-    let Some(store) = store.take() else { return ARGUMENT };
     guarded(|| {
-        drop(store);
+        drop(store.take().ok_or_else(|| Failure::argument("a store is needed, and NULL was given"))?);
         Ok(())
     })
 }

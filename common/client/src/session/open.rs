@@ -4,9 +4,9 @@ use super::Session;
 use super::alone::Alone;
 use super::inner::{Inner, Shared};
 use super::monitor::{Monitor, OnAbort};
-use crate::connection::Connection;
+use crate::connection::{Connection, path_from_env};
 use crate::kernel::{Bell, Watch, without_signals};
-use crate::{Error, World, waits};
+use crate::{Error, waits};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restart::terms::Terms;
 use rlaunch_core::wire::frozen::client::round::Said;
@@ -34,17 +34,13 @@ pub(crate) struct Place {
 impl Place {
     /// `None`: outside rlaunch.
     pub(crate) fn from_env() -> Result<Option<Self>, Error> {
-        let Some(path) = std::env::var_os("RLAUNCH_SOCKET").filter(|path| !path.is_empty()) else {
-            let world = World::quietly()?;
-            let several = !world.job_id.is_empty() && world.world_size > 1;
-            return if several { Err(Error::NoSocket(world.world_size)) } else { Ok(None) };
-        };
+        let Some(path) = path_from_env()? else { return Ok(None) };
         // A round may have given the other one another number.
         let name =
             if std::env::var_os("RLAUNCH_INITIAL_RANK").is_some() { "RLAUNCH_INITIAL_RANK" } else { "RLAUNCH_RANK" };
         let value = std::env::var_os(name).unwrap_or_default().to_string_lossy().into_owned();
         let rank = value.parse().map_err(|_| Error::Variable { name, value })?;
-        Ok(Some(Self { path: path.into(), rank }))
+        Ok(Some(Self { path, rank }))
     }
 }
 

@@ -1,0 +1,255 @@
+//! The store of a process that belongs to no job: what it asks is done here.
+//!
+//! It is the machine that a job has ([`Namespace`]), driven by whoever asks. Who waits does so at a socket, as one of a job does: so the end
+//! of a round ends this wait, too.
+
+use crate::{Error, Interrupted, waits};
+use rlaunch_core::id::ClientId;
+use rlaunch_core::store::home::LIMITS;
+use rlaunch_core::store::{Action, Ask, Namespace, Retry, Seq, Ticket};
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::frozen::client::{Space, write_reply};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// That of this process; a forked child finds its parent's, and makes another.
+static OWN: Mutex<Option<Arc<Own>>> = Mutex::new(None);
+
+#[derive(Debug)]
+pub(crate) struct Own {
+    maker: u32,
+    began: Instant,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    job: Namespace,
+    /// Of the present round.
+    round: Namespace,
+    next: u32,
+    /// What was answered, and nobody has read yet.
+    answers: BTreeMap<ClientId, Vec<u8>>,
+    /// Who is to be woken for an answer.
+    asleep: BTreeMap<ClientId, UnixStream>,
+}
+
+impl Inner {
+    fn space(&mut self, space: Space) -> &mut Namespace {
+        match space {
+            Space::Job => &mut self.job,
+            Space::Generation => &mut self.round,
+        }
+    }
+
+    fn settle(&mut self) {
+        for namespace in [&mut self.job, &mut self.round] {
+            while let Some(Action::Answer { ticket, answer }) = namespace.poll_action() {
+                self.answers.insert(ticket.client, write_reply(&answer));
+                if let Some(mut bell) = self.asleep.remove(&ticket.client) {
+                    // Whoever has gone away needs no answer.
+                    let _gone = bell.write_all(&[0]);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, client: ClientId) {
+        [&mut self.job, &mut self.round].into_iter().for_each(|namespace| namespace.gone(client));
+        self.settle();
+        self.asleep.remove(&client);
+        self.answers.remove(&client);
+    }
+}
+
+/// The store of this process.
+pub(crate) fn open() -> Arc<Own> {
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(own) = own.as_ref().filter(|own| own.is_ours()) {
+        return Arc::clone(own);
+    }
+    Arc::clone(own.insert(Arc::new(Own::new())))
+}
+
+/// Another round begins: what was stored for the one before is gone.
+pub(crate) fn begin_round() {
+    let own = OWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(own) = own.filter(|own| own.is_ours()) {
+        let mut inner = own.inner();
+        inner.round.close();
+        inner.settle();
+        inner.round = Namespace::new(LIMITS);
+    }
+}
+
+impl Own {
+    fn new() -> Self {
+        let inner = Inner {
+            job: Namespace::new(LIMITS),
+            round: Namespace::new(LIMITS),
+            next: 0,
+            answers: BTreeMap::new(),
+            asleep: BTreeMap::new(),
+        };
+        Self { maker: std::process::id(), began: Instant::now(), inner: Mutex::new(inner) }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.maker == std::process::id()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Mono {
+        Mono::from_nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Asks, and waits for the answer, to be read as [`Reply`](rlaunch_core::wire::frozen::client::Reply).
+    pub(crate) fn ask(&self, space: Space, ask: Ask<'_>) -> Result<Vec<u8>, Error> {
+        // The lock of the parent may be held by a thread that the child has not.
+        if !self.is_ours() {
+            return Err(Error::Order(
+                "outside rlaunch a store is of the process that has opened it, and this one is a fork of that (try: open another here)",
+            ));
+        }
+        let client = {
+            let mut inner = self.inner();
+            inner.next = inner.next.wrapping_add(1);
+            let client = ClientId::new(inner.next);
+            let ticket = Ticket { client, seq: Seq(1) };
+            inner.space(space).ask(self.now(), ticket, Retry::Never, ask);
+            inner.settle();
+            if let Some(answer) = inner.answers.remove(&client) {
+                inner.forget(client);
+                return Ok(answer);
+            }
+            client
+        };
+        let answer = self.wait(space, client);
+        self.inner().forget(client);
+        answer
+    }
+
+    fn wait(&self, space: Space, client: ClientId) -> Result<Vec<u8>, Error> {
+        let (own, bell) = UnixStream::pair()?;
+        let mut bell = Some(bell);
+        let own = Arc::new(own);
+        let wait = waits::begin(&own)?;
+        loop {
+            let due = {
+                let mut inner = self.inner();
+                let now = self.now();
+                inner.space(space).handle_timeout(now);
+                inner.settle();
+                if let Some(answer) = inner.answers.remove(&client) {
+                    return Ok(answer);
+                }
+                inner.asleep.extend(bell.take().map(|bell| (client, bell)));
+                inner.space(space).poll_timeout().map(|due| due.since(now))
+            };
+            // Zero would be for ever.
+            let within = due.map(|due| Duration::from_nanos(due.nanos()).max(Duration::from_millis(1)));
+            own.set_read_timeout(within)?;
+            match (&*own).read(&mut [0]) {
+                Ok(0) if wait.is_some() => return Err(Interrupted.into()),
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use std::thread::scope;
+
+    const SOON: Option<Duration> = Some(Duration::from_millis(20));
+
+    fn store() -> (Arc<Own>, Store) {
+        let own = Arc::new(Own::new());
+        let store = Store::own(&own);
+        (own, store)
+    }
+
+    /// As many as sleep in it.
+    fn until_asleep(own: &Own, count: usize) {
+        while own.inner().asleep.len() != count {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn it_does_what_a_jobs_store_does() {
+        let _turn = crate::session::tests::turn();
+        let (own, store) = store();
+        store.set(b"a", b"1").unwrap();
+        assert_eq!((store.add(b"a", 41).unwrap(), store.get(b"a").unwrap()), (42, Some(b"42".to_vec())));
+        assert_eq!(store.compare_set(b"b", None, b"x").unwrap(), (true, Some(b"x".to_vec())));
+        assert_eq!(store.keys(b"").unwrap(), [b"a", b"b"]);
+        store.wait(&[b"a", b"b"], None).unwrap();
+        store.fence(b"all", [0], 0, None).unwrap();
+        let late = store.wait(&[b"a", b"c"], SOON).unwrap_err();
+        assert!(matches!(&late, Error::TimedOut { missing, .. } if missing.contains("'c'")), "{late}");
+        let late = store.fence(b"two", [0, 1], 0, SOON).unwrap_err();
+        assert!(matches!(&late, Error::TimedOut { missing, .. } if missing.contains('1')), "{late}");
+        let long = store.set(b"a", &vec![0; (512 << 10) + 1]).unwrap_err();
+        assert!(matches!(long, Error::Refused { .. }), "{long}");
+        let inner = own.inner();
+        assert!(inner.answers.is_empty() && inner.asleep.is_empty());
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_who_comes() {
+        let _turn = crate::session::tests::turn();
+        let (own, store) = store();
+        let long = vec![7; 512 << 10];
+        scope(|threads| {
+            let taken = threads.spawn(|| store.take(b"queue", None).unwrap());
+            let waited = threads.spawn(|| store.wait(&[b"key"], None).unwrap());
+            until_asleep(&own, 2);
+            store.push(b"queue", &long).unwrap();
+            store.set(b"key", b"").unwrap();
+            assert_eq!(taken.join().unwrap(), long);
+            waited.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_round_and_what_was_stored_for_it_too() {
+        let _turn = crate::session::tests::turn();
+        let own = open();
+        let store = Store::own(&own);
+        let round = store.in_space(Space::Generation);
+        store.set(b"kept", b"").unwrap();
+        round.set(b"gone", b"").unwrap();
+        waits::takes_part();
+        scope(|threads| {
+            let waits = threads.spawn(|| round.take(b"queue", None));
+            until_asleep(&own, 1);
+            waits::end(false);
+            let ended = waits.join().unwrap();
+            assert!(matches!(ended, Err(Error::Interrupted(_))), "{ended:?}");
+        });
+        waits::takes_no_part();
+        begin_round();
+        assert_eq!((store.count().unwrap(), round.count().unwrap()), (1, 0));
+        round.push(b"queue", b"of nobody who has gone").unwrap();
+        assert_eq!(round.queue_len(b"queue").unwrap(), 1);
+        store.delete(b"kept").unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_makes_one_of_its_own() {
+        let theirs = Arc::new(Own { maker: std::process::id() + 1, ..Own::new() });
+        let refused = Store::own(&theirs).get(b"a").unwrap_err();
+        assert!(refused.to_string().contains("fork"), "{refused}");
+    }
+}
