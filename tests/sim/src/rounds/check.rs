@@ -27,9 +27,12 @@ struct Seen {
 /// What has happened, for the end.
 #[derive(Default, Debug)]
 pub(super) struct Truth {
-    rounds: BTreeMap<(u32, Round), Seen>,
+    /// By generation, call, and the number in that.
+    rounds: BTreeMap<(u32, u32, Round), Seen>,
     generation: u32,
     over: Option<Given>,
+    /// Whose rounds are.
+    calls: u32,
     /// Codes of processes whose call had ended well, and that came to another end.
     late: BTreeSet<u8>,
     /// Of those that could not know yet that it had.
@@ -45,13 +48,14 @@ impl World {
     /// A process begins a round.
     pub(super) fn check_begin(&mut self, proc: ProcId, begin: &Begin) {
         let Some(client) = self.procs.get(&proc) else { return };
-        let (generation, before) = (client.generation, client.round);
+        let (generation, call, before) = (client.generation, client.calls, client.round);
         let (round, rank) = (begin.round, client.rank);
         self.check(begin.initial_rank == rank, || format!("{proc} is taken for rank {}", begin.initial_rank));
         self.check(before.is_none_or(|before| before < round), || format!("{proc}: round {round} after {before:?}"));
         let mut lagging: Vec<ProcId> = Vec::new();
         for (other, client) in &self.procs {
-            let older = client.generation == generation && client.round.is_some_and(|own| own < round);
+            let before = |own: Round| (client.calls, own) < (call, round);
+            let older = client.generation == generation && client.round.is_some_and(before);
             if client.is_inside() && older {
                 lagging.push(*other);
             }
@@ -63,7 +67,8 @@ impl World {
         };
         let at = (var("MASTER_ADDR"), var("MASTER_PORT"));
         let sizes = (begin.world_size, begin.active_world_size);
-        let seen = self.truth.rounds.entry((generation, round)).or_insert_with(|| Seen { sizes, ..Seen::default() });
+        let seen =
+            self.truth.rounds.entry((generation, call, round)).or_insert_with(|| Seen { sizes, ..Seen::default() });
         let mut wrong = Vec::new();
         if seen.sizes != sizes || begin.rank.get() >= sizes.0 || !seen.ranks.insert(begin.rank) {
             wrong.push(format!("rank {} of {sizes:?}", begin.rank));
@@ -96,7 +101,9 @@ impl World {
         if fault.kind != FaultKind::Hang {
             return;
         }
-        let of_round = |client: &&Client| client.rank == fault.initial && client.round == Some(*round);
+        // Where each call counts anew the numbers are not the launcher's.
+        let of_round =
+            |client: &&Client| client.calls == 0 && client.rank == fault.initial && client.round == Some(*round);
         // Its word may be on its way.
         let heard = self.now.saturating_sub(2 * 1000 * self.plan.local);
         let is_out = |client: &Client| client.place == Place::Outside && client.since < heard;
@@ -118,9 +125,14 @@ impl World {
         self.check(there.len() < slots, || format!("rank {rank} is one more than the {slots} slots of host {host}"));
     }
 
+    /// What cannot be ended on a host that is lost nobody can wait for.
+    pub(super) fn runs(&self, one: &Client) -> bool {
+        one.lives() && !(one.is_stuck && self.hosts[one.host].gone)
+    }
+
     /// No two generations ever run at once.
     pub(super) fn check_generation(&mut self, generation: u32) {
-        let older = self.procs.values().filter(|client| client.lives() && client.generation < generation).count();
+        let older = self.procs.values().filter(|one| self.runs(one) && one.generation < generation).count();
         self.check(older == 0, || format!("{older} processes of older generations run"));
     }
 
@@ -128,8 +140,13 @@ impl World {
     pub(super) fn ended(&mut self, proc: ProcId, status: Status) {
         let Some(client) = self.procs.get(&proc) else { return };
         match client.place {
-            _ if status.is_success() => false,
+            _ if status.is_success() || client.is_stuck => false,
             Place::Done => self.truth.late.insert(status.exit_code()),
+            // Between two calls; what comes of those that were killed there is nobody's doing.
+            Place::Before | Place::Registered if client.calls > 0 && matches!(status, Status::Exited(_)) => {
+                let codes = if client.took_part { &mut self.truth.late } else { &mut self.truth.unknowing };
+                codes.insert(status.exit_code())
+            }
             Place::Reserve | Place::Returned => self.truth.unknowing.insert(status.exit_code()),
             _ => false,
         };
@@ -139,12 +156,16 @@ impl World {
     pub(super) fn logged(&mut self, generation: u32, what: What) {
         if generation > self.truth.generation {
             (self.truth.generation, self.truth.over, self.truth.refused) = (generation, None, false);
+            self.truth.calls = 0;
             self.truth.late.clear();
         }
         match what {
             What::RoundsOver(given) => {
-                let again = self.truth.over.replace(*given);
-                self.check(again.is_none(), || "rounds are over twice".to_owned());
+                let before = self.truth.over.replace(*given);
+                self.truth.calls += 1;
+                let follows =
+                    before.as_ref().is_none_or(|before| *before == Given::Done) && self.truth.calls <= self.plan.calls;
+                self.check(follows, || format!("rounds of a call are over behind {before:?}"));
             }
             What::Round(note) => self.truth.refused |= matches!(*note, RoundNote::Refused { .. }),
             What::JobEnd { cause, .. } => self.truth.cause = Some(cause),
@@ -154,13 +175,16 @@ impl World {
 
     /// The job has ended like this.
     pub(super) fn check_end(&mut self, ending: Ending) {
+        let may_live = |client: &Client| !client.lives() || client.is_stuck;
         let living: Vec<ProcId> =
-            self.procs.iter().filter(|(_, client)| client.lives()).map(|(proc, _)| *proc).collect();
+            self.procs.iter().filter(|(_, client)| !may_live(client)).map(|(proc, _)| *proc).collect();
         // A host that is cut off ends by itself, and the launcher waits for that.
         self.check(living.is_empty(), || format!("the job is over, and {living:?} live"));
         let cause = self.truth.cause.clone();
         match (&self.truth.over, &cause) {
             _ if self.truth.interrupted => {}
+            // Who may not take part ends as it likes.
+            (None | Some(Given::Done), Some(Cause::Success | Cause::Rank { .. })) if self.truth.refused => {}
             (Some(Given::Done), Some(Cause::Success)) => {
                 let late = self.truth.late.clone();
                 self.check(late.is_empty(), || format!("it succeeds, and codes {late:?} came after the work"));
@@ -190,8 +214,6 @@ impl World {
                 let right = rank == initial && own && kind != FaultKind::HostLost;
                 self.check(right, || format!("{kind:?} of rank {initial} comes to {cause:?}"));
             }
-            // Who may not take part ends as it likes.
-            (None, Some(Cause::Success)) if self.truth.refused => {}
             // Before the first round, or after the last.
             (None, Some(Cause::Rank { .. } | Cause::Lost { .. } | Cause::Unreachable { .. })) => {}
             (over, cause) => {
@@ -206,8 +228,11 @@ impl World {
     /// Processes of the last round whose call has not come to its good end.
     fn unfinished(&self) -> Vec<ProcId> {
         let generation = self.truth.generation;
-        let last = self.truth.rounds.keys().filter(|(own, _)| *own == generation).map(|(_, round)| *round).max();
-        let of_last = self.procs.iter().filter(|(_, client)| client.generation == generation && client.round == last);
+        let of_generation = self.truth.rounds.keys().filter(|(own, ..)| *own == generation);
+        let last = of_generation.map(|(_, call, round)| (*call, Some(*round))).max();
+        let is_of_last =
+            |client: &Client| client.generation == generation && Some((client.calls, client.round)) == last;
+        let of_last = self.procs.iter().filter(|(_, client)| is_of_last(client));
         let active = of_last.filter(|(_, client)| {
             !matches!(client.place, Place::Done | Place::Reserve | Place::Dismissed | Place::Left)
         });

@@ -22,6 +22,10 @@ pub(super) enum Act {
     /// It is out, cleaned up and healthy.
     IsReady,
     Leaves(Leave),
+    /// Its hooks in reserve have come to their end.
+    HooksEnd,
+    /// Those behind the work have, and its call returns.
+    CallEnds,
     Ends(Status),
 }
 
@@ -58,6 +62,16 @@ pub(super) struct Client {
     pub(super) round: Option<Round>,
     /// What was planned before is not done any more.
     pub(super) turn: u32,
+    /// It was in a round.
+    pub(super) took_part: bool,
+    /// Calls that are behind it.
+    pub(super) calls: u32,
+    /// Its agent knows that hooks of it run.
+    pub(super) hooks: bool,
+    /// It was killed, and the kernel cannot end it: it does nothing any more.
+    pub(super) is_stuck: bool,
+    /// Its streams have ended.
+    pub(super) is_silent: bool,
     /// How it has ended.
     pub(super) ended: Option<Status>,
 }
@@ -69,7 +83,7 @@ impl Client {
 
     /// It runs the function of a round.
     pub(super) fn is_inside(&self) -> bool {
-        self.lives() && self.place == Place::Inside
+        self.lives() && !self.is_stuck && self.place == Place::Inside
     }
 }
 
@@ -102,7 +116,7 @@ impl World {
                 self.sessions += 1;
                 let session = SessionId::new(self.sessions);
                 if let Some(client) = self.procs.get_mut(&proc) {
-                    (client.session, client.place) = (Some(session), Place::Registered);
+                    (client.session, client.place, client.round) = (Some(session), Place::Registered, None);
                 }
                 let limits = [("soft_timeout", "2s"), ("hard_timeout", "3s"), ("barrier_timeout", "40s")];
                 let terms = limits.map(|(name, value)| (name.into(), value.into())).to_vec();
@@ -126,6 +140,7 @@ impl World {
                 self.plans(proc, after, Act::IsReady);
             }
             Act::IsReady => {
+                self.hooks(proc, false);
                 self.moves(proc, Place::Ready);
                 self.says(proc, Said::Ready(round, Vec::new()));
             }
@@ -135,8 +150,35 @@ impl World {
                 let status = Status::Exited(u8::try_from(self.rng.below(3)).unwrap_or(0));
                 self.plans(proc, short, Act::Ends(status));
             }
+            Act::HooksEnd => self.hooks(proc, false),
+            Act::CallEnds => self.returns(proc),
             Act::Ends(status) => self.dies(proc, status),
         }
+    }
+
+    /// What its hooks do, its agent hears.
+    fn hooks(&mut self, proc: ProcId, run: bool) {
+        let Some(client) = self.procs.get_mut(&proc) else { return };
+        if std::mem::replace(&mut client.hooks, run) != run {
+            let round = client.round.unwrap_or(Round::new(0));
+            self.says(proc, Said::Hooks(round, run));
+        }
+    }
+
+    /// Its call has returned: it calls again, or has nothing more to do.
+    fn returns(&mut self, proc: ProcId) {
+        self.hooks(proc, false);
+        let (after, odd) = (self.rng.micros(1, 5_000), self.rng.chance(3));
+        let Some(client) = self.procs.get_mut(&proc) else { return };
+        let session = client.session.take();
+        client.calls += 1;
+        let is_last = client.calls >= self.plan.calls;
+        if !is_last {
+            client.place = Place::Before;
+        }
+        session.into_iter().for_each(|session| self.for_node(proc, NodeEvent::SessionGone { session }));
+        let end = Act::Ends(Status::Exited(u8::from(odd) * 5));
+        self.plans(proc, after, if is_last || odd { end } else { Act::Registers });
     }
 
     fn says(&mut self, proc: ProcId, said: Said) {
@@ -165,11 +207,28 @@ impl World {
         self.streams_end(proc);
     }
 
+    /// SIGKILL ends it, unless it is in the kernel, where a device does not answer: then it ends later, or never.
+    pub(super) fn is_killed(&mut self, proc: ProcId) {
+        let is_stuck = self.rng.chance(self.plan.stuck);
+        let Some(client) = self.procs.get_mut(&proc).filter(|client| client.lives() && !client.is_stuck) else {
+            return;
+        };
+        if !is_stuck {
+            return self.dies(proc, KILLED);
+        }
+        (client.is_stuck, client.turn) = (true, client.turn + 1);
+        self.note("kernel", || format!("{proc} cannot be ended"));
+        if self.rng.chance(70) {
+            let after = self.rng.micros(1000, 60_000_000);
+            self.plans(proc, after, Act::Ends(KILLED));
+        }
+    }
+
     /// A signal reaches it.
     pub(super) fn signalled(&mut self, proc: ProcId, sig: Signal) {
         match sig {
-            Signal::KILL => self.dies(proc, KILLED),
-            Signal::TERM | Signal::INT => {
+            Signal::KILL => self.is_killed(proc),
+            Signal::TERM | Signal::INT if !self.procs.get(&proc).is_some_and(|client| client.is_stuck) => {
                 let after = self.rng.micros(1, 2_000);
                 let by = if self.rng.chance(80) { Status::Signaled { sig, core: false } } else { Status::Exited(1) };
                 self.plans(proc, after, Act::Ends(by));
@@ -180,7 +239,7 @@ impl World {
 
     /// Its agent tells it something.
     pub(super) fn hears(&mut self, proc: ProcId, heard: Heard) {
-        let Some(client) = self.procs.get(&proc).filter(|client| client.lives()) else { return };
+        let Some(client) = self.procs.get(&proc).filter(|client| client.lives() && !client.is_stuck) else { return };
         let (place, own) = (client.place, client.round);
         self.note("> client", || format!("{proc}: {heard:?}"));
         match heard {
@@ -200,9 +259,15 @@ impl World {
                 self.check(may, || format!("{proc} is told that round {round} is done, and is {place:?} in {own:?}"));
                 // One that was in no round is not missed, or is: the launcher may have heard of it, or not.
                 self.moves(proc, if own.is_none() { Place::Reserve } else { Place::Done });
-                let code = u8::from(self.rng.chance(3)) * 5;
-                let after = self.rng.micros(1, 5_000);
-                self.plans(proc, after, Act::Ends(Status::Exited(code)));
+                self.hooks(proc, true);
+                if let Some(client) = self.procs.get_mut(&proc) {
+                    client.turn += 1;
+                }
+                // Those that never come to their end are ended.
+                if !self.rng.chance(self.plan.endless) {
+                    let after = self.rng.micros(1, 5_000);
+                    self.plans(proc, after, Act::CallEnds);
+                }
             }
             Heard::Dismissed(why, _) => {
                 self.moves(proc, Place::Dismissed);
@@ -219,12 +284,18 @@ impl World {
         self.check_begin(proc, begin);
         let active = begin.active_rank.is_some();
         if let Some(client) = self.procs.get_mut(&proc) {
-            client.round = Some(begin.round);
+            (client.round, client.took_part) = (Some(begin.round), true);
             client.place = if active { Place::Inside } else { Place::Reserve };
             client.turn += 1;
         }
         if active {
             self.says(proc, Said::Alive(begin.round, false));
+        } else if self.rng.chance(30) {
+            self.hooks(proc, true);
+            if !self.rng.chance(self.plan.endless) {
+                let after = self.rng.micros(1, 5_000);
+                self.plans(proc, after, Act::HooksEnd);
+            }
         }
         let trouble = begin.round.get() < self.plan.rounds && self.rng.chance(self.plan.trouble);
         let work = self.rng.micros(1, self.plan.work);

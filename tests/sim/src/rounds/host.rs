@@ -57,7 +57,12 @@ impl World {
         self.at(at, Ev::Node(host, Box::new(event)));
     }
 
+    /// Nobody holds its streams any more, or its agent has let go of them.
     pub(super) fn streams_end(&mut self, proc: ProcId) {
+        let Some(client) = self.procs.get_mut(&proc) else { return };
+        if std::mem::replace(&mut client.is_silent, true) {
+            return;
+        }
         for which in [Std::Out, Std::Err] {
             self.for_node(proc, NodeEvent::StreamEnd { proc, which, total: 0 });
         }
@@ -121,7 +126,9 @@ impl World {
             }
             NodeAction::Sweep => {
                 self.kill_all(host);
-                self.soon(host, NodeEvent::Left { count: 0, named: vec![] });
+                let left = self.living(host).len();
+                let count = u32::try_from(left).unwrap_or(u32::MAX);
+                self.soon(host, NodeEvent::Left { count, named: vec![] });
             }
             NodeAction::ToRoot(msg) => {
                 let msg: Option<ToRoot> = codec::decode(&codec::encode(&msg)).ok();
@@ -138,14 +145,14 @@ impl World {
                 self.soon(host, NodeEvent::DevicesSeen { proc, held });
             }
             NodeAction::Withhold => self.hosts[host].withheld = true,
+            NodeAction::CloseStreams { proc } => self.streams_end(proc),
             NodeAction::EndProbes
             | NodeAction::UsePort(_)
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
             | NodeAction::Space { .. }
             | NodeAction::Serve { .. }
-            | NodeAction::Reap { .. }
-            | NodeAction::CloseStreams { .. } => {}
+            | NodeAction::Reap { .. } => {}
         }
     }
 
@@ -204,7 +211,7 @@ impl World {
         let generation = self.generation;
         self.check_room(host, rank, local_rank);
         let of_rank = |client: &Client| client.rank == rank && client.generation == generation;
-        let before: Vec<bool> = self.procs.values().filter(|client| of_rank(client)).map(Client::lives).collect();
+        let before: Vec<bool> = self.procs.values().filter(|one| of_rank(one)).map(|one| self.runs(one)).collect();
         let again = !before.is_empty();
         self.check(!before.contains(&true), || format!("rank {rank} is started while a process of it runs"));
         let world = self.plan.spec.world_size().max(1);
@@ -215,8 +222,23 @@ impl World {
             return self.soon(host, NodeEvent::SpawnFailed { proc, error });
         }
         let (session, place) = (None, Place::Before);
-        let (since, round, turn, ended) = (self.now, None, 0, None);
-        let client = Client { rank, host, local_rank, generation, session, place, since, round, turn, ended };
+        let client = Client {
+            rank,
+            host,
+            local_rank,
+            generation,
+            session,
+            place,
+            since: self.now,
+            round: None,
+            turn: 0,
+            took_part: false,
+            calls: 0,
+            hooks: false,
+            is_stuck: false,
+            is_silent: false,
+            ended: None,
+        };
         let twice = self.procs.insert(proc, client).is_some();
         self.check(!twice, || format!("{proc} is started twice"));
         self.check_generation(generation);
@@ -225,12 +247,14 @@ impl World {
         self.starts(proc, again);
     }
 
-    /// Whatever runs there ends.
-    fn kill_all(&mut self, host: usize) {
+    fn living(&self, host: usize) -> Vec<ProcId> {
         let here = |client: &Client| client.host == host && client.lives();
-        let all: Vec<ProcId> = self.procs.iter().filter(|(_, client)| here(client)).map(|(proc, _)| *proc).collect();
-        let killed = Status::Signaled { sig: Signal::KILL, core: false };
-        all.into_iter().for_each(|proc| self.dies(proc, killed));
+        self.procs.iter().filter(|(_, client)| here(client)).map(|(proc, _)| *proc).collect()
+    }
+
+    /// Whatever runs there ends, if the kernel can end it.
+    fn kill_all(&mut self, host: usize) {
+        self.living(host).into_iter().for_each(|proc| self.is_killed(proc));
     }
 
     /// Agent and guardian are gone, and with them all else.
@@ -255,7 +279,8 @@ impl World {
     /// Its power fails.
     pub(super) fn power_fails(&mut self, host: usize) {
         self.hosts[host].cut = true;
-        self.kill_all(host);
+        let killed = Status::Signaled { sig: Signal::KILL, core: false };
+        self.living(host).into_iter().for_each(|proc| self.dies(proc, killed));
         self.hosts[host].gone = true;
     }
 

@@ -17,6 +17,7 @@ use rlaunch_core::time::Span;
 /// Told apart from the streams of other jobs.
 const STREAM: u64 = 0x726f_756e_6400_0000;
 const ROOM: u64 = 0x726f_6f6d_0000_0000;
+const CALLS: u64 = 0x6361_6c6c_0000_0000;
 
 /// What happens besides what ranks do by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,12 @@ pub(super) struct Plan {
     pub(super) rounds: u32,
     /// So many of a hundred processes that follow others cannot be started.
     pub(super) unstartable: u64,
+    /// So many of a hundred that are killed cannot be ended.
+    pub(super) stuck: u64,
+    /// So many of a hundred hooks never come to their end.
+    pub(super) endless: u64,
+    /// How often each process calls the function.
+    pub(super) calls: u32,
     /// How long the function takes, at most, in microseconds.
     pub(super) work: u64,
 }
@@ -79,8 +86,12 @@ pub(super) fn plan(seed: u64) -> (Rng, Plan) {
         let host = usize::try_from(rng.below(hosts)).unwrap_or(0);
         faults.push((rng.micros(1000, 3_000_000), Fault::Warned(host)));
     }
+    let mut calls = Rng::new(seed ^ CALLS);
     let plan = Plan {
         spec,
+        stuck: calls.pick(&[0, 0, 5, 30]),
+        endless: calls.pick(&[0, 0, 0, 5]),
+        calls: calls.pick(&[1, 1, 2, 3]),
         faults,
         wire: if rng.chance(70) { 300 } else { 40_000 },
         local: if rng.chance(80) { 200 } else { 5_000 },
