@@ -67,12 +67,12 @@ impl Restart {
         self.take_in(now, first);
         self.say_who_is_out();
         match (self.number_all(fresh), before) {
-            (Err(why), Some(before)) if newcomers.is_empty() => self.stay(before, why),
+            (Err(why), Some(before)) if newcomers.is_empty() => Ok(self.stay(before, &why)),
             (Err(why), Some(before)) => {
                 self.world.clone_from(&before);
                 self.wait_on(&newcomers, &why);
                 match self.number_all(fresh) {
-                    Err(why) if planned => self.stay(before, why),
+                    Err(why) if planned => Ok(self.stay(before, &why)),
                     outcome => outcome,
                 }
             }
@@ -80,15 +80,13 @@ impl Restart {
         }
     }
 
-    /// Nobody has failed: a policy that cannot go on from here is no reason to end. Who was lost whom the others did not need is in no
-    /// world any more.
-    fn stay(&mut self, before: World, why: String) -> Result<Outcome, String> {
+    /// Nobody has failed: a policy that cannot go on from here is no reason to end. Who was lost whom the others did not need keeps its
+    /// place until a round is begun that has to be.
+    fn stay(&mut self, before: World, why: &str) -> Outcome {
         self.world = before;
-        let lost = self.lost(false);
-        let outcome = if lost.is_empty() { Outcome::default() } else { self.number(&lost)? };
         let text = format!("all go on as before, as this round was only planned: otherwise {why}");
         self.note(RoundNote::Policy { text: sentence(text) });
-        Ok(outcome)
+        Outcome::default()
     }
 
     /// Processes that would make the world larger than it is.
@@ -279,6 +277,8 @@ impl Restart {
                         hand.part = if member.rank.is_some() { Part::In } else { Part::Out };
                         seats.push(seat(*initial, member));
                     }
+                    // All go on as before.
+                    Part::Lost { .. } if member.rank.is_some() => {}
                     Part::Lost { again } => {
                         hand.part = if again { Part::Away } else { Part::Out };
                         if again {

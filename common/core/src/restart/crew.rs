@@ -50,6 +50,8 @@ pub(super) struct Hand {
     pub(super) warned: bool,
     /// When the first round of its process began.
     pub(super) entered: Option<Mono>,
+    /// When it has registered.
+    pub(super) came: Option<Mono>,
     /// Some rank has got on in a round that its process was in.
     pub(super) got_on: bool,
     /// So many processes of it in a row could not be started, or have ended at once.
@@ -107,6 +109,7 @@ impl Crew {
             ready: false,
             warned: false,
             entered: None,
+            came: None,
             got_on: false,
             in_vain: 0,
             short: 0,

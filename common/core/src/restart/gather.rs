@@ -88,7 +88,7 @@ impl Restart {
         for Enrolled { initial, proc, keys } in ranks {
             self.crew.settles(initial, node);
             let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
-            if hand.part == Part::Away {
+            if hand.part == Part::Away || (hand.part == Part::Out && hand.proc != Some(proc)) {
                 (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
                 // Of those that were lost in an earlier call one may be here again, but nobody waits for it.
                 let known = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
@@ -236,7 +236,7 @@ impl Restart {
             self.crew.settles(initial, node);
             if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
                 (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
-                (hand.since, hand.warned) = (round, false);
+                (hand.since, hand.warned, hand.came) = (round, false, Some(now));
                 came.get_or_insert(initial);
                 self.has_come(initial);
             }

@@ -208,6 +208,12 @@ impl Restart {
         }
     }
 
+    /// Whether the end of this rank has to do with the round that runs, or ends.
+    #[must_use]
+    pub fn concerns(&self, initial: crate::id::Rank) -> bool {
+        self.crew.hands.get(initial.index()).is_some_and(|hand| hand.part == crew::Part::In || hand.faulted)
+    }
+
     /// What holds, of the command line and, once they have registered, of the processes.
     #[must_use]
     pub const fn limits(&self) -> Limits {

@@ -42,7 +42,8 @@ impl Restart {
     /// A process that ended is started again, if that was asked for and it has not failed too often.
     pub(super) fn respawn(&mut self, now: Mono, initial: Rank) {
         let Some(hand) = self.crew.hands.get_mut(initial.index()) else { return };
-        let soon = hand.entered.take().is_none_or(|entered| now.since(entered) <= QUICK);
+        let came = hand.came.take();
+        let soon = hand.entered.take().or(came).is_none_or(|entered| now.since(entered) <= QUICK);
         let got_on = core::mem::take(&mut hand.got_on);
         hand.in_vain = if got_on || !soon { 0 } else { hand.in_vain.saturating_add(1) };
         hand.short = if soon { hand.short.saturating_add(1) } else { 0 };

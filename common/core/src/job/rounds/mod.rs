@@ -178,7 +178,10 @@ impl Rounds {
         let open = self.is_open();
         if open {
             self.excused.insert(rank);
-            self.ended.push(*failure);
+            // Who is out already, or not in, ends for reasons of its own.
+            if self.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
+                self.ended.push(*failure);
+            }
         }
         if self.coming.get(&rank).is_some_and(|(own, _)| *own == proc) {
             self.coming.remove(&rank);

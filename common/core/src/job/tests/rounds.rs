@@ -449,3 +449,72 @@ fn a_hang_that_leaves_nobody_is_what_a_job_fails_by() {
     let (fault, _) = told_of(&s).given_up.unwrap();
     assert_eq!((fault.initial, fault.kind), (Rank::new(1), FaultKind::Hang));
 }
+
+/// It left by a round of its own; its process ended a moment behind the begin of the next one, an hour before all others failed.
+#[test]
+fn one_that_had_left_an_hour_before_is_not_what_a_job_fails_by() {
+    let mut s = begun(&spec(3));
+    s.wait(1);
+    fault(&mut s, NODE, 0, 2, FaultKind::Left(Leave::BaseException));
+    ready(&mut s, NODE, 0, &[0, 1]);
+    s.wait(1).exits(2, exit(7), (2, 2));
+    s.wait(60_000);
+    s.exits(0, exit(3), (60_002, 60_002));
+    s.exits(1, exit(3), (60_003, 60_003));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+}
+
+/// Sent home by the policy: it exits by RankDiscarded.
+#[test]
+fn one_that_was_sent_home_is_not_what_a_job_fails_by() {
+    let policy = crate::rank_assign::parse::policy("all,shift,group(rank/2)==2").unwrap();
+    let rounds = Rounds { policy: Some(policy), ..Rounds::default() };
+    let mut s = begun(&JobSpec { rounds, ..spec(4) });
+    s.wait(1).exits(3, KILLED, (1, 1));
+    ready(&mut s, NODE, 0, &[0, 1, 2]);
+    s.wait(1).exits(2, exit(1), (2, 2));
+    s.wait(60_000);
+    s.exits(0, KILLED, (60_002, 60_002));
+    s.exits(1, KILLED, (60_003, 60_003));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: KILLED });
+}
+
+/// A reserve leaves by itself, and ends a moment later.
+#[test]
+fn a_reserve_that_had_left_is_not_what_a_job_fails_by() {
+    let policy = crate::rank_assign::parse::policy("max=2,shift").unwrap();
+    let rounds = Rounds { policy: Some(policy), ..Rounds::default() };
+    let mut s = begun(&JobSpec { rounds, ..spec(3) });
+    s.wait(1);
+    fault(&mut s, NODE, 0, 2, FaultKind::Left(Leave::BaseException));
+    s.wait(1).exits(2, exit(7), (2, 2));
+    s.wait(60_000);
+    s.exits(0, exit(3), (60_001, 60_001));
+    s.exits(1, exit(3), (60_001, 60_001));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+}
+
+/// It came back to the reserve, and ended once more before it was in any round.
+#[test]
+fn a_reserve_that_came_back_and_ended_is_not_what_a_job_fails_by() {
+    let policy = crate::rank_assign::parse::policy("max=2,shift").unwrap();
+    let rounds = Rounds { policy: Some(policy), respawn: crate::restart::Respawn::Now, ..Rounds::default() };
+    let mut s = begun(&JobSpec { rounds, ..spec(3) });
+    s.wait(1).exits(2, KILLED, (1, 2));
+    let own = crate::wire::to_root::Started { proc: ProcId::new(5), pid: 5, at: HostTime(0) };
+    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+    join(&mut s, NODE, 3, &[2]);
+    s.wait(1000).exits(5, exit(9), (1001, 1001));
+    s.wait(60_000);
+    s.exits(0, exit(3), (61_001, 61_001));
+    s.exits(1, exit(3), (61_001, 61_001));
+    // The third process of rank 2 is on its way.
+    let own = crate::wire::to_root::Started { proc: ProcId::new(8), pid: 8, at: HostTime(0) };
+    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+    s.exits(8, exit(4), (61_002, 61_003));
+    s.report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+}

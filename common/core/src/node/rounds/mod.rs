@@ -394,7 +394,7 @@ impl Rounds {
         if seat.proc() != proc || !core::mem::replace(&mut seat.lives, false) {
             return;
         }
-        let was_in = seat.part.is_in();
+        let was_in = seat.part.is_in() || seat.watch.is_ending();
         seat.put_out();
         if was_in && self.state.is_open() {
             // The others go on without it, and so without its children.

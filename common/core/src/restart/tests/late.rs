@@ -244,15 +244,23 @@ fn who_is_ended_behind_a_call_is_waited_for_by_nobody_in_the_next() {
     assert!(is_refused(&actions), "{actions:?}");
 }
 
+/// The policy has nobody work without the reserve that was lost: what was only planned is no reason to end.
 #[test]
-fn a_planned_round_without_a_reserve_that_was_lost_before_goes_on() {
-    let mut machine = Restart::new(setup(1, 5, "max=4,divisible=4,shift"));
+fn a_planned_round_does_not_end_a_job_that_has_lost_a_reserve() {
+    let mut machine = Restart::new(setup(1, 5, "divisible=3,divisible=4,shift"));
     register(&mut machine, 1, 5, &[]);
     ended(&mut machine, at(20), 4, 4);
     all(&mut machine);
     machine.handle(at(50), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
     ready(&mut machine, at(51), 0, (0..4).map(|n| enrolled(n, n, &[])).collect());
-    assert_eq!((machine.is_open(), machine.round()), (true, Some(Round::new(1))), "{:?}", all(&mut machine));
+    let began = |action: &RestartAction| match action {
+        RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } => Some(seats.len()),
+        _ => None,
+    };
+    assert_eq!(all(&mut machine).iter().find_map(began), Some(4), "the lost one is told nothing");
+    ended(&mut machine, at(60), 2, 2);
+    ready(&mut machine, at(61), 1, [0, 1, 3].map(|n| enrolled(n, n, &[])).to_vec());
+    assert!(!machine.is_open(), "a fault is: {:?}", machine.world);
 }
 
 #[test]
@@ -290,4 +298,69 @@ fn faults_of_an_earlier_call_do_not_count_in_the_next() {
     all(&mut machine);
     throws(&mut machine, 4);
     assert_eq!(machine.world.size(), 3, "{:?}", all(&mut machine));
+}
+
+/// Each of its processes has waited in reserve for an hour: none was in vain.
+#[test]
+fn a_reserve_that_waits_for_hours_is_no_try_in_vain() {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
+    register(&mut machine, 1, 3, &[]);
+    ended(&mut machine, at(20), 2, 2);
+    for n in 1..8 {
+        let actions = all(&mut machine);
+        let again = |action: &RestartAction| matches!(action, RestartAction::Respawn { .. });
+        assert!(actions.iter().any(again), "process {n}: {:?}", notes(&actions));
+        let (hour, proc) = (3600 * u64::from(n), 2 + 3 * n);
+        joined(&mut machine, at(hour), 0, vec![enrolled(2, proc, &[])], "");
+        ended(&mut machine, at(hour + 3500), 2, proc);
+        let mut tries = 0;
+        while let Some(due) = machine.poll_timeout().filter(|due| *due < at(hour + 3600)) {
+            machine.handle_timeout(due);
+            tries += 1;
+            assert!(tries < 9);
+        }
+    }
+}
+
+/// A reserve was started again; its process has registered as the work was done, and comes for the next call with the others.
+#[test]
+fn a_reserve_that_was_started_again_is_in_the_next_call() {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
+    register(&mut machine, 1, 3, &[]);
+    ended(&mut machine, at(20), 2, 2);
+    machine.handle(at(21), RestartEvent::Started { initial: Rank::new(2), proc: ProcId::new(5) });
+    machine.handle(at(22), RestartEvent::Returned { node: n(0), round: Round::new(0) });
+    joined(&mut machine, at(23), 0, vec![enrolled(2, 5, &[])], "");
+    all(&mut machine);
+    let everybody = vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 5, &[])];
+    joined(&mut machine, at(24), 1, everybody, "keys=0\n");
+    ready(&mut machine, at(25), 0, vec![]);
+    let actions = all(&mut machine);
+    let seats = actions.iter().find_map(|action| {
+        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
+        Some(seats.len())
+    });
+    assert!(seats == Some(3) || is_refused(&actions), "rank 2 hears nothing: {actions:?}");
+}
+
+/// The same of one that worked.
+#[test]
+fn a_rank_that_was_started_again_is_in_the_next_call() {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
+    register(&mut machine, 1, 3, &[]);
+    ended(&mut machine, at(20), 2, 2);
+    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])]);
+    machine.handle(at(21), RestartEvent::Started { initial: Rank::new(2), proc: ProcId::new(5) });
+    machine.handle(at(22), RestartEvent::Returned { node: n(0), round: Round::new(1) });
+    joined(&mut machine, at(23), 0, vec![enrolled(2, 5, &[])], "");
+    all(&mut machine);
+    let everybody = vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 5, &[])];
+    joined(&mut machine, at(24), 1, everybody, "keys=0\n");
+    ready(&mut machine, at(25), 1, vec![]);
+    let actions = all(&mut machine);
+    let seats = actions.iter().find_map(|action| {
+        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
+        Some(seats.len())
+    });
+    assert_eq!(seats, Some(3), "{actions:?}");
 }

@@ -131,3 +131,20 @@ fn who_goes_on_without_its_session_is_ended() {
         "and not waited for if the kernel cannot end it"
     );
 }
+
+/// As with any other that is ended within rounds: the others go on without it, and so without its children, which keep its devices.
+#[test]
+fn children_of_one_that_went_on_without_its_session_end_with_it() {
+    let mut rig = Rig::in_round(2);
+    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    assert!(rig.awake(2_000).contains(&group(1, TERM)));
+    let actions = rig.exited(1, by(TERM));
+    assert!(actions.contains(&group(1, KILL)), "{actions:?}");
+}
+
+#[test]
+fn children_of_one_that_was_killed_end_with_it() {
+    let mut rig = Rig::in_round(2);
+    let actions = rig.exited(1, by(KILL));
+    assert!(actions.contains(&group(1, KILL)), "{actions:?}");
+}
