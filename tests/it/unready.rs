@@ -2,6 +2,7 @@
 
 use crate::census::{self, Mercy, Proc};
 use crate::place;
+use crate::plan::Plan;
 use crate::ssh::script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -69,6 +70,24 @@ fn a_host_whose_file_system_hangs_is_named_when_its_time_is_over() {
     let done = job("--min-hosts 1 echo up").code(0);
     done.says(&format!("going on with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
     assert_eq!(done.out(), "up\n");
+}
+
+/// From the second start on: its files are lost, and said to be, and the rank does its work.
+#[test]
+fn a_rank_whose_log_directory_cannot_be_made_is_started_all_the_same() {
+    if !has_dead_mounts() {
+        return;
+    }
+    let rank = "echo $RLAUNCH_RESTART_COUNT; [ $RLAUNCH_RESTART_COUNT = 0 ] || exit 0; touch \"$DIR/runs\"; \
+                until [ -e \"$DIR/dead\" ]; do sleep 0.01; done; exit 1";
+    let case = format!(
+        "mkdir \"$DIR/work\"; (until [ -e \"$DIR/runs\" ]; do sleep 0.01; done; {DEAD}; touch \"$DIR/dead\"; \
+         exec sleep 60) & \"$RL\" -n 1 --contain t3 --max-restarts 1 --log-dir \"$DIR/work\" -t 3 sh -c '{rank}'; \
+         code=$?; kill $!; exit $code"
+    );
+    let done = Plan::shell("exec unshare -m --propagation private sh -c \"$CASE\"").env("CASE", case).start().code(0);
+    assert_eq!(done.out(), "0\n1\n");
+    done.says("/attempt_1/0 on ").says(": connection timed out; the job goes on without what is lost there");
 }
 
 /// The others see the directory as it was before the mount.

@@ -293,6 +293,7 @@ impl Edges {
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
         logs::poll(self, cx);
+        ranks::go_overdue(self);
         pump::poll(self, cx);
         front::poll(self, cx);
         store::poll(self, cx);
@@ -314,7 +315,7 @@ impl Edges {
         let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
         let ours = earliest(ours, earliest(self.files.deadline(), front::deadline(self)));
         let ours = earliest(ours, store::deadline(self));
-        let ours = earliest(ours, self.logs.deadline());
+        let ours = earliest(ours, earliest(self.logs.deadline(), self.ranks.overdue()));
         let ours = earliest(ours, self.files.quiet_at().filter(|_| self.finish.is_some()));
         let unheard = self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED);
         let deadline = earliest(deadline, earliest(ours, unheard));

@@ -3,6 +3,8 @@
 use super::Edges;
 use super::pump::Stream;
 use super::{convert, logs, watch};
+use crate::early::now;
+use rlaunch_core::errno::ETIMEDOUT;
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
@@ -10,13 +12,16 @@ use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
-use rlaunch_core::time::Mono;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::pidfd::Ended;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, SpawnPort, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// How long a rank waits for its directory.
+const PATIENCE: Span = Span::from_secs(4);
 
 /// A rank that was asked for.
 pub(super) struct Rank {
@@ -36,8 +41,10 @@ pub(super) struct Rank {
 pub(super) struct Ranks {
     /// Asked for, not known to run.
     asked: BTreeMap<ProcId, ExecSpec>,
-    /// Those of them that the spawn thread does not know yet: their directories are being made.
-    unmade: BTreeMap<ProcId, PreparedExec>,
+    /// Those of them that the spawn thread does not know yet: their directories are being made, since then.
+    unmade: BTreeMap<ProcId, (Mono, PreparedExec)>,
+    /// It was told that one has none.
+    told: bool,
     /// Those of which something may still come. Boxed, because the nodes of a map that grows at its end are half empty.
     live: BTreeMap<ProcId, Box<Rank>>,
     /// Programs laid out for exec, by the addresses of their base and of what their ranks share.
@@ -49,6 +56,11 @@ pub(super) struct Ranks {
 impl Ranks {
     pub(super) fn is_empty(&self) -> bool {
         self.asked.is_empty() && self.live.is_empty()
+    }
+
+    /// When a rank that waits for its directory is started without it.
+    pub(super) fn overdue(&self) -> Option<Mono> {
+        self.unmade.values().map(|(since, _)| *since + PATIENCE).min()
     }
 
     /// Whether the spawn thread has ranks to start.
@@ -174,7 +186,7 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
         PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin, needed: !exec.follows };
     let waits = logs::prepare(edges, proc, &exec);
     edges.ranks.asked.insert(proc, exec);
-    edges.ranks.unmade.insert(proc, prepared);
+    edges.ranks.unmade.insert(proc, (now(), prepared));
     if !waits {
         go(edges, proc);
     }
@@ -187,9 +199,26 @@ pub(super) fn withhold(edges: &mut Edges) {
     waiting.into_iter().for_each(|proc| go(edges, proc));
 }
 
+/// A file system that does not answer keeps no rank from its work.
+pub(super) fn go_overdue(edges: &mut Edges) {
+    if edges.ranks.overdue().is_none_or(|due| due > now()) {
+        return;
+    }
+    let is_due = |since: Mono| since + PATIENCE <= now();
+    let waiting = edges.ranks.unmade.iter().filter(|(_, (since, _))| is_due(*since));
+    let waiting: Vec<ProcId> = waiting.map(|(proc, _)| *proc).collect();
+    for proc in waiting {
+        let path = edges.ranks.asked.get(&proc).and_then(|exec| exec.error_file.directory());
+        if let Some(path) = path.filter(|_| !std::mem::replace(&mut edges.ranks.told, true)) {
+            edges.events.push_back(NodeEvent::FileFailed { errno: ETIMEDOUT, path });
+        }
+        go(edges, proc);
+    }
+}
+
 /// All that a rank needs is there.
 pub(super) fn go(edges: &mut Edges, proc: ProcId) {
-    let Some(prepared) = edges.ranks.unmade.remove(&proc) else { return };
+    let Some((_, prepared)) = edges.ranks.unmade.remove(&proc) else { return };
     let Some(port) = edges.ground.port() else { return };
     if port.submit(proc.get(), prepared).is_err() {
         let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);

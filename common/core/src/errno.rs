@@ -26,3 +26,5 @@ pub const EPIPE: i32 = 32;
 pub const EPROTO: i32 = 71;
 /// No interface of this host has the address (asm-generic/errno.h: x86, Arm, RISC-V, POWER).
 pub const EADDRNOTAVAIL: i32 = 99;
+/// It takes too long (the same).
+pub const ETIMEDOUT: i32 = 110;

@@ -69,6 +69,8 @@ enum Notice {
     Ending(Signal),
     /// rounds: nobody waits for this process any more.
     Unwanted(ProcId),
+    /// procs: SIGKILL is on its way to one of these.
+    Killed(ProcId),
     /// rounds: one begins for these processes.
     Seated(Box<rounds::Seated>),
     /// rounds: it meets there; how many work here.
@@ -253,6 +255,7 @@ impl Node {
             },
             Notice::Unable(proc) => self.not_spawned(now, proc, gpus::too_few()),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
+            Notice::Killed(proc) => self.rounds.on_killed(now, proc),
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),

@@ -148,7 +148,10 @@ impl Procs {
                 self.unwanted.insert(id);
                 self.spawn_more(cx);
             }
-            Some(State::Running) => cx.act(NodeAction::Signal { proc: id, sig: Signal::KILL }),
+            Some(State::Running) => {
+                cx.act(NodeAction::Signal { proc: id, sig: Signal::KILL });
+                cx.tell(Notice::Killed(id));
+            }
             Some(State::Ended | State::Reaped | State::Failed) | None => {}
         }
     }
@@ -228,6 +231,9 @@ impl Procs {
         let unwanted = self.unwanted.remove(&id).then_some(Signal::KILL);
         if let Some(sig) = self.ending.map(|(sig, _)| sig).or(unwanted) {
             cx.act(NodeAction::Signal { proc: id, sig });
+        }
+        if unwanted.is_some() {
+            cx.tell(Notice::Killed(id));
         }
         if self.closing && (proc.out_open || proc.err_open) {
             cx.act(NodeAction::CloseStreams { proc: id });

@@ -1,6 +1,7 @@
 //! Start-up, output and the event log of an ordinary run.
 
 use super::*;
+use crate::rounds::Rounds;
 use crate::spec::AppBase;
 use crate::wire::capped::Capped;
 use crate::wire::to_root::Started;
@@ -48,6 +49,25 @@ fn start_comes_first_then_programs_then_ranks() {
     assert_eq!(ranks, [(0, 0, 0, true), (1, 0, 1, false), (2, 1, 2, false)]);
     let of_app: Vec<_> = procs.iter().map(|d| (d.app_rank, d.app_size)).collect();
     assert_eq!(of_app, [(0, 2), (1, 2), (0, 1)]);
+}
+
+/// Where no host can be lost there is nothing to wait for but more faults.
+#[test]
+fn nodes_know_how_long_a_round_may_wait_for_others() {
+    let secs = Span::from_secs;
+    let window = JobSpec { rounds: Rounds { fault_window: secs(3), ..Rounds::default() }, ..spec(2) };
+    let mut far = window.clone();
+    far.placement.nodes[0].local = false;
+    let awaits = |spec: &JobSpec| {
+        let s = super::hosts::starts(&Script::new(spec));
+        s.first().map(|(_, start)| start.awaits)
+    };
+    assert_eq!(awaits(&window), Some(secs(3)));
+    let mut s = Script::new(&far);
+    s.event(JobEvent::EdgeUp { node: NODE });
+    // A lease of 30 s, which may be 1 % longer there, and a fifth for the guardian.
+    let told = super::hosts::starts(&s)[0].1.awaits;
+    assert_eq!(told, Span::from_millis(30_300 + 6_000 + 3_000));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the launcher has decided, for the ranks of this node.
 
 use super::{Part, Rounds, Seat, Seated, State};
-use crate::id::{ProcId, Rank, Round};
+use crate::id::Round;
 use crate::node::{Cx, NodeAction, Notice};
 use crate::rank_set::RankSet;
 use crate::time::Span;
@@ -46,15 +46,7 @@ impl Rounds {
                 // One that had registered when the work was done is on its way out.
                 let absent = |seat: &&Seat| seat.lives && seat.part == Part::Absent && !seat.took_part;
                 let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
-                let unwanted: Vec<(Rank, ProcId)> =
-                    seats.filter(absent).map(|seat| (seat.initial(), seat.proc())).collect();
-                for (rank, proc) in unwanted {
-                    cx.tell(Notice::Unwanted(proc));
-                    if let Some(seat) = self.seats.get_mut(&rank) {
-                        seat.watch.dies(cx.now);
-                        self.soonest.mind(&seat.watch, &self.limits);
-                    }
-                }
+                seats.filter(absent).for_each(|seat| cx.tell(Notice::Unwanted(seat.proc())));
             }
             RoundDown::Refuse { ranks, text } => {
                 let ranks: RankSet = ranks.iter().copied().collect();

@@ -1,7 +1,7 @@
 //! Ranks that stand still, and sessions that end without a word.
 
 use super::{Part, Rounds, Seat};
-use crate::id::Rank;
+use crate::id::{ProcId, Rank};
 use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
 use crate::os_bytes::OsBytes;
@@ -52,6 +52,15 @@ impl Rounds {
         let slept = now.since(core::mem::replace(&mut self.seen, now));
         if self.soonest.deadline().is_some_and(|at| now > at + LATE) {
             self.seats.values_mut().for_each(|seat| seat.watch.slept(slept));
+        }
+    }
+
+    /// Nobody wants this process, and SIGKILL is on its way.
+    pub(in crate::node) fn on_killed(&mut self, now: Mono, proc: ProcId) {
+        let rank = self.procs.get(&proc);
+        if let Some(seat) = rank.and_then(|rank| self.seats.get_mut(rank)).filter(|seat| seat.proc() == proc) {
+            seat.watch.dies(now);
+            self.soonest.mind(&seat.watch, &self.limits);
         }
     }
 

@@ -519,9 +519,10 @@ fn the_end_of_the_job_goes_before_rounds() {
     assert_eq!(rig.wait(400_000), [], "who is to end has the grace for it");
 }
 
-#[test]
-fn another_generation_begins_anew() {
+/// A rank of the next generation runs, of a host on which this has happened before.
+fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
     let mut rig = Rig::in_round_by(Start { max_restarts: 2, others_follow: true, ..start() }, 1, "");
+    before(&mut rig);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: false });
     rig.exited(0, by(TERM));
     rig.hear(NodeEvent::SessionGone { session: s(0) });
@@ -531,6 +532,12 @@ fn another_generation_begins_anew() {
     rig.hear(NodeEvent::Renewed { port: 0 });
     rig.root(ToNode::Again(Meeting { space: 2, restart: 1, ..start().meeting.unwrap_or_default() }));
     rig.root(another(300, 0));
+    rig
+}
+
+#[test]
+fn another_generation_begins_anew() {
+    let mut rig = another_generation(|_| {});
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(0, &[]) }]).pop().unwrap();
     assert_eq!(rig.registers(0, ""), [up(RoundUp::Joined { call: 0, ranks, terms: "keys=0\n".into() })]);
     let begun = rig.begins(R0, RoundPlace { space: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);

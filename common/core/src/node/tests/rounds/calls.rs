@@ -18,6 +18,20 @@ fn who_has_returned_does_not_wait_for_others_for_ever() {
     assert_eq!(elsewhere.wait(400_000), [], "once");
 }
 
+#[test]
+fn who_waits_in_vain_is_told_of_in_each_round() {
+    let mut rig = Rig::in_round_by(start(), 2, "completion_timeout=40s");
+    for round in [R0, R1] {
+        (0..2).for_each(|n| drop(rig.says(n, Said::Returned(round))));
+        let actions = rig.awake(41_000);
+        assert!(actions.contains(&up(RoundUp::Alone { round, initial: r(0) })), "{round}: {actions:?}");
+        rig.interrupt(round);
+        (0..2).for_each(|n| drop(rig.is_ready(n, round)));
+        rig.hear(NodeEvent::PortReserved { port: 9 });
+        rig.begins(R1, first_place(2), &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    }
+}
+
 /// Ranks of another host wait for one of this.
 #[test]
 fn who_is_late_is_told_by_its_own_host() {

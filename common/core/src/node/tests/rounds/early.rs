@@ -17,17 +17,25 @@ fn one_whose_session_ends_before_all_have_registered_has_left() {
     assert_eq!(*fault, left);
 }
 
+fn warned(actions: &[NodeAction]) -> Vec<(Rank, FaultKind)> {
+    let one = |action: &NodeAction| {
+        let NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { fault, .. })) = action else { return None };
+        Some((fault.initial, fault.kind))
+    };
+    actions.iter().filter_map(one).collect()
+}
+
+/// It is still about to be taken away.
+#[test]
+fn a_host_that_was_warned_is_told_of_in_the_next_generation() {
+    let mut rig = another_generation(|rig| drop(rig.hear(NodeEvent::Warned)));
+    assert_eq!(warned(&rig.registers(0, "")), [(r(0), FaultKind::Warned)]);
+}
+
 /// Whoever registers there, or is started again, is drained as those who had.
 #[test]
 fn a_host_that_was_warned_early_is_told_of_with_those_who_register() {
     let mut rig = Rig::running(2);
-    let warned = |actions: &[NodeAction]| {
-        let one = |action: &NodeAction| {
-            let NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { fault, .. })) = action else { return None };
-            Some((fault.initial, fault.kind))
-        };
-        actions.iter().filter_map(one).collect::<Vec<_>>()
-    };
     rig.registers(0, "");
     assert_eq!(warned(&rig.hear(NodeEvent::Warned)), [], "nobody is known to the launcher");
     let both = [(r(0), FaultKind::Warned), (r(1), FaultKind::Warned)];

@@ -109,6 +109,28 @@ fn who_is_silent_for_longer_than_its_section_may_take_is_told_of_by_that() {
     assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: hang, at: rig.now.host_time() })]);
 }
 
+/// It registers when they have come to their end, and waits for the other.
+#[test]
+fn hooks_of_a_call_are_over_when_the_next_one_is_come_for() {
+    let mut rig = is_done(TERMS);
+    rig.hear(NodeEvent::SessionBegun { session: s(10), rank: Some(r(0)), terms: terms(TERMS) });
+    let actions = rig.awake(100_000);
+    let ended = [0, 1].map(|n| actions.contains(&group(n, TERM)));
+    assert_eq!(ended, [false, true], "{actions:?}");
+}
+
+/// However long it was awake before, and heard of other things.
+#[test]
+fn a_host_has_no_more_time_than_it_has_slept() {
+    let mut rig = is_done(TERMS);
+    // No timer is due in between.
+    rig.now = rig.now + Span::from_secs(29);
+    rig.says(0, Said::Hooks(R0, false));
+    assert!(!rig.wait(3_600_000).contains(&group(1, TERM)));
+    let all = rig.awake(1_500);
+    assert!(all.contains(&group(1, TERM)), "{all:?}");
+}
+
 /// The clock counts on meanwhile.
 #[test]
 fn hooks_have_their_time_on_a_host_that_has_slept() {

@@ -178,3 +178,18 @@ fn who_is_unwanted_and_cannot_be_ended_is_told_of() {
     let stuck = |action: &NodeAction| matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Stuck { .. })));
     assert!(rig.awake(11_000).iter().any(stuck));
 }
+
+/// Its directory is still being made, on a file system that does not answer: nothing was killed, and nothing exists.
+#[test]
+fn one_that_was_never_started_is_not_said_to_outlive_its_kill() {
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    rig.root(another(300, 1));
+    rig.examined(1, Facts::default());
+    rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() });
+    let stuck = |action: &NodeAction| matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Stuck { .. })));
+    let actions = rig.awake(11_000);
+    assert!(!actions.iter().any(stuck), "{actions:?}");
+    assert!(rig.spawned(300).contains(&group(300, KILL)));
+    assert!(rig.awake(11_000).iter().any(stuck), "from then on it counts");
+}

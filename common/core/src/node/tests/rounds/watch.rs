@@ -148,3 +148,28 @@ fn children_of_one_that_was_killed_end_with_it() {
     let actions = rig.exited(1, by(KILL));
     assert!(actions.contains(&group(1, KILL)), "{actions:?}");
 }
+
+/// Whoever leaves, waits for others, or for them to return.
+#[test]
+fn ranks_have_their_time_on_a_host_that_has_slept() {
+    let terms = "soft_timeout=20s hard_timeout=30s barrier_timeout=40s completion_timeout=50s";
+    let told = |action: &NodeAction| {
+        matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { .. } | RoundUp::Alone { .. })))
+    };
+    let leaves = |rig: &mut Rig| drop(rig.interrupt(R0));
+    let waits = |rig: &mut Rig| {
+        rig.interrupt(R0);
+        rig.is_ready(0, R0);
+        rig.hear(NodeEvent::PortReserved { port: 9 });
+    };
+    let returns = |rig: &mut Rig| drop(rig.says(0, Said::Returned(R0)));
+    for (what, begins) in [("leaves", &leaves as &dyn Fn(&mut Rig)), ("waits", &waits), ("returns", &returns)] {
+        let mut rig = Rig::in_round_by(start(), 1, terms);
+        begins(&mut rig);
+        rig.awake(1_000);
+        let all = rig.wait(3_600_000);
+        assert!(!all.iter().any(told), "{what}: {all:?}");
+        let all = rig.awake(200_000);
+        assert!(all.iter().any(told), "{what}, but no longer than that");
+    }
+}
