@@ -113,6 +113,11 @@ impl Procs {
         Some(seat.proc)
     }
 
+    /// How many processes have not ended, on hosts that are there.
+    pub(super) fn open(&self) -> usize {
+        self.nodes.iter().filter(|(_, over)| !over).map(|(open, _)| *open).sum()
+    }
+
     /// Whether the process of a rank has ended: by itself, or with its host.
     pub(super) fn end_of(&self, rank: Rank) -> End {
         let Some(seat) = self.ranks.get(rank.index()) else { return End::Open };

@@ -93,6 +93,7 @@ impl Restart {
                 // Of those that were lost in an earlier call one may be here again, but nobody waits for it.
                 let known = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
                 self.missing = self.missing.saturating_sub(usize::from(known));
+                self.has_come(initial);
             }
         }
         match (agrees, self.gone.take()) {

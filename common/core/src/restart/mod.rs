@@ -193,6 +193,12 @@ impl Restart {
         }
     }
 
+    /// Whether the work of a call is done, and nobody has come for another.
+    #[must_use]
+    pub const fn rests(&self) -> bool {
+        matches!(self.phase, Phase::Over(Over::Done))
+    }
+
     /// Whether somebody has registered.
     #[must_use]
     pub const fn is_used(&self) -> bool {
@@ -248,7 +254,9 @@ impl Restart {
     /// No round follows, whatever happens.
     fn over(&mut self, how: Over) {
         match how {
-            Over::Done | Over::Refused(_) => self.nobody_comes(),
+            // Another call may follow, for which they are not too late.
+            Over::Done => {}
+            Over::Refused(_) => self.nobody_comes(),
             // Whoever is there is ended.
             Over::Off => self.comings.clear(),
         }

@@ -69,6 +69,7 @@ impl Restart {
             return self.note(RoundNote::Policy { text: sentence(text) });
         }
         match in_vain.checked_sub(2).max(short.checked_sub(LUCKLESS + 1)) {
+            None if self.rests() => drop(self.comings.insert(initial, Coming::Pausing(now))),
             None => self.ask_for(initial),
             Some(times) => {
                 let pause = Span::from_nanos(PAUSE.nanos() << times.min(8));
@@ -118,8 +119,8 @@ impl Restart {
             Some(Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) | Coming::Pausing(_)) | None => return,
         }
         self.comings.remove(&initial);
-        // Of one that could not be started that was said.
-        if status != Status::Lost {
+        // Of one that could not be started that was said. Behind the work most have found that they are too late.
+        if status != Status::Lost && !self.rests() {
             self.say_in_vain(initial, &status);
         }
         if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
@@ -162,7 +163,7 @@ impl Restart {
     }
 
     pub(super) fn time_to_come(&mut self, now: Mono) {
-        let due = |coming: &Coming| deadline(coming).is_some_and(|at| at <= now);
+        let due = |coming: &Coming| self.deadline(coming).is_some_and(|at| at <= now);
         let due: Vec<(Rank, Coming)> = self
             .comings
             .iter()
@@ -187,13 +188,15 @@ impl Restart {
     }
 
     pub(super) fn next_to_come(&self) -> Option<Mono> {
-        self.comings.values().map(deadline).fold(None, earliest)
+        self.comings.values().map(|coming| self.deadline(coming)).fold(None, earliest)
     }
-}
 
-const fn deadline(coming: &Coming) -> Option<Mono> {
-    match coming {
-        Coming::Pausing(at) | Coming::Starting(_, at) => Some(*at),
-        Coming::Asked | Coming::Overdue(_) => None,
+    /// Behind the work nobody more is asked for, until there is another call.
+    const fn deadline(&self, coming: &Coming) -> Option<Mono> {
+        match coming {
+            Coming::Pausing(_) if self.rests() => None,
+            Coming::Pausing(at) | Coming::Starting(_, at) => Some(*at),
+            Coming::Asked | Coming::Overdue(_) => None,
+        }
     }
 }

@@ -149,6 +149,11 @@ impl Rounds {
         !self.off && self.machine.as_ref().is_some_and(|machine| machine.is_open())
     }
 
+    /// The work of a call is done, and nobody has come for another.
+    fn rests(&self) -> bool {
+        !self.off && self.machine.as_ref().is_some_and(|machine| machine.rests())
+    }
+
     /// A host was lost, and the job goes on without it.
     pub(super) fn is_gone(&self, node: NodeId) -> bool {
         self.gone.contains_key(&node)
@@ -174,7 +179,8 @@ impl Rounds {
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
     pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
         let Failure { rank, status, at, .. } = *failure;
-        let known = self.excused.contains(&rank) || self.unwanted.remove(&proc);
+        let late = self.rests() && self.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
+        let known = self.excused.contains(&rank) || self.unwanted.remove(&proc) || late;
         let open = self.is_open();
         if open {
             self.excused.insert(rank);

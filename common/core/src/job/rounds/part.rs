@@ -152,6 +152,7 @@ impl Parts<'_> {
         self.gives_up(cx, up);
         self.leaves_too_late(cx);
         self.start_wanted(cx);
+        self.dismiss_late(cx);
     }
 
     /// Says that what was asked of rounds was asked in vain, if it was.

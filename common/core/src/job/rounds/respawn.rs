@@ -60,7 +60,8 @@ impl Rounds {
 impl Parts<'_> {
     /// Starts whoever is wanted, and can be: the process before has ended, and its host is there.
     pub(in crate::job) fn start_wanted(&mut self, cx: &mut Cx<'_>) {
-        if self.rounds.wanted.is_empty() || self.rounds.off || self.generations.is_between() {
+        // Behind a call nobody may call for more.
+        if self.rounds.wanted.is_empty() || !self.rounds.is_open() || self.generations.is_between() {
             return;
         }
         let place = |initial: &Rank| {
@@ -76,6 +77,20 @@ impl Parts<'_> {
             self.start_anew(cx, initial, node);
         }
         self.start_elsewhere(cx, homeless);
+    }
+
+    /// The work is done, and none of those is left who might call for more: whoever has not come by now finds nothing to do.
+    pub(in crate::job) fn dismiss_late(&mut self, cx: &mut Cx<'_>) {
+        if self.rounds.coming.is_empty() || !self.rounds.rests() {
+            return;
+        }
+        let here = |(_, (_, node)): &(&Rank, &(ProcId, NodeId))| !self.rounds.is_gone(*node);
+        if self.procs.open() > self.rounds.coming.iter().filter(here).count() {
+            return;
+        }
+        let late = self.rounds.coming.iter().filter(here).filter(|(_, (proc, _))| !self.rounds.unwanted.contains(proc));
+        let late: Vec<Rank> = late.map(|(initial, _)| *initial).collect();
+        late.into_iter().for_each(|initial| self.rounds.wants_no(cx, initial));
     }
 
     /// Those whose hosts are lost: where there is room.

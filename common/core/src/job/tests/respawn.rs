@@ -15,7 +15,7 @@ use crate::rounds::Rounds;
 use crate::spec::JobSpec;
 use crate::time::HostTime;
 use crate::wire::capped::Capped;
-use crate::wire::round::{RoundDown, RoundUp};
+use crate::wire::round::{Enrolled, RoundDown, RoundUp};
 use crate::wire::to_node::Delta;
 use crate::wire::to_root::{Found, SpawnError, SpawnStep, Started};
 use alloc::string::{String, ToString};
@@ -385,4 +385,47 @@ fn processes_that_are_started_later_have_no_part_in_the_launch() {
     s.hears(ToRoot::Started { procs: Capped::chunks([anew]).remove(0) });
     s.exits(0, exit(0), (3002, 3002)).exits(3, exit(0), (3003, 3003)).report();
     assert!(s.last_report().launch().unwrap() < Span::from_secs(1));
+}
+
+/// Its process was started again, and the work of the call is done before it has registered.
+fn too_late() -> Script {
+    let mut s = respawning(2);
+    s.wait(1).exits(1, killed(Signal::KILL), (1, 1));
+    ready(&mut s, NODE, 0, &[0]);
+    assert_eq!(started(&mut s), [3]);
+    s.hears(ToRoot::Started {
+        procs: Capped::chunks([Started { proc: ProcId::new(3), pid: 3, at: HostTime(0) }]).remove(0),
+    });
+    returned(&mut s, NODE, 1);
+    assert_eq!(short(&mut s), ["0: finish 1"], "another call may follow");
+    s
+}
+
+#[test]
+fn one_that_comes_too_late_for_a_call_is_in_the_next() {
+    let mut s = too_late();
+    let both = [(0, 0), (1, 3)].map(|(initial, proc)| Enrolled {
+        initial: Rank::new(initial),
+        proc: ProcId::new(proc),
+        keys: Capped::default(),
+    });
+    let ranks = Capped::chunks(both).remove(0);
+    s.hears(ToRoot::Round(RoundUp::Joined { call: 1, ranks, terms: "keys=0\n".into() }));
+    ready(&mut s, NODE, 1, &[]);
+    assert_eq!(short(&mut s), ["0: interrupt 1 for 0", "0: begin 2 at 21000: 0=0 1=1"]);
+}
+
+/// It may wait for ever for what nobody does any more.
+#[test]
+fn one_that_comes_too_late_is_ended_when_nobody_is_left_who_could_call_again() {
+    let mut s = too_late();
+    s.wait(1).exits(0, exit(0), (3, 3));
+    assert_eq!(short(&mut s), ["0: end"]);
+    s.exits(3, killed(Signal::KILL), (4, 4)).report();
+    assert_eq!(s.cause(), Cause::Success);
+    // By itself it costs nobody anything either.
+    let mut s = too_late();
+    s.wait(1).exits(3, exit(5), (3, 3));
+    s.exits(0, exit(0), (4, 4)).report();
+    assert_eq!(s.cause(), Cause::Success);
 }

@@ -195,7 +195,9 @@ impl Rounds {
             Some(seat) => Some((delta.proc, Some(seat.proc()))),
             None => Some((delta.proc, None)),
         };
-        let pairs: Vec<_> = deltas.iter().map(before).collect::<Option<_>>().filter(|_| self.state.is_open())?;
+        // Behind a call too: the next one may have begun elsewhere.
+        let may = self.state.is_open() || (self.state == State::Gathering && self.call > 0);
+        let pairs: Vec<_> = deltas.iter().map(before).collect::<Option<_>>().filter(|_| may)?;
         deltas.iter().for_each(|delta| self.take_in(*delta));
         Some(pairs)
     }
