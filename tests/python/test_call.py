@@ -114,9 +114,9 @@ class Interrupted:
 
 
 class Once(unittest.TestCase):
-    def once(self, inside):
+    def once(self, inside, interrupter=None):
         call = Call.__new__(Call)
-        call._session = call._interrupter = Interrupted()
+        call._session, call._interrupter = Interrupted(), interrupter or Interrupted()
         call._inside = inside
         return call._once(None, (), {})
 
@@ -135,6 +135,40 @@ class Once(unittest.TestCase):
         for error in (SystemExit(3), HealthCheckError("ill")):
             with self.subTest(error=error), self.assertRaises(type(error)):
                 self.interrupted_behind(error)
+
+    def handled_in(self, where, error, fails=None):
+        """What comes of a function in which a handler of a signal of the program's raises this where the function was left."""
+
+        class Round(Interrupted):
+            times = 0
+
+            def exit(self):
+                self.times += 1
+                if self.times == 1:
+                    raise error
+                return False
+
+        class Entered(Interrupted):
+            def enter(self):
+                raise error
+
+        def inside(fn, args, kwargs, end):
+            end.fatal = fails
+
+        return self.once(inside, {"exit": Round, "enter": Entered}[where]())
+
+    def test_what_a_signals_handler_raises_at_the_end_of_the_function_is_as_if_it_had(self):
+        error = OSError("a handler's")
+        self.assertIs(self.handled_in("exit", error).why, error)
+        with self.assertRaises(SystemExit):
+            self.handled_in("exit", error, SystemExit(3))
+        with self.assertRaises(KeyboardInterrupt):
+            self.handled_in("exit", KeyboardInterrupt())
+
+    def test_what_the_library_says_there_is_no_fault_of_the_function(self):
+        for where in ("enter", "exit"):
+            with self.subTest(where), self.assertRaises(rlaunch.Error):
+                self.handled_in(where, rlaunch.Error("the agent is gone"))
 
     def test_an_interrupt_takes_the_place_of_what_makes_a_round(self):
         self.assertIsInstance(self.interrupted_behind(ValueError("a fault")).why, RankShouldRestart)
