@@ -387,6 +387,13 @@ def save(state):
         out("saved")
 
 
+def jax(call: ip.CallWrapper):
+    import rlaunch.jax
+
+    sys.modules["jax"] = None
+    rlaunch.jax.initialize()
+
+
 class Handled(Exception):
     """What a handler of a signal of the program's raises."""
 
@@ -536,6 +543,7 @@ CASES = {
     "going_atomic": (cleans_up(nothing_atomic), {}),
     "interrupted_check": (cleans_up(lambda call: call.ping()), hooks(health_check=interrupted_check)),
     "phoenix": (phoenix, {}),
+    "jax": (jax, {}),
     "handlers": (handlers(Handled, "_own_fault", "next", "next"), {}),
     "leaving_handler": (handlers(SystemExit, "next"), hooks(terminate=said("terminate"))),
     "abort_restarts": (once, {"initialize": ip.initialize.RetryController(max_iterations=1)}),

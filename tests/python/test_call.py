@@ -235,6 +235,40 @@ class Outside(unittest.TestCase):
         self.assertEqual(self.told(MASTER_ADDR="elsewhere")[0], "None None elsewhere None 0")
 
 
+ASKED = """
+import os, sys, types
+def asked(**given):
+    print(*(given[name] for name in ("coordinator_address", "num_processes", "process_id", "local_device_ids")))
+sys.modules["jax"] = types.SimpleNamespace(distributed=types.SimpleNamespace(initialize=asked))
+import rlaunch.jax
+rlaunch.jax.initialize()
+"""
+
+
+class OthersWorld(unittest.TestCase):
+    """What JAX is asked where somebody else has started the processes."""
+
+    DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS")
+
+    def asked(self, **env):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("RLAUNCH_") and name not in self.DEVICES}
+        env = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", **env}
+        done = subprocess.run([sys.executable, "-c", ASKED], env={**clean, **env}, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        return done.stdout.strip()
+
+    def test_jax_is_asked_for_the_place_that_somebody_else_has_given(self):
+        place = "10.0.0.1:29501 8 3"
+        self.assertEqual(self.asked(), f"{place} None")
+        self.assertEqual(self.asked(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"), f"{place} None")
+        # Of several on a host each has the device of its place; one that was given its own has that.
+        several = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+        self.assertEqual(self.asked(**several), f"{place} [1]")
+        self.assertEqual(self.asked(**several, CUDA_VISIBLE_DEVICES="5"), f"{place} [0]")
+        self.assertEqual(self.asked(**several, CUDA_VISIBLE_DEVICES="2,3"), f"{place} None")
+        # What nobody has said JAX looks for itself.
+        self.assertEqual(self.asked(WORLD_SIZE=""), "10.0.0.1:29501 None 3 None")
+
+
 ALONE = """
 import os, threading
 import rlaunch

@@ -314,6 +314,14 @@ class Rounds(Case):
                 why, text = next(fields for _, name, fields in agent.said if name == "leave")
                 self.assertEqual((why, text.split(":")[0]), left)
 
+    def test_jax_is_refused_and_no_round_begins_for_it(self):
+        agent = self.agent(1)
+        (only,) = self.ranks(agent, "jax")
+        only.end(1)
+        why, text = next(fields for _, name, fields in agent.said if name == "leave")
+        self.assertEqual((why, agent.round), (1, 0))
+        self.assertIn("in a wrapped function: its processes cannot be restarted from within", text)
+
     def test_whoever_is_dismissed_is_told_why(self):
         for why, raised in ((DISCARDED, "RankDiscarded"), (GIVEN_UP, "RestartGivenUp"), (REFUSED, "RestartRefused")):
             with self.subTest(raised):

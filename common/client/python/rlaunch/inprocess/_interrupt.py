@@ -65,6 +65,11 @@ def _install() -> int:
     return _signo
 
 
+def is_running() -> bool:
+    """Whether a wrapped function runs in this process."""
+    return _current is not None
+
+
 def refuse_a_second() -> None:
     """A process has one session."""
     if _current is not None:
