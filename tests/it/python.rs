@@ -307,14 +307,23 @@ fn what_cannot_be_restarted_is_refused() {
     let Some(client) = client() else { return };
     const SCRIPT: &str = r#"
 import os, sys, types
-import rlaunch.inprocess as ip
+import rlaunch.jax, rlaunch.inprocess as ip
 what = sys.argv[1]
 if what == "jax":
     sys.modules["jax._src.distributed"] = types.SimpleNamespace(global_state=types.SimpleNamespace(client=1))
 soft = ip.wrap.timedelta(seconds=30 + int(os.environ["RANK"])) if what == "terms" else ip.wrap.timedelta(seconds=60)
-ip.Wrapper(soft_timeout=soft)(lambda: None)()
+def fn():
+    if what == "jax within":
+        sys.modules["jax"] = None
+        rlaunch.jax.initialize()
+ip.Wrapper(soft_timeout=soft)(fn)()
 "#;
-    for (what, ranks, text) in [("jax", "1", "jax.distributed is initialized"), ("terms", "2", "RestartRefused: ")] {
+    let cases = [
+        ("jax", "1", "jax.distributed is initialized: its processes cannot be restarted from within"),
+        ("jax within", "2", "in a wrapped function: its processes cannot be restarted from within"),
+        ("terms", "2", "RestartRefused: "),
+    ];
+    for (what, ranks, text) in cases {
         let plan = with_client(Plan::rlaunch(["-n", ranks]), &client);
         let path = plan.scratch().path("refused.py");
         std::fs::write(&path, SCRIPT).unwrap();

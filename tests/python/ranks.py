@@ -13,6 +13,7 @@ import time
 
 import rlaunch
 import rlaunch.inprocess as ip
+from rlaunch.inprocess import _call, _interrupt
 
 FIRST = int(os.environ.get("RLAUNCH_RANK", "0"))
 raised_at = None
@@ -74,7 +75,28 @@ class Tough:
 
 
 def deletion():
+    _interrupt.LONGEST_DELETION = 0.2
     Tough()
+    time.sleep(60)
+
+
+class Careful:
+    """Whoever deletes it ends what it has, which takes a while."""
+
+    def __del__(self):
+        busy(0.2)
+        time.sleep(0.1)
+        out("ended")
+
+
+def careful():
+    Careful()
+    forever()
+
+
+def imports():
+    import takes_long  # noqa: F401
+
     time.sleep(60)
 
 
@@ -117,6 +139,8 @@ WAITS = {
     "receive": receive,
     "bytecode": forever,
     "deletion": deletion,
+    "careful": careful,
+    "imports": imports,
     "swallow": swallow,
     "clean_up": clean_up,
     "garbage": garbage,
@@ -363,6 +387,66 @@ def save(state):
         out("saved")
 
 
+def jax(call: ip.CallWrapper):
+    import rlaunch.jax
+
+    sys.modules["jax"] = None
+    rlaunch.jax.initialize()
+
+
+class Handled(Exception):
+    """What a handler of a signal of the program's raises."""
+
+
+def waits_in(where):
+    """Returns when the main thread waits in this function of the package."""
+    main = threading.main_thread().ident
+    while True:
+        frame, names = sys._current_frames()[main], []
+        while frame is not None:
+            names.append(frame.f_code.co_name)
+            frame = frame.f_back
+        if names[0] == "wait" and where in names:
+            return
+        time.sleep(0.001)
+
+
+def handlers(kind, *places):
+    """Rank 1 fails as if the other end had, and a handler of a signal raises wherever it waits then."""
+
+    def signals():
+        for where in places:
+            waits_in(where)
+            # One that comes right before the wait wakes nobody.
+            while not handled:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+                time.sleep(0.01)
+            handled.clear()
+        out("signalled")
+
+    def handler(*_):
+        handled.append(True)
+        raise kind(3)
+
+    def fn(call: ip.CallWrapper):
+        if call.iteration > 0:
+            return call.iteration
+        if FIRST == 1:
+            sys.stdin.readline()
+            # Whoever looks may come late.
+            _call.VICTIM_WAIT = 1.0
+            signal.signal(signal.SIGUSR1, handler)
+            threading.Thread(target=signals, daemon=True).start()
+            raise ConnectionResetError("Connection reset by peer")
+        with call.atomic():
+            out("waits")
+            sys.stdin.readline()
+        time.sleep(60)
+
+    handled = []
+    return fn
+
+
 def in_thread(function):
     """Trains in another thread than the main one."""
     result = []
@@ -459,6 +543,9 @@ CASES = {
     "going_atomic": (cleans_up(nothing_atomic), {}),
     "interrupted_check": (cleans_up(lambda call: call.ping()), hooks(health_check=interrupted_check)),
     "phoenix": (phoenix, {}),
+    "jax": (jax, {}),
+    "handlers": (handlers(Handled, "_own_fault", "next", "next"), {}),
+    "leaving_handler": (handlers(SystemExit, "next"), hooks(terminate=said("terminate"))),
     "abort_restarts": (once, {"initialize": ip.initialize.RetryController(max_iterations=1)}),
     "fault_counter": (once, {"health_check": ip.health_check.FaultCounter(max_rank_faults=0)}),
 }

@@ -114,9 +114,9 @@ class Interrupted:
 
 
 class Once(unittest.TestCase):
-    def once(self, inside):
+    def once(self, inside, interrupter=None):
         call = Call.__new__(Call)
-        call._session = call._interrupter = Interrupted()
+        call._session, call._interrupter = Interrupted(), interrupter or Interrupted()
         call._inside = inside
         return call._once(None, (), {})
 
@@ -135,6 +135,40 @@ class Once(unittest.TestCase):
         for error in (SystemExit(3), HealthCheckError("ill")):
             with self.subTest(error=error), self.assertRaises(type(error)):
                 self.interrupted_behind(error)
+
+    def handled_in(self, where, error, fails=None):
+        """What comes of a function in which a handler of a signal of the program's raises this where the function was left."""
+
+        class Round(Interrupted):
+            times = 0
+
+            def exit(self):
+                self.times += 1
+                if self.times == 1:
+                    raise error
+                return False
+
+        class Entered(Interrupted):
+            def enter(self):
+                raise error
+
+        def inside(fn, args, kwargs, end):
+            end.fatal = fails
+
+        return self.once(inside, {"exit": Round, "enter": Entered}[where]())
+
+    def test_what_a_signals_handler_raises_at_the_end_of_the_function_is_as_if_it_had(self):
+        error = OSError("a handler's")
+        self.assertIs(self.handled_in("exit", error).why, error)
+        with self.assertRaises(SystemExit):
+            self.handled_in("exit", error, SystemExit(3))
+        with self.assertRaises(KeyboardInterrupt):
+            self.handled_in("exit", KeyboardInterrupt())
+
+    def test_what_the_library_says_there_is_no_fault_of_the_function(self):
+        for where in ("enter", "exit"):
+            with self.subTest(where), self.assertRaises(rlaunch.Error):
+                self.handled_in(where, rlaunch.Error("the agent is gone"))
 
     def test_an_interrupt_takes_the_place_of_what_makes_a_round(self):
         self.assertIsInstance(self.interrupted_behind(ValueError("a fault")).why, RankShouldRestart)
@@ -199,6 +233,40 @@ class Outside(unittest.TestCase):
     def test_what_somebody_has_set_stays(self):
         self.assertEqual(self.told(LOCAL_RANK="1")[0], "0 1 127.0.0.1 1 0")
         self.assertEqual(self.told(MASTER_ADDR="elsewhere")[0], "None None elsewhere None 0")
+
+
+ASKED = """
+import os, sys, types
+def asked(**given):
+    print(*(given[name] for name in ("coordinator_address", "num_processes", "process_id", "local_device_ids")))
+sys.modules["jax"] = types.SimpleNamespace(distributed=types.SimpleNamespace(initialize=asked))
+import rlaunch.jax
+rlaunch.jax.initialize()
+"""
+
+
+class OthersWorld(unittest.TestCase):
+    """What JAX is asked where somebody else has started the processes."""
+
+    DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS")
+
+    def asked(self, **env):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("RLAUNCH_") and name not in self.DEVICES}
+        env = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", **env}
+        done = subprocess.run([sys.executable, "-c", ASKED], env={**clean, **env}, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        return done.stdout.strip()
+
+    def test_jax_is_asked_for_the_place_that_somebody_else_has_given(self):
+        place = "10.0.0.1:29501 8 3"
+        self.assertEqual(self.asked(), f"{place} None")
+        self.assertEqual(self.asked(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"), f"{place} None")
+        # Of several on a host each has the device of its place; one that was given its own has that.
+        several = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+        self.assertEqual(self.asked(**several), f"{place} [1]")
+        self.assertEqual(self.asked(**several, CUDA_VISIBLE_DEVICES="5"), f"{place} [0]")
+        self.assertEqual(self.asked(**several, CUDA_VISIBLE_DEVICES="2,3"), f"{place} None")
+        # What nobody has said JAX looks for itself.
+        self.assertEqual(self.asked(WORLD_SIZE=""), "10.0.0.1:29501 None 3 None")
 
 
 ALONE = """

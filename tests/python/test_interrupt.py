@@ -107,10 +107,53 @@ class Interrupts(unittest.TestCase):
                 file.write(f"import signal\nsignal.raise_signal({int(_interrupt._signo)})\nwhole = True\n")
             with mock.patch.object(_interrupt, "_call_module", __name__):
                 self.assertFalse(_interrupt._is_importing(sys._getframe()))
-            imported = __import__("imported_meanwhile")
-            self.assertTrue(imported.whole)
-        with self.assertRaises(RankShouldRestart):
-            self.signal()
+            self.addCleanup(sys.modules.pop, "imported_meanwhile", None)
+            # Soon, and nobody else signals.
+            with self.assertRaises(RankShouldRestart):
+                __import__("imported_meanwhile")
+                time.sleep(60)
+            self.assertTrue(sys.modules["imported_meanwhile"].whole)
+
+    def test_who_deletes_is_told_behind_that_and_waited_for_so_long(self):
+        signalled, now, looks = self.signal, time.monotonic(), []
+
+        class Deleted:
+            def __del__(self):
+                signalled()
+                looks.append(sys._getframe())
+
+        with mock.patch.object(_interrupt._thread, "start_new_thread") as start:
+            for _ in range(2):
+                Deleted()
+            self.assertEqual(len(looks), 2)
+            # One looks for the end of all of them.
+            start.assert_called_once_with(self.interrupter._again, (self.interrupter.left,))
+        # Where no thread is to be had, what is deleted is none the worse, and somebody looks the next time.
+        self.interrupter.enter()
+        with mock.patch.object(_interrupt._thread, "start_new_thread", side_effect=RuntimeError) as start:
+            for _ in range(2):
+                Deleted()
+            self.assertEqual((len(looks), start.call_count), (4, 2))
+        self.assertTrue(self.interrupter._is_amid(looks[0]))
+        with mock.patch.object(_interrupt.time, "monotonic", lambda: now + _interrupt.LONGEST_DELETION + 60):
+            self.assertFalse(self.interrupter._is_amid(looks[0]))
+            # Another round waits for its own.
+            self.interrupter.enter()
+            self.assertTrue(self.interrupter._is_amid(looks[0]))
+
+    def test_one_that_is_told_again_is_of_the_round_in_which_it_was_to_be(self):
+        def next_round():
+            self.interrupter.exit()
+            self.interrupter.enter()
+            return True
+
+        self.interrupter.session.due.side_effect = next_round
+        self.interrupter._is_main = False
+        with mock.patch.object(_interrupt, "async_raise") as raised:
+            self.interrupter._again(self.interrupter.left)
+        raised.assert_not_called()
+        # Nor is the next one's late for it.
+        self.assertEqual(self.interrupter._not_before, 0.0)
 
     def test_who_takes_a_lock_is_told_when_a_with_gives_it_back(self):
         # Nothing of Python between it and the signal.

@@ -105,6 +105,14 @@ class Interrupts(Case):
             with self.subTest(name):
                 self.leaves(name, within=0.5)
 
+    def test_what_is_deleted_ends_what_it_has(self):
+        for words in ((), ("thread",)):
+            with self.subTest(words=words):
+                self.leaves("careful", *words, within=1.5, lines=["ended"])
+
+    def test_who_imports_is_told_when_that_is_over(self):
+        self.leaves("imports", within=0.8)
+
     def test_what_the_function_swallows_is_raised_again_after_a_second(self):
         self.leaves("swallow", within=2.5, lines=["swallowed"])
 
@@ -176,6 +184,30 @@ class Rounds(Case):
         first, other = self.ranks(agent, "leave")
         self.assertEqual(other.end(3), ["terminate 0 None None"])
         self.assertEqual(first.end(), ["result 1"])
+        self.assertIn((1, "leave", (0, "SystemExit: 3")), agent.said)
+
+    def test_what_a_signals_handler_raises_between_rounds_costs_nobody(self):
+        agent = self.agent(2)
+        first, other = self.ranks(agent, "handlers")
+        first.until("waits")
+        other.go()
+        other.until("signalled")
+        first.go()
+        self.assertEqual(other.end(), ["signalled", "result 1"])
+        self.assertEqual(first.end(), ["waits", "result 1"])
+        self.assertGreaterEqual(other.err.count("Handled: 3"), 3, other.err)
+        faults = [(rank, fields) for rank, name, fields in agent.said if name in ("fault", "leave")]
+        self.assertEqual(faults, [(1, (0, "ConnectionResetError: Connection reset by peer"))])
+
+    def test_one_that_raises_what_is_no_exception_has_the_rank_leave(self):
+        agent = self.agent(2)
+        first, other = self.ranks(agent, "leaving_handler")
+        first.until("waits")
+        other.go()
+        agent.wait_for(lambda said: any(name == "leave" for _, name, _ in said))
+        first.go()
+        self.assertIn("terminate 0 None exception", other.end(3))
+        self.assertEqual(first.end(), ["waits", "result 1"])
         self.assertIn((1, "leave", (0, "SystemExit: 3")), agent.said)
 
     def test_a_rank_that_returned_runs_again(self):
@@ -281,6 +313,14 @@ class Rounds(Case):
                 self.assertIn(raised, only.err)
                 why, text = next(fields for _, name, fields in agent.said if name == "leave")
                 self.assertEqual((why, text.split(":")[0]), left)
+
+    def test_jax_is_refused_and_no_round_begins_for_it(self):
+        agent = self.agent(1)
+        (only,) = self.ranks(agent, "jax")
+        only.end(1)
+        why, text = next(fields for _, name, fields in agent.said if name == "leave")
+        self.assertEqual((why, agent.round), (1, 0))
+        self.assertIn("in a wrapped function: its processes cannot be restarted from within", text)
 
     def test_whoever_is_dismissed_is_told_why(self):
         for why, raised in ((DISCARDED, "RankDiscarded"), (GIVEN_UP, "RestartGivenUp"), (REFUSED, "RestartRefused")):

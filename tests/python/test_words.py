@@ -221,6 +221,11 @@ class Arguments(unittest.TestCase):
         unknown.__globals__.setdefault("Optional", Optional)
         for one in (unknown, either):
             self.assertEqual(substitute_param_value(one, (1,), {}, {ip.CallWrapper: "it"}), ((1, "it"), {}))
+        def many(a: "Sequence[int | ip.CallWrapper | str]", call: "Sequence[int | str] | ip.CallWrapper | None" = None):
+            pass
+
+        # Of what only type checkers know, too, what stands in brackets is a part of it.
+        self.assertEqual(substitute_param_value(many, (1,), {}, {ip.CallWrapper: "it"}), ((1, "it"), {}))
         with self.assertRaisesRegex(TypeError, "'a'"):
             substitute_param_value(fn, (), {}, {ip.CallWrapper: "it"})
 

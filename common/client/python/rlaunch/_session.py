@@ -16,6 +16,7 @@ import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native as native
+from ._flag import Flag
 
 
 _LOOKS_BY_ITSELF = sys.version_info >= (3, 13)
@@ -42,6 +43,15 @@ class News(NamedTuple):
     round: native.Round
     env: Dict[bytes, Optional[bytes]]
     text: str
+
+
+class _Question:
+    """What comes next: asked once, however often it is waited for."""
+
+    def __init__(self) -> None:
+        self.news: Optional[News] = None
+        self.error: Optional[Exception] = None
+        self.answered = Flag()
 
 
 def fault_of(info: native.FaultInfo) -> Optional[FaultNews]:
@@ -74,7 +84,7 @@ class Session:
         flags = native.FOREIGN_ABORT
         native.check(self._lib.rl_session_register(pairs, len(encoded), flags, ctypes.byref(self._handle)))
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue = queue.SimpleQueue()
+        self._question = _Question()
         # What is pending is run by the main thread only: whether another one gets on is not seen there.
         is_seen = threading.current_thread() is threading.main_thread()
         self._interval = min(interval, _LONGEST_INTERVAL) if is_seen and not _LOOKS_BY_ITSELF else None
@@ -84,15 +94,22 @@ class Session:
             native.check(self._lib.rl_session_auto_progress(self._handle, add))
 
     def _wait_for_next(self) -> None:
-        came = native.Next()
-        while self._is_asked(came.kind == native.NEXT_BEGIN):
+        in_round = False
+        while True:
+            question = self._asked_next(in_round)
+            if question is None:
+                return
+            if question.answered.is_set():
+                continue
             came = native.Next()
             code = self._lib.rl_session_next(self._handle, ctypes.byref(came))
-            error = native.error_of(code) if code < 0 else None
-            self._answers.put((came, self._env() if came.kind == native.NEXT_BEGIN else {}, error))
+            question.error = native.error_of(code) if code < 0 else None
+            in_round = came.kind == native.NEXT_BEGIN
+            question.news = News(came.kind, came.round, self._env() if in_round else {}, came.text.decode("utf-8", "replace"))
+            question.answered.set()
 
-    def _is_asked(self, in_round: bool) -> bool:
-        """Waits until it is asked what comes next; false: nothing does any more.
+    def _asked_next(self, in_round: bool) -> Optional[_Question]:
+        """Waits until it is asked what comes next; ``None``: nothing does any more.
 
         In a round it wakes once in each interval. Before Python 3.13 the main thread looks at what the library has made pending when it takes
         the interpreter lock, so one that runs bytecode and never gives the lock up would seem to hang: whoever wakes takes it from that one.
@@ -117,12 +134,14 @@ class Session:
         return env
 
     def next(self) -> News:
-        """Waits for what comes next. For the training thread, outside the function."""
-        self._asked.put(True)
-        came, env, error = self._answers.get()
-        if error is not None:
-            raise error
-        return News(came.kind, came.round, env, came.text.decode("utf-8", "replace"))
+        """Waits for what comes next. For the training thread, outside the function. Who was broken off in it calls it again."""
+        question = self._question
+        self._asked.put(question)
+        question.answered.wait()
+        if question.error is not None:
+            raise question.error
+        self._question = _Question()
+        return question.news
 
     def _goes_on(self, code: int) -> bool:
         if code == native.E_INTERRUPTED:
@@ -166,7 +185,7 @@ class Session:
 
     def close(self) -> None:
         """Ends it. Threads that wait for it come out first."""
-        self._asked.put(False)
+        self._asked.put(None)
         # For an abort hook that never returns it is left open.
         if self._handle and self._monitor_waits.wait(_HOOK_AT_THE_END):
             self._has_ended = True

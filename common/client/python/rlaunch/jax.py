@@ -6,40 +6,75 @@ Its processes cannot be restarted from within: the loss of one has every other o
 from __future__ import annotations
 
 import os
-from typing import Any, List, Optional
+import sys
+from typing import Any, List, Optional, Tuple
 
 __all__ = ["initialize"]
+
+WHOLE_PROCESSES_ONLY = (
+    "its processes cannot be restarted from within, because the loss of one ends all others;"
+    " let rlaunch restart whole processes (--max-restarts), without the Wrapper"
+)
 
 
 def initialize(**kwargs: Any) -> None:
     """``jax.distributed.initialize`` for this job; what is given goes first. Outside rlaunch nothing, in a wrapped
-    function too: a process alone needs none."""
-    import jax
-
-    from ._world import is_alone, world
+    function too: a process alone needs none. Below rlaunch it is refused there."""
+    from ._world import is_alone
 
     if is_alone():
         return
-    here = world()
+    _refuse_rounds()
+    import jax
+
+    num_processes, process_id = _place()
     addr, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "")
     # The port behind MASTER_PORT, where no store of torch listens.
     address = os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{_bracketed(addr)}:{int(port) + 1 if port else 0}"
     ours = {
         "coordinator_address": address,
-        "num_processes": here.world_size,
-        "process_id": here.rank,
+        "num_processes": num_processes,
+        "process_id": process_id,
         "local_device_ids": _local_device_ids(),
     }
     jax.distributed.initialize(**{**ours, **kwargs})
 
 
+def _refuse_rounds() -> None:
+    interrupt = sys.modules.get("rlaunch.inprocess._interrupt")
+    if "RLAUNCH_JOB_ID" in os.environ and interrupt is not None and interrupt.is_running():
+        from .inprocess.exception import RestartAbort
+
+        # An `Exception` would begin a round after the other.
+        raise RestartAbort(f"jax.distributed would be initialized in a wrapped function: {WHOLE_PROCESSES_ONLY}")
+
+
+def _place() -> Tuple[Optional[int], Optional[int]]:
+    """How many processes there are, and which is this one. Outside rlaunch that is what somebody else has set; what nobody has, JAX looks for."""
+    if "RLAUNCH_JOB_ID" in os.environ:
+        from ._world import world
+
+        here = world()
+        return here.world_size, here.rank
+    return _number("WORLD_SIZE"), _number("RANK")
+
+
+def _number(name: str) -> Optional[int]:
+    text = os.environ.get(name, "")
+    return int(text) if text else None
+
+
 def _local_device_ids() -> Optional[List[int]]:
-    """Where this process has one device of its own, that one: JAX would count it by the process's place on its host. Else what JAX finds."""
-    if not os.environ.get("JAX_LOCAL_DEVICE_IDS"):
-        for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-            named = os.environ.get(name, "")
-            if named and "," not in named:
-                return [0]
+    """Where this process has one device of its own, that one: JAX would count it by the process's place on its host. Else what JAX finds,
+    which outside rlaunch is all of them, also for each of several processes that share a host."""
+    if os.environ.get("JAX_LOCAL_DEVICE_IDS"):
+        return None
+    named = [os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")]
+    if any(one and "," not in one for one in named):
+        return [0]
+    local_rank = _number("LOCAL_RANK")
+    if "RLAUNCH_JOB_ID" not in os.environ and not any(named) and local_rank is not None and (_number("LOCAL_WORLD_SIZE") or 1) > 1:
+        return [local_rank]
     return None
 
 

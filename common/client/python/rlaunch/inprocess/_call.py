@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import gc
 import logging
 import os
@@ -15,10 +16,11 @@ import queue
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, TypeVar
 
 from .. import _native as native
 from .. import _cuda, _torch_hooks, _world
+from .._errors import Error
 from .._flag import Flag
 from .._session import FaultNews, News, Session, fault_of
 from . import _policy, exception
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from .wrap import CallWrapper, Wrapper
 
 log = logging.getLogger("rlaunch.inprocess")
+
+T = TypeVar("T")
 
 VICTIM_WAIT = 0.05
 """Seconds for which a failed connection is not told: its other end has failed first, and that is about to be heard of."""
@@ -122,7 +126,7 @@ class Call:
         session = self._session
         value = None
         while True:
-            news = session.next()
+            news = _whole(session.next)
             if news.kind == native.NEXT_BEGIN:
                 self._begin(news)
                 end = self._once(fn, args, kwargs)
@@ -195,21 +199,24 @@ class Call:
     def _once(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> "_End":
         """The function, once."""
         session, interrupter, end = self._session, self._interrupter, _End()
-        goes_on, around = None, sys.exc_info()[1]
-        try:
-            if interrupter.enter():
-                self._inside(fn, args, kwargs, end)
-            goes_on = interrupter.exit()
-        except RankShouldRestart as why:
-            # It came between two lines of ours; no other one comes for a second.
-            raised = None if why.__context__ is around else why.__context__
-            restarts = isinstance(raised, (Exception, RankShouldRestart)) and not isinstance(raised, exception.HealthCheckError)
-            if raised is not None and not restarts:
-                # Before it was noted that the function has raised what is no restart's business.
-                end.fatal = end.fatal or raised
-            end.why = end.why or why
-        if goes_on is None:
-            goes_on = interrupter.exit()
+        goes_on, has_begun, around = None, False, sys.exc_info()[1]
+        while goes_on is None:
+            try:
+                if not has_begun:
+                    has_begun = True
+                    if interrupter.enter():
+                        self._inside(fn, args, kwargs, end)
+                goes_on = interrupter.exit()
+            except Error:
+                raise
+            except (Exception, RankShouldRestart) as why:
+                # The interrupt came between two lines of ours; no other one comes for a second. Or the program's handler of a signal has raised there.
+                raised = None if why.__context__ is around else why.__context__
+                restarts = isinstance(raised, (Exception, RankShouldRestart)) and not isinstance(raised, exception.HealthCheckError)
+                if raised is not None and not restarts:
+                    # Before it was noted that the function has raised what is no restart's business.
+                    end.fatal = end.fatal or raised
+                end.why = end.why or why
         failed = end.fatal or end.unhealthy or end.why
         if failed is not None and session.is_forked():
             # A forked child is in no round: whatever it does is its own business.
@@ -263,17 +270,19 @@ class Call:
     def _own_fault(self, error: BaseException, part: str) -> None:
         """The function, or a hook before it, has failed by itself, as far as is known."""
         text = told(error)
-        if any(words in text.lower() for words in _OTHER_END) and self._round.over.wait(VICTIM_WAIT):
+        if any(words in text.lower() for words in _OTHER_END) and _whole(lambda: self._round.over.wait(VICTIM_WAIT)):
             return
-        if self._session.fault(text):
+        if _whole(lambda: self._session.fault(text)):
             self.state.fn_exception = error if isinstance(error, Exception) else None
             state = self.state
-            log.error("round %d, initial rank %d: %s has failed", state.iteration, state.initial_rank, part, exc_info=error)
+            # The fault counts also where a handler of a signal breaks this off.
+            with contextlib.suppress(Exception):
+                log.error("round %d, initial rank %d: %s has failed", state.iteration, state.initial_rank, part, exc_info=error)
 
     def _out(self, why: BaseException) -> None:
         """The function was left: clean up, and be ready for another round."""
         state, wrapper = self.state, self._wrapper
-        self._round.aborted.wait()
+        _whole(self._round.aborted.wait)
         state.fault = self._round.fault
         if state.fault is not None and state.fault.kind == OVER:
             # What comes next says how it ended.
@@ -521,6 +530,23 @@ def _parts(hook: Any) -> Iterator[Any]:
         yield hook
 
 
+def _whole(wait: Callable[[], T]) -> T:
+    """What something of ours comes to that waits, or takes long, and can be done again.
+
+    A handler of a signal of the program's, such as torch's for workers of a data loader, raises wherever the training thread happens to be.
+    Behind the function there is nobody to be told by it: what it tells of belongs to the round that ends anyway.
+    """
+    while True:
+        try:
+            return wait()
+        except Error:
+            raise
+        except Exception:
+            # It may come while this is told, too.
+            with contextlib.suppress(Exception):
+                log.exception("a handler of a signal has raised this outside the function: the rounds go on")
+
+
 def _clear(error: BaseException) -> None:
     """Frames of an exception hold what the function had: groups, tensors."""
     seen: Set[int] = set()
@@ -531,12 +557,12 @@ def _clear(error: BaseException) -> None:
             continue
         seen.add(id(one))
         waiting += [one.__cause__, one.__context__]
-        traceback.clear_frames(one.__traceback__)
+        _whole(functools.partial(traceback.clear_frames, one.__traceback__))
         one.__traceback__ = None
 
 
 def _collect() -> None:
     # What is deleted lets go of more; but some that is deleted makes something new, and would for ever.
     for _ in range(COLLECTIONS):
-        if not gc.collect():
+        if not _whole(gc.collect):
             return

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 from .._errors import Error
 from .._flag import Flag
@@ -22,6 +22,12 @@ from .monitor_thread import RankShouldRestart, async_raise
 
 FIRST_PAUSE = 1.0
 """Seconds after which somebody who has not left is told again; doubled each time: clean-up takes its time, and must not be broken off."""
+
+LOOK = 0.01
+"""Seconds between two looks at somebody who is in the middle of what nobody else would do, and is told when that is over."""
+
+LONGEST_DELETION = 5.0
+"""Seconds of a round for which a ``__del__`` is waited for: torch gives a data loader's worker as long, and one may wait for a rank that is gone."""
 
 HOLDS = 5
 """How often in a round somebody is let out of a context manager's beginning or end first: a millisecond each, if that waits itself."""
@@ -59,6 +65,11 @@ def _install() -> int:
     return _signo
 
 
+def is_running() -> bool:
+    """Whether a wrapped function runs in this process."""
+    return _current is not None
+
+
 def refuse_a_second() -> None:
     """A process has one session."""
     if _current is not None:
@@ -82,6 +93,9 @@ class Interrupter:
         self._handled: Optional[BaseException] = None
         self._aborts = False
         self._held = 0
+        self._deletes_until: Optional[float] = None
+        self._looks: Optional[Flag] = None
+        """`left` of the round in which somebody looks for the end of an import or a `__del__`: one is enough."""
         self.left = Flag()
         """Whether the function was left in this round; each round has one of its own."""
         self.left.set()
@@ -121,6 +135,7 @@ class Interrupter:
         self.left = Flag()
         self._not_before, self._pause = 0.0, FIRST_PAUSE
         self._handled, self._aborts, self._held, self.why = None, False, 0, ""
+        self._deletes_until = None
         self._inside = True
         return self.session.enter()
 
@@ -153,13 +168,31 @@ class Interrupter:
         if _is_within(frame, Interrupter._unraisable.__code__):
             # It would be lost once more.
             self._raise_again()
-        elif _is_importing(frame):
-            # Told again when that is over: what is left of half a module cannot be imported in any later round.
-            return
+        elif self._is_amid(frame):
+            # Told when that is over, and not when the library does it again.
+            if self._looks is not self.left:
+                self._looks = self.left
+                try:
+                    _thread.start_new_thread(self._again, (self.left,))
+                except RuntimeError:
+                    # No thread is to be had, and the import has nothing to do with that. The library signals again.
+                    self._looks = None
         elif self._is_held(frame):
-            _thread.start_new_thread(self._again, ())
+            _thread.start_new_thread(self._again, (self.left,))
         elif self._is_time() and not self._leaves():
             raise RankShouldRestart(self.why or "the round is over")
+
+    def _is_amid(self, frame: Any) -> bool:
+        """Whether it is in the middle of what nobody would do again: what is left of half a module cannot be imported in any later round, and
+        what a ``__del__`` has not ended, such as the workers of a data loader, stays."""
+        if _is_importing(frame):
+            return True
+        if not _is_deleting(frame):
+            return False
+        now = time.monotonic()
+        if self._deletes_until is None:
+            self._deletes_until = now + LONGEST_DELETION
+        return now < self._deletes_until
 
     def _is_held(self, frame: Any, late: float = 0.0) -> bool:
         """Whether a lock may be taken just now that nobody would give back: the other threads of the function would wait for ever."""
@@ -204,19 +237,22 @@ class Interrupter:
             if left.is_set() or not self._inside:
                 return
             frame = sys._current_frames().get(self._ident)
-            if _is_importing(frame) or self._is_held(frame, late):
+            if self._looks is left or self._is_amid(frame) or self._is_held(frame, late):
                 pass
             elif self._is_time(late) and not self._leaves():
                 self._raise(left)
-            if left.wait(max(self._not_before + late - time.monotonic(), 0.01)):
+            if left.wait(max(self._not_before + late - time.monotonic(), LOOK)):
                 return
 
-    def _raise(self, left: Flag) -> None:
+    def _raise(self, left: Flag, tells: bool = False) -> None:
         """Raises it, if the function of this round was not left. For another thread: either it sees that, or it is seen and waited for."""
         with self._raisers:
             self._raising = True
             try:
                 if self._inside and not left.is_set():
+                    if tells:
+                        # Of this round: no other one begins before this is through.
+                        self.told()
                     self._raised = True
                     async_raise(self._ident, RankShouldRestart)
             finally:
@@ -233,19 +269,24 @@ class Interrupter:
         # The one that went nowhere does not count.
         self._not_before, self._pause = 0.0, FIRST_PAUSE
         # No `threading.Thread`: what was interrupted may hold the lock that the start of one takes.
-        _thread.start_new_thread(self._again, ())
+        _thread.start_new_thread(self._again, (self.left,))
 
-    def _again(self) -> None:
+    def _again(self, left: Flag) -> None:
+        # Of the round in which this was begun: whoever has left it may be in the next one by now.
         # Raised while the hook still runs, it would be lost once more; nothing tells when the thread is out of it. Too early is no harm: this
         # comes again then.
         time.sleep(0.001)
-        if not self.session.due():
+        while not left.is_set() and self._is_amid(sys._current_frames().get(self._ident)):
+            time.sleep(LOOK)
+        if self._looks is left:
+            # Before it is told: that may meet the next import.
+            self._looks = None
+        if left.is_set() or not self.session.due():
             return
         if self._is_main and _signo is not None:
             signal.pthread_kill(self._ident, _signo)
         else:
-            self.told()
-            self._raise(self.left)
+            self._raise(left, tells=True)
 
 
 def _handled_in(ident: int) -> Optional[BaseException]:
@@ -260,15 +301,20 @@ def _handled_in(ident: int) -> Optional[BaseException]:
 
 
 def _is_importing(frame: Any) -> bool:
-    """Whether the function, and not what has called it, is in an import."""
-    while frame is not None:
-        module = frame.f_globals.get("__name__")
-        if module == _call_module:
-            return False
-        if module in ("importlib._bootstrap", "_frozen_importlib"):
-            return True
+    """Whether the function is in an import."""
+    return any(one.f_globals.get("__name__") in ("importlib._bootstrap", "_frozen_importlib") for one in _of_function(frame))
+
+
+def _is_deleting(frame: Any) -> bool:
+    """Whether the function is in a ``__del__``."""
+    return any(one.f_code.co_name == "__del__" for one in _of_function(frame))
+
+
+def _of_function(frame: Any) -> Iterator[Any]:
+    """The frames of the function, and not of what has called it."""
+    while frame is not None and frame.f_globals.get("__name__") != _call_module:
+        yield frame
         frame = frame.f_back
-    return False
 
 
 def _is_within(frame: Any, code: Any) -> bool:

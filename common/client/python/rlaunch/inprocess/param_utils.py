@@ -9,7 +9,7 @@ import linecache
 import re
 import sys
 import typing
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 
 def check_type(annotation: Any, cls: type) -> bool:
@@ -52,12 +52,25 @@ def _looked_up(annotation: Any, scope: Dict[str, Any]) -> Any:
     holder.__annotations__ = {"one": annotation}
     with contextlib.suppress(Exception):
         return typing.get_type_hints(holder, scope)["one"]
-    if isinstance(annotation, str) and "|" in annotation:
+    parts = _alternatives(annotation) if isinstance(annotation, str) else []
+    if len(parts) > 1:
         # Python before 3.10 knows no `|` of types, and a part of it may be unknown.
-        found = [_looked_up(part.strip(), scope) for part in annotation.split("|")]
+        found = [_looked_up(part.strip(), scope) for part in parts]
         known = tuple(part for part in found if not isinstance(part, str))
         return typing.Union[known] if known else annotation
     return annotation
+
+
+def _alternatives(text: str) -> List[str]:
+    """What stands between the `|` of an annotation, but for those in brackets: what a sequence may have is not what is asked for."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign in "[(") - (sign in "])")
+        if sign == "|" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
 
 
 def count_type_in_params(fn: Callable[..., Any], cls: type) -> int:

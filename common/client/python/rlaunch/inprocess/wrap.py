@@ -11,6 +11,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, T
 
 from .. import _cuda, _said
 from .. import _native as native
+from ..jax import WHOLE_PROCESSES_ONLY
 from . import _call
 from .abort import Abort, AbortTorchDistributed
 from .completion import Completion
@@ -224,7 +225,4 @@ def _refuse_jax() -> None:
     distributed = sys.modules.get("jax._src.distributed")
     state = getattr(distributed, "global_state", None)
     if getattr(state, "client", None) is not None:
-        raise RuntimeError(
-            "jax.distributed is initialized: its processes cannot be restarted from within, because the loss of one ends all others;"
-            " let rlaunch restart whole processes (--max-restarts), without the Wrapper"
-        )
+        raise RuntimeError(f"jax.distributed is initialized: {WHOLE_PROCESSES_ONLY}")
