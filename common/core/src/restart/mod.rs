@@ -193,6 +193,12 @@ impl Restart {
         }
     }
 
+    /// Whether no round follows, unless it is of another call.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over(_))
+    }
+
     /// Whether somebody has registered.
     #[must_use]
     pub const fn is_used(&self) -> bool {
