@@ -253,9 +253,9 @@ fn a_planned_round_does_not_end_a_job_that_has_lost_a_reserve() {
     all(&mut machine);
     machine.handle(at(50), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
     ready(&mut machine, at(51), 0, (0..4).map(|n| enrolled(n, n, &[])).collect());
-    let began = |action: &RestartAction| match action {
-        RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } => Some(seats.len()),
-        _ => None,
+    let began = |action: &RestartAction| {
+        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
+        Some(seats.len())
     };
     assert_eq!(all(&mut machine).iter().find_map(began), Some(4), "the lost one is told nothing");
     ended(&mut machine, at(60), 2, 2);
