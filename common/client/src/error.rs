@@ -1,7 +1,7 @@
 //! Why something did not work.
 
 use rlaunch_core::restart::terms::TermsError;
-use rlaunch_core::wire::frozen::client::{Code, MAX_FRAME, Refused};
+use rlaunch_core::wire::frozen::client::{Code, MAX_FRAME, Refused, VERSION};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub enum Error {
     #[error("the agent says what this version does not understand")]
     Malformed,
     /// The agent speaks another version only.
-    #[error("the agent speaks version {0} of the protocol, and not 1")]
+    #[error("the agent speaks version {0} of the protocol, and this client version {VERSION}")]
     Version(u32),
     /// More than a message can hold.
     #[error("{0} bytes are more than a message can hold ({most}), and a value takes up to 512 KiB: cut them into parts, each with a key of its own", most = MAX_FRAME)]

@@ -98,6 +98,9 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
     if program.iter().all(u8::is_ascii_digit) {
         return Some(format!("-n {shown} PROGRAM, if it is the number of ranks"));
     }
+    if matches!(program, b"now" | b"next") {
+        return Some(format!("--respawn={shown} PROGRAM, if it is the value of --respawn"));
+    }
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
@@ -226,6 +229,15 @@ pub(crate) const fn step(step: SpawnStep) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_value_of_an_option_that_need_not_have_one_is_no_program() {
+        for word in ["now", "next"] {
+            let offered = format!("--respawn={word} PROGRAM, if it is the value of --respawn");
+            assert_eq!(misread(word.as_bytes(), true), Some(offered));
+        }
+        assert_eq!(misread(b"./now", true), None);
+    }
 
     #[test]
     fn what_is_offered_for_a_line_in_quotes_is_a_command_that_a_shell_takes() {

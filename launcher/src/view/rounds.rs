@@ -5,7 +5,8 @@ use super::report::Block;
 use super::{launch, words};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
-use rlaunch_core::report::{Report, RoundLine, Sentence};
+use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::report::{Behind, Report, RoundLine, Sentence};
 use rlaunch_core::restart::RoundNote;
 use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
 use rlaunch_core::time::Span;
@@ -19,7 +20,7 @@ pub(crate) fn least(sentence: &Sentence) -> Tone {
     let Sentence::Round { note, .. } = sentence else { return Tone::Quiet };
     match &**note {
         // That there are rounds is no news where nothing has happened.
-        RoundNote::Began { faults, .. } if faults.is_empty() => Tone::Verbose,
+        RoundNote::Began { faults, discarded, .. } if faults.is_empty() && discarded.is_empty() => Tone::Verbose,
         RoundNote::Began { .. } | RoundNote::Spared { .. } => Tone::Normal,
         RoundNote::Again { .. } | RoundNote::Policy { .. } => Tone::Normal,
         RoundNote::Refused { .. } => Tone::Quiet,
@@ -31,8 +32,7 @@ pub(crate) fn line(sentence: &Sentence) -> String {
     match sentence {
         Sentence::Round { generation, host, note } => match &**note {
             RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
-                let home: Vec<Rank> =
-                    discarded.ranges().flat_map(|(first, last)| first..=last).map(Rank::new).collect();
+                let home = ranks_of(discarded);
                 began(*generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases)
             }
             RoundNote::Spared { fault } => format!("{}; no round is needed for that", fault_of(fault, host)),
@@ -80,18 +80,35 @@ fn began(
     [decided, out, assigned]: [Span; 3],
 ) -> String {
     let name = name(generation, round);
-    let Some((first, more)) = Fault::first_of(faults) else { return format!("{name}: {}", world(sizes)) };
-    let more = and_more(first, more - overdue(first, faults).count());
     let home = if home.is_empty() { String::new() } else { format!("; {} sent home", words::ranks(home)) };
-    let (ended, back) = (ended(first, faults), back(first, faults));
+    let Some((first, more)) = Fault::first_of(faults) else { return format!("{name}: {}{home}", world(sizes)) };
+    let more = and_more(first, more - overdue(first, faults).count());
+    let (lost, ended, back) = (lost(first, faults), ended(first, faults), back(first, faults));
     format!(
-        "{name}: {}{more}: {}{ended}{back}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
+        "{name}: {}{more}: {}{lost}{ended}{back}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
         fault_of(first, host),
         world(sizes),
         decided = fine(decided),
         out = fine(out),
         assigned = fine(assigned),
     )
+}
+
+fn ranks_of(set: &RankSet) -> Vec<Rank> {
+    set.ranges().flat_map(|(first, last)| first..=last).map(Rank::new).collect()
+}
+
+/// Who goes on no more, where that is not seen by the first fault and nothing else says it.
+fn lost(first: &Fault, faults: &[Fault]) -> String {
+    let named = Some(first.initial).filter(|_| first.kind.is_loss());
+    let told: RankSet = overdue(first, faults).map(|fault| fault.initial).chain(named).collect();
+    let ranks = ranks_of(&Fault::lost_of(faults).without(&told));
+    if ranks.is_empty() {
+        return String::new();
+    }
+    let are = if ranks.len() == 1 { "is" } else { "are" };
+    let too = if named.is_some() { " too" } else { "" };
+    format!("; {} {are} lost{too}", words::ranks(&ranks))
 }
 
 /// Those who did not get out of a round, though it was not called by that.
@@ -171,10 +188,11 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
     let rounds = &report.rounds;
     if rounds.count > 0 || !rounds.lost.is_empty() {
         let mut parts = vec![format!("{} within the processes", words::count(rounds.count.into(), "restart"))];
-        let of = |home: bool| -> Vec<Rank> {
-            rounds.lost.iter().filter(|(_, why)| why.is_none() == home).map(|(rank, _)| *rank).collect()
-        };
-        for (ranks, what) in [(of(false), "lost"), (of(true), "sent home")] {
+        let behind = report.left_behind();
+        for (how, what) in
+            [(Behind::Lost, "lost"), (Behind::Again, "lost, and started again"), (Behind::Home, "sent home")]
+        {
+            let ranks: Vec<Rank> = behind.iter().filter(|(_, of)| *of == how).map(|(rank, _)| *rank).collect();
             if !ranks.is_empty() {
                 parts.push(format!("{} {what}", words::ranks(&ranks)));
             }
@@ -197,7 +215,6 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
 mod tests {
     use super::*;
     use crate::view::say::{By, say};
-    use rlaunch_core::rank_set::RankSet;
     use rlaunch_core::signal::Signal;
     use rlaunch_core::status::Status;
 
@@ -234,7 +251,7 @@ mod tests {
         assert_eq!(
             said(&second, Tone::Normal).unwrap(),
             "rlaunch: g1 r2: rank 0 has failed (ValueError: \\u{1b}[2J) and 1 more fault: 5 ranks go on, 4 of them at work; \
-             rank 6 sent home (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
+             rank 1 is lost; rank 6 sent home (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
         );
         assert_eq!(said(&second, Tone::Quiet), None);
         let late = |rank| {
@@ -243,7 +260,7 @@ mod tests {
         };
         let faults = vec![fault(0, FaultKind::Hang, ""), late(0), late(2), fault(1, kill, "")];
         let line = said(&round(3, faults, (5, 5), &[]), Tone::Normal).unwrap();
-        let wanted = "rlaunch: g1 r3: rank 0 does not get on and 1 more fault: 5 ranks go on; \
+        let wanted = "rlaunch: g1 r3: rank 0 does not get on and 1 more fault: 5 ranks go on; rank 1 is lost; \
              ranks 0,2 were ended (it has not come out of its function within 3s) (decided";
         assert!(line.starts_with(wanted), "{line}");
         let joined = |rank| fault(rank, FaultKind::Joined, "");
@@ -258,10 +275,40 @@ mod tests {
     }
 
     #[test]
+    fn who_is_lost_is_named_where_more_than_the_first_have_failed() {
+        let kill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
+        let line = |faults| {
+            let line = said(&round(1, faults, (5, 5), &[]), Tone::Normal).unwrap();
+            let (line, _) = line.split_once(" (decided").unwrap();
+            line.strip_prefix("rlaunch: g1 r1: ").unwrap().to_owned()
+        };
+        let thrown = |rank| fault(rank, FaultKind::Exception, "");
+        assert_eq!(line(vec![thrown(0), thrown(1)]), "rank 0 has failed and 1 more fault: 5 ranks go on");
+        assert_eq!(
+            line(vec![fault(2, kill, ""), thrown(1)]),
+            "rank 2 has ended (SIGKILL) and 1 more fault: 5 ranks go on"
+        );
+        assert_eq!(
+            line(vec![thrown(0), fault(0, kill, "")]),
+            "rank 0 has failed and 1 more fault: 5 ranks go on; rank 0 is lost"
+        );
+        let host = |rank| fault(rank, FaultKind::HostLost, "");
+        assert_eq!(
+            line(vec![host(2), thrown(0), host(4), host(3)]),
+            "rank 2 is lost with its host and 3 more faults: 5 ranks go on; ranks 3,4 are lost too"
+        );
+        let many = line((0..40).map(|n| host(n * 2)).collect());
+        assert!(many.ends_with("; ranks 2,4,6,8,10,12,14,16,18,20,22,24 and 27 more are lost too"), "{many}");
+    }
+
+    #[test]
     fn the_first_round_is_no_news() {
         let first = round(0, vec![], (8, 8), &[]);
         assert_eq!(said(&first, Tone::Normal), None);
         assert_eq!(said(&first, Tone::Verbose).unwrap(), "rlaunch: g1 r0: 8 ranks go on\n");
+        let home = round(0, vec![], (4, 4), &[4, 5]);
+        assert_eq!(said(&home, Tone::Normal).unwrap(), "rlaunch: g1 r0: 4 ranks go on; ranks 4,5 sent home\n");
+        assert_eq!(said(&home, Tone::Quiet), None);
     }
 
     #[test]

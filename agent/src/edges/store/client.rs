@@ -9,6 +9,7 @@ use rlaunch_core::wire::frozen::client::{
 };
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::socket;
+use std::borrow::Cow;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -44,7 +45,7 @@ pub(super) enum Parted {
     /// It has left, or its socket has failed.
     Left,
     /// It says what we do not understand: this is why.
-    Wrong(&'static str),
+    Wrong(Cow<'static, str>),
 }
 
 impl From<io::Error> for Parted {
@@ -55,7 +56,7 @@ impl From<io::Error> for Parted {
 
 impl From<Malformed> for Parted {
     fn from(_: Malformed) -> Self {
-        Self::Wrong("this is not what a client of rlaunch says")
+        Self::Wrong("this is not what a client of rlaunch says".into())
     }
 }
 
@@ -110,7 +111,9 @@ impl Client {
             self.unsent.extend(hello(0));
             self.has_greeted = true;
             if version != VERSION {
-                return Err(Parted::Wrong("it is of another version"));
+                let why =
+                    format!("this client speaks version {version} of the protocol, and this agent version {VERSION}");
+                return Err(Parted::Wrong(why.into()));
             }
         }
         let is_next = |len: &usize| *len <= self.held.len() && !self.is_asking && self.unsent.len() <= MOST_UNREAD;
@@ -266,6 +269,20 @@ mod tests {
             self.set.ready(&mut batch);
             batch.tokens().collect()
         }
+    }
+
+    #[test]
+    fn who_speaks_another_version_is_told_both() {
+        let (mut far, near) = UnixStream::pair().unwrap();
+        let set = ReadySet::new().unwrap();
+        let mut client = Client::new(near, TOKEN, &set).unwrap();
+        let mut theirs = hello(0);
+        // Behind the name there is the version.
+        theirs[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        far.write_all(&theirs).unwrap();
+        assert!(client.read(&mut [0; 4096]).is_ok());
+        let Err(Parted::Wrong(why)) = client.frame() else { panic!("it is let in") };
+        assert_eq!(why, "this client speaks version 2 of the protocol, and this agent version 1");
     }
 
     #[test]

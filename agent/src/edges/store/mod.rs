@@ -348,7 +348,7 @@ impl Store {
             Parted::Left => None,
             Parted::Wrong(why) => {
                 tracing::debug!("a client of the store is let go: {why}");
-                Some(*why)
+                Some(&**why)
             }
         };
         client.part(&self.set, why);

@@ -85,7 +85,7 @@ pub(super) fn read(shared: &Shared) {
     // A round begins by less than this, mostly.
     let mut chunk = [0; 4 << 10];
     match socket.read(&mut chunk) {
-        Ok(0) => return end(shared, "the agent has closed the session"),
+        Ok(0) => return closes(shared, ""),
         Ok(len) => came.extend_from_slice(chunk.get(..len).unwrap_or_default()),
         Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return,
         Err(error) => return end(shared, &format!("the session has failed: {error}")),
@@ -101,9 +101,7 @@ pub(super) fn read(shared: &Shared) {
             Ok(heard) => hear(shared, heard),
             // What a later agent says beside; or what every agent does: its last words, and that it is too old for this.
             Err(Unread::Kind(_)) => match Told::parse(frame) {
-                Ok(Told::Bye(why)) => {
-                    return end(shared, &format!("the agent has closed it: {}", String::from_utf8_lossy(why)));
-                }
+                Ok(Told::Bye(why)) => return closes(shared, &String::from_utf8_lossy(why)),
                 Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => too_old(shared),
                 Ok(Told::Answer(..)) | Err(_) => {}
             },
@@ -147,10 +145,21 @@ fn too_old(shared: &Shared) {
     hear(shared, Heard::Dismissed(Dismissal::Refused, text.into()));
 }
 
-/// Nothing will come any more.
+/// The agent has closed it, and says why, or does not.
+fn closes(shared: &Shared, why: &str) {
+    let colon = if why.is_empty() { "" } else { ": " };
+    over(shared, why, format!("the agent has closed the session{colon}{why}"));
+}
+
+/// Nothing that could be understood will come any more.
 fn end(shared: &Shared, why: &str) {
+    over(shared, why, why.to_owned());
+}
+
+/// `why` is behind the word that it is closed; `text` says all of it.
+fn over(shared: &Shared, why: &str, text: String) {
     let mut inner = shared.lock();
     inner.over.get_or_insert_with(|| why.to_owned());
-    inner.decide(Cause::Over(why.to_owned()));
+    inner.decide(Cause::Over(text));
     shared.tell(inner);
 }

@@ -13,7 +13,7 @@ use rlaunch_core::id::Rank;
 use rlaunch_core::rank_assign::Mode;
 use rlaunch_core::restart::fault::Fault;
 use rlaunch_core::wire::frozen::client::round::{Begin, Heard};
-use rlaunch_core::wire::frozen::client::{self, HELLO, frame_len, hello};
+use rlaunch_core::wire::frozen::client::{self, HELLO, bye_frame, frame_len, hello};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -383,6 +383,18 @@ fn an_agent_that_goes_away_ends_the_function_too() {
         running.join().unwrap().unwrap_err()
     });
     assert!(matches!(&error, RestartError::Client(Error::Closed(_))), "{error}");
+    assert_eq!(error.to_string().matches("has closed").count(), 1, "{error}");
+}
+
+/// Once: what it has said, and not that it has closed this and that.
+#[test]
+fn the_last_words_of_an_agent_are_told() {
+    let (session, mut agent) = plain();
+    let why = "this client speaks version 2 of the protocol, and this agent version 1";
+    agent.socket.write_all(&bye_frame(why)).unwrap();
+    let error = session.next().unwrap_err();
+    assert_eq!(error.to_string(), format!("the agent has closed the connection: {why}"));
+    session.close();
 }
 
 #[test]

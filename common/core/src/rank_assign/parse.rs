@@ -124,8 +124,9 @@ fn stage(word: &str) -> Result<Stage, SpecError> {
         ("shift", None) => Ok(Stage::Shift),
         ("fill", None) => Ok(Stage::Fill),
         ("max", None) => Ok(Stage::MaxActive(None)),
-        ("max", Some(value)) => number("max", value, "max=64").map(|n| Stage::MaxActive(Some(n))),
-        ("divisible", value) => divisor("divisible", value.unwrap_or_default(), "divisible=8").map(Stage::Divisible),
+        // Nobody would work.
+        ("max", Some(value)) => above_zero("max", value, "max=64").map(|n| Stage::MaxActive(Some(n.get()))),
+        ("divisible", value) => above_zero("divisible", value.unwrap_or_default(), "divisible=8").map(Stage::Divisible),
         ("all" | "shift" | "fill", Some(got)) => {
             let (name, got) = (name.to_string(), shown(got));
             Err(SpecError::Number { try_: name.clone(), name, takes: "no value", got })
@@ -179,7 +180,7 @@ fn group(word: &str, rest: &str) -> Result<Stage, SpecError> {
         "==" => Condition::Equal(number(&of, value, "group(host)==8")?),
         ">=" => Condition::AtLeast(number(&of, value, "group(host)>=6")?),
         "<=" => Condition::AtMost(number(&of, value, "group(host)<=8")?),
-        _ => Condition::MultipleOf(divisor(&of, value, "group(host)%2")?),
+        _ => Condition::MultipleOf(above_zero(&of, value, "group(host)%2")?),
     };
     Ok(Stage::Group(Group { key: key(name.trim())?, condition }))
 }
@@ -215,7 +216,7 @@ fn ranges(text: &str) -> Result<Vec<(u32, u32)>, SpecError> {
 pub fn key(text: &str) -> Result<Key, SpecError> {
     const NAMES: [&str; 10] =
         ["host", "slice", "rack", "switch", "numa", "env:", "rank/", "initial/", "const:", "script/"];
-    let computed = |make: fn(NonZeroU32) -> Key, n: &str, of: &str| divisor(of, n, "rank/8").map(make);
+    let computed = |make: fn(NonZeroU32) -> Key, n: &str, of: &str| above_zero(of, n, "rank/8").map(make);
     Ok(match text {
         "host" => Key::Of(Source::Host),
         "slice" => Key::Of(Source::Slice),
@@ -258,7 +259,7 @@ pub fn filter(text: &str) -> Result<Filter, SpecError> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let (name, value) = (name.trim(), value.trim());
     Ok(match name {
-        "multiple" => Filter::MultipleOf(divisor(name, value, "multiple=8")?),
+        "multiple" => Filter::MultipleOf(above_zero(name, value, "multiple=8")?),
         "cap" => Filter::AtMost(number(name, value, "cap=64")?),
         "spare" => Filter::AllBut(number(name, value, "spare=1")?),
         "pow2" if !text.contains('=') => Filter::PowerOfTwo,
@@ -314,7 +315,7 @@ fn number(name: &str, value: &str, example: &str) -> Result<u32, SpecError> {
     }
 }
 
-fn divisor(name: &str, value: &str, example: &str) -> Result<NonZeroU32, SpecError> {
+fn above_zero(name: &str, value: &str, example: &str) -> Result<NonZeroU32, SpecError> {
     let n = match value {
         "" => None,
         value => NonZeroU32::new(number(name, value, example)?),

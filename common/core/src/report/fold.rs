@@ -1,6 +1,6 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
-use super::rounds::Rounds;
+use super::rounds::{Behind, Rounds};
 use crate::events::{AppLine, Cause, JobStart, Lost, Record, What};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
@@ -341,7 +341,27 @@ impl Report {
         })
     }
 
-    /// What became of the ranks that are not the first cause, grouped, in the order of their first ranks.
+    /// Ranks that a round has left behind, and that are not back. One that has come to a good end in another process is, even where it
+    /// has only waited in reserve.
+    #[must_use]
+    pub fn left_behind(&self) -> Vec<(Rank, Behind)> {
+        let of = |(rank, why): (&Rank, &Option<_>)| {
+            let again = self.rounds.again.contains(rank);
+            let behind = match (why, self.ranks.get(rank.index()).filter(|_| again).map(|line| line.fate)) {
+                (None, _) => Behind::Home,
+                (Some(_), Some(Fate::Ended { status, .. })) if status.is_success() => return None,
+                (Some(_), Some(Fate::Running | Fate::Ended { asked: true, .. })) => Behind::Again,
+                (Some(_), Some(Fate::Ended { asked: false, .. } | Fate::Pending | Fate::NotStarted) | None) => {
+                    Behind::Lost
+                }
+            };
+            Some((*rank, behind))
+        };
+        self.rounds.lost.iter().filter_map(of).collect()
+    }
+
+    /// What became of the ranks that are not the first cause, grouped, in the order of their first ranks. Who failed in a round that
+    /// another made good is not among them.
     #[must_use]
     pub fn others(&self) -> Vec<Group> {
         let first = match self.end.as_ref().map(|end| &end.cause) {
@@ -360,6 +380,10 @@ impl Report {
         let mut groups: Vec<Group> = Vec::new();
         for (line, rank) in self.ranks.iter().zip((0..).map(Rank::new)).filter(|(_, rank)| Some(*rank) != first) {
             let (became, after) = self.became(line);
+            // A round went on without it: the report names it there, and that it ended is no failure of the job's.
+            if matches!(became, Became::Failed(_)) && self.rounds.lost.contains_key(&rank) {
+                continue;
+            }
             match groups.iter_mut().find(|group| group.became == became) {
                 Some(group) => {
                     group.ranks.push(rank);

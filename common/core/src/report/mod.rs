@@ -7,5 +7,5 @@ mod rounds;
 mod sentence;
 
 pub use fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
-pub use rounds::{RoundLine, Rounds};
+pub use rounds::{Behind, RoundLine, Rounds};
 pub use sentence::{Fewer, Sentence};

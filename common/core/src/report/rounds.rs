@@ -5,7 +5,7 @@ use crate::os_bytes::OsBytes;
 use crate::restart::fault::{Fault, FaultKind};
 use crate::restart::{Given, RoundNote};
 use crate::time::Span;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Most rounds that are kept: of more the last ones are told.
@@ -22,8 +22,21 @@ pub struct Rounds {
     pub last: Vec<RoundLine>,
     /// Ranks that were left behind, and why: they are lost, have left, or were sent home (`None`).
     pub lost: BTreeMap<Rank, Option<Fault>>,
+    /// Of them those for whom another process was started since, which need not have taken part.
+    pub again: BTreeSet<Rank>,
     /// Why no other round was possible, and the fault that is not made good.
     pub given_up: Option<(Fault, OsBytes)>,
+}
+
+/// What has become of a rank that was left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Behind {
+    /// It is lost.
+    Lost,
+    /// It was lost, and is started again: nobody knows whether it has come to take part.
+    Again,
+    /// It was sent home.
+    Home,
 }
 
 /// A round, after the first.
@@ -46,7 +59,7 @@ impl Rounds {
                 let another = core::mem::replace(&mut self.any, true);
                 for fault in faults {
                     if fault.kind.is_loss() {
-                        self.lost.insert(fault.initial, Some(fault.clone()));
+                        self.loses(fault);
                     } else if fault.kind == FaultKind::Joined {
                         self.lost.remove(&fault.initial);
                     }
@@ -65,12 +78,18 @@ impl Rounds {
                     self.last.push(RoundLine { round: *round, fault, sizes, took });
                 }
             }
-            RoundNote::Spared { fault } if fault.kind.is_loss() => {
-                self.lost.insert(fault.initial, Some(fault.clone()));
+            RoundNote::Spared { fault } if fault.kind.is_loss() => self.loses(fault),
+            RoundNote::Again { initial, .. } => {
+                self.again.insert(*initial);
             }
-            RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
+            RoundNote::Spared { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
         }
+    }
+
+    fn loses(&mut self, fault: &Fault) {
+        self.again.remove(&fault.initial);
+        self.lost.insert(fault.initial, Some(fault.clone()));
     }
 
     pub(super) fn over(&mut self, given: &Given) {

@@ -2,7 +2,9 @@
 
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::status::Status;
+use alloc::collections::BTreeSet;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +64,20 @@ impl Fault {
             Some(first) => Some((first, real.count())),
             None => faults.split_first().map(|(first, others)| (first, others.len())),
         }
+    }
+
+    /// Who goes on no more behind them. One that had left, and registered again before the next round, does.
+    #[must_use]
+    pub fn lost_of(faults: &[Self]) -> RankSet {
+        let mut lost = BTreeSet::new();
+        for fault in faults {
+            if fault.kind.is_loss() {
+                lost.insert(fault.initial);
+            } else if fault.kind == FaultKind::Joined {
+                lost.remove(&fault.initial);
+            }
+        }
+        lost.into_iter().collect()
     }
 }
 
@@ -135,5 +151,15 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[FaultKind::Joined, FaultKind::Warned]), Some((0, 1)));
         assert_eq!(of(&[FaultKind::Joined, FaultKind::Hang, FaultKind::Joined, FaultKind::HostLost]), Some((1, 1)));
+    }
+
+    #[test]
+    fn who_goes_on_no_more_is_told_from_who_has_failed() {
+        let left = FaultKind::Left(Leave::BaseException);
+        let ended = FaultKind::Ended(Status::Lost);
+        let all = [(3, left), (0, FaultKind::Exception), (2, ended), (1, FaultKind::HostLost), (3, FaultKind::Joined)];
+        let faults = all.map(|(n, kind)| Fault { initial: Rank::new(n), kind, text: OsBytes::default() });
+        assert_eq!(Fault::lost_of(&faults).ranges().collect::<Vec<_>>(), [(1, 2)]);
+        assert!(Fault::lost_of(&[]).is_empty());
     }
 }

@@ -186,9 +186,9 @@ impl Restart {
     fn say_what_wins(&mut self, own: Option<&str>, policy: &Policy, terms: &Terms) {
         let (ours, theirs) = (self.setup.limits, terms.limits);
         let mut wins: Vec<String> = Vec::new();
-        let words = policy.to_string();
-        if let Some(own) = own.filter(|own| self.setup.policy.is_some() && **own != words) {
-            wins.push(format!("the policy {words} (the program: {})", shown(own.as_bytes())));
+        let own = own.filter(|_| self.setup.policy.is_some());
+        if let Some(own) = own.and_then(|own| self.other_policy(own, policy)) {
+            wins.push(format!("the policy {policy} (the program: {own})"));
         }
         for (name, ours, theirs) in [
             ("max-rounds", ours.max_rounds, theirs.max_rounds),
@@ -204,6 +204,16 @@ impl Restart {
         }
         if !wins.is_empty() {
             self.note(RoundNote::Policy { text: sentence(format!("the command line wins: {}", wins.join(", "))) });
+        }
+    }
+
+    /// What the program has asked for instead of this policy. The default is what a client says whose program asks for nothing.
+    fn other_policy(&self, own: &str, policy: &Policy) -> Option<String> {
+        match (self.setup.read_policy)(own) {
+            Ok(own) if own == *policy || Ok(&own) == rank_assign::parse::policy(POLICY).as_ref() => None,
+            Ok(own) if own.to_string() == policy.to_string() => Some("another one".into()),
+            Ok(own) => Some(shown(own.to_string().as_bytes())),
+            Err(_) => Some(shown(own.as_bytes())),
         }
     }
 

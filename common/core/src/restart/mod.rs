@@ -199,6 +199,12 @@ impl Restart {
         matches!(self.phase, Phase::Over(Over::Done))
     }
 
+    /// Whether no round follows, unless it is of another call.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over(_))
+    }
+
     /// Whether somebody has registered.
     #[must_use]
     pub const fn is_used(&self) -> bool {

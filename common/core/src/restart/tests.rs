@@ -7,7 +7,7 @@ mod size;
 
 use super::*;
 use crate::os_bytes::OsBytes;
-use crate::rank_assign::parse;
+use crate::rank_assign::{Tree, parse};
 use crate::time::Span;
 use alloc::format;
 use alloc::vec;
@@ -128,4 +128,42 @@ fn it_says_where_it_stands() {
     machine.handle(Mono::default(), RestartEvent::Off);
     assert!(!machine.is_open());
     assert_eq!(machine.poll_timeout(), None);
+}
+
+/// Said where the program has asked for another policy, in words that fit a line.
+#[test]
+fn a_policy_that_wins_is_told_where_the_program_has_asked_for_another() {
+    let read_policy = |text: &str| match text.strip_prefix("[assign.tree]") {
+        Some(layers) => {
+            let layers = layers.matches("layer").map(|_| Default::default()).collect();
+            Ok(Policy::chain(vec![Stage::Tree(Tree { layers, ..Tree::default() })]))
+        }
+        None => parse::policy(text).map_err(|error| format!("{error}")),
+    };
+    let says = |ours: &str, own: &str| {
+        let policy = Some(read_policy(ours).unwrap());
+        let mut machine = Restart::new(Setup { policy, read_policy, ..setup(1, 1, "all,shift") });
+        let terms = terms::lines(&[(OsBytes::from("policy"), OsBytes::from(own))]);
+        let ranks = vec![hosts::enrolled(0, 0, &[])];
+        machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks, terms });
+        core::iter::from_fn(|| machine.poll_action()).find_map(|action| {
+            let RestartAction::Note(RoundNote::Policy { text }) = action else { return None };
+            let text = format!("{text}");
+            Some(text.strip_prefix("the command line wins: the policy ").map_or(text.clone(), Into::into))
+        })
+    };
+    let tree = "[assign.tree]\n[[layer]]\n[[layer]]\nkey = \"host\"\n";
+    for (ours, own, said) in [
+        ("max=1,shift", tree, Some("max=1,shift (the program: a tree of 2 layers)")),
+        ("[assign.tree]layer", "max=1,shift", Some("a tree of 1 layer (the program: max=1,shift)")),
+        ("all,fill", " max = 1, shift", Some("all,fill (the program: max=1,shift)")),
+        ("all,fill", "no such", Some("all,fill (the program: no such)")),
+        ("all,fill", "fill", None),
+        (tree, tree, None),
+        // What it says whose program asks for nothing.
+        ("max=1,shift", "all,shift", None),
+        ("max=1,shift", "shift", None),
+    ] {
+        assert_eq!(says(ours, own).as_deref(), said, "{ours}, {own}");
+    }
 }

@@ -19,12 +19,13 @@ use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{self, AppRequest, By, MOST_RANKS, Placement, Request};
 use rlaunch_core::rank_assign::{Policy, parse};
+use rlaunch_core::restart::terms::POLICY;
 use rlaunch_core::rounds::PolicyReader;
 use rounds::Step;
 use std::fmt::Display;
 
 const USAGE: &str = "\
-Usage: rlaunch assign --world N --assign POLICY [--lose RANKS]... [OPTIONS]
+Usage: rlaunch assign --world N [--assign POLICY] [--lose RANKS]... [OPTIONS]
 
 Shows who is which rank after each loss. Nothing is started; a job takes the
 same --assign. POLICY, whose last part runs first, is made of
@@ -66,7 +67,13 @@ pub(super) const ROWS: &[Row] = &[
         Takes::One("N"),
         "ranks at the start (default: the slots of the hosts)",
     ),
-    row(Opt::Assign, None, &["assign", "policy"], Takes::One("POLICY"), "what decides, as max=12,shift; or @FILE"),
+    row(
+        Opt::Assign,
+        None,
+        &["assign", "policy"],
+        Takes::One("POLICY"),
+        "as max=12,shift; or @FILE (default: all,shift)",
+    ),
     row(Opt::Lose, None, &["lose"], Takes::One("RANKS"), "a round: these are lost, as 3,7 or 0-7 or none"),
     row(Opt::Join, None, &["join"], Takes::One("RANKS"), "a round: these initial ranks come back"),
     row(Opt::PerHost, None, &["ranks-per-host", "ppn"], Takes::One("N"), "so many ranks share a host"),
@@ -96,9 +103,9 @@ pub(crate) struct Trial {
 pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     let words = scan::mixed(words.into_iter(), &ASSIGN)?;
     let of = OsBytes::from("rlaunch assign");
-    let mut policy = None;
     let mut trial = Trial {
-        policy: Said { option: of.clone(), value: OsBytes::default() },
+        // As for a job whose program asks for nothing.
+        policy: Said { option: of.clone(), value: OsBytes::from(POLICY) },
         world: None,
         per_host: None,
         keys: Named::default(),
@@ -112,7 +119,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
         let Id::Assign(opt) = row.id else { continue };
         match opt {
             Opt::World => trial.world = Some(count(&option, &value, MOST_RANKS)?),
-            Opt::Assign => policy = Some(Said { option, value }),
+            Opt::Assign => trial.policy = Said { option, value },
             Opt::Lose => trial.steps.push(Step::lose(Said { option, value })?),
             Opt::Join => trial.steps.push(Step::join(Said { option, value })?),
             Opt::PerHost => trial.per_host = Some(count(&option, &value, MOST_RANKS)?),
@@ -128,7 +135,6 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
         let hint = Some("--lose RANKS   or   --assign POLICY".into());
         return Err(CliError::Value { option: of, takes: "options only".into(), got: word, hint });
     }
-    trial.policy = policy.ok_or_else(|| CliError::missing(&of, "--assign POLICY, as max=12,shift", &ASSIGN))?;
     if trial.world.is_none() && trial.lists.is_empty() && trial.files.is_empty() {
         return Err(CliError::missing(&of, "--world N, or hosts", &ASSIGN));
     }

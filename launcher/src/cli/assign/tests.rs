@@ -221,9 +221,24 @@ fn a_tree_that_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
+fn without_a_policy_it_is_that_of_a_job_whose_program_asks_for_nothing() {
+    let line = "--world 4 --lose 0";
+    let shown = shown(line).unwrap();
+    assert!(shown.starts_with("all,shift\n"), "{shown}");
+    assert_eq!(Ok(shown), self::shown(&format!("{line} --assign all,shift")));
+}
+
+/// What was offered instead had nobody work either.
+#[test]
+fn a_policy_that_has_nobody_work_is_refused() {
+    let error = "error: --assign: max takes a whole number above 0, got '0'\n  try     max=64\n";
+    assert_eq!(told("--assign max=0 --world 4").map(|_| ()), Err(error.into()));
+}
+
+#[test]
 fn what_cannot_be_tried() {
     for (line, error) in [
-        ("", "rlaunch assign needs a value: --assign POLICY, as max=12,shift\n  try     rlaunch assign --help\n"),
+        ("", "rlaunch assign needs a value: --world N, or hosts\n  try     rlaunch assign --help\n"),
         ("--assign shift", "rlaunch assign needs a value: --world N, or hosts\n  try     rlaunch assign --help\n"),
         ("--assign shift --world 0", "--world takes a whole number above 0, got '0'\n  try     --world 4\n"),
         (

@@ -4,11 +4,14 @@ use super::*;
 use crate::view::around::Around;
 use crate::view::say::{By, say};
 use rlaunch_core::events::{AppLine, JobStart, Record, What};
-use rlaunch_core::id::{JobId, LocalRank, NodeId, Std};
+use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
 use rlaunch_core::job::HostFailure;
 use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{Sentence, fold};
+use rlaunch_core::restart::fault::{Fault, FaultKind};
+use rlaunch_core::restart::{Given, RoundNote};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::WallNs;
@@ -58,6 +61,34 @@ impl Log {
         let (rank, at, usage) = (Rank::new(rank), Span::from_millis(ms), Usage::default());
         let asked = self.0.iter().any(|record| matches!(record.what, What::Ending { .. }));
         self.at(ms, What::RankExited { rank, status, at, alive_at: at, asked, usage });
+    }
+
+    /// All ranks run, in a round.
+    fn in_round(ranks: u32) -> Self {
+        let mut log = Self::running(ranks);
+        log.round(8, 0, None, (ranks, &[]));
+        log
+    }
+
+    /// A round begins because this rank has ended.
+    fn round(&mut self, ms: u64, round: u32, fault: Option<Fault>, (world_size, home): (u32, &[u32])) {
+        let note = RoundNote::Began {
+            round: Round::new(round),
+            faults: fault.into_iter().collect(),
+            world_size,
+            active_world_size: world_size,
+            discarded: home.iter().copied().map(Rank::new).collect::<RankSet>(),
+            phases: [Span::ZERO, Span::from_millis(2), Span::ZERO],
+        };
+        self.at(ms, What::Round(Box::new(note)));
+    }
+
+    /// Another process of a rank.
+    fn again(&mut self, ms: u64, initial: u32) {
+        let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial), Span::from_millis(ms));
+        self.at(ms, What::RankStarted { rank, node: NodeId::new(0), local_rank, pid: 50_000 + initial, at });
+        let note = RoundNote::Again { round: Round::new(1), initial: rank, pid: 50_000 + initial };
+        self.at(ms, What::Round(Box::new(note)));
     }
 
     fn begins(&mut self, ms: u64, cause: &Cause, sent: Option<Signal>) {
@@ -496,4 +527,47 @@ fn a_job_without_hosts_says_so_at_its_start_and_at_its_end() {
     let mut log = failed;
     log.exits(1, Status::Exited(3), 1_000);
     shows("left_out_failure", &log.ends(1_001, rank(1, Status::Exited(3)), Some(0)));
+}
+
+fn ended(initial: u32, status: Status) -> Fault {
+    Fault { initial: Rank::new(initial), kind: FaultKind::Ended(status), text: OsBytes::default() }
+}
+
+/// Who failed in a round that another made good has not failed with it.
+#[test]
+fn a_loss_that_was_made_good_is_no_failure_at_the_end() {
+    let mut log = Log::in_round(5);
+    log.exits(1, Status::Exited(4), 1_000);
+    log.round(1_002, 1, Some(ended(1, Status::Exited(4))), (3, &[4]));
+    log.exits(4, Status::Exited(1), 1_100);
+    for n in [0, 2] {
+        log.exits(n, Status::Exited(5), 2_000);
+    }
+    let text = OsBytes::from("1 rank is healthy, and --min-world 2 allows no fewer");
+    log.at(2_001, What::RoundsOver(Box::new(Given::Up { fault: ended(0, Status::Exited(5)), text })));
+    log.begins(2_001, &rank(0, Status::Exited(5)), Some(Signal::TERM));
+    log.exits(3, TERM, 2_010);
+    shows("rounds", &log.ends(2_020, rank(0, Status::Exited(5)), Some(0)));
+}
+
+/// In reserve it is in no round, and works in none.
+#[test]
+fn one_that_was_started_again_and_came_to_a_good_end_is_not_lost() {
+    let mut log = Log::in_round(5);
+    for n in [0, 1] {
+        log.exits(n, Status::Exited(3), 1_000 + 10 * u64::from(n));
+        log.round(1_002 + 10 * u64::from(n), n + 1, Some(ended(n, Status::Exited(3))), (4, &[]));
+        log.again(1_005 + 10 * u64::from(n), n);
+    }
+    log.exits(1, Status::Exited(3), 1_500);
+    (2..5).chain([0]).for_each(|n| log.exits(n, Status::Exited(0), 2_000));
+    shows("rounds_came_back", &log.ends(2_020, Cause::Success, Some(0)));
+    // Whether it had come to take part nobody knows.
+    let mut log = Log::in_round(2);
+    log.exits(0, Status::Exited(3), 1_000);
+    log.round(1_002, 1, Some(ended(0, Status::Exited(3))), (1, &[]));
+    log.again(1_005, 0);
+    log.begins(1_500, &Cause::Signal(Signal::TERM), Some(Signal::TERM));
+    [0, 1].into_iter().for_each(|n| log.exits(n, TERM, 1_510));
+    shows("rounds_started_again", &log.ends(1_520, Cause::Signal(Signal::TERM), Some(0)));
 }

@@ -51,6 +51,12 @@ impl Rounds {
         }
     }
 
+    /// Whether it is worth a word that this process runs: somebody waits for it.
+    fn is_awaited(&self, proc: ProcId) -> bool {
+        let is_over = self.machine.as_ref().is_none_or(|machine| machine.is_over());
+        !self.off && !is_over && !self.unwanted.contains(&proc)
+    }
+
     /// Whether this process is one that was started again, and has not registered.
     fn is_coming(&self, initial: Rank, proc: ProcId) -> bool {
         self.coming.get(&initial).is_some_and(|(own, _)| *own == proc)
@@ -151,7 +157,8 @@ impl Parts<'_> {
         for Started { proc, pid, .. } in procs {
             let initial = self.procs.rank_of(*proc);
             let was_asked = self.rounds.asked.remove(proc);
-            if let Some(round) = self.rounds.round().filter(|_| was_asked) {
+            let is_news = was_asked && self.rounds.is_awaited(*proc);
+            if let Some(round) = self.rounds.round().filter(|_| is_news) {
                 self.rounds.note(cx, generation, RoundNote::Again { round, initial, pid: *pid });
             }
             if self.rounds.is_coming(initial, *proc) {

@@ -7,9 +7,9 @@ use super::rounds::{begun, fault, heard, join, ready, returned, short};
 use super::*;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::Seat;
-use crate::restart::Respawn;
 use crate::restart::RoundNote;
 use crate::restart::fault::FaultKind;
+use crate::restart::{Limits, Respawn};
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
@@ -428,4 +428,24 @@ fn one_that_comes_too_late_is_ended_when_nobody_is_left_who_could_call_again() {
     s.wait(1).exits(3, exit(5), (3, 3));
     s.exits(0, exit(0), (4, 4)).report();
     assert_eq!(s.cause(), Cause::Success);
+}
+
+/// Its start was on its way when it was given up: that it runs is no news behind that, and it is ended.
+#[test]
+fn that_somebody_is_started_again_is_not_said_behind_the_last_round() {
+    for gives_up in [false, true] {
+        let limits = Limits { max_rounds: Some(if gives_up { 2 } else { 9 }), ..Limits::default() };
+        let rounds = Rounds { respawn: Respawn::Now, limits, ..Rounds::default() };
+        let mut s = begun(&JobSpec { rounds, ..spec(3) });
+        s.wait(1).exits(1, killed(Signal::KILL), (1, 2));
+        ready(&mut s, NODE, 0, &[0, 2]);
+        assert_eq!(started(&mut s), [4]);
+        fault(&mut s, NODE, 1, 0, FaultKind::Exception);
+        ready(&mut s, NODE, 1, &[0, 2]);
+        let given_up = s.said.iter().any(|said| matches!(said, Sentence::GivenUp { .. }));
+        let own = Started { proc: ProcId::new(4), pid: 4, at: HostTime(0) };
+        s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+        let is_again = |said: &Sentence| matches!(said, Sentence::Round { note, .. } if matches!(&**note, RoundNote::Again { .. }));
+        assert_eq!((given_up, s.said.iter().any(is_again)), (gives_up, !gives_up));
+    }
 }
