@@ -193,3 +193,35 @@ fn one_that_was_never_started_is_not_said_to_outlive_its_kill() {
     assert!(rig.spawned(300).contains(&group(300, KILL)));
     assert!(rig.awake(11_000).iter().any(stuck), "from then on it counts");
 }
+
+#[test]
+fn nobody_follows_a_process_that_lives_or_outside_of_rounds() {
+    is_refused(&mut Rig::in_round(2), another(300, 1));
+    let mut before = Rig::running(2);
+    before.exited(1, exit(0));
+    is_refused(&mut before, another(300, 1));
+    let mut after = Rig::in_round(2);
+    after.exited(1, by(KILL));
+    after.down(RoundDown::GiveUp { text: "enough".into() });
+    is_refused(&mut after, another(300, 1));
+}
+
+/// Another call may have begun elsewhere, and no round of it yet.
+#[test]
+fn one_that_has_ended_may_be_followed_behind_a_call() {
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    rig.down(RoundDown::Finish { call: 0, round: R0 });
+    rig.root(another(300, 1));
+    let actions = rig.examined(1, Facts::default());
+    assert!(actions.iter().any(|action| matches!(action, NodeAction::Spawn { proc, .. } if *proc == p(300))));
+    rig.spawned(300);
+    rig.registers(1, "");
+    let begun = NodeEvent::SessionBegun { session: s(10), rank: Some(r(1)), terms: terms("") };
+    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    let joined = rig.hear(begun);
+    assert!(
+        !joined.iter().any(|action| matches!(action, Tell { .. })),
+        "it has missed one, and is in the next: {joined:?}"
+    );
+}
