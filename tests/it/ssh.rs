@@ -30,8 +30,10 @@ pub(crate) fn script(script: &str) -> Plan {
 
 /// The same as root with a /tmp and a /dev/shm of its own, where `$DIR` is `/mnt`.
 fn with_own_places(inner: &str) -> Plan {
-    let private = "mount --bind \"$DIR\" /mnt && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm || exit 99";
-    let script = format!("{private}\nDIR=/mnt; export DIR\n{STAND_IN}\n{inner}");
+    // rlaunch itself may have been built below /tmp.
+    let private = "cp \"$RL\" \"$DIR/rl\" && mount --bind \"$DIR\" /mnt && mount -t tmpfs none /tmp && \
+                   mount -t tmpfs none /dev/shm || exit 99";
+    let script = format!("{private}\nDIR=/mnt; RL=/mnt/rl; export DIR RL\n{STAND_IN}\n{inner}");
     Plan::shell("exec unshare -m --propagation private sh -c \"$SCRIPT\"").env("SCRIPT", script)
 }
 
