@@ -5,6 +5,7 @@ use super::*;
 use crate::id::Round;
 use crate::rank_assign::parse;
 use crate::report::Rounds as Told;
+use crate::restart::Respawn;
 use crate::restart::fault::{Fault, FaultKind, Leave};
 use crate::restart::{Given, Limits, RoundNote};
 use crate::restarts::Restarts;
@@ -423,18 +424,31 @@ fn one_that_has_left_for_good_has_the_grace_to_end() {
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(1) });
 }
 
+/// A job under a policy, whose first round has begun.
+fn begun_by(policy: &str, ranks: u32, respawn: Respawn) -> Script {
+    let policy = crate::rank_assign::parse::policy(policy).unwrap();
+    begun(&JobSpec { rounds: Rounds { policy: Some(policy), respawn, ..Rounds::default() }, ..spec(ranks) })
+}
+
+/// All others fail, long behind everything else: the first of them is what the job fails by.
+fn fails_by_rank_0(mut s: Script, status: Status) {
+    s.wait(60_000);
+    let at = s.now;
+    s.exits(0, status, (at, at)).exits(1, status, (at, at)).report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status });
+}
+
+fn started_anew(s: &mut Script, proc: u32) {
+    let own = crate::wire::to_root::Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) };
+    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+}
+
 /// It was killed an hour before, and nobody needed it: what all others fail with later is not its doing.
 #[test]
 fn a_reserve_that_had_ended_is_not_what_a_job_fails_by() {
-    let policy = crate::rank_assign::parse::policy("max=2,shift").unwrap();
-    let rounds = Rounds { policy: Some(policy), ..Rounds::default() };
-    let mut s = begun(&JobSpec { rounds, ..spec(3) });
+    let mut s = begun_by("max=2,shift", 3, Respawn::Never);
     s.wait(1).exits(2, KILLED, (1, 2));
-    s.wait(60_000);
-    s.exits(0, exit(3), (60_001, 60_001));
-    s.exits(1, exit(3), (60_001, 60_001));
-    s.report();
-    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+    fails_by_rank_0(s, exit(3));
 }
 
 /// It hangs, nobody is left who could go on, and we have ended it: its status says nothing of that.
@@ -458,62 +472,42 @@ fn one_that_had_left_an_hour_before_is_not_what_a_job_fails_by() {
     fault(&mut s, NODE, 0, 2, FaultKind::Left(Leave::BaseException));
     ready(&mut s, NODE, 0, &[0, 1]);
     s.wait(1).exits(2, exit(7), (2, 2));
-    s.wait(60_000);
-    s.exits(0, exit(3), (60_002, 60_002));
-    s.exits(1, exit(3), (60_003, 60_003));
-    s.report();
-    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+    fails_by_rank_0(s, exit(3));
 }
 
 /// Sent home by the policy: it exits by RankDiscarded.
 #[test]
 fn one_that_was_sent_home_is_not_what_a_job_fails_by() {
-    let policy = crate::rank_assign::parse::policy("all,shift,group(rank/2)==2").unwrap();
-    let rounds = Rounds { policy: Some(policy), ..Rounds::default() };
-    let mut s = begun(&JobSpec { rounds, ..spec(4) });
+    let mut s = begun_by("all,shift,group(rank/2)==2", 4, Respawn::Never);
     s.wait(1).exits(3, KILLED, (1, 1));
     ready(&mut s, NODE, 0, &[0, 1, 2]);
     s.wait(1).exits(2, exit(1), (2, 2));
-    s.wait(60_000);
-    s.exits(0, KILLED, (60_002, 60_002));
-    s.exits(1, KILLED, (60_003, 60_003));
-    s.report();
-    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: KILLED });
+    fails_by_rank_0(s, KILLED);
 }
 
 /// A reserve leaves by itself, and ends a moment later.
 #[test]
 fn a_reserve_that_had_left_is_not_what_a_job_fails_by() {
-    let policy = crate::rank_assign::parse::policy("max=2,shift").unwrap();
-    let rounds = Rounds { policy: Some(policy), ..Rounds::default() };
-    let mut s = begun(&JobSpec { rounds, ..spec(3) });
+    let mut s = begun_by("max=2,shift", 3, Respawn::Never);
     s.wait(1);
     fault(&mut s, NODE, 0, 2, FaultKind::Left(Leave::BaseException));
     s.wait(1).exits(2, exit(7), (2, 2));
-    s.wait(60_000);
-    s.exits(0, exit(3), (60_001, 60_001));
-    s.exits(1, exit(3), (60_001, 60_001));
-    s.report();
-    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
+    fails_by_rank_0(s, exit(3));
 }
 
 /// It came back to the reserve, and ended once more before it was in any round.
 #[test]
 fn a_reserve_that_came_back_and_ended_is_not_what_a_job_fails_by() {
-    let policy = crate::rank_assign::parse::policy("max=2,shift").unwrap();
-    let rounds = Rounds { policy: Some(policy), respawn: crate::restart::Respawn::Now, ..Rounds::default() };
-    let mut s = begun(&JobSpec { rounds, ..spec(3) });
+    let mut s = begun_by("max=2,shift", 3, Respawn::Now);
     s.wait(1).exits(2, KILLED, (1, 2));
-    let own = crate::wire::to_root::Started { proc: ProcId::new(5), pid: 5, at: HostTime(0) };
-    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+    started_anew(&mut s, 5);
     join(&mut s, NODE, 3, &[2]);
     s.wait(1000).exits(5, exit(9), (1001, 1001));
     s.wait(60_000);
     s.exits(0, exit(3), (61_001, 61_001));
     s.exits(1, exit(3), (61_001, 61_001));
     // The third process of rank 2 is on its way.
-    let own = crate::wire::to_root::Started { proc: ProcId::new(8), pid: 8, at: HostTime(0) };
-    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+    started_anew(&mut s, 8);
     s.exits(8, exit(4), (61_002, 61_003));
     s.report();
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });

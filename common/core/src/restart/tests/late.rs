@@ -102,10 +102,7 @@ fn a_rank_lost_in_an_earlier_call_is_asked_nothing_for_the_next() {
     joined(&mut machine, at(60), 1, vec![enrolled(1, 4, &["b"])], "");
     ready(&mut machine, at(61), 2, two(&["a"]));
     let actions = all(&mut machine);
-    let seats = actions.iter().find_map(|action| {
-        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
-        Some(seats.len())
-    });
+    let seats = seats_of(&actions);
     assert_eq!((machine.round(), seats), (Some(Round::new(3)), Some(3)), "{actions:?}");
 }
 
@@ -253,11 +250,7 @@ fn a_planned_round_does_not_end_a_job_that_has_lost_a_reserve() {
     all(&mut machine);
     machine.handle(at(50), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
     ready(&mut machine, at(51), 0, (0..4).map(|n| enrolled(n, n, &[])).collect());
-    let began = |action: &RestartAction| {
-        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
-        Some(seats.len())
-    };
-    assert_eq!(all(&mut machine).iter().find_map(began), Some(4), "the lost one is told nothing");
+    assert_eq!(seats_of(&all(&mut machine)), Some(4), "the lost one is told nothing");
     ended(&mut machine, at(60), 2, 2);
     ready(&mut machine, at(61), 1, [0, 1, 3].map(|n| enrolled(n, n, &[])).to_vec());
     assert!(!machine.is_open(), "a fault is: {:?}", machine.world);
@@ -322,6 +315,14 @@ fn a_reserve_that_waits_for_hours_is_no_try_in_vain() {
     }
 }
 
+/// How many of the first host have a seat in the round that begins.
+fn seats_of(actions: &[RestartAction]) -> Option<usize> {
+    actions.iter().find_map(|action| {
+        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
+        Some(seats.len())
+    })
+}
+
 /// A reserve was started again; its process has registered as the work was done, and comes for the next call with the others.
 #[test]
 fn a_reserve_that_was_started_again_is_in_the_next_call() {
@@ -336,10 +337,7 @@ fn a_reserve_that_was_started_again_is_in_the_next_call() {
     joined(&mut machine, at(24), 1, everybody, "keys=0\n");
     ready(&mut machine, at(25), 0, vec![]);
     let actions = all(&mut machine);
-    let seats = actions.iter().find_map(|action| {
-        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
-        Some(seats.len())
-    });
+    let seats = seats_of(&actions);
     assert!(seats == Some(3) || is_refused(&actions), "rank 2 hears nothing: {actions:?}");
 }
 
@@ -358,9 +356,6 @@ fn a_rank_that_was_started_again_is_in_the_next_call() {
     joined(&mut machine, at(24), 1, everybody, "keys=0\n");
     ready(&mut machine, at(25), 1, vec![]);
     let actions = all(&mut machine);
-    let seats = actions.iter().find_map(|action| {
-        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
-        Some(seats.len())
-    });
+    let seats = seats_of(&actions);
     assert_eq!(seats, Some(3), "{actions:?}");
 }
