@@ -78,12 +78,12 @@ fn a_rank_whose_log_directory_cannot_be_made_is_started_all_the_same() {
     if !has_dead_mounts() {
         return;
     }
-    let rank = "echo $RLAUNCH_RESTART_COUNT; [ $RLAUNCH_RESTART_COUNT = 0 ] || exit 0; touch \"$DIR/runs\"; \
-                until [ -e \"$DIR/dead\" ]; do sleep 0.01; done; exit 1";
+    let rank = "echo $RLAUNCH_RESTART_COUNT; [ $RLAUNCH_RESTART_COUNT = 0 ] || exit 0; echo >\"$DIR/runs\"; \
+                read gone <\"$DIR/dead\"; exit 1";
     let case = format!(
-        "mkdir \"$DIR/work\"; (until [ -e \"$DIR/runs\" ]; do sleep 0.01; done; {DEAD}; touch \"$DIR/dead\"; \
-         exec sleep 60) & \"$RL\" -n 1 --contain t3 --max-restarts 1 --log-dir \"$DIR/work\" -t 3 sh -c '{rank}'; \
-         code=$?; kill $!; exit $code"
+        "mkdir \"$DIR/work\"; mkfifo \"$DIR/runs\" \"$DIR/dead\"; (read up <\"$DIR/runs\"; {DEAD}; \
+         echo >\"$DIR/dead\"; exec sleep 60) & \"$RL\" -n 1 --contain t3 --max-restarts 1 --log-dir \"$DIR/work\" -t 3 \
+         sh -c '{rank}'; code=$?; kill $!; exit $code"
     );
     let done = Plan::shell("exec unshare -m --propagation private sh -c \"$CASE\"").env("CASE", case).start().code(0);
     assert_eq!(done.out(), "0\n1\n");

@@ -3,6 +3,7 @@
 //! It is the machine that a job has ([`Namespace`]), driven by whoever asks. Who waits does so at a socket, as one of a job does: so the end
 //! of a round ends this wait, too.
 
+use crate::kernel::send_all;
 use crate::{Error, Interrupted, waits};
 use rlaunch_core::id::ClientId;
 use rlaunch_core::store::home::LIMITS;
@@ -10,7 +11,7 @@ use rlaunch_core::store::{Action, Ask, Namespace, Retry, Seq, Ticket};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::{Space, write_reply};
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,9 +50,9 @@ impl Inner {
         for namespace in [&mut self.job, &mut self.round] {
             while let Some(Action::Answer { ticket, answer }) = namespace.poll_action() {
                 self.answers.insert(ticket.client, write_reply(&answer));
-                if let Some(mut bell) = self.asleep.remove(&ticket.client) {
-                    // Whoever has gone away needs no answer.
-                    let _gone = bell.write_all(&[0]);
+                if let Some(bell) = self.asleep.remove(&ticket.client) {
+                    // Whoever has gone away needs no answer, and SIGPIPE would end a program in C.
+                    let _gone = send_all(&bell, &[0]);
                 }
             }
         }
@@ -156,7 +157,13 @@ impl Own {
             let within = due.map(|due| Duration::from_nanos(due.nanos()).max(Duration::from_millis(1)));
             own.set_read_timeout(within)?;
             match (&*own).read(&mut [0]) {
-                Ok(0) if wait.is_some() => return Err(Interrupted.into()),
+                // What was taken for it meanwhile would be nobody's.
+                Ok(0) if wait.is_some() => {
+                    let mut inner = self.inner();
+                    let answer = inner.answers.remove(&client);
+                    inner.forget(client);
+                    return answer.ok_or_else(|| Interrupted.into());
+                }
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => return Err(error.into()),
@@ -238,11 +245,12 @@ mod tests {
             let ended = waits.join().unwrap();
             assert!(matches!(ended, Err(Error::Interrupted(_))), "{ended:?}");
         });
+        round.push(b"queue", b"for the next").unwrap();
+        assert_eq!(round.queue_len(b"queue").unwrap(), 1, "nobody waits for it any more");
         waits::takes_no_part();
         begin_round();
         assert_eq!((store.count().unwrap(), round.count().unwrap()), (1, 0));
-        round.push(b"queue", b"of nobody who has gone").unwrap();
-        assert_eq!(round.queue_len(b"queue").unwrap(), 1);
+        assert_eq!(round.queue_len(b"queue").unwrap(), 0);
         store.delete(b"kept").unwrap();
     }
 
