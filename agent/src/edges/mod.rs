@@ -286,8 +286,8 @@ impl Edges {
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         self.poll_flush(cx);
         ground::finish(self);
-        renew::finish(self);
         watch::poll(self, cx);
+        renew::finish(self);
         sessions::poll(self, cx);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
@@ -412,8 +412,7 @@ impl Edges {
                 ranks::spawn(self, proc, *exec);
             }
             NodeAction::LookAtDevices { proc, pid } => {
-                let held = rlaunch_sys::facts::devices::held(pid);
-                self.events.push_back(NodeEvent::DevicesSeen { proc, held });
+                self.files.look_at_devices(proc, pid, |bell| self.watch.watch_files(bell));
             }
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
