@@ -35,6 +35,11 @@ impl<const N: usize> Buf<N> {
         self.text(&digits[at..])
     }
 
+    /// The contents.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
     /// The NUL-terminated contents.
     pub(crate) fn as_ptr(&self) -> *const libc::c_char {
         self.bytes.as_ptr().cast()
@@ -48,7 +53,7 @@ mod tests {
     #[test]
     fn writes_numbers() {
         let b = Buf::<32>::new().text(b"/proc/").number(40_917).text(b"/comm");
-        assert_eq!(&b.bytes[..b.len], b"/proc/40917/comm");
+        assert_eq!(b.as_bytes(), b"/proc/40917/comm");
         assert_eq!(b.bytes[b.len], 0);
     }
 

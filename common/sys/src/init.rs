@@ -4,10 +4,12 @@
 //! made every launch 5 % longer. The price is that it may touch nothing of libc or std: errno and the thread's record
 //! would be those of the `spawn` thread, which runs beside it. So it calls the kernel itself.
 
+use crate::cstr::Buf;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Far more than a loop of system calls needs, whose frames hold a few words each.
 const STACK: usize = 16 << 10;
@@ -16,6 +18,30 @@ const STACK: usize = 16 << 10;
 struct Plan {
     held: RawFd,
     hangup: RawFd,
+    /// Not 0 until init has chosen where process ids begin, or is gone.
+    choosing: AtomicU32,
+}
+
+/// An init that may not have chosen yet where the process ids of its namespace begin.
+#[derive(Clone, Copy)]
+pub(crate) struct Newborn(&'static AtomicU32);
+
+/// How long the first rank waits for an init that gets no processor, or that was stopped.
+const PATIENCE: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+
+impl Newborn {
+    /// Waits until the next process of the namespace gets an id from where init wants it. Mostly that is so already.
+    pub(crate) fn wait(self) {
+        let patience = PATIENCE;
+        while self.0.load(Ordering::Acquire) != 0 {
+            // SAFETY: the word lives as long as the process, and the time is valid. The kernel, which wakes us if init is killed,
+            // knows nothing of private futexes.
+            let rc = unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT, 1, &raw const patience) };
+            if rc < 0 && crate::ns::errno() == libc::ETIMEDOUT {
+                return;
+            }
+        }
+    }
 }
 
 /// Starts init as the next child of the calling thread. It lives until it is killed or the calling thread ends. Returns
@@ -23,22 +49,30 @@ struct Plan {
 ///
 /// # Errors
 /// As `clone(2)`.
-pub(crate) fn start(held: RawFd, hangup: RawFd) -> io::Result<i32> {
+pub(crate) fn start(held: RawFd, hangup: RawFd) -> io::Result<(i32, Newborn)> {
     // Both are init's for as long as there is an agent, so they are never given back.
-    let plan = ptr::from_mut(Box::leak(Box::new(Plan { held, hangup })));
+    let plan: &'static Plan = Box::leak(Box::new(Plan { held, hangup, choosing: AtomicU32::new(1) }));
     let stack = Box::leak(vec![0u8; STACK].into_boxed_slice());
     let top = stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
+    // The kernel clears the word, and wakes whoever waits for it, when init ends.
+    let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
+    let (arg, word) = (ptr::from_ref(plan).cast_mut().cast(), plan.choosing.as_ptr());
+    let (no_id, no_tls) = (ptr::null_mut::<i32>(), ptr::null_mut::<libc::c_void>());
     // SAFETY: the child runs `main`, which never returns, on a stack of its own that is never freed, and touches only that
-    // and `plan`, which the parent has let go of.
-    let pid = unsafe { libc::clone(main, top.cast(), libc::CLONE_VM | libc::SIGCHLD, plan.cast()) };
-    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+    // and `plan`, which is never freed and changes only by its atomic word.
+    let pid = unsafe { libc::clone(main, top.cast(), flags, arg, no_id, no_tls, word) };
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok((pid, Newborn(&plan.choosing))) }
 }
 
 /// Reaps what is orphaned, and dies with the thread that started it.
 extern "C" fn main(plan: *mut libc::c_void) -> i32 {
-    // SAFETY: `start` passes a leaked Plan and keeps no reference to it.
-    let Plan { held, hangup } = unsafe { ptr::read(plan.cast()) };
+    // SAFETY: `start` passes a Plan that is never freed, and shares it.
+    let Plan { held, hangup, choosing } = unsafe { &*plan.cast::<Plan>() };
+    let (held, hangup) = (*held, *hangup);
     call(libc::SYS_prctl, [number(libc::PR_SET_PDEATHSIG), number(libc::SIGKILL), 0, 0, 0]);
+    choose_process_ids();
+    choosing.store(0, Ordering::Release);
+    call(libc::SYS_futex, [choosing.as_ptr().expose_provenance(), number(libc::FUTEX_WAKE), 1, 0, 0]);
     // Our copy of the agent's end, which init never uses; only without it does the agent's end show.
     call(libc::SYS_close, [number(hangup), 0, 0, 0, 0]);
     let mut fds = libc::pollfd { fd: held, events: 0, revents: 0 };
@@ -47,7 +81,6 @@ extern "C" fn main(plan: *mut libc::c_void) -> i32 {
     if call(libc::SYS_ppoll, [(&raw mut fds).expose_provenance(), 1, (&raw const now).expose_provenance(), 0, 0]) > 0 {
         call(libc::SYS_exit_group, [1, 0, 0, 0, 0]);
     }
-    continue_host_pids();
     let beyond = usize::try_from(u32::MAX).unwrap_or(usize::MAX);
     if held > 3 {
         call(libc::SYS_close_range, [3, number(held - 1), 0, 0, 0]);
@@ -65,20 +98,29 @@ extern "C" fn main(plan: *mut libc::c_void) -> i32 {
     }
 }
 
-/// Programs name files in /dev/shm and /tmp by their process id, and those stay the host's: counting on from init's own
-/// host pid keeps two jobs from giving the same ids at the same time, mostly. Where it is not allowed ids begin at 2.
-fn continue_host_pids() {
-    let mut digits = [0u8; 16];
-    // The name is still the host's: the first rank mounts the namespace's own /proc later. If it was faster, it says 1.
-    let here = number(libc::AT_FDCWD);
-    let link = [here, text(c"/proc/self"), digits.as_mut_ptr().expose_provenance(), digits.len(), 0];
-    let Ok(len @ 2..) = usize::try_from(call(libc::SYS_readlinkat, link)) else { return };
+/// Ids of processes below this are given once only, after a start (`RESERVED_PIDS` in the kernel is 300).
+const LOWEST: u32 = 512;
+/// The largest that the kernel has (proc_sys_kernel(5): `pid_max`), and the largest that it has by default, less 1.
+const LARGEST: [u32; 2] = [(1 << 22) - 1, (1 << 15) - 1];
+
+/// Programs name files in /dev/shm and /tmp by their process id, and those are the host's: ids that begin at a random number
+/// keep two jobs from giving the same ones. Where this is not allowed they begin at 2.
+fn choose_process_ids() {
+    let mut random = [0u8; 4];
+    call(libc::SYS_getrandom, [random.as_mut_ptr().expose_provenance(), random.len(), 0, 0, 0]);
     let flags = number(libc::O_WRONLY | libc::O_CLOEXEC);
-    let fd = call(libc::SYS_openat, [here, text(c"/proc/sys/kernel/ns_last_pid"), flags, 0, 0]);
-    if let Ok(fd) = usize::try_from(fd) {
-        call(libc::SYS_write, [fd, digits.as_ptr().expose_provenance(), len, 0, 0]);
-        call(libc::SYS_close, [fd, 0, 0, 0, 0]);
+    // The name is still the host's: the first rank mounts the namespace's own /proc later.
+    let path = text(c"/proc/sys/kernel/ns_last_pid");
+    let Ok(fd) = usize::try_from(call(libc::SYS_openat, [number(libc::AT_FDCWD), path, flags, 0, 0])) else { return };
+    for largest in LARGEST {
+        let digits = Buf::<16>::new().number(u32::from_ne_bytes(random) & largest | LOWEST);
+        let digits = digits.as_bytes();
+        // Refused where `pid_max` is lower.
+        if call(libc::SYS_write, [fd, digits.as_ptr().expose_provenance(), digits.len(), 0, 0]) >= 0 {
+            break;
+        }
     }
+    call(libc::SYS_close, [fd, 0, 0, 0, 0]);
 }
 
 /// A number as the kernel takes it: sign-extended.
@@ -91,7 +133,7 @@ fn text(text: &CStr) -> usize {
 }
 
 /// One system call: the result, or an errno below 0. The kernel checks what it is given and writes only to `fds` and
-/// `digits` above, whose addresses were exposed to it; that is what makes this function safe here, and only here.
+/// `random` above, whose addresses were exposed to it; that is what makes this function safe here, and only here.
 #[expect(clippy::cast_possible_truncation, reason = "a c_long has the width of a register on both targets")]
 fn call(number: libc::c_long, args: [usize; 5]) -> isize {
     let [a, b, c, d, e] = args;

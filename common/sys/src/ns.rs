@@ -1,5 +1,6 @@
 //! Tier T1: a PID namespace whose first process, init, dies with the agent and takes everything else with it.
 
+use crate::init::Newborn;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -112,7 +113,7 @@ pub fn unshare_user() -> Result<(), NsError> {
 ///
 /// # Errors
 /// Not allowed, or out of a resource.
-pub fn enter() -> Result<Init, NsError> {
+pub(crate) fn enter() -> Result<(Init, Newborn), NsError> {
     let (hangup, held) =
         crate::fd::pipe().map_err(|source| NsError { step: "make a pipe to init", source, halfway: false })?;
     // SAFETY: unshare takes flags only.
@@ -123,9 +124,9 @@ pub fn enter() -> Result<Init, NsError> {
     name_thread(c"rlaunch-init");
     let pid = crate::init::start(held.as_raw_fd(), hangup.as_raw_fd());
     name_thread(c"spawn");
-    let pid = pid.map_err(|source| failed_halfway("start init", source))?;
+    let (pid, newborn) = pid.map_err(|source| failed_halfway("start init", source))?;
     let pidfd = crate::pidfd::open(pid).map_err(|source| failed_halfway("watch init", source))?;
-    Ok(Init { pid, pidfd, hangup })
+    Ok((Init { pid, pidfd, hangup }, newborn))
 }
 
 /// Names the calling thread; at most 15 characters.

@@ -9,6 +9,7 @@ use super::prepare::PreparedExec;
 use super::slots::Slots;
 use crate::doorbell::Doorbell;
 use crate::epoll::ReadySet;
+use crate::init::Newborn;
 use crate::ns::{self, Init, NsError};
 use crate::origin::Origin;
 use std::io;
@@ -113,7 +114,7 @@ impl SpawnPort {
             bell: bell.clone(),
             withhold: Arc::clone(&withhold),
             destroying: Arc::clone(&destroying),
-            mount_proc: false,
+            newborn: None,
         };
         crate::thread::permanent("spawn", move || worker.run(&inbox))?;
         Ok(Self { requests, outcomes, bell, withhold, destroying })
@@ -184,7 +185,8 @@ struct Worker {
     bell: Doorbell,
     withhold: Arc<AtomicBool>,
     destroying: Arc<AtomicBool>,
-    mount_proc: bool,
+    /// The init of a PID namespace that no rank is in yet.
+    newborn: Option<Newborn>,
 }
 
 impl Worker {
@@ -194,8 +196,10 @@ impl Worker {
             let (outcome, urgent) = match request {
                 Request::Retire => return,
                 Request::Namespace => {
-                    let init = ns::enter();
-                    self.mount_proc = init.is_ok();
+                    let init = ns::enter().map(|(init, newborn)| {
+                        self.newborn = Some(newborn);
+                        init
+                    });
                     (Outcome::Namespace(Box::new(init)), true)
                 }
                 Request::Exec { proc, .. } if self.withhold.load(Ordering::SeqCst) => {
@@ -256,9 +260,10 @@ impl Worker {
             self.streams.remove(&stderr);
         };
         let at = crate::clock::boottime();
-        let mount_proc = std::mem::take(&mut self.mount_proc);
+        let newborn = self.newborn.take();
+        newborn.iter().for_each(|init| init.wait());
         let near = self.slots.bring(stdio).map_err(|e| pipes_failed(&e)).inspect_err(unwatch)?;
-        let started = workspace.start(exec, &self.origin, near.stdio, mount_proc);
+        let started = workspace.start(exec, &self.origin, near.stdio, newborn.is_some());
         drop(near);
         let (pid, pidfd) = started.inspect_err(unwatch)?;
         if self.destroying.load(Ordering::SeqCst) && never_ran(pid) {
