@@ -111,6 +111,7 @@ mod tests {
             guardian: File::open("/proc/self/exe").unwrap().into(),
             origin: rlaunch_sys::origin::capture().unwrap(),
             litter: rlaunch_sys::guardian::Litter::new().unwrap(),
+            no_subreaper: None,
             lease: None,
         };
         assert!(run(seat).is_err());

@@ -25,6 +25,8 @@ pub struct Seat {
     pub origin: Origin,
     /// What is to be removed at the end; the guardian does so, too.
     pub litter: Litter,
+    /// Why the guardian or the agent is no subreaper: an errno.
+    pub no_subreaper: Option<i32>,
     /// On another host: where the guardian is told how long the job may go on.
     pub lease: Option<LeaseLine>,
 }

@@ -65,12 +65,13 @@ pub(crate) fn run() -> u8 {
         return origin.interruptibly(|| without_job(args, &origin));
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian, litter }) => rlaunch_agent::run(Seat {
+        Ok(Role::Agent { edge, guardian, litter, no_subreaper }) => rlaunch_agent::run(Seat {
             node: NodeId::new(0),
             edge: Edge::Socket(edge),
             guardian,
             origin,
             litter,
+            no_subreaper,
             lease: None,
         }),
         Ok(Role::Launcher { edge, lifeline, litter }) => launch(args, began, &origin, (lifeline, edge, litter)),

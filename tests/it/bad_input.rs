@@ -207,7 +207,8 @@ fn a_limit_on_descriptors_is_named_wherever_it_is_met() {
 }
 
 /// Runs its words where the kernel refuses one system call (seccomp(2)): `start`, the clone with just the flags of init's;
-/// `watch`, pidfd_open of whoever is born after guardian and agent, for which nobody else may be born meanwhile.
+/// `watch`, pidfd_open of whoever is born after guardian and agent, for which nobody else may be born meanwhile; `subreaper`,
+/// prctl(PR_SET_CHILD_SUBREAPER).
 const REFUSE: &str = r#"
 import ctypes, errno, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -215,8 +216,10 @@ last = os.fork() or os._exit(0)
 os.waitpid(last, 0)
 load, equal, above, answer = 0x20, 0x15, 0x25, 0x06
 clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
-pidfd_open, clone_vm_sigchld = 434, 0x100 | 17
-call, test, value = {"start": (clone, equal, clone_vm_sigchld), "watch": (pidfd_open, above, last + 2)}[sys.argv[1]]
+prctl = {"x86_64": 157, "aarch64": 167}[os.uname().machine]
+pidfd_open, clone_of_init = 434, 0x100 | 0x200000 | 17
+call, test, value = {"start": (clone, equal, clone_of_init), "watch": (pidfd_open, above, last + 2),
+                     "subreaper": (prctl, equal, 36)}[sys.argv[1]]
 code = [(load, 0, 0, 0), (equal, 0, 3, call), (load, 0, 0, 16), (test, 0, 1, value),
         (answer, 0, 0, 0x00050000 | errno.EAGAIN), (answer, 0, 0, 0x7fff0000)]
 filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
@@ -244,6 +247,20 @@ fn an_init_that_cannot_be_started_is_rolled_back() {
         assert_eq!(done.out(), "", "{tier}");
         assert_eq!(done.event("job.end")["left"], 0, "{tier}");
         done.says("(start init: resource temporarily unavailable)");
+    }
+}
+
+/// The count of what is left was believed, although orphans went elsewhere.
+#[test]
+fn refused_subreapers_are_reported() {
+    if !place::has("python3") {
+        return;
+    }
+    for tier in place::tiers() {
+        let script = "exec python3 -c \"$REFUSE\" subreaper \"$RL\" -n 2 echo ran";
+        let done = Plan::shell(script).env("REFUSE", REFUSE).contain(tier).start().code(0);
+        let note = "containment t3: this host refuses subreapers (prctl: resource temporarily unavailable)";
+        assert_eq!(done.err().contains(note), *tier == "t3", "{tier}: {}", done.err());
     }
 }
 

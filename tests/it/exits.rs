@@ -263,3 +263,49 @@ fn the_core_file_is_named() {
         assert_eq!(done.event("rank.facts")["core_file"], core.to_str().unwrap(), "{tier}");
     }
 }
+
+/// A memory cgroup below ours with a limit of 8 MiB, removed when it goes. An error where there can be none.
+struct SmallMemory(std::path::PathBuf);
+
+impl SmallMemory {
+    fn new() -> Result<Self, String> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let mine = |line: &str| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            match controllers {
+                "memory" => Some((format!("/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes")),
+                "" => Some((format!("/sys/fs/cgroup{path}"), "memory.max")),
+                _ => None,
+            }
+        };
+        let has_limit = |(dir, limit): &(String, &str)| std::path::Path::new(dir).join(limit).exists();
+        let (dir, limit) = groups.lines().filter_map(mine).find(has_limit).ok_or("no memory cgroup")?;
+        let dir = std::path::Path::new(&dir).join(place::unique());
+        std::fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let small = Self(dir);
+        std::fs::write(small.0.join(limit), "8388608").map_err(|error| format!("{limit}: {error}"))?;
+        Ok(small)
+    }
+}
+
+impl Drop for SmallMemory {
+    fn drop(&mut self) {
+        census::wait_until("an empty cgroup", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// The counters of such kills were read 50 ms after the start for the first time.
+#[test]
+fn a_rank_that_fills_its_memory_at_once_is_reported_as_such() {
+    let small = match SmallMemory::new() {
+        Ok(small) => small,
+        Err(why) => return place::absent("a limit on memory", &why),
+    };
+    let script = "echo $$ > \"$GROUP/cgroup.procs\" && exec tail /dev/zero";
+    for tier in place::tiers() {
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain(tier).env("GROUP", &small.0);
+        let done = plan.start().code(137);
+        assert!(done.event("rank.facts")["oom_limit"].is_u64(), "{tier}: {}", done.err());
+    }
+}

@@ -122,6 +122,21 @@ fn a_stopped_guardian_ends_with_its_job() {
     }
 }
 
+/// Nobody ended its ranks then, and nobody counted.
+#[test]
+fn a_stopped_guardian_wakes_when_its_agent_is_killed() {
+    for tier in place::tiers() {
+        let (case, agent, guardian) = running(tier, &["-n", "2", "sh", "-c", DEAF]);
+        send(guardian, Signal::SIGSTOP);
+        census::wait_stopped(guardian, true);
+        send(agent, Signal::SIGKILL);
+        let done = case.code(125);
+        let end = done.event("job.end");
+        assert_eq!((&end["cause"]["lost"], &end["left"]), (&"agent".into(), &0.into()), "{tier}");
+        done.says("0 left running");
+    }
+}
+
 #[test]
 fn the_first_interrupt_wakes_a_stopped_agent() {
     for tier in place::tiers() {

@@ -15,8 +15,11 @@ use rlaunch_core::wire::to_root::Facts;
 use rlaunch_sys::facts::error_file;
 use rlaunch_sys::facts::oom::OomWatch;
 
-/// When the kernel's counters of out-of-memory kills are read for the first time, counted from the first rank, and the
-/// launch's memory is given back, counted from the last: a job of a few milliseconds neither needs it nor shall pay for it.
+/// When the kernel's counters of out-of-memory kills are read for the first time, counted from the first rank. A job that ends
+/// earlier does not pay for it, and no rank fills its memory earlier.
+const BEFORE_KILLS: Span = Span::from_millis(2);
+
+/// When the launch's memory is given back, counted from the last rank.
 const SETTLED: Span = Span::from_millis(50);
 
 #[derive(Default)]
@@ -48,10 +51,10 @@ enum Baseline {
 impl Examinations {
     /// A rank runs.
     pub(super) fn watch_memory(&mut self) {
-        let settled = now() + SETTLED;
-        self.trim_at = Some(settled);
+        let now = now();
+        self.trim_at = Some(now + SETTLED);
         if let Baseline::NotYet = self.baseline {
-            self.baseline = Baseline::At(settled);
+            self.baseline = Baseline::At(now + BEFORE_KILLS);
         }
     }
 

@@ -158,11 +158,12 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
         Err(error) => why_not(&error),
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
+    let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
     let ground = Ground {
         hello: Hello {
             tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
-            note: OsBytes::from(note),
-            usual: !ns::is_root(),
+            usual: !ns::is_root() && weak.is_none(),
+            note: OsBytes::from(weak.unwrap_or(note)),
             master_port: port.as_ref().map_or(0, |port| port.number),
             port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
             agent: std::process::id(),
@@ -256,6 +257,12 @@ fn why_not(error: &NsError) -> String {
     let errno = error.source.raw_os_error().unwrap_or(0);
     let way = if ns::is_root() { "" } else { "; --contain t1 asks for one in a user namespace" };
     format!("{}: {} (errno {errno}){way}", error.step, rlaunch_sys::reason(&error.source))
+}
+
+/// What subreapers would have promised.
+fn no_subreaper(errno: i32) -> String {
+    let reason = rlaunch_sys::reason(&io::Error::from_raw_os_error(errno));
+    format!("this host refuses subreapers (prctl: {reason}), so processes that leave their rank can outlive the job")
 }
 
 /// Another thread that starts ranks, with a PID namespace of their own where those before had one.

@@ -114,6 +114,8 @@ pub(crate) struct Edges {
     /// Our own front, and the spaces behind it.
     store: Option<store::Store>,
     litter: Litter,
+    /// Why the guardian or the agent is no subreaper: an errno.
+    no_subreaper: Option<i32>,
     /// Who may speak to it, or to another host's.
     guard: Option<front::Guard>,
     /// What has happened and was not handled yet.
@@ -155,6 +157,7 @@ impl Edges {
             sessions: None,
             store: None,
             litter: seat.litter,
+            no_subreaper: seat.no_subreaper,
             guard: None,
             events: VecDeque::new(),
             alarm: Alarm::default(),

@@ -71,12 +71,13 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
     let lease =
         (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime().saturating_add(preamble.lease.nanos()));
     match split_remote(preamble.node.get(), hello.as_bytes(), lease) {
-        Ok(Remote { input, output, guardian, lease, litter }) => rlaunch_agent::run(Seat {
+        Ok(Remote { input, output, guardian, lease, litter, no_subreaper }) => rlaunch_agent::run(Seat {
             node: preamble.node,
             edge: Edge::Halves { input, output },
             guardian,
             origin,
             litter,
+            no_subreaper,
             lease: Some(LeaseLine::new(lease)),
         }),
         Err(error) => refuse(&preamble, &format!("it cannot start: {}", rlaunch_sys::reason(&error))),

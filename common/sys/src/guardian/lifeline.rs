@@ -106,8 +106,12 @@ impl Lifeline {
         Self { fd, record: Vec::new(), guardian }
     }
 
-    /// Asks the guardian to end everything and to leave its record, which can still be read.
+    /// Asks the guardian to end everything and to leave its record, which can still be read. A guardian that was stopped is woken.
     pub fn shut(&self) {
+        if let Some(guardian) = self.guardian {
+            // SAFETY: kill takes two integers. Our child is unreaped, so its number is not reused.
+            unsafe { libc::kill(guardian, libc::SIGCONT) };
+        }
         // SAFETY: shutdown takes two integers. Where the guardian is gone there is nothing to shut.
         unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_WR) };
     }

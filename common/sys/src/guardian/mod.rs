@@ -40,6 +40,8 @@ pub enum Role {
         guardian: OwnedFd,
         /// What the guardian removes, too.
         litter: Litter,
+        /// Why the guardian or the agent is no subreaper (prctl(2)): an errno.
+        no_subreaper: Option<i32>,
     },
 }
 
@@ -66,12 +68,13 @@ pub fn split(origin: &Origin) -> io::Result<Role> {
     }
 }
 
-/// A subreaper in a session of its own, if it can have one.
-fn stand_apart() {
+/// A subreaper in a session of its own, if it can have one. Why it is none, as an errno.
+fn stand_apart() -> Option<i32> {
     // SAFETY: setsid takes nothing. A fresh child is no group leader; sshd's child leads its session already.
     unsafe { libc::setsid() };
     // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    let rc = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    (rc != 0).then(crate::ns::errno)
 }
 
 /// Closes every descriptor above 2 but these: what rlaunch inherited is no business of ours or of the ranks.
@@ -92,16 +95,16 @@ pub(crate) fn close_others(keep: [RawFd; 2]) {
 
 /// The guardian's life. Returns only in the agent.
 fn guard(edge: OwnedFd, lifeline: OwnedFd, litter: Litter) -> io::Result<Role> {
-    stand_apart();
+    let no_subreaper = stand_apart();
     // Before the agent exists, which might find us dead and our number somebody else's.
     // SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     match fork() {
         Ok(Fork::Child) => {
-            become_agent();
+            let no_subreaper = become_agent().or(no_subreaper);
             // Our copy of the guardian's end must not keep the lifeline from hanging up.
             drop(lifeline);
-            Ok(Role::Agent { edge, guardian, litter })
+            Ok(Role::Agent { edge, guardian, litter, no_subreaper })
         }
         Ok(Fork::Parent(agent)) => {
             drop((edge, guardian));
@@ -116,10 +119,10 @@ fn guard(edge: OwnedFd, lifeline: OwnedFd, litter: Litter) -> io::Result<Role> {
     }
 }
 
-fn become_agent() {
-    stand_apart();
+fn become_agent() -> Option<i32> {
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-agent".as_ptr()) };
+    stand_apart()
 }
 
 /// What a guardian watches besides its agent, and where it leaves its record.

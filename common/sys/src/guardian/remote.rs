@@ -20,6 +20,8 @@ pub struct Remote {
     pub lease: LeaseLine,
     /// What the guardian removes, too.
     pub litter: Litter,
+    /// Why the guardian or the agent is no subreaper (prctl(2)): an errno.
+    pub no_subreaper: Option<i32>,
 }
 
 /// How long the agent waits for its guardian's hello, which takes no time: somebody may have stopped the guardian.
@@ -33,7 +35,7 @@ const HELLO: Duration = Duration::from_secs(1);
 pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<Remote> {
     // SAFETY: what is closed is used by nobody in this process: inherited from sshd and the login shell.
     unsafe { libc::close_range(3, u32::MAX, 0) };
-    stand_apart();
+    let no_subreaper = stand_apart();
     let (line, watch) = lease::pair(lease)?;
     // Before the agent exists, which might find us dead and our number somebody else's.
     // SAFETY: getpid cannot fail.
@@ -45,10 +47,10 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
     match fork()? {
         Fork::Child => {
             drop((watch, saying));
-            become_agent();
+            let no_subreaper = become_agent().or(no_subreaper);
             // What an agent says before `hello`, as one that has to refuse at once, is noise to the launcher. This is its end.
             let _hello = fd::read_exactly(said.as_raw_fd(), &mut [0], HELLO);
-            Ok(Remote { input, output, guardian, lease: line, litter })
+            Ok(Remote { input, output, guardian, lease: line, litter, no_subreaper })
         }
         Fork::Parent(agent) => {
             drop((line, guardian, input, output, said));
