@@ -101,7 +101,12 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
         // Before there are threads, and before the one that starts ranks is told of limits.
         edges.ground.lowered = carry(&mut edges.origin, travel);
     }
-    let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
+    if matches!(plan.contain, Contain::T1 | Contain::Strict) && !ns::is_root() {
+        // Needs a process with a single thread: before the spawn thread exists.
+        ns::unshare_user().map_err(refused)?;
+    }
+    start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
+    // The thread needs a moment to begin: /dev is read meanwhile.
     let held_back = match plan.contain {
         // Tried also by those who will hardly get it: what the kernel says is the reason that is told.
         Contain::Auto => ns::gpu_present().map_or(Some(PERHAPS_GPUS), |gpu| gpu.then_some(GPUS)),
@@ -111,11 +116,6 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
     if let Some(why) = held_back {
         tracing::debug!("containment t1 is not tried: {why}");
     }
-    if must && !ns::is_root() {
-        // Needs a process with a single thread: before the spawn thread exists.
-        ns::unshare_user().map_err(refused)?;
-    }
-    start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
     let asked = held_back.is_none() && edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
     Ok(Begun { plan, held_back, asked })
 }
