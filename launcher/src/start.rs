@@ -249,12 +249,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, l
     }
 }
 
-fn job(
-    mut plan: Plan,
-    began: Began,
-    origin: &Origin,
-    (lifeline, edge): (Lifeline, OwnedFd),
-) -> anyhow::Result<Ending> {
+fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifeline, OwnedFd)) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;

@@ -124,6 +124,7 @@ impl Remote {
             lease: None,
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
+            grace: Span::from_secs(5),
             trace: "".into(),
         }));
         // A rank, and somebody who has left its session.

@@ -193,3 +193,27 @@ fn a_signal_at_any_moment_of_the_launch_ends_it() {
         case.finish(Exit::Signal(sig));
     }
 }
+
+/// A shell that does not handle the signal, and the program in its process group, which saves.
+const WRAPPER: &str = "exec 3<>\"$DIR/go\"; (trap 'read x <&3; echo saved; exit 0' USR1; echo ready; \
+     while :; do sleep 100 & wait; done); echo over";
+
+/// The report blamed the rank, and all that was being saved was killed with the wrappers.
+#[test]
+fn a_wrapper_killed_by_a_signal_that_was_passed_on_costs_no_program_its_grace() {
+    for tier in place::tiers() {
+        let plan = Plan::rlaunch(["-n", "2", "--grace", "600s", "sh", "-c", WRAPPER]).contain(tier);
+        let go = plan.scratch().fifo("go");
+        let case = plan.start();
+        case.says_on_stdout("ready", 2);
+        case.signal(Signal::SIGUSR1);
+        case.events("rank.exited", 2);
+        // Nobody reads it where nobody is left.
+        let mut options = std::fs::OpenOptions::new();
+        let go = std::os::unix::fs::OpenOptionsExt::custom_flags(options.write(true), nix::libc::O_NONBLOCK).open(go);
+        go.and_then(|mut go| std::io::Write::write_all(&mut go, b"1\n2\n")).unwrap_or_default();
+        let done = case.code(138);
+        assert_eq!(done.out().matches("saved").count(), 2, "{tier}: {}", done.err());
+        done.says("SIGUSR1, which rlaunch was sent and passed on, after").says("trap : USR1").says("0 left running");
+    }
+}

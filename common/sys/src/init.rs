@@ -36,7 +36,8 @@ impl Newborn {
         while self.0.load(Ordering::Acquire) != 0 {
             // SAFETY: the word lives as long as the process, and the time is valid. The kernel, which wakes us if init is killed,
             // knows nothing of private futexes.
-            let rc = unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT, 1, &raw const patience) };
+            let rc =
+                unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT, 1, &raw const patience) };
             if rc < 0 && crate::ns::errno() == libc::ETIMEDOUT {
                 return;
             }

@@ -130,6 +130,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     let how = match facts.oom_limit {
         Some(0) => "killed by the kernel: out of memory (the host was full)".into(),
         Some(limit) => format!("killed by the kernel: out of memory (limit {})", words::bytes(limit)),
+        None if passed_on(report, status) => format!("{status}, which rlaunch was sent and passed on,"),
         None => status.to_string(),
     };
     let started = line.and_then(|line| line.started);
@@ -165,8 +166,22 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     if facts.oom_limit.is_some() {
         block.field("try", "fewer ranks on this host, or a higher memory limit");
     }
+    if passed_on(report, status) {
+        block.field(
+            "try",
+            "if a script starts the program: exec it there, or let the script handle the signal (trap : USR1)",
+        );
+    }
     block.exit(end.exit);
     block.text
+}
+
+/// Whether a rank was killed by a signal that was sent to rlaunch and meant for the ranks.
+fn passed_on(report: &Report, status: Status) -> bool {
+    match status {
+        Status::Signaled { sig, .. } => report.forwarded.contains(&sig),
+        Status::Exited(_) | Status::Lost => false,
+    }
 }
 
 pub(crate) fn lost(report: &Report, node: NodeId, lost: Lost) -> String {

@@ -46,6 +46,7 @@ const fn is_note(sentence: &Sentence) -> bool {
         Sentence::LeftOut(_)
         | Sentence::StoreLimit { .. }
         | Sentence::GoesOn { .. }
+        | Sentence::Spared { .. }
         | Sentence::Restarts { .. }
         | Sentence::NoProgress { .. }
         | Sentence::NotClear
@@ -133,6 +134,10 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::LeftOut(report) => hosts::left_out(report),
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
+        }
+        Sentence::Spared { rank, status, end_in } => {
+            let wait = words::wait(*end_in);
+            format!("rank {rank} was killed by the {status} that rlaunch passed on; the others have {wait} to finish")
         }
         Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
         Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => rounds::line(sentence),
@@ -309,6 +314,11 @@ mod tests {
             Sentence::LinesBroken(1),
             Sentence::OutputLost(2048),
             Sentence::GoesOn { rank: Rank::new(2), status: Status::Exited(3) },
+            Sentence::Spared {
+                rank: Rank::new(2),
+                status: Status::Signaled { sig: Signal::USR1, core: false },
+                end_in: Span::from_secs(4),
+            },
             Sentence::Tier { tier: Tier::T3, note: OsBytes::from("no right to unshare") },
             Sentence::OneMachine { hosts: "a and b".into(), more: 0 },
             Sentence::OneMachine { hosts: "a, b and 3 more".into(), more: 2 },
@@ -337,6 +347,7 @@ mod tests {
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\
              rlaunch: rank 2 failed: exit 3; the others go on (--on-failure continue)\n\
+             rlaunch: rank 2 was killed by the SIGUSR1 that rlaunch passed on; the others have 4s to finish\n\
              rlaunch: containment t3: no right to unshare\n\
              rlaunch: a and b are one machine: under each name its ranks begin with LOCAL_RANK 0\n\
              rlaunch: a, b and 3 more are one machine: under each name its ranks begin with LOCAL_RANK 0, and so it is \

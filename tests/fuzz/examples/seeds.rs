@@ -63,6 +63,7 @@ fn down() -> Vec<Vec<u8>> {
         lease: Some(Span::from_secs(30)),
         awaits: Span::from_secs(36),
         linger: Span::from_secs(2),
+        grace: Span::from_secs(5),
         trace: OsBytes::default(),
     };
     let delta = |n| Delta {

@@ -9,8 +9,10 @@ use crate::os_bytes::OsBytes;
 use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::spec::{JobSpec, OnFailure};
+use crate::status::Status;
 use crate::time::{Mono, Span};
 use crate::wire::to_node::ToNode;
+use alloc::collections::BTreeSet;
 
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
@@ -48,9 +50,22 @@ pub(super) struct Ending {
     /// A failure was passed over by `--on-failure continue`.
     failed: bool,
     all_over: bool,
+    /// Signals that were passed on to the ranks.
+    forwarded: BTreeSet<Signal>,
+    /// A rank was killed by one of them. The others may be saving because of it.
+    spared: Option<Spared>,
     /// When to say what is waited for, and then why the job ends and when SIGKILL follows.
     word: Option<(Mono, Cause, Mono)>,
     state: State,
+}
+
+/// The time of the other ranks after one was killed by a signal that was passed on.
+#[derive(Clone, Copy, Debug)]
+struct Spared {
+    failure: Failure,
+    /// When this is reported, if it was not.
+    word: Option<Mono>,
+    until: Mono,
 }
 
 impl Ending {
@@ -63,6 +78,8 @@ impl Ending {
             sole: spec.placement.is_here(),
             failed: false,
             all_over: false,
+            forwarded: BTreeSet::new(),
+            spared: None,
             word: None,
             state: State::Running,
         }
@@ -111,7 +128,7 @@ impl Ending {
             self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
         }
         self.state = State::Begun;
-        self.timeout = None;
+        (self.timeout, self.spared) = (None, None);
         cx.tell(Notice::Log(What::Ending { cause: cause.clone(), sent, grace }));
         cx.tell(Notice::Began(Began { cause: cause.clone(), at: cx.now, kill_at: sent.map(|_| kill_at) }));
         if sent.is_some() {
@@ -131,11 +148,41 @@ impl Ending {
         }
     }
 
+    /// This signal was passed on to all ranks while the job runs.
+    pub(super) fn forwarded(&mut self, sig: Signal) {
+        self.forwarded.insert(sig);
+    }
+
+    /// Other processes play all ranks now.
+    pub(super) fn again(&mut self) {
+        self.forwarded.clear();
+        self.spared = None;
+    }
+
+    /// A rank was killed by a signal that was passed on, as a shell that does not handle it. The others got the same signal and have
+    /// the grace for what they do about it.
+    fn spare(&mut self, cx: &Cx<'_>, failure: &Failure) -> bool {
+        let passed_on = match failure.status {
+            Status::Signaled { sig, .. } => self.forwarded.contains(&sig),
+            Status::Exited(_) | Status::Lost => false,
+        };
+        if !passed_on || self.state == State::Begun {
+            return false;
+        }
+        let word = Some(cx.now + SILENT).filter(|_| self.grace > SILENT);
+        self.spared.get_or_insert(Spared { failure: *failure, word, until: cx.now + self.grace });
+        true
+    }
+
     /// A rank failed by itself, or because of our ending: `end` knows the difference.
     pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &Failure) {
         let Failure { rank, status, .. } = *failure;
         match self.on_failure {
-            OnFailure::Kill => self.end(cx, Cause::Rank { rank, status }, Ranks::Run),
+            OnFailure::Kill => {
+                if !self.spare(cx, failure) {
+                    self.end(cx, Cause::Rank { rank, status }, Ranks::Run);
+                }
+            }
             OnFailure::Continue => {
                 let first = !core::mem::replace(&mut self.failed, true);
                 if first && self.state == State::Running && !self.all_over {
@@ -153,7 +200,7 @@ impl Ending {
     /// Ranks that are over before the limit was looked at were over in time, though we may read of it late because we stood
     /// still. Then the limit is for the reader, who gets as long as after any ending.
     pub(super) fn all_over(&mut self, cx: &mut Cx<'_>) {
-        self.word = None;
+        (self.word, self.spared) = (None, None);
         if core::mem::replace(&mut self.all_over, true) {
             return;
         }
@@ -170,12 +217,20 @@ impl Ending {
             self.timeout = None;
             self.end(cx, Cause::Timeout(limit), Ranks::Run);
         }
+        if let Some(Spared { failure: Failure { rank, status, .. }, until, .. }) = self.spared {
+            if until <= cx.now {
+                self.end(cx, Cause::Rank { rank, status }, Ranks::Run);
+            } else if self.spared.as_mut().and_then(|spared| spared.word.take_if(|at| *at <= cx.now)).is_some() {
+                cx.act(JobAction::Say(Sentence::Spared { rank, status, end_in: until.since(cx.now) }));
+            }
+        }
         if let Some((_, cause, kill_at)) = self.word.take_if(|(at, _, _)| *at <= cx.now) {
             cx.act(JobAction::Say(Sentence::Waiting { cause, kill_in: kill_at.since(cx.now) }));
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        earliest(self.timeout, self.word.as_ref().map(|(at, _, _)| *at))
+        let spared = self.spared.map(|spared| spared.word.unwrap_or(spared.until));
+        earliest(spared, earliest(self.timeout, self.word.as_ref().map(|(at, _, _)| *at)))
     }
 }

@@ -392,6 +392,7 @@ impl Parts {
         let fewer = self.place_again();
         let first = self.procs.again(fewer.as_deref());
         self.verdict.again();
+        self.ending.again();
         self.mute.again();
         let space = self.rounds.again();
         if let Some(placement) = &fewer {
@@ -425,7 +426,10 @@ impl Parts {
             Notice::Exited(proc, failure) => self.exited(cx, proc, failure),
             Notice::Again => self.again(cx),
             Notice::Explained { rank } => self.verdict.explained(rank),
-            Notice::Forwarded(sig) => self.verdict.forwarded(sig),
+            Notice::Forwarded(sig) => {
+                self.verdict.forwarded(sig);
+                self.ending.forwarded(sig);
+            }
             Notice::Began(began) => {
                 self.bringup.began(cx);
                 self.verdict.began(&began);

@@ -218,6 +218,7 @@ impl Orders {
             lease: Some(self.spec.lease).filter(|_| !local),
             awaits: self.awaits(),
             linger: LINGER,
+            grace: self.spec.grace,
             trace: self.trace.clone(),
         };
         cx.act(JobAction::Send { node, msg: ToNode::Start(start) });

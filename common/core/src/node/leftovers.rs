@@ -25,6 +25,7 @@ pub(super) struct Leftovers {
     census: Census,
     sole: bool,
     linger: Span,
+    grace: Span,
     grounding: bool,
     ending: bool,
     destroyed: bool,
@@ -43,7 +44,7 @@ enum State {
     /// Ranks run or may come.
     #[default]
     Idle,
-    /// All ranks succeeded, but their descendants still write.
+    /// All ranks succeeded, but their descendants still write; or one was killed by a signal that was passed on, and they save.
     Lingering(Patience),
     /// What remains is killed and counted until nothing is.
     Sweeping(Sweep),
@@ -89,7 +90,7 @@ impl Sweep {
 impl Leftovers {
     pub(super) fn on_begun(&mut self, start: &Start) {
         self.sole = start.sole && !start.others_follow;
-        self.linger = start.linger;
+        (self.linger, self.grace) = (start.linger, start.grace);
         self.grounding = true;
     }
 
@@ -202,8 +203,10 @@ impl Leftovers {
                 if !ready || (self.grounding && !given_up) {
                     return;
                 }
-                if self.census.open && !self.census.failed && !self.ending && !self.clearing {
-                    self.state = State::Lingering(Patience::new(cx.now, self.linger));
+                let Census { open, failed, passed_on, .. } = self.census;
+                if open && (!failed || passed_on) && !self.ending && !self.clearing {
+                    let linger = if passed_on { self.grace } else { self.linger };
+                    self.state = State::Lingering(Patience::new(cx.now, linger));
                 } else {
                     self.sweep(cx);
                 }

@@ -108,6 +108,8 @@ struct Census {
     open: bool,
     /// One failed, or could not be started.
     failed: bool,
+    /// One was killed by a signal that was passed on.
+    passed_on: bool,
 }
 
 type Cx<'a> = machine::Cx<'a, NodeAction, Notice>;
@@ -319,7 +321,7 @@ impl Parts {
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
-            Notice::Forward(sig) => self.procs.forward(cx, sig),
+            Notice::Forward(sig) => self.procs.pass_on(cx, sig),
             Notice::Ending(sig) => self.ends(cx, sig),
             Notice::Destroy => self.destroys(cx),
             Notice::Destroyed => self.leftovers.on_destroy(cx),

@@ -55,6 +55,9 @@ pub(super) struct Procs {
     /// A start has failed, or the end has begun: nothing is started any more.
     stopped: bool,
     failed: bool,
+    /// Signals that were passed on, and whether one has killed a rank.
+    forwarded: BTreeSet<Signal>,
+    passed_on: bool,
     /// The end has begun, by this signal, then: whoever starts now gets it too.
     ending: Option<(Signal, HostTime)>,
     /// Streams are no longer waited for.
@@ -293,6 +296,10 @@ impl Procs {
             State::Running => {
                 proc.state = State::Ended;
                 self.failed |= !exited.status.is_success() && !excused;
+                self.passed_on |= match exited.status {
+                    Status::Signaled { sig, .. } => self.forwarded.contains(&sig),
+                    Status::Exited(_) | Status::Lost => false,
+                };
                 cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
                 cx.tell(Notice::Ended(exited.proc, exited.status));
             }
@@ -350,7 +357,13 @@ impl Procs {
         }
     }
 
-    pub(super) fn forward(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+    /// This signal is for every rank, and the job goes on.
+    pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        self.forwarded.insert(sig);
+        self.forward(cx, sig);
+    }
+
+    fn forward(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         for (&proc, entry) in &self.table {
             if matches!(entry.state, State::Running | State::Ended) {
                 cx.act(NodeAction::Signal { proc, sig });
@@ -395,6 +408,7 @@ impl Procs {
             gone: (self.last || self.stopped) && self.queue.is_empty() && self.in_flight == 0 && self.unreaped == 0,
             open: self.open > 0,
             failed: self.failed,
+            passed_on: self.passed_on,
         };
         if census != self.told {
             self.told = census;

@@ -62,6 +62,7 @@ fn start() -> Start {
         lease: None,
         awaits: Span::ZERO,
         linger: Span::from_secs(2),
+        grace: Span::from_secs(5),
         trace: OsBytes::default(),
     }
 }

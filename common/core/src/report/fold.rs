@@ -1,7 +1,7 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
 use super::rounds::{Behind, Rounds};
-use crate::events::{AppLine, Cause, JobStart, Lost, Record, What};
+use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::time::Span;
 use crate::wire::to_root::{Facts, Leftover, NodeRefusal};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// What is known about a job.
@@ -39,6 +39,8 @@ pub struct Report {
     pub ranks: Vec<RankLine>,
     /// When and how its ending began. A job whose ranks all end by themselves has none.
     pub began: Option<Began>,
+    /// Signals that were passed on to these ranks.
+    pub forwarded: BTreeSet<Signal>,
     /// What else is known about ranks that failed before the ending.
     pub facts: BTreeMap<Rank, Facts>,
     /// How often all ranks were started again, and why each time.
@@ -243,7 +245,11 @@ impl Report {
             What::Clearing { .. } => {}
             What::Round(note) => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
-            What::Signal { .. } | What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
+            What::Signal { sig, answer: Answer::Forwarded } => {
+                self.forwarded.insert(*sig);
+            }
+            What::Signal { answer: Answer::Ended | Answer::Killed | Answer::Left | Answer::Ignored, .. } => {}
+            What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
             What::StoreRefused { .. } | What::StoreLimit { .. } => {}
             What::FileFailed { .. } | What::FileLost { .. } => {}
         }
@@ -267,6 +273,7 @@ impl Report {
         self.restarts.push(restarted);
         self.ranks.iter_mut().for_each(|line| (line.started, line.fate) = (None, Fate::Pending));
         self.facts.clear();
+        self.forwarded.clear();
         self.rounds = Rounds::default();
     }
 

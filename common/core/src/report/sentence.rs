@@ -85,6 +85,15 @@ pub enum Sentence {
         /// How.
         status: Status,
     },
+    /// A rank was killed by a signal that rlaunch passed on. The others have the grace before the job ends.
+    Spared {
+        /// Which.
+        rank: Rank,
+        /// How.
+        status: Status,
+        /// When the job ends.
+        end_in: Span,
+    },
     /// A rank has failed, or a host was lost, and all are about to be started again.
     Restarts {
         /// Which failed first.

@@ -80,6 +80,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
                 awaits: Span::from_nanos(linger / 5),
                 linger: Span::from_nanos(linger),
+                grace: Span::from_nanos(linger / 7),
                 trace: OsBytes::default(),
             })
         })

@@ -152,6 +152,8 @@ pub struct Start {
     pub awaits: Span,
     /// How long descendants that hold a rank's output may go on after success.
     pub linger: Span,
+    /// The same after a rank was killed by a signal that was passed on (`--grace`): what it has started may be saving.
+    pub grace: Span,
     /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
     pub trace: OsBytes,
 }

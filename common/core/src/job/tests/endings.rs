@@ -44,6 +44,30 @@ fn a_rank_killed_by_a_signal_gives_128_plus_it() {
 }
 
 #[test]
+fn others_have_the_grace_after_a_rank_was_killed_by_a_signal_that_was_passed_on() {
+    let passed_on = || {
+        let mut s = Script::running(&spec(4));
+        s.signal(Signal::USR1);
+        s.sent.clear();
+        s.now = 20;
+        s.exits(1, killed(Signal::USR1), (1, 20));
+        assert_eq!((s.sent.len(), s.said.len()), (0, 0), "the others may be saving");
+        s
+    };
+    let mut s = passed_on();
+    s.exits(0, exit(0), (1, 20));
+    // A rank that fails in another way ends the job.
+    s.exits(2, exit(3), (1, 20));
+    assert_eq!(s.sent, [end(Signal::TERM)]);
+    let mut s = passed_on();
+    s.wait(4_000);
+    assert!(matches!(s.said.as_slice(), [Sentence::Spared { .. }]), "{:?}", s.said);
+    assert_eq!(s.sent, []);
+    s.wait(2_000);
+    assert_eq!(s.sent, [end(Signal::TERM)]);
+}
+
+#[test]
 fn on_failure_continue_lets_the_others_go_on() {
     let mut s = Script::running(&JobSpec { on_failure: OnFailure::Continue, ..spec(3) });
     s.now = 90;
