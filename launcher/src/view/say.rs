@@ -3,9 +3,11 @@
 use super::words;
 use super::{Tone, around, hosts, limit, report, rounds};
 use rlaunch_core::events::Cause;
+use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::{Fewer, Sentence};
 use rlaunch_core::signal::Signal;
+use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
 
@@ -117,6 +119,11 @@ fn store_unused(at: &OsBytes) -> String {
 /// To one who wants to end what ends.
 const ENDING: &str = "the job is ending already";
 
+fn spared(rank: Rank, status: Status, end_in: Span) -> String {
+    let wait = words::wait(end_in);
+    format!("rank {rank} was killed by the {status} that rlaunch passed on; the others have {wait} to finish")
+}
+
 fn line(sentence: &Sentence, by: By) -> String {
     let (key, verb) = (|sig: &Signal| key(*sig, by), |sig: &Signal| verb(*sig, by));
     match sentence {
@@ -135,10 +142,7 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }
-        Sentence::Spared { rank, status, end_in } => {
-            let wait = words::wait(*end_in);
-            format!("rank {rank} was killed by the {status} that rlaunch passed on; the others have {wait} to finish")
-        }
+        Sentence::Spared { rank, status, end_in } => spared(*rank, *status, *end_in),
         Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
         Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => rounds::line(sentence),
         Sentence::Unrestarted { sig } => format!("{}nothing runs, and nothing is started again", key(sig)),
@@ -285,9 +289,14 @@ const fn verb(sig: Signal, by: By) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::id::{Rank, Std};
+    use rlaunch_core::id::Std;
     use rlaunch_core::spec::Tier;
-    use rlaunch_core::status::Status;
+
+    #[test]
+    fn a_signal_that_was_passed_on_is_reported_as_such() {
+        let said = spared(Rank::new(2), Status::Signaled { sig: Signal::USR1, core: false }, Span::from_secs(4));
+        assert_eq!(said, "rank 2 was killed by the SIGUSR1 that rlaunch passed on; the others have 4s to finish");
+    }
 
     #[test]
     fn sentences() {
@@ -314,11 +323,6 @@ mod tests {
             Sentence::LinesBroken(1),
             Sentence::OutputLost(2048),
             Sentence::GoesOn { rank: Rank::new(2), status: Status::Exited(3) },
-            Sentence::Spared {
-                rank: Rank::new(2),
-                status: Status::Signaled { sig: Signal::USR1, core: false },
-                end_in: Span::from_secs(4),
-            },
             Sentence::Tier { tier: Tier::T3, note: OsBytes::from("no right to unshare") },
             Sentence::OneMachine { hosts: "a and b".into(), more: 0 },
             Sentence::OneMachine { hosts: "a, b and 3 more".into(), more: 2 },
@@ -347,7 +351,6 @@ mod tests {
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\
              rlaunch: rank 2 failed: exit 3; the others go on (--on-failure continue)\n\
-             rlaunch: rank 2 was killed by the SIGUSR1 that rlaunch passed on; the others have 4s to finish\n\
              rlaunch: containment t3: no right to unshare\n\
              rlaunch: a and b are one machine: under each name its ranks begin with LOCAL_RANK 0\n\
              rlaunch: a, b and 3 more are one machine: under each name its ranks begin with LOCAL_RANK 0, and so it is \

@@ -245,13 +245,19 @@ impl Report {
             What::Clearing { .. } => {}
             What::Round(note) => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
-            What::Signal { sig, answer: Answer::Forwarded } => {
-                self.forwarded.insert(*sig);
-            }
-            What::Signal { answer: Answer::Ended | Answer::Killed | Answer::Left | Answer::Ignored, .. } => {}
+            What::Signal { sig, answer } => self.signal(*sig, *answer),
             What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
             What::StoreRefused { .. } | What::StoreLimit { .. } => {}
             What::FileFailed { .. } | What::FileLost { .. } => {}
+        }
+    }
+
+    fn signal(&mut self, sig: Signal, answer: Answer) {
+        match answer {
+            Answer::Forwarded => {
+                self.forwarded.insert(sig);
+            }
+            Answer::Ended | Answer::Killed | Answer::Left | Answer::Ignored => {}
         }
     }
 
