@@ -366,6 +366,9 @@ fn notes(plan: &Plan) {
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);
     }
+    for (name, meant) in &plan.misspelt {
+        say(&format!("rlaunch: {name} is no variable of rlaunch and has no effect; {meant} is one\n"));
+    }
     for name in &plan.absent {
         say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));
     }

@@ -17,6 +17,7 @@ pub mod errno;
 pub mod error;
 pub mod events;
 pub mod exit;
+pub mod file_pattern;
 pub mod framework;
 pub mod front;
 pub mod gpus;

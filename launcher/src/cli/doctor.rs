@@ -5,7 +5,7 @@ use super::scan;
 use super::site::Site;
 use super::table::{DOCTOR, Id};
 use super::values::Lookup;
-use super::{Command, Reach, from_variables, help, place, reach};
+use super::{Command, Reach, Scope, from_variables, help, place, reach};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::os_bytes::OsBytes;
 
@@ -45,7 +45,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
         return Err(CliError::NoHosts { word: word.clone() });
     }
     let named = words.given.iter().any(scan::Given::names_hosts);
-    let variables = from_variables(&words, true, !named, env);
+    let variables = from_variables(&words, Scope { first: true, hosts: !named, torchrun: false }, env);
     let (mut hosts, mut reach) = (place::Own::default(), reach::Args::default());
     for given in words.given.into_iter().chain(variables) {
         match given.row.id {

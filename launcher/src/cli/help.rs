@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, hooks, place, reach, rounds, run, store, torch};
+use super::{faults, hooks, output, place, reach, rounds, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,8 @@ const COLUMN: usize = 27;
 /// What is left out of `-h`, so that it stays on one screen.
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
+    Id::Output(output::Opt::Output),
+    Id::Output(output::Opt::Error),
     Id::Torch(torch::Opt::Module),
     Id::Torch(torch::Opt::NoPython),
     Id::Torch(torch::Opt::LogDir),
