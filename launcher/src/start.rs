@@ -89,9 +89,9 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
         Err(error) => return refuse(&error),
     };
     match with_site(&origin, |site| plan.targets(site)) {
-        Ok(hosts) => {
+        Ok((here, hosts)) => {
             diagnostics(Verbosity::Normal);
-            doctor::run(&hosts, &plan.reach, origin)
+            doctor::run(here, &hosts, &plan.reach, origin)
         }
         Err(error) => refuse(&error),
     }

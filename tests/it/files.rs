@@ -123,6 +123,19 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
         .says("RLAUNCH_TIMOUT is no variable of rlaunch and has no effect; RLAUNCH_TIMEOUT is one");
 }
 
+/// No ssh is started: there is none in this PATH.
+#[test]
+fn this_machine_is_examined_without_ssh() {
+    for words in ["doctor", "doctor -H localhost"] {
+        let done = Plan::shell(&format!("PATH=/nonexistent exec \"$RL\" {words}")).start().code(0);
+        assert!(
+            done.out().starts_with("this machine:\n  has     ") && done.out().contains("contain tier T"),
+            "{}",
+            done.out()
+        );
+    }
+}
+
 /// Open MPI's `--prefix` became a label.
 #[test]
 fn a_directory_is_no_label() {

@@ -111,7 +111,7 @@ pub(super) fn full() -> String {
        rlaunch hosts LIST...     lists of hosts: folded, expanded, counted
        rlaunch store ACTION ...  the store of a job, from within it
        rlaunch assign ...        who is which rank after losses: policies, tried
-       rlaunch doctor -H LIST    what jobs would find on hosts reached by ssh\n
+       rlaunch doctor [-H LIST]  what jobs would find here, or on hosts by ssh\n
 The first word that is no option is the program; all words after it are its own,
 up to a ':', behind which another program begins, with its own -n, --ppn, -H,
 -f, -x, --wdir and --name. Behind 'rlaunch run --' a ':' is a word like others.
