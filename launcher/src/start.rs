@@ -8,7 +8,7 @@ use crate::directory::{self, NoDirectory};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::view::{self, map, words};
-use crate::{doctor, driver, serve};
+use crate::{doctor, driver, serve, unconnected};
 use anyhow::Context as _;
 use rlaunch_agent::{Edge, Seat};
 use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
@@ -364,6 +364,9 @@ fn notes(plan: &Plan) {
         say(&note);
     }
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
+        say(&note);
+    }
+    for note in [unconnected::mpi(plan), unconnected::allocation(plan)].into_iter().flatten() {
         say(&note);
     }
     for (name, meant) in &plan.misspelt {

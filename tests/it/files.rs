@@ -123,6 +123,30 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
         .says("RLAUNCH_TIMOUT is no variable of rlaunch and has no effect; RLAUNCH_TIMEOUT is one");
 }
 
+#[test]
+fn ranks_of_mpi_that_nothing_connects_are_a_note() {
+    let note =
+        |n: &str| format!("rlaunch does not connect MPI ranks yet: each of the {n} ranks will be a world of its own");
+    let job = |n: &str, code: &str| Plan::rlaunch(["-n", n, "python3", "-c", code]).start().code(0).err();
+    if place::has("python3") {
+        assert!(job("2", "if 0:\n    import mpi4py").contains(&note("2")));
+        assert!(!job("1", "if 0:\n    import mpi4py").contains("MPI"));
+        assert!(!job("2", "import sys").contains("MPI"));
+    }
+}
+
+#[test]
+fn hosts_of_an_allocation_that_are_not_used_are_a_note() {
+    let plan = |words: &[&str]| {
+        let slurm = [("SLURM_JOB_NODELIST", "node[01-04]"), ("SLURM_JOB_NUM_NODES", "4")];
+        slurm.iter().fold(Plan::rlaunch(words), |plan, (name, value)| plan.env(name, value)).start().code(0)
+    };
+    plan(&["-n", "1", "true"]).says(
+        "rlaunch: Slurm has allocated node[01-04], and all ranks run on this host; -H 'node[01-04]' uses the others\n",
+    );
+    assert!(!plan(&["-n", "1", "-H", "localhost", "true"]).err().contains("Slurm"));
+}
+
 /// No ssh is started: there is none in this PATH.
 #[test]
 fn this_machine_is_examined_without_ssh() {

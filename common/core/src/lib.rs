@@ -9,9 +9,11 @@
 extern crate alloc;
 
 pub mod address;
+pub mod allocation;
 pub mod bootstrap;
 pub mod deadlines;
 pub mod duration;
+pub mod elf;
 pub mod env;
 pub mod errno;
 pub mod error;

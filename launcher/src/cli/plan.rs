@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) others: Vec<OsBytes>,
     /// Variables of the caller that are nearly one of ours: each with that.
     pub(crate) misspelt: Vec<(OsBytes, String)>,
+    /// The user named hosts.
+    pub(crate) names_hosts: bool,
 }
 
 impl Run {
@@ -56,6 +58,7 @@ impl Run {
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
         let min_hosts = self.whole.least();
+        let names_hosts = self.programs.iter().any(|program| program.place.names_hosts());
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
         let misspelt = caller.iter().filter_map(|entry| misspelt(entry)).collect();
@@ -87,6 +90,7 @@ impl Run {
             given,
             others,
             misspelt,
+            names_hosts,
         })
     }
 
