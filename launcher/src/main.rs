@@ -12,6 +12,7 @@ mod edges;
 mod ground;
 mod serve;
 mod start;
+mod unconnected;
 mod view;
 
 // A C `main`: std's own start would reopen descriptors 0-2 and ignore SIGPIPE before we could see how we were started.

@@ -8,7 +8,7 @@ use crate::directory::{self, NoDirectory};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::view::{self, map, words};
-use crate::{doctor, driver, serve};
+use crate::{doctor, driver, serve, unconnected};
 use anyhow::Context as _;
 use rlaunch_agent::{Edge, Seat};
 use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
@@ -90,9 +90,9 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
         Err(error) => return refuse(&error),
     };
     match with_site(&origin, |site| plan.targets(site)) {
-        Ok(hosts) => {
+        Ok((here, hosts)) => {
             diagnostics(Verbosity::Normal);
-            doctor::run(&hosts, &plan.reach, origin)
+            doctor::run(here, &hosts, &plan.reach, origin)
         }
         Err(error) => refuse(&error),
     }
@@ -361,6 +361,12 @@ fn notes(plan: &Plan) {
     }
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);
+    }
+    for note in [unconnected::mpi(plan), unconnected::allocation(plan)].into_iter().flatten() {
+        say(&note);
+    }
+    for (name, meant) in &plan.misspelt {
+        say(&format!("rlaunch: {name} is no variable of rlaunch and has no effect; {meant} is one\n"));
     }
     for name in &plan.absent {
         say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));

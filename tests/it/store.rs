@@ -166,6 +166,35 @@ fn whoever_meets_by_itself_keeps_its_port() {
 }
 
 #[test]
+fn arguments_and_modules_beside_a_script_tell_where_its_ranks_meet() {
+    if !place::has("python3") {
+        return;
+    }
+    let say = "import os, sys\nos.write(1, os.environ['TORCHELASTIC_USE_AGENT_STORE'].encode() + b'\\n')\n";
+    let module = "import os\ndef setup(): os.environ['MASTER_PORT'] = '29511'\n";
+    for (text, args, why) in [
+        (say.to_owned(), &["--dist-url", "tcp://127.0.0.1:23456"][..], "arguments_name_address"),
+        (say.to_owned(), &["--master_port=29511"], "arguments_name_address"),
+        (format!("from meet import setup\n{say}"), &[], "script_sets_port"),
+    ] {
+        let plan = Plan::rlaunch(["-n", "2", "python3", "train.py"].iter().chain(args));
+        std::fs::write(plan.scratch().path("train.py"), text).unwrap();
+        std::fs::write(plan.scratch().path("meet.py"), module).unwrap();
+        let dir = plan.scratch().dir().to_owned();
+        let done = plan.cwd(dir).start().code(0);
+        assert_eq!((done.out(), holder(&done)), ("False\nFalse\n".into(), ("rank0", why)));
+    }
+}
+
+#[test]
+fn a_rank_that_found_no_store_reads_who_was_expected_to_hold_it() {
+    let words = "echo 'DistNetworkError: The client socket has timed out after 60000ms' >&2; exit 1";
+    let done = Plan::rlaunch(["-n", "2", "sh", "-c", words]).start().code(1);
+    done.says("rank 0 was expected to hold the TCPStore at MASTER_PORT (it does not run Python)")
+        .says("--master-store agent, if rank 0 opens no store");
+}
+
+#[test]
 fn a_port_that_is_taken_is_named_and_nothing_is_started() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();

@@ -10,6 +10,7 @@ mod writer;
 use super::pump::Stream;
 use super::{Edges, ranks};
 use crate::early::now;
+use rlaunch_core::file_pattern::Writer;
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::node::{ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
@@ -230,19 +231,21 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) -> bool 
             tracing::error!(%error, "streams that are not shown cannot be read");
         }
     }
-    let (Some(inner), Some(directory)) = (&mut edges.logs.0, directory) else { return false };
-    let private = exec.base.logs.as_ref().is_some_and(|logs| logs.private);
-    let waits = inner.ask(Request::Make { proc, path: directory.to_vec(), private }, 0);
-    let mut all = waits;
-    for (std, way, name) in [(Std::Out, exec.ways[0], "stdout.log"), (Std::Err, exec.ways[1], "stderr.log")] {
-        if way.file {
-            let id = StreamId::of(proc, std);
-            inner.open.insert(id, File::default());
-            all &= inner.ask(Request::Open(id, [directory.as_slice(), b"/", name.as_bytes()].concat()), 0);
+    let (Some(inner), Some(logs)) = (&mut edges.logs.0, &exec.base.logs) else { return false };
+    let make = |directory: &OsBytes| Request::Make { proc, path: directory.to_vec(), private: logs.private };
+    let waits = directory.as_ref().is_some_and(|directory| inner.ask(make(directory), 0));
+    let mut failed = directory.clone().filter(|_| !waits);
+    let writer = Writer { rank: exec.delta.rank, node: exec.node, host: edges.ground.host() };
+    let names = logs.names(directory.as_ref().map(|directory| directory.as_slice()), &writer);
+    for ((std, way), name) in [Std::Out, Std::Err].into_iter().zip(exec.ways).zip(names) {
+        let Some(name) = name.filter(|_| way.file) else { continue };
+        let id = StreamId::of(proc, std);
+        inner.open.insert(id, File::default());
+        if !inner.ask(Request::Open(id, name.to_vec()), 0) {
+            failed.get_or_insert(name);
         }
     }
-    if !all {
-        let path = directory;
+    if let Some(path) = failed {
         edges.events.push_back(NodeEvent::FileFailed { errno: rlaunch_core::errno::EAGAIN, path });
     }
     waits

@@ -1,5 +1,7 @@
 //! Which framework a program uses, as far as its ranks have to be told more for it than for others.
 
+use alloc::vec::Vec;
+
 /// `--framework`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Framework {
@@ -30,6 +32,25 @@ pub fn imports(script: &[u8], package: &[u8]) -> bool {
     script.split(|b| matches!(b, b'\n' | b';')).any(|line| line_imports(line.trim_ascii(), package))
 }
 
+/// Packages that the lines of a script import, without relative ones.
+pub fn packages(script: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let of_line = |line: &'_ [u8]| -> Vec<_> {
+        let code = line.split(|b| *b == b'#').next().unwrap_or_default();
+        let (modules, most) = match (code.strip_prefix(b"import "), code.strip_prefix(b"from ")) {
+            (Some(modules), _) => (modules, usize::MAX),
+            (None, Some(module)) => (module, 1),
+            (None, None) => return Vec::new(),
+        };
+        let name = |module: &'_ [u8]| {
+            let word = module.trim_ascii_start();
+            let end = word.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(word.len());
+            word.get(..end).map(<[u8]>::to_vec).filter(|name| !name.is_empty())
+        };
+        modules.split(|b| *b == b',').take(most).filter_map(name).collect()
+    };
+    script.split(|b| matches!(b, b'\n' | b';')).flat_map(move |line| of_line(line.trim_ascii()))
+}
+
 /// `import a, jax.numpy as np`, `from jax import ...`.
 fn line_imports(line: &[u8], package: &[u8]) -> bool {
     let is_it = |module: &[u8]| {
@@ -47,6 +68,14 @@ fn line_imports(line: &[u8], package: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_are_those_of_the_lines_that_import() {
+        let text =
+            b"import os, utils.dist as d\nfrom helper import a, b\nfrom . import own\nx = 1\n  import late # x\n";
+        let names: Vec<Vec<u8>> = packages(text).collect();
+        assert_eq!(names, [&b"os"[..], b"utils", b"helper", b"late"]);
+    }
 
     #[test]
     fn a_script_of_jax_is_known_by_what_it_imports() {

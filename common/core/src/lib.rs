@@ -9,14 +9,17 @@
 extern crate alloc;
 
 pub mod address;
+pub mod allocation;
 pub mod bootstrap;
 pub mod deadlines;
 pub mod duration;
+pub mod elf;
 pub mod env;
 pub mod errno;
 pub mod error;
 pub mod events;
 pub mod exit;
+pub mod file_pattern;
 pub mod framework;
 pub mod front;
 pub mod gpus;

@@ -3,6 +3,7 @@
 //! `DIR/RUN_HOST/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}`, N restarts of all ranks later. torchrun makes up what follows RUN on every host; here it
 //! is the job's, with the host's index behind it, so that hosts that share a file system do not share a file.
 
+use crate::file_pattern::{FilePattern, Writer};
 use crate::id::LocalRank;
 use crate::os_bytes::OsBytes;
 use crate::wire::capped::Capped;
@@ -125,6 +126,8 @@ pub struct Logs {
     pub tee: Which,
     /// Local ranks whose streams are shown; `None`: all.
     pub shown: Option<Capped<u32, MOST>>,
+    /// Files of stdout and of stderr that `-o` and `-e` name, where ranks or hosts have different ones: from the root, as `FilePattern` takes it.
+    pub files: [Option<OsBytes>; 2],
 }
 
 /// What becomes of one stream.
@@ -164,12 +167,31 @@ impl Logs {
     pub fn ways(&self, rank: LocalRank) -> [Way; 2] {
         let (redirects, tee) = (self.redirects.of(rank), self.tee.of(rank));
         let shown = self.shown.as_ref().is_none_or(|shown| shown.contains(&rank.get()));
-        let way = |redirected: bool, teed: bool| Way {
-            file: (redirected || teed) && self.dir.is_some(),
+        let [out, err] = self.files.each_ref().map(Option::is_some);
+        let way = |redirected: bool, teed: bool, named: bool| Way {
+            file: named || (redirected || teed) && self.dir.is_some(),
             // Whoever asks for both is shown it, as by torchrun.
-            shown: shown && (teed || !redirected),
+            shown: shown && !named && (teed || !redirected),
         };
-        [way(redirects.out(), tee.out()), way(redirects.err(), tee.err())]
+        [way(redirects.out(), tee.out(), out), way(redirects.err(), tee.err(), err)]
+    }
+
+    /// Whether anything goes into files.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        self.dir.is_some() || self.files.iter().any(Option::is_some)
+    }
+
+    /// Names of the files of a rank's stdout and stderr. `directory`: that of the rank, below [`Logs::stem`].
+    #[must_use]
+    pub fn names(&self, directory: Option<&[u8]>, writer: &Writer<'_>) -> [Option<OsBytes>; 2] {
+        let [out, err] = &self.files;
+        let name = |pattern: &Option<OsBytes>, name: &[u8]| match (pattern, directory) {
+            (Some(pattern), _) => FilePattern::parse(pattern).map(|pattern| pattern.name(writer)),
+            (None, Some(directory)) => Some(OsBytes::new([directory, b"/", name].concat())),
+            (None, None) => None,
+        };
+        [name(out, b"stdout.log"), name(err, b"stderr.log")]
     }
 }
 
@@ -191,6 +213,7 @@ mod tests {
             redirects: which(redirects),
             tee: which(tee),
             shown,
+            files: [None, None],
         }
     }
 
@@ -221,6 +244,24 @@ mod tests {
         assert_eq!(ways(&logs("0", "0", "1"), 0), [NEITHER, NEITHER]);
         assert_eq!(ways(&Logs { dir: None, ..logs("3", "0", "") }, 0), [NEITHER, NEITHER]);
         assert!(Which::parse(b"0:0,1:0").unwrap().is_none() && !Which::parse(b"0:0,1:1").unwrap().is_none());
+    }
+
+    #[test]
+    fn named_files_take_a_stream_away_from_the_terminal() {
+        let of = |out: &str, err: &str| {
+            let file = |text: &str| Some(OsBytes::from(text)).filter(|text| !text.is_empty());
+            Logs { files: [file(out), file(err)], ..logs("0", "0", "") }
+        };
+        let writer = Writer { rank: crate::id::Rank::new(3), node: 1, host: b"h" };
+        let both = Logs { dir: None, ..of("/o.%t", "/e.%N") };
+        assert_eq!(ways(&both, 0), [FILE, FILE]);
+        assert_eq!(both.names(None, &writer), [Some("/o.3".into()), Some("/e.h".into())]);
+        assert_eq!(ways(&of("", "/e.%t"), 0), [SHOWN, FILE]);
+        assert_eq!(
+            of("", "").names(Some(b"/d"), &writer),
+            ["/d/stdout.log", "/d/stderr.log"].map(|name| Some(name.into()))
+        );
+        assert!(both.has_files() && !Logs { dir: None, ..logs("3", "0", "") }.has_files());
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub enum Sign {
     Names,
     /// It opens a store by itself: torch's server would find the port taken.
     Opens,
+    /// Its arguments name an address (`--dist-url tcp://host:1`) or a port (`--master_port 1`).
+    Argument,
 }
 
 impl Holder {
@@ -127,6 +129,7 @@ impl Holder {
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "script_spawns",
             Self::Rank0(ForRank0::Script(Sign::Names)) => "script_names_address",
             Self::Rank0(ForRank0::Script(Sign::Opens)) => "script_opens_store",
+            Self::Rank0(ForRank0::Script(Sign::Argument)) => "arguments_name_address",
         }
     }
 
@@ -146,6 +149,7 @@ impl Holder {
             Self::Rank0(ForRank0::Script(Sign::Spawns)) => "the script uses mp.spawn",
             Self::Rank0(ForRank0::Script(Sign::Names)) => "the script names a tcp:// address",
             Self::Rank0(ForRank0::Script(Sign::Opens)) => "the script opens a TCPStore",
+            Self::Rank0(ForRank0::Script(Sign::Argument)) => "its arguments name an address or a port",
         }
     }
 }
@@ -204,6 +208,31 @@ fn valued(letters: &[u8]) -> Option<(u8, &[u8])> {
 fn is_interpreter(name: &[u8]) -> bool {
     let version = name.strip_prefix(b"python").or_else(|| name.strip_prefix(b"pypy"));
     version.is_some_and(|version| version.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
+}
+
+/// Whether last words of a rank, or its error file, tell that it could not connect to torch's store.
+#[must_use]
+pub fn is_missed(words: &[u8]) -> bool {
+    let has = |what: &[u8]| memchr::memmem::find(words, what).is_some();
+    let [store, socket] = [&b"TCPStore"[..], b"client socket has"].map(has);
+    let late = [&b"timed out"[..], b"Timed out", b"failed to connect", b"Connection refused", b"wait timeout"];
+    (store || socket || has(b"DistNetworkError") || has(b"DistStoreError")) && late.iter().any(|what| has(what))
+}
+
+/// Whether the arguments of a script name where its ranks meet.
+#[must_use]
+pub fn sign_of_arguments(argv: &OsStrings) -> Option<Sign> {
+    const PORTS: [&[u8]; 4] = [b"master-port", b"main-process-port", b"dist-port", b"init-port"];
+    let is_port = |word: &[u8]| {
+        let name = word.split(|b| *b == b'=').next().unwrap_or_default();
+        let name = name.strip_prefix(b"--").or_else(|| name.strip_prefix(b"-")).unwrap_or_default();
+        let same = |own: &&[u8]| {
+            own.len() == name.len() && own.iter().zip(name).all(|(a, b)| a == b || (*a == b'-' && *b == b'_'))
+        };
+        PORTS.iter().any(same)
+    };
+    let names = |word: &[u8]| memchr::memmem::find(word, b"tcp://").is_some() || is_port(word);
+    argv.iter().skip(1).any(names).then_some(Sign::Argument)
 }
 
 /// Whether a script meets at a port of its own, by the first line that tells.
@@ -287,6 +316,8 @@ pub struct Facts<'a> {
     pub program: Program<'a>,
     /// Its text, where it can be read: of a script, its first [`MOST`] bytes.
     pub text: Option<&'a [u8]>,
+    /// Sign in its arguments, or in a module beside the script that it imports.
+    pub elsewhere: Option<Sign>,
 }
 
 /// Who holds the store.
@@ -300,15 +331,16 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
         Asked::Auto if facts.given.addr => Holder::Rank0(ForRank0::Located),
         Asked::Auto => match facts.program {
             Program::Other if !facts.torchrun => Holder::Rank0(ForRank0::NotPython),
-            Program::Other | Program::Script(_) | Program::Code(_) | Program::Module => match facts.text.and_then(sign)
-            {
-                Some(sign) => Holder::Rank0(ForRank0::Script(sign)),
-                None if facts.torchrun => Holder::Agent(ForAgent::Torchrun),
-                None if facts.jax && !facts.text.is_some_and(|text| imports(text, b"torch")) => {
-                    Holder::Rank0(ForRank0::Jax)
+            Program::Other | Program::Script(_) | Program::Code(_) | Program::Module => {
+                match facts.text.and_then(sign).or(facts.elsewhere) {
+                    Some(sign) => Holder::Rank0(ForRank0::Script(sign)),
+                    None if facts.torchrun => Holder::Agent(ForAgent::Torchrun),
+                    None if facts.jax && !facts.text.is_some_and(|text| imports(text, b"torch")) => {
+                        Holder::Rank0(ForRank0::Jax)
+                    }
+                    None => Holder::Agent(ForAgent::Python),
                 }
-                None => Holder::Agent(ForAgent::Python),
-            },
+            }
         },
     }
 }
@@ -388,6 +420,37 @@ mod tests {
     }
 
     #[test]
+    fn words_of_a_rank_that_found_no_store_are_known() {
+        for words in [
+            "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (h, 1).",
+            "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
+            "[c10d] The client socket has failed to connect to [h]:1 (errno: 111 - Connection refused).",
+        ] {
+            assert!(is_missed(words.as_bytes()), "{words}");
+        }
+        for words in
+            ["TimeoutError: timed out", "ConnectionRefusedError: [Errno 111] Connection refused", "TCPStore(h, 1)", ""]
+        {
+            assert!(!is_missed(words.as_bytes()), "{words}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_name_a_place_to_meet_are_known() {
+        for line in [
+            "python3 t.py --dist-url tcp://127.0.0.1:23456",
+            "python3 -u t.py --init-method=tcp://h:1",
+            "./t.py --master_port 29501",
+            "python t.py --main-process-port=1",
+        ] {
+            assert_eq!(sign_of_arguments(&words(line)), Some(Sign::Argument), "{line}");
+        }
+        for line in ["python3 t.py --lr 1", "t.py --port 80", "python t.py --init-method env://", "tcp://x"] {
+            assert_eq!(sign_of_arguments(&words(line)), None, "{line}");
+        }
+    }
+
+    #[test]
     fn the_program_decides_where_the_user_does_not() {
         let python = Facts {
             world_size: 2,
@@ -396,10 +459,14 @@ mod tests {
             torchrun: false,
             program: Program::Script(b"x.py"),
             text: Some(b"import torch"),
+            elsewhere: None,
         };
         let chosen = |facts: Facts<'_>| choose(Asked::Auto, &facts);
         assert_eq!(chosen(python), Holder::Agent(ForAgent::Python));
         assert_eq!(chosen(Facts { text: None, ..python }), Holder::Agent(ForAgent::Python));
+        let elsewhere = Facts { elsewhere: Some(Sign::Argument), ..python };
+        assert_eq!(chosen(elsewhere), Holder::Rank0(ForRank0::Script(Sign::Argument)));
+        assert_eq!(chosen(Facts { torchrun: true, ..elsewhere }), Holder::Rank0(ForRank0::Script(Sign::Argument)));
         assert_eq!(chosen(Facts { jax: true, ..python }), Holder::Agent(ForAgent::Python), "it uses both");
         assert_eq!(chosen(Facts { text: None, program: Program::Module, ..python }), Holder::Agent(ForAgent::Python));
         let by_rank_0 = [

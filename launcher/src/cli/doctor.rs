@@ -5,15 +5,16 @@ use super::scan;
 use super::site::Site;
 use super::table::{DOCTOR, Id};
 use super::values::Lookup;
-use super::{Command, Reach, from_variables, help, place, reach};
+use super::{Command, Reach, Scope, from_variables, help, place, reach};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::os_bytes::OsBytes;
 
 const USAGE: &str = "\
-Usage: rlaunch doctor -H LIST [OPTIONS]
+Usage: rlaunch doctor [-H LIST] [OPTIONS]
 
 Reaches every host by ssh as a job would, starts the agent there and lets it go
-again, and says what is there, or what is wrong and what to try.
+again, and says what is there, or what is wrong and what to try. This machine is
+examined without ssh, also where no host is named.
 
 ";
 
@@ -45,7 +46,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
         return Err(CliError::NoHosts { word: word.clone() });
     }
     let named = words.given.iter().any(scan::Given::names_hosts);
-    let variables = from_variables(&words, true, !named, env);
+    let variables = from_variables(&words, Scope { first: true, hosts: !named, torchrun: false }, env);
     let (mut hosts, mut reach) = (place::Own::default(), reach::Args::default());
     for given in words.given.into_iter().chain(variables) {
         match given.row.id {
@@ -66,18 +67,15 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
         }
     }
     hosts.fill(env);
-    if hosts.lists.is_empty() && hosts.files.is_empty() {
-        return Err(CliError::missing(&OsBytes::from("doctor"), "-H HOST,...", &DOCTOR));
-    }
     Ok(Command::Doctor(Box::new(Doctor { hosts, reach: reach.reach() })))
 }
 
 impl Doctor {
-    /// The hosts, as ssh is told of them.
+    /// The hosts, as ssh is told of them, and whether this machine is one: ssh would reach it by a way that no job takes.
     ///
     /// # Errors
     /// A list or a file cannot be understood, or names what is no host.
-    pub(crate) fn targets(&self, site: &Site<'_>) -> Result<Vec<Target>, CliError> {
+    pub(crate) fn targets(&self, site: &Site<'_>) -> Result<(bool, Vec<Target>), CliError> {
         let option = self.hosts.lists.iter().chain(&self.hosts.files).next().map(|said| &said.option);
         let target = |entry: &rlaunch_core::hostlist::Entry| {
             Target::of(&entry.host).map_err(|source| CliError::Host {
@@ -85,7 +83,10 @@ impl Doctor {
                 source: Box::new(source),
             })
         };
-        site.hosts(&self.hosts)?.iter().map(target).collect()
+        let all = site.hosts(&self.hosts)?;
+        let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|entry| site.here.is(&entry.host));
+        let here = all.is_empty() || !own.is_empty();
+        Ok((here, others.into_iter().map(target).collect::<Result<_, _>>()?))
     }
 }
 
@@ -118,9 +119,10 @@ mod tests {
             Command::Help(text) => return Ok(text),
             other => panic!("{other:?}"),
         };
-        let targets = doctor.targets(&site).map_err(|error| error.render())?;
+        let (here, targets) = doctor.targets(&site).map_err(|error| error.render())?;
         let Reach { prompt, fast, agent_path, limit, .. } = &doctor.reach;
-        let hosts: Vec<String> = targets.iter().map(|target| target.to_string()).collect();
+        let own = here.then(|| "(here)".to_owned());
+        let hosts: Vec<String> = own.into_iter().chain(targets.iter().map(|target| target.to_string())).collect();
         Ok(format!("{} {prompt} {fast} {agent_path:?} {limit}", hosts.join(",")))
     }
 
@@ -134,6 +136,9 @@ mod tests {
             ("--hostfile file", "f1,f2"),
             ("-f file -H f2", "f2"),
             ("-H ^file", "f1,f2"),
+            ("", "(here)"),
+            ("-H localhost,n1,me", "(here),n1"),
+            ("-H u@localhost", "u@localhost"),
         ] {
             assert_eq!(targets(line, &[]), Ok(format!("{hosts} false false None 60.0s")), "{line}");
         }
@@ -152,7 +157,6 @@ mod tests {
     #[test]
     fn what_cannot_be_examined() {
         for (line, expected) in [
-            ("", "error: doctor needs a value: -H HOST,...\n  try     rlaunch doctor --help\n"),
             ("-H", "error: -H needs a value: LIST\n  try     rlaunch doctor --help\n"),
             ("n1", "error: 'n1' is no option of rlaunch doctor\n  try     rlaunch doctor -H n1\n"),
             ("--lease 5s", "error: unknown option '--lease'\n  try     rlaunch doctor --help lists all options\n"),

@@ -93,6 +93,9 @@ pub(crate) enum CliError {
         if *by_variables { "PET_MODULE (environment)" } else { "-m" },
         if *by_variables { "PET_NO_PYTHON (environment)" } else { "--no-python" })]
     ModuleWithoutPython { by_variables: bool },
+    /// `-o out.%t -t 3`
+    #[error("{} names files for ranks, and so do --log-dir, -r and -t", Named(option))]
+    TwoFiles { option: OsBytes },
     /// A policy, or what it is tried with.
     #[error("{at}: {what}")]
     Assign { at: String, what: String, hint: Option<Cow<'static, str>> },
@@ -181,7 +184,9 @@ impl Hint for CliError {
             }
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
-            Self::ModuleWithoutPython { .. } | Self::RestartOrContinue { .. } => Some("one of the two".into()),
+            Self::ModuleWithoutPython { .. } | Self::RestartOrContinue { .. } | Self::TwoFiles { .. } => {
+                Some("one of the two".into())
+            }
             Self::Json => Some("rlaunch map --json ...".into()),
             Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", typed(word)).into()),
             Self::Hostlist { source } => source.hint(),
@@ -252,11 +257,22 @@ fn typed(word: &OsBytes) -> String {
     if word.len() > LONGEST { format!("{}", Shown(word)) } else { quoted(word) }
 }
 
+/// Options that decide where ranks run.
+const PLACING: [&str; 7] = ["-n", "-H", "-f", "--ppn", "--nnodes", "--min-hosts", "--gpus-per-rank"];
+
 /// What is said of options, said of the variables that stood for them.
 fn said_so(error: &PlaceError, variables: &[(String, OsBytes)]) -> String {
-    variables.iter().fold(error.to_string(), |text, (option, name)| {
-        text.replacen(&format!("{option} "), &format!("{} ", Named(name)), 1)
-    })
+    let mut text = error.to_string();
+    let mut others = Vec::new();
+    for (option, name) in variables {
+        let named = text.replacen(&format!("{option} "), &format!("{} ", Named(name)), 1);
+        // An error may be caused by a value whose option it does not spell.
+        if named == text && PLACING.contains(&option.as_str()) {
+            others.push(name.to_string());
+        }
+        text = named;
+    }
+    if others.is_empty() { text } else { format!("{text} ({} in the environment)", others.join(", ")) }
 }
 
 /// Hosts that do not tell either.

@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, hooks, place, reach, rounds, run, store, torch};
+use super::{faults, hooks, output, place, reach, rounds, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,8 @@ const COLUMN: usize = 27;
 /// What is left out of `-h`, so that it stays on one screen.
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
+    Id::Output(output::Opt::Output),
+    Id::Output(output::Opt::Error),
     Id::Torch(torch::Opt::Module),
     Id::Torch(torch::Opt::NoPython),
     Id::Torch(torch::Opt::LogDir),
@@ -109,7 +111,7 @@ pub(super) fn full() -> String {
        rlaunch hosts LIST...     lists of hosts: folded, expanded, counted
        rlaunch store ACTION ...  the store of a job, from within it
        rlaunch assign ...        who is which rank after losses: policies, tried
-       rlaunch doctor -H LIST    what jobs would find on hosts reached by ssh\n
+       rlaunch doctor [-H LIST]  what jobs would find here, or on hosts by ssh\n
 The first word that is no option is the program; all words after it are its own,
 up to a ':', behind which another program begins, with its own -n, --ppn, -H,
 -f, -x, --wdir and --name. Behind 'rlaunch run --' a ':' is a word like others.

@@ -8,6 +8,8 @@ mod doctor;
 mod env;
 mod errors;
 mod faults;
+mod files;
+mod foreign;
 mod help;
 mod hooks;
 mod hosts;
@@ -87,6 +89,8 @@ pub(crate) struct Run {
     whole: place::Whole,
     /// Options that variables stood for, and which.
     variables: Vec<(String, OsBytes)>,
+    /// `-o`, `-e`.
+    files: files::Both,
     /// `-l` or `--prefix`: the format of the prefix.
     pub(crate) label: Option<OsBytes>,
     /// `--stdin`.
@@ -155,6 +159,8 @@ pub(crate) struct Presentation {
     pub(crate) same: Vec<OsBytes>,
     /// Programs that Python runs, in words.
     pub(crate) interpreted: Vec<OsBytes>,
+    /// Files that the launcher writes, instead of its standard output and standard error, with what ranks write there.
+    pub(crate) files: [Option<OsBytes>; 2],
 }
 
 /// What a first word asks for that is neither a job nor its help; decided before anything else is read.
@@ -296,7 +302,7 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
                 Id::Env(env::Opt::Export)
                     | Id::Run(run::Opt::Wdir | run::Opt::Name)
                     | Id::Place(place::Opt::Hosts | place::Opt::Hostfile)
-                    | Id::Output(output::Opt::Prefix | output::Opt::Events)
+                    | Id::Output(output::Opt::Prefix | output::Opt::Output | output::Opt::Error | output::Opt::Events)
                     | Id::Rounds(rounds::Opt::Assign)
                     | Id::Hooks(hooks::Opt::OnRestart | hooks::Opt::OnExit)
                     | Id::Torch(torch::Opt::LogDir | torch::Opt::MasterAddr | torch::Opt::RunId)
@@ -314,7 +320,8 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
 
 /// The variables that stand for options which a program was not given, as if it had been. Those for the whole job, and those
 /// that name hosts where no program does, are the first one's.
-fn from_variables(part: &scan::Words, first: bool, hosts: bool, env: Lookup<'_>) -> Vec<scan::Given> {
+fn from_variables(part: &scan::Words, scope: Scope, env: Lookup<'_>) -> Vec<scan::Given> {
+    let Scope { first, hosts, torchrun } = scope;
     let absent = part.table.rows().filter(|row| part.given.iter().all(|given| given.row.id != row.id));
     let meant = absent.filter(|row| match row.id {
         Id::Place(place::Opt::Hosts | place::Opt::Hostfile) => hosts,
@@ -323,11 +330,22 @@ fn from_variables(part: &scan::Words, first: bool, hosts: bool, env: Lookup<'_>)
     meant
         .filter_map(|row| {
             let own = row.variable().into_iter();
-            let mut names = own.chain(torch::variable(row));
+            let mut names = own.chain(torch::variable(row).filter(|_| torchrun));
             let (name, value) = names.find_map(|name| Some((name.clone(), values::variable(env, &name)?)))?;
             Some(scan::Given { row, spelled: name.into(), value, apart: false })
         })
         .collect()
+}
+
+/// Which variables stand for options of a program.
+#[derive(Clone, Copy, Debug)]
+struct Scope {
+    /// It is the first program: options of the whole job are its.
+    first: bool,
+    /// No program names hosts.
+    hosts: bool,
+    /// torchrun's options are used: only then its variables count. Operators set them in every pod, also for programs that are not torch's.
+    torchrun: bool,
 }
 
 /// Whether each program has its own value of an option.
@@ -385,6 +403,7 @@ impl Wide {
             programs,
             whole,
             variables,
+            files: output.files(),
             label: output.label(),
             stdin: output.stdin(),
             contain: faults.contain(),
@@ -406,6 +425,7 @@ impl Wide {
                 events: output.events,
                 same,
                 interpreted: Vec::new(),
+                files: [None, None],
             },
             hooks: hooks.wanted(),
         })
@@ -430,7 +450,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     }
     for part in parts {
         let first = programs.is_empty();
-        let variables_given = from_variables(&part, first, first && !named, env);
+        let variables_given = from_variables(&part, Scope { first, hosts: first && !named, torchrun }, env);
         variables_used.extend(variables_given.iter().map(|given| (given.row.typed(), given.spelled.clone())));
         same.extend(part.same);
         let mut what = run::Args::default();
@@ -463,7 +483,9 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         if first && !named {
             own.fill(env);
         }
-        python.fill(env);
+        if torchrun {
+            python.fill(env);
+        }
         let run::Args { n, wdir, name } = what;
         let exports = wide.torch.exports().into_iter().chain(shared.iter().cloned()).chain(variables.exports).collect();
         programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own, python });

@@ -1,6 +1,7 @@
 //! Options about what goes in and comes out.
 
 use super::errors::CliError;
+use super::files;
 use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
@@ -12,6 +13,8 @@ use rlaunch_core::stream::label::Prefix;
 pub(super) enum Opt {
     Label,
     Prefix,
+    Output,
+    Error,
     Stdin,
     Events,
     Verbose,
@@ -36,6 +39,26 @@ pub(super) const GROUP: Group = Group {
             takes: Takes::One("FMT"),
             brief: "begin each line with FMT: %r is rank, %h host",
             more: &["%l local rank, %p pid, %s out or err, %4r four wide."],
+        },
+        Row {
+            id: Id::Output(Opt::Output),
+            short: Some(b'o'),
+            names: &["output"],
+            takes: Takes::One("FILE"),
+            brief: "write the output of ranks to FILE, as srun does",
+            more: &[
+                "%t rank, %N host, %n index of the host, %j job, %3t",
+                "three digits. With %t, %N or %n each host writes its",
+                "own. none: nowhere. Standard error too, without -e.",
+            ],
+        },
+        Row {
+            id: Id::Output(Opt::Error),
+            short: Some(b'e'),
+            names: &["error"],
+            takes: Takes::One("FILE"),
+            brief: "write the standard error of ranks to FILE",
+            more: &["The messages of rlaunch stay where they are."],
         },
         Row {
             id: Id::Output(Opt::Stdin),
@@ -99,6 +122,8 @@ pub(crate) enum Events {
 pub(super) struct Args {
     label: Option<bool>,
     prefix: Option<OsBytes>,
+    output: Option<files::Named>,
+    error: Option<files::Named>,
     stdin: Option<StdinPlan>,
     pub(super) events: Option<Events>,
     pub(super) verbosity: Verbosity,
@@ -108,11 +133,19 @@ impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         match opt {
             Opt::Label => self.label = Some(true),
+            // Open MPI's option of this name says where it is installed on the hosts.
+            Opt::Prefix if given.value.starts_with(b"/") && !given.value.contains(&b'%') => {
+                let hint = Some("leave it out: rlaunch needs no installation on the hosts".into());
+                let takes = "the beginning of each line of output, like '[%r] '".into();
+                return Err(CliError::Value { option: given.spelled, takes, got: given.value, hint });
+            }
             Opt::Prefix => {
                 let format = Prefix::parse(&given.value);
                 format.map_err(|source| CliError::Prefix { option: given.spelled, source })?;
                 self.prefix = Some(given.value);
             }
+            Opt::Output => self.output = Some(files::named(given)?),
+            Opt::Error => self.error = Some(files::named(given)?),
             Opt::Stdin => self.stdin = Some(stdin(&given.spelled, &given.value)?),
             Opt::Events => self.events = Some(events(&given.spelled, &given.value)?),
             Opt::Verbose => {
@@ -140,6 +173,13 @@ impl Args {
 
     pub(super) fn label(&mut self) -> Option<OsBytes> {
         self.prefix.take().or_else(|| (self.label == Some(true)).then(|| OsBytes::from(Prefix::DEFAULT)))
+    }
+
+    /// Files of the streams of ranks.
+    pub(super) fn files(&mut self) -> files::Both {
+        let output = self.output.take();
+        let error = self.error.take().or_else(|| output.clone());
+        [output, error].map(|named| named.filter(|named| named.pattern.is_some()))
     }
 
     pub(super) fn stdin(&self) -> StdinPlan {

@@ -1,11 +1,14 @@
 //! From a command line that was understood to the job that the machine runs.
 
-use super::{CliError, Presentation, Reach, Run, Site};
-use rlaunch_core::env::{Base, base};
+use super::{CliError, Presentation, Program, Reach, Run, Site, table};
+use rlaunch_core::env::{self, Base, base};
 use rlaunch_core::gpus::Share;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::id::{AppIndex, JobId};
+use rlaunch_core::logs::Logs;
+use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Placement;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
 use rlaunch_core::template;
 use std::sync::Arc;
@@ -26,6 +29,10 @@ pub(crate) struct Plan {
     /// Where ranks meet, as the caller's environment says: names that are used, and those that are another job's.
     pub(crate) given: Vec<OsBytes>,
     pub(crate) others: Vec<OsBytes>,
+    /// Variables of the caller that are nearly one of ours: each with that.
+    pub(crate) misspelt: Vec<(OsBytes, String)>,
+    /// The user named hosts.
+    pub(crate) names_hosts: bool,
 }
 
 impl Run {
@@ -42,36 +49,19 @@ impl Run {
     ) -> Result<Plan, CliError> {
         self.interpret(site)?;
         let placement = self.place(site)?;
-        let logs = self.torch.logs(job, site)?;
+        let files = self.files(job, site)?;
+        self.presentation.files = files.here;
+        let logs = self.torch.logs(job, files.there, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         let jax = self.is_jax(&placement, site);
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
         let min_hosts = self.whole.least();
-        let [mut absent, mut given, mut others]: [Vec<OsBytes>; 3] = Default::default();
-        let mut apps: Vec<AppSpec> = Vec::new();
-        let count = u32::try_from(self.programs.len()).unwrap_or(u32::MAX);
-        for (program, index) in self.programs.into_iter().zip((0..).map(AppIndex::new)) {
-            let name = program.name.unwrap_or_else(|| Role::UNNAMED.into());
-            let Base { env, pinned, absent: gone, given: here, others: not } =
-                base(caller.iter().copied(), &program.exports);
-            for (all, own) in [(&mut absent, gone), (&mut given, here), (&mut others, not)] {
-                add_new(all, own);
-            }
-            let role = Role { name, apps: count };
-            let filled = self.torchrun && template::is_in(&program.argv);
-            let base = AppBase {
-                argv: program.argv.iter().collect(),
-                env,
-                pinned,
-                wdir: program.wdir,
-                role,
-                logs: logs.clone(),
-                filled,
-            };
-            apps.push(AppSpec { procs: placement.procs(index), base });
-        }
+        let names_hosts = self.programs.iter().any(|program| program.place.names_hosts());
+        let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
+        let (apps, [absent, given, others]) = programs.with(&caller, &placement);
+        let misspelt = caller.iter().filter_map(|entry| misspelt(entry)).collect();
         let job = JobSpec {
             job,
             apps,
@@ -99,6 +89,8 @@ impl Run {
             absent,
             given,
             others,
+            misspelt,
+            names_hosts,
         })
     }
 
@@ -109,6 +101,59 @@ impl Run {
             None => Share::Untold,
         }
     }
+}
+
+/// Programs of a job, with what they have in common.
+struct Programs {
+    all: Vec<Program>,
+    torchrun: bool,
+    logs: Option<Logs>,
+}
+
+/// Names of variables: what is absent, what is given, and what is another job's.
+type Names = [Vec<OsBytes>; 3];
+
+impl Programs {
+    /// They with the caller's environment.
+    fn with(self, caller: &[&[u8]], placement: &Placement) -> (Vec<AppSpec>, Names) {
+        let [mut absent, mut given, mut others]: Names = Default::default();
+        let mut apps: Vec<AppSpec> = Vec::new();
+        let count = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        for (program, index) in self.all.into_iter().zip((0..).map(AppIndex::new)) {
+            let name = program.name.unwrap_or_else(|| Role::UNNAMED.into());
+            let Base { env, pinned, absent: gone, given: here, others: not } =
+                base(caller.iter().copied(), &program.exports);
+            for (all, own) in [(&mut absent, gone), (&mut given, here), (&mut others, not)] {
+                add_new(all, own);
+            }
+            let role = Role { name, apps: count };
+            let filled = self.torchrun && template::is_in(&program.argv);
+            let base = AppBase {
+                argv: program.argv.iter().collect(),
+                env,
+                pinned,
+                wdir: program.wdir,
+                role,
+                logs: self.logs.clone(),
+                filled,
+            };
+            apps.push(AppSpec { procs: placement.procs(index), base });
+        }
+        (apps, [absent, given, others])
+    }
+}
+
+/// Name of a variable that is none of rlaunch's, and the option's variable that it was probably meant as.
+fn misspelt(entry: &[u8]) -> Option<(OsBytes, String)> {
+    const OURS: &[u8] = b"RLAUNCH_";
+    let name = entry.split(|b| *b == b'=').next()?;
+    let rest = name.strip_prefix(OURS)?;
+    if env::lookup(name).is_some() {
+        return None;
+    }
+    let own: Vec<String> = table::rows().filter_map(table::Row::variable).collect();
+    let meant = nearest(rest, own.iter().filter_map(|own| own.strip_prefix("RLAUNCH_")))?;
+    Some((name.into(), format!("RLAUNCH_{meant}")))
 }
 
 fn add_new(all: &mut Vec<OsBytes>, names: Vec<OsBytes>) {

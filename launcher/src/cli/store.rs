@@ -6,8 +6,8 @@ use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
 use rlaunch_core::env::{Base, Export, base, glob};
-use rlaunch_core::framework::Framework;
-use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder};
+use rlaunch_core::framework::{Framework, packages};
+use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder, Sign};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
@@ -132,7 +132,14 @@ impl Run {
         let text = script.as_deref();
         let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
         let jax = self.framework.is_jax(text);
-        let facts = Facts { world_size, given, jax, torchrun: self.torchrun, program, text };
+        let elsewhere = match program {
+            master_store::Program::Script(path) => {
+                master_store::sign_of_arguments(&argv).or_else(|| text.and_then(|text| beside(first, path, text, site)))
+            }
+            master_store::Program::Module => master_store::sign_of_arguments(&argv),
+            master_store::Program::Code(_) | master_store::Program::Other => None,
+        };
+        let facts = Facts { world_size, given, jax, torchrun: self.torchrun, program, text, elsewhere };
         Ok(master_store::choose(self.master_store, &facts))
     }
 
@@ -208,6 +215,7 @@ const NOBODY: Facts<'_> = Facts {
     torchrun: false,
     program: master_store::Program::Other,
     text: None,
+    elsewhere: None,
 };
 
 /// An address of one host: others can be listened at too, and nobody would come there.
@@ -222,6 +230,19 @@ fn names(export: &Export, name: &[u8]) -> bool {
         Export::Set { name: own, .. } | Export::Take(own) => own.as_slice() == name,
         Export::Glob(pattern) => glob(pattern, name),
     }
+}
+
+/// Sign in the modules beside a script that it imports.
+fn beside(program: &Program, script: &[u8], text: &[u8], site: &Site<'_>) -> Option<Sign> {
+    /// Most modules that are read.
+    const MODULES: usize = 64;
+    let directory =
+        script.iter().rposition(|b| *b == b'/').map_or(&b""[..], |at| script.get(..=at).unwrap_or_default());
+    packages(text).take(MODULES).find_map(|name| {
+        let mut module = read(program, &[directory, &name, b".py"].concat(), site)?;
+        module.truncate(master_store::MOST);
+        master_store::sign(&module)
+    })
 }
 
 /// A script, from the directory that its ranks work in. One that cannot be read here may be there.

@@ -2,6 +2,7 @@
 
 mod place;
 mod reach;
+mod refused;
 mod theirs;
 mod torch;
 
@@ -84,7 +85,9 @@ pub(super) fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> 
         Ok(_) => return None,
         Err(error) => return Some(error.render()),
     };
-    at_site(0, |site| run.rounds(&run.place(site)?, &[], site)).err().map(|error| {
+    let tried =
+        |site: &Site<'_>| run.rounds(&run.place(site)?, &[], site).and(run.files(JobId([0xab; 16]), site).map(drop));
+    at_site(0, tried).err().map(|error| {
         assert_eq!(error.exit_code(), if matches!(error, super::CliError::Uncounted { .. }) { 125 } else { 2 });
         error.render()
     })
@@ -124,145 +127,10 @@ fn help_and_version() {
     assert_eq!(error(""), brief, "rlaunch alone shows the short help");
 }
 
-/// Each is refused.
-const REFUSED: &[&str] = &[
-    "-n abc ./train",
-    "-n 0 ./train",
-    "-n -3 ./train",
-    "-n 4.0 ./train",
-    "--np= ./train",
-    "-n 5000000 ./train",
-    "-n 99999999999 ./train",
-    "-n",
-    "-n 4",
-    "-n true",
-    "-x true",
-    "-x A=1",
-    "--wdir ./train",
-    "-l --prefix ./train",
-    "--wdir=./train",
-    "--nprocs 4 ./train",
-    "--num_procs=4 ./train",
-    "--NP 4 ./train",
-    "--cwd /tmp ./train",
-    "-l=yes ./train",
-    "\u{2013}n 4 ./train",
-    "\u{2014}label ./train",
-    "-N ./train",
-    "--prefix %x ./train",
-    "-N 8 ./train",
-    "-N8 ./train",
-    "-lN 8 ./train",
-    "-N",
-    "--lable ./train",
-    "--time_out 5 ./train",
-    "-lable ./train",
-    "-Z ./train",
-    "--frobnicate=1 ./train",
-    "--label=yes ./train",
-    "--hostfile= ./train",
-    "--hostfile - ./train",
-    "--hostfile gone ./train",
-    "--hostfile broken ./train",
-    "--hostfile twice ./train",
-    "-H hosts ./train",
-    "-H node[01-04 ./train",
-    "-H node[04-01] ./train",
-    "-H node01:four ./train",
-    "-H @gpu ./train",
-    "-H a,^gone ./train",
-    "-H -oProxyCommand=x ./train",
-    "-f hosts -H c ./train",
-    "-ppn 0 ./train",
-    "--ppn many ./train",
-    "--nproc_per_node=gpu ./train",
-    "--nproc-per-node cpu -H a ./train",
-    "--nproc-per-node gpu -H g2,g0 ./train",
-    "--nproc-per-node gpu -H gx,g2 ./train",
-    "-n 4 --nproc-per-node gpu -H g1,g2 ./train",
-    "--nproc-per-node auto -H g2,a,b,c,d,e,f ./train",
-    "-n 8 --ppn 2 -H a,b ./train",
-    "--nnodes 0 ./train",
-    "--nnodes 4:2 ./train",
-    "--nnodes 3 -H a,b ./train",
-    "--min-hosts 0 ./train",
-    "--min-hosts all -H a,b ./train",
-    "--min-hosts 3 -H a,b ./train",
-    "-n 1 --min-hosts=2 -H a,b ./train",
-    "--min-hosts 2 ./train",
-    "./a : --min-hosts 1 ./b",
-    "--map-by core ./train",
-    "--map-by ppr:2:node ./train",
-    "--map-by PPR:4:Node:oversubscribe ./train",
-    "--agent-path bin/rlaunch ./train",
-    "--strict -n 3 ./train",
-    "--strict -n 3 -H a,b ./train",
-    "--json ./train",
-    "--name a/b ./train",
-    "--node-rank 1 ./train",
-    "--mca btl self ./train",
-    "--bind-to core ./train",
-    "--cpu-bind=cores ./train",
-    "--max-restarts 3 --on-failure continue ./train",
-    "--max-restarts -1 ./train",
-    "--max-restarts 10001 ./train",
-    "--restart-delay soon ./train",
-    "./a : --max-restarts 1 ./b",
-    "--mpi=pmix ./train",
-    "-launcher slurm ./train",
-    "--kill-on-bad-exit=0 ./train",
-    "--oversubscribe=yes ./train",
-    "--nooversubscribe ./train",
-    "--display map ./train",
-    "--do-not-launch ./train",
-    "--enable-recovery ./train",
-    "--pernode ./train",
-    "-m",
-    "-r 4 ./train",
-    "--tee=0:1,1 ./train",
-    "--local-ranks-filter a ./train",
-    "--log-dir logs",
-    "--log-dir= ./train",
-    "--master_port 0 ./train",
-    "--local-addr a ./train",
-    "--log-line-prefix-template x ./train",
-    "--logs-specs mine ./train",
-    "--signals-to-handle SIGCONT ./train",
-    "--virtual-local-rank ./train",
-    "--map-by core:OVERSUBSCRIBE ./train",
-    "-H !x ./train",
-    "--rdzv-id",
-    "top",
-    "./a :",
-    ": ./b",
-    "./a : : ./b",
-    "run ./a : -n 0 ./b",
-    "./a : --timeout 5 ./b",
-    "-H a ./a : ./b",
-    "-x =1 ./train",
-    "-x '' ./train",
-    "-x A,B ./train",
-    "--export=ALL,FOO=1 ./train",
-    "--export=NONE ./train",
-    "-genv A",
-    "--wdir= ./train",
-    "--stdin all ./train",
-    "--stdin 3 ./train",
-    "--stdin non ./train",
-    "--contain t4 ./train",
-    "--contain subreaper ./train",
-    "--on-failure=contineu ./train",
-    "--grace 5x ./train",
-    "--timeout -1 ./train",
-    "--events fd:x ./train",
-    "--events fd:0 ./train",
-    "--events= ./train",
-];
-
 #[test]
 fn every_error_has_its_text() {
     let mut text = String::new();
-    for line in REFUSED {
+    for line in refused::LINES {
         let message = refused(line, &[]).unwrap_or_else(|| panic!("{line} is accepted"));
         assert!(message.starts_with("error: ") && message.ends_with('\n'), "{line}: {message}");
         text.push_str(&format!("$ rlaunch {line}\n{message}\n"));
@@ -277,6 +145,7 @@ fn every_error_has_its_text() {
         ("RLAUNCH_STDIN", "all"),
         ("RLAUNCH_STDIN", "nobody"),
         ("RLAUNCH_PREFIX", "%x"),
+        ("RLAUNCH_PREFIX", "/opt/rlaunch"),
         ("RLAUNCH_EVENTS", "fd:x"),
         ("RLAUNCH_TIMEOUT", "never"),
         ("RLAUNCH_HOSTFILE", "gone"),
@@ -291,6 +160,12 @@ fn every_error_has_its_text() {
     ] {
         let error = refused("./train", &[(name, value)]).unwrap();
         text.push_str(&format!("$ {name}={value} rlaunch ./train\n{error}\n"));
+    }
+    for (line, name, value) in
+        [("-n 4 ./train", "RLAUNCH_PPN", "1"), ("--standalone -n 4 ./train", "PET_NPROC_PER_NODE", "1")]
+    {
+        let error = refused(line, &[(name, value)]).unwrap();
+        text.push_str(&format!("$ {name}={value} rlaunch {line}\n{error}\n"));
     }
     golden("errors", &text);
 }
@@ -401,8 +276,11 @@ fn fault_options() {
     let again = run("--max_restarts=3 --restart-delay 250ms a");
     assert_eq!(again.restarts, Restarts { most: 3, delay: Span::from_millis(250) });
     assert_eq!(run("--max-restarts 0 --on-failure continue a").restarts.most, 0);
-    assert_eq!(run_with("a", &[("PET_MAX_RESTARTS", "2")]).restarts.most, 2);
-    assert_eq!(run_with("a", &[("PET_MAX_RESTARTS", "2"), ("RLAUNCH_MAX_RESTARTS", "5")]).restarts.most, 5);
+    assert_eq!(run_with("--standalone a", &[("PET_MAX_RESTARTS", "2")]).restarts.most, 2);
+    assert_eq!(
+        run_with("--standalone a", &[("PET_MAX_RESTARTS", "2"), ("RLAUNCH_MAX_RESTARTS", "5")]).restarts.most,
+        5
+    );
     for line in ["-wd d a", "--wdir=d a", "--chdir d a"] {
         assert_eq!(sole(&run(line)).wdir, Some("d".into()), "{line}");
     }
@@ -455,7 +333,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 49);
+    assert_eq!(names.len(), 51);
 }
 
 #[test]

@@ -253,10 +253,15 @@ impl Args {
     }
 
     /// What becomes of the output of the ranks of this job; `None`: nothing but that it is shown.
-    pub(super) fn logs(&self, job: JobId, site: &Site<'_>) -> Result<Option<Logs>, CliError> {
+    pub(super) fn logs(
+        &self,
+        job: JobId,
+        named: [Option<OsBytes>; 2],
+        site: &Site<'_>,
+    ) -> Result<Option<Logs>, CliError> {
         const NOWHERE: &[u8] = b"/dev/null";
         let files = !(self.redirects.is_none() && self.tee.is_none());
-        if self.dir.is_none() && !files && self.shown.is_none() {
+        if self.dir.is_none() && !files && self.shown.is_none() && named.iter().all(Option::is_none) {
             return Ok(None);
         }
         let id = job.to_string();
@@ -265,14 +270,20 @@ impl Args {
             Some(dir) => Some(absolute(dir, site)?),
             None => files.then(|| format!("/tmp/torchelastic_{id}").into()),
         };
-        let run = self.run_id.as_ref().map_or_else(|| id.clone().into(), |run| named(run, &id));
+        let run = self.run_id.as_ref().map_or_else(|| id.clone().into(), |run| as_name(run, &id));
         let (redirects, tee) = (self.redirects.clone(), self.tee.clone());
-        Ok(Some(Logs { private: self.dir.is_none() && files, dir, run, redirects, tee, shown: self.shown.clone() }))
+        let (private, shown) = (self.dir.is_none() && files, self.shown.clone());
+        Ok(Some(Logs { private, dir, run, redirects, tee, shown, files: named }))
+    }
+
+    /// Whether it names files for what ranks write.
+    pub(super) fn has_files(&self) -> bool {
+        self.dir.is_some() || !(self.redirects.is_none() && self.tee.is_none())
     }
 }
 
 /// A name that is one part of a path, and of this job only.
-fn named(run: &OsBytes, id: &str) -> OsBytes {
+fn as_name(run: &OsBytes, id: &str) -> OsBytes {
     let mut name: Vec<u8> = run.iter().map(|b| if *b == b'/' { b'_' } else { *b }).collect();
     name.push(b'_');
     name.extend(id.bytes().take(8));
@@ -286,11 +297,13 @@ fn absolute(dir: &OsBytes, site: &Site<'_>) -> Result<OsBytes, CliError> {
     }
     match (site.directory)() {
         Some(own) => Ok(OsBytes::new([own.as_slice(), b"/", dir.as_slice()].concat())),
-        None => {
-            let takes = "a path from the root here, where the current directory has no name";
-            Err(refuse("--log-dir".into(), dir.clone(), takes, "/var/log/jobs"))
-        }
+        None => Err(no_directory("--log-dir".into(), dir.clone())),
     }
+}
+
+/// A relative path is from a directory that has no name.
+pub(super) fn no_directory(option: OsBytes, path: OsBytes) -> CliError {
+    refuse(option, path, "a path from the root here, where the current directory has no name", "/var/log/jobs")
 }
 
 /// torchrun takes 0 for a port that is free, as rlaunch finds one where none is given.

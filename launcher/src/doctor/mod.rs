@@ -1,4 +1,4 @@
-//! `rlaunch doctor -H HOSTS`: reaches every host as a job would, starts the agent there, and lets it go again.
+//! `rlaunch doctor -H HOSTS`: reaches every host as a job would, starts the agent there, and lets it go again. This machine is looked at without ssh.
 
 mod count;
 mod show;
@@ -50,8 +50,10 @@ enum Finding {
 }
 
 /// Everything, to the exit code.
-pub(crate) fn run(hosts: &[Target], reach: &Reach, origin: Origin) -> u8 {
-    match examine(hosts, reach, origin) {
+pub(crate) fn run(here: bool, hosts: &[Target], reach: &Reach, origin: Origin) -> u8 {
+    // While there are no threads: the containment of a job is tried.
+    let own = if here { show::here(&crate::serve::facts::line()) } else { String::new() };
+    match examine(own, hosts, reach, origin) {
         Ok(Outcome::Report(text, code)) => {
             let written = crate::start::answer(text.as_bytes());
             // A host that cannot be had is worth more than a report that was lost.
@@ -84,7 +86,10 @@ struct Round {
     began: Mono,
 }
 
-fn examine(hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Outcome> {
+fn examine(own: String, hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Outcome> {
+    if hosts.is_empty() {
+        return Ok(Outcome::Report(own, 0));
+    }
     let mut rounds = Rounds::new(reach, origin)?;
     let round = match rounds.run(hosts, reach.fast, true)? {
         Ok(round) => round,
@@ -92,7 +97,8 @@ fn examine(hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Ou
     };
     let failed = round.findings.values().any(|finding| !matches!(finding, Finding::Good { .. }));
     let found = hosts.iter().zip(round.findings.values());
-    let mut text: String = found.map(|(target, finding)| show::host(target, finding, round.began)).collect();
+    let mut text = own;
+    text.push_str(&show::hosts(found, round.began));
     text.push_str(show::known_limit(hosts.len()));
     // Whoever is asked for a password for each login does not want to be asked four times more.
     let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));

@@ -5,6 +5,7 @@ use crate::edges::now;
 use crate::serve::facts::UNKNOWN;
 use rlaunch_core::bootstrap::{Failure, Place, Target, Up};
 use rlaunch_core::error::Hint as _;
+use rlaunch_core::hostlist::fold;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
 use std::fmt::Write as _;
@@ -12,8 +13,39 @@ use std::fmt::Write as _;
 /// A saving below a tenth is none.
 const WORTH: u64 = 10;
 
+/// All about this machine, in lines.
+pub(super) fn here(facts: &OsBytes) -> String {
+    let mut text = String::from("this machine:\n");
+    of_facts(&mut text, &Facts(&facts.to_string()));
+    text
+}
+
+/// All about the hosts. Hosts that fail in the same way are one part.
+pub(super) fn hosts<'a>(found: impl Iterator<Item = (&'a Target, &'a Finding)>, began: Mono) -> String {
+    let mut parts: Vec<(String, String, Vec<String>)> = Vec::new();
+    for (target, finding) in found {
+        let text = host(target, finding, began);
+        let name = target.to_string();
+        // What two hosts have in common does not name them.
+        let common = text.replace(&name, "\0");
+        let same = parts.iter_mut().find(|(own, ..)| !matches!(finding, Finding::Good { .. }) && *own == common);
+        match same {
+            Some((_, _, others)) => others.push(name),
+            None => parts.push((common, text, Vec::new())),
+        }
+    }
+    let mut all = String::new();
+    for (_, text, others) in parts {
+        all.push_str(&text);
+        if !others.is_empty() {
+            line(&mut all, "also", &fold(others.iter().map(String::as_str)));
+        }
+    }
+    all
+}
+
 /// All about one host, in lines.
-pub(super) fn host(host: &Target, finding: &Finding, began: Mono) -> String {
+fn host(host: &Target, finding: &Finding, began: Mono) -> String {
     let mut text = String::new();
     match finding {
         Finding::Good { up, at, facts } => good(&mut text, host, up, at.since(began), facts),
@@ -75,7 +107,10 @@ fn good(text: &mut String, host: &Target, up: &Up, took: Span, facts: &OsBytes) 
         "{host}: ready in {took}; agent {place} ({how}){arch}; clock {offset:+.1} ms (\u{b1} {error:.1})\n"
     ));
     let facts = facts.to_string();
-    let facts = Facts(&facts);
+    of_facts(text, &Facts(&facts));
+}
+
+fn of_facts(text: &mut String, facts: &Facts<'_>) {
     line(text, "has", &facts.has());
     line(text, "contain", &facts.contain());
     line(text, "limits", &facts.limits());
@@ -168,6 +203,16 @@ fn size(bytes: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equal_failures_are_one_part() {
+        let ended = |words: &str| Finding::Ended { end: None, words: words.into() };
+        let findings = [ended("n1: full"), ended("n2: full"), ended("n3: broken"), ended("n4: full")];
+        let targets = ["n1", "n2", "n3", "n4"].map(|name| Target::parse(name.as_bytes(), None).unwrap());
+        let text = hosts(targets.iter().zip(&findings), now());
+        let how = "the agent started, and ended badly: it did not end when it was let go";
+        assert_eq!(text, format!("n1: {how}\n  ssh     n1: full\n  also    n[2,4]\nn3: {how}\n  ssh     n3: broken\n"));
+    }
 
     #[test]
     fn facts_are_for_people() {

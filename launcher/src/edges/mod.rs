@@ -109,7 +109,8 @@ impl Edges {
         let bell = Doorbell::new().context("cannot make an eventfd")?;
         let open = |target| setup.origin.interruptibly(|| Log::open(target, &bell));
         let log = presentation.events.as_ref().map(open).transpose()?;
-        let mut output = Output::new(job, &bell);
+        let files = output::Files::open(&presentation.files, setup.origin)?;
+        let mut output = Output::new(job, files, &bell);
         let local = job.placement.nodes.iter().position(|node| node.local);
         let local = local.and_then(|n| u32::try_from(n).ok()).map(NodeId::new);
         let progress = setup.remote.is_some().then(|| progress(setup.plan)).flatten();

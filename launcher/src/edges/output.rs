@@ -8,6 +8,7 @@ use rlaunch_core::errno::{EIO, EPIPE};
 use rlaunch_core::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, Std, StreamId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::machine::earliest;
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
 use rlaunch_core::spec::JobSpec;
 use rlaunch_core::stream::label::{Prefix, Who};
@@ -16,7 +17,12 @@ use rlaunch_core::stream::window::{self, Grants};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::origin::Origin;
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 /// How long rlaunch's own last words may take to be written.
@@ -25,10 +31,9 @@ const PATIENCE: Span = Span::from_secs(2);
 const ABANDONED_PATIENCE: Span = Span::from_millis(100);
 
 pub(super) struct Output {
-    sides: [Side; 2],
-    /// Both descriptors lead to the same place (`2>&1`): all goes through the first side, or a line of one could come to
-    /// stand in a line of the other.
-    joined: bool,
+    /// Our stdout, our stderr, and files.
+    sides: Vec<Side>,
+    routes: Routes,
     label: Option<Prefix>,
     ledger: Ledger,
     /// Of each node.
@@ -38,6 +43,24 @@ pub(super) struct Output {
     seats: Seats,
     draining: bool,
     abandoned: bool,
+}
+
+/// Which side takes what.
+struct Routes {
+    /// What ranks write to stdout, and to stderr. Where both lead to the same place (`2>&1`) it is one side for both, or a
+    /// line of one could come to stand in a line of the other.
+    ranks: [usize; 2],
+    /// Words of our own.
+    own: usize,
+}
+
+impl Routes {
+    const fn of(&self, std: Std) -> usize {
+        match std {
+            Std::Out => self.ranks[0],
+            Std::In | Std::Err => self.ranks[1],
+        }
+    }
 }
 
 /// Where ranks run.
@@ -52,6 +75,42 @@ impl Seats {
     fn rank_of(&self, id: StreamId) -> Rank {
         Rank::new(ProcId::get(id.proc()).checked_rem(self.asked).unwrap_or(0))
     }
+}
+
+/// Files that take what ranks write.
+#[derive(Default)]
+pub(super) struct Files {
+    pub(super) out: Option<OwnedFd>,
+    pub(super) err: Option<OwnedFd>,
+    /// One file takes both.
+    pub(super) shared: bool,
+}
+
+impl Files {
+    /// Makes or empties the files with these names.
+    ///
+    /// # Errors
+    /// One of them cannot be written.
+    pub(super) fn open(names: &[Option<OsBytes>; 2], origin: &Origin) -> Result<Self, CannotWrite> {
+        let [out, err] = names;
+        let shared = out.is_some() && out == err;
+        let open = |name: &OsBytes| {
+            // It may be on a file system that does not answer.
+            let file = origin.interruptibly(|| File::create(OsStr::from_bytes(name)));
+            file.map(OwnedFd::from)
+                .map_err(|error| CannotWrite { name: name.clone(), why: rlaunch_sys::reason(&error) })
+        };
+        let err = err.as_ref().filter(|_| !shared);
+        Ok(Self { out: out.as_ref().map(open).transpose()?, err: err.map(open).transpose()?, shared })
+    }
+}
+
+/// File of `-o` or `-e` that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {name}: {why}")]
+pub(super) struct CannotWrite {
+    name: OsBytes,
+    why: String,
 }
 
 /// One descriptor.
@@ -79,19 +138,35 @@ impl Piece {
 }
 
 impl Output {
-    pub(super) fn new(job: &JobSpec, bell: &Doorbell) -> Self {
+    /// `files` take what ranks write, instead of our stdout and stderr.
+    pub(super) fn new(job: &JobSpec, files: Files, bell: &Doorbell) -> Self {
         let nodes = job.placement.nodes.len();
         let ledger = Ledger::new(bell.clone(), nodes);
-        let side = |std, name, fd| Side {
+        let side = |std, name, target: Target| Side {
             std,
-            fd,
-            sink: Sink::new(name, Target::Shared(fd), ledger.clone()),
+            fd: target.raw(),
+            sink: Sink::new(name, target, ledger.clone()),
             turn: Turn::new(),
             told: false,
         };
+        let mut sides = vec![side(Std::Out, "out", Target::Shared(1)), side(Std::Err, "err", Target::Shared(2))];
+        let own = if rlaunch_sys::fd::is_same(1, 2) { 0 } else { 1 };
+        let mut ranks = [0, own];
+        let Files { out, err, shared } = files;
+        if let Some(file) = out {
+            ranks[0] = sides.len();
+            sides.push(side(Std::Out, "out-file", file.into()));
+        }
+        if let Some(file) = err {
+            ranks[1] = sides.len();
+            sides.push(side(Std::Err, "err-file", file.into()));
+        }
+        if shared {
+            ranks[1] = ranks[0];
+        }
         Self {
-            sides: [side(Std::Out, "out", 1), side(Std::Err, "err", 2)],
-            joined: rlaunch_sys::fd::is_same(1, 2),
+            sides,
+            routes: Routes { ranks, own },
             ledger,
             label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
             grants: vec![Grants::new(window::size(u32::try_from(nodes).unwrap_or(u32::MAX)), 0); nodes],
@@ -131,8 +206,8 @@ impl Output {
             let total = self.totals.remove(&id).unwrap_or(0);
             events.push_back(JobEvent::StreamEnd { stream: id, total });
         }
-        let Self { sides: [out, err], joined, label, ledger, seats, .. } = self;
-        let side = if id.std() == Std::Err && !*joined { err } else { out };
+        let Self { sides, routes, label, ledger, seats, .. } = self;
+        let Some(side) = sides.get_mut(routes.of(id.std())) else { return };
         let piece = Piece(bytes, node);
         match label {
             Some(label) => {
@@ -143,10 +218,9 @@ impl Output {
         }
     }
 
-    /// Where the bytes of a stream, and words of our own, are written.
-    fn side(&mut self, std: Std) -> &mut Side {
-        let Self { sides: [out, err], joined, .. } = self;
-        if std == Std::Err && !*joined { err } else { out }
+    /// Where words of our own are written.
+    fn own(&mut self) -> Option<&mut Side> {
+        self.sides.get_mut(self.routes.own)
     }
 
     /// Nothing more comes from a node: lines that were begun are ended, or the next one would be glued to them.
@@ -155,8 +229,10 @@ impl Output {
         let begun: Vec<StreamId> = self.totals.keys().copied().filter(of_node).collect();
         for id in begun {
             self.totals.remove(&id);
-            if self.label.is_some() {
-                self.side(id.std()).turn.push(id, Flags::END, Piece(Bytes::new(), node));
+            if self.label.is_some()
+                && let Some(side) = self.sides.get_mut(self.routes.of(id.std()))
+            {
+                side.turn.push(id, Flags::END, Piece(Bytes::new(), node));
             }
         }
     }
@@ -174,7 +250,7 @@ impl Output {
     /// Words of our own, on stderr.
     pub(super) fn say(&mut self, text: String) {
         let abandoned = self.abandoned;
-        let side = self.side(Std::Err);
+        let Some(side) = self.own() else { return };
         if abandoned {
             side.sink.resume();
         }
@@ -183,7 +259,7 @@ impl Output {
 
     /// Whether all that we have said was taken.
     pub(super) fn is_free(&mut self) -> bool {
-        self.side(Std::Err).sink.is_idle()
+        self.own().is_none_or(|side| side.sink.is_idle())
     }
 
     /// `OutputDrained` is wanted.
@@ -199,15 +275,13 @@ impl Output {
 
     /// Whether all is written that will be: after `abandon`, our own words.
     pub(super) fn is_idle(&self) -> bool {
-        let [out, err] = &self.sides;
-        let own = if self.joined { out } else { err };
-        if self.abandoned { own.sink.is_idle() } else { self.is_drained() }
+        let own = || self.sides.get(self.routes.own).is_none_or(|side| side.sink.is_idle());
+        if self.abandoned { own() } else { self.is_drained() }
     }
 
     fn is_drained(&self) -> bool {
-        // Both are asked, so that both tell.
-        let [out, err] = self.sides.each_ref().map(|side| side.turn.is_empty() && side.sink.is_idle());
-        out && err
+        // All are asked, so that all tell.
+        self.sides.iter().fold(true, |drained, side| side.turn.is_empty() & side.sink.is_idle() & drained)
     }
 
     /// How long our last words may take: a writer that is blocked then is left behind.
@@ -217,8 +291,7 @@ impl Output {
 
     /// When a line that others wait for has to be broken.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let [out, err] = &self.sides;
-        earliest(out.turn.poll_timeout(), err.turn.poll_timeout())
+        self.sides.iter().fold(None, |first, side| earliest(first, side.turn.poll_timeout()))
     }
 
     /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
@@ -236,8 +309,8 @@ impl Output {
         }
         if self.draining && (self.abandoned || self.is_drained()) {
             self.draining = false;
-            let [out, err] = &self.sides;
-            let (lost, broken) = (out.sink.lost() + err.sink.lost(), out.turn.broken() + err.turn.broken());
+            let lost = self.sides.iter().map(|side| side.sink.lost()).sum();
+            let broken = self.sides.iter().map(|side| side.turn.broken()).sum();
             events.push_back(JobEvent::OutputDrained { lost, broken });
         }
         let due = self.ledger.take_due();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const UNKNOWN: &str = "?";
 
 /// `name=value` words. Numbers of bytes; of limits `soft/hard`, `-` for none.
-pub(super) fn line() -> OsBytes {
+pub(crate) fn line() -> OsBytes {
     let host::Gpus { amd, count } = host::gpus();
     let gpus = count.map_or(UNKNOWN.to_owned(), |gpus| gpus.to_string());
     let mut words = vec![format!("cpus={}", host::cpus()), format!("gpus={gpus}")];

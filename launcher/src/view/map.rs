@@ -53,6 +53,12 @@ pub(crate) fn store(store: Holder) -> String {
     format!("TCPStore: {who} ({})", store.reason())
 }
 
+/// Which process was expected to hold the store, for a rank that could not connect to it.
+pub(crate) fn expected(store: Holder) -> String {
+    let holder = if store.is_agent() { "rlaunch" } else { "rank 0" };
+    format!("{holder} was expected to hold the TCPStore at MASTER_PORT ({})", store.reason())
+}
+
 /// Where the log files are: to be told where nobody has named the directory, or on request.
 pub(crate) fn logs(job: &JobSpec, always: bool) -> Option<String> {
     let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref()).filter(|logs| logs.private || always)?;

@@ -7,6 +7,7 @@ use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::job::CloseReason;
+use rlaunch_core::master_store::is_missed;
 use rlaunch_core::report::{Became, End, Fate, Group, Report, Restarted};
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
@@ -150,6 +151,11 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
         block.field("error", &message);
     }
     block.stderr(&facts.tail);
+    let missed = is_missed(&facts.tail) || facts.error_file.as_deref().is_some_and(is_missed);
+    let store = report.start.as_ref().map(|start| start.master_store).filter(|_| missed);
+    if let Some(store) = store {
+        block.field("store", &super::map::expected(store));
+    }
     if let Some(path) = &facts.core {
         let program = argv().next().map_or_else(String::new, quoted);
         let path = quoted(path);
@@ -170,6 +176,16 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
         block.field(
             "try",
             "if a script starts the program: exec it there, or let the script handle the signal (trap : USR1)",
+        );
+    }
+    if let Some(store) = store {
+        block.field(
+            "try",
+            if store.is_agent() {
+                "--master-store rank0, if the program opens a store of its own"
+            } else {
+                "--master-store agent, if rank 0 opens no store at MASTER_PORT"
+            },
         );
     }
     block.exit(end.exit);

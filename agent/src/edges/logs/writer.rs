@@ -56,10 +56,9 @@ impl Port {
     pub(super) fn start() -> io::Result<Self> {
         let mut begun = BTreeSet::new();
         Self::over(move |path| {
-            // Another process of a rank goes on behind the one before.
-            let again = !begun.insert(path.to_vec());
-            let path = OsStr::from_bytes(path);
-            if again { File::options().append(true).create(true).open(path) } else { File::create(path) }
+            // A file is emptied once. Another process of a rank continues it, and several ranks may share it.
+            let first = begun.insert(path.to_vec());
+            open(path, first)
         })
     }
 
@@ -86,6 +85,21 @@ impl Port {
     pub(super) fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
         self.bell.clear();
         self.answers.try_iter()
+    }
+}
+
+/// Opens a file to append to it, after emptying it if that is asked for. Makes the directory that it is in.
+fn open(path: &[u8], empty: bool) -> io::Result<File> {
+    let file = OsStr::from_bytes(path);
+    let opened = |file| File::options().append(true).create(true).open(file);
+    let begun = if empty { File::create(file).map(drop) } else { Ok(()) };
+    match begun.and_then(|()| opened(file)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let directory = path.iter().rposition(|b| *b == b'/').and_then(|at| path.get(..at)).unwrap_or_default();
+            rlaunch_sys::directory::make(directory, false)?;
+            opened(file)
+        }
+        opened => opened,
     }
 }
 

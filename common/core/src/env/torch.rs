@@ -35,7 +35,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var(
             "PET_LOCAL_RANKS_FILTER",
             Role::Read,
-            "As `--local-ranks-filter`, below rlaunch's own variable; so are the others.",
+            "As `--local-ranks-filter`, below rlaunch's own variable, and only where torchrun's options are used; so are the others.",
         ),
         var("PET_LOG_DIR", Role::Read, "As `--log-dir`."),
         var("PET_MASTER_ADDR", Role::Read, "As `--master-addr`."),

@@ -405,6 +405,8 @@ pub struct ExecSpec {
     pub error_file: ErrorFile,
     /// What becomes of its stdout and stderr.
     pub ways: [Way; 2],
+    /// Index of this host in the job.
+    pub node: u32,
     /// It follows another process: where it cannot be started the others go on.
     pub follows: bool,
 }

@@ -6,7 +6,7 @@ use crate::address;
 use crate::env::{self, Host, OfRound, Seat};
 use crate::gpus::{Share, of_rank};
 use crate::id::{LocalRank, Rank, Round};
-use crate::logs::Way;
+use crate::logs::{Logs, Way};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
@@ -89,12 +89,13 @@ impl Program {
             false => Arc::clone(&self.base),
         };
         let label = start.label.clone();
-        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, follows: false })
+        let node = meeting.node_index;
+        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, follows: false })
     }
 
     /// Somebody reads what its ranks say by lines.
     pub(super) fn is_marked(&self, start: &Start) -> bool {
-        start.label.is_some() || self.base.logs.as_ref().is_some_and(|logs| logs.dir.is_some())
+        start.label.is_some() || self.base.logs.as_ref().is_some_and(Logs::has_files)
     }
 
     /// What each of these ranks is told of a round that begins.

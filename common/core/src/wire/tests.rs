@@ -45,7 +45,15 @@ fn logs() -> impl Strategy<Value = Logs> {
     let texts = ["0", "3", "0:1,7:2"].map(|text| Which::parse(text.as_bytes()).unwrap());
     (proptest::option::of(bytes()), bytes(), proptest::sample::select(texts.to_vec())).prop_map(|(dir, run, which)| {
         let shown = dir.as_ref().and_then(|_| crate::logs::shown(b"0,5"));
-        Logs { dir, private: shown.is_some(), run, redirects: which.clone(), tee: which, shown }
+        Logs {
+            dir,
+            private: shown.is_some(),
+            run,
+            redirects: which.clone(),
+            tee: which,
+            shown,
+            files: [Some("/o.%t".into()), None],
+        }
     })
 }
 

@@ -171,16 +171,20 @@ fn arguments_are_filled_in_only_where_torchruns_options_are_used() {
 fn torchruns_variables_count_below_ours() {
     let env = [("PET_NPROC_PER_NODE", "3"), ("PET_NNODES", "1:1"), ("PET_RDZV_ID", "r"), ("PET_LOG_DIR", "/l")];
     let ranks = |line: &str, more: &[(&str, &str)]| job(line, &[&env, more].concat()).placement.seats.len();
-    assert_eq!(ranks("a", &[]), 3);
-    assert_eq!(ranks("--ppn 2 a", &[]), 2);
-    assert_eq!(ranks("a", &[("RLAUNCH_PPN", "1")]), 1);
+    assert_eq!(ranks("--standalone a", &[]), 3);
+    assert_eq!(ranks("a", &[]), 1, "without torchrun's options they do not count");
+    assert_eq!(ranks("-n 4 a", &[]), 4);
+    assert_eq!(ranks("--standalone --ppn 2 a", &[]), 2);
+    assert_eq!(ranks("--standalone a", &[("RLAUNCH_PPN", "1")]), 1);
     assert_eq!(
-        job("a", &env).apps[0].base.logs.as_ref().unwrap().stem(1, 0).unwrap(),
+        job("--standalone a", &env).apps[0].base.logs.as_ref().unwrap().stem(1, 0).unwrap(),
         "/l/r_abababab_1/attempt_0/".into()
     );
-    assert!(sole(&run_with("a", &[("PET_MODULE", "1"), ("PET_NO_PYTHON", "0")])).python.module);
+    assert!(sole(&run_with("--standalone a", &[("PET_MODULE", "1"), ("PET_NO_PYTHON", "0")])).python.module);
     let both = [("PET_MODULE", "1"), ("PET_NO_PYTHON", "1")];
-    let refused = at_site(4, |site| run_with("a", &both).into_plan(JobId([0xab; 16]), [], site)).unwrap_err().render();
+    let refused = at_site(4, |site| run_with("--standalone a", &both).into_plan(JobId([0xab; 16]), [], site))
+        .unwrap_err()
+        .render();
     assert!(
         refused.contains("PET_MODULE (environment) runs a module by Python, and PET_NO_PYTHON (environment)"),
         "{refused}"

@@ -1,0 +1,219 @@
+//! Names of files with srun's patterns, as `-o` and `-e` take them: `%j` job, `%t` rank, `%n` index of the host, `%N` name of the host.
+//!
+//! A number between the percent sign and the letter pads a number with zeros: `%3t`.
+
+use crate::id::Rank;
+use crate::os_bytes::OsBytes;
+use alloc::format;
+use alloc::vec::Vec;
+
+/// Most digits that a number is padded to, as in srun.
+const WIDEST: u8 = 10;
+
+/// Name of a file, with patterns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FilePattern(Vec<Part>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Text(Vec<u8>),
+    /// `%2t`: the letter, and how many digits there are at least.
+    Field(Field, u8),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Field {
+    Job,
+    Rank,
+    Node,
+    Host,
+}
+
+/// Process whose file is named.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// Its rank.
+    pub rank: Rank,
+    /// Index of its host in the job.
+    pub node: u32,
+    /// Name of its host. The file is named after the part before the first dot, as in srun.
+    pub host: &'a [u8],
+}
+
+impl Field {
+    const fn of(letter: u8) -> Option<Self> {
+        match letter {
+            b'j' => Some(Self::Job),
+            b't' => Some(Self::Rank),
+            b'n' => Some(Self::Node),
+            b'N' => Some(Self::Host),
+            _ => None,
+        }
+    }
+
+    const fn letter(self) -> char {
+        match self {
+            Self::Job => 'j',
+            Self::Rank => 't',
+            Self::Node => 'n',
+            Self::Host => 'N',
+        }
+    }
+}
+
+impl FilePattern {
+    /// Pattern with this text; `None` if it is empty or has an escape that is unknown.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = memchr::memchr(b'%', rest) {
+            let (before, after) = rest.split_at_checked(at)?;
+            push_text(&mut parts, before);
+            let escape = after.get(1..)?;
+            let digits = escape.iter().take_while(|b| b.is_ascii_digit()).count();
+            let (width, letter) = (escape.get(..digits)?, escape.get(digits)?);
+            let width = if width.is_empty() { 0 } else { core::str::from_utf8(width).ok()?.parse::<u8>().ok()? };
+            match Field::of(*letter) {
+                Some(field) if width <= WIDEST => parts.push(Part::Field(field, width)),
+                None if *letter == b'%' && digits == 0 => push_text(&mut parts, b"%"),
+                Some(_) | None => return None,
+            }
+            rest = escape.get(digits + 1..)?;
+        }
+        push_text(&mut parts, rest);
+        (!parts.is_empty()).then_some(Self(parts))
+    }
+
+    /// Pattern of the same file in this directory, if its name is a relative one.
+    #[must_use]
+    pub fn in_directory(mut self, directory: &[u8]) -> Self {
+        if !self.is_absolute() {
+            self.0.insert(0, Part::Text([directory, b"/"].concat()));
+        }
+        self
+    }
+
+    /// Whether its name begins at the root.
+    #[must_use]
+    pub fn is_absolute(&self) -> bool {
+        matches!(self.0.first(), Some(Part::Text(text)) if text.starts_with(b"/"))
+    }
+
+    /// Pattern whose `%j` is this job.
+    #[must_use]
+    pub fn of_job(self, job: &[u8]) -> Self {
+        let named = |part| match part {
+            Part::Field(Field::Job, width) => Part::Text(padded(job, width)),
+            Part::Field(Field::Rank | Field::Node | Field::Host, _) | Part::Text(_) => part,
+        };
+        Self(self.0.into_iter().map(named).collect())
+    }
+
+    /// Whether ranks or hosts have different files.
+    #[must_use]
+    pub fn has_several(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Field(Field::Rank | Field::Node | Field::Host, _)))
+    }
+
+    /// Text that [`FilePattern::parse`] takes.
+    #[must_use]
+    pub fn text(&self) -> OsBytes {
+        let mut text = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(own) => {
+                    own.iter().for_each(|b| text.extend(if *b == b'%' { &b"%%"[..] } else { core::slice::from_ref(b) }))
+                }
+                Part::Field(field, 0) => text.extend(format!("%{}", field.letter()).bytes()),
+                Part::Field(field, width) => text.extend(format!("%{width}{}", field.letter()).bytes()),
+            }
+        }
+        OsBytes::new(text)
+    }
+
+    /// Name of the file of one process. A job that was not named is called 0.
+    #[must_use]
+    pub fn name(&self, writer: &Writer<'_>) -> OsBytes {
+        let short = writer.host.split(|b| *b == b'.').next().unwrap_or_default();
+        let mut name = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => name.extend_from_slice(text),
+                Part::Field(Field::Rank, width) => name.extend(padded(format!("{}", writer.rank).as_bytes(), *width)),
+                Part::Field(Field::Node, width) => name.extend(padded(format!("{}", writer.node).as_bytes(), *width)),
+                // A name that is no part of a path would lead elsewhere.
+                Part::Field(Field::Host, _) => name.extend(short.iter().map(|b| if *b == b'/' { b'_' } else { *b })),
+                Part::Field(Field::Job, width) => name.extend(padded(b"0", *width)),
+            }
+        }
+        OsBytes::new(name)
+    }
+}
+
+fn push_text(parts: &mut Vec<Part>, text: &[u8]) {
+    match parts.last_mut() {
+        Some(Part::Text(last)) => last.extend_from_slice(text),
+        Some(Part::Field(..)) | None if !text.is_empty() => parts.push(Part::Text(text.to_vec())),
+        Some(Part::Field(..)) | None => {}
+    }
+}
+
+/// Number with zeros before it; what is no number stays as it is.
+fn padded(text: &[u8], width: u8) -> Vec<u8> {
+    let missing = usize::from(width).saturating_sub(text.len());
+    let zeros = if text.iter().all(u8::is_ascii_digit) { missing } else { 0 };
+    let mut padded = alloc::vec![b'0'; zeros];
+    padded.extend_from_slice(text);
+    padded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITER: Writer<'_> = Writer { rank: Rank::new(7), node: 2, host: b"node3.cluster.org" };
+
+    fn name(text: &str) -> OsBytes {
+        FilePattern::parse(text.as_bytes()).unwrap().of_job(b"42").name(&WRITER)
+    }
+
+    #[test]
+    fn names_are_those_of_srun() {
+        for (text, expected) in [
+            ("out", "out"),
+            ("out.%t", "out.7"),
+            ("%j-%3t.out", "42-007.out"),
+            ("%4j.%10t", "0042.0000000007"),
+            ("%N/%n_%2n", "node3/2_02"),
+            ("%5N", "node3"),
+            ("100%%.%t", "100%.7"),
+        ] {
+            assert_eq!(name(text), expected.into(), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_escapes_are_refused() {
+        for text in ["", "%", "a%", "%q", "%2", "%11t", "%2%", "%999t", "%-1t"] {
+            assert_eq!(FilePattern::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_of_a_pattern_is_read_back_as_the_same_pattern() {
+        for text in ["out", "%j-%3t", "a%%b.%N", "%%t"] {
+            let pattern = FilePattern::parse(text.as_bytes()).unwrap();
+            assert_eq!(FilePattern::parse(&pattern.text()), Some(pattern), "{text}");
+        }
+        let of_job = FilePattern::parse(b"%j.%t").unwrap().of_job(b"5%t").in_directory(b"/a%t");
+        assert_eq!(FilePattern::parse(&of_job.text()).unwrap().name(&WRITER), "/a%t/5%t.7".into());
+    }
+
+    #[test]
+    fn only_patterns_of_ranks_and_hosts_name_several_files() {
+        let several = |text: &str| FilePattern::parse(text.as_bytes()).unwrap().has_several();
+        assert!(several("%t") && several("a%n") && several("%N.out"));
+        assert!(!several("out") && !several("%j.out") && !several("%%t"));
+    }
+}

@@ -1,0 +1,169 @@
+//! `-o` and `-e`: files with what ranks write, named as srun names them.
+
+use crate::bed::Bed;
+use crate::place;
+use crate::plan::Plan;
+use crate::several::job;
+use std::fs;
+use std::path::Path;
+
+/// Files of a directory, sorted, with what is in them.
+fn files(dir: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let read =
+        |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap());
+    let mut files: Vec<_> = entries.filter(|entry| entry.path().is_file()).map(read).collect();
+    files.sort();
+    files
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Runs it in a directory of its own; what is on its stdout and stderr, and in the files there.
+fn run(words: &[&str], tier: &str) -> (String, String, Vec<(String, String)>) {
+    let script = "echo out $RANK; echo err $RANK >&2";
+    let plan = Plan::rlaunch(words.iter().copied().chain(["sh", "-c", script])).contain(tier);
+    let dir = plan.scratch().path("files");
+    fs::create_dir(&dir).unwrap();
+    let done = plan.cwd(&dir).start().code(0);
+    (done.out(), done.err_of_any_machine(), files(&dir))
+}
+
+#[test]
+fn each_rank_writes_the_file_that_is_named_after_it() {
+    for tier in place::tiers() {
+        let (out, err, found) = run(&["-n", "3", "-o", "out.%2t", "-e", "err.%t"], tier);
+        assert_eq!((out.as_str(), err.as_str()), ("", ""), "{tier}");
+        let expected = [
+            ("err.0", "err 0\n"),
+            ("err.1", "err 1\n"),
+            ("err.2", "err 2\n"),
+            ("out.00", "out 0\n"),
+            ("out.01", "out 1\n"),
+            ("out.02", "out 2\n"),
+        ];
+        assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.to_owned())), "{tier}");
+    }
+}
+
+#[test]
+fn one_file_takes_the_output_of_all_ranks_and_no_message_of_rlaunch() {
+    let (out, err, found) = run(&["-v", "-n", "2", "-o", "all.out"], place::tiers()[0]);
+    assert_eq!(out, "");
+    assert!(err.contains("rlaunch: ") && !err.contains("err 0"), "{err}");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "all.out");
+    assert_eq!(lines(&found[0].1), ["err 0", "err 1", "out 0", "out 1"], "standard error too, as in srun");
+
+    let (out, err, found) = run(&["-n", "2", "--error=only.err"], place::tiers()[0]);
+    assert_eq!((lines(&out), err.as_str()), (vec!["out 0", "out 1"], ""));
+    assert_eq!((found.len(), lines(&found[0].1)), (1, vec!["err 0", "err 1"]));
+
+    let (out, err, found) = run(&["-n", "2", "-o", "none", "-e", "all"], place::tiers()[0]);
+    assert_eq!((out.as_str(), lines(&err), found), ("", vec!["err 0", "err 1"], vec![]));
+}
+
+#[test]
+fn ranks_of_a_host_share_the_file_of_the_host_and_lose_nothing() {
+    let script = "i=0; while [ $i -lt 2000 ]; do echo $RANK $i; i=$((i + 1)); done";
+    let plan = Plan::rlaunch(["-n", "3", "-o", "logs/%j/host-%n.%N", "sh", "-c", script]);
+    let dir = plan.scratch().dir().to_owned();
+    let _kept = plan.env("SLURM_JOB_ID", "77").cwd(&dir).start().code(0);
+    let found = files(&dir.join("logs/77"));
+    assert_eq!(found.len(), 1, "{:?}", found.iter().map(|(name, _)| name).collect::<Vec<_>>());
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(found[0].0, format!("host-0.{}", name.trim().split('.').next().unwrap()));
+    assert_eq!(found[0].1.lines().count(), 6_000);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_error_before_ranks_start() {
+    let plan = Plan::rlaunch(["-n", "2", "-o", "gone/out", "touch", "started"]);
+    let dir = plan.scratch().dir().to_owned();
+    let done = plan.cwd(&dir).start().code(125);
+    done.says("cannot write gone/out: no such file or directory");
+    assert!(!dir.join("started").exists());
+}
+
+#[test]
+fn ranks_that_start_again_continue_their_files() {
+    let script = "echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]";
+    let plan =
+        Plan::rlaunch(["-n", "1", "--max-restarts", "1", "--restart-delay", "0s", "-o", "out.%t", "sh", "-c", script]);
+    let dir = plan.scratch().dir().to_owned();
+    let _kept = plan.cwd(&dir).start().code(0);
+    assert_eq!(fs::read_to_string(dir.join("out.0")).unwrap(), "try 0\ntry 1\n");
+}
+
+#[test]
+fn ranks_of_other_hosts_write_files_there() {
+    let Some(bed) = Bed::up(4) else { return };
+    let done = job(&bed, "root", &["-o", "logs/%N.%n.%t", "sh", "-c", "hostname"]).start().code(0);
+    bed.clean(2);
+    let expected = (0..8).map(|n| (format!("node{0}.{0}.{n}", n / 2), format!("node{}\n", n / 2)));
+    assert_eq!(files(&done.scratch.path("logs")), expected.collect::<Vec<_>>());
+    bed.down();
+}
+
+/// A pod of a training operator has these variables for whatever runs in it.
+#[test]
+fn variables_of_torchrun_do_not_count_without_its_options() {
+    let plan = || Plan::rlaunch(["-n", "2", "sh", "-c", "echo $RANK of $WORLD_SIZE"]).env("PET_NPROC_PER_NODE", "1");
+    assert_eq!(plan().start().code(0).sorted(), ["0 of 2", "1 of 2"]);
+    let done = Plan::rlaunch(["--standalone", "-n", "2", "true"]).env("PET_NPROC_PER_NODE", "1").start().code(2);
+    done.says("PET_NPROC_PER_NODE");
+    plan()
+        .env("RLAUNCH_TIMOUT", "1m")
+        .start()
+        .code(0)
+        .says("RLAUNCH_TIMOUT is no variable of rlaunch and has no effect; RLAUNCH_TIMEOUT is one");
+}
+
+#[test]
+fn ranks_of_mpi_that_nothing_connects_are_a_note() {
+    let note =
+        |n: &str| format!("rlaunch does not connect MPI ranks yet: each of the {n} ranks will be a world of its own");
+    let job = |n: &str, code: &str| Plan::rlaunch(["-n", n, "python3", "-c", code]).start().code(0).err();
+    if place::has("python3") {
+        assert!(job("2", "if 0:\n    import mpi4py").contains(&note("2")));
+        assert!(!job("1", "if 0:\n    import mpi4py").contains("MPI"));
+        assert!(!job("2", "import sys").contains("MPI"));
+    }
+}
+
+#[test]
+fn hosts_of_an_allocation_that_are_not_used_are_a_note() {
+    let plan = |words: &[&str]| {
+        let slurm = [("SLURM_JOB_NODELIST", "node[01-04]"), ("SLURM_JOB_NUM_NODES", "4")];
+        slurm.iter().fold(Plan::rlaunch(words), |plan, (name, value)| plan.env(name, value)).start().code(0)
+    };
+    plan(&["-n", "1", "true"]).says(
+        "rlaunch: Slurm has allocated node[01-04], and all ranks run on this host; -H 'node[01-04]' uses the others\n",
+    );
+    assert!(!plan(&["-n", "1", "-H", "localhost", "true"]).err().contains("Slurm"));
+}
+
+/// No ssh is started: there is none in this PATH.
+#[test]
+fn this_machine_is_examined_without_ssh() {
+    for words in ["doctor", "doctor -H localhost"] {
+        let done = Plan::shell(&format!("PATH=/nonexistent exec \"$RL\" {words}")).start().code(0);
+        assert!(
+            done.out().starts_with("this machine:\n  has     ") && done.out().contains("contain tier T"),
+            "{}",
+            done.out()
+        );
+    }
+}
+
+/// Open MPI's `--prefix` became a label.
+#[test]
+fn a_directory_is_no_label() {
+    let done = Plan::rlaunch(["-n", "2", "--prefix", "/opt/openmpi", "echo", "4.2e-3"]).start().code(2);
+    assert_eq!(done.out(), "");
+    done.says("try     leave it out");
+}
