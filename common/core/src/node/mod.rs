@@ -142,7 +142,7 @@ impl Node {
         if parts.over {
             return;
         }
-        let mut cx = Cx { now, out, notice: notices };
+        let mut cx = Cx { now, out, notice: notices, facts: &() };
         parts.rounds.looks(now);
         transition(parts, &mut cx);
         parts.settle(&mut cx);

@@ -12,13 +12,13 @@ mod respawn;
 mod setting;
 mod unheard;
 
+use super::facts::JobFacts;
 use super::notice::{Failure, Notice};
 use super::{Cx, JobAction, left};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
-use crate::place::Placement;
 use crate::report::Sentence;
 use crate::restart::fault::{Fault, FaultKind};
 use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote};
@@ -55,8 +55,6 @@ pub(super) enum Up {
 pub(super) struct Rounds {
     spec: Arc<JobSpec>,
     read: PolicyReader,
-    /// Without the hosts that could not be had, if there were any.
-    fewer: Option<Arc<Placement>>,
     /// That of this generation, once somebody has registered.
     machine: Option<Box<Restart>>,
     /// The job ends, or all ranks do: no round follows.
@@ -107,7 +105,6 @@ impl Rounds {
         Self {
             spec,
             read,
-            fewer: None,
             machine: None,
             off: false,
             early: None,
@@ -128,16 +125,6 @@ impl Rounds {
             said_refused: false,
             leaving: None,
         }
-    }
-
-    /// The job, or its next generation, goes on with fewer hosts.
-    pub(super) fn reseat(&mut self, placement: &Arc<Placement>) {
-        self.fewer = Some(Arc::clone(placement));
-    }
-
-    /// Where the ranks of this generation run.
-    pub(super) fn placement(&self) -> &Placement {
-        self.fewer.as_deref().unwrap_or(&self.spec.placement)
     }
 
     /// The round that runs, or ends.
@@ -214,7 +201,7 @@ impl Rounds {
         if self.gone.contains_key(&node) {
             return !self.off;
         }
-        let local = self.placement().nodes.get(node.index()).is_none_or(|node| node.local);
+        let local = cx.facts.placement().nodes.get(node.index()).is_none_or(|node| node.local);
         if local || !self.is_open() {
             return false;
         }
@@ -222,25 +209,18 @@ impl Rounds {
         left::dismiss(cx, node, lost);
         self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
-        let ranks = self.ranks_of(node);
-        self.excused.extend(ranks);
+        self.excused.extend(cx.facts.placement().ranks_of(node));
         true
     }
 
     /// Nothing of a host's runs any more; whether the job goes on without it.
-    pub(super) fn node_over(&mut self, now: Mono, node: NodeId) -> bool {
+    pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
         if !self.is_gone(node) {
             return false;
         }
-        let ranks = self.ranks_of(node);
-        self.excused.extend(ranks);
-        self.tell(now, RestartEvent::NodeLost { node });
+        self.excused.extend(cx.facts.placement().ranks_of(node));
+        self.tell(cx.now, RestartEvent::NodeLost { node });
         !self.off
-    }
-
-    fn ranks_of(&self, node: NodeId) -> Vec<Rank> {
-        let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
-        seats.filter(|(seat, _)| seat.node == node).map(|(_, rank)| rank).collect()
     }
 
     /// A process of this rank has come. If it was told to end, it had registered before it was.
@@ -271,13 +251,13 @@ impl Rounds {
                 Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
             }
             (None, None) => {
-                let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
+                let seats = cx.facts.placement().seats.iter().zip((0..).map(Rank::new));
                 let (_, initial) = seats.into_iter().find(|(seat, _)| self.is_gone(seat.node))?;
                 Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
             }
         };
         let text = OsBytes::from("no healthy rank is left");
-        let up = self.up(cx.now, &fault);
+        let up = self.up(cx, &fault);
         cx.tell(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }))));
         cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
         self.off(cx.now);
@@ -338,7 +318,7 @@ impl Rounds {
                         Given::Done => self.done = Some(cx.now),
                         Given::Up { fault, text } => {
                             cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
-                            up = Some(self.up(cx.now, &fault));
+                            up = Some(self.up(cx, &fault));
                         }
                     }
                 }
@@ -380,23 +360,15 @@ impl Rounds {
             RoundNote::Again { initial, .. } => Some(*initial),
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
         };
-        let host = first.map_or_else(OsBytes::default, |initial| self.host(initial));
+        let host = first.map_or_else(OsBytes::default, |initial| host_of(cx.facts, initial));
         cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
         cx.act(JobAction::Say(Sentence::Round { generation, host, note: Box::new(note) }));
     }
 
-    /// The name of a rank's host, where there are several.
-    fn host(&self, initial: Rank) -> OsBytes {
-        let placement = self.placement();
-        let node = placement.seats.get(initial.index()).filter(|_| placement.used().nth(1).is_some());
-        let host = node.and_then(|seat| placement.nodes.get(seat.node.index()));
-        host.map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
-    }
-
     /// A fault that no round makes good: as the failure of a rank, or the loss of a host.
-    fn up(&self, now: Mono, fault: &Fault) -> Up {
+    fn up(&self, cx: &Cx<'_>, fault: &Fault) -> Up {
         let rank = fault.initial;
-        let node = self.placement().seats.get(rank.index()).map_or(NodeId::new(0), |seat| seat.node);
+        let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
         if let (FaultKind::HostLost, Some((lost, between))) = (fault.kind, self.gone.get(&node)) {
             return Up::Host(node, *lost, *between);
         }
@@ -435,4 +407,12 @@ impl Rounds {
         let msg = RoundDown::Refuse { ranks: Capped::default(), text };
         cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
     }
+}
+
+/// The name of a rank's host, where there are several.
+fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
+    let placement = facts.placement();
+    let node = placement.node_of(initial).filter(|_| placement.used().nth(1).is_some());
+    let host = node.and_then(|node| placement.nodes.get(node.index()));
+    host.map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
 }

@@ -4,6 +4,7 @@
 
 use super::Rounds;
 use crate::id::Rank;
+use crate::job::Cx;
 use crate::job::notice::Failure;
 use crate::os_bytes::{OsBytes, Visible};
 use crate::restart::RoundNote;
@@ -60,7 +61,8 @@ impl Rounds {
     }
 
     /// What there is to say by now, or as the job is over; once.
-    pub(super) fn say_unheard(&mut self, now: Mono, over: bool) -> Option<RoundNote> {
+    pub(super) fn say_unheard(&mut self, cx: &Cx<'_>, over: bool) -> Option<RoundNote> {
+        let now = cx.now;
         let when = match self.unheard {
             Unheard::Ended(rank, at) if over || at <= now => {
                 format!("rank {rank} has ended, and no rank has registered with rlaunch's client")
@@ -71,11 +73,11 @@ impl Rounds {
             Unheard::Ended(..) | Unheard::Until(_) | Unheard::Idle | Unheard::Over => return None,
         };
         self.unheard = Unheard::Over;
-        Some(RoundNote::Policy { text: OsBytes::from(self.in_vain(&when)) })
+        Some(RoundNote::Policy { text: OsBytes::from(self.in_vain(&when, cx.facts.placement().seats.len())) })
     }
 
-    fn in_vain(&self, when: &str) -> String {
-        let ranks = match self.placement().seats.len() {
+    fn in_vain(&self, when: &str, ranks: usize) -> String {
+        let ranks = match ranks {
             1 => "the rank works".into(),
             ranks => format!("all {ranks} ranks work"),
         };
