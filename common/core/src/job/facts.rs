@@ -1,5 +1,6 @@
 //! What several sub-machines of a job have to know, kept once: they ask, and only the router changes it.
 
+use super::hosts::Hosts;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::{Placement, Processes};
 use crate::spec::JobSpec;
@@ -8,13 +9,18 @@ use alloc::sync::Arc;
 /// The facts of a job.
 #[derive(Debug)]
 pub(super) struct JobFacts {
+    /// The hosts of the job.
+    pub(super) hosts: Hosts,
     placement: Arc<Placement>,
+    /// How often all ranks have been started again.
+    generation: u32,
 }
 
 impl JobFacts {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let processes = Processes::of_ranks(spec.placement.seats.len());
-        Self { placement: Arc::new(Placement { processes, ..spec.placement.clone() }) }
+        let placement = Arc::new(Placement { processes, ..spec.placement.clone() });
+        Self { hosts: Hosts::new(&spec.placement), placement, generation: 0 }
     }
 
     /// Where ranks run, and which processes play them.
@@ -25,6 +31,17 @@ impl JobFacts {
     /// Ranks run there from now on.
     pub(super) fn place(&mut self, placement: Arc<Placement>) {
         self.placement = placement;
+    }
+
+    /// How often all ranks have been started again.
+    pub(super) const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// What follows is about ranks that are started again.
+    pub(super) fn begin_generation(&mut self, generation: u32) {
+        self.generation = generation;
+        self.hosts.begin_generation();
     }
 
     /// All ranks are started again: rank 0's process has this number.

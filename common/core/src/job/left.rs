@@ -29,57 +29,30 @@ use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-/// The hosts that were lost.
+/// What the user knows of hosts that were lost.
 #[derive(Debug)]
 pub(super) struct Left {
     spec: Arc<JobSpec>,
-    /// Whether nothing of them runs any more, as far as anybody can know.
-    gone: BTreeMap<NodeId, bool>,
-    /// Some were lost since ranks were placed last.
-    fresh: bool,
-    /// So many were when the user was told how many ranks are left.
+    /// So many were lost when the user was told how many ranks remain.
     said: usize,
 }
 
 impl Left {
     pub(super) const fn new(spec: Arc<JobSpec>) -> Self {
-        Self { spec, gone: BTreeMap::new(), fresh: false, said: 0 }
-    }
-
-    pub(super) fn is_gone(&self, node: NodeId) -> bool {
-        self.gone.contains_key(&node)
-    }
-
-    /// A host is lost; `over`: nothing of it runs.
-    pub(super) fn loses(&mut self, node: NodeId, over: bool) {
-        if self.gone.insert(node, over).is_none() {
-            self.fresh = true;
-        }
-    }
-
-    fn over(&mut self, node: NodeId) {
-        if let Some(over) = self.gone.get_mut(&node) {
-            *over = true;
-        }
-    }
-
-    pub(super) fn nodes(&self) -> Vec<NodeId> {
-        self.gone.keys().copied().collect()
+        Self { spec, said: 0 }
     }
 
     /// The user is told of all of them.
-    pub(super) fn says(&mut self) {
-        self.said = self.gone.len();
+    pub(super) fn says(&mut self, facts: &JobFacts) {
+        self.said = facts.hosts.list_lost().len();
     }
 
     /// None was lost after that.
-    pub(super) fn is_said(&self) -> bool {
-        self.said == self.gone.len()
+    pub(super) fn is_said(&self, facts: &JobFacts) -> bool {
+        self.said == facts.hosts.list_lost().len()
     }
 
     /// The user has said how few are enough.
@@ -109,7 +82,7 @@ impl Parts {
         if !self.may_shrink() {
             return None;
         }
-        let mut gone = self.left.nodes();
+        let mut gone = facts.hosts.list_lost();
         gone.extend(also);
         let placement = self.remaining(facts, &gone)?;
         let limits = self.rounds.limits();
@@ -126,12 +99,12 @@ impl Parts {
 
     /// Whether the hosts that are left are too few for another generation.
     pub(super) fn lacks_hosts(&self, facts: &JobFacts) -> bool {
-        self.left.fresh && self.without(facts, None).is_none()
+        facts.hosts.has_recent_losses() && self.without(facts, None).is_none()
     }
 
     /// Whether this host was lost before, and the job goes on without it.
-    pub(super) fn is_without(&self, node: NodeId) -> bool {
-        self.left.is_gone(node) && !self.generations.is_off()
+    pub(super) fn is_without(&self, step: &Step<'_>, node: NodeId) -> bool {
+        step.facts.hosts.is_lost(node) && !self.generations.is_off()
     }
 
     /// Whether another generation may: not where all ranks have done their work, and only what they have left is ended.
@@ -147,12 +120,12 @@ impl Parts {
         lost: Lost,
         between: (Mono, Mono),
     ) -> bool {
-        let local = self.left.spec.placement.nodes.get(node.index()).is_none_or(|node| node.local);
-        if local || !self.may_follow() || self.without(step.facts, Some(node)).is_none() {
+        if step.facts.hosts.is_local(node)
+            || !self.may_follow() || self.without(step.facts, Some(node)).is_none() {
             return false;
         }
         dismiss(&mut step.cx(), node, lost);
-        self.left.loses(node, self.generations.is_clear(node));
+        step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
         if !self.generations.is_between() {
             self.clears(step, of_host(step.facts, node, lost, between));
         }
@@ -177,11 +150,12 @@ impl Parts {
     /// All that runs is ended, and another generation may follow; whether somebody was told so.
     pub(super) fn clears(&mut self, step: &mut Step<'_>, why: Why) -> bool {
         let (grace, shrinks) = (self.generations.grace(), self.may_shrink());
-        let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&self.left.nodes(), shrinks));
+        let lost = step.facts.hosts.list_lost();
+        let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
         if nodes.is_empty() {
             return false;
         }
-        nodes.extend(self.left.gone.iter().filter(|(_, over)| !**over).map(|(node, _)| *node));
+        nodes.extend(lost.into_iter().filter(|node| step.facts.hosts.may_still_run(*node)));
         self.verdict.cleared_from(step.now);
         self.rounds.off(step.now);
         // A host that is silent is known as lost only then.
@@ -192,10 +166,10 @@ impl Parts {
 
     /// A host that is lost has ended; whether it was.
     pub(super) fn lost_is_over(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
-        if !self.is_without(node) {
+        if !self.is_without(step, node) {
             return false;
         }
-        self.left.over(node);
+        step.facts.hosts.end(node);
         self.procs.absent(&mut step.cx(), node);
         if let Some(first) = self.generations.cleared(node, 0, 0) {
             self.cleared(step, &first);
@@ -205,19 +179,19 @@ impl Parts {
 
     /// What is left for the next generation, where hosts were lost in this one.
     pub(super) fn fewer(&self, facts: &JobFacts, why: &Why) -> Option<Box<Fewer>> {
-        let gone = self.left.nodes();
-        let placement = self.remaining(facts, &gone).filter(|_| self.left.fresh)?;
+        let gone = facts.hosts.list_lost();
+        let placement = self.remaining(facts, &gone).filter(|_| facts.hosts.has_recent_losses())?;
         let by = why.lost.map(|_| self.log.host(why.failure.node)).unwrap_or_default();
         let ranks = placement.world_size();
         Some(Box::new(Fewer { by, without: self.bringup.folded(&gone), ranks }))
     }
 
     /// Where the ranks of the next generation run, if that changes.
-    pub(super) fn place_again(&mut self, facts: &JobFacts) -> Option<Arc<Placement>> {
-        if !core::mem::take(&mut self.left.fresh) {
+    pub(super) fn place_again(&self, facts: &JobFacts) -> Option<Arc<Placement>> {
+        if !facts.hosts.has_recent_losses() {
             return None;
         }
-        self.remaining(facts, &self.left.nodes()).map(Arc::new)
+        self.remaining(facts, &facts.hosts.list_lost()).map(Arc::new)
     }
 }
 

@@ -10,6 +10,7 @@ mod ending;
 mod event;
 mod facts;
 mod generations;
+mod hosts;
 mod late;
 mod lease;
 mod left;
@@ -319,7 +320,7 @@ impl Parts {
             ToRoot::Killing => self.mute.killing(&step.cx(), node),
             ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
             // The job goes on without it.
-            ToRoot::Draining if self.rounds.is_gone(node) => {}
+            ToRoot::Draining if step.facts.hosts.is_recently_lost(node) => {}
             ToRoot::Draining => self.procs.node_over(&mut step.cx(), node),
             ToRoot::Cleared { left, named: _, port } => {
                 if let Some(first) = self.generations.cleared(node, left, port) {
@@ -361,7 +362,10 @@ impl Parts {
 
     /// The job goes on with fewer hosts.
     fn leave_out(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: &Placement) {
-        nodes.iter().for_each(|node| self.forget(step, *node));
+        for node in &nodes {
+            step.facts.hosts.leave_out(*node);
+            self.forget(step, *node);
+        }
         self.procs.left_out(step.facts);
         self.log.left_out(&mut step.cx(), nodes, placement);
     }
@@ -373,7 +377,7 @@ impl Parts {
         if self.bringup.spares(&mut step.cx(), node) {
             return self.forget(step, node);
         }
-        if self.is_without(node) || self.loses(step, node, lost) {
+        if self.is_without(step, node) || self.loses(step, node, lost) {
             return;
         }
         let between = self.lease.between(step.now, node, lost);
@@ -413,7 +417,7 @@ impl Parts {
         let Failure { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(step.facts, &first);
-        self.left.says();
+        self.left.says(step.facts);
         self.generations.decide(&mut step.cx(), &first, lived, fewer);
     }
 
@@ -421,8 +425,9 @@ impl Parts {
     fn again(&mut self, step: &mut Step<'_>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         let (restart, ports) = self.generations.again();
-        self.log.again(restart);
         let fewer = self.place_again(step.facts);
+        step.facts.begin_generation(restart);
+        self.log.in_round(None);
         let shrinks = fewer.is_some();
         if let Some(placement) = fewer {
             step.facts.place(placement);
@@ -434,11 +439,11 @@ impl Parts {
         self.mute.again();
         let space = self.rounds.again();
         if shrinks {
-            let placement = Arc::clone(step.facts.placement());
-            match self.left.is_said() {
-                true => self.log.fewer(&mut step.cx(), self.left.nodes(), &placement),
+            let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
+            match self.left.is_said(step.facts) {
+                true => self.log.fewer(&mut step.cx(), lost, &placement),
                 // In the pause.
-                false => self.log.left_out(&mut step.cx(), self.left.nodes(), &placement),
+                false => self.log.left_out(&mut step.cx(), lost, &placement),
             }
         }
         self.bringup.again(&mut step.cx(), (restart, first.get()), (&ports, space), shrinks);

@@ -13,6 +13,7 @@ mod setting;
 mod unheard;
 
 use super::facts::JobFacts;
+use super::hosts::Loss;
 use super::notice::{Failure, Notice};
 use super::{Cx, JobAction, left};
 use crate::events::{Lost, What};
@@ -73,10 +74,6 @@ pub(super) struct Rounds {
     seen: BTreeMap<Rank, (HostTime, Mono)>,
     /// When the work was done: who had ended before that, and could, fails nothing.
     done: Option<Mono>,
-    /// Hosts that were lost while the window was open, and how.
-    gone: BTreeMap<NodeId, (Lost, (Mono, Mono))>,
-    /// Of them those of which nothing runs any more, as far as anybody can know.
-    over: BTreeSet<NodeId>,
     /// Hosts that have turned out to have no GPUs for one more rank.
     full: BTreeSet<NodeId>,
     /// From where ranks have gone to other hosts.
@@ -114,8 +111,6 @@ impl Rounds {
             ended: Vec::new(),
             seen: BTreeMap::new(),
             done: None,
-            gone: BTreeMap::new(),
-            over: BTreeSet::new(),
             full: BTreeSet::new(),
             homes: BTreeMap::new(),
             wanted: BTreeSet::new(),
@@ -139,11 +134,6 @@ impl Rounds {
     /// The work of a call is done, and nobody has come for another.
     fn rests(&self) -> bool {
         !self.off && self.machine.as_ref().is_some_and(|machine| machine.rests())
-    }
-
-    /// A host was lost, and the job goes on without it.
-    pub(super) fn is_gone(&self, node: NodeId) -> bool {
-        self.gone.contains_key(&node)
     }
 
     /// A program that restarts within itself runs: it can do with fewer ranks.
@@ -198,14 +188,12 @@ impl Rounds {
     /// A part of ours was lost on a host; whether that is a matter of rounds. Its ranks may still run, but they are lost, and by the end
     /// of its lease they have ended: the others can leave their function meanwhile.
     pub(super) fn loses(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        if self.gone.contains_key(&node) {
+        if cx.facts.hosts.is_recently_lost(node) {
             return !self.off;
         }
-        let local = cx.facts.placement().nodes.get(node.index()).is_none_or(|node| node.local);
-        if local || !self.is_open() {
+        if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
         }
-        self.gone.insert(node, (lost, between));
         left::dismiss(cx, node, lost);
         self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
@@ -215,7 +203,7 @@ impl Rounds {
 
     /// Nothing of a host's runs any more; whether the job goes on without it.
     pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
-        if !self.is_gone(node) {
+        if !cx.facts.hosts.is_recently_lost(node) {
             return false;
         }
         self.excused.extend(cx.facts.placement().ranks_of(node));
@@ -237,7 +225,7 @@ impl Rounds {
     }
 
     /// No process is left: whatever is still waited for, no round follows. What the job makes of that.
-    fn nobody_left(&mut self, cx: &mut Cx<'_>, generation: u32) -> Option<Up> {
+    fn nobody_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         if !self.is_open() {
             return None;
         }
@@ -252,14 +240,14 @@ impl Rounds {
             }
             (None, None) => {
                 let seats = cx.facts.placement().seats.iter().zip((0..).map(Rank::new));
-                let (_, initial) = seats.into_iter().find(|(seat, _)| self.is_gone(seat.node))?;
+                let (_, initial) = seats.into_iter().find(|(seat, _)| cx.facts.hosts.is_recently_lost(seat.node))?;
                 Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
             }
         };
         let text = OsBytes::from("no healthy rank is left");
         let up = self.up(cx, &fault);
         cx.tell(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }))));
-        cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
+        cx.act(JobAction::Say(Sentence::GivenUp { generation: cx.facts.generation(), round: self.round(), text }));
         self.off(cx.now);
         Some(up)
     }
@@ -280,8 +268,6 @@ impl Rounds {
         self.unwanted.clear();
         self.ended.clear();
         self.seen.clear();
-        self.gone.clear();
-        self.over.clear();
         self.homes.clear();
         self.wanted.clear();
         self.asked.clear();
@@ -303,7 +289,7 @@ impl Rounds {
     }
 
     /// Does what the machine asks for; what it hands back to the job.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, generation: u32) -> Option<Up> {
+    pub(super) fn settle(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         let mut up = None;
         while let Some(action) = self.machine.as_mut()?.poll_action() {
             match action {
@@ -311,13 +297,13 @@ impl Rounds {
                 RestartAction::Opened => {}
                 RestartAction::Respawn { initial } => self.wants(initial),
                 RestartAction::End { initial } => self.wants_no(cx, initial),
-                RestartAction::Note(note) => self.note(cx, generation, note),
+                RestartAction::Note(note) => self.note(cx, note),
                 RestartAction::Closed(given) => {
                     cx.tell(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
                         Given::Done => self.done = Some(cx.now),
                         Given::Up { fault, text } => {
-                            cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
+                            cx.act(JobAction::Say(Sentence::GivenUp { generation: cx.facts.generation(), round: self.round(), text }));
                             up = Some(self.up(cx, &fault));
                         }
                     }
@@ -338,7 +324,7 @@ impl Rounds {
         cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
     }
 
-    fn note(&mut self, cx: &mut Cx<'_>, generation: u32, note: RoundNote) {
+    fn note(&mut self, cx: &mut Cx<'_>, note: RoundNote) {
         match &note {
             RoundNote::Began { faults, .. } => {
                 let lost = faults.iter().filter(|fault| fault.kind.is_loss()).map(|fault| fault.initial);
@@ -362,15 +348,15 @@ impl Rounds {
         };
         let host = first.map_or_else(OsBytes::default, |initial| host_of(cx.facts, initial));
         cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
-        cx.act(JobAction::Say(Sentence::Round { generation, host, note: Box::new(note) }));
+        cx.act(JobAction::Say(Sentence::Round { generation: cx.facts.generation(), host, note: Box::new(note) }));
     }
 
     /// A fault that no round makes good: as the failure of a rank, or the loss of a host.
     fn up(&self, cx: &Cx<'_>, fault: &Fault) -> Up {
         let rank = fault.initial;
         let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
-        if let (FaultKind::HostLost, Some((lost, between))) = (fault.kind, self.gone.get(&node)) {
-            return Up::Host(node, *lost, *between);
+        if let (FaultKind::HostLost, Some(Loss { lost, between, .. })) = (fault.kind, cx.facts.hosts.recent_loss(node)) {
+            return Up::Host(node, lost, between);
         }
         if let Some(failure) = self.ended.iter().find(|failure| failure.rank == rank) {
             return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
@@ -393,9 +379,9 @@ impl Rounds {
     }
 
     /// A host has not taken who wanted to register: said for the first of them.
-    fn refused(&mut self, cx: &mut Cx<'_>, generation: u32, text: OsBytes) {
+    fn refused(&mut self, cx: &mut Cx<'_>, text: OsBytes) {
         if !core::mem::replace(&mut self.said_refused, true) {
-            self.note(cx, generation, RoundNote::Refused { text });
+            self.note(cx, RoundNote::Refused { text });
         }
     }
 

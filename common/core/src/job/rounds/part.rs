@@ -67,7 +67,7 @@ impl Parts {
             RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
             RoundUp::Alone { round, initial } => RestartEvent::Alone { node, round, initial },
             RoundUp::Stuck { proc } => return self.is_stuck(step, node, proc),
-            RoundUp::Refused { text } => return self.rounds.refused(&mut step.cx(), self.log.generation(), text),
+            RoundUp::Refused { text } => return self.rounds.refused(&mut step.cx(), text),
         };
         self.rounds.tell(step.now, event);
         self.settle_rounds(step);
@@ -84,7 +84,7 @@ impl Parts {
         let text = format!(
             "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL: the kernel cannot end it now (a device or a file system does not answer), and the others go on without it"
         );
-        self.rounds.note(&mut step.cx(), self.log.generation(), RoundNote::Policy { text: OsBytes::from(text) });
+        self.rounds.note(&mut step.cx(), RoundNote::Policy { text: OsBytes::from(text) });
         self.settle_rounds(step);
     }
 
@@ -120,7 +120,7 @@ impl Parts {
         let between = self.lease.between(step.now, node, lost);
         let theirs = self.rounds.loses(&mut step.cx(), node, lost, between);
         if theirs {
-            self.left.loses(node, false);
+            step.facts.hosts.lose(node, lost, between, false);
         }
         self.settle_rounds(step);
         theirs
@@ -132,7 +132,7 @@ impl Parts {
         self.mute.node_over(node);
         let without = self.rounds.node_over(&mut step.cx(), node);
         if without {
-            self.rounds.over.insert(node);
+            step.facts.hosts.end(node);
             // Its ranks are placed together, those too whose ends nobody has seen.
             self.procs.absent(&mut step.cx(), node);
         }
@@ -146,7 +146,7 @@ impl Parts {
 
     /// Does what rounds ask for. What they do not make good is what it would have been without them.
     pub(in crate::job) fn settle_rounds(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.settle(&mut step.cx(), self.log.generation());
+        let up = self.rounds.settle(&mut step.cx());
         self.log.in_round(self.rounds.round());
         self.says_unheard(step, false);
         self.gives_up(step, up);
@@ -158,13 +158,13 @@ impl Parts {
     /// Says that what was asked of rounds was asked in vain, if it was.
     pub(in crate::job) fn says_unheard(&mut self, step: &mut Step<'_>, over: bool) {
         if let Some(note) = self.rounds.say_unheard(&step.cx(), over) {
-            self.rounds.note(&mut step.cx(), self.log.generation(), note);
+            self.rounds.note(&mut step.cx(), note);
         }
     }
 
     /// No process is left.
     pub(in crate::job) fn nobody_left(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.nobody_left(&mut step.cx(), self.log.generation());
+        let up = self.rounds.nobody_left(&mut step.cx());
         self.gives_up(step, up);
     }
 

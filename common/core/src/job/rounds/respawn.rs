@@ -74,11 +74,11 @@ impl Parts {
         let place = |initial: &Rank| {
             let node = step.facts.placement().node_of(*initial)?;
             // All of a lost host's are placed together, when nothing of it runs any more.
-            let is_there = !self.rounds.is_gone(node) || self.rounds.over.contains(&node);
+            let is_there = !step.facts.hosts.is_recently_lost(node) || !step.facts.hosts.may_still_run(node);
             (self.procs.end_of(step.facts, *initial) == End::Seen && is_there).then_some((*initial, node))
         };
         let ready: Vec<(Rank, NodeId)> = self.rounds.wanted.iter().filter_map(place).collect();
-        let (homeless, at_home): (Vec<_>, Vec<_>) = ready.into_iter().partition(|(_, node)| self.rounds.is_gone(*node));
+        let (homeless, at_home): (Vec<_>, Vec<_>) = ready.into_iter().partition(|(_, node)| step.facts.hosts.is_recently_lost(*node));
         if !at_home.is_empty() {
             self.rounds.wanted.retain(|initial| !at_home.iter().any(|(other, _)| other == initial));
             self.start_anew(step, at_home);
@@ -91,7 +91,7 @@ impl Parts {
         if self.rounds.coming.is_empty() || !self.rounds.rests() {
             return;
         }
-        let here = |(_, (_, node)): &(&Rank, &(ProcId, NodeId))| !self.rounds.is_gone(*node);
+        let here = |(_, (_, node)): &(&Rank, &(ProcId, NodeId))| !step.facts.hosts.is_recently_lost(*node);
         if self.procs.open() > self.rounds.coming.iter().filter(here).count() {
             return;
         }
@@ -109,7 +109,7 @@ impl Parts {
         let home = |(initial, from): (Rank, NodeId)| (initial, *self.rounds.homes.entry(initial).or_insert(from));
         let homeless: Vec<(Rank, NodeId)> = homeless.into_iter().map(home).collect();
         let may =
-            |node: NodeId| !self.rounds.is_gone(node) && !self.left.is_gone(node) && !self.rounds.full.contains(&node);
+            |node: NodeId| !step.facts.hosts.is_lost(node) && !self.rounds.full.contains(&node);
         let mut placement = Placement::clone(step.facts.placement());
         let rooms = placement.move_ranks(homeless.iter().copied(), may);
         step.facts.place(Arc::new(placement));
@@ -131,7 +131,7 @@ impl Parts {
             let lost: Vec<NodeId> = lost.into_iter().collect();
             let what = if self.rounds.full.is_empty() { "a free slot" } else { "a free slot, and GPUs for it" };
             let note = RoundNote::Policy { text: no_room(&nowhere, &self.bringup.folded(&lost), what) };
-            self.rounds.note(&mut step.cx(), self.log.generation(), note);
+            self.rounds.note(&mut step.cx(), note);
         }
     }
 
@@ -159,13 +159,12 @@ impl Parts {
         if self.rounds.asked.is_empty() {
             return;
         }
-        let generation = self.log.generation();
         for Started { proc, pid, .. } in procs {
             let Some(initial) = step.facts.placement().rank_of(*proc) else { continue };
             let was_asked = self.rounds.asked.remove(proc);
             let is_news = was_asked && self.rounds.is_awaited(*proc);
             if let Some(round) = self.rounds.round().filter(|_| is_news) {
-                self.rounds.note(&mut step.cx(), generation, RoundNote::Again { round, initial, pid: *pid });
+                self.rounds.note(&mut step.cx(), RoundNote::Again { round, initial, pid: *pid });
             }
             if self.rounds.is_coming(initial, *proc) {
                 self.rounds.tell(step.now, RestartEvent::Started { initial, proc: *proc });
