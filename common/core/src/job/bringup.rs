@@ -367,8 +367,10 @@ impl Bringup {
     /// Leaves out who is missing, if the others are enough, or tells why the job cannot start.
     fn gather(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
         loop {
-            let enough = self.nodes.len().saturating_sub(self.nodes.missing()) >= orders.least();
-            if !enough || !self.leave_out(cx) {
+            let missing = self.nodes.list_missing();
+            let enough = self.nodes.len().saturating_sub(missing.len()) >= orders.least();
+            self.fewer = cx.facts.placement().without(&missing).filter(|_| !missing.is_empty()).map(Arc::new);
+            if !enough || (self.fewer.is_none() && !missing.is_empty()) {
                 return self.cause().map_or(Ok(()), Err);
             }
             let first = self.planned(cx).head();
@@ -378,13 +380,6 @@ impl Bringup {
             cx.tell(Notice::Log(What::HostRefused { node: first, why }));
             cx.tell(Notice::Absent(first));
         }
-    }
-
-    /// Drops the ranks of the hosts that cannot be had; false, and nothing else, if a program would have none left.
-    fn leave_out(&mut self, cx: &Cx<'_>) -> bool {
-        let missing = self.nodes.list_missing();
-        self.fewer = if missing.is_empty() { None } else { cx.facts.placement().without(&missing).map(Arc::new) };
-        missing.is_empty() || self.fewer.is_some()
     }
 
     /// An agent that is to hold the store at an address which the user chose has to have it: nothing is started otherwise.

@@ -120,8 +120,7 @@ impl Parts {
         lost: Lost,
         between: (Mono, Mono),
     ) -> bool {
-        if step.facts.hosts.is_local(node)
-            || !self.may_follow() || self.without(step.facts, Some(node)).is_none() {
+        if step.facts.hosts.is_local(node) || !self.may_follow() || self.without(step.facts, Some(node)).is_none() {
             return false;
         }
         dismiss(&mut step.cx(), node, lost);

@@ -1,7 +1,8 @@
 //! The launcher's machine: what a job is waiting for, when it ends, and why it ended.
 //!
 //! [`Job`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
-//! others by notices.
+//! others by notices. What several of them have to know, hosts and placement, is kept once in [`facts`], which they read and only
+//! the router changes.
 
 mod bringup;
 mod clock;
@@ -287,10 +288,12 @@ impl Parts {
             ToRoot::Started { procs } => {
                 self.procs.started(&mut step.cx(), node, &procs);
                 procs.iter().for_each(|started| self.output.started(&mut step.cx(), started.proc));
-                self.started_anew(step, &procs);
+                if self.rounds.started(&mut step.cx(), &procs) {
+                    self.settle_rounds(step);
+                }
             }
             ToRoot::SpawnFailed { proc, error } => {
-                let spare = self.is_spare(step, proc);
+                let spare = self.rounds.is_spare(step.facts, proc);
                 self.procs.spawn_failed(
                     &mut step.cx(),
                     node,
@@ -451,7 +454,7 @@ impl Parts {
 
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
-        self.says_unheard(step, true);
+        self.rounds.say_unheard(&mut step.cx(), true);
         self.output.close(&mut step.cx());
         let nodes = self.verdict.together();
         if !nodes.is_empty() {

@@ -56,14 +56,27 @@ pub(super) enum Up {
 pub(super) struct Rounds {
     spec: Arc<JobSpec>,
     read: PolicyReader,
-    /// That of this generation, once somebody has registered.
+    /// What is known of this generation; another begins with nothing of it.
+    now: Generation,
+    /// The number of the space of the store that was used last.
+    space: u32,
+    /// Hosts that have turned out to have no GPUs for one more rank.
+    full: BTreeSet<NodeId>,
+    /// Something was asked of rounds, and nobody has registered.
+    unheard: Unheard,
+    /// It was said why a process could not.
+    said_refused: bool,
+}
+
+/// The rounds of one generation of ranks.
+#[derive(Debug, Default)]
+struct Generation {
+    /// Once a process has registered.
     machine: Option<Box<Restart>>,
     /// The job ends, or all ranks do: no round follows.
     off: bool,
     /// The end of the first process that had ended before, or that one had left.
     early: Option<RestartEvent>,
-    /// The number of the space of the store that was used last.
-    space: u32,
     /// Ranks that a round goes on without, or will.
     excused: BTreeSet<Rank>,
     /// Processes that were told to end, as nobody waits for them any more. One that has registered meanwhile takes part.
@@ -74,8 +87,6 @@ pub(super) struct Rounds {
     seen: BTreeMap<Rank, (HostTime, Mono)>,
     /// When the work was done: who had ended before that, and could, fails nothing.
     done: Option<Mono>,
-    /// Hosts that have turned out to have no GPUs for one more rank.
-    full: BTreeSet<NodeId>,
     /// From where ranks have gone to other hosts.
     homes: BTreeMap<Rank, NodeId>,
     /// Ranks of which another process is wanted, as soon as one can be started.
@@ -84,10 +95,6 @@ pub(super) struct Rounds {
     asked: BTreeSet<ProcId>,
     /// Those that were asked for and have not registered, and where.
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
-    /// Something was asked of rounds, and nobody has registered.
-    unheard: Unheard,
-    /// It was said why a process could not.
-    said_refused: bool,
     /// Without this one there is no other round, and its process has until then to end by itself.
     leaving: Option<(Failure, Mono)>,
 }
@@ -98,57 +105,38 @@ const fn failing(status: Status) -> Status {
 }
 
 impl Rounds {
-    pub(super) const fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
-        Self {
-            spec,
-            read,
-            machine: None,
-            off: false,
-            early: None,
-            space: 0,
-            excused: BTreeSet::new(),
-            unwanted: BTreeSet::new(),
-            ended: Vec::new(),
-            seen: BTreeMap::new(),
-            done: None,
-            full: BTreeSet::new(),
-            homes: BTreeMap::new(),
-            wanted: BTreeSet::new(),
-            asked: BTreeSet::new(),
-            coming: BTreeMap::new(),
-            unheard: Unheard::Idle,
-            said_refused: false,
-            leaving: None,
-        }
+    pub(super) fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
+        let (now, full) = (Generation::default(), BTreeSet::new());
+        Self { spec, read, now, space: 0, full, unheard: Unheard::Idle, said_refused: false }
     }
 
     /// The round that runs, or ends.
     pub(super) fn round(&self) -> Option<Round> {
-        self.machine.as_ref().and_then(|machine| machine.round())
+        self.now.machine.as_ref().and_then(|machine| machine.round())
     }
 
     fn is_open(&self) -> bool {
-        !self.off && self.machine.as_ref().is_some_and(|machine| machine.is_open())
+        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.is_open())
     }
 
     /// The work of a call is done, and nobody has come for another.
     fn rests(&self) -> bool {
-        !self.off && self.machine.as_ref().is_some_and(|machine| machine.rests())
+        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.rests())
     }
 
     /// A program that restarts within itself runs: it can do with fewer ranks.
     pub(super) const fn is_used(&self) -> bool {
-        self.machine.is_some()
+        self.now.machine.is_some()
     }
 
     /// How few ranks are enough.
     pub(super) fn limits(&self) -> Limits {
-        self.machine.as_ref().map_or(self.spec.rounds.limits, |machine| machine.limits())
+        self.now.machine.as_ref().map_or(self.spec.rounds.limits, |machine| machine.limits())
     }
 
     /// Tells the machine something, if there is one.
     fn tell(&mut self, now: Mono, event: RestartEvent) {
-        if let Some(machine) = self.machine.as_mut().filter(|_| !self.off) {
+        if let Some(machine) = self.now.machine.as_mut().filter(|_| !self.now.off) {
             machine.handle(now, event);
         }
     }
@@ -156,32 +144,32 @@ impl Rounds {
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
     pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
         let Failure { rank, status, at, .. } = *failure;
-        let late = self.rests() && self.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
-        let known = self.excused.contains(&rank) || self.unwanted.remove(&proc) || late;
+        let late = self.rests() && self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
+        let known = self.now.excused.contains(&rank) || self.now.unwanted.remove(&proc) || late;
         let open = self.is_open();
         if open {
-            self.excused.insert(rank);
+            self.now.excused.insert(rank);
             // Who is out already, or not in, ends for reasons of its own.
-            if self.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
-                self.ended.push(*failure);
+            if self.now.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
+                self.now.ended.push(*failure);
             }
         }
-        if self.coming.get(&rank).is_some_and(|(own, _)| *own == proc) {
-            self.coming.remove(&rank);
+        if self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc) {
+            self.now.coming.remove(&rank);
         }
-        if self.machine.is_none() {
-            self.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
+        if self.now.machine.is_none() {
+            self.now.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
         }
         self.tell(now, RestartEvent::Ended { initial: rank, proc, status, at });
-        open || known || self.done.is_some_and(|done| at < done)
+        open || known || self.now.done.is_some_and(|done| at < done)
     }
 
     /// One has left who was the first of whom we hear: none of the others has registered, and all will wait for it.
     fn left_early(&mut self, fault: &RestartEvent) {
         if let RestartEvent::Fault { fault: Fault { kind: FaultKind::Left(_) | FaultKind::Ended(_), .. }, .. } = fault
-            && self.machine.is_none()
+            && self.now.machine.is_none()
         {
-            self.early.get_or_insert_with(|| fault.clone());
+            self.now.early.get_or_insert_with(|| fault.clone());
         }
     }
 
@@ -189,7 +177,7 @@ impl Rounds {
     /// of its lease they have ended: the others can leave their function meanwhile.
     pub(super) fn loses(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if cx.facts.hosts.is_recently_lost(node) {
-            return !self.off;
+            return !self.now.off;
         }
         if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
@@ -197,7 +185,7 @@ impl Rounds {
         left::dismiss(cx, node, lost);
         self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
-        self.excused.extend(cx.facts.placement().ranks_of(node));
+        self.now.excused.extend(cx.facts.placement().ranks_of(node));
         true
     }
 
@@ -206,22 +194,22 @@ impl Rounds {
         if !cx.facts.hosts.is_recently_lost(node) {
             return false;
         }
-        self.excused.extend(cx.facts.placement().ranks_of(node));
+        self.now.excused.extend(cx.facts.placement().ranks_of(node));
         self.tell(cx.now, RestartEvent::NodeLost { node });
-        !self.off
+        !self.now.off
     }
 
     /// A process of this rank has come. If it was told to end, it had registered before it was.
     fn comes(&mut self, initial: Rank, proc: ProcId) {
-        self.coming.remove(&initial);
-        self.unwanted.remove(&proc);
-        self.excused.remove(&initial);
-        self.ended.retain(|failure| failure.rank != initial);
+        self.now.coming.remove(&initial);
+        self.now.unwanted.remove(&proc);
+        self.now.excused.remove(&initial);
+        self.now.ended.retain(|failure| failure.rank != initial);
     }
 
     /// When something was wrong with a rank: by its host's clock, and by ours.
     fn saw(&mut self, initial: Rank, host: HostTime, at: Mono) {
-        self.seen.entry(initial).or_insert((host, at));
+        self.now.seen.entry(initial).or_insert((host, at));
     }
 
     /// No process is left: whatever is still waited for, no round follows. What the job makes of that.
@@ -230,9 +218,9 @@ impl Rounds {
             return None;
         }
         // They may have been ended because of what was wrong before. Of several that have ended by themselves it counts who was the first.
-        let told = self.machine.as_ref().and_then(|machine| machine.cause());
+        let told = self.now.machine.as_ref().and_then(|machine| machine.cause());
         let told = told.filter(|fault| !matches!(fault.kind, FaultKind::Ended(_))).cloned();
-        let first = self.ended.iter().min_by_key(|failure| failure.at);
+        let first = self.now.ended.iter().min_by_key(|failure| failure.at);
         let fault = match (told, first) {
             (Some(fault), _) => fault,
             (None, Some(failure)) => {
@@ -255,43 +243,34 @@ impl Rounds {
     /// The job ends, or all of its ranks do and may be started again.
     pub(super) fn off(&mut self, now: Mono) {
         self.tell(now, RestartEvent::Off);
-        self.off = true;
-        self.leaving = None;
-        self.wanted.clear();
+        self.now.off = true;
+        self.now.leaving = None;
+        self.now.wanted.clear();
     }
 
     /// Other processes play all ranks; the number of the space that they share.
     pub(super) fn again(&mut self) -> u32 {
         self.space = self.space.saturating_add(1);
-        (self.machine, self.off, self.early, self.done) = (None, false, None, None);
-        self.excused.clear();
-        self.unwanted.clear();
-        self.ended.clear();
-        self.seen.clear();
-        self.homes.clear();
-        self.wanted.clear();
-        self.asked.clear();
-        self.coming.clear();
-        self.leaving = None;
+        self.now = Generation::default();
         self.space
     }
 
     pub(super) fn timeout(&mut self, now: Mono) {
-        if let Some(machine) = self.machine.as_mut().filter(|_| !self.off) {
+        if let Some(machine) = self.now.machine.as_mut().filter(|_| !self.now.off) {
             machine.handle_timeout(now);
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let machine = self.machine.as_ref().filter(|_| !self.off).and_then(|machine| machine.poll_timeout());
-        let leaving = self.leaving.as_ref().map(|(_, until)| *until);
+        let machine = self.now.machine.as_ref().filter(|_| !self.now.off).and_then(|machine| machine.poll_timeout());
+        let leaving = self.now.leaving.as_ref().map(|(_, until)| *until);
         earliest_of([machine, leaving, self.unheard_at()])
     }
 
     /// Does what the machine asks for; what it hands back to the job.
     pub(super) fn settle(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         let mut up = None;
-        while let Some(action) = self.machine.as_mut()?.poll_action() {
+        while let Some(action) = self.now.machine.as_mut()?.poll_action() {
             match action {
                 RestartAction::Send { node, msg } => self.send(cx, node, msg),
                 RestartAction::Opened => {}
@@ -301,9 +280,13 @@ impl Rounds {
                 RestartAction::Closed(given) => {
                     cx.tell(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
-                        Given::Done => self.done = Some(cx.now),
+                        Given::Done => self.now.done = Some(cx.now),
                         Given::Up { fault, text } => {
-                            cx.act(JobAction::Say(Sentence::GivenUp { generation: cx.facts.generation(), round: self.round(), text }));
+                            cx.act(JobAction::Say(Sentence::GivenUp {
+                                generation: cx.facts.generation(),
+                                round: self.round(),
+                                text,
+                            }));
                             up = Some(self.up(cx, &fault));
                         }
                     }
@@ -319,7 +302,7 @@ impl Rounds {
             if place.here {
                 cx.act(JobAction::Home { node, space: place.space });
             }
-            self.excused.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
+            self.now.excused.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
         }
         cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
     }
@@ -328,14 +311,14 @@ impl Rounds {
         match &note {
             RoundNote::Began { faults, .. } => {
                 let lost = faults.iter().filter(|fault| fault.kind.is_loss()).map(|fault| fault.initial);
-                self.excused.extend(lost);
-                self.ended.clear();
-                self.seen.clear();
+                self.now.excused.extend(lost);
+                self.now.ended.clear();
+                self.now.seen.clear();
             }
             RoundNote::Spared { fault } if fault.kind.is_loss() => {
-                self.excused.insert(fault.initial);
+                self.now.excused.insert(fault.initial);
                 // Whatever comes, it is not its doing.
-                self.ended.retain(|failure| failure.rank != fault.initial);
+                self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
             RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
@@ -355,10 +338,11 @@ impl Rounds {
     fn up(&self, cx: &Cx<'_>, fault: &Fault) -> Up {
         let rank = fault.initial;
         let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
-        if let (FaultKind::HostLost, Some(Loss { lost, between, .. })) = (fault.kind, cx.facts.hosts.recent_loss(node)) {
+        if let (FaultKind::HostLost, Some(Loss { lost, between, .. })) = (fault.kind, cx.facts.hosts.recent_loss(node))
+        {
             return Up::Host(node, lost, between);
         }
-        if let Some(failure) = self.ended.iter().find(|failure| failure.rank == rank) {
+        if let Some(failure) = self.now.ended.iter().find(|failure| failure.rank == rank) {
             return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
         }
         let status = match fault.kind {
@@ -372,7 +356,7 @@ impl Rounds {
             | FaultKind::Warned
             | FaultKind::Joined => FAILED,
         };
-        let (host, at) = self.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
+        let (host, at) = self.now.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
         let failure =
             Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
         if matches!(fault.kind, FaultKind::Left(_)) { Up::Left(failure) } else { Up::Rank(failure) }

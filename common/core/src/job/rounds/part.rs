@@ -1,6 +1,6 @@
 //! What the job's other parts have to do with rounds.
 
-use super::{Up, failing, host_of};
+use super::{Rounds, Up, failing, host_of};
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, ProcId};
 use crate::job::ending::Ranks;
@@ -10,10 +10,18 @@ use crate::os_bytes::OsBytes;
 use crate::restart::detect::UNKILLABLE;
 use crate::restart::fault::FaultKind;
 use crate::restart::{RestartEvent, RoundNote};
+use crate::time::Mono;
 use crate::wire::round::{Enrolled, RoundUp};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+
+impl Rounds {
+    /// A rank that has left has not ended in its time: it is ended with the others.
+    fn left_too_late(&mut self, now: Mono) -> Option<Failure> {
+        self.now.leaving.take_if(|(_, until)| *until <= now).map(|(failure, _)| failure)
+    }
+}
 
 impl Parts {
     /// A node speaks of rounds. What is of another generation, or of another host's ranks, is nobody's business.
@@ -21,7 +29,7 @@ impl Parts {
         if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
             self.rounds.is_heard();
         }
-        if self.generations.is_between() || self.rounds.off {
+        if self.generations.is_between() || self.rounds.now.off {
             return;
         }
         let current = |ranks: Vec<Enrolled>| {
@@ -93,9 +101,9 @@ impl Parts {
         self.rounds.ends_unheard(step.now, &failure);
         let theirs = self.rounds.ended(step.now, proc, &failure);
         self.settle_rounds(step);
-        match self.rounds.leaving.map(|(left, _)| left) {
+        match self.rounds.now.leaving.map(|(left, _)| left) {
             Some(left) if left.rank == failure.rank => {
-                self.rounds.leaving = None;
+                self.rounds.now.leaving = None;
                 let left = if failure.asked { left } else { Failure { status: failing(failure.status), ..failure } };
                 self.verdict.refined(left);
                 self.failed(step, left);
@@ -105,13 +113,6 @@ impl Parts {
             Some(_) => {}
             None if !theirs && !failure.status.is_success() => self.failed(step, failure),
             None => {}
-        }
-    }
-
-    /// One that has left has not ended in its time: it is ended with the others.
-    fn leaves_too_late(&mut self, step: &mut Step<'_>) {
-        if let Some((failure, _)) = self.rounds.leaving.take_if(|(_, until)| *until <= step.now) {
-            self.failed(step, failure);
         }
     }
 
@@ -148,18 +149,13 @@ impl Parts {
     pub(in crate::job) fn settle_rounds(&mut self, step: &mut Step<'_>) {
         let up = self.rounds.settle(&mut step.cx());
         self.log.in_round(self.rounds.round());
-        self.says_unheard(step, false);
+        self.rounds.say_unheard(&mut step.cx(), false);
         self.gives_up(step, up);
-        self.leaves_too_late(step);
-        self.start_wanted(step);
-        self.dismiss_late(step);
-    }
-
-    /// Says that what was asked of rounds was asked in vain, if it was.
-    pub(in crate::job) fn says_unheard(&mut self, step: &mut Step<'_>, over: bool) {
-        if let Some(note) = self.rounds.say_unheard(&step.cx(), over) {
-            self.rounds.note(&mut step.cx(), note);
+        if let Some(failure) = self.rounds.left_too_late(step.now) {
+            self.failed(step, failure);
         }
+        self.start_wanted(step);
+        self.rounds.dismiss_late(&mut step.cx(), self.procs.open());
     }
 
     /// No process is left.
@@ -176,7 +172,7 @@ impl Parts {
             }
             Some(Up::Left(failure)) => {
                 self.verdict.decided(failure);
-                self.rounds.leaving = Some((failure, step.now + self.generations.grace()));
+                self.rounds.now.leaving = Some((failure, step.now + self.generations.grace()));
             }
             Some(Up::Host(node, lost, between)) => {
                 self.verdict.lost(node, lost, between);

@@ -45,14 +45,14 @@ impl Met {
 impl Rounds {
     /// Makes the machine of this generation, if there is none.
     pub(super) fn begin(&mut self, now: Mono, facts: &JobFacts, bringup: &Bringup) {
-        if self.machine.is_some() {
+        if self.now.machine.is_some() {
             return;
         }
         let mut machine = Box::new(Restart::new(self.setup(facts.placement(), Met::of(bringup, facts.placement()))));
-        if let Some(early) = self.early.take() {
+        if let Some(early) = self.now.early.take() {
             machine.handle(now, early);
         }
-        self.machine = Some(machine);
+        self.now.machine = Some(machine);
     }
 
     fn setup(&self, placement: &Placement, met: Met) -> Setup {
