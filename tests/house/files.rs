@@ -156,3 +156,19 @@ fn whoever_hands_a_machine_events_tells_it_the_time_too() {
     }
     assert!(drivers >= 4, "found only {drivers} drivers");
 }
+
+/// A sub-machine changes only itself. What changes several of them is the router, and stands where one looks for it.
+#[test]
+fn only_the_router_of_a_machine_changes_several_of_its_parts() {
+    // What these decide is still to be returned to the router.
+    let open = ["job/left.rs", "job/rounds/part.rs", "job/rounds/respawn.rs"];
+    let core = root().join("common/core/src");
+    for machine in ["job", "node"] {
+        for path in sources_in(&core.join(machine)) {
+            let name = path.strip_prefix(&core).unwrap().to_string_lossy().into_owned();
+            let acts = fs::read_to_string(&path).unwrap().lines().any(|line| line.starts_with("impl Parts"));
+            let may = name == format!("{machine}/mod.rs") || open.contains(&name.as_str());
+            assert_eq!(acts, may, "{name}: `impl Parts` belongs into {machine}/mod.rs");
+        }
+    }
+}

@@ -22,17 +22,19 @@ pub trait Machine {
     fn poll_timeout(&self) -> Option<Mono>;
 }
 
-/// What a sub-machine is given: the time, a queue for actions, and a queue for notices to its siblings.
-pub struct Cx<'a, A, N> {
+/// What a sub-machine is given: the time, a queue for actions, a queue for notices to its siblings, and the facts that it shares with them.
+pub struct Cx<'a, A, N, F = ()> {
     /// The time of the event.
     pub now: Mono,
     /// Actions, in order.
     pub out: &'a mut VecDeque<A>,
     /// What the other sub-machines have to know; routed by the owner until none is left.
     pub notice: &'a mut VecDeque<N>,
+    /// What all of them may ask and only their owner changes.
+    pub facts: &'a F,
 }
 
-impl<A, N> Cx<'_, A, N> {
+impl<A, N, F> Cx<'_, A, N, F> {
     /// Asks the driver for something.
     pub fn act(&mut self, action: A) {
         self.out.push_back(action);

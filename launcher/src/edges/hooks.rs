@@ -80,9 +80,9 @@ impl Hooks {
         }
     }
 
-    pub(super) fn reseat(&mut self, placement: &Arc<Placement>) {
+    pub(super) fn place(&mut self, placement: &Arc<Placement>) {
         if let Some(asked) = &mut self.asked {
-            asked.machine.reseat(Arc::clone(placement));
+            asked.machine.place(Arc::clone(placement));
         }
     }
 

@@ -7,6 +7,7 @@
 
 use rlaunch_core::errno::EIO;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
+use rlaunch_core::place::Placement;
 use rlaunch_core::stream::window::Window;
 use rlaunch_core::wire::frame::{Flags, MAX_DATA};
 use rlaunch_core::wire::to_root::ToRoot;
@@ -79,9 +80,9 @@ impl Input {
         self.node
     }
 
-    /// Rank 0 is to run there.
-    pub(super) fn reseat(&mut self, node: NodeId) {
-        self.node = node;
+    /// Ranks run there from now on.
+    pub(super) fn place(&mut self, placement: &Placement) {
+        self.node = placement.head();
     }
 
     /// The rank takes input up to this offset.

@@ -408,16 +408,11 @@ impl Edges {
             JobAction::Rouse { node } => self.nodes.rouse(node),
             JobAction::Sever { node } => self.nodes.sever(node),
             JobAction::CloseEdge { node } => self.let_go(node),
-            JobAction::Reseat(placement) => {
-                let first = placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
-                self.input.reseat(first);
-                self.store.reseat(first);
-                self.hooks.reseat(&placement);
-                self.output.reseat(placement);
-            }
-            JobAction::Move(placement) => {
-                self.hooks.reseat(&placement);
-                self.output.reseat(placement);
+            JobAction::Place(placement) => {
+                self.input.place(&placement);
+                self.store.place(&placement);
+                self.hooks.place(&placement);
+                self.output.place(placement);
             }
             JobAction::Home { node, space } => self.store.begin(node, space),
             JobAction::Emit(record) => {

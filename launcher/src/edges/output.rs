@@ -5,7 +5,7 @@ use super::now;
 use super::sink::{Sink, Target};
 use bytes::Bytes;
 use rlaunch_core::errno::{EIO, EPIPE};
-use rlaunch_core::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, Std, StreamId};
+use rlaunch_core::id::{AppIndex, LocalRank, NodeId, Rank, Std, StreamId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::machine::earliest;
 use rlaunch_core::os_bytes::OsBytes;
@@ -40,7 +40,7 @@ pub(super) struct Output {
     grants: Vec<Grants>,
     /// Bytes of streams that have not ended.
     totals: BTreeMap<StreamId, u64>,
-    seats: Seats,
+    placement: Arc<Placement>,
     draining: bool,
     abandoned: bool,
 }
@@ -60,20 +60,6 @@ impl Routes {
             Std::Out => self.ranks[0],
             Std::In | Std::Err => self.ranks[1],
         }
-    }
-}
-
-/// Where ranks run.
-struct Seats {
-    now: Arc<Placement>,
-    /// The ranks that were asked for, however many are left: so far apart are the numbers of a rank's processes.
-    asked: u32,
-}
-
-impl Seats {
-    /// Whose a stream is.
-    fn rank_of(&self, id: StreamId) -> Rank {
-        Rank::new(ProcId::get(id.proc()).checked_rem(self.asked).unwrap_or(0))
     }
 }
 
@@ -170,7 +156,7 @@ impl Output {
             ledger,
             label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
             grants: vec![Grants::new(window::size(u32::try_from(nodes).unwrap_or(u32::MAX)), 0); nodes],
-            seats: Seats { now: Arc::new(job.placement.clone()), asked: job.world_size() },
+            placement: Arc::new(job.placement.clone()),
             totals: BTreeMap::new(),
             draining: false,
             abandoned: false,
@@ -178,8 +164,8 @@ impl Output {
     }
 
     /// Ranks run there. Those that were elsewhere until now have not written anything yet, and nothing more comes of their earlier processes.
-    pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
-        self.seats.now = placement;
+    pub(super) fn place(&mut self, placement: Arc<Placement>) {
+        self.placement = placement;
     }
 
     /// What each node may send before anything of it is written.
@@ -206,13 +192,13 @@ impl Output {
             let total = self.totals.remove(&id).unwrap_or(0);
             events.push_back(JobEvent::StreamEnd { stream: id, total });
         }
-        let Self { sides, routes, label, ledger, seats, .. } = self;
+        let Self { sides, routes, label, ledger, placement, .. } = self;
         let Some(side) = sides.get_mut(routes.of(id.std())) else { return };
         let piece = Piece(bytes, node);
         match label {
             Some(label) => {
                 side.turn.push(id, flags, piece);
-                side.write(Some((label, seats)), ledger);
+                side.write(Some((label, placement)), ledger);
             }
             None => side.put(piece, ledger),
         }
@@ -238,7 +224,8 @@ impl Output {
     }
 
     fn node_of(&self, id: StreamId) -> NodeId {
-        self.seats.now.seats.get(self.seats.rank_of(id).index()).map_or(NodeId::new(0), |seat| seat.node)
+        let rank = self.placement.rank_of(id.proc());
+        rank.and_then(|rank| self.placement.node_of(rank)).unwrap_or(NodeId::new(0))
     }
 
     /// A line that was broken; its node is to be told.
@@ -297,7 +284,7 @@ impl Output {
     /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
     pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Vec<(NodeId, u64)> {
         for side in &mut self.sides {
-            side.settle(self.label.as_ref().map(|label| (label, &self.seats)), &self.ledger);
+            side.settle(self.label.as_ref().map(|label| (label, &*self.placement)), &self.ledger);
             if let Some(errno) = side.sink.failed().filter(|_| !side.told) {
                 side.told = true;
                 events.push_back(match errno {
@@ -341,7 +328,7 @@ impl Side {
     }
 
     /// Writes all that has come and whose turn it is.
-    fn settle(&mut self, label: Option<(&Prefix, &Seats)>, ledger: &Ledger) {
+    fn settle(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) {
         loop {
             self.sink.flush();
             // A thread is asked to tell of its pace only where somebody waits for it.
@@ -354,7 +341,7 @@ impl Side {
     }
 
     /// Writes everything whose turn it is; false if there was nothing.
-    fn write(&mut self, label: Option<(&Prefix, &Seats)>, ledger: &Ledger) -> bool {
+    fn write(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) -> bool {
         let mut any = false;
         while let Some(write) = self.turn.pop(now()) {
             any = true;
@@ -374,9 +361,9 @@ impl Side {
 }
 
 /// The label of a line that goes on.
-fn continued(label: &Prefix, at: &Seats, id: StreamId) -> Vec<u8> {
-    let rank = at.rank_of(id);
-    let (at, n) = (&at.now, rank.get());
+fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
+    let rank = at.rank_of(id.proc()).unwrap_or(Rank::new(0));
+    let n = rank.get();
     let seat = at.seats.get(rank.index());
     let host = seat.and_then(|seat| at.nodes.get(seat.node.index())).map(|node| node.host.name.as_bytes());
     let who = Who {

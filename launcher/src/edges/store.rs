@@ -5,6 +5,7 @@
 use super::nodes::Nodes;
 use super::now;
 use rlaunch_core::id::NodeId;
+use rlaunch_core::place::Placement;
 use rlaunch_core::store::Ticket;
 use rlaunch_core::store::home::Home;
 use rlaunch_core::store::transit::{Transit, refuses_more};
@@ -17,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(super) struct Store {
     job: Home,
-    /// The node on which this generation's space lives: rank 0's.
+    /// The node on which rank 0 was started.
+    head: NodeId,
+    /// The node on which this generation's space lives: rank 0's, until a round moves it.
     generation: NodeId,
     /// The number of that space.
     number: u32,
@@ -32,6 +35,7 @@ impl Store {
     pub(super) fn new(generation: NodeId) -> Self {
         Self {
             job: Home::default(),
+            head: generation,
             generation,
             number: 0,
             is_lost: false,
@@ -40,12 +44,14 @@ impl Store {
         }
     }
 
-    /// Rank 0 runs on another host: that where it was to run is lost is of no matter, as nobody has started there.
-    pub(super) const fn reseat(&mut self, generation: NodeId) {
-        if self.generation.get() != generation.get() {
-            self.is_lost = false;
+    /// Ranks run there from now on. If rank 0 is to start on another host, it does not matter that the one before is lost: no rank has
+    /// started there.
+    pub(super) fn place(&mut self, placement: &Placement) {
+        let head = placement.head();
+        if std::mem::replace(&mut self.head, head) != head {
+            self.is_lost &= self.generation == head;
+            self.generation = head;
         }
-        self.generation = generation;
     }
 
     /// Another space follows, which lives there. Who has asked in the one before has heard of this, or will.

@@ -248,8 +248,7 @@ impl World {
                 JobAction::Beat { node, beat } => {
                     self.on(node, |world| world.for_other(&action, |world| world.send_to_agent(link::beat(beat))));
                 }
-                JobAction::Move(placement) => self.fail(format!("a rank moves in a job without rounds: {placement:?}")),
-                JobAction::Reseat(placement) => self.reseated(&placement),
+                JobAction::Place(placement) => self.placed(&placement),
                 // Programs here ask no store.
                 JobAction::Home { .. } => {}
                 JobAction::Emit(record) => self.logged(record.what),

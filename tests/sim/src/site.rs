@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::ways::{self, Nets, OPEN};
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::place::{Node, Placement, Seat};
+use rlaunch_core::place::{Node, Placement, Processes, Seat};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
 use rlaunch_core::time::Span;
@@ -154,7 +154,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         lease,
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
-        placement: Placement { nodes, seats, notes: vec![] },
+        placement: Placement { nodes, seats, notes: vec![], processes: Processes::default() },
         min_hosts: None,
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },

@@ -72,7 +72,11 @@ impl World {
     }
 
     /// The job does without hosts: as few as were allowed are left, and nothing is missing of a host on which all is well.
-    pub(crate) fn reseated(&mut self, placement: &Arc<Placement>) {
+    pub(crate) fn placed(&mut self, placement: &Arc<Placement>) {
+        // All start again where they were.
+        if placement.seats == self.placement().seats {
+            return;
+        }
         if self.known.restarts > 0 {
             return self.shrunk(placement);
         }

@@ -159,8 +159,8 @@ impl Hooks {
     }
 
     /// Ranks run there from now on.
-    pub fn reseat(&mut self, placement: Arc<Placement>) {
-        self.told.reseat(placement);
+    pub fn place(&mut self, placement: Arc<Placement>) {
+        self.told.place(placement);
     }
 
     /// Whether the job is over and no command runs or will.

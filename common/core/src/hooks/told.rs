@@ -73,7 +73,7 @@ impl Told {
         told
     }
 
-    pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
+    pub(super) fn place(&mut self, placement: Arc<Placement>) {
         let other = self.placement.seats.len() != placement.seats.len();
         self.placement = placement;
         if other {

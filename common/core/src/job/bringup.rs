@@ -36,6 +36,8 @@ use core::net::IpAddr;
 pub(super) struct Bringup {
     /// `None`: everything was ordered.
     orders: Option<Orders>,
+    /// While the hosts are gathered: where ranks would run without those that cannot be had, if there are any.
+    fewer: Option<Arc<Placement>>,
     nodes: Roster,
     /// How rank 0's host is found by the others.
     probing: Probing,
@@ -61,7 +63,18 @@ impl Bringup {
         let ends_by_itself = sole && !orders.others_follow();
         let probing = Probing::new(setting.secret.clone());
         let orders = Some(orders);
-        Self { nodes, probing, sole, ends_by_itself, again: None, meeting: None, orders, chooses_port, settled: false }
+        Self {
+            orders,
+            fewer: None,
+            nodes,
+            probing,
+            sole,
+            ends_by_itself,
+            again: None,
+            meeting: None,
+            chooses_port,
+            settled: false,
+        }
     }
 
     pub(super) fn start(&mut self, cx: &mut Cx<'_>) {
@@ -78,8 +91,8 @@ impl Bringup {
             orders.all_ranks(cx);
             self.settled = true;
             if let Some(orders) = self.orders.take() {
-                let meeting = orders.alone();
-                self.keep(orders, meeting);
+                let meeting = orders.alone(cx.facts.placement());
+                self.keep(orders, cx.facts.placement().head(), meeting);
             }
         }
     }
@@ -114,21 +127,23 @@ impl Bringup {
 
     /// A host is there, or has introduced itself. It tries to reach that of rank 0, or is that: both while others are getting ready.
     fn probe(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let Some(orders) = self.orders.as_ref().filter(|orders| !self.settled && orders.probes()) else { return };
+        let placement = self.planned(cx);
+        let Some(orders) = self.orders.as_ref().filter(|orders| !self.settled && orders.probes(&placement)) else {
+            return;
+        };
+        let first = placement.head();
         match self.probing.head() {
-            Some(first) if first == orders.node_of(Rank::new(0)) => self.probing.ask(cx, node),
-            Some(_) | None => Self::probe_all(cx, orders, &self.nodes, &mut self.probing),
+            Some(head) if head == first => self.probing.ask(cx, node),
+            Some(_) | None => Self::probe_all(cx, orders.is_local(first), first, &self.nodes, &mut self.probing),
         }
     }
 
     /// All who are there try to reach rank 0's host, once it is known where that may be.
-    fn probe_all(cx: &mut Cx<'_>, orders: &Orders, nodes: &Roster, probing: &mut Probing) {
-        let first = orders.node_of(Rank::new(0));
+    fn probe_all(cx: &mut Cx<'_>, is_local: bool, first: NodeId, nodes: &Roster, probing: &mut Probing) {
         let Some(hello) = nodes.hello(first) else { return };
         // Our own host is likely to be found where others have seen us come from.
         let from = |node| nodes.hello(node).and_then(|hello| hello.reached.as_ref()).map(|reached| &reached.from);
         let others = || nodes.iter().filter(|(node, state)| *node != first && state.is_told()).map(|(node, _)| node);
-        let is_local = orders.is_local(first);
         if is_local && others().all(|node| nodes.hello(node).is_none()) {
             return;
         }
@@ -265,21 +280,27 @@ impl Bringup {
         }
     }
 
+    /// Where ranks run, or would with the hosts that can be had.
+    fn planned(&self, cx: &Cx<'_>) -> Arc<Placement> {
+        Arc::clone(self.fewer.as_ref().unwrap_or_else(|| cx.facts.placement()))
+    }
+
     /// Once of each it is known whether it can be had, and how all find that of rank 0.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         if self.settled || self.nodes.open() > 0 {
             return;
         }
-        let Some(mut orders) = self.orders.take() else { return };
-        let gathered = self.gather(cx, &mut orders).and_then(|()| self.check_holder(cx, &orders));
-        match gathered.and_then(|()| self.find(cx, &mut orders)) {
+        let Some(orders) = self.orders.take() else { return };
+        let gathered = self.gather(cx, &orders).and_then(|()| self.check_holder(cx, &orders));
+        match gathered.and_then(|()| self.find(cx, &orders)) {
             Ok(None) => {
                 self.orders = Some(orders);
                 return;
             }
             Ok(Some(addr)) => {
-                let meeting = self.go(cx, &orders, addr);
-                self.keep(orders, meeting);
+                let placement = self.planned(cx);
+                let meeting = self.go(cx, &orders, &placement, addr);
+                self.keep(orders, placement.head(), meeting);
             }
             Err(cause) => cx.tell(Notice::End(cause)),
         }
@@ -288,14 +309,15 @@ impl Bringup {
     }
 
     /// By which address all find rank 0's host; `None`: it is still being tried.
-    fn find(&mut self, cx: &mut Cx<'_>, orders: &mut Orders) -> Result<Option<OsBytes>, Cause> {
+    fn find(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<Option<OsBytes>, Cause> {
         loop {
-            let first = orders.node_of(Rank::new(0));
-            if !orders.probes() {
+            let placement = self.planned(cx);
+            let first = placement.head();
+            if !orders.probes(&placement) {
                 return Ok(Some(self.sole_addr(orders, first)));
             }
-            let others: Vec<NodeId> = orders.used().filter(|node| *node != first).collect();
-            Self::probe_all(cx, orders, &self.nodes, &mut self.probing);
+            let others: Vec<NodeId> = placement.used().filter(|node| *node != first).collect();
+            Self::probe_all(cx, orders.is_local(first), first, &self.nodes, &mut self.probing);
             match self.probing.way(cx, &others) {
                 Way::Open => return Ok(None),
                 Way::Found(addr) => {
@@ -305,7 +327,7 @@ impl Bringup {
                     }
                     return Ok(Some(addr));
                 }
-                Way::Closed(misses) => self.refuse(cx, orders, &others, &misses),
+                Way::Closed(misses) => self.refuse(cx, orders, (first, &others), &misses),
             }
             self.gather(cx, orders)?;
         }
@@ -321,8 +343,7 @@ impl Bringup {
     }
 
     /// These hosts do not reach that of rank 0. If nobody does, and another may have it, that is to blame.
-    fn refuse(&mut self, cx: &mut Cx<'_>, orders: &Orders, others: &[NodeId], misses: &[NodeId]) {
-        let first = orders.node_of(Rank::new(0));
+    fn refuse(&mut self, cx: &mut Cx<'_>, orders: &Orders, (first, others): (NodeId, &[NodeId]), misses: &[NodeId]) {
         let (to, interface) = (orders.folded(&[first]), orders.interface().clone());
         let nobody = others.len() > 1 && misses.len() == others.len() && orders.least() < self.nodes.len();
         let refused: Vec<(NodeId, NodeRefusal)> = match others.first().filter(|_| nobody) {
@@ -344,13 +365,15 @@ impl Bringup {
     }
 
     /// Leaves out who is missing, if the others are enough, or tells why the job cannot start.
-    fn gather(&mut self, cx: &mut Cx<'_>, orders: &mut Orders) -> Result<(), Cause> {
+    fn gather(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
         loop {
-            let enough = self.nodes.len().saturating_sub(self.nodes.missing()) >= orders.least();
-            if !enough || !orders.leave_out(&self.nodes.list_missing()) {
+            let missing = self.nodes.list_missing();
+            let enough = self.nodes.len().saturating_sub(missing.len()) >= orders.least();
+            self.fewer = cx.facts.placement().without(&missing).filter(|_| !missing.is_empty()).map(Arc::new);
+            if !enough || (self.fewer.is_none() && !missing.is_empty()) {
                 return self.cause().map_or(Ok(()), Err);
             }
-            let first = orders.node_of(Rank::new(0));
+            let first = self.planned(cx).head();
             let Some(why) = self.no_interface(first, orders) else { return Ok(()) };
             // Rank 0 cannot be found there as asked for: another host may have it.
             self.nodes.set(first, State::Refused(why.clone()));
@@ -362,7 +385,7 @@ impl Bringup {
     /// An agent that is to hold the store at an address which the user chose has to have it: nothing is started otherwise.
     fn check_holder(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
         let Some(addr) = orders.pinned_addr().filter(|_| orders.holder().is_agent()) else { return Ok(()) };
-        let node = orders.node_of(Rank::new(0));
+        let node = self.planned(cx).head();
         if self.is_own(node, addr) {
             return Ok(());
         }
@@ -382,33 +405,32 @@ impl Bringup {
     }
 
     /// Has all who are there start their ranks.
-    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, addr: OsBytes) -> Meeting {
-        if let Some(placement) = orders.fewer() {
+    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, placement: &Placement, addr: OsBytes) -> Meeting {
+        if let Some(placement) = self.fewer.take() {
             let nodes = self.nodes.list_missing();
             for node in &nodes {
                 self.nodes.set(*node, State::LeftOut);
                 // Whatever is still there has nothing to do any more.
                 cx.act(JobAction::Send { node: *node, msg: ToNode::Kill });
             }
-            cx.act(JobAction::Reseat(Arc::clone(placement)));
-            cx.tell(Notice::LeftOut { nodes, placement: Arc::clone(placement) });
+            cx.act(JobAction::Place(Arc::clone(&placement)));
+            cx.tell(Notice::LeftOut { nodes, placement });
         }
         self.tell_lowered(cx, orders);
         self.tell_doubles(cx, orders);
-        let hello = self.hello_of(orders.node_of(Rank::new(0)));
+        let hello = self.hello_of(placement.head());
         if let Some(hello) = hello {
             self.tell_port(cx, hello);
         }
         let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
-        let meeting = orders.meeting(addr, orders.pinned_port().or(chosen));
-        let meeting = self.held(cx, orders, meeting);
-        orders.meet(cx, &meeting);
+        let meeting = orders.meeting(placement, addr, orders.pinned_port().or(chosen));
+        let meeting = self.held(cx, orders, placement.head(), meeting);
+        orders.meet(cx, placement, &meeting);
         meeting
     }
 
     /// All ranks may have to be started again, or to meet elsewhere.
-    fn keep(&mut self, orders: Orders, meeting: Meeting) {
-        let head = orders.node_of(Rank::new(0));
+    fn keep(&mut self, orders: Orders, head: NodeId, meeting: Meeting) {
         if orders.others_follow() {
             self.again = Some(Box::new(orders));
         }
@@ -419,9 +441,11 @@ impl Bringup {
     /// lost meanwhile, so each has to have a port if it comes to have rank 0.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
         let Some(orders) = self.again.as_deref().filter(|orders| orders.max_restarts() > 0) else { return Vec::new() };
-        let nodes: Vec<NodeId> = orders.used().filter(|node| !gone.contains(node)).collect();
+        let placement = cx.facts.placement();
+        let first = placement.node_of(Rank::new(0));
+        let nodes: Vec<NodeId> = placement.used().filter(|node| !gone.contains(node)).collect();
         for node in &nodes {
-            let port = orders.chooses_port() && (shrinks || *node == orders.node_of(Rank::new(0)));
+            let port = orders.chooses_port() && (shrinks || Some(*node) == first);
             cx.act(JobAction::Send { node: *node, msg: ToNode::Clear { sig: Signal::TERM, grace, port } });
         }
         nodes
@@ -432,36 +456,33 @@ impl Bringup {
         self.again.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
     }
 
-    /// Where ranks would run without these hosts; `None`: a program would have none, or none is started again.
-    pub(super) fn left(&self, gone: &[NodeId]) -> Option<Placement> {
-        self.again.as_deref()?.left(gone)
+    /// Ranks can be started again.
+    pub(super) const fn can_start_again(&self) -> bool {
+        self.again.is_some()
     }
 
     /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `ports`: what hosts
-    /// have chosen anew. `fewer`: hosts were lost, and the others have these ranks.
+    /// have chosen anew. `shrinks`: hosts were lost, and the others have fewer ranks.
     pub(super) fn again(
         &mut self,
         cx: &mut Cx<'_>,
         (restart, first): (u32, u32),
         (ports, space): (&BTreeMap<NodeId, u16>, u32),
-        fewer: Option<Arc<Placement>>,
+        shrinks: bool,
     ) {
-        let (Some(mut orders), Some((before, mut meeting))) = (self.again.take(), self.meeting.take()) else { return };
-        let shrinks = fewer.is_some();
-        if let Some(placement) = fewer {
-            orders.reseat(Arc::clone(&placement));
-            cx.act(JobAction::Reseat(placement));
-        }
-        let head = orders.node_of(Rank::new(0));
-        meeting = orders.again_at(meeting);
+        let (Some(orders), Some((before, mut meeting))) = (self.again.take(), self.meeting.take()) else { return };
+        let placement = cx.facts.placement();
+        cx.act(JobAction::Place(Arc::clone(placement)));
+        let head = placement.head();
+        meeting = orders.again_at(placement, meeting);
         // One host alone is met at an address of its own, whatever the others knew it by.
-        if head != before || (shrinks && orders.is_together()) {
+        if head != before || (shrinks && orders::is_together(placement)) {
             let addr = match orders.pinned_addr() {
-                _ if orders.is_together() => self.sole_addr(&orders, head),
+                _ if orders::is_together(placement) => self.sole_addr(&orders, head),
                 Some(pinned) => pinned.clone(),
-                None => self.address(orders.placement(), head),
+                None => self.address(placement, head),
             };
-            meeting = self.held(cx, &orders, orders.meeting(addr, meeting.port));
+            meeting = self.held(cx, &orders, head, orders.meeting(placement, addr, meeting.port));
         }
         let port = orders.pinned_port().or(ports.get(&head).copied()).or(meeting.port);
         (meeting.restart, meeting.port, meeting.space) = (restart, port, space);
@@ -483,13 +504,6 @@ impl Bringup {
         own.or_else(|| ours().filter(|_| local)).cloned().or_else(name).unwrap_or_default()
     }
 
-    /// A rank is elsewhere from now on.
-    pub(super) fn moves(&mut self, placement: &Arc<Placement>) {
-        if let Some(orders) = self.again.as_deref_mut() {
-            orders.reseat(Arc::clone(placement));
-        }
-    }
-
     /// Has a node start another process of a rank.
     pub(super) fn start_one(&self, cx: &mut Cx<'_>, rank: Rank, node: NodeId, proc: ProcId) {
         if let Some(orders) = self.again.as_deref() {
@@ -509,8 +523,7 @@ impl Bringup {
 
     /// Nobody can listen at an address that is not his own: where the others see rank 0's host by one that somebody translates,
     /// rank 0 may know what to do. If it was asked for, its agent says that it cannot.
-    fn held(&self, cx: &mut Cx<'_>, orders: &Orders, meeting: Meeting) -> Meeting {
-        let first = orders.node_of(Rank::new(0));
+    fn held(&self, cx: &mut Cx<'_>, orders: &Orders, first: NodeId, meeting: Meeting) -> Meeting {
         if self.is_own(first, &meeting.addr) || !orders.holder().is_by_itself() {
             return meeting;
         }

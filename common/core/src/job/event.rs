@@ -190,10 +190,8 @@ pub enum JobAction {
         /// Which.
         node: NodeId,
     },
-    /// Ranks run there and not where it was planned: hosts are left out. Before the first of them starts.
-    Reseat(Arc<Placement>),
-    /// Ranks that are about to be started again are on other hosts from now on. Where the others meet stays as it is.
-    Move(Arc<Placement>),
+    /// From now on ranks run there, and these processes play them: hosts are left out, or processes are about to be started again.
+    Place(Arc<Placement>),
     /// From now on the space of the store that ranks share has this number, and lives there. Nobody asks for it before.
     Home {
         /// Where.

@@ -13,9 +13,10 @@
 //! A lost host never comes back. The policy of `--assign`, `--spares` and `--spare-hosts` is asked who would work; each generation's
 //! first round begins by it again, so that a spare host has the place of the one that was lost.
 
+use super::facts::JobFacts;
 use super::generations::Why;
 use super::notice::{Failure, Notice};
-use super::{Cx, JobAction, Parts};
+use super::{Cx, JobAction, Parts, Step};
 use crate::env::value;
 use crate::events::Lost;
 use crate::id::{NodeId, Rank};
@@ -28,57 +29,30 @@ use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-/// The hosts that were lost.
+/// What the user knows of hosts that were lost.
 #[derive(Debug)]
 pub(super) struct Left {
     spec: Arc<JobSpec>,
-    /// Whether nothing of them runs any more, as far as anybody can know.
-    gone: BTreeMap<NodeId, bool>,
-    /// Some were lost since ranks were placed last.
-    fresh: bool,
-    /// So many were when the user was told how many ranks are left.
+    /// So many were lost when the user was told how many ranks remain.
     said: usize,
 }
 
 impl Left {
     pub(super) const fn new(spec: Arc<JobSpec>) -> Self {
-        Self { spec, gone: BTreeMap::new(), fresh: false, said: 0 }
-    }
-
-    pub(super) fn is_gone(&self, node: NodeId) -> bool {
-        self.gone.contains_key(&node)
-    }
-
-    /// A host is lost; `over`: nothing of it runs.
-    pub(super) fn loses(&mut self, node: NodeId, over: bool) {
-        if self.gone.insert(node, over).is_none() {
-            self.fresh = true;
-        }
-    }
-
-    fn over(&mut self, node: NodeId) {
-        if let Some(over) = self.gone.get_mut(&node) {
-            *over = true;
-        }
-    }
-
-    pub(super) fn nodes(&self) -> Vec<NodeId> {
-        self.gone.keys().copied().collect()
+        Self { spec, said: 0 }
     }
 
     /// The user is told of all of them.
-    pub(super) fn says(&mut self) {
-        self.said = self.gone.len();
+    pub(super) fn says(&mut self, facts: &JobFacts) {
+        self.said = facts.hosts.list_lost().len();
     }
 
     /// None was lost after that.
-    pub(super) fn is_said(&self) -> bool {
-        self.said == self.gone.len()
+    pub(super) fn is_said(&self, facts: &JobFacts) -> bool {
+        self.said == facts.hosts.list_lost().len()
     }
 
     /// The user has said how few are enough.
@@ -104,28 +78,33 @@ impl Parts {
     }
 
     /// Where ranks run without the hosts that were lost, and this one, if those are enough.
-    fn without(&self, also: Option<NodeId>) -> Option<Placement> {
+    fn without(&self, facts: &JobFacts, also: Option<NodeId>) -> Option<Placement> {
         if !self.may_shrink() {
             return None;
         }
-        let mut gone = self.left.nodes();
+        let mut gone = facts.hosts.list_lost();
         gone.extend(also);
-        let placement = self.bringup.left(&gone)?;
+        let placement = self.remaining(facts, &gone)?;
         let limits = self.rounds.limits();
-        let world = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let world = placement.world_size();
         let works = working(&self.left.spec, &placement).filter(|works| *works > 0)?;
         let enough = limits.min_world.is_none_or(|least| world >= least);
         (enough && limits.min_active.is_none_or(|least| works >= least)).then_some(placement)
     }
 
+    /// Where ranks would run without these hosts; `None`: a program would have none, or none is started again.
+    fn remaining(&self, facts: &JobFacts, lost: &[NodeId]) -> Option<Placement> {
+        if self.bringup.can_start_again() { facts.placement().without(lost) } else { None }
+    }
+
     /// Whether the hosts that are left are too few for another generation.
-    pub(super) fn lacks_hosts(&self) -> bool {
-        self.left.fresh && self.without(None).is_none()
+    pub(super) fn lacks_hosts(&self, facts: &JobFacts) -> bool {
+        facts.hosts.has_recent_losses() && self.without(facts, None).is_none()
     }
 
     /// Whether this host was lost before, and the job goes on without it.
-    pub(super) fn is_without(&self, node: NodeId) -> bool {
-        self.left.is_gone(node) && !self.generations.is_off()
+    pub(super) fn is_without(&self, step: &Step<'_>, node: NodeId) -> bool {
+        step.facts.hosts.is_lost(node) && !self.generations.is_off()
     }
 
     /// Whether another generation may: not where all ranks have done their work, and only what they have left is ended.
@@ -134,91 +113,102 @@ impl Parts {
     }
 
     /// A part of ours was lost on a host, and that is no matter of rounds; whether the job goes on without the host.
-    pub(super) fn goes_on_without(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        let local = self.left.spec.placement.nodes.get(node.index()).is_none_or(|node| node.local);
-        if local || !self.may_follow() || self.without(Some(node)).is_none() {
+    pub(super) fn goes_on_without(
+        &mut self,
+        step: &mut Step<'_>,
+        node: NodeId,
+        lost: Lost,
+        between: (Mono, Mono),
+    ) -> bool {
+        if step.facts.hosts.is_local(node) || !self.may_follow() || self.without(step.facts, Some(node)).is_none() {
             return false;
         }
-        dismiss(cx, node, lost);
-        self.left.loses(node, self.generations.is_clear(node));
+        dismiss(&mut step.cx(), node, lost);
+        step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
         if !self.generations.is_between() {
-            self.clears(cx, self.of_host(node, lost, between));
+            self.clears(step, of_host(step.facts, node, lost, between));
         }
         true
     }
 
     /// Rounds do not make good the loss of this host; whether another generation does.
-    pub(super) fn follows_loss(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        if !self.may_follow() || self.generations.is_between() || self.without(None).is_none() {
+    pub(super) fn follows_loss(
+        &mut self,
+        step: &mut Step<'_>,
+        node: NodeId,
+        lost: Lost,
+        between: (Mono, Mono),
+    ) -> bool {
+        if !self.may_follow() || self.generations.is_between() || self.without(step.facts, None).is_none() {
             return false;
         }
-        self.clears(cx, self.of_host(node, lost, between));
+        self.clears(step, of_host(step.facts, node, lost, between));
         true
     }
 
-    /// The loss of a host, as that of its first rank.
-    fn of_host(&self, node: NodeId, lost: Lost, between: (Mono, Mono)) -> Why {
-        let seats = self.rounds.placement().seats.iter().zip((0..).map(Rank::new));
-        let rank = seats.filter(|(seat, _)| seat.node == node).map(|(_, rank)| rank).next().unwrap_or(Rank::new(0));
-        let (alive, at) = (HostTime(between.0.nanos()), HostTime(between.1.nanos()));
-        let failure = Failure {
-            rank,
-            node,
-            status: Status::Lost,
-            at: between.1,
-            alive_at: between.0,
-            seen_after: between.0,
-            here: (alive, at),
-            asked: false,
-        };
-        Why { failure, lost: Some(lost) }
-    }
-
     /// All that runs is ended, and another generation may follow; whether somebody was told so.
-    pub(super) fn clears(&mut self, cx: &mut Cx<'_>, why: Why) -> bool {
+    pub(super) fn clears(&mut self, step: &mut Step<'_>, why: Why) -> bool {
         let (grace, shrinks) = (self.generations.grace(), self.may_shrink());
-        let mut nodes = self.bringup.clear(cx, grace, (&self.left.nodes(), shrinks));
+        let lost = step.facts.hosts.list_lost();
+        let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
         if nodes.is_empty() {
             return false;
         }
-        nodes.extend(self.left.gone.iter().filter(|(_, over)| !**over).map(|(node, _)| *node));
-        self.verdict.cleared_from(cx.now);
-        self.rounds.off(cx.now);
+        nodes.extend(lost.into_iter().filter(|node| step.facts.hosts.may_still_run(*node)));
+        self.verdict.cleared_from(step.now);
+        self.rounds.off(step.now);
         // A host that is silent is known as lost only then.
         let longer = if shrinks { self.lease.patience() } else { Span::ZERO };
-        self.generations.clearing(cx, why, nodes, longer);
+        self.generations.clearing(&mut step.cx(), why, nodes, longer);
         true
     }
 
     /// A host that is lost has ended; whether it was.
-    pub(super) fn lost_is_over(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
-        if !self.is_without(node) {
+    pub(super) fn lost_is_over(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
+        if !self.is_without(step, node) {
             return false;
         }
-        self.left.over(node);
-        self.procs.absent(cx, node);
+        step.facts.hosts.end(node);
+        self.procs.absent(&mut step.cx(), node);
         if let Some(first) = self.generations.cleared(node, 0, 0) {
-            self.cleared(cx, &first);
+            self.cleared(step, &first);
         }
         true
     }
 
     /// What is left for the next generation, where hosts were lost in this one.
-    pub(super) fn fewer(&self, why: &Why) -> Option<Box<Fewer>> {
-        let gone = self.left.nodes();
-        let placement = self.bringup.left(&gone).filter(|_| self.left.fresh)?;
+    pub(super) fn fewer(&self, facts: &JobFacts, why: &Why) -> Option<Box<Fewer>> {
+        let gone = facts.hosts.list_lost();
+        let placement = self.remaining(facts, &gone).filter(|_| facts.hosts.has_recent_losses())?;
         let by = why.lost.map(|_| self.log.host(why.failure.node)).unwrap_or_default();
-        let ranks = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let ranks = placement.world_size();
         Some(Box::new(Fewer { by, without: self.bringup.folded(&gone), ranks }))
     }
 
     /// Where the ranks of the next generation run, if that changes.
-    pub(super) fn place_again(&mut self) -> Option<Arc<Placement>> {
-        if !core::mem::take(&mut self.left.fresh) {
+    pub(super) fn place_again(&self, facts: &JobFacts) -> Option<Arc<Placement>> {
+        if !facts.hosts.has_recent_losses() {
             return None;
         }
-        self.bringup.left(&self.left.nodes()).map(Arc::new)
+        self.remaining(facts, &facts.hosts.list_lost()).map(Arc::new)
     }
+}
+
+/// The loss of a host, as that of its first rank.
+fn of_host(facts: &JobFacts, node: NodeId, lost: Lost, between: (Mono, Mono)) -> Why {
+    let rank = facts.placement().ranks_of(node).next().unwrap_or(Rank::new(0));
+    let (alive, at) = (HostTime(between.0.nanos()), HostTime(between.1.nanos()));
+    let failure = Failure {
+        rank,
+        node,
+        status: Status::Lost,
+        at: between.1,
+        alive_at: between.0,
+        seen_after: between.0,
+        here: (alive, at),
+        asked: false,
+    };
+    Why { failure, lost: Some(lost) }
 }
 
 /// How many ranks would work in the first round; `None`: the policy knows no answer.

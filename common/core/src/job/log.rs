@@ -19,8 +19,6 @@ use alloc::vec::Vec;
 pub(super) struct Log {
     clock: Clock,
     report: Report,
-    /// Restarts so far.
-    generation: u32,
     /// The round that runs.
     round: Option<Round>,
     /// Limits of the store of which the user knows.
@@ -30,23 +28,12 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn new(start: Mono, wall: WallNs) -> Self {
         let clock = Clock { start, wall };
-        Self { clock, report: Report::default(), generation: 0, round: None, limits: BTreeSet::new() }
-    }
-
-    /// What follows is about ranks that were started again.
-    pub(super) const fn again(&mut self, restart: u32) {
-        self.generation = restart;
-        self.round = None;
+        Self { clock, report: Report::default(), round: None, limits: BTreeSet::new() }
     }
 
     /// What follows is in this round.
     pub(super) const fn in_round(&mut self, round: Option<Round>) {
         self.round = round;
-    }
-
-    /// How often all ranks have been started again.
-    pub(super) const fn generation(&self) -> u32 {
-        self.generation
     }
 
     pub(super) const fn clock(&self) -> Clock {
@@ -112,7 +99,7 @@ impl Log {
     pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {
         let t = self.clock.since(cx.now);
         let wall = WallNs(self.clock.wall.0.saturating_add(t.nanos()));
-        let record = Record { t, wall, generation: self.generation, round: self.round, what };
+        let record = Record { t, wall, generation: cx.facts.generation(), round: self.round, what };
         self.report.add(&record);
         cx.act(JobAction::Emit(record));
     }

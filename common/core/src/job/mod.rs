@@ -1,14 +1,17 @@
 //! The launcher's machine: what a job is waiting for, when it ends, and why it ended.
 //!
 //! [`Job`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
-//! others by notices.
+//! others by notices. What several of them have to know, hosts and placement, is kept once in [`facts`], which they read and only
+//! the router changes.
 
 mod bringup;
 mod clock;
 mod closing;
 mod ending;
 mod event;
+mod facts;
 mod generations;
+mod hosts;
 mod late;
 mod lease;
 mod left;
@@ -47,11 +50,34 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ending::Ranks;
+use facts::JobFacts;
 use generations::{Fate, Why};
 use notice::{Failure, Notice};
 
 /// What a sub-machine of a job is given.
-type Cx<'a> = machine::Cx<'a, JobAction, Notice>;
+type Cx<'a> = machine::Cx<'a, JobAction, Notice, JobFacts>;
+
+/// One transition of a job: what sub-machines are given, and the facts, which only the router changes.
+struct Step<'a> {
+    now: Mono,
+    out: &'a mut VecDeque<JobAction>,
+    notice: &'a mut VecDeque<Notice>,
+    facts: &'a mut JobFacts,
+}
+
+impl Step<'_> {
+    fn cx(&mut self) -> Cx<'_> {
+        Cx { now: self.now, out: self.out, notice: self.notice, facts: self.facts }
+    }
+
+    fn act(&mut self, action: JobAction) {
+        self.out.push_back(action);
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.notice.push_back(notice);
+    }
+}
 
 /// What a job has to know about where it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -78,6 +104,7 @@ pub struct Setting {
 pub struct Job {
     actions: VecDeque<JobAction>,
     notices: VecDeque<Notice>,
+    facts: JobFacts,
     parts: Parts,
 }
 
@@ -100,33 +127,34 @@ impl Job {
             left: left::Left::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
-            output: output::Output::new(setting.nohup, spec.world_size()),
+            output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             log,
         };
-        let mut job = Self { actions: VecDeque::new(), notices: VecDeque::new(), parts };
-        job.with(now, |parts, cx| {
-            parts.log.start(cx, spec, setting);
-            parts.bringup.start(cx);
+        let facts = JobFacts::new(spec);
+        let mut job = Self { actions: VecDeque::new(), notices: VecDeque::new(), facts, parts };
+        job.with(now, |parts, step| {
+            parts.log.start(&mut step.cx(), spec, setting);
+            parts.bringup.start(&mut step.cx());
         });
         job
     }
 
     /// Runs one transition, then passes on notices until none is left.
-    fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts, &mut Cx<'_>)) {
-        let Self { actions, notices, parts } = self;
+    fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts, &mut Step<'_>)) {
+        let Self { actions, notices, facts, parts } = self;
         // After `Finish` nothing matters any more.
         if parts.closing.finished() {
             return;
         }
-        let mut cx = Cx { now, out: actions, notice: notices };
+        let mut step = Step { now, out: actions, notice: notices, facts };
         parts.lease.looks(now);
-        transition(parts, &mut cx);
-        while let Some(notice) = cx.notice.pop_front() {
+        transition(parts, &mut step);
+        while let Some(notice) = step.notice.pop_front() {
             let last = matches!(notice, Notice::Close { .. });
-            parts.notice(&mut cx, notice);
+            parts.notice(&mut step, notice);
             if last {
-                cx.notice.clear();
+                step.notice.clear();
             }
         }
     }
@@ -195,172 +223,184 @@ impl Parts {
         }
     }
 
-    fn timeout(&mut self, cx: &mut Cx<'_>, timer: Timer) {
+    fn timeout(&mut self, step: &mut Step<'_>, timer: Timer) {
         match timer {
-            Timer::Ending => self.ending.timeout(cx),
-            Timer::Mute => self.mute.timeout(cx),
-            Timer::Loss => self.loss.timeout(cx),
-            Timer::Lease => self.lease.timeout(cx),
-            Timer::Late => self.late.timeout(cx),
-            Timer::Bringup => self.bringup.timeout(cx),
-            Timer::Generations => self.generations.timeout(cx),
+            Timer::Ending => self.ending.timeout(&mut step.cx()),
+            Timer::Mute => self.mute.timeout(&mut step.cx()),
+            Timer::Loss => self.loss.timeout(&mut step.cx()),
+            Timer::Lease => self.lease.timeout(&mut step.cx()),
+            Timer::Late => self.late.timeout(&mut step.cx()),
+            Timer::Bringup => self.bringup.timeout(&mut step.cx()),
+            Timer::Generations => self.generations.timeout(&mut step.cx()),
             Timer::Rounds => {
-                self.rounds.timeout(cx.now);
-                self.settle_rounds(cx);
+                self.rounds.timeout(step.now);
+                self.settle_rounds(step);
             }
-            Timer::Closing => self.closing.timeout(cx),
+            Timer::Closing => self.closing.timeout(&mut step.cx()),
         }
     }
 
-    fn event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
+    fn event(&mut self, step: &mut Step<'_>, event: JobEvent) {
         match event {
-            JobEvent::Message { node, msg } => self.message(cx, node, msg),
+            JobEvent::Message { node, msg } => self.message(step, node, msg),
             JobEvent::EdgeUp { node } => {
-                self.lease.edge_up(cx, node);
-                self.mute.edge_up(cx, node);
-                self.bringup.edge_up(cx, node);
+                self.lease.edge_up(&step.cx(), node);
+                self.mute.edge_up(&step.cx(), node);
+                self.bringup.edge_up(&mut step.cx(), node);
             }
             JobEvent::ReadyBy { node, at, limit } => self.late.ready_by(node, at, limit),
             JobEvent::HostFailed { node, why } => {
-                self.bringup.failed(cx, node, why);
-                self.loss.host_failed(cx, node);
+                self.bringup.failed(&mut step.cx(), node, why);
+                self.loss.host_failed(&mut step.cx(), node);
             }
             JobEvent::Beat { node, beat } => {
-                self.mute.heard(cx, node);
-                self.lease.beat(cx, node, beat);
+                self.mute.heard(&step.cx(), node);
+                self.lease.beat(&mut step.cx(), node, beat);
             }
-            JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(cx, node, why),
-            JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(cx, node, end),
-            JobEvent::Signal(sig) => self.signals.on(cx, sig),
+            JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(&mut step.cx(), node, why),
+            JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(&mut step.cx(), node, end),
+            JobEvent::Signal(sig) => self.signals.on(&mut step.cx(), sig),
             JobEvent::StreamEnd { stream, total } => {
-                if let Some(node) = self.procs.node_of(stream.proc()) {
-                    self.mute.heard(cx, node);
+                if let Some(node) = step.facts.node_of_process(stream.proc()) {
+                    self.mute.heard(&step.cx(), node);
                 }
-                self.output.stream_end(cx, stream, total, self.procs.is_pending(stream.proc()));
+                let pending = self.procs.is_pending(step.facts, stream.proc());
+                self.output.stream_end(&mut step.cx(), stream, total, pending);
             }
-            JobEvent::ReaderClosed(std) => self.output.reader_closed(cx, std),
-            JobEvent::HungUp(std) => self.output.hung_up(cx, std),
-            JobEvent::SinkFailed { std, errno } => self.output.sink_failed(cx, std, errno),
-            JobEvent::InputFailed { errno } => self.output.input_failed(cx, errno),
-            JobEvent::OutputDrained { lost, broken } => self.closing.drained(cx, lost, broken),
+            JobEvent::ReaderClosed(std) => self.output.reader_closed(&mut step.cx(), std),
+            JobEvent::HungUp(std) => self.output.hung_up(&mut step.cx(), std),
+            JobEvent::SinkFailed { std, errno } => self.output.sink_failed(&mut step.cx(), std, errno),
+            JobEvent::InputFailed { errno } => self.output.input_failed(&mut step.cx(), errno),
+            JobEvent::OutputDrained { lost, broken } => self.closing.drained(&mut step.cx(), lost, broken),
         }
     }
 
-    fn message(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: ToRoot) {
-        self.mute.heard(cx, node);
+    fn message(&mut self, step: &mut Step<'_>, node: NodeId, msg: ToRoot) {
+        self.mute.heard(&step.cx(), node);
         match msg {
-            ToRoot::Hello(hello) => self.bringup.hello(cx, node, hello),
-            ToRoot::Refused(why) => self.bringup.refused(cx, node, why),
+            ToRoot::Hello(hello) => self.bringup.hello(&mut step.cx(), node, hello),
+            ToRoot::Refused(why) => self.bringup.refused(&mut step.cx(), node, why),
             ToRoot::Ready => {
                 self.late.ready(node);
-                self.bringup.ready(cx, node);
+                self.bringup.ready(&mut step.cx(), node);
             }
-            ToRoot::Probed { number, errno, by } => self.bringup.probed(cx, node, number, (errno, by)),
+            ToRoot::Probed { number, errno, by } => self.bringup.probed(&mut step.cx(), node, number, (errno, by)),
             ToRoot::Started { procs } => {
-                self.procs.started(cx, node, &procs);
-                procs.iter().for_each(|started| self.output.started(cx, started.proc));
-                self.started_anew(cx, &procs);
+                self.procs.started(&mut step.cx(), node, &procs);
+                procs.iter().for_each(|started| self.output.started(&mut step.cx(), started.proc));
+                if self.rounds.started(&mut step.cx(), &procs) {
+                    self.settle_rounds(step);
+                }
             }
             ToRoot::SpawnFailed { proc, error } => {
-                let spare = self.is_spare(proc);
-                self.procs.spawn_failed(cx, node, proc, error.clone(), spare || self.generations.is_between());
+                let spare = self.rounds.is_spare(step.facts, proc);
+                self.procs.spawn_failed(
+                    &mut step.cx(),
+                    node,
+                    proc,
+                    error.clone(),
+                    spare || self.generations.is_between(),
+                );
                 if spare {
-                    self.not_started(cx, proc, error);
+                    self.not_started(step, proc, error);
                 }
             }
-            ToRoot::Exited(exited) => self.procs.exited(cx, node, &exited),
-            ToRoot::Postmortem { proc, facts } => self.procs.facts(cx, node, proc, facts),
-            ToRoot::InputFailed { errno } => self.output.input_undelivered(cx, errno),
-            ToRoot::InitLost => self.loss.init_lost(cx, node),
-            ToRoot::GuardianLost => self.loss.guardian_lost(cx, node),
-            ToRoot::StoreUnused { at } => cx.act(JobAction::Say(Sentence::StoreUnused { at })),
-            ToRoot::StoreForeign { from } => cx.act(JobAction::Say(Sentence::StoreForeign { from })),
-            ToRoot::StoreRefused { from, count } => cx.tell(Notice::Log(What::StoreRefused { node, from, count })),
-            ToRoot::StoreLimit { met, count } => self.log.store_limit(cx, node, met, count),
-            ToRoot::FileFailed { errno, path } => self.log.file_failed(cx, node, errno, path),
-            ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(cx, proc, which, bytes),
+            ToRoot::Exited(exited) => self.procs.exited(&mut step.cx(), node, &exited),
+            ToRoot::Postmortem { proc, facts } => self.procs.facts(&mut step.cx(), node, proc, facts),
+            ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
+            ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
+            ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
+            ToRoot::StoreUnused { at } => step.act(JobAction::Say(Sentence::StoreUnused { at })),
+            ToRoot::StoreForeign { from } => step.act(JobAction::Say(Sentence::StoreForeign { from })),
+            ToRoot::StoreRefused { from, count } => step.tell(Notice::Log(What::StoreRefused { node, from, count })),
+            ToRoot::StoreLimit { met, count } => self.log.store_limit(&mut step.cx(), node, met, count),
+            ToRoot::FileFailed { errno, path } => self.log.file_failed(&mut step.cx(), node, errno, path),
+            ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
             ToRoot::Whose(_) | ToRoot::Theirs(_) => {}
-            ToRoot::Round(up) => self.round(cx, node, up),
+            ToRoot::Round(up) => self.round(step, node, up),
             // Hearing it is all that it is for.
-            ToRoot::Killing => self.mute.killing(cx, node),
+            ToRoot::Killing => self.mute.killing(&step.cx(), node),
             ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
             // The job goes on without it.
-            ToRoot::Draining if self.rounds.is_gone(node) => {}
-            ToRoot::Draining => self.procs.node_over(cx, node),
+            ToRoot::Draining if step.facts.hosts.is_recently_lost(node) => {}
+            ToRoot::Draining => self.procs.node_over(&mut step.cx(), node),
             ToRoot::Cleared { left, named: _, port } => {
                 if let Some(first) = self.generations.cleared(node, left, port) {
-                    self.cleared(cx, &first);
+                    self.cleared(step, &first);
                 }
             }
-            ToRoot::Done { left, named } => self.loss.done(cx, node, left, named.into_vec()),
+            ToRoot::Done { left, named } => self.loss.done(&mut step.cx(), node, left, named.into_vec()),
         }
     }
 
     /// No rank is left to wait for.
-    fn all_over(&mut self, cx: &mut Cx<'_>) {
-        self.nobody_left(cx);
+    fn all_over(&mut self, step: &mut Step<'_>) {
+        self.nobody_left(step);
         if self.generations.is_between() {
             return;
         }
         self.signals.all_over();
-        self.ending.all_over(cx);
-        self.mute.all_over(cx);
-        self.closing.all_over(cx);
+        self.ending.all_over(&mut step.cx());
+        self.mute.all_over(&step.cx());
+        self.closing.all_over(&mut step.cx());
         // Their agents wait for what cannot be ended until they are told to end it: then they name it.
-        let stuck = self.procs.stuck_nodes();
-        stuck.into_iter().for_each(|node| cx.act(JobAction::Send { node, msg: ToNode::Kill }));
+        let stuck = self.procs.stuck_nodes(step.facts);
+        stuck.into_iter().for_each(|node| step.act(JobAction::Send { node, msg: ToNode::Kill }));
     }
 
     /// No agent was ever there.
-    fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    fn absent(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.mute.node_over(node);
-        self.procs.absent(cx, node);
+        self.procs.absent(&mut step.cx(), node);
     }
 
     /// The job does without a node: nothing of it is waited for or counted.
-    fn forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    fn forget(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.lease.node_over(node);
         self.mute.node_over(node);
-        self.procs.absent(cx, node);
-        self.loss.forget(cx, node);
+        self.procs.absent(&mut step.cx(), node);
+        self.loss.forget(&mut step.cx(), node);
     }
 
     /// The job goes on with fewer hosts.
-    fn leave_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
-        nodes.iter().for_each(|node| self.forget(cx, *node));
-        self.procs.reseat(placement);
-        self.log.left_out(cx, nodes, placement);
+    fn leave_out(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+        for node in &nodes {
+            step.facts.hosts.leave_out(*node);
+            self.forget(step, *node);
+        }
+        self.procs.left_out(step.facts);
+        self.log.left_out(&mut step.cx(), nodes, placement);
     }
 
     /// A part of ours was lost on a node: the job ends, unless it can do without the node.
-    fn lost(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
+    fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
         let lost = self.lease.blame(node, lost);
-        self.log.write(cx, What::HostLost { node, lost });
-        if self.bringup.spares(cx, node) {
-            return self.forget(cx, node);
+        self.log.write(&mut step.cx(), What::HostLost { node, lost });
+        if self.bringup.spares(&mut step.cx(), node) {
+            return self.forget(step, node);
         }
-        if self.is_without(node) || self.loses(cx, node, lost) {
+        if self.is_without(step, node) || self.loses(step, node, lost) {
             return;
         }
-        let between = self.lease.between(cx.now, node, lost);
+        let between = self.lease.between(step.now, node, lost);
         self.verdict.lost(node, lost, between);
-        if self.goes_on_without(cx, node, lost, between) {
+        if self.goes_on_without(step, node, lost, between) {
             return;
         }
-        self.ending.end(cx, Cause::Lost { node, lost }, Ranks::Run);
+        self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, Ranks::Run);
     }
 
     /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
-    fn failed(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+    fn failed(&mut self, step: &mut Step<'_>, failure: Failure) {
         self.verdict.failed(failure);
         let clears = match self.generations.fate(&failure) {
             Fate::Known => return,
             Fate::Ends => false,
-            Fate::Clears => !self.lacks_hosts() && self.clears(cx, Why { failure, lost: None }),
+            Fate::Clears => !self.lacks_hosts(step.facts) && self.clears(step, Why { failure, lost: None }),
         };
         if !clears {
-            self.ending.failed(cx, &failure);
+            self.ending.failed(&mut step.cx(), &failure);
         }
     }
 
@@ -374,112 +414,119 @@ impl Parts {
     }
 
     /// Nothing runs any more: all that there is to know of this generation is known.
-    fn cleared(&mut self, cx: &mut Cx<'_>, first: &Why) {
+    fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
         let root = self.verdict.root().filter(|_| first.lost.is_none());
         let first = Why { failure: root.unwrap_or(first.failure), ..*first };
         let Failure { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
-        let fewer = self.fewer(&first);
-        self.left.says();
-        self.generations.decide(cx, &first, lived, fewer);
+        let fewer = self.fewer(step.facts, &first);
+        self.left.says(step.facts);
+        self.generations.decide(&mut step.cx(), &first, lived, fewer);
     }
 
     /// All ranks are started again.
-    fn again(&mut self, cx: &mut Cx<'_>) {
-        self.output.rest().for_each(|what| self.log.write(cx, what));
+    fn again(&mut self, step: &mut Step<'_>) {
+        self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         let (restart, ports) = self.generations.again();
-        self.log.again(restart);
-        let fewer = self.place_again();
-        let first = self.procs.again(fewer.as_deref());
+        let fewer = self.place_again(step.facts);
+        step.facts.begin_generation(restart);
+        self.log.in_round(None);
+        let shrinks = fewer.is_some();
+        if let Some(placement) = fewer {
+            step.facts.place(placement);
+        }
+        let first = self.procs.next_generation();
+        step.facts.begin_processes(first);
+        self.procs.again(step.facts, first);
         self.verdict.again();
         self.ending.again();
         self.mute.again();
         let space = self.rounds.again();
-        if let Some(placement) = &fewer {
-            self.rounds.reseat(placement);
-            match self.left.is_said() {
-                true => self.log.fewer(cx, self.left.nodes(), placement),
+        if shrinks {
+            let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
+            match self.left.is_said(step.facts) {
+                true => self.log.fewer(&mut step.cx(), lost, &placement),
                 // In the pause.
-                false => self.log.left_out(cx, self.left.nodes(), placement),
+                false => self.log.left_out(&mut step.cx(), lost, &placement),
             }
         }
-        self.bringup.again(cx, (restart, first), (&ports, space), fewer);
+        self.bringup.again(&mut step.cx(), (restart, first.get()), (&ports, space), shrinks);
     }
 
-    fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
-        self.output.rest().for_each(|what| self.log.write(cx, what));
-        self.says_unheard(cx, true);
-        self.output.close(cx);
+    fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
+        self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
+        self.rounds.say_unheard(&mut step.cx(), true);
+        self.output.close(&mut step.cx());
         let nodes = self.verdict.together();
         if !nodes.is_empty() {
-            self.log.write(cx, What::Together { nodes });
+            self.log.write(&mut step.cx(), What::Together { nodes });
         }
-        self.log.close(cx, self.verdict.cause(), left);
+        self.log.close(&mut step.cx(), self.verdict.cause(), left);
     }
 
     /// Who has to know what. A line here is the whole price of a new listener.
-    fn notice(&mut self, cx: &mut Cx<'_>, notice: Notice) {
+    fn notice(&mut self, step: &mut Step<'_>, notice: Notice) {
         match notice {
-            Notice::Log(what) => self.log.write(cx, what),
-            Notice::Broadcast(msg) => self.bringup.broadcast(cx, &msg),
-            Notice::End(cause) => self.ending.end(cx, cause, self.ranks()),
-            Notice::Exited(proc, failure) => self.exited(cx, proc, failure),
-            Notice::Again => self.again(cx),
+            Notice::Log(what) => self.log.write(&mut step.cx(), what),
+            Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
+            Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
+            Notice::Exited(proc, failure) => self.exited(step, proc, failure),
+            Notice::Again => self.again(step),
             Notice::Explained { rank } => self.verdict.explained(rank),
             Notice::Forwarded(sig) => {
                 self.verdict.forwarded(sig);
                 self.ending.forwarded(sig);
             }
             Notice::Began(began) => {
-                self.bringup.began(cx);
+                self.bringup.began(&mut step.cx());
                 self.verdict.began(&began);
                 self.signals.began(&began);
                 self.output.began();
-                self.mute.began(cx, &began);
-                self.lease.began(cx, &began);
-                self.closing.began(cx, &began);
-                self.rounds.off(cx.now);
-                self.generations.began().into_iter().for_each(|node| self.procs.node_over(cx, node));
+                self.mute.began(&step.cx(), &began);
+                self.lease.began(&step.cx(), &began);
+                self.closing.began(&mut step.cx(), &began);
+                self.rounds.off(step.now);
+                self.generations.began().into_iter().for_each(|node| self.procs.node_over(&mut step.cx(), node));
             }
             Notice::Killed => {
                 self.signals.killed();
                 self.ending.killed();
-                self.mute.killed(cx);
-                self.lease.killed(cx);
+                self.mute.killed(&step.cx());
+                self.lease.killed(&step.cx());
             }
-            Notice::Rouse => self.loss.rouse(cx),
+            Notice::Rouse => self.loss.rouse(&mut step.cx()),
             Notice::Bereft(node) => self.verdict.bereft(node),
-            Notice::Doomed(node) => self.mute.doomed(cx, node),
+            Notice::Doomed(node) => self.mute.doomed(&step.cx(), node),
             // Others will follow, or it is told again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
-            Notice::AllOver => self.all_over(cx),
-            Notice::Mute(node) => self.loss.mute(cx, node),
-            Notice::Unheard(node) => self.loss.unheard(cx, node),
-            Notice::Lost { node, lost } => self.lost(cx, node, lost),
-            Notice::Late { node, limit } if self.bringup.late(cx, node, limit) => self.forget(cx, node),
+            Notice::AllOver => self.all_over(step),
+            Notice::Mute(node) => self.loss.mute(&mut step.cx(), node),
+            Notice::Unheard(node) => self.loss.unheard(&mut step.cx(), node),
+            Notice::Lost { node, lost } => self.lost(step, node, lost),
+            Notice::Late { node, limit } if self.bringup.late(&mut step.cx(), node, limit) => self.forget(step, node),
             // It was ready, or is given up for another reason.
             Notice::Late { .. } => {}
             Notice::LeftOut { nodes, placement } => {
-                self.rounds.reseat(&placement);
-                self.leave_out(cx, nodes, &placement);
+                step.facts.place(Arc::clone(&placement));
+                self.leave_out(step, nodes, &placement);
             }
-            Notice::Severed(node) => self.lease.severed(cx, node),
+            Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
-            Notice::NodeOver(node) => self.node_over(cx, node),
-            Notice::RanksOver(node) if self.procs.is_over(node) => self.mute.ranks_over(cx, node),
+            Notice::NodeOver(node) => self.node_over(step, node),
+            Notice::RanksOver(node) if self.procs.is_over(node) => self.mute.ranks_over(&step.cx(), node),
             // One of them was started again at once.
             Notice::RanksOver(_) => {}
-            Notice::Unguarded(node) => self.mute.unguarded(cx, node),
-            Notice::LeftAlone(node) => self.mute.left_alone(cx, node),
-            Notice::Absent(node) => self.absent(cx, node),
-            Notice::Impatient { patience } => self.closing.impatient(cx, patience),
-            Notice::Abandoned => self.mute.abandoned(cx),
+            Notice::Unguarded(node) => self.mute.unguarded(&step.cx(), node),
+            Notice::LeftAlone(node) => self.mute.left_alone(&step.cx(), node),
+            Notice::Absent(node) => self.absent(step, node),
+            Notice::Impatient { patience } => self.closing.impatient(&mut step.cx(), patience),
+            Notice::Abandoned => self.mute.abandoned(&step.cx()),
             Notice::Counted { left } => {
-                self.ending.all_over(cx);
-                self.closing.counted(cx, left);
+                self.ending.all_over(&mut step.cx());
+                self.closing.counted(&mut step.cx(), left);
             }
-            Notice::Leave => self.closing.leave(cx),
-            Notice::Close { left } => self.close(cx, left),
+            Notice::Leave => self.closing.leave(&mut step.cx()),
+            Notice::Close { left } => self.close(step, left),
         }
     }
 }
@@ -489,11 +536,11 @@ impl Machine for Job {
     type Action = JobAction;
 
     fn handle(&mut self, now: Mono, event: JobEvent) {
-        self.with(now, |parts, cx| parts.event(cx, event));
+        self.with(now, |parts, step| parts.event(step, event));
     }
 
     fn handle_timeout(&mut self, now: Mono) {
-        self.with(now, |parts, cx| Timer::ALL.into_iter().for_each(|timer| parts.timeout(cx, timer)));
+        self.with(now, |parts, step| Timer::ALL.into_iter().for_each(|timer| parts.timeout(step, timer)));
     }
 
     fn poll_action(&mut self) -> Option<JobAction> {

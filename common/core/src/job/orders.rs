@@ -34,8 +34,6 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 #[derive(Debug)]
 pub(super) struct Orders {
     spec: Arc<JobSpec>,
-    /// Without the hosts that cannot be had, if there are any.
-    fewer: Option<Arc<Placement>>,
     /// Hosts of which one will have rank 0.
     heads: BTreeSet<NodeId>,
     /// By node, the programs that have ranks there.
@@ -61,7 +59,7 @@ impl Orders {
             }
         }
         let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
-        Self { trace, travel, secret, interface, pinned_port, pinned_addr, fewer: None, heads, apps, spec }
+        Self { trace, travel, secret, interface, pinned_port, pinned_addr, heads, apps, spec }
     }
 
     /// So many hosts are enough.
@@ -69,45 +67,9 @@ impl Orders {
         least(&self.spec)
     }
 
-    /// Drops the ranks of these hosts; false, and nothing else, if a program would have none left.
-    pub(super) fn leave_out(&mut self, missing: &[NodeId]) -> bool {
-        self.fewer = if missing.is_empty() { None } else { self.spec.placement.without(missing).map(Arc::new) };
-        missing.is_empty() || self.fewer.is_some()
-    }
-
-    /// The same without these hosts too, which were lost; `None`: a program would have no rank.
-    pub(super) fn left(&self, gone: &[NodeId]) -> Option<Placement> {
-        self.placement().without(gone)
-    }
-
-    /// Ranks run there from now on.
-    pub(super) fn reseat(&mut self, placement: Arc<Placement>) {
-        self.fewer = Some(placement);
-    }
-
-    /// Where ranks run, if not where it was planned.
-    pub(super) const fn fewer(&self) -> Option<&Arc<Placement>> {
-        self.fewer.as_ref()
-    }
-
-    /// Where ranks run.
-    pub(super) fn placement(&self) -> &Placement {
-        self.fewer.as_deref().unwrap_or(&self.spec.placement)
-    }
-
-    /// All ranks are on one host.
-    pub(super) fn is_together(&self) -> bool {
-        self.placement().used().nth(1).is_none()
-    }
-
     /// Other hosts have to find that of rank 0, and nobody has said where.
-    pub(super) fn probes(&self) -> bool {
-        !self.is_together() && self.pinned_addr.is_none()
-    }
-
-    /// The hosts that have ranks.
-    pub(super) fn used(&self) -> impl Iterator<Item = NodeId> {
-        self.placement().used()
+    pub(super) fn probes(&self, placement: &Placement) -> bool {
+        !is_together(placement) && self.pinned_addr.is_none()
     }
 
     /// The launcher's own host is the only one.
@@ -149,17 +111,13 @@ impl Orders {
     }
 
     /// Where the ranks of the only node meet.
-    pub(super) fn alone(&self) -> Meeting {
+    pub(super) fn alone(&self, placement: &Placement) -> Meeting {
         let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
-        self.meeting(addr, self.pinned_port)
+        self.meeting(placement, addr, self.pinned_port)
     }
 
     pub(super) const fn chooses_port(&self) -> bool {
         self.pinned_port.is_none()
-    }
-
-    pub(super) fn node_of(&self, rank: Rank) -> NodeId {
-        self.placement().seats.get(rank.index()).map_or(NodeId::new(0), |seat| seat.node)
     }
 
     /// `--interface`; empty: not given.
@@ -203,10 +161,10 @@ impl Orders {
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             gpus: self.spec.gpus,
             label: self.spec.label.clone(),
-            meeting: sole.then(|| self.alone()),
+            meeting: sole.then(|| self.alone(cx.facts.placement())),
             choose_port: self.chooses_port() && (sole || meets),
             find: meets.then(|| {
-                let door = self.probes().then(|| self.secret.of(node));
+                let door = self.probes(placement).then(|| self.secret.of(node));
                 Box::new(Find { interface: self.interface.clone(), door })
             }),
             addresses: !sole && self.spec.master_store.is_agent(),
@@ -230,14 +188,13 @@ impl Orders {
     }
 
     /// Who takes part, as the first of the hosts is told; they meet there.
-    pub(super) fn meeting(&self, addr: OsBytes, port: Option<u16>) -> Meeting {
-        let placement = self.placement();
+    pub(super) fn meeting(&self, placement: &Placement, addr: OsBytes, port: Option<u16>) -> Meeting {
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
         let agent_store = self.spec.master_store.is_agent();
         Meeting {
             addr,
             port,
-            world_size: len(&placement.seats),
+            world_size: placement.world_size(),
             nodes,
             node_index: 0,
             agent_store,
@@ -250,53 +207,51 @@ impl Orders {
     }
 
     /// The same meeting of those who are left.
-    pub(super) fn again_at(&self, meeting: Meeting) -> Meeting {
-        let Meeting { world_size, nodes, .. } = self.meeting(meeting.addr.clone(), meeting.port);
+    pub(super) fn again_at(&self, placement: &Placement, meeting: Meeting) -> Meeting {
+        let Meeting { world_size, nodes, .. } = self.meeting(placement, meeting.addr.clone(), meeting.port);
         Meeting { world_size, nodes, ..meeting }
     }
 
     /// All who take part: each is told where it stands among them, and its ranks.
-    pub(super) fn meet(&self, cx: &mut Cx<'_>, meeting: &Meeting) {
-        let by_node = self.placement().by_node();
-        for (node, node_index) in self.placement().used().zip(0..) {
+    pub(super) fn meet(&self, cx: &mut Cx<'_>, placement: &Placement, meeting: &Meeting) {
+        let by_node = placement.by_node();
+        for (node, node_index) in placement.used().zip(0..) {
             cx.act(JobAction::Send { node, msg: ToNode::Meet(Meeting { node_index, ..meeting.clone() }) });
-            self.ranks(cx, node, 0, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+            self.ranks(cx, placement, node, 0, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
     pub(super) fn again(&self, cx: &mut Cx<'_>, meeting: &Meeting, first: u32) {
-        let by_node = self.placement().by_node();
-        for (node, node_index) in self.placement().used().zip(0..) {
+        let placement = cx.facts.placement();
+        let by_node = placement.by_node();
+        for (node, node_index) in placement.used().zip(0..) {
             cx.act(JobAction::Send { node, msg: ToNode::Again(Meeting { node_index, ..meeting.clone() }) });
-            self.ranks(cx, node, first, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+            self.ranks(cx, placement, node, first, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }
 
     /// The ranks of the only node.
     pub(super) fn all_ranks(&self, cx: &mut Cx<'_>) {
-        let ranks: Vec<Rank> = self.placement().by_node().into_iter().flatten().collect();
-        self.ranks(cx, NodeId::new(0), 0, &ranks);
+        let placement = cx.facts.placement();
+        let ranks: Vec<Rank> = placement.by_node().into_iter().flatten().collect();
+        self.ranks(cx, placement, NodeId::new(0), 0, &ranks);
     }
 
     /// Another process of a rank.
     pub(super) fn one(&self, cx: &mut Cx<'_>, node: NodeId, rank: Rank, proc: ProcId) {
-        let delta = self.delta(rank, proc);
+        let placement = cx.facts.placement();
+        let delta = self.delta(placement, rank, proc);
         // What came on stdin went to the first one.
         let delta = delta.map(|delta| Delta { stdin: false, ..delta });
         for procs in Capped::<Delta, SPAWN_BATCH>::chunks(delta) {
-            self.spawn(cx, node, procs, true);
+            spawn(cx, placement, node, procs, true);
         }
     }
 
-    fn spawn(&self, cx: &mut Cx<'_>, node: NodeId, procs: Capped<Delta, SPAWN_BATCH>, last: bool) {
-        let local_size = self.placement().nodes.get(node.index()).map_or(0, |node| node.ranks);
-        cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last, local_size } });
-    }
-
-    fn delta(&self, rank: Rank, proc: ProcId) -> Option<Delta> {
-        let seat = self.placement().seats.get(rank.index())?;
-        let (share, n) = (self.placement().share(seat.app), rank.get());
+    fn delta(&self, placement: &Placement, rank: Rank, proc: ProcId) -> Option<Delta> {
+        let seat = placement.seats.get(rank.index())?;
+        let (share, n) = (placement.share(seat.app), rank.get());
         Some(Delta {
             proc,
             app: seat.app,
@@ -309,16 +264,26 @@ impl Orders {
     }
 
     /// The ranks of a node. The process of rank 0 gets the number `first`, the others follow.
-    fn ranks(&self, cx: &mut Cx<'_>, node: NodeId, first: u32, ranks: &[Rank]) {
-        let delta = |rank: &Rank| self.delta(*rank, ProcId::new(first.saturating_add(rank.get())));
+    fn ranks(&self, cx: &mut Cx<'_>, placement: &Placement, node: NodeId, first: u32, ranks: &[Rank]) {
+        let delta = |rank: &Rank| self.delta(placement, *rank, ProcId::new(first.saturating_add(rank.get())));
         let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(ranks.iter().filter_map(delta)).into_iter().peekable();
         if batches.peek().is_none() {
-            self.spawn(cx, node, Capped::default(), true);
+            spawn(cx, placement, node, Capped::default(), true);
         }
         while let Some(procs) = batches.next() {
-            self.spawn(cx, node, procs, batches.peek().is_none());
+            spawn(cx, placement, node, procs, batches.peek().is_none());
         }
     }
+}
+
+/// All ranks are on one host.
+pub(super) fn is_together(placement: &Placement) -> bool {
+    placement.used().nth(1).is_none()
+}
+
+fn spawn(cx: &mut Cx<'_>, placement: &Placement, node: NodeId, procs: Capped<Delta, SPAWN_BATCH>, last: bool) {
+    let local_size = placement.nodes.get(node.index()).map_or(0, |node| node.ranks);
+    cx.act(JobAction::Send { node, msg: ToNode::Spawn { procs, last, local_size } });
 }
 
 fn least(spec: &JobSpec) -> usize {

@@ -1,20 +1,19 @@
 //! What the job has to know of its output: streams that ended, and a stdout or stderr that cannot be written any more.
 
+use super::facts::JobFacts;
 use super::notice::Notice;
-use super::procs::rank_of;
 use super::{Cx, JobAction};
 use crate::errno::EIO;
 use crate::events::{Cause, What};
 use crate::id::{ProcId, Std, StreamId};
 use crate::report::Sentence;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// The output.
 #[derive(Debug)]
 pub(super) struct Output {
     nohup: bool,
-    /// The ranks that were asked for.
-    asked: u32,
     ending: bool,
     lost: [bool; 3],
     /// Streams that ended, of processes that were not heard to have started, and their bytes. What a process says does not wait
@@ -25,8 +24,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) const fn new(nohup: bool, asked: u32) -> Self {
-        Self { nohup, asked, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
+    pub(super) const fn new(nohup: bool) -> Self {
+        Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
     }
 
     pub(super) fn began(&mut self) {
@@ -38,7 +37,7 @@ impl Output {
         if pending {
             self.early.insert(stream, total);
         } else {
-            cx.tell(Notice::Log(self.end_of(stream, total)));
+            tell_end(cx, stream, total);
         }
     }
 
@@ -46,15 +45,16 @@ impl Output {
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
         for stream in [Std::Out, Std::Err].map(|std| StreamId::of(proc, std)) {
             if let Some(total) = self.early.remove(&stream) {
-                cx.tell(Notice::Log(self.end_of(stream, total)));
+                tell_end(cx, stream, total);
             }
         }
     }
 
     /// The ends of streams of processes whose start nobody tells any more.
-    pub(super) fn rest(&mut self) -> impl Iterator<Item = What> {
+    pub(super) fn rest(&mut self, facts: &JobFacts) -> impl Iterator<Item = What> + use<> {
         let early = core::mem::take(&mut self.early);
-        early.into_iter().map(|(stream, total)| self.end_of(stream, total))
+        let ends: Vec<What> = early.into_iter().filter_map(|(stream, total)| end_of(facts, stream, total)).collect();
+        ends.into_iter()
     }
 
     /// The job ends like a program whose reader has gone. Where it is ending anyway, that is not worth a line.
@@ -104,7 +104,9 @@ impl Output {
     /// So much of a stream is not in its log file.
     pub(super) fn file_lost(&mut self, cx: &mut Cx<'_>, proc: ProcId, which: Std, bytes: u64) {
         self.unfiled = self.unfiled.saturating_add(bytes);
-        cx.tell(Notice::Log(What::FileLost { rank: rank_of(proc, self.asked), std: which, bytes }));
+        if let Some(rank) = cx.facts.placement().rank_of(proc) {
+            cx.tell(Notice::Log(What::FileLost { rank, std: which, bytes }));
+        }
     }
 
     /// The job is over: what is missing is said, once.
@@ -121,10 +123,6 @@ impl Output {
         }
     }
 
-    fn end_of(&self, stream: StreamId, total: u64) -> What {
-        What::StreamEnd { rank: rank_of(stream.proc(), self.asked), std: stream.std(), total }
-    }
-
     /// Marks a sink as lost; `false` if it was.
     fn is_lost_now(&mut self, std: Std) -> bool {
         let [input, out, err] = &mut self.lost;
@@ -135,4 +133,15 @@ impl Output {
         };
         !core::mem::replace(lost, true)
     }
+}
+
+fn tell_end(cx: &mut Cx<'_>, stream: StreamId, total: u64) {
+    if let Some(end) = end_of(cx.facts, stream, total) {
+        cx.tell(Notice::Log(end));
+    }
+}
+
+fn end_of(facts: &JobFacts, stream: StreamId, total: u64) -> Option<What> {
+    let rank = facts.placement().rank_of(stream.proc())?;
+    Some(What::StreamEnd { rank, std: stream.std(), total })
 }

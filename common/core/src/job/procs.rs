@@ -2,10 +2,11 @@
 
 use super::Cx;
 use super::clock::{Clock, Offset, Offsets};
+use super::facts::JobFacts;
 use super::notice::{Failure, Notice};
 use crate::events::{Cause, Lost, What};
-use crate::id::{LocalRank, NodeId, ProcId, Rank};
-use crate::place::{Placement, Seat as Place};
+use crate::id::{NodeId, ProcId, Rank};
+use crate::place::Placement;
 use crate::time::{HostTime, Mono};
 use crate::wire::to_root::{Exited, Facts, SpawnError, Started};
 use alloc::collections::BTreeSet;
@@ -39,7 +40,7 @@ pub(super) enum End {
 pub(super) struct Procs {
     clock: Clock,
     offsets: Offsets,
-    /// From a process of a rank to the next: the ranks that were asked for, however many are left.
+    /// From a process of a rank to the next, so that numbers tell people which rank it is: the ranks that were asked for.
     stride: u32,
     ranks: Vec<Seat>,
     /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
@@ -48,64 +49,47 @@ pub(super) struct Procs {
     busy: usize,
 }
 
-/// A rank and its place.
+/// A rank and its process.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
-    /// Its process.
     proc: ProcId,
     state: State,
-    node: NodeId,
-    local_rank: LocalRank,
     started: Option<Mono>,
 }
 
 impl Procs {
     pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
         let offsets = Offsets::new(placement.nodes.len());
-        let stride = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let stride = placement.world_size();
         let mut procs = Self { clock, offsets, stride, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
-        procs.reseat(placement);
+        procs.begin(placement, ProcId::new(0));
         procs
     }
 
-    /// None of them was started yet, and these are the ranks now.
-    pub(super) fn reseat(&mut self, placement: &Placement) {
-        let seat = |(place, n): (&Place, u32)| Seat {
-            proc: ProcId::new(n),
-            state: State::Pending,
-            node: place.node,
-            local_rank: place.local_rank,
-            started: None,
-        };
-        let ranks: Vec<Seat> = placement.seats.iter().zip(0..).map(seat).collect();
-        self.begin(ranks, placement.nodes.len());
+    /// None of them was started yet, and there are fewer now.
+    pub(super) fn left_out(&mut self, facts: &JobFacts) {
+        self.begin(facts.placement(), ProcId::new(0));
     }
 
-    /// All ranks are asked for again, `fewer` if hosts were lost: the number of rank 0's process, which the others follow.
-    pub(super) fn again(&mut self, fewer: Option<&Placement>) -> u32 {
+    /// The number of rank 0's process when all ranks are started again: the others follow it.
+    pub(super) fn next_generation(&self) -> ProcId {
         let last = self.ranks.iter().map(|seat| seat.proc.get()).max().unwrap_or_default();
         // Some may have had more than one process.
-        let first = last.checked_div(self.stride).map_or(0, |times| (times + 1).saturating_mul(self.stride));
-        if let Some(placement) = fewer {
-            self.reseat(placement);
-        }
-        let mut ranks = core::mem::take(&mut self.ranks);
-        for (seat, n) in ranks.iter_mut().zip(0..) {
-            (seat.proc, seat.state, seat.started) = (ProcId::new(first.saturating_add(n)), State::Pending, None);
-        }
-        self.begin(ranks, self.nodes.len());
-        first
+        ProcId::new(last.checked_div(self.stride).map_or(0, |times| (times + 1).saturating_mul(self.stride)))
     }
 
-    /// Another process of a rank whose own is over is asked for, on this node; its number.
-    pub(super) fn anew(&mut self, rank: Rank, (node, local_rank): (NodeId, LocalRank)) -> Option<ProcId> {
-        if self.end_of(rank) == End::Open {
-            return None;
-        }
+    /// All ranks are asked for again.
+    pub(super) fn again(&mut self, facts: &JobFacts, first: ProcId) {
+        self.begin(facts.placement(), first);
+    }
+
+    /// Another process of a rank whose own is over is asked for, where the rank runs now; its number.
+    pub(super) fn anew(&mut self, facts: &JobFacts, rank: Rank) -> Option<ProcId> {
+        let node = facts.placement().node_of(rank)?;
         let seat = self.ranks.get_mut(rank.index())?;
         let (open, over) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over)?;
         seat.proc = ProcId::new(seat.proc.get().checked_add(self.stride)?);
-        (seat.state, seat.started, seat.node, seat.local_rank) = (State::Pending, None, node, local_rank);
+        (seat.state, seat.started) = (State::Pending, None);
         if *open == 0 && !*over {
             self.busy = self.busy.saturating_add(1);
         }
@@ -119,39 +103,39 @@ impl Procs {
     }
 
     /// Whether the process of a rank has ended: by itself, or with its host.
-    pub(super) fn end_of(&self, rank: Rank) -> End {
-        let Some(seat) = self.ranks.get(rank.index()) else { return End::Open };
-        match (seat.state, self.nodes.get(seat.node.index())) {
+    pub(super) fn end_of(&self, facts: &JobFacts, rank: Rank) -> End {
+        let node = facts.placement().node_of(rank);
+        let (Some(seat), Some(node)) = (self.ranks.get(rank.index()), node) else { return End::Open };
+        match (seat.state, self.nodes.get(node.index())) {
             (State::Over, _) | (State::Pending | State::Running | State::Stuck, Some((_, true))) => End::Seen,
             (State::Pending | State::Running | State::Stuck, Some((_, false)) | None) => End::Open,
         }
     }
 
-    fn begin(&mut self, ranks: Vec<Seat>, nodes: usize) {
-        let mut nodes = vec![(0_usize, false); nodes];
-        for seat in &ranks {
-            if let Some((open, _)) = nodes.get_mut(seat.node.index()) {
+    /// A process of every rank is asked for; rank 0's has this number.
+    fn begin(&mut self, placement: &Placement, first: ProcId) {
+        let seat =
+            |n: u32| Seat { proc: ProcId::new(first.get().saturating_add(n)), state: State::Pending, started: None };
+        self.ranks = (0..placement.world_size()).map(seat).collect();
+        self.nodes = vec![(0, false); placement.nodes.len()];
+        for seat in &placement.seats {
+            if let Some((open, _)) = self.nodes.get_mut(seat.node.index()) {
                 *open = open.saturating_add(1);
             }
         }
-        self.busy = nodes.iter().filter(|(open, _)| *open > 0).count();
-        (self.ranks, self.nodes) = (ranks, nodes);
+        self.busy = self.nodes.iter().filter(|(open, _)| *open > 0).count();
     }
 
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, node: NodeId, procs: &[Started]) {
         for started in procs {
             // A process is started once, where it was asked for: anything else would be a second life of its number.
-            let Some(seat) = self.seat(node, started.proc).filter(|seat| seat.state == State::Pending) else {
-                continue;
-            };
-            seat.state = State::Running;
-            let local_rank = seat.local_rank;
             let began = self.offsets.ours(node, started.at);
-            if let Some(seat) = self.seat(node, started.proc) {
-                seat.started = Some(began);
-            }
+            let Some(rank) = self.current(cx.facts, node, started.proc) else { continue };
+            let local_rank = cx.facts.placement().seats.get(rank.index()).map(|seat| seat.local_rank);
+            let seat = self.ranks.get_mut(rank.index()).filter(|seat| seat.state == State::Pending);
+            let Some((seat, local_rank)) = seat.zip(local_rank) else { continue };
+            (seat.state, seat.started) = (State::Running, Some(began));
             let at = self.clock.since(began);
-            let rank = self.rank_of(started.proc);
             cx.tell(Notice::Log(What::RankStarted { rank, node, local_rank, pid: started.pid, at }));
         }
     }
@@ -166,10 +150,7 @@ impl Procs {
         error: SpawnError,
         clearing: bool,
     ) {
-        if !self.is_over_now(node, proc) {
-            return;
-        }
-        let rank = self.rank_of(proc);
+        let Some(rank) = self.over_now(cx.facts, node, proc) else { return };
         cx.tell(Notice::Log(What::RankFailed { rank, node, error: error.clone() }));
         if !clearing {
             cx.tell(Notice::End(Cause::Spawn { rank, error }));
@@ -178,11 +159,8 @@ impl Procs {
     }
 
     pub(super) fn exited(&mut self, cx: &mut Cx<'_>, node: NodeId, exited: &Exited) {
-        if !self.is_over_now(node, exited.proc) {
-            return;
-        }
+        let Some(rank) = self.over_now(cx.facts, node, exited.proc) else { return };
         let Exited { proc, status, at, alive_at, asked, usage } = *exited;
-        let rank = self.rank_of(proc);
         // An agent that says otherwise must not make the interval empty.
         let here = (HostTime(alive_at.0.min(at.0)), at);
         let alive_at = self.offsets.between(node, here.0).0;
@@ -203,24 +181,21 @@ impl Procs {
     }
 
     pub(super) fn facts(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, facts: Facts) {
-        match self.seat(node, proc).map(|seat| seat.state) {
-            Some(State::Over) => {}
-            // Another process has followed it already.
-            None if self.is_former(node, proc) => {}
-            Some(State::Pending | State::Running | State::Stuck) | None => return,
-        }
+        // Another process may have followed it already.
+        let Some(rank) = self.ended(cx.facts, node, proc) else { return };
         if facts.error_file.as_ref().is_some_and(|text| !text.is_empty()) {
-            cx.tell(Notice::Explained { rank: self.rank_of(proc) });
+            cx.tell(Notice::Explained { rank });
         }
-        cx.tell(Notice::Log(What::RankFacts { rank: self.rank_of(proc), facts }));
+        cx.tell(Notice::Log(What::RankFacts { rank, facts }));
     }
 
     /// A process cannot be ended: whoever waits for all of them does not wait for it. Whether that is news.
     pub(super) fn is_stuck(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) -> bool {
-        if self.seat(node, proc).is_none_or(|seat| seat.state == State::Stuck) || !self.is_over_now(node, proc) {
+        if self.seat(cx.facts, node, proc).is_none_or(|seat| seat.state == State::Stuck) {
             return false;
         }
-        if let Some(seat) = self.seat(node, proc) {
+        let Some(rank) = self.over_now(cx.facts, node, proc) else { return false };
+        if let Some(seat) = self.ranks.get_mut(rank.index()) {
             seat.state = State::Stuck;
         }
         // Its agent waits for it, unless it hears that it need not.
@@ -229,8 +204,9 @@ impl Procs {
     }
 
     /// Where there are such.
-    pub(super) fn stuck_nodes(&self) -> BTreeSet<NodeId> {
-        self.ranks.iter().filter(|seat| seat.state == State::Stuck).map(|seat| seat.node).collect()
+    pub(super) fn stuck_nodes(&self, facts: &JobFacts) -> BTreeSet<NodeId> {
+        let stuck = self.ranks.iter().zip(&facts.placement().seats).filter(|(seat, _)| seat.state == State::Stuck);
+        stuck.map(|(_, place)| place.node).collect()
     }
 
     /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or
@@ -262,21 +238,35 @@ impl Procs {
         self.offsets.set(node, offset);
     }
 
-    fn seat(&mut self, node: NodeId, proc: ProcId) -> Option<&mut Seat> {
-        let at = self.at(proc)?;
-        self.ranks.get_mut(at).filter(|seat| seat.node == node)
+    /// The rank of a process, if it is the one of its rank, and of this node.
+    fn current(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
+        let rank = facts.placement().rank_of(proc)?;
+        let seat = self.ranks.get(rank.index()).filter(|seat| seat.proc == proc);
+        seat.filter(|_| facts.placement().node_of(rank) == Some(node)).map(|_| rank)
     }
 
-    /// Marks a rank as over; `false` if it was, or is none of this node.
-    fn is_over_now(&mut self, node: NodeId, proc: ProcId) -> bool {
-        let Some(seat) = self.seat(node, proc) else { return false };
+    fn seat(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<&Seat> {
+        self.ranks.get(self.current(facts, node, proc)?.index())
+    }
+
+    /// The rank of a process of this node that has ended.
+    fn ended(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
+        let rank = facts.placement().rank_of(proc)?;
+        let seat = self.ranks.get(rank.index()).filter(|_| facts.placement().node_of(rank) == Some(node))?;
+        (proc < seat.proc || (seat.proc == proc && seat.state == State::Over)).then_some(rank)
+    }
+
+    /// Marks a process as over; its rank, unless it was over, or is none of this node.
+    fn over_now(&mut self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
+        let rank = self.current(facts, node, proc)?;
+        let seat = self.ranks.get_mut(rank.index())?;
         match seat.state {
             State::Pending | State::Running => {}
             State::Stuck => {
                 seat.state = State::Over;
-                return true;
+                return Some(rank);
             }
-            State::Over => return false,
+            State::Over => return None,
         }
         seat.state = State::Over;
         if let Some((open, over)) = self.nodes.get_mut(node.index()) {
@@ -285,27 +275,19 @@ impl Procs {
                 self.busy = self.busy.saturating_sub(1);
             }
         }
-        true
+        Some(rank)
     }
 
     /// A process that was asked for, and not heard to have started.
-    pub(super) fn is_pending(&self, proc: ProcId) -> bool {
-        self.at(proc).and_then(|at| self.ranks.get(at)).is_some_and(|seat| seat.state == State::Pending)
-    }
-
-    /// The node that a process was asked for on.
-    pub(super) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
-        self.ranks.get(self.rank_of(proc).index()).map(|seat| seat.node)
-    }
-
-    /// The node of a rank.
-    pub(super) fn node_of_rank(&self, rank: Rank) -> Option<NodeId> {
-        self.ranks.get(rank.index()).map(|seat| seat.node)
+    pub(super) fn is_pending(&self, facts: &JobFacts, proc: ProcId) -> bool {
+        let rank = facts.placement().rank_of(proc);
+        let seat = rank.and_then(|rank| self.ranks.get(rank.index())).filter(|seat| seat.proc == proc);
+        seat.is_some_and(|seat| seat.state == State::Pending)
     }
 
     /// Whether this is the process of a rank of this node.
-    pub(super) fn is_current(&self, node: NodeId, rank: Rank, proc: ProcId) -> bool {
-        self.at(proc) == Some(rank.index()) && self.node_of_rank(rank) == Some(node)
+    pub(super) fn is_current(&self, facts: &JobFacts, node: NodeId, rank: Rank, proc: ProcId) -> bool {
+        self.current(facts, node, proc) == Some(rank)
     }
 
     /// A moment of a host, on our clock.
@@ -316,22 +298,6 @@ impl Procs {
     /// When a rank was started, if it was.
     pub(super) fn started_at(&self, rank: Rank) -> Option<Mono> {
         self.ranks.get(rank.index())?.started
-    }
-
-    /// Where a process stands, if it is the one of its rank.
-    fn at(&self, proc: ProcId) -> Option<usize> {
-        let at = self.rank_of(proc).index();
-        self.ranks.get(at).filter(|seat| seat.proc == proc).map(|_| at)
-    }
-
-    /// Whether this is an earlier process of a rank of this node.
-    fn is_former(&self, node: NodeId, proc: ProcId) -> bool {
-        let seat = self.ranks.get(self.rank_of(proc).index());
-        seat.is_some_and(|seat| seat.node == node && proc < seat.proc)
-    }
-
-    pub(super) fn rank_of(&self, proc: ProcId) -> Rank {
-        rank_of(proc, self.stride)
     }
 
     /// Whether no rank of this node is waited for.
@@ -352,9 +318,4 @@ impl Procs {
             cx.tell(Notice::AllOver);
         }
     }
-}
-
-/// The first process has the number of its rank; that of the next is higher by the number of ranks that were asked for.
-pub(super) fn rank_of(proc: ProcId, stride: u32) -> Rank {
-    Rank::new(proc.get().checked_rem(stride).unwrap_or(0))
 }

@@ -92,7 +92,7 @@ mod tests {
         let at = |now: Span| Mono::from_nanos(1_000_000_000) + now;
         let mut devices = Devices::default();
         let mut cx = |now: Span, act: &mut dyn FnMut(&mut Cx<'_>) -> bool| {
-            let done = act(&mut Cx { now: at(now), out: &mut out, notice: &mut notice });
+            let done = act(&mut Cx { now: at(now), out: &mut out, notice: &mut notice, facts: &() });
             (done, core::mem::take(&mut out).len())
         };
         assert_eq!(cx(Span::ZERO, &mut |cx| devices.is_free(cx, proc, pid)), (false, 1), "somebody has to look");

@@ -4,7 +4,7 @@
 //! What is swept away at the end of a job is swept away between two generations, by the same sub-machines; then the ground is laid
 //! anew, because a PID namespace ends with what was in it.
 
-use super::{Cx, NodeAction, Notice, Parts};
+use super::{Cx, NodeAction, Notice};
 use crate::signal::Signal;
 use crate::time::Span;
 use crate::wire::capped::Capped;
@@ -115,48 +115,5 @@ impl Generations {
     /// The node ends, whatever was going on.
     pub(super) fn on_ending(&mut self) {
         self.state = State::Off;
-    }
-}
-
-impl Parts {
-    /// Who has to know what is between two generations.
-    pub(super) fn between(&mut self, cx: &mut Cx<'_>, between: Between) {
-        match between {
-            Between::Clear(sig, grace) => self.grace.on_clear(cx, sig, grace),
-            Between::Clearing(sig) => {
-                self.rounds.on_ending(cx);
-                self.serve.on_ending(cx);
-                self.postmortem.on_ending(sig);
-                self.procs.on_ending(cx, sig);
-                self.leftovers.on_clearing(cx);
-            }
-            Between::Raze => {
-                self.postmortem.on_ending(Signal::KILL);
-                self.procs.on_ending(cx, Signal::KILL);
-                // After the census, as with `Destroyed`.
-                cx.tell(Notice::Between(Between::Razed));
-            }
-            Between::Razed => self.leftovers.on_raze(cx),
-            Between::Cleared(left, named) => {
-                self.grace.on_cleared();
-                self.generations.on_cleared(cx, left, named);
-            }
-            Between::Renewing => self.leftovers.on_renewing(),
-            Between::Renewed(port) => {
-                self.lost.on_renewed();
-                self.serve.on_renewed(port);
-                self.procs.on_renewed(port);
-                self.generations.on_renewed(cx, port);
-                self.leftovers.on_ground_settled(cx);
-            }
-            Between::Again(meeting) => {
-                self.grace.on_again();
-                self.postmortem.on_again();
-                self.leftovers.on_again();
-                self.rounds.on_again(&meeting);
-                self.serve.on_met(cx, &meeting);
-                self.procs.on_again(meeting);
-            }
-        }
     }
 }

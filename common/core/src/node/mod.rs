@@ -40,6 +40,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use generations::Between;
 
 /// What the sub-machines tell each other.
 enum Notice {
@@ -76,7 +77,7 @@ enum Notice {
     /// rounds: it meets there; how many work here.
     RoundMeets(Box<RoundPlace>, RankSet),
     /// What is between two generations of ranks.
-    Between(generations::Between),
+    Between(Between),
     /// grace, start, lost: SIGKILL for everything, now.
     Destroy,
     /// procs: they know.
@@ -144,7 +145,7 @@ impl Node {
         if parts.over {
             return;
         }
-        let mut cx = Cx { now, out, notice: notices };
+        let mut cx = Cx { now, out, notice: notices, facts: &() };
         parts.rounds.looks(now);
         transition(parts, &mut cx);
         parts.settle(&mut cx);
@@ -220,7 +221,7 @@ impl Parts {
                 self.start.refuse(cx, refusal);
             }
             NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
-            NodeEvent::Renewed { port } => cx.tell(Notice::Between(generations::Between::Renewed(port))),
+            NodeEvent::Renewed { port } => cx.tell(Notice::Between(Between::Renewed(port))),
             NodeEvent::StoreUsed => self.serve.on_used(),
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::StoreLimit { met, count } => self.serve.on_limit(cx, met, count),
@@ -341,6 +342,47 @@ impl Parts {
             Notice::Over => {
                 self.lease.on_over();
                 self.over = true;
+            }
+        }
+    }
+
+    /// Who has to know what is between two generations.
+    fn between(&mut self, cx: &mut Cx<'_>, between: Between) {
+        match between {
+            Between::Clear(sig, grace) => self.grace.on_clear(cx, sig, grace),
+            Between::Clearing(sig) => {
+                self.rounds.on_ending(cx);
+                self.serve.on_ending(cx);
+                self.postmortem.on_ending(sig);
+                self.procs.on_ending(cx, sig);
+                self.leftovers.on_clearing(cx);
+            }
+            Between::Raze => {
+                self.postmortem.on_ending(Signal::KILL);
+                self.procs.on_ending(cx, Signal::KILL);
+                // After the census, as with `Destroyed`.
+                cx.tell(Notice::Between(Between::Razed));
+            }
+            Between::Razed => self.leftovers.on_raze(cx),
+            Between::Cleared(left, named) => {
+                self.grace.on_cleared();
+                self.generations.on_cleared(cx, left, named);
+            }
+            Between::Renewing => self.leftovers.on_renewing(),
+            Between::Renewed(port) => {
+                self.lost.on_renewed();
+                self.serve.on_renewed(port);
+                self.procs.on_renewed(port);
+                self.generations.on_renewed(cx, port);
+                self.leftovers.on_ground_settled(cx);
+            }
+            Between::Again(meeting) => {
+                self.grace.on_again();
+                self.postmortem.on_again();
+                self.leftovers.on_again();
+                self.rounds.on_again(&meeting);
+                self.serve.on_met(cx, &meeting);
+                self.procs.on_again(meeting);
             }
         }
     }

@@ -27,7 +27,9 @@ impl Placement {
         }
         let stays = |seat: &&Seat| nodes.get(seat.node.index()).is_some_and(|node| node.ranks > 0);
         let seats: Vec<Seat> = self.seats.iter().filter(stays).copied().collect();
-        (programs(&seats).count() == programs(&self.seats).count()).then_some(Self { nodes, seats, notes: Vec::new() })
+        let processes = self.processes.renumbered();
+        let has_all = programs(&seats).count() == programs(&self.seats).count();
+        has_all.then_some(Self { nodes, seats, notes: Vec::new(), processes })
     }
 
     /// The hosts that have ranks. Where one stands among them is its `node_index`.

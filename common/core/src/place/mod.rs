@@ -7,12 +7,14 @@ mod fault;
 mod fewer;
 mod hosts;
 mod mapping;
+mod processes;
 mod room;
 #[cfg(test)]
 mod tests;
 
 pub use fault::PlaceError;
 pub use fewer::Share;
+pub use processes::Processes;
 
 use crate::hostlist::{Entry, Host};
 use crate::id::{AppIndex, LocalRank, NodeId};
@@ -119,6 +121,8 @@ pub struct Placement {
     pub seats: Vec<Seat>,
     /// What is worth a line before the job starts.
     pub notes: Vec<Note>,
+    /// Which processes play the ranks.
+    pub processes: Processes,
 }
 
 /// One host of a job.
@@ -176,6 +180,7 @@ impl Placement {
         let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
         Self {
             nodes: vec![Node { host: Host::named(name), local: true, slots: ranks, ranks }],
+            processes: Processes::of_ranks(seats.len()),
             seats,
             notes: Vec::new(),
         }
@@ -231,7 +236,9 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         let (ranks, slots, processors) = (*ranks, *slots, *processors);
         return Err(PlaceError::Strict { host: host.clone(), ranks, slots, processors });
     }
-    Ok(Placement { seats: settle(&seats, &used), nodes: used.into_iter().map(|(_, node)| node).collect(), notes })
+    let processes = Processes::of_ranks(seats.len());
+    let seats = settle(&seats, &used);
+    Ok(Placement { seats, nodes: used.into_iter().map(|(_, node)| node).collect(), notes, processes })
 }
 
 /// The host of each rank of a program, in the order of its ranks.

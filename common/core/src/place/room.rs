@@ -59,6 +59,9 @@ impl Placement {
         let Seat { node: before, app, local_rank: number } = *seat;
         taken.entry(before).or_default().remove(&number);
         *seat = Seat { node, local_rank, app };
+        if rank == Rank::new(0) {
+            self.processes.moves_from(before);
+        }
         if let Some(before) = self.nodes.get_mut(before.index()) {
             before.ranks = before.ranks.saturating_sub(1);
         }
@@ -73,7 +76,7 @@ mod tests {
     use super::*;
     use crate::hostlist::Host;
     use crate::id::AppIndex;
-    use crate::place::Node;
+    use crate::place::{Node, Processes};
     use alloc::format;
     use alloc::vec;
 
@@ -96,6 +99,7 @@ mod tests {
             nodes: hosts.iter().zip(0..).map(node).collect(),
             seats: hosts.iter().zip(0..).flat_map(seats).collect(),
             notes: vec![],
+            processes: Processes::default(),
         }
     }
 

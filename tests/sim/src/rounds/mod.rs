@@ -292,7 +292,7 @@ impl World {
                     self.tell_job(drained);
                 }
                 JobAction::Finish(ending) => self.finished = Some(ending),
-                JobAction::Reseat(placement) | JobAction::Move(placement) => self.seats = placement,
+                JobAction::Place(placement) => self.seats = placement,
                 JobAction::Rouse { .. } | JobAction::Home { .. } | JobAction::Say(_) | JobAction::AbandonOutput => {}
             }
         }

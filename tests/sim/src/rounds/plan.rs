@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::master_store::{ForRank0, Holder};
-use rlaunch_core::place::{Node, Placement, Seat};
+use rlaunch_core::place::{Node, Placement, Processes, Seat};
 use rlaunch_core::rank_assign::parse;
 use rlaunch_core::restart::{Limits, Respawn};
 use rlaunch_core::restarts::Restarts;
@@ -127,7 +127,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         lease: Span::from_secs(2),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: world, base: program() }],
-        placement: Placement { nodes, seats, notes: vec![] },
+        placement: Placement { nodes, seats, notes: vec![], processes: Processes::default() },
         min_hosts: None,
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,

@@ -12,13 +12,14 @@ mod respawn;
 mod setting;
 mod unheard;
 
+use super::facts::JobFacts;
+use super::hosts::Loss;
 use super::notice::{Failure, Notice};
 use super::{Cx, JobAction, left};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
-use crate::place::Placement;
 use crate::report::Sentence;
 use crate::restart::fault::{Fault, FaultKind};
 use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote};
@@ -55,16 +56,27 @@ pub(super) enum Up {
 pub(super) struct Rounds {
     spec: Arc<JobSpec>,
     read: PolicyReader,
-    /// Without the hosts that could not be had, if there were any.
-    fewer: Option<Arc<Placement>>,
-    /// That of this generation, once somebody has registered.
+    /// What is known of this generation; another begins with nothing of it.
+    now: Generation,
+    /// The number of the space of the store that was used last.
+    space: u32,
+    /// Hosts that have turned out to have no GPUs for one more rank.
+    full: BTreeSet<NodeId>,
+    /// Something was asked of rounds, and nobody has registered.
+    unheard: Unheard,
+    /// It was said why a process could not.
+    said_refused: bool,
+}
+
+/// The rounds of one generation of ranks.
+#[derive(Debug, Default)]
+struct Generation {
+    /// Once a process has registered.
     machine: Option<Box<Restart>>,
     /// The job ends, or all ranks do: no round follows.
     off: bool,
     /// The end of the first process that had ended before, or that one had left.
     early: Option<RestartEvent>,
-    /// The number of the space of the store that was used last.
-    space: u32,
     /// Ranks that a round goes on without, or will.
     excused: BTreeSet<Rank>,
     /// Processes that were told to end, as nobody waits for them any more. One that has registered meanwhile takes part.
@@ -75,12 +87,6 @@ pub(super) struct Rounds {
     seen: BTreeMap<Rank, (HostTime, Mono)>,
     /// When the work was done: who had ended before that, and could, fails nothing.
     done: Option<Mono>,
-    /// Hosts that were lost while the window was open, and how.
-    gone: BTreeMap<NodeId, (Lost, (Mono, Mono))>,
-    /// Of them those of which nothing runs any more, as far as anybody can know.
-    over: BTreeSet<NodeId>,
-    /// Hosts that have turned out to have no GPUs for one more rank.
-    full: BTreeSet<NodeId>,
     /// From where ranks have gone to other hosts.
     homes: BTreeMap<Rank, NodeId>,
     /// Ranks of which another process is wanted, as soon as one can be started.
@@ -89,10 +95,6 @@ pub(super) struct Rounds {
     asked: BTreeSet<ProcId>,
     /// Those that were asked for and have not registered, and where.
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
-    /// Something was asked of rounds, and nobody has registered.
-    unheard: Unheard,
-    /// It was said why a process could not.
-    said_refused: bool,
     /// Without this one there is no other round, and its process has until then to end by itself.
     leaving: Option<(Failure, Mono)>,
 }
@@ -103,75 +105,38 @@ const fn failing(status: Status) -> Status {
 }
 
 impl Rounds {
-    pub(super) const fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
-        Self {
-            spec,
-            read,
-            fewer: None,
-            machine: None,
-            off: false,
-            early: None,
-            space: 0,
-            excused: BTreeSet::new(),
-            unwanted: BTreeSet::new(),
-            ended: Vec::new(),
-            seen: BTreeMap::new(),
-            done: None,
-            gone: BTreeMap::new(),
-            over: BTreeSet::new(),
-            full: BTreeSet::new(),
-            homes: BTreeMap::new(),
-            wanted: BTreeSet::new(),
-            asked: BTreeSet::new(),
-            coming: BTreeMap::new(),
-            unheard: Unheard::Idle,
-            said_refused: false,
-            leaving: None,
-        }
-    }
-
-    /// The job, or its next generation, goes on with fewer hosts.
-    pub(super) fn reseat(&mut self, placement: &Arc<Placement>) {
-        self.fewer = Some(Arc::clone(placement));
-    }
-
-    /// Where the ranks of this generation run.
-    pub(super) fn placement(&self) -> &Placement {
-        self.fewer.as_deref().unwrap_or(&self.spec.placement)
+    pub(super) fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
+        let (now, full) = (Generation::default(), BTreeSet::new());
+        Self { spec, read, now, space: 0, full, unheard: Unheard::Idle, said_refused: false }
     }
 
     /// The round that runs, or ends.
     pub(super) fn round(&self) -> Option<Round> {
-        self.machine.as_ref().and_then(|machine| machine.round())
+        self.now.machine.as_ref().and_then(|machine| machine.round())
     }
 
     fn is_open(&self) -> bool {
-        !self.off && self.machine.as_ref().is_some_and(|machine| machine.is_open())
+        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.is_open())
     }
 
     /// The work of a call is done, and nobody has come for another.
     fn rests(&self) -> bool {
-        !self.off && self.machine.as_ref().is_some_and(|machine| machine.rests())
-    }
-
-    /// A host was lost, and the job goes on without it.
-    pub(super) fn is_gone(&self, node: NodeId) -> bool {
-        self.gone.contains_key(&node)
+        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.rests())
     }
 
     /// A program that restarts within itself runs: it can do with fewer ranks.
     pub(super) const fn is_used(&self) -> bool {
-        self.machine.is_some()
+        self.now.machine.is_some()
     }
 
     /// How few ranks are enough.
     pub(super) fn limits(&self) -> Limits {
-        self.machine.as_ref().map_or(self.spec.rounds.limits, |machine| machine.limits())
+        self.now.machine.as_ref().map_or(self.spec.rounds.limits, |machine| machine.limits())
     }
 
     /// Tells the machine something, if there is one.
     fn tell(&mut self, now: Mono, event: RestartEvent) {
-        if let Some(machine) = self.machine.as_mut().filter(|_| !self.off) {
+        if let Some(machine) = self.now.machine.as_mut().filter(|_| !self.now.off) {
             machine.handle(now, event);
         }
     }
@@ -179,107 +144,98 @@ impl Rounds {
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
     pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
         let Failure { rank, status, at, .. } = *failure;
-        let late = self.rests() && self.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
-        let known = self.excused.contains(&rank) || self.unwanted.remove(&proc) || late;
+        let late = self.rests() && self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
+        let known = self.now.excused.contains(&rank) || self.now.unwanted.remove(&proc) || late;
         let open = self.is_open();
         if open {
-            self.excused.insert(rank);
+            self.now.excused.insert(rank);
             // Who is out already, or not in, ends for reasons of its own.
-            if self.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
-                self.ended.push(*failure);
+            if self.now.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
+                self.now.ended.push(*failure);
             }
         }
-        if self.coming.get(&rank).is_some_and(|(own, _)| *own == proc) {
-            self.coming.remove(&rank);
+        if self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc) {
+            self.now.coming.remove(&rank);
         }
-        if self.machine.is_none() {
-            self.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
+        if self.now.machine.is_none() {
+            self.now.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
         }
         self.tell(now, RestartEvent::Ended { initial: rank, proc, status, at });
-        open || known || self.done.is_some_and(|done| at < done)
+        open || known || self.now.done.is_some_and(|done| at < done)
     }
 
     /// One has left who was the first of whom we hear: none of the others has registered, and all will wait for it.
     fn left_early(&mut self, fault: &RestartEvent) {
         if let RestartEvent::Fault { fault: Fault { kind: FaultKind::Left(_) | FaultKind::Ended(_), .. }, .. } = fault
-            && self.machine.is_none()
+            && self.now.machine.is_none()
         {
-            self.early.get_or_insert_with(|| fault.clone());
+            self.now.early.get_or_insert_with(|| fault.clone());
         }
     }
 
     /// A part of ours was lost on a host; whether that is a matter of rounds. Its ranks may still run, but they are lost, and by the end
     /// of its lease they have ended: the others can leave their function meanwhile.
     pub(super) fn loses(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        if self.gone.contains_key(&node) {
-            return !self.off;
+        if cx.facts.hosts.is_recently_lost(node) {
+            return !self.now.off;
         }
-        let local = self.placement().nodes.get(node.index()).is_none_or(|node| node.local);
-        if local || !self.is_open() {
+        if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
         }
-        self.gone.insert(node, (lost, between));
         left::dismiss(cx, node, lost);
         self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
-        let ranks = self.ranks_of(node);
-        self.excused.extend(ranks);
+        self.now.excused.extend(cx.facts.placement().ranks_of(node));
         true
     }
 
     /// Nothing of a host's runs any more; whether the job goes on without it.
-    pub(super) fn node_over(&mut self, now: Mono, node: NodeId) -> bool {
-        if !self.is_gone(node) {
+    pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+        if !cx.facts.hosts.is_recently_lost(node) {
             return false;
         }
-        let ranks = self.ranks_of(node);
-        self.excused.extend(ranks);
-        self.tell(now, RestartEvent::NodeLost { node });
-        !self.off
-    }
-
-    fn ranks_of(&self, node: NodeId) -> Vec<Rank> {
-        let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
-        seats.filter(|(seat, _)| seat.node == node).map(|(_, rank)| rank).collect()
+        self.now.excused.extend(cx.facts.placement().ranks_of(node));
+        self.tell(cx.now, RestartEvent::NodeLost { node });
+        !self.now.off
     }
 
     /// A process of this rank has come. If it was told to end, it had registered before it was.
     fn comes(&mut self, initial: Rank, proc: ProcId) {
-        self.coming.remove(&initial);
-        self.unwanted.remove(&proc);
-        self.excused.remove(&initial);
-        self.ended.retain(|failure| failure.rank != initial);
+        self.now.coming.remove(&initial);
+        self.now.unwanted.remove(&proc);
+        self.now.excused.remove(&initial);
+        self.now.ended.retain(|failure| failure.rank != initial);
     }
 
     /// When something was wrong with a rank: by its host's clock, and by ours.
     fn saw(&mut self, initial: Rank, host: HostTime, at: Mono) {
-        self.seen.entry(initial).or_insert((host, at));
+        self.now.seen.entry(initial).or_insert((host, at));
     }
 
     /// No process is left: whatever is still waited for, no round follows. What the job makes of that.
-    fn nobody_left(&mut self, cx: &mut Cx<'_>, generation: u32) -> Option<Up> {
+    fn nobody_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         if !self.is_open() {
             return None;
         }
         // They may have been ended because of what was wrong before. Of several that have ended by themselves it counts who was the first.
-        let told = self.machine.as_ref().and_then(|machine| machine.cause());
+        let told = self.now.machine.as_ref().and_then(|machine| machine.cause());
         let told = told.filter(|fault| !matches!(fault.kind, FaultKind::Ended(_))).cloned();
-        let first = self.ended.iter().min_by_key(|failure| failure.at);
+        let first = self.now.ended.iter().min_by_key(|failure| failure.at);
         let fault = match (told, first) {
             (Some(fault), _) => fault,
             (None, Some(failure)) => {
                 Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
             }
             (None, None) => {
-                let seats = self.placement().seats.iter().zip((0..).map(Rank::new));
-                let (_, initial) = seats.into_iter().find(|(seat, _)| self.is_gone(seat.node))?;
+                let seats = cx.facts.placement().seats.iter().zip((0..).map(Rank::new));
+                let (_, initial) = seats.into_iter().find(|(seat, _)| cx.facts.hosts.is_recently_lost(seat.node))?;
                 Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
             }
         };
         let text = OsBytes::from("no healthy rank is left");
-        let up = self.up(cx.now, &fault);
+        let up = self.up(cx, &fault);
         cx.tell(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }))));
-        cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
+        cx.act(JobAction::Say(Sentence::GivenUp { generation: cx.facts.generation(), round: self.round(), text }));
         self.off(cx.now);
         Some(up)
     }
@@ -287,58 +243,51 @@ impl Rounds {
     /// The job ends, or all of its ranks do and may be started again.
     pub(super) fn off(&mut self, now: Mono) {
         self.tell(now, RestartEvent::Off);
-        self.off = true;
-        self.leaving = None;
-        self.wanted.clear();
+        self.now.off = true;
+        self.now.leaving = None;
+        self.now.wanted.clear();
     }
 
     /// Other processes play all ranks; the number of the space that they share.
     pub(super) fn again(&mut self) -> u32 {
         self.space = self.space.saturating_add(1);
-        (self.machine, self.off, self.early, self.done) = (None, false, None, None);
-        self.excused.clear();
-        self.unwanted.clear();
-        self.ended.clear();
-        self.seen.clear();
-        self.gone.clear();
-        self.over.clear();
-        self.homes.clear();
-        self.wanted.clear();
-        self.asked.clear();
-        self.coming.clear();
-        self.leaving = None;
+        self.now = Generation::default();
         self.space
     }
 
     pub(super) fn timeout(&mut self, now: Mono) {
-        if let Some(machine) = self.machine.as_mut().filter(|_| !self.off) {
+        if let Some(machine) = self.now.machine.as_mut().filter(|_| !self.now.off) {
             machine.handle_timeout(now);
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let machine = self.machine.as_ref().filter(|_| !self.off).and_then(|machine| machine.poll_timeout());
-        let leaving = self.leaving.as_ref().map(|(_, until)| *until);
+        let machine = self.now.machine.as_ref().filter(|_| !self.now.off).and_then(|machine| machine.poll_timeout());
+        let leaving = self.now.leaving.as_ref().map(|(_, until)| *until);
         earliest_of([machine, leaving, self.unheard_at()])
     }
 
     /// Does what the machine asks for; what it hands back to the job.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, generation: u32) -> Option<Up> {
+    pub(super) fn settle(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         let mut up = None;
-        while let Some(action) = self.machine.as_mut()?.poll_action() {
+        while let Some(action) = self.now.machine.as_mut()?.poll_action() {
             match action {
                 RestartAction::Send { node, msg } => self.send(cx, node, msg),
                 RestartAction::Opened => {}
                 RestartAction::Respawn { initial } => self.wants(initial),
                 RestartAction::End { initial } => self.wants_no(cx, initial),
-                RestartAction::Note(note) => self.note(cx, generation, note),
+                RestartAction::Note(note) => self.note(cx, note),
                 RestartAction::Closed(given) => {
                     cx.tell(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
-                        Given::Done => self.done = Some(cx.now),
+                        Given::Done => self.now.done = Some(cx.now),
                         Given::Up { fault, text } => {
-                            cx.act(JobAction::Say(Sentence::GivenUp { generation, round: self.round(), text }));
-                            up = Some(self.up(cx.now, &fault));
+                            cx.act(JobAction::Say(Sentence::GivenUp {
+                                generation: cx.facts.generation(),
+                                round: self.round(),
+                                text,
+                            }));
+                            up = Some(self.up(cx, &fault));
                         }
                     }
                 }
@@ -353,23 +302,23 @@ impl Rounds {
             if place.here {
                 cx.act(JobAction::Home { node, space: place.space });
             }
-            self.excused.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
+            self.now.excused.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
         }
         cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
     }
 
-    fn note(&mut self, cx: &mut Cx<'_>, generation: u32, note: RoundNote) {
+    fn note(&mut self, cx: &mut Cx<'_>, note: RoundNote) {
         match &note {
             RoundNote::Began { faults, .. } => {
                 let lost = faults.iter().filter(|fault| fault.kind.is_loss()).map(|fault| fault.initial);
-                self.excused.extend(lost);
-                self.ended.clear();
-                self.seen.clear();
+                self.now.excused.extend(lost);
+                self.now.ended.clear();
+                self.now.seen.clear();
             }
             RoundNote::Spared { fault } if fault.kind.is_loss() => {
-                self.excused.insert(fault.initial);
+                self.now.excused.insert(fault.initial);
                 // Whatever comes, it is not its doing.
-                self.ended.retain(|failure| failure.rank != fault.initial);
+                self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
             RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
@@ -380,27 +329,20 @@ impl Rounds {
             RoundNote::Again { initial, .. } => Some(*initial),
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
         };
-        let host = first.map_or_else(OsBytes::default, |initial| self.host(initial));
+        let host = first.map_or_else(OsBytes::default, |initial| host_of(cx.facts, initial));
         cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
-        cx.act(JobAction::Say(Sentence::Round { generation, host, note: Box::new(note) }));
-    }
-
-    /// The name of a rank's host, where there are several.
-    fn host(&self, initial: Rank) -> OsBytes {
-        let placement = self.placement();
-        let node = placement.seats.get(initial.index()).filter(|_| placement.used().nth(1).is_some());
-        let host = node.and_then(|seat| placement.nodes.get(seat.node.index()));
-        host.map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
+        cx.act(JobAction::Say(Sentence::Round { generation: cx.facts.generation(), host, note: Box::new(note) }));
     }
 
     /// A fault that no round makes good: as the failure of a rank, or the loss of a host.
-    fn up(&self, now: Mono, fault: &Fault) -> Up {
+    fn up(&self, cx: &Cx<'_>, fault: &Fault) -> Up {
         let rank = fault.initial;
-        let node = self.placement().seats.get(rank.index()).map_or(NodeId::new(0), |seat| seat.node);
-        if let (FaultKind::HostLost, Some((lost, between))) = (fault.kind, self.gone.get(&node)) {
-            return Up::Host(node, *lost, *between);
+        let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
+        if let (FaultKind::HostLost, Some(Loss { lost, between, .. })) = (fault.kind, cx.facts.hosts.recent_loss(node))
+        {
+            return Up::Host(node, lost, between);
         }
-        if let Some(failure) = self.ended.iter().find(|failure| failure.rank == rank) {
+        if let Some(failure) = self.now.ended.iter().find(|failure| failure.rank == rank) {
             return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
         }
         let status = match fault.kind {
@@ -414,16 +356,16 @@ impl Rounds {
             | FaultKind::Warned
             | FaultKind::Joined => FAILED,
         };
-        let (host, at) = self.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
+        let (host, at) = self.now.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
         let failure =
             Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
         if matches!(fault.kind, FaultKind::Left(_)) { Up::Left(failure) } else { Up::Rank(failure) }
     }
 
     /// A host has not taken who wanted to register: said for the first of them.
-    fn refused(&mut self, cx: &mut Cx<'_>, generation: u32, text: OsBytes) {
+    fn refused(&mut self, cx: &mut Cx<'_>, text: OsBytes) {
         if !core::mem::replace(&mut self.said_refused, true) {
-            self.note(cx, generation, RoundNote::Refused { text });
+            self.note(cx, RoundNote::Refused { text });
         }
     }
 
@@ -435,4 +377,12 @@ impl Rounds {
         let msg = RoundDown::Refuse { ranks: Capped::default(), text };
         cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
     }
+}
+
+/// The name of a rank's host, where there are several.
+fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
+    let placement = facts.placement();
+    let node = placement.node_of(initial).filter(|_| placement.used().nth(1).is_some());
+    let host = node.and_then(|node| placement.nodes.get(node.index()));
+    host.map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
 }

@@ -4,6 +4,7 @@ use super::Rounds;
 use crate::env::value;
 use crate::id::NodeId;
 use crate::job::bringup::Bringup;
+use crate::job::facts::JobFacts;
 use crate::machine::Machine as _;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
@@ -43,19 +44,19 @@ impl Met {
 
 impl Rounds {
     /// Makes the machine of this generation, if there is none.
-    pub(super) fn begin(&mut self, now: Mono, bringup: &Bringup) {
-        if self.machine.is_some() {
+    pub(super) fn begin(&mut self, now: Mono, facts: &JobFacts, bringup: &Bringup) {
+        if self.now.machine.is_some() {
             return;
         }
-        let mut machine = Box::new(Restart::new(self.setup(Met::of(bringup, self.placement()))));
-        if let Some(early) = self.early.take() {
+        let mut machine = Box::new(Restart::new(self.setup(facts.placement(), Met::of(bringup, facts.placement()))));
+        if let Some(early) = self.now.early.take() {
             machine.handle(now, early);
         }
-        self.machine = Some(machine);
+        self.now.machine = Some(machine);
     }
 
-    fn setup(&self, met: Met) -> Setup {
-        let (placement, rounds) = (self.placement(), &self.spec.rounds);
+    fn setup(&self, placement: &Placement, met: Met) -> Setup {
+        let rounds = &self.spec.rounds;
         let ranks: Vec<NodeId> = placement.seats.iter().map(|seat| seat.node).collect();
         let site = |node: NodeId| {
             let name = placement.nodes.get(node.index()).map(|node| node.host.name.clone()).unwrap_or_default();

@@ -4,6 +4,7 @@
 
 use super::Rounds;
 use crate::id::Rank;
+use crate::job::Cx;
 use crate::job::notice::Failure;
 use crate::os_bytes::{OsBytes, Visible};
 use crate::restart::RoundNote;
@@ -53,29 +54,31 @@ impl Rounds {
     /// When it will be worth a word.
     pub(super) fn unheard_at(&self) -> Option<Mono> {
         match self.unheard {
-            Unheard::Until(at) if !self.off => Some(at),
+            Unheard::Until(at) if !self.now.off => Some(at),
             Unheard::Ended(_, at) => Some(at),
             Unheard::Until(_) | Unheard::Idle | Unheard::Over => None,
         }
     }
 
-    /// What there is to say by now, or as the job is over; once.
-    pub(super) fn say_unheard(&mut self, now: Mono, over: bool) -> Option<RoundNote> {
+    /// Says that what was asked of rounds was asked in vain, if it was: by now, or as the job is over; once.
+    pub(in crate::job) fn say_unheard(&mut self, cx: &mut Cx<'_>, over: bool) {
+        let now = cx.now;
         let when = match self.unheard {
             Unheard::Ended(rank, at) if over || at <= now => {
                 format!("rank {rank} has ended, and no rank has registered with rlaunch's client")
             }
-            Unheard::Until(at) if at <= now && !self.off => {
+            Unheard::Until(at) if at <= now && !self.now.off => {
                 format!("no rank has registered with rlaunch's client within {LONG}")
             }
-            Unheard::Ended(..) | Unheard::Until(_) | Unheard::Idle | Unheard::Over => return None,
+            Unheard::Ended(..) | Unheard::Until(_) | Unheard::Idle | Unheard::Over => return,
         };
         self.unheard = Unheard::Over;
-        Some(RoundNote::Policy { text: OsBytes::from(self.in_vain(&when)) })
+        let text = OsBytes::from(self.in_vain(&when, cx.facts.placement().seats.len()));
+        self.note(cx, RoundNote::Policy { text });
     }
 
-    fn in_vain(&self, when: &str) -> String {
-        let ranks = match self.placement().seats.len() {
+    fn in_vain(&self, when: &str, ranks: usize) -> String {
+        let ranks = match ranks {
             1 => "the rank works".into(),
             ranks => format!("all {ranks} ranks work"),
         };

@@ -5,7 +5,7 @@ use super::*;
 use crate::bootstrap::SshEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Seat};
+use crate::place::{Node, Placement, Processes, Seat};
 use crate::spec::JobSpec;
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
@@ -17,7 +17,8 @@ pub(super) fn three(least: u32) -> JobSpec {
     let seat = |n: u32| Seat { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |host| Node { host: Host::named(host), local: false, slots: 2, ranks: 2 };
     let nodes = ["one", "two", "three"].map(node).to_vec();
-    let placement = Placement { nodes, seats: (0..6).map(seat).collect(), notes: vec![] };
+    let placement =
+        Placement { nodes, seats: (0..6).map(seat).collect(), notes: vec![], processes: Processes::default() };
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
 }
 

@@ -256,7 +256,7 @@ impl Script {
                 JobAction::GiveUp { node } => self.given_up.push(node),
                 JobAction::Beat { node, beat } => self.beats.push((node, beat)),
                 JobAction::CloseEdge { node } => self.closed.push(node),
-                JobAction::Reseat(placement) | JobAction::Move(placement) => self.seats.push(placement),
+                JobAction::Place(placement) => self.seats.push(placement),
                 JobAction::Home { node, space } => self.homes.push((node, space)),
                 JobAction::Emit(record) => self.log.push(record.what),
                 JobAction::Say(sentence) => self.said.push(sentence),

@@ -1,0 +1,62 @@
+//! What several sub-machines of a job have to know, kept once: they ask, and only the router changes it.
+
+use super::hosts::Hosts;
+use crate::id::{NodeId, ProcId, Rank};
+use crate::place::{Placement, Processes};
+use crate::spec::JobSpec;
+use alloc::sync::Arc;
+
+/// The facts of a job.
+#[derive(Debug)]
+pub(super) struct JobFacts {
+    /// The hosts of the job.
+    pub(super) hosts: Hosts,
+    placement: Arc<Placement>,
+    /// How often all ranks have been started again.
+    generation: u32,
+}
+
+impl JobFacts {
+    pub(super) fn new(spec: &JobSpec) -> Self {
+        let processes = Processes::of_ranks(spec.placement.seats.len());
+        let placement = Arc::new(Placement { processes, ..spec.placement.clone() });
+        Self { hosts: Hosts::new(&spec.placement), placement, generation: 0 }
+    }
+
+    /// Where ranks run, and which processes play them.
+    pub(super) const fn placement(&self) -> &Arc<Placement> {
+        &self.placement
+    }
+
+    /// Ranks run there from now on.
+    pub(super) fn place(&mut self, placement: Arc<Placement>) {
+        self.placement = placement;
+    }
+
+    /// How often all ranks have been started again.
+    pub(super) const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// What follows is about ranks that are started again.
+    pub(super) fn begin_generation(&mut self, generation: u32) {
+        self.generation = generation;
+        self.hosts.begin_generation();
+    }
+
+    /// All ranks are started again: rank 0's process has this number.
+    pub(super) fn begin_processes(&mut self, first: ProcId) {
+        let placement = Arc::make_mut(&mut self.placement);
+        placement.processes.begin(first, placement.seats.len());
+    }
+
+    /// Another process of a rank is started.
+    pub(super) fn add_process(&mut self, proc: ProcId, rank: Rank) {
+        Arc::make_mut(&mut self.placement).processes.add(proc, rank);
+    }
+
+    /// Where a process was asked for.
+    pub(super) fn node_of_process(&self, proc: ProcId) -> Option<NodeId> {
+        self.placement.node_of(self.placement.rank_of(proc)?)
+    }
+}

@@ -1,0 +1,174 @@
+//! Which hosts are of the job, and how those that are not any more were lost. Only the router changes it; everyone asks here.
+
+use crate::events::Lost;
+use crate::id::NodeId;
+use crate::place::{Node, Placement};
+use crate::time::Mono;
+use alloc::vec::Vec;
+
+/// The loss of a host without which the job continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Loss {
+    /// What was lost there.
+    pub(super) lost: Lost,
+    /// Between which two moments.
+    pub(super) between: (Mono, Mono),
+    /// In this generation; otherwise, in an earlier one.
+    is_recent: bool,
+    /// Nothing of it runs any more, as far as is known.
+    has_ended: bool,
+}
+
+/// What a host is to the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// It is of the job, or may come to be.
+    Member,
+    /// It was there, and the job continues without it. It never comes back.
+    Lost(Loss),
+    /// It could not be had, and the job has started without it.
+    LeftOut,
+}
+
+/// One host.
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    state: State,
+    /// It is the launcher's own.
+    is_local: bool,
+}
+
+/// The hosts, by their `NodeId`.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    hosts: Vec<Host>,
+}
+
+impl Hosts {
+    pub(super) fn new(placement: &Placement) -> Self {
+        let mut hosts = Self { hosts: Vec::new() };
+        placement.nodes.iter().for_each(|node| hosts.add(node));
+        hosts
+    }
+
+    /// Another host is of the job.
+    pub(super) fn add(&mut self, node: &Node) {
+        self.hosts.push(Host { state: State::Member, is_local: node.local });
+    }
+
+    fn state(&self, node: NodeId) -> Option<State> {
+        self.hosts.get(node.index()).map(|host| host.state)
+    }
+
+    /// It is the launcher's own, or there is no such host: the job ends with it.
+    pub(super) fn is_local(&self, node: NodeId) -> bool {
+        self.hosts.get(node.index()).is_none_or(|host| host.is_local)
+    }
+
+    /// How a host was lost without which the job continues.
+    pub(super) fn loss(&self, node: NodeId) -> Option<Loss> {
+        match self.state(node)? {
+            State::Lost(loss) => Some(loss),
+            State::Member | State::LeftOut => None,
+        }
+    }
+
+    /// The job continues without it.
+    pub(super) fn is_lost(&self, node: NodeId) -> bool {
+        self.loss(node).is_some()
+    }
+
+    /// The same, of a host of this generation.
+    pub(super) fn recent_loss(&self, node: NodeId) -> Option<Loss> {
+        self.loss(node).filter(|loss| loss.is_recent)
+    }
+
+    /// It was lost in this generation.
+    pub(super) fn is_recently_lost(&self, node: NodeId) -> bool {
+        self.recent_loss(node).is_some()
+    }
+
+    /// Processes of a lost host may still run.
+    pub(super) fn may_still_run(&self, node: NodeId) -> bool {
+        self.loss(node).is_some_and(|loss| !loss.has_ended)
+    }
+
+    /// All that were lost.
+    pub(super) fn list_lost(&self) -> Vec<NodeId> {
+        (0..).map(NodeId::new).take(self.hosts.len()).filter(|node| self.is_lost(*node)).collect()
+    }
+
+    /// Some were lost since this generation began.
+    pub(super) fn has_recent_losses(&self) -> bool {
+        self.hosts.iter().any(|host| matches!(host.state, State::Lost(loss) if loss.is_recent))
+    }
+
+    /// The job continues without this host. `has_ended`: nothing of it runs.
+    pub(super) fn lose(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono), has_ended: bool) {
+        if let Some(host) = self.hosts.get_mut(node.index()).filter(|host| host.state == State::Member) {
+            host.state = State::Lost(Loss { lost, between, is_recent: true, has_ended });
+        }
+    }
+
+    /// Nothing of a host runs any more.
+    pub(super) fn end(&mut self, node: NodeId) {
+        if let Some(Host { state: State::Lost(loss), .. }) = self.hosts.get_mut(node.index()) {
+            loss.has_ended = true;
+        }
+    }
+
+    /// The job starts without a host.
+    pub(super) fn leave_out(&mut self, node: NodeId) {
+        if let Some(host) = self.hosts.get_mut(node.index()) {
+            host.state = State::LeftOut;
+        }
+    }
+
+    pub(super) fn begin_generation(&mut self) {
+        for host in &mut self.hosts {
+            if let State::Lost(loss) = &mut host.state {
+                loss.is_recent = false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Placement;
+
+    const NODE: NodeId = NodeId::new(1);
+
+    fn hosts() -> Hosts {
+        let mut hosts = Hosts::new(&Placement::here("a", [1]));
+        let mut other = Placement::here("b", [1]);
+        other.nodes.iter_mut().for_each(|node| node.local = false);
+        other.nodes.iter().for_each(|node| hosts.add(node));
+        hosts
+    }
+
+    #[test]
+    fn a_host_that_was_added_can_be_lost_and_is_recent_until_the_next_generation() {
+        let mut hosts = hosts();
+        let at = Mono::from_nanos;
+        assert!(!hosts.is_local(NODE) && !hosts.is_lost(NODE));
+        hosts.lose(NODE, Lost::Unheard, (at(1), at(2)), false);
+        assert!(hosts.is_recently_lost(NODE) && hosts.may_still_run(NODE) && hosts.has_recent_losses());
+        hosts.end(NODE);
+        assert!(!hosts.may_still_run(NODE));
+        hosts.begin_generation();
+        assert!(hosts.is_lost(NODE) && !hosts.is_recently_lost(NODE) && !hosts.has_recent_losses());
+        assert_eq!(hosts.list_lost(), [NODE]);
+    }
+
+    #[test]
+    fn the_first_loss_of_a_host_is_the_one_that_is_kept() {
+        let mut hosts = hosts();
+        let at = Mono::from_nanos;
+        hosts.lose(NODE, Lost::Unheard, (at(1), at(2)), true);
+        hosts.lose(NODE, Lost::Guardian, (at(3), at(4)), false);
+        assert_eq!(hosts.loss(NODE).map(|loss| (loss.lost, loss.between)), Some((Lost::Unheard, (at(1), at(2)))));
+        assert!(!hosts.may_still_run(NODE));
+    }
+}
