@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 
 /// Events that are handled before the actions they caused are looked at again.
 const BURST: usize = 256;
-/// What an agent cannot go on without.
+/// The step without which an agent cannot continue.
 const LOOP: &str = "build its event loop";
 
 pub(crate) fn run(node: Node, edges: Edges) -> io::Result<u8> {
@@ -22,7 +22,7 @@ pub(crate) fn run(node: Node, edges: Edges) -> io::Result<u8> {
         live.inspect_err(|error| edges.give_up(LOOP, error))?;
         loop {
             edges.wait(node.poll_timeout()).await;
-            // What has arrived first, all of it: if we stood still, it happened before what is due only now.
+            // All messages that have arrived come first: after a suspension they happened before the deadlines that are due only now.
             while let Some(first) = edges.take() {
                 node.handle(now(), first);
                 for event in std::iter::from_fn(|| edges.take()).take(BURST) {

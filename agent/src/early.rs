@@ -50,7 +50,7 @@ pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
     Ok(Outcome::Live(Box::new((node, edges))))
 }
 
-/// Waits for something from the launcher until then; false if nothing came. What has arrived comes first, as in the driver.
+/// Waits for something from the launcher until then; false if nothing came. Messages that have arrived come first, as in the driver.
 fn receive(edges: &mut Edges, deadline: Option<Mono>) -> io::Result<bool> {
     match edges.recv_early(deadline) {
         Ok(None) => return Ok(false),

@@ -12,7 +12,7 @@ use rlaunch_sys::guardian::Litter;
 use rlaunch_sys::origin::Origin;
 use std::os::fd::OwnedFd;
 
-/// What the agent has when it begins to exist.
+/// The resources of the agent when it begins to exist.
 #[derive(Debug)]
 pub struct Seat {
     /// Which node of the job we are.
@@ -23,11 +23,11 @@ pub struct Seat {
     pub guardian: OwnedFd,
     /// The caller's settings, for the ranks.
     pub origin: Origin,
-    /// What is to be removed at the end; the guardian does so, too.
+    /// The path to be removed at the end; the guardian removes it, too.
     pub litter: Litter,
     /// Why the guardian or the agent is no subreaper: an errno.
     pub no_subreaper: Option<i32>,
-    /// On another host: where the guardian is told how long the job may go on.
+    /// On another host: the line on which the guardian gets the time that the job may continue.
     pub lease: Option<LeaseLine>,
 }
 

@@ -6,7 +6,7 @@ use rlaunch_core::exit;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use std::time::Duration;
 
-/// What is to be printed, and the exit code.
+/// The text to be printed, and the exit code.
 pub(crate) struct Outcome {
     pub(crate) output: Vec<u8>,
     pub(crate) code: u8,
@@ -79,7 +79,7 @@ pub(crate) fn run(request: &Request, stdin: impl FnOnce() -> std::io::Result<Vec
     }
 }
 
-/// A key and its value on each line, as far as they are still there. What is not text is written so that a line stays a line.
+/// A key and its value on each line, as far as they are still there. Bytes that are not text are written so that a line stays a line.
 fn dump(store: &Store, prefix: &[u8]) -> Result<Vec<u8>, Error> {
     let mut text = String::new();
     for key in store.keys(prefix)? {

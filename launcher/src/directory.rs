@@ -1,5 +1,5 @@
-//! The name of the directory in which rlaunch was started. Ranks of this host inherit it, whatever has become of it; other hosts
-//! have to be told.
+//! The name of the directory in which rlaunch was started. Ranks of this host inherit it in any case; other hosts have to be sent its
+//! name.
 
 use rlaunch_core::error::Hint;
 use rlaunch_core::os_bytes::OsBytes;
@@ -8,7 +8,7 @@ use rlaunch_sys::origin::{self, Origin};
 use std::borrow::Cow;
 use std::io;
 
-/// Other hosts cannot be told where their ranks start.
+/// Other hosts cannot be sent the directory in which their ranks start.
 #[derive(Debug, thiserror::Error)]
 #[error("ranks on other hosts start from the current directory, and it {why}")]
 pub(crate) struct NoDirectory {

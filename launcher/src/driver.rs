@@ -27,7 +27,7 @@ pub(crate) fn run(job: Job, edges: Edges) -> anyhow::Result<Ending> {
         edges.go_live().context("cannot watch the job")?;
         loop {
             edges.wait(job.poll_timeout()).await;
-            // What has arrived first, all of it: if we stood still, it happened before what is due only now.
+            // All messages that have arrived come first: after a suspension they happened before the deadlines that are due only now.
             while let Some(first) = edges.take() {
                 job.handle(now(), first);
                 for event in std::iter::from_fn(|| edges.take()).take(BURST) {

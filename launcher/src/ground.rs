@@ -1,4 +1,4 @@
-//! This machine, for whoever looks groups of hosts up: its files, and the commands that know them.
+//! This machine, for the look-up of groups of hosts: its files, and the commands that know them.
 
 use crate::cli::{LARGEST, why};
 use crate::start::read_all;
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
-/// What a command may take. A scheduler that is asked for its hosts may have to be waited for.
+/// The limits of a command. A scheduler that is asked for its hosts may have to be waited for.
 const LIMITS: Limits = Limits { time: Duration::from_secs(30), bytes: 16 << 20 };
 const _: () = assert!(LIMITS.bytes as u64 == LARGEST, "as a hostfile");
 

@@ -131,7 +131,7 @@ fn ask(request: &cli::Request) -> u8 {
     }
 }
 
-/// Who would be which rank after losses.
+/// Prints the ranks after losses.
 fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
     let (all, json) = (trial.all, trial.json);
     match with_site(origin, |site| trial.told(site)) {
@@ -141,7 +141,7 @@ fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
     }
 }
 
-/// Where the ranks of a job would run.
+/// Prints the placement of a job.
 fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let caller: Vec<&[u8]> = origin::environment().collect();
     let placed = with_site(origin, |site| {
@@ -170,7 +170,7 @@ fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
         here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
         gpus: &|| gpus(env),
         ask: &|hosts, reach| doctor::count(hosts, reach, origin, env),
-        // What is named may be a FIFO that waits for its writer.
+        // The named file may be a FIFO that waits for its writer.
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
         runs: &|path| runs(path),
@@ -189,7 +189,7 @@ fn gpus(env: cli::Lookup<'_>) -> Option<u32> {
     u32::try_from(seen.len()).ok()
 }
 
-/// Whether the kernel would run a file: it may, and its first bytes say how. Others run by somebody who reads them.
+/// Whether the kernel would run a file: it may, and its first bytes say how. Other files need a program that reads them.
 fn runs(path: &OsBytes) -> Option<Runs> {
     let path = OsStr::from_bytes(path);
     let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
@@ -198,7 +198,7 @@ fn runs(path: &OsBytes) -> Option<Runs> {
         let mut begin = [0; 4];
         file.read(&mut begin).is_ok() && (begin.starts_with(b"#!") || begin.as_slice() == b"\x7fELF")
     };
-    // One that may be run and not be read is no script.
+    // A file that may be executed and not be read is no script.
     Some(if may && std::fs::File::open(path).map_or(true, known) { Runs::Itself } else { Runs::Never })
 }
 
@@ -211,8 +211,8 @@ pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What leads to agent and guardian. The edge is closed before the lifeline, whose end waits for the guardian: so the agent
-/// exits by itself.
+/// The connections to agent and guardian. The edge is closed before the lifeline, whose end waits for the guardian: so the agent exits by
+/// itself.
 type Below = (Lifeline, OwnedFd, Litter);
 
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
@@ -237,7 +237,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, l
     };
     notes(&plan);
     let ended = job(plan, began, origin, (lifeline, edge));
-    // Where somebody has killed both who would.
+    // If both processes that would remove it were killed.
     litter.sweep();
     match ended {
         Ok(Ending::Code(code)) => code,
@@ -282,7 +282,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifelin
     driver::run(job, Edges::new(setup)?)
 }
 
-/// What ranks of other hosts get of this place.
+/// The settings that ranks of other hosts get of this place.
 fn travel(plan: &Plan, origin: &Origin) -> Result<Travel, NoDirectory> {
     let limit = |on: &Resource| Some(Limit { on: *on, soft: origin.soft_limit(on.name())? });
     Ok(Travel {
@@ -328,7 +328,7 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
     OsBytes::from(right)
 }
 
-/// What is worth a line before anything is started.
+/// Prints notes before anything is started.
 fn notes(plan: &Plan) {
     place_notes(&plan.job.placement.notes, plan.presentation.verbosity, plan.job.apps.len());
     if plan.presentation.verbosity == Verbosity::Quiet {
@@ -404,8 +404,8 @@ pub(crate) fn fail(what: &str) -> u8 {
     exit::LAUNCH
 }
 
-/// What was asked for, on stdout; the exit code. A reader that left ends us as it ends a job, and every other tool. An
-/// answer that nobody has got is no success.
+/// Writes the answer to stdout; returns the exit code. A reader that left ends us as it ends a job, and every other tool. An answer that
+/// was not written is no success.
 pub(crate) fn answer(text: &[u8]) -> u8 {
     let Err(error) = write_all(1, text) else { return 0 };
     let errno = error.raw_os_error().unwrap_or(0);

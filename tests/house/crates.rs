@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Who may import whom (normal dependencies). A crate that is not here imports none of ours.
+/// The permitted imports between crates (normal dependencies). A crate that is not here imports none of ours.
 const EDGES: &[(&str, &[&str])] = &[
     ("rlaunch-core", &[]),
     ("rlaunch-sys", &[]),
@@ -19,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rlaunch-example-train", &["rlaunch-client"]),
 ];
 
-/// What tokio may do. `fs`, `io-std`, `process` and `rt-multi-thread` would start threads of their own.
+/// The permitted features of tokio. `fs`, `io-std`, `process` and `rt-multi-thread` would start threads of their own.
 const TOKIO: &[&str] = &[
     "bytes",
     "io-util",

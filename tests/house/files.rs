@@ -107,7 +107,7 @@ fn unsafe_code_stays_in_its_room() {
     for dir in crate::crates::member_dirs() {
         let name = dir.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
         let allowed = name == "common/sys";
-        // What C calls cannot be written without; the rest of that crate can.
+        // Functions that C calls cannot be written without; the rest of that crate can.
         let has_room = name == "common/client";
         for top in ["src/lib.rs", "src/main.rs"] {
             let Ok(text) = fs::read_to_string(dir.join(top)) else { continue };

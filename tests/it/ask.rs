@@ -1,5 +1,5 @@
-//! `rlaunch store` and the socket behind it: what ranks of one host and of several find there, who else is let in, and that the socket
-//! goes with the job, whoever is killed.
+//! `rlaunch store` and its socket: its data for ranks of one host and of several, the processes that may use it, and its removal with the
+//! job, whichever process is killed.
 
 use crate::bed::Bed;
 use crate::case::Case;
@@ -55,7 +55,7 @@ fn answer(socket: &mut UnixStream) -> Vec<u8> {
     [len.to_vec(), rest].concat()
 }
 
-/// What is said before the end of a connection.
+/// The messages before the end of a connection.
 fn last_words(mut socket: UnixStream) -> String {
     let mut said = Vec::new();
     socket.read_to_end(&mut said).unwrap_or_default();
@@ -128,7 +128,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_job() {
     }
 }
 
-/// Who has connected, told by his number: the directory alone would keep him out, and somebody may open it.
+/// The connecting user, by number: the directory alone would keep the user out, and may be opened.
 const KNOCK: &str = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('agent')\ntry:\n    s.sendall(b'rlaunch\\n\\1' + bytes(7))\n    \
                      print(len(s.recv(16)))\nexcept (ConnectionResetError, BrokenPipeError): print(0)\n";
 
@@ -139,7 +139,7 @@ fn a_logout_does_not_take_the_socket_from_a_job_that_goes_on() {
     std::fs::create_dir(&login).unwrap();
     std::fs::set_permissions(&login, std::fs::Permissions::from_mode(0o700)).unwrap();
     let (mut case, path) = waiting(plan.env("XDG_RUNTIME_DIR", &login), 2);
-    // As systemd-logind does behind the user's last session.
+    // As systemd-logind does after the user's last session.
     std::fs::remove_dir_all(&login).unwrap();
     let mut client = connect(&path);
     assert_eq!(Told::parse(&ask(&mut client, 7, Ask::Add(b"n", 3))), Ok(Told::Answer(7, Reply::Number(3))));
@@ -160,7 +160,7 @@ fn another_user_is_not_heard_even_where_the_directory_is_open() {
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     open(dir, 0o755);
     open(&path, 0o777);
-    // From within: nobody else may enter what is above it.
+    // From within: no other user may enter the directories above it.
     let knock = |words: &str| {
         let script = format!("cd \"$1\" && exec {words} env PATH=/usr/bin:/bin python3 -c \"$2\"");
         let mut command = std::process::Command::new("sh");
@@ -173,7 +173,7 @@ fn another_user_is_not_heard_even_where_the_directory_is_open() {
     case.code(0);
 }
 
-/// Of the other door too: `guard` has the clients of torch's.
+/// The other listener too: `guard` has the clients of torch's.
 #[test]
 fn whoever_comes_while_descriptors_are_short_is_served_when_there_are_some() {
     if !place::has("prlimit") {
@@ -245,7 +245,7 @@ fn many_who_are_answered_at_once_are_all_answered() {
     case.code(0);
 }
 
-/// A table that grows while threads share it keeps whoever needs the next descriptor for some 10 ms.
+/// A table that grows while threads share it blocks every thread that needs the next descriptor for some 10 ms.
 #[test]
 fn an_agent_has_room_for_descriptors_before_anybody_comes() {
     let (mut case, _) = waiting(Plan::rlaunch(["-n", "2"]), 2);
@@ -281,7 +281,7 @@ fn whoever_talks_nonsense_is_told_so_and_the_others_go_on() {
         socket.write_all(frame).unwrap();
         assert_eq!(last_words(socket), "this is not what a client of rlaunch says", "{frame:?}");
     }
-    // Those that leave in the middle of a frame, and those who wait and leave.
+    // Clients that leave in the middle of a frame, and clients that wait and leave.
     for _ in 0..200 {
         let mut socket = connect(&path);
         socket.write_all(b"\x20\0\0\0\x01").unwrap();
@@ -319,7 +319,7 @@ fn what_an_agent_does_not_know_it_says_and_goes_on() {
         (4, b"\x09\0\0\0\x09\x04\0\0\0\0\0\0\0".to_vec(), "messages of kind 9"),
         (0, b"\x01\0\0\0\x09".to_vec(), "messages of kind 9"),
     ] {
-        // What is asked behind it is answered, too.
+        // The next request is answered, too.
         let get = Asked { seq: 9, space: Space::Job, words: &Words::write(Ask::Get(b"k")) }.to_frame();
         socket.write_all(&[frame, get].concat()).unwrap();
         let said = answer(&mut socket);

@@ -50,7 +50,7 @@ fn a_default_of_the_users_is_not_the_ranks_own() {
     let done = plan.start().code(0);
     let line = |rank, text| format!("{rank}> {text}");
     let told = "N= PREFIX= GRACE=9s TIER=t3";
-    // What ranks are told is no option: a tier in RLAUNCH_TIER asks for nothing, and each inner job has one rank.
+    // The ranks' own variables are no options: a tier in RLAUNCH_TIER has no effect, and each inner job has one rank.
     assert_eq!(done.sorted(), [line(0, told), line(0, "inner"), line(1, told), line(1, "inner")]);
 }
 

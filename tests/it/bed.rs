@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// What must be here besides the script, and root.
+/// The requirements besides the script, and root.
 const NEEDED: [&str; 5] = ["python3", "ip", "nft", "ssh", "/usr/sbin/sshd"];
 /// A login that is just ending, and what it ran, may take so long.
 const STRAYS_WITHIN: &str = "2";
@@ -37,8 +37,8 @@ pub(crate) struct Bed {
     names: RefCell<BTreeMap<String, String>>,
 }
 
-/// The namespaces of a testbed's hosts, also of those that are gone. While we hold one its number is nobody else's: the
-/// kernel gives those of namespaces that have ended to the next ones, which may be another test's.
+/// The namespaces of a testbed's hosts, also of those that are gone. While we hold one its number is unique: the kernel gives those of
+/// namespaces that have ended to the next ones, which may be another test's.
 #[derive(Default)]
 pub(crate) struct Spaces(BTreeMap<String, File>);
 
@@ -61,7 +61,7 @@ impl Spaces {
         assert!(wanted.is_empty(), "namespaces of the testbed that no process is in: {wanted:?}");
     }
 
-    /// Those that a process of this machine is in.
+    /// The namespaces of a process of this machine.
     pub(crate) fn in_use(&self) -> Vec<String> {
         let mut found = Vec::new();
         for p in census::all() {
@@ -86,7 +86,7 @@ fn python() -> &'static Path {
     if own.exists() { own } else { Path::new("python3") }
 }
 
-/// Whether this user can have a testbed here; says so if not.
+/// Whether this user can have a testbed here; prints a note if not.
 fn is_possible() -> bool {
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
@@ -118,7 +118,7 @@ fn mounts() -> String {
 }
 
 impl Bed {
-    /// `login` and `node0` to `node{count - 1}`; `None` where there can be none, which is said.
+    /// `login` and `node0` to `node{count - 1}`; `None` where there can be none, with a note.
     pub(crate) fn up(count: u32) -> Option<Self> {
         if !is_possible() {
             return None;
@@ -147,7 +147,7 @@ impl Bed {
         Some(bed)
     }
 
-    /// Those that are on.
+    /// The hosts that are on.
     fn hosts(&self) -> Vec<String> {
         let shown = self.run(["ps"]);
         let rows = shown.lines().skip(1).filter(|line| line.split_whitespace().nth(1) != Some("off"));
@@ -236,7 +236,7 @@ impl Bed {
         assert!(output.status.success(), "left on the hosts:\n{}", String::from_utf8_lossy(&output.stdout));
     }
 
-    /// Where the binary under test lies on all hosts.
+    /// The path of the binary under test on all hosts.
     pub(crate) fn rlaunch(&self) -> String {
         self.share.path("rlaunch").to_str().unwrap().to_owned()
     }
@@ -258,7 +258,7 @@ impl Bed {
         }
     }
 
-    /// What lives on the hosts and should not; empty where nothing does.
+    /// Processes that live on the hosts and should not; empty where there are none.
     pub(crate) fn strays(&self) -> String {
         let output = self.call(["strays", "--within", STRAYS_WITHIN]);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! One running case: a guard that must be finished, and that leaves nothing behind.
+//! A running case: a guard that must be finished, and that leaves no process.
 
 use crate::census::{self, Mercy};
 use crate::place::Scratch;
@@ -27,7 +27,7 @@ pub(crate) struct Case {
     has_events: bool,
     mercy: Mercy,
     finished: bool,
-    /// Those that were sent.
+    /// The signals that were sent.
     signals: RefCell<Vec<Signal>>,
 }
 

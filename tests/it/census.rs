@@ -1,5 +1,5 @@
-//! Who is left: every case's processes carry its tag in their environment, and whoever loses its parent comes to us, because
-//! the test is a subreaper.
+//! Remaining processes: every case's processes carry its tag in their environment, and orphans come to us, because the test is a
+//! subreaper.
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -50,7 +50,7 @@ impl Proc {
         let threads: u32 = fields.nth(10)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
         let comm = stat[open + 1..close].into();
-        // A leader may be a zombie long before its last thread is: nobody can reap it before (wait(2) waits for all of them).
+        // A leader may be a zombie long before its last thread is: it cannot be reaped before (wait(2) waits for all of them).
         let is_exiting = flags & PF_EXITING != 0 && (state != 'Z' || threads > 1);
         Some(Self { pid, ppid, state, comm, start, is_exiting })
     }
@@ -63,7 +63,7 @@ impl Proc {
     fn show(&self) -> String {
         let words = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        // What it waits for, and for whom.
+        // The call in which it waits, and its object.
         let call = fs::read_to_string(format!("/proc/{}/syscall", self.pid)).unwrap_or_default();
         let children: Vec<String> =
             children(self.pid).iter().map(|p| format!("{} ({}, {})", p.pid, p.comm, p.state)).collect();
@@ -99,7 +99,7 @@ pub(crate) fn wait_stopped(pid: i32, stopped: bool) {
     wait_until(&format!("process {pid}, stopped or not"), || is_stopped(pid) == stopped);
 }
 
-/// Waits for what only the parent of a process would be told: looks until it is so.
+/// Waits for a state of which only the parent of a process would be notified: looks until it is reached.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -120,14 +120,14 @@ pub(crate) fn state(pid: i32) -> Option<char> {
 
 /// Processes started by tests themselves, which they reap. Held while one is started, so that none is unknown.
 static KNOWN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-/// A case that leaves what cannot be told from what others leave has this to itself, lest they be blamed.
+/// A case whose leftovers cannot be told from those of others has this to itself, lest the others be blamed.
 static ORDER: RwLock<()> = RwLock::new(());
 
 thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives nobody else looks for leaks.
+/// While this lives no other case looks for leaks.
 pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
     ALONE.set(true);
     ORDER.write().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -169,7 +169,7 @@ fn orphans(all: &[Proc], known: &BTreeSet<i32>) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     for p in all.iter().filter(|p| p.ppid == me && !known.contains(&p.pid)) {
         if p.is_dead() {
-            // Whoever reaped it before us did our work.
+            // If another process reaped it before us, our work is done.
             let _gone = waitpid(Pid::from_raw(p.pid), Some(WaitPidFlag::WNOHANG));
         }
         found.insert(p.pid);
@@ -192,14 +192,14 @@ fn tag_of(pid: i32) -> Option<String> {
     Some(String::from_utf8_lossy(&entry[prefix.len()..]).into_owned())
 }
 
-/// Who still runs.
+/// The processes that still run.
 struct Survey {
     /// The living processes of a case.
     tagged: Vec<Proc>,
     /// Orphans that cannot be told from those of a case.
     strays: Vec<Proc>,
-    /// One of them, or of their descendants, could do what the others wait for, but waits for a processor, or for the kernel,
-    /// dead or alive.
+    /// Whether one of them, or of their descendants, could do the step that the others wait for, but waits for a processor, or for the
+    /// kernel, dead or alive.
     starved: bool,
 }
 
@@ -248,9 +248,9 @@ pub(crate) enum Mercy {
     LostHosts,
 }
 
-/// Processes of a case that outlive it, ended now. Those that may take a moment are given it.
+/// Processes of a case that outlive it, ended now. Processes that may take a moment get it.
 pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
-    // Whoever is alone has the other side of the lock.
+    // A case that is alone has the other side of the lock.
     let _order = (!ALONE.get()).then(|| ORDER.read());
     let mut seen: BTreeMap<(i32, u64), Instant> = BTreeMap::new();
     let mut looks = 0;
@@ -284,7 +284,7 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
             leaks.iter().for_each(|p| kill(Pid::from_raw(p.pid), Signal::SIGKILL).unwrap_or_default());
             return shown;
         }
-        // Of processes that are not its children the kernel tells nobody here who has which tag.
+        // The kernel does not notify us about the tags of processes that are not our children.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

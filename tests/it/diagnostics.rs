@@ -1,4 +1,4 @@
-//! `-vv` and `RLAUNCH_LOG`: what they show, what they never show, and what is said of a filter that means nothing.
+//! `-vv` and `RLAUNCH_LOG`: their output, the things that they never show, and the message about a filter without meaning.
 
 use crate::place;
 use crate::plan::Plan;

@@ -1,4 +1,4 @@
-//! What other hosts say of a directory, a program or an interface: as much as this one would. ssh is a stand-in.
+//! The messages of other hosts about a directory, a program or an interface: as precise as this one's. ssh is a stand-in.
 
 use crate::case::Done;
 use crate::place;
@@ -58,7 +58,7 @@ fn the_loopback_is_no_place_to_meet_where_there_are_others() {
     let done = on_hosts("", "-n 2 -H a,b --interface none9 true").start().code(125);
     done.says("error: --interface none9: there is no such interface");
     suggests_no_loopback(&done);
-    // Nor does it help to do without a host.
+    // Nor does it help to continue without a host.
     on_hosts("", "-n 2 -H a,b --min-hosts 1 --interface lo true").start().code(125).says("there is no such interface");
     let done = on_hosts("", "-n 1 -H a --interface none9 true").start().code(125);
     done.says("error: --interface none9: there is no such interface with an address on a, where rank 0 runs\n");

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::watch::Exit;
 use nix::sys::signal::Signal;
 
-/// What holds for every log.
+/// Properties of every log.
 fn check(done: &Done) {
     let events = &done.events;
     assert!(events.iter().all(|e| e["v"] == 1 && e["t"].is_u64() && e["wall"].is_u64() && e["ev"].is_string()));

@@ -8,7 +8,7 @@ use crate::watch::Exit;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What a shell shows for `rlaunch WORDS`.
+/// The exit code that a shell shows for `rlaunch WORDS`.
 fn shell_code(words: &str) -> String {
     Plan::shell(&format!("\"$RL\" {words} 2>\"$DIR/err\"; echo $?")).start().code(0).out()
 }
@@ -219,8 +219,8 @@ fn a_success_may_be_told_on_request() {
 
 #[test]
 fn last_words_are_waited_for_where_the_edge_is_full() {
-    // The launcher stands still, and the end of what the rank said is still in its pipe when it is dead. The pause is the load:
-    // what it writes meanwhile fills the edge, and then its pipe.
+    // The launcher is stopped, and the end of the rank's output is still in its pipe when it is dead. The pause is the load: what it
+    // writes meanwhile fills the edge, and then its pipe.
     let script = "read x <\"$DIR/go\"; seq 100000000 >&2 & sleep 0.3; kill -9 $!; wait $! 2>/dev/null; exit 3";
     let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]);
     let go = plan.scratch().fifo("go");
@@ -228,7 +228,7 @@ fn last_words_are_waited_for_where_the_edge_is_full() {
     let rank = i32::try_from(case.event("rank.started")["pid"].as_i64().unwrap()).unwrap();
     case.signal(Signal::SIGSTOP);
     std::fs::write(go, "\n").unwrap();
-    // No event tells of its end: the one who would write it stands still.
+    // No event reports its end: the process that would write it is stopped.
     census::wait_until("the rank's end", || census::is_dead(rank));
     case.signal(Signal::SIGCONT);
     let done = case.code(3);
@@ -238,7 +238,7 @@ fn last_words_are_waited_for_where_the_edge_is_full() {
     assert!(after.trim_start().starts_with("rlaunch:"), "it goes on: {:?}", &after[..after.len().min(80)]);
 }
 
-/// Its last words were waited for until nobody wrote any more.
+/// Its last words were waited for until no process wrote any more.
 #[test]
 fn a_descendant_that_floods_stderr_does_not_hold_up_the_end() {
     let script = "echo last >&2; setsid sh -c 'exec yes >&2' & exit 3";

@@ -1,5 +1,5 @@
-//! Hosts that fail under a job: without power, cut off, slow, frozen, or with a part of ours that stands still. What the user
-//! sees, when, and that the ranks of a host were dead before it was called lost. docs/faults.md has the table.
+//! Hosts that fail under a job: without power, cut off, slow, frozen, or with a suspended part of ours. The tests check what the user
+//! sees, when, and that the ranks of a host were dead before it was reported lost. docs/faults.md has the table.
 
 use crate::bed::Bed;
 use crate::case::{Case, Done};
@@ -16,10 +16,10 @@ use std::os::fd::AsFd as _;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Every rank, and somebody who has left its session, until they are killed.
+/// Every rank, and a descendant that has left its session, until they are killed.
 const LONG: &str = "setsid sleep 999 & exec sleep 999";
-/// With `--lease 4s` a host is lost that was not heard of for 4 s, 1 % and 2 s; it is heard of every second, and the machine
-/// that plays all of the hosts may be slow.
+/// With `--lease 4s` a host is lost after silence of 4 s, 1 % and 2 s. It sends every second, and the machine that plays all of the hosts
+/// may be slow.
 const PROMISED: Duration = Duration::from_secs(9);
 const UNHEARD: &str = "node2 is not heard of any more; its lease is over: its ranks have ended, or stand still with it";
 const EXPIRED: &str = "node2 heard nothing from here, or its agent stood still; its lease has ended its ranks";
@@ -54,7 +54,7 @@ struct Struck {
     at: Instant,
 }
 
-/// What a host's ranks and their descendants are.
+/// The processes of a host's ranks and their descendants.
 fn sleepers(bed: &Bed, host: &str) -> Vec<Proc> {
     let all: Vec<Proc> =
         bed.processes().into_iter().filter(|(on, p)| on == host && p.comm == "sleep").map(|(_, p)| p).collect();
@@ -102,7 +102,7 @@ impl Struck {
         assert!(took < PROMISED, "the loss was noticed after {took:?}");
         let done = case.code(125);
         done.says(says).says("the job was ended").says("ranks 0-3,6,7 stopped by rlaunch");
-        // What the guardian has counted is gone; of that the news may come before we have heard of the last end.
+        // The processes in the guardian's count are gone; its report may come before that of the last end.
         let counted = record(&done, "host.done")["left"].is_number();
         let said = nanos_of(record(&done, "host.done"));
         for death in deaths {
@@ -144,7 +144,7 @@ fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
         ("root", &["partition", "node2"][..]),
         ("tester", &["partition", "node2"]),
         ("root", &["partition", "--out", "node2"]),
-        // What the host says from now on waits behind what nobody acknowledges.
+        // The host's output from now on waits for an acknowledgement that does not come.
         ("tester", &["partition", "--in", "node2"]),
     ] {
         let done = struck(&bed, user, fault).loses_a_host(UNHEARD);
@@ -156,7 +156,7 @@ fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
     bed.down();
 }
 
-/// What its ranks have said and nobody takes holds none of ours there. That a full stream does not, either, is shown in
+/// Output of its ranks that is not taken holds none of ours there. That a full stream does not, either, is shown in
 /// `sys/guardian/run.rs`: credit ends before sshd's buffers do.
 #[test]
 fn a_host_that_is_cut_off_while_its_ranks_write_keeps_nothing() {
@@ -180,7 +180,7 @@ fn a_host_that_is_cut_off_while_its_ranks_write_keeps_nothing() {
     bed.down();
 }
 
-/// Lives for so many seconds. Rank 0 says so in each of them.
+/// Lives for so many seconds. Rank 0 prints it in each of them.
 const LIVES: &str =
     "i=0; while [ $i -lt $0 ]; do sleep 1; i=$((i + 1)); [ $RANK -gt 0 ] || echo lives; done; echo lived";
 
@@ -255,7 +255,7 @@ fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_mo
     let last = deaths.into_iter().map(|death| death.join().unwrap()).max();
     assert!(last.is_some());
     bed.until_gone("sleep");
-    // So is this one. By now the launcher would have given the hosts up, if it had looked at its clock first.
+    // This one is, too. By now the launcher would have given the hosts up, if it had looked at its clock first.
     std::thread::sleep(Duration::from_secs(4));
     kill(stopped, Signal::SIGCONT).unwrap();
     let done = case.code(125);
@@ -341,7 +341,7 @@ fn ssh_that_is_killed_by_hand_is_named() {
 #[test]
 fn a_host_whose_clock_is_far_off_is_one_like_any_other() {
     let Some(bed) = Bed::up(2) else { return };
-    // The children of whoever has unshared its time have another.
+    // The children of a process that has unshared its time have another.
     let sshd = "/usr/sbin/sshd -D -e -p 2222 -o PidFile=none & trap \"kill $!\" TERM; wait";
     let offset = format!("exec unshare --time --boottime 500000 --monotonic 500000 sh -c '{sshd}'");
     let other = bed.plan("root", "node1", ["sh", "-c", &offset]).start();

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use serde_json::json;
 use std::fs::File;
 
-/// What a rank is told of its place, by all who tell it.
+/// The place of a rank, in all of its variables.
 const PLACE: &str = "echo $RANK $LOCAL_RANK $(hostname) $WORLD_SIZE/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE \
                      $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE $ROLE_RANK/$ROLE_WORLD_SIZE \
                      $RLAUNCH_NODE_INDEX/$RLAUNCH_NODES $MASTER_ADDR";
@@ -16,12 +16,12 @@ fn job(bed: &Bed, user: &str, words: &[&str]) -> Plan {
     bed.plan(user, "login", ["rlaunch", "--ssh-fast"].iter().chain(words)).with_events()
 }
 
-/// Nobody can log in there any more.
+/// Logins there fail from now on.
 fn refuse_logins(bed: &Bed, host: &str) {
     bed.run(["exec", "--cwd", "/", host, "sh", "-c", "kill $(pgrep -o sshd)"]);
 }
 
-/// What rlaunch said, and the log, of a job without one host.
+/// The messages of rlaunch, and the log, of a job without one host.
 fn is_without(done: &Done, node: u32, said: &str) {
     done.says(said);
     assert_eq!(done.err().lines().count(), 1, "{}", done.err());
@@ -76,7 +76,7 @@ fn rank_0_moves_to_the_next_host_with_its_input_and_its_port() {
     let expected: Vec<String> = (0..4).map(rank).chain(["0: hello".to_owned()]).collect();
     assert_eq!(lines.iter().collect::<std::collections::BTreeSet<_>>(), expected.iter().collect(), "{}", done.err());
     is_without(&done, 0, "without gone: the name does not resolve (ssh: ");
-    // What is left may be the host on which rlaunch was started.
+    // The remaining host may be the one on which rlaunch was started.
     let done = job(&bed, "tester", &["-H", "gone,login", "--min-hosts", "1", "sh", "-c", PLACE]).start().code(0);
     assert_eq!(done.out(), "0 0 login 1/1 0/1 0/1 0/1 0/1 127.0.0.1\n");
     bed.clean(2);

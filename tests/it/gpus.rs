@@ -27,7 +27,7 @@ pub(crate) fn can_show_some() -> bool {
     works.exit.is_success()
 }
 
-/// What ranks print of their variable.
+/// The output of ranks about their variable.
 const SAY: &str = "sh -c 'echo $LOCAL_RANK ${CUDA_VISIBLE_DEVICES-none}'";
 
 fn ranks(words: &str) -> Plan {

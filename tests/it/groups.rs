@@ -141,7 +141,7 @@ impl Ground for Files {
     }
 }
 
-/// What those files say.
+/// The contents of those files.
 struct Around(Groups, Files);
 
 impl Outside for Around {
@@ -165,7 +165,7 @@ fn list(random: &mut Random, from: u64) -> String {
         let (one, two) = (1 + random.below(12), 1 + random.below(12));
         match random.below(8) {
             0..3 if group < 11 => {
-                // Sources by the group's number; without one it is that of whoever asks, or the default.
+                // Sources by the group's number; without one it is that of the asking list, or the default.
                 text.push_str(&format!("@{}:g{group}", ["a", "b", "c"][usize::try_from(group % 3).unwrap()]));
             }
             3 if from == 0 => text.push_str(random.pick::<&str>(&["@b:*", "@a:*", "@*", "@c:g[2,5]", "@g[0,3]"])),

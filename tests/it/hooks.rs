@@ -1,5 +1,5 @@
-//! Commands at restarts and at the job's end (`--on-restart`, `--on-exit`): what they are told, how long they may take, and that they
-//! change nothing.
+//! Commands at restarts and at the job's end (`--on-restart`, `--on-exit`): their variables, their time limit, and that they change
+//! nothing.
 
 use crate::census::Mercy;
 use crate::place;
@@ -55,7 +55,7 @@ fn one_that_fails_or_does_not_end_changes_nothing_and_leaves_nothing() {
         done.err_of_any_machine(),
         "on-exit: a\nrlaunch: --on-exit has failed (exit 3); the job is what it was\n"
     );
-    // What it leaves in the background ends with it.
+    // Its background processes end with it.
     Plan::rlaunch(["--on-exit", "sleep 1000 & true", "true"]).start().code(0);
 }
 

@@ -1,4 +1,4 @@
-//! Standard input: rank 0 reads it byte for byte and to its end, nobody else does.
+//! Standard input: rank 0 reads it byte for byte and to its end, no other rank does.
 
 use crate::case::Case;
 use crate::place;
@@ -56,7 +56,7 @@ fn a_conversation_works() {
 
 #[test]
 fn a_rank_need_not_read() {
-    // The writer learns that nobody reads: `yes` would write for ever.
+    // The writer learns that there is no reader: `yes` would write for ever.
     let done = Plan::shell("yes | \"$RL\" -n 2 head -n 1; echo $?").start().code(0);
     assert_eq!(done.out(), "y\n0\n");
     let done = Plan::shell("yes | \"$RL\" -n 1 true; echo $?").start().code(0);

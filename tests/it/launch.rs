@@ -1,4 +1,4 @@
-//! What a rank is started with: who it is, its words, environment, directory, descriptors, limits and signals.
+//! The start of a rank: its identity, words, environment, directory, descriptors, limits and signals.
 
 use crate::case::Case;
 use crate::place;
@@ -129,7 +129,7 @@ fn the_streams_of_many_ranks_are_their_own_and_end_with_them() {
         let go: Vec<_> = (0..ranks).map(|rank| plan.scratch().fifo(&format!("go{rank}"))).collect();
         let case = plan.start();
         case.says_on_stdout("out\n", ranks);
-        // The one that was started last, and nobody after it: its streams end while the others still run.
+        // The rank that was started last: its streams end while the others still run.
         std::fs::write(go.last().unwrap(), "\n").unwrap();
         let rank = u32::try_from(ranks - 1).unwrap();
         case.event_of("rank.exited", rank);

@@ -71,13 +71,13 @@ fn one_that_ends_in_time_is_waited_for_no_longer() {
     assert!(waited < 1_900_000_000, "{waited} ns");
 }
 
-/// A reader that begins when it is told to.
+/// A reader that begins on a signal of the test.
 struct Late<R>(Option<Receiver<()>>, R);
 
 impl<R: Read> Read for Late<R> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
         if let Some(wait) = self.0.take() {
-            // The test has failed: then nobody will tell.
+            // The test has failed: no signal will come.
             wait.recv().unwrap_or_default();
         }
         self.1.read(buf)
@@ -86,7 +86,7 @@ impl<R: Read> Read for Late<R> {
 
 #[test]
 fn a_stranger_that_holds_the_output_is_not_waited_for() {
-    // Nobody of the job, so nobody that we end: what is in the pipe is still passed on, and then that is its end.
+    // A process outside of the job, which we do not end: the bytes in the pipe are still passed on, and then the stream ends.
     for tier in place::tiers() {
         let (reader, writer) = std::io::pipe().unwrap();
         let (go, wait) = std::sync::mpsc::channel();
@@ -153,7 +153,7 @@ fn a_rank_that_is_stopped_and_continued_goes_on() {
     }
 }
 
-/// Forks and exits as fast as it can: no list of processes ever holds it. Ends by itself if nobody ends it.
+/// Forks and exits as fast as it can: no list of processes ever holds it. Ends by itself if it is not ended.
 const HOPPER: &str = "import os, time\nprint('hopping', flush=True)\nos.dup2(0, 1)\nend = time.time() + 60\nwhile time.time() < end:\n    if os.fork(): os._exit(0)\n";
 
 #[test]
@@ -172,8 +172,8 @@ fn one_that_never_stands_still_is_caught() {
     }
 }
 
-/// As process 1 that reaps nobody but its own children: says how what it is told to start has ended, and whom it was left with.
-/// Interrupts what says something.
+/// As process 1 that reaps only its own children: prints how its program has ended, and the processes that were left to it. Interrupts
+/// what says something.
 const NO_REAPER: &str = "import os, subprocess, sys
 child = subprocess.Popen([os.environ['RL'], *sys.argv[1:]], stdout=subprocess.PIPE)
 if child.stdout.readline():

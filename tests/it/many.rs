@@ -1,4 +1,4 @@
-//! Many hosts, behind a stand-in for ssh: what the launcher needs for them, and how it says what is wrong with a thousand.
+//! Many hosts, with a stand-in for ssh: the launcher's resources for them, and its message about errors of a thousand hosts.
 
 use crate::plan::Plan;
 use crate::ssh::script;
@@ -34,7 +34,7 @@ fn too_many_hosts_for_the_hard_limit_on_descriptors_are_refused_before_any_is_re
     assert_eq!(script(&job).start().code(0).out(), "up\n".repeat(20));
 }
 
-/// Of a thousand hosts so many are there; the others refuse. Under the limit on descriptors that users have.
+/// Of a thousand hosts this many are there; the others refuse. Under the limit on descriptors that users have.
 fn thousand(there: &str, options: &str) -> Plan {
     let behave = format!(
         "behave <<'EOF'\ncase $1 in -G) exit;; esac\ncase \"$*\" in *' -- h'{there}' '*) ;; \
@@ -46,7 +46,7 @@ fn thousand(there: &str, options: &str) -> Plan {
     .with_events()
 }
 
-/// What becomes of a job of which one host in a thousand is there, and what it says.
+/// The outcome of a job of which one host in a thousand is there, and its messages.
 #[test]
 fn a_job_of_a_thousand_hosts_of_which_one_is_there() {
     let done = thousand("77", "").start().code(125);

@@ -116,7 +116,7 @@ fn many_very_long_lines_at_once_are_whole() {
     assert_eq!(count, [12; 8]);
 }
 
-/// A terminal stopped by Ctrl-S: nobody could have finished that line for anybody to see.
+/// A terminal stopped by Ctrl-S: the line could not have been finished visibly.
 #[test]
 fn a_line_is_not_broken_while_the_reader_takes_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -160,7 +160,7 @@ fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
         drop(master);
         // A child that another test is about to start may hold it until its exec.
         poll(&mut [PollFd::new(probe.as_fd(), PollFlags::empty())], PollTimeout::from(10_000_u16)).unwrap();
-        // Both are open before one of them goes on: it may end the job, and nobody would open the other.
+        // Both are open before one of them continues: it may end the job, and the other would never be opened.
         let go = go.map(|path| File::options().write(true).open(path).unwrap());
         let heard = go.map(|mut go| go.write_all(b"\n"));
         assert!(heard[0].is_ok(), "rank 0 reads");

@@ -1,4 +1,4 @@
-//! Where the tests run: the binary, the tree, the user, the tiers, and what is absent.
+//! The place of the tests: the binary, the tree, the user, the tiers, and absent things.
 
 use crate::plan::Plan;
 use std::io::Write as _;
@@ -48,7 +48,7 @@ pub(crate) fn absent(what: &str, reason: &str) {
     say(&format!("absent: {what}: {reason}"));
 }
 
-/// One line on stderr, also of a test that passes.
+/// A line on stderr, also of a test that passes.
 pub(crate) fn say(line: &str) {
     std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).unwrap_or_default();
 }
@@ -82,7 +82,7 @@ pub(crate) fn newer_torch() -> Option<PathBuf> {
     std::env::var_os("RLAUNCH_TORCH").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// The tiers that this user has here. One that `RLAUNCH_REQUIRE_TIERS` names must be among them.
+/// The tiers that this user has here. A tier that `RLAUNCH_REQUIRE_TIERS` names must be among them.
 pub(crate) fn tiers() -> &'static [&'static str] {
     static TIERS: OnceLock<Vec<&'static str>> = OnceLock::new();
     TIERS.get_or_init(|| {
@@ -152,7 +152,7 @@ impl Scratch {
         std::fs::create_dir(&dir).unwrap();
         Self(dir)
     }
-    /// A second one, for what the processes of the case leave in TMPDIR: whoever is killed removes nothing. It stands beside the
+    /// A second one, for files that the processes of the case leave in TMPDIR: a killed process removes nothing. It stands beside the
     /// first, because cases mount on that.
     pub(crate) fn temporary(&self) -> PathBuf {
         let dir = temporary_of(&self.0);

@@ -12,21 +12,21 @@ fn said(words: &[&str]) -> Output {
     census::output(Command::new(rlaunch()).args(words).stdin(Stdio::null()))
 }
 
-/// What these words print.
+/// The output for these words.
 fn prints(words: &[&str]) -> String {
     let out = said(words);
     assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// What these words are refused with.
+/// The error for these words.
 fn refused(words: &[&str]) -> String {
     let out = said(words);
     assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{words:?}");
     String::from_utf8(out.stderr).unwrap()
 }
 
-/// A Python that has ClusterShell. scripts/test installs it from PyPI; elsewhere its absence is said.
+/// A Python that has ClusterShell. scripts/test installs it from PyPI; elsewhere its absence is noted.
 pub(crate) fn clustershell() -> Option<String> {
     let python = std::env::var("RLAUNCH_CLUSTERSHELL").ok();
     if python.is_none() {
@@ -122,7 +122,7 @@ fn lists(random: &mut Random, count: usize) -> Vec<String> {
     (0..count).map(|_| list(random)).collect()
 }
 
-/// What we make of a list: all names, in order.
+/// Our result for a list: all names, in order.
 fn names(list: &str) -> Option<Vec<String>> {
     match hostlist::lists([("-H", list.as_bytes())], &mut hostlist::Alone) {
         Ok(entries) => Some(entries.into_iter().map(|entry| entry.host.name).collect()),

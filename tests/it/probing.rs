@@ -1,4 +1,4 @@
-//! At which address ranks are told to meet, where hosts do not reach each other at every one that they have.
+//! The address of the rendezvous, where hosts do not reach each other at every address that they have.
 
 use crate::bed::Bed;
 use crate::case::Done;
@@ -10,7 +10,7 @@ const DATA: &str = "ip link add link eth0 name data0 type macvlan mode bridge &&
 const SHUT: &str = "nft add table inet m && nft add chain inet m i '{ type filter hook input priority 0; }' && \
                     nft add rule inet m i ip saddr != 10.77.0.1 ip daddr 10.77.0.0/16 'tcp flags & (syn|ack) == syn'";
 
-/// torch's own server looks up the name of each client: five seconds each where nobody answers.
+/// torch's own server looks up the name of each client: five seconds each where no server answers.
 const SWIFT: &str = "RES_OPTIONS=timeout:1 attempts:1";
 
 fn on(bed: &Bed, node: u32, script: &str) {
@@ -54,7 +54,7 @@ fn ranks_meet_where_all_hosts_reach_that_of_rank_0() {
         let (lines, done) = told(&bed, &["-H", hosts]);
         assert_eq!(lines, ["10.88.0.1 data0 data0 none"], "{}", done.err());
         done.says("rlaunch: MASTER_ADDR is 10.88.0.1: 10.77.1.1 of node0 is not reached from node");
-        // What was asked for is not replaced, and the user's own word is not doubted.
+        // An address that was asked for is not replaced, and the user's own word is not doubted.
         let done = runs(&bed, &["-H", hosts, "--interface", "eth0", "true"], 125);
         done.says("cannot reach node0, where rank 0 runs: tried 10.77.1.1:").says("another --interface");
         let (lines, _) = told(&bed, &["-H", hosts, "-x", "MASTER_ADDR=10.77.1.1", "-x", "GLOO_SOCKET_IFNAME=x"]);
@@ -94,7 +94,7 @@ fn a_job_whose_hosts_do_not_reach_each_other_is_refused_in_words() {
     with(&["-H", "node2,node0", "--interface", "docker0"], 125)
         .says("node0 cannot reach node2")
         .says("tried 172.17.0.1:");
-    // It gets there, and nobody gets to it.
+    // It reaches the others, and none of them reaches it.
     assert_eq!(with(&["-H", "node0,node2"], 0).sorted(), ["0 10.77.1.1", "1 10.77.1.1"]);
     // Where the others are enough another host has rank 0.
     let done = with(&["-H", "node2,node[0-1]", "--min-hosts", "2"], 0);

@@ -1,4 +1,4 @@
-//! The Python package: its own tests, the store, and training in PyTorch that goes on whatever happens to a rank.
+//! The Python package: its own tests, the store, and training in PyTorch that continues after faults of a rank.
 //!
 //! `RLAUNCH_CLIENT` names the package with its library in it; `scripts/build-client` leaves one in `target/client/python`, and scripts/test
 //! runs that.
@@ -19,7 +19,7 @@ pub(crate) fn client() -> Option<PathBuf> {
 }
 
 pub(crate) fn with_client(plan: Plan, client: &Path) -> Plan {
-    // torch's own server looks up the name of each client: five seconds each where nobody answers.
+    // torch's own server looks up the name of each client: five seconds each where no server answers.
     let plan =
         plan.env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1").env("RES_OPTIONS", "timeout:1 attempts:1");
     plan.env("TORCH_CPP_LOG_LEVEL", "ERROR").env("PYTHONWARNINGS", "ignore")
@@ -36,7 +36,7 @@ fn the_package_passes_its_own_tests() {
     }
 }
 
-/// Who the ranks are, what they tell each other, and what they miss.
+/// The ranks' identities, their messages to each other, and missing values.
 const STORE: &str = r#"
 import os, signal, threading, rlaunch
 world, store = rlaunch.world(), rlaunch.Store()
@@ -104,7 +104,7 @@ fn train(python: &Path, client: &Path, ranks: &str, words: &[&str]) -> Done {
     plan.args(["--epochs", "3", "--soft-timeout", soft, "--hard-timeout", hard]).args(words).start().end()
 }
 
-/// What is not about rounds: the curve.
+/// The output that is not about rounds: the curve.
 fn curve(done: &Done) -> Vec<String> {
     done.out().lines().filter(|line| !line.starts_with("round")).map(str::to_owned).collect()
 }
@@ -123,7 +123,7 @@ fn agree(done: &Done, sizes: &[usize]) {
     assert_eq!(begun[1..], told, "{err}");
 }
 
-/// What the script has kept when each round begins: the last step that all had done, or the one before, as some were faster.
+/// The steps that the script has kept when each round begins: the last step that all had done, or the one before, as some were faster.
 fn keeps(done: &Done, steps: &[usize]) {
     let from = |line: &String| line.rsplit_once(' ').and_then(|(_, step)| step.parse::<usize>().ok());
     for step in rounds(done).iter().filter_map(from) {
@@ -145,7 +145,7 @@ const FAULTS: [(&str, usize); 10] = [
     ("queue", 0),
 ];
 
-/// Those of which nothing is heard but that they say nothing.
+/// Faults without any other sign than silence.
 const SILENT: [&str; 4] = ["stop", "lock", "sleep", "queue"];
 
 #[test]
@@ -257,7 +257,7 @@ except ra.RankDiscarded:
     assert_eq!(done.sorted(), wanted, "{}", done.err());
 }
 
-/// One wrapped function behind another, and one several times: each has rounds of its own, of those who are left.
+/// One wrapped function after another, and one several times: each has rounds of its own, of the remaining ranks.
 #[test]
 fn wrapped_functions_follow_one_another() {
     let Some(client) = client() else { return };

@@ -6,7 +6,7 @@ use crate::watch::Exit;
 use nix::sys::signal::Signal;
 use std::io::Write as _;
 
-/// What the user's ssh configuration says on all hosts.
+/// Writes the user's ssh configuration on all hosts.
 pub(crate) fn configure(bed: &Bed, user: &str, config: &str) {
     let script = "umask 077; printf '%s\\n' \"$1\" >~/.ssh/config";
     bed.run(["exec", "--user", user, "--cwd", "/", "login", "sh", "-c", script, "sh", config]);
@@ -19,7 +19,7 @@ fn hosts_behind_a_jump_host_that_cuts_logins_off() {
                 exec /usr/sbin/sshd -D -e -f /run/gate -p 2222 -o LogLevel=VERBOSE -o PidFile=none";
     let gate = bed.plan("root", "node0", ["sh", "-c", gate]).start();
     gate.says_on_stderr("Server listening");
-    // Two that say nothing: nobody else may log in.
+    // Two that send nothing: no other login succeeds.
     let idle = "exec 3<>/dev/tcp/node0/2222 4<>/dev/tcp/node0/2222; read go";
     let mut idle = bed.plan("root", "login", ["bash", "-c", idle]).stdin_pipe().start();
     let go = idle.take_stdin();
@@ -43,7 +43,7 @@ fn hosts_behind_a_jump_host_that_cuts_logins_off() {
 fn a_launcher_that_is_killed_during_a_partition_leaves_no_ssh() {
     let Some(bed) = Bed::up(2) else { return };
     configure(&bed, "tester", "Host node1\n ProxyJump node0\n");
-    // Nobody answers the jump host; or, to the ssh that runs for ssh, the host behind it.
+    // The jump host does not answer; or the host after it does not answer the ssh that runs for ssh.
     for cut in ["node0", "node1"] {
         bed.run(["partition", cut]);
         let script = "\"$RL\" doctor --ssh-fast -H node1 & P=$!; read go; kill -KILL $P; wait $P; exit 0";

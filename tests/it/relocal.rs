@@ -22,7 +22,7 @@ def train(call: ip.CallWrapper):
 ip.Wrapper(relocal="relocal" in sys.argv)(train)()
 "#;
 
-/// What five ranks say of themselves, in order.
+/// The output of five ranks, in order.
 fn said(options: &[&str], words: &[&str]) -> Option<Vec<String>> {
     let client = client()?;
     let plan = with_client(Plan::rlaunch(options), &client).args(["-n", "5"]);
@@ -35,7 +35,7 @@ fn said(options: &[&str], words: &[&str]) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// Of two rounds with losses, by initial rank.
+/// The expected values of two rounds with losses, by initial rank.
 fn wanted(first: [u32; 4], second: [u32; 3]) -> Vec<String> {
     let all = (0..5).map(|n| (0, n, n, 5));
     let first = [0, 2, 3, 4].into_iter().zip(first).map(|(n, local)| (1, n, local, 4));

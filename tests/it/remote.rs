@@ -1,4 +1,4 @@
-//! The two processes on the other side of ssh, spoken to as the launcher will: what ends a job there, and what is said of it.
+//! The two processes on the other side of ssh, addressed as the launcher will: the events that end a job there, and their reports.
 
 use crate::census::{self, Mercy};
 use crate::place;
@@ -22,7 +22,7 @@ use std::time::Instant;
 
 const NODE: NodeId = NodeId::new(5);
 
-/// What comes on the edge.
+/// A message on the edge.
 enum Said {
     Message(ToRoot),
     Last(Last),
@@ -55,7 +55,7 @@ fn agent(first: &[u8]) -> Remote {
 }
 
 impl Remote {
-    /// One that is up, with one rank that waits.
+    /// A host that is up, with one rank that waits.
     fn running(contain: Contain, lease: Span) -> Self {
         let preamble = preamble(lease);
         let mut remote = agent(&preamble.to_bytes());
@@ -127,7 +127,7 @@ impl Remote {
             grace: Span::from_secs(5),
             trace: "".into(),
         }));
-        // A rank, and somebody who has left its session.
+        // A rank, and a descendant that has left its session.
         let argv = ["sh", "-c", "setsid sleep 999 & exec sleep 999"].into_iter().collect();
         let env = [format!("{}={}", census::TAG, self.tag), format!("PATH={}", std::env::var("PATH").unwrap())];
         let base = AppBase {
@@ -146,7 +146,7 @@ impl Remote {
         self.send(&ToNode::Spawn { procs: Capped::chunks([rank]).remove(0), last: true, local_size: 1 });
     }
 
-    /// What comes next; `None`: the end.
+    /// The next message; `None`: the end.
     fn next(&mut self) -> Option<Said> {
         let mut head = [0; HEADER];
         self.output.read_exact(&mut head).ok()?;

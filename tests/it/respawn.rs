@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// So many ranks.
+/// Number of ranks.
 const WORLD: u32 = 4;
 
 /// The last round that has begun, if all ranks work in it.
@@ -119,7 +119,7 @@ fn one_that_cannot_be_started_is_tried_again() {
     case.says_on_stdout("epoch   3", 1);
     std::fs::remove_file(&own).unwrap();
     hits_newest(&case, 1, Signal::SIGKILL);
-    // The first time it is tried again at once, later behind a pause.
+    // The first time it is tried again at once, later after a pause.
     case.until("two tries", |seen| (text(&seen.err).matches("could not be started again").count() == 2).then_some(()));
     // A file that is being written cannot be run.
     let whole = own.with_extension("whole");
@@ -145,7 +145,7 @@ fn one_that_waits_for_others_first_is_ended() {
     case.end().says("0 left running");
 }
 
-/// A short count where nobody asked for all: a new process of torch takes seconds to start.
+/// A short count where not all were asked for: a new process of torch takes seconds to start.
 #[test]
 fn torch_trains_on_through_kills_and_is_whole_again() {
     let Some(client) = python::client() else { return };
@@ -160,7 +160,7 @@ fn torch_trains_on_through_kills_and_is_whole_again() {
     }
 }
 
-/// Ranks 1 and 2 are killed. One that rank 1 has forked holds a GPU of it, in a process group of its own.
+/// Ranks 1 and 2 are killed. A process that rank 1 has forked holds a GPU of it, in a process group of its own.
 const HOLDS: &str = r#"if mkdir "$TMPDIR/$RLAUNCH_RANK" 2>/dev/null; then
     echo $$ > "$TMPDIR/pid$RLAUNCH_RANK"
     if [ $RLAUNCH_RANK = 1 ]; then set -m; sh -c 'read x < "$TMPDIR/go"' 3</dev/nvidia0 >/dev/null 2>&1 & set +m; fi

@@ -81,7 +81,7 @@ fn where_nothing_changes_it_ends_before() {
 
 #[test]
 fn nothing_of_a_generation_is_left_when_the_next_begins() {
-    // Whoever has the descriptor holds the lock: what was started by a rank, in a session of its own, and is deaf.
+    // The holder of the descriptor holds the lock: a process that a rank has started, in a session of its own, and that ignores signals.
     let script = "exec 9>\"$DIR/lock\"; flock -n 9 || exit 8; [ $RLAUNCH_RESTART_COUNT = 2 ] && exit 0; \
          setsid sh -c 'trap \"\" TERM HUP; exec sleep 1000' </dev/null >/dev/null 2>&1 & exit 3";
     for tier in place::tiers() {

@@ -1,4 +1,4 @@
-//! Programs that do what they should not within rounds: each of them is one Python script, and the job goes on, or ends with a sentence.
+//! Programs that break the rules of rounds: each of them is one Python script, and the job continues, or ends with a message.
 
 use crate::case::{Case, Done};
 use crate::plan::Plan;
@@ -181,7 +181,7 @@ fn whatever_ranks_do_the_others_go_on() {
     }
 }
 
-/// Where no function runs, and behind the work.
+/// Where no function runs, and after the work.
 #[test]
 fn hooks_that_never_return_cost_their_rank_everywhere() {
     let Some(client) = client() else { return };
@@ -201,7 +201,7 @@ fn hooks_that_never_return_cost_their_rank_everywhere() {
     }
 }
 
-/// Until Python 3.12 a main thread that never gives up the interpreter looks at what is pending only when somebody takes it from it.
+/// Until Python 3.12 a main thread that never gives up the interpreter looks at pending calls only when another thread takes it away.
 #[test]
 fn bytecode_is_no_hang() {
     let Some(client) = client() else { return };

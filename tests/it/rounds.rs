@@ -90,7 +90,7 @@ fn when_no_round_is_allowed_any_more_the_job_ends_as_without_rounds() {
     done.says("--max-rounds 1 allows no more").says("0 left running");
 }
 
-/// What a line says before which a round begins: for those who read by lines, and for nobody else.
+/// The text of a line before which a round begins: for readers by lines only.
 #[test]
 fn labels_and_log_files_say_where_a_round_begins() {
     let Some(train) = train() else { return };
@@ -130,7 +130,7 @@ fn naps(case: &Case, rank: u32) -> u64 {
 /// A rank that waits for another costs nothing: its client wakes up once in a progress interval at most, here a second.
 #[test]
 fn the_client_of_a_rank_that_waits_sleeps() {
-    /// What the round that ends the wait may cost, and what was under way when it began.
+    /// The possible cost of the round that ends the wait, and of calls that were under way when it began.
     const SLACK: u64 = 12;
     let Some(train) = train() else { return };
     let case = trains(&train, "3", &["--epochs", "5000", "--timeout", "4"]);
@@ -145,7 +145,7 @@ fn the_client_of_a_rank_that_waits_sleeps() {
     assert!(!case.end().exit.is_success());
 }
 
-/// Who asks for spare ranks and has a program that knows nothing of them is told so; the job ends as it would.
+/// A user who asks for spare ranks with a program that does not use the client gets a warning; the job ends as it would.
 #[test]
 fn a_program_that_never_registers_has_no_spares_and_that_is_said_once() {
     for (options, code) in [(["--spares", "1", "--respawn=next"], 0), (["--spares", "1", "--respawn"], 3)] {

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// It trains on these hosts until it is told to end.
+/// A training on these hosts that runs until it is ended.
 fn trains(bed: &Bed, hosts: &str, options: &[&str]) -> Option<Case> {
     let train = train()?;
     let all = ["rlaunch", "--ssh-fast", "--lease", "4s", "-H", hosts];
@@ -62,7 +62,7 @@ fn a_spare_host_replaces_one_without_power_and_who_is_cut_off_has_ended_before_t
     bed.down();
 }
 
-/// What processes of the program have in their environment, by rank: the last of each.
+/// Variables in the environment of the program's processes, by rank: the last of each.
 fn variables(bed: &Bed, names: &[&str]) -> BTreeMap<String, Vec<String>> {
     let trains = bed.processes().into_iter().filter(|(_, p)| p.comm == "train");
     let of = |(host, p): (String, Proc)| {

@@ -1,4 +1,4 @@
-//! Jobs on several hosts: four of a testbed with two ranks each, started from a fifth. What one host does, all of them do.
+//! Jobs on several hosts: four of a testbed with two ranks each, started from a fifth. All hosts behave as one host does.
 
 use crate::bed::Bed;
 use crate::case::Done;
@@ -56,7 +56,7 @@ fn ranks_know_by_which_interface_they_reach_the_others() {
     assert_eq!(said(&["-H", "node[0-3]:2"]), [format!("10.77.1.1 {name} {name} none")]);
     assert_eq!(said(&["-H", "node[0-1]", "--interface", name]), [format!("10.77.1.1 {name} {name} ={name}")]);
     assert_eq!(said(&["-H", "node[0-1]", "-x", "GLOO_SOCKET_IFNAME=ib7"]), [format!("10.77.1.1 ib7 {name} none")]);
-    // All on one host, wherever it is: nobody else has to reach them.
+    // All on one host, wherever it is: no other has to reach them.
     assert_eq!(said(&["-H", "node0:2"]), ["127.0.0.1 none none none"]);
     bed.down();
 }
@@ -88,7 +88,7 @@ fn input_is_exact_whichever_host_has_rank_0() {
     File::create(&path).unwrap().write_all(&bytes).unwrap();
     let done = ends(&bed, plan.stdin(File::open(&path).unwrap()), 0);
     assert!(done.out == bytes, "{} bytes of {}", done.out.len(), bytes.len());
-    // Closed, or open and silent: nobody waits for it.
+    // Closed, or open and silent: it is not waited for.
     let closed = "exec \"$RL\" --ssh-fast -H 'node[0-3]:2' sh -c 'cat; echo $RANK' <&-";
     let done = ends(&bed, bed.plan("tester", "login", ["sh", "-c", closed]), 0);
     assert_eq!(done.sorted().len(), 8, "{}", done.err());
@@ -155,7 +155,7 @@ fn nothing_of_a_job_listens_on_any_host() {
             let unix = bed.run(["exec", "--cwd", "/", host, "cat", "/proc/net/unix"]);
             // __SO_ACCEPTCON: it listens.
             let listens = |line: &&str| line.split_whitespace().nth(3) == Some("00010000");
-            // The agent's own, in a directory that nobody else can enter.
+            // The agent's own, in a directory that no other user can enter.
             let is_door = |line: &&str| line.contains("/rlaunch-") && line.ends_with("/agent");
             let (doors, others): (Vec<&str>, Vec<&str>) = unix.lines().filter(listens).partition(is_door);
             assert_eq!((doors.len(), others), (usize::from(host != "login"), Vec::<&str>::new()), "{host}");

@@ -13,7 +13,7 @@ const CASES: [(&str, &str, &str, &[usize]); 4] = [
     ("loop", "kill", "1", &[0, 2]),
 ];
 
-/// Who is left has moved up, gone on from the checkpoint, and come to what all have come to: the model at the end.
+/// A remaining rank has moved up, continued from the checkpoint, and reached the same result as all: the model at the end.
 fn goes_on(plan: Plan, python: &Path, package: &str, case: (&str, &str, &str, &[usize]), code: i32) -> String {
     let (shape, what, whom, left) = case;
     let kept = plan.scratch().path("checkpoint.pt");

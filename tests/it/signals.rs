@@ -140,7 +140,7 @@ fn ignored_signals_stay_ignored() {
         let case = Plan::shell(&script).env("TALKER", TALKER).with_events().start();
         case.says_on_stdout("ready", 2);
         case.signal(sig);
-        // Comes after it: had it ended the job, nobody would answer.
+        // Comes after it: had it ended the job, there would be no answer.
         case.signal(Signal::SIGUSR1);
         case.says_on_stdout("got USR1", 2);
         case.signal(Signal::SIGTERM);

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
@@ -25,14 +25,14 @@ fn held(pid: i32) -> Held {
     Held { descriptors, threads: number("Threads:"), resident: number("VmRSS:") }
 }
 
-/// Of all processes of a job, by their numbers.
+/// The resources of all processes of a job, by their numbers.
 fn all(case: &Case) -> BTreeMap<i32, (String, Held)> {
     let below = case.all_of_it().into_iter().map(|proc| (proc.pid, proc.comm));
     let all = below.chain([(case.pid(), "rlaunch".to_owned())]);
     all.map(|(pid, name)| (pid, (name, held(pid)))).collect()
 }
 
-/// Has the rank that waits in this round go on, behind a look at all processes.
+/// Lets the rank that waits in this round continue, after a look at all processes.
 fn stopped(case: &Case, round: u32, go: &Path) -> BTreeMap<i32, (String, Held)> {
     case.says_on_stdout(&format!("round {round}\n"), 1);
     let all = all(case);

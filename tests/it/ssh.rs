@@ -1,4 +1,4 @@
-//! Hosts behind a stand-in for ssh: what a real sshd does not easily show. It runs the remote line in a login shell of our
+//! Hosts with a stand-in for ssh: cases that are hard to produce with a real sshd. It runs the remote line in a login shell of our
 //! choice, or misbehaves as told.
 
 use crate::case::Done;
@@ -89,7 +89,7 @@ fn a_transfer_that_is_cut_off_leaves_nothing() {
     let cut = "behave <<'EOF'\nexport HOME=\"$DIR/home\"; head -c 100000 | sh -c \"$line\"; exit 255\nEOF\n\
                \"$OURS\" doctor --ssh-fast -H h; cd \"$DIR/home/.cache/rlaunch\" || exit 9\n\
                until [ -z \"$(ls -A)\" ]; do :; done; exit 7";
-    // Whoever has removed the last file has still to exit.
+    // The process that has removed the last file has still to exit.
     let done = script(cut).start().end_with(Mercy::All);
     assert_eq!(done.exit, Exit::Code(7), "{}", done.err());
     assert!(done.out().starts_with("h: "), "{}", done.out());
@@ -174,7 +174,7 @@ fn another_architecture_is_named() {
         return place::absent("another architecture", "needs a mount namespace");
     }
     let other = "printf '#!/bin/sh\\necho riscv64\\n' >\"$DIR/bin/uname\"; chmod 755 \"$DIR/bin/uname\"\n";
-    // What a kernel says since Linux 6.1; and one that is older.
+    // The message of a kernel since Linux 6.1; and of an older one.
     for (kernel, machine) in [("sparc64\\n", "sparc64"), ("", "riscv64")] {
         let machine = if Path::new("/proc/sys/kernel/arch").exists() { machine } else { "riscv64" };
         let says = format!(
@@ -186,7 +186,7 @@ fn another_architecture_is_named() {
     }
 }
 
-/// Whoever may make a namespace without being root gets one from a job, too.
+/// A user who may make a namespace without being root gets one from a job, too.
 #[test]
 fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
     if !place::is_root() || !place::has("setpriv") {
@@ -280,7 +280,7 @@ fn advice_and_doctor_name_the_user_and_the_port() {
     }
 }
 
-/// What a real sshd says where PAM refuses the account.
+/// The message of a real sshd where PAM refuses the account.
 #[test]
 fn an_account_that_may_not_log_in_is_not_taken_for_a_crowd() {
     let close = "Connection closed by 10.1.1.1 port 22";
@@ -332,10 +332,10 @@ fn a_doctor_lets_go_of_an_ssh_that_does_not_end_with_its_agent() {
     says_all(&done, &["h: the agent started, and ended badly: it did not end when it was let go"]);
 }
 
-/// Of the end of the connection nobody hears there, as behind a cable that was cut.
+/// The end of the connection is not noticed there, as with a cable that was cut.
 #[test]
 fn an_agent_that_a_doctor_cannot_let_go_ends_by_itself() {
-    // What is there is started by the case itself, and not by ssh: it outlives that. `in` has no end.
+    // The process there is started by the case itself, and not by ssh: it outlives that. `in` has no end.
     let behave = format!(
         "behave <<'EOF'\nprintf %s \"$line\" >\"$DIR/line\"; cat \"$DIR/out\" & head -c {} >\"$DIR/in\"; wait\nEOF\n",
         rlaunch_core::bootstrap::PREAMBLE
@@ -392,7 +392,7 @@ fn a_jobs_secret_is_nowhere_to_be_seen() {
     assert!(all.iter().any(|p| p.comm == "rlaunch-agent") && all.iter().any(|p| p.comm == "sleep"), "{all:?}");
     for p in &all {
         for file in ["cmdline", "environ"] {
-            // Of a process that is not dumpable nobody can read it.
+            // The files of a process that is not dumpable cannot be read.
             let seen = std::fs::read(format!("/proc/{}/{file}", p.pid)).unwrap_or_default();
             assert!(!shows(&seen), "{file} of {p:?}");
         }
@@ -417,7 +417,7 @@ fn a_host_that_is_ready_waits_for_the_others_for_longer_than_its_lease() {
     assert_eq!(done.sorted(), ["0", "1"], "{}", done.err());
 }
 
-/// What a list takes ssh is given, and what ssh would not be given the list refuses: nothing in between.
+/// Names that a list accepts are given to ssh, and names that ssh would refuse are refused by the list: nothing in between.
 #[test]
 fn users_of_a_directory() {
     let job = "\"$RL\" --agent-path \"$RL\" -H 'svc$@h,eve@corp.example@h,CORP\\wim@h' echo up; grep -o -- ' -l .* -- h' \"$DIR/calls\" | sort";
@@ -438,7 +438,7 @@ fn users_of_a_directory() {
 /// Its agent is there, and hears nothing after the preamble, as one that hangs.
 #[test]
 fn a_host_that_is_reached_has_still_to_be_ready_in_time() {
-    // The agent makes what it writes to non-blocking: whoever reads there must not share that. `:` holds the pipe meanwhile.
+    // The agent makes its output non-blocking: a reader there must not share that. `:` holds the pipe meanwhile.
     let hangs = format!(
         "behave <<'EOF'\ncase \"$*\" in *' hung '*) {{ head -c {}; cat >/dev/null; :; }} | HOME=\"$DIR/home\" sh -c \"$line\" | cat; \
          touch \"$DIR/over\"; exit;; esac\nEOF\n",
@@ -451,7 +451,7 @@ fn a_host_that_is_reached_has_still_to_be_ready_in_time() {
     assert_eq!(done.out(), "");
     let late = "not ready within 2.0s: its agent has started, and is not heard of";
     done.says("error: 1 of 2 hosts cannot be reached; nothing was started\n").says(&format!("  hung    {late}\n"));
-    // What hangs there is ended while the job goes on.
+    // The hanging process there is ended while the job continues.
     let until = "until [ -e \"$DIR/over\" ]; do sleep 0.01; done; echo $RANK $WORLD_SIZE";
     let done = run(&format!("--min-hosts 1 sh -c '{until}'")).code(0);
     assert_eq!(done.out(), "0 1\n", "{}", done.err());

@@ -1,4 +1,4 @@
-//! What goes wrong on the way to a host, told by its cause: behind the stand-in for ssh.
+//! Errors on the way to a host, reported by their cause: with the stand-in for ssh.
 
 use crate::census::Mercy;
 use crate::ssh::{says_all, script};

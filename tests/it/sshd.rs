@@ -1,4 +1,4 @@
-//! Hosts behind a real sshd, private to the case: its own configuration, keys and port on loopback.
+//! Hosts with a real sshd, private to the case: its own configuration, keys and port on loopback.
 
 use crate::case::{Case, Done};
 use crate::census::{self, Mercy};
@@ -7,8 +7,8 @@ use crate::plan::Plan;
 use crate::watch::Exit;
 use std::io::Write as _;
 
-/// Starts sshd as `$SSHD` and makes `ssh` use `$DIR/config`. `$OURS` is rlaunch under a path that no remote line can name.
-/// sshd takes any free port: the kernel gives one, and whoever is faster is met by trying again.
+/// Starts sshd as `$SSHD` and makes `ssh` use `$DIR/config`. `$OURS` is rlaunch under a path that no remote line can name. sshd takes any
+/// free port: the kernel gives one, and a lost race is met by trying again.
 const SSHD: &str = r#"
 mkdir -p "$DIR/bin" "$DIR/o'dd" "$DIR/cache"; chmod 755 "$DIR"; chmod 700 "$DIR/cache"
 OURS="$DIR/o'dd/rlaunch"; ln "$RL" "$OURS" 2>/dev/null || cp "$RL" "$OURS"
@@ -205,7 +205,7 @@ fn a_launcher_that_is_killed_leaves_nobody_behind_a_proxy() {
 
 #[test]
 fn a_proxy_that_hangs_ends_with_the_launcher() {
-    // It reads nothing, so that nobody's end of a stream tells it anything.
+    // The process reads nothing, so that the end of a stream has no effect on it.
     let script = "printf 'Host *\n  ProxyCommand sh -c \"touch %s/proxy; exec sleep 999\"\n' \"$DIR\" | configure\n\
                   \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
     let Some(plan) = with_sshd(script) else { return };
@@ -265,7 +265,7 @@ fn an_interrupt_at_a_prompt_is_meant_for_all() {
 
 #[test]
 fn a_host_that_takes_two_logins_at_a_time_gets_all_of_them() {
-    // The six begin together, and sshd cuts off whoever comes third.
+    // The six begin together, and sshd cuts off the third one.
     let Some(plan) = with_sshd("\"$OURS\" doctor --ssh-fast -H a,b,c,d,e,f") else { return };
     let done = plan.env("SSHD_MORE", "MaxStartups 2").start().code(0);
     assert_eq!(done.out().matches(": ready in").count(), 6, "{}", done.out());

@@ -1,4 +1,4 @@
-//! An agent that stands still: stopped by a signal, which we take back when the job has to end, or frozen for good.
+//! A suspended agent: stopped by a signal, which we take back when the job has to end, or frozen for good.
 
 use crate::case::Case;
 use crate::census::{self, Mercy};
@@ -21,18 +21,18 @@ const TALKER: &str = "trap 'echo got INT; exit 0' INT; echo ready; while :; do s
 
 /// An agent whose main thread is held by a debugger: SIGCONT does not wake it.
 pub(crate) struct Frozen {
-    /// Closed: it goes on.
+    /// Closed: it continues.
     until: Option<PipeWriter>,
     tracer: Option<JoinHandle<()>>,
 }
 
 impl Frozen {
-    /// `None` where nobody may be traced.
+    /// `None` where tracing is not allowed.
     pub(crate) fn agent(agent: i32) -> Option<Self> {
         let pid = Pid::from_raw(agent);
         let (ended, until) = std::io::pipe().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        // What one thread traces, no other can let go.
+        // A process that one thread traces cannot be released by another.
         let tracer = std::thread::spawn(move || {
             let seized = ptrace::seize(pid, ptrace::Options::empty()).and_then(|()| ptrace::interrupt(pid));
             if let Err(error) = seized {
@@ -156,7 +156,7 @@ fn the_second_interrupt_kills_although_the_agent_was_stopped() {
         send(agent, Signal::SIGSTOP);
         case.signal(Signal::SIGINT);
         case.event("ending");
-        // Again: whoever stops it does not want the job to live for ever.
+        // Again: a user who stops it does not want the job to live for ever.
         send(agent, Signal::SIGSTOP);
         case.signal_again(Signal::SIGINT);
         let done = case.finish(Exit::Signal(Signal::SIGINT));
@@ -211,7 +211,7 @@ fn without_guardian_and_agent_nobody_has_counted() {
         let Some(frozen) = Frozen::agent(agent) else { return case.signal_to_end(Signal::SIGTERM) };
         send(guardian, Signal::SIGKILL);
         case.until("its end", |seen| seen.exit);
-        // What the frozen agent keeps ends when it goes on.
+        // The processes that the frozen agent keeps end when it continues.
         drop(frozen);
         let done = case.end_with(Mercy::All);
         assert_eq!(done.exit, Exit::Code(125), "{tier}");
@@ -226,7 +226,7 @@ fn init_may_die_behind_a_stopped_agent() {
     if !place::tiers().contains(&"t1") {
         return;
     }
-    // Its ranks are dead. It says so when it goes on, or when the user has waited long enough.
+    // Its ranks are dead. The agent reports it when it continues, or the user has waited long enough.
     for (wakes, exit) in [(true, Exit::Code(125)), (false, Exit::Signal(Signal::SIGINT))] {
         let (case, agent, _) = running("t1", &["-n", "2", "--grace", "600s", "sh", "-c", DEAF]);
         let init = i32::try_from(case.event("host.ready")["init"].as_i64().unwrap()).unwrap();

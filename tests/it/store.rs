@@ -65,7 +65,7 @@ fn holder(done: &Done) -> (&str, &str) {
     (store["by"].as_str().unwrap(), store["why"].as_str().unwrap())
 }
 
-/// What somebody gets who asks for a key: nothing, and the end.
+/// The result for a process that asks for a key: nothing, and the end.
 pub(crate) fn gets_nothing(addr: &str, port: u16) -> bool {
     let mut socket = TcpStream::connect((addr, port)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -118,7 +118,7 @@ fn whoever_is_not_of_the_job_gets_a_closed_connection() {
             assert_eq!(bound.unwrap_err().raw_os_error(), Some(Errno::EADDRINUSE as i32), "{address}");
         }
         drop(case.take_stdin());
-        // Also those of whom the launcher is told at the end only.
+        // Also those that the launcher learns of at the end only.
         let counted = case.code(0).named("store.refused").map(|event| event["count"].as_u64().unwrap()).sum::<u64>();
         assert_eq!(counted, 20, "{tier}");
     }
@@ -262,7 +262,7 @@ fn torch_meets_at_it_and_without_it() {
         assert!(std::env::var_os("RLAUNCH_REQUIRE_TORCH").is_none_or(|v| v != "1"), "{}", probe.err());
         return place::absent("torch at the store", "/usr/bin/python3 has no torch.distributed");
     }
-    // A store of rank 0's own closes under whoever is back before rank 0 has left: there is no second turn then.
+    // A store of rank 0's own closes for a rank that is back before rank 0 has left: there is no second turn then.
     let reduce = "import torch, torch.distributed as dist\nfor turn in range(2 if agent == 'True' else 1):\n    dist.init_process_group('gloo')\n    \
                   t = torch.ones(3) * (rank + 1)\n    dist.all_reduce(t)\n    dist.barrier()\n    \
                   dist.destroy_process_group()\nsay(rank, t.tolist(), agent)\n";

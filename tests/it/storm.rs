@@ -62,7 +62,7 @@ impl Parts {
     }
 }
 
-/// Lets a job run for a moment, kills somebody, and returns whom. A victim that does not exist (yet) is spared.
+/// Lets a job run for a moment, kills a process, and returns which. A victim that does not exist (yet) is spared.
 fn strike(case: &Case, victim: Victim, after: Duration) -> bool {
     // The pause is the fault: its moment.
     std::thread::sleep(after);
@@ -74,7 +74,7 @@ fn strike(case: &Case, victim: Victim, after: Duration) -> bool {
 
 fn judge(done: &Done, victim: Victim, hit: bool, story: &str) {
     let ranks_done = done.named("rank.exited").filter(|e| e["code"] == 0).count();
-    // Whoever is killed after the last rank has ended changes nothing, or is noticed in time.
+    // A kill after the last rank has ended changes nothing, or is noticed in time.
     let over = done.exit == Exit::Code(0) && ranks_done == 3;
     let expected = match victim {
         _ if !hit => Exit::Code(0),

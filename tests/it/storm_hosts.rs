@@ -28,7 +28,7 @@ const VICTIMS: [Victim; 6] =
     [Victim::Launcher, Victim::Ssh, Victim::Guardian, Victim::Agent, Victim::Init, Victim::Rank];
 
 impl Victim {
-    /// Those of a job that exist now.
+    /// The processes of a job that exist now.
     fn find(self, bed: &Bed) -> Vec<Proc> {
         let all = bed.processes();
         let named = |name: &str| all.iter().filter(|(_, p)| p.comm == name).map(|(_, p)| p.pid).collect::<Vec<i32>>();
@@ -50,7 +50,7 @@ impl Victim {
     }
 }
 
-/// Lets a job run for a moment and kills somebody; whether there was one.
+/// Lets a job run for a moment and kills a process; returns whether there was one.
 fn strike(bed: &Bed, victim: Victim, random: &mut Random, after: Duration) -> bool {
     // The pause is the fault: its moment.
     std::thread::sleep(after);
@@ -60,7 +60,7 @@ fn strike(bed: &Bed, victim: Victim, random: &mut Random, after: Duration) -> bo
 }
 
 fn judge(done: &Done, victim: Victim, hit: bool, story: &str) {
-    // Whoever is killed after the last rank has ended changes nothing, or is noticed in time.
+    // A kill after the last rank has ended changes nothing, or is noticed in time.
     let over = done.exit == Exit::Code(0) && done.named("rank.exited").filter(|e| e["code"] == 0).count() == 8;
     let expected = match victim {
         _ if !hit => Exit::Code(0),

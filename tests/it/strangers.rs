@@ -1,4 +1,4 @@
-//! Nobody else gets in: no socket that could be reached, and no process that another user could touch.
+//! No other user gets in: no socket that could be reached, and no process that another user could touch.
 
 use crate::case::Case;
 use crate::census;
@@ -50,7 +50,7 @@ fn sockets(pid: i32) -> Result<Vec<String>, String> {
     }
 }
 
-/// Those of all parts of a case. Of an ordinary user's job only the guardian cannot be looked into, because it is not dumpable,
+/// The sockets of all parts of a case. Of an ordinary user's job only the guardian cannot be looked into, because it is not dumpable,
 /// which is as it should be: what it holds is one end of the lifeline, and the run as root sees that.
 fn sockets_of(case: &Case) -> Vec<String> {
     let [launcher, guardian, agent] = parts(case);
@@ -77,13 +77,13 @@ fn no_socket_of_ours_can_be_reached() {
         let unix = std::fs::read_to_string("/proc/net/unix").unwrap();
         for inode in sockets_of(&case) {
             assert!(!reachable.contains(&inode), "{tier}: socket {inode} of ours is in a table of the network");
-            // One that is in no table at all would have passed every check below.
+            // A socket that is in no table at all would have passed every check below.
             let line = unix.lines().find(|line| line.split_whitespace().nth(6) == Some(&inode));
             let line = line.unwrap_or_else(|| panic!("{tier}: socket {inode} of ours is in no table that we know"));
             let fields: Vec<&str> = line.split_whitespace().collect();
             let listens = fields.get(3).is_some_and(|flags| *flags == "00010000");
             let name = fields.get(7).copied().unwrap_or_default();
-            // The agent's own, in a directory that nobody else can enter: `ask` looks at that.
+            // The agent's own, in a directory that no other user can enter: `ask` looks at that.
             let is_door = name.contains("/rlaunch-") && name.ends_with("/agent");
             assert!(is_door || (!listens && (name.is_empty() || name.starts_with("@rlaunch-port-"))), "{tier}: {line}");
         }

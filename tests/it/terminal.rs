@@ -114,7 +114,7 @@ fn a_job_that_was_stopped_goes_on_in_the_foreground() {
     census::wait_stopped(launcher, false);
     typed.write_all(b"this\n").unwrap();
     case.says_on_stdout("got this", 1);
-    // What is typed while the job runs is the job's.
+    // Input that is typed while the job runs is the job's.
     census::wait_until("the launcher's end", || census::is_dead(launcher));
     // Nor is it the shell's before that has the terminal again: at the start, after the stop, now.
     case.says_on_stdout("prompt:", 3);

@@ -12,7 +12,7 @@ use serde_json::Value;
 fn the_tiers_of_this_host_are_told() {
     place::say(&format!("tiers of this user here: {}", place::tiers().join(", ")));
     assert!(place::tiers().contains(&"t3"), "subreapers are everywhere");
-    // What rlaunch finds is what the kernel has: asked by other means.
+    // The findings of rlaunch match the kernel's: asked by other means.
     let flags = if place::is_root() { "-pf" } else { "-Urpf" };
     if place::has("unshare") {
         let probe = Plan::shell(&format!("unshare {flags} --mount-proc true")).start().end();
@@ -169,7 +169,7 @@ fn a_gpu_keeps_auto_from_a_pid_namespace() {
     }
 }
 
-/// Runs its words where /proc shows nobody.
+/// Runs its words where /proc shows no process.
 const BLIND: &str = "unshare -m sh -c 'mount -t tmpfs none /proc && exec \"$@\"' sh";
 
 #[test]

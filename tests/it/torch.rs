@@ -42,7 +42,7 @@ pub(crate) fn pythons() -> Vec<PathBuf> {
 fn script(plan: Plan, python: &Path, name: &str, words: &[&str]) -> Plan {
     let path = place::root().join("tests/torch").join(name);
     let plan = plan.args([python, &path]).args(words);
-    // torch's own server looks up the name of each client: five seconds each where nobody answers.
+    // torch's own server looks up the name of each client: five seconds each where no server answers.
     let plan = plan.env("RES_OPTIONS", "timeout:1 attempts:1");
     plan.env("TORCH_CPP_LOG_LEVEL", "ERROR").env("PYTHONWARNINGS", "ignore")
 }
@@ -146,7 +146,7 @@ fn scripts_for_torchrun_need_no_flag() {
         let scratch = place::Scratch::new();
         let snapshot = scratch.path("snapshot.pt");
         let mut ends = Vec::new();
-        // The second job goes on from the snapshot of the first.
+        // The second job continues from the snapshot of the first.
         for (epochs, begun) in [("2", "0"), ("4", "2")] {
             let done = trains_elastically(&python, epochs, &snapshot);
             assert_eq!(holder(&done), ("agent", "python"));

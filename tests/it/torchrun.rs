@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is below a directory, by its path there; of the first directory only what names neither job nor host.
+/// The files below a directory, by their paths there; of the first directory only those that name neither job nor host.
 fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -33,7 +33,7 @@ fn text(files: &BTreeMap<String, Vec<u8>>) -> Vec<(&str, String)> {
     files.iter().map(|(name, bytes)| (name.as_str(), String::from_utf8_lossy(bytes).into_owned())).collect()
 }
 
-/// What ranks of a script print, and what is run.
+/// The output of a script's ranks, and the program.
 const SAYS: &str = "import os, sys\n\
     words = [os.environ['RANK'], *sys.argv[1:], os.environ['TORCHELASTIC_USE_AGENT_STORE']]\n\
     os.write(1, (' '.join(words) + '\\n').encode())\n";
@@ -108,7 +108,7 @@ fn a_rank_that_fails_leaves_its_error_file_and_its_last_words() {
     }
 }
 
-/// It ends at once: 9 where its error file could not be written.
+/// Ends at once: 9 where its error file could not be written.
 const AT_ONCE: &str = r#"
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +134,7 @@ fn lost(done: &Done) -> u64 {
     events.filter(|event| event["ev"] == "file.lost").map(|event| event["bytes"].as_u64().unwrap()).sum()
 }
 
-/// What a full disk does, a limit on the size of files does too.
+/// A limit on the size of files has the same effect as a full disk.
 #[test]
 fn a_disk_that_takes_no_more_is_told_once_and_the_job_lives() {
     for tier in place::tiers() {

@@ -1,4 +1,4 @@
-//! What ranks on other hosts get of the place in which rlaunch was started, and where they find each other.
+//! The settings that ranks on other hosts get of the place in which rlaunch was started, and their rendezvous.
 
 use crate::bed::Bed;
 
@@ -36,7 +36,7 @@ fn ranks_on_other_hosts_start_as_they_would_here() {
 fn a_limit_that_a_host_does_not_allow_is_lowered_and_said_once() {
     let Some(bed) = Bed::up(3) else { return };
     for host in ["node0", "node1"] {
-        // Whoever logs in there gets no more from now on.
+        // A login there gets no more from now on.
         let script = "prlimit --stack=1048576:1048576 --pid \"$(cat /run/sshd.pid 2>/dev/null || pgrep -o sshd)\"";
         bed.run(["exec", "--cwd", "/", host, "sh", "-c", script]);
     }
@@ -96,7 +96,7 @@ fn rank_0_is_found_where_ssh_has_found_it_or_at_its_interface() {
     // By the loopback only in a job of that host alone.
     meet("-n 2 -H self,node1", "10.77.0.1");
     meet("-n 1 -H self", "127.0.0.1");
-    // What was asked for has to lead there.
+    // An address that was asked for has to lead there.
     let done = on_login(&bed, "root", "exec \"$RL\" -n 2 -H node0,node1 --interface docker0 true").start().code(125);
     done.says("node1 cannot reach node0, where rank 0 runs: tried 172.17.0.1:");
     let done = on_login(&bed, "root", "exec \"$RL\" -n 2 -H node1,node0 --interface docker0 true").start().code(125);

@@ -40,7 +40,7 @@ fn hosts_are_not_late_because_the_launcher_was_stopped() {
     assert_eq!(done.out(), "up\nup\n", "{}", done.err());
 }
 
-/// Whoever looks at a directory below this mount waits until its holder ends: nobody reads from `/dev/fuse` what is asked.
+/// A look at a directory below this mount blocks until its holder ends: requests in `/dev/fuse` are never read.
 const DEAD: &str =
     "exec 9<>/dev/fuse; mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 dead \"$DIR/work\" || exit 99";
 

@@ -1,4 +1,4 @@
-//! What is seen of a running case: its output, its event log and its end, gathered by threads and waited for by the test.
+//! Observations of a running case: its output, its event log and its end, gathered by threads and waited for by the test.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -35,7 +35,7 @@ pub(crate) struct Seen {
     pub(crate) out: Vec<u8>,
     pub(crate) err: Vec<u8>,
     pub(crate) events: Vec<Value>,
-    /// What of the event log is not a line yet.
+    /// The incomplete line of the event log.
     pub(crate) rest: Vec<u8>,
     /// The end, and when.
     pub(crate) exit: Option<(Exit, Instant)>,
@@ -61,7 +61,7 @@ impl Seen {
     }
 }
 
-/// Where a reader puts what it reads.
+/// The destination of a reader.
 #[derive(Clone, Copy)]
 pub(crate) enum Into {
     Out,
@@ -69,7 +69,7 @@ pub(crate) enum Into {
     Events,
 }
 
-/// What is seen, shared between the test and the threads that look.
+/// Observations, shared between the test and the threads that look.
 #[derive(Clone, Default)]
 pub(crate) struct Watch(Arc<(Mutex<Seen>, Condvar)>);
 
@@ -133,7 +133,7 @@ impl Watch {
     }
 }
 
-/// The reading end of a named pipe that nobody may ever open for writing: waits for what comes without a clock.
+/// The reading end of a named pipe that may never be opened for writing: waits for bytes without a clock.
 pub(crate) struct Fifo(pub(crate) File);
 
 impl Read for Fifo {

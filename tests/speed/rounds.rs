@@ -1,4 +1,4 @@
-//! How long the root computes in a round of 16,384 ranks on 2,048 hosts, and how much each host is told; the goal is 200 ms.
+//! The time that the root computes in a round of 16,384 ranks on 2,048 hosts, and the bytes for each host; the goal is 200 ms.
 //!
 //! `cargo run --release -p rlaunch-core --example round_speed`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "says what it measures")]
@@ -44,12 +44,12 @@ fn enrolled(host: u32, gone: &[u32]) -> Vec<Enrolled> {
     here.map(|n| Enrolled { initial: Rank::new(n), proc: ProcId::new(n), keys: Capped::default() }).collect()
 }
 
-/// What a round costs.
+/// The cost of a round.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     time: Duration,
     messages: usize,
-    /// To the host that is told most, and from one.
+    /// Bytes to the host that gets most, and from one.
     down: usize,
     up: usize,
 }

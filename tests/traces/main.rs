@@ -1,4 +1,4 @@
-//! What the machine of rounds does, step by step: each file here is a script (lines that begin with `>`), and what has to follow from
+//! The restart machine, step by step: each file here is a script (lines that begin with `>`), with the output that has to follow from
 //! each of its lines. `RLAUNCH_BLESS=1 cargo test -p rlaunch-core --test traces` writes the answers anew, for review.
 
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -67,7 +67,7 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
 }
 
 impl Play {
-    /// One line of the script, and what follows from it. The first one sets the job up.
+    /// A line of the script, and its output. The first one sets the job up.
     pub(crate) fn step(play: &mut Option<Self>, step: &str) -> Result<Vec<String>, String> {
         let words: Vec<&str> = step.split_whitespace().collect();
         match (words.split_first(), &mut *play) {
@@ -163,7 +163,7 @@ impl Play {
         Ok(node)
     }
 
-    /// What says that it is of another round than the one that runs.
+    /// A word that a message is of another round than the one that runs.
     fn round_of(&self, rest: &[&str]) -> Result<Round, String> {
         match rest.iter().find_map(|word| word.strip_prefix("@r")) {
             Some(number) => Ok(Round::new(number.parse().map_err(|_| format!("'{number}' is no round"))?)),
@@ -232,7 +232,7 @@ impl Play {
         })
     }
 
-    /// What the machine asked for: a line each, what several nodes are told alike in one.
+    /// The actions of the machine: a line each, equal messages to several nodes in one.
     fn answers(&mut self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         while let Some(action) = self.machine.poll_action() {

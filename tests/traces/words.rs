@@ -112,7 +112,7 @@ fn note(note: &RoundNote) -> String {
     }
 }
 
-/// One line.
+/// A line.
 pub(crate) fn action(action: &RestartAction) -> String {
     match action {
         RestartAction::Send { node, msg } => format!("n{node} < {}", down(msg)),
@@ -125,7 +125,7 @@ pub(crate) fn action(action: &RestartAction) -> String {
     }
 }
 
-/// What a rank, or its agent, says of it: `exception`, `hang`, `overdue`, `base`, `abort` or `unhealthy`.
+/// The fault in a message of a rank, or of its agent: `exception`, `hang`, `overdue`, `base`, `abort` or `unhealthy`.
 pub(crate) fn kind(word: &str) -> Option<FaultKind> {
     use rlaunch_core::restart::fault::Leave;
     Some(match word {

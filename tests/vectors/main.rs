@@ -14,14 +14,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What came of the scenarios of a file.
+/// The results of the scenarios of a file.
 #[derive(Default)]
 struct Tally {
     scenarios: u32,
     rounds: u32,
     /// By the first tag that says why.
     skipped: BTreeMap<&'static str, u32>,
-    /// Those that must be refused, and are.
+    /// Scenarios that must be refused, and are.
     refused: u32,
     failed: Vec<String>,
 }
@@ -29,7 +29,7 @@ struct Tally {
 /// How a scenario went.
 enum Went {
     Equal(u32),
-    /// It had to be refused, and was.
+    /// The scenario had to be refused, and was.
     Refused,
     Failed(String),
 }

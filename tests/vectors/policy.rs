@@ -30,7 +30,7 @@ fn divisor(value: &Value) -> Result<NonZeroU32, String> {
     NonZeroU32::new(number(value)?).ok_or_else(|| format!("{value} divides nothing"))
 }
 
-/// What stands under a name, if it is there and not null.
+/// The value of a name, if it is there and not null.
 fn given<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     value.get(name).filter(|value| !value.is_null())
 }

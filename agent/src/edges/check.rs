@@ -17,7 +17,7 @@ pub(super) fn perform(edges: &mut Edges, app: AppIndex, base: &Arc<AppBase>) {
     }
 }
 
-/// What its start would most likely fail with, told as of a rank that could not be started.
+/// The most likely failure of its start, in the form of a rank that could not be started.
 pub(super) fn look(base: &AppBase) -> Option<SpawnError> {
     let prepared = PreparedApp::new(base.argv.iter(), base.env.iter(), base.wdir.as_deref());
     prepared.check().err().map(|failure| convert::failure(failure, Some(base))).or_else(|| log_directory(base))

@@ -138,7 +138,7 @@ fn facts(edges: &mut Edges, asked: &Asked, found: Found) -> Facts {
     Facts { tail, core: found.core.map(OsBytes::new), oom_limit, error_file, late: found.late }
 }
 
-/// A rank's error file lies on a file system that always answers. Where log files lie nobody knows.
+/// A rank's error file lies on a file system that always answers. The file system of log files is unknown.
 fn is_near(own: bool, rank: &Rank) -> bool {
     own && rank.error_file.directory().is_none()
 }

@@ -1,9 +1,8 @@
-//! Files that may be on a host that does not answer: a thread of its own looks at them, and nobody waits for it for long.
+//! Files that may be on a host that does not answer: a thread of its own looks at them, and no other part waits for it for long.
 //!
-//! A dead NFS server holds whoever asks it for as long as it is dead. So core files, which lie wherever the ranks work,
-//! error files where $TMPDIR is not on this host's own disk or memory, and the programs of a job on several hosts with their
-//! directories are never touched by the machine's thread, nor is anything looked up there to find them. The `files` thread
-//! starts with the first of them.
+//! A dead NFS server holds every process that asks it for as long as it is dead. So core files, which lie wherever the ranks work, error
+//! files where $TMPDIR is not on this host's own disk or memory, and the programs of a job on several hosts with their directories are
+//! never touched by the machine's thread, nor is anything looked up there to find them. The `files` thread starts with the first of them.
 
 use super::check;
 use crate::early::now;
@@ -25,7 +24,7 @@ const PATIENCE: Span = Span::from_secs(1);
 /// Most requests under way.
 const ROOM: usize = 1024;
 
-/// What is asked for.
+/// A request to the thread.
 pub(super) enum Request {
     Look(Look),
     Remove(Vec<u8>),
@@ -34,7 +33,7 @@ pub(super) enum Request {
     Devices(ProcId, u32),
 }
 
-/// What may lie on disk about a rank that ended.
+/// Files that may lie on disk about a rank that ended.
 pub(super) struct Look {
     pub(super) proc: ProcId,
     pub(super) error_file: Option<Vec<u8>>,
@@ -52,12 +51,12 @@ pub(super) struct Dump {
     pub(super) ended: u64,
 }
 
-/// What was found.
+/// The finding.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Found {
     pub(super) error_file: Option<Vec<u8>>,
     pub(super) core: Option<Vec<u8>>,
-    /// Nobody knows what is there: no answer came in time.
+    /// Whether the files are unknown: no answer came in time.
     pub(super) late: bool,
 }
 
@@ -254,7 +253,7 @@ fn perform(request: Request) -> Answer {
 fn core_of(dump: &Dump) -> Option<Vec<u8>> {
     let (uid, gid) = rlaunch_sys::facts::host::user();
     let Dump { pid, signal, ref wdir, ref exe, started, ended } = *dump;
-    // It is reaped only when we have answered, or when nobody waits for the answer any more.
+    // It is reaped only after our answer, or when the answer is not awaited any more.
     let inside = core_file::ns_pid(pid);
     let wdir = absolute(wdir.as_deref());
     core_file::find(&Crash { pid, inside, signal, wdir: &wdir, exe, uid, gid, started, ended })
@@ -293,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Device files are looked for in all of /proc, which may take long: the agent goes on, and takes no answer for "held".
+    /// The search for device files in all of /proc may take long: the agent continues, and takes no answer as "held".
     #[test]
     fn look_at_devices_is_answered_as_held_when_no_answer_comes_in_time() {
         let (answer, held) = sync_channel::<()>(1);
@@ -345,7 +344,7 @@ mod tests {
         assert_eq!((files.deadline(), files.quiet_at()), (None, None));
     }
 
-    /// A dead file system: nobody waits for longer than for the first of them, and it may come back.
+    /// A dead file system: no part waits for longer than for the first file, and the file system may come back.
     #[test]
     fn a_file_system_that_does_not_answer_holds_up_nobody() {
         let (answer, held) = sync_channel::<()>(2);

@@ -45,7 +45,7 @@ const BURST: usize = 256;
 /// Descriptors that are not for connections: those of the ranks, three each, and what else this process needs.
 const OTHERS: usize = 256;
 const OF_RANK: usize = 4;
-/// Of all descriptors this part may be connections of stores that are gone.
+/// Share of all descriptors that may be connections of stores that are gone: one part in this many.
 const SILENT: u64 = 4;
 /// Connections that there may be in any case.
 const LEAST: usize = 16;
@@ -59,7 +59,7 @@ struct Connection {
     has_spoken: bool,
     /// The beginning of a request.
     held: Vec<u8>,
-    /// What the client has not taken, and the copy of the descriptor that says when it will. Nothing is read meanwhile.
+    /// Bytes that the client has not taken, and the copy of the descriptor that shows when it can. Nothing is read meanwhile.
     unsent: Vec<u8>,
     room: Option<OwnedFd>,
 }
@@ -75,7 +75,7 @@ pub(super) struct Front {
     /// The room for those of one round.
     tokens: Vec<u64>,
     connections: Table<Connection>,
-    /// Somebody of the job has come; and the machine has heard of it.
+    /// Whether a process of the job has connected, and the machine knows of it.
     was_used: bool,
     told: bool,
     /// Limits that were met since the machine has heard of them: how often.
@@ -90,7 +90,7 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
     let live = edges.watch.is_live();
     let most = most(edges, ranks);
     let opened = guard(edges).and_then(|_| address(addr, port)).and_then(|at| {
-        // Who has come early waits there.
+        // Connections that came early wait there.
         let early = edges.next.listener(at);
         Front::open(early.map_or_else(|| rlaunch_sys::port::listen(at), Ok)?, whom, most)
     });
@@ -175,7 +175,7 @@ impl Front {
                 token if token & WRITABLE != 0 => self.send(client_of(token)),
                 token => self.read(client_of(token)),
             }
-            // Who is answered first goes on while we read the others.
+            // A client that is answered first continues while we read the others.
             self.perform();
         }
         self.tokens = tokens;
@@ -316,7 +316,7 @@ fn client_of(token: u64) -> ClientId {
     ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(u32::MAX))
 }
 
-/// Serves whoever has asked.
+/// Serves clients that have sent requests.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     serve(edges, cx);
     settle(edges);
@@ -387,7 +387,7 @@ fn say_whose(edges: &mut Edges, asker: NodeId, verdicts: Vec<(Comer, Option<Peer
     }
 }
 
-/// It says so.
+/// Passes on the answer of another host.
 pub(super) fn answered(edges: &mut Edges, answer: &Answer) {
     let Edges { front: Some(front), guard: Some(guard), .. } = edges else { return };
     front.door.answered(answer, guard);

@@ -1,4 +1,4 @@
-//! What has to be there before the first rank: a spawn thread, a tier of containment, a port.
+//! The set-up before the first rank: a spawn thread, a tier of containment, a port.
 
 use super::Edges;
 use super::renew::Renewing;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 const GPUS: &str = "GPU devices are present: subreapers, until PID namespaces are proved there";
 const PERHAPS_GPUS: &str = "/dev cannot be read, so GPU devices may be present: subreapers";
 
-/// What is held until the agent ends.
+/// Resources that are held until the agent ends.
 #[derive(Default)]
 pub(super) struct Held {
     spawn: Option<SpawnPort>,
@@ -58,7 +58,7 @@ impl Held {
     }
 }
 
-/// What was asked for, while the spawn thread makes a namespace.
+/// The request, while the spawn thread makes a namespace.
 struct Begun {
     plan: GroundPlan,
     /// Why no tier by namespace is wanted; `None`: it is.
@@ -98,7 +98,7 @@ pub(super) fn finish(edges: &mut Edges) -> bool {
 
 fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
     if let Some(travel) = &plan.travel {
-        // Before there are threads, and before the one that starts ranks is told of limits.
+        // Before there are threads, and before the thread that starts ranks gets the limits.
         edges.ground.lowered = carry(&mut edges.origin, travel);
     }
     if matches!(plan.contain, Contain::T1 | Contain::Strict) && !ns::is_root() {
@@ -108,7 +108,7 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
     start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
     // The thread needs a moment to begin: /dev is read meanwhile.
     let held_back = match plan.contain {
-        // Tried also by those who will hardly get it: what the kernel says is the reason that is told.
+        // Hosts without a chance try it too: the kernel's error is the reason that is reported.
         Contain::Auto => ns::gpu_present().map_or(Some(PERHAPS_GPUS), |gpu| gpu.then_some(GPUS)),
         Contain::T1 | Contain::Strict => None,
         Contain::T3 => Some("t3 was asked for"),
@@ -129,8 +129,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
     let mut reached = reached(plan, edges.lease.is_some());
     let door = plan.find.as_ref().and_then(|find| find.door.clone());
     if let (Some(key), Some(reached)) = (door, &mut reached) {
-        // Beside where the ranks will look, for what keeps others from that port keeps them from this; and not there itself: a rank
-        // of a host that hears earlier where they meet would find somebody who closes, where it should find nobody, and come back.
+        // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
+        // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
         let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
         let number = port.as_ref().map_or(0, |port| port.as_ref().map_or(0, behind));
         reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
@@ -149,7 +149,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
             None => tracing::debug!("containment t3: subreapers"),
         },
     }
-    // Not before: init must be known to whoever rolls this back.
+    // Not before: the rollback has to know init.
     let port = port?;
     let note = match entered {
         Ok(()) if plan.contain == Contain::T3 => String::new(),
@@ -213,7 +213,7 @@ fn reached(plan: &GroundPlan, remote: bool) -> Option<Reached> {
     Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at, doors: Capped::default(), has })
 }
 
-/// Where others find this host. If the interface that was asked for will not do, nowhere, and those that would: whether
+/// The address at which others find this host. If the interface that was asked for will not do, nowhere, and those that would: whether
 /// that matters the launcher knows, when it is known whose rank 0 is.
 fn find(interface: &OsBytes, ssh: Option<&[u8]>, alone: bool) -> (Vec<OsBytes>, OsBytes) {
     let all = interfaces();
@@ -238,7 +238,7 @@ fn interfaces() -> Vec<Interface> {
     facts::net::interfaces().into_iter().map(interface).collect()
 }
 
-/// Where connections of this host's ranks may come from, as others see it.
+/// The addresses of connections of this host's ranks, as others see them.
 fn addresses() -> Capped<Address, HOST_ADDRESSES> {
     let all = facts::net::addresses().into_iter().filter(|(_, addr)| !addr.is_loopback());
     Capped::chunks(all.map(|(_, addr)| Address::from(addr))).into_iter().next().unwrap_or_default()

@@ -3,7 +3,7 @@
 use rlaunch_core::time::Mono;
 use rlaunch_sys::guardian;
 
-/// Where the guardian is told how long the job may go on.
+/// The line on which the guardian gets the time that the job may continue.
 #[derive(Debug)]
 pub struct LeaseLine(guardian::LeaseLine);
 

@@ -1,9 +1,9 @@
-//! Log files of ranks: what their streams say goes to the `file` thread, and of some of them to nobody else.
+//! Log files of ranks: their streams go to the `file` thread, and some of them only there.
 //!
-//! Streams that are not shown are watched in a set of their own: the reader of rlaunch's output does not hold them up. What the
-//! thread has not written is bounded. Beyond that nothing more is read, and ranks wait as they would for a slow file. Only where
-//! the job ends, and a file system that does not answer is all that is waited for, it is given up after [`PATIENCE`]; what it has
-//! not taken is lost then, and counted.
+//! Streams that are not shown are watched in a set of their own: the reader of rlaunch's output does not hold them up. The bytes that the
+//! thread has not written are bounded. Beyond that nothing more is read, and ranks wait as they would for a slow file. Only where the job
+//! ends, and a file system that does not answer is all that is waited for, it is given up after [`PATIENCE`]; what it has not taken is
+//! lost then, and counted.
 
 mod writer;
 
@@ -26,8 +26,8 @@ use std::task::Context;
 use tokio::io::unix::AsyncFd;
 use writer::{Answer, Port, Request};
 
-/// How long a file system may stand still while the job ends. The launcher waits longer for us: it does not end an agent that has
-/// no rank left to wait for within 6 s (`core::job`'s `closing` and `mute`).
+/// Time that a file system may hang while the job ends. The launcher waits longer for us: it does not end an agent that has no rank left
+/// to wait for within 6 s (`core::job`'s `closing` and `mute`).
 const PATIENCE: Span = Span::from_secs(4);
 /// Most bytes that wait to be written.
 const ROOM: usize = 4 << 20;
@@ -43,8 +43,8 @@ pub(super) struct Logs(Option<Box<Inner>>);
 struct Inner {
     /// `None`: there is no thread, and all is lost.
     port: Option<Port>,
-    /// What the thread has no room for yet: a host may have hundreds of ranks, and its file system may be slow. Bytes are bounded by
-    /// [`ROOM`], and of everything else there are a few for each rank.
+    /// Requests that the thread has no room for yet: a host may have hundreds of ranks, and its file system may be slow. Bytes are
+    /// bounded by [`ROOM`], and of everything else there are a few for each rank.
     backlog: VecDeque<Request>,
     /// Streams that are not shown.
     set: Arc<ReadySet>,
@@ -59,7 +59,7 @@ struct Inner {
     silent_since: Option<Mono>,
     /// Streams that are shown too, and wait for room here.
     starved: Vec<StreamId>,
-    /// Nobody waits for the ranks any more.
+    /// Whether the ranks are not waited for any more.
     closing: bool,
 }
 
@@ -191,7 +191,7 @@ impl Logs {
         }
     }
 
-    /// Nobody waits for the ranks any more: what these streams, which are not shown, hold now is all of it.
+    /// Closes streams that are not shown, once ranks are not waited for any more: the bytes that they hold now are all.
     pub(super) fn close(&mut self, hidden: impl Iterator<Item = StreamId>) {
         if let Some(inner) = &mut self.0 {
             inner.closing = true;
@@ -251,7 +251,7 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) -> bool 
     waits
 }
 
-/// A stream that is not shown has come to be: nobody else watches it.
+/// Watches a new stream that is not shown: no other part watches it.
 pub(super) fn adopt(edges: &Edges, id: StreamId, stream: &Stream) {
     edges.pump.set.remove(&stream.fd);
     let watched = edges.logs.0.as_ref().map(|inner| inner.set.add(&stream.fd, u64::from(id.get())));
@@ -296,7 +296,7 @@ fn read(edges: &mut Edges, id: StreamId) {
         Err(_) => return end(edges, id),
     }
     if stream.closing {
-        // Whoever still holds it may never write again, so that nothing would bring it back to its turn.
+        // A process that still holds it may never write again, so that nothing would bring it back to its turn.
         inner.turn.push_back(id);
     }
 }
@@ -314,7 +314,7 @@ fn end(edges: &mut Edges, id: StreamId) {
     ended(edges, id, total);
 }
 
-/// A stream has ended, and what was said of it was sent: its end is told when its file has all of it too.
+/// Records that a stream has ended, and its bytes were sent: the end is reported when its file has all of it too.
 pub(super) fn ended(edges: &mut Edges, id: StreamId, total: u64) {
     let closed = edges.logs.0.as_mut().is_none_or(|inner| inner.end(id, total));
     if closed {
@@ -360,7 +360,7 @@ pub(super) fn settle(edges: &mut Edges) {
     feed(edges);
 }
 
-/// Where only a file system is waited for that does not answer, it is not.
+/// Gives up a file system that does not answer, where it is the only thing that is waited for.
 fn give_up(edges: &mut Edges) {
     let Some(inner) = edges.logs.0.as_ref().filter(|inner| inner.is_stuck()) else { return };
     let ended = |(id, file): (&StreamId, &File)| file.ended.map(|total| (*id, total));
@@ -406,7 +406,7 @@ mod tests {
         assert!(logs.0.as_mut().unwrap().end(id, 1));
     }
 
-    /// A file system that does not answer: ranks wait for it while they are waited for, and nobody does for longer.
+    /// A file system that does not answer: ranks wait for it while they are waited for, and nothing waits longer.
     #[test]
     fn a_file_system_that_does_not_answer_is_given_up_only_at_the_end() {
         let (_answer, held) = sync_channel::<()>(0);

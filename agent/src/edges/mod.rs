@@ -1,4 +1,4 @@
-//! Where the node machine meets the kernel. Nothing in `perform` waits or fails: outcomes are events.
+//! The edges of the node machine: its contact with the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
 mod check;
 mod convert;
@@ -56,12 +56,12 @@ const OUTLIVED: Span = Span::from_secs(2);
 /// Descriptors for which there is room before there are threads: those of some hundred ranks, and as many connections to the store.
 const ROOM: RawFd = 4096;
 
-/// What carries the stream to the launcher.
+/// The carrier of the stream to the launcher.
 #[derive(Debug)]
 pub enum Edge {
-    /// One socket, on the launcher's own machine.
+    /// A socket, on the launcher's own machine.
     Socket(OwnedFd),
-    /// What sshd gave, on another.
+    /// The pipes of sshd, on another machine.
     Halves {
         /// From the launcher.
         input: OwnedFd,
@@ -102,23 +102,23 @@ pub(crate) struct Edges {
     examine: examine::Examinations,
     files: files::Files,
     logs: logs::Logs,
-    /// What tries to reach rank 0's host, or waits there for those who do.
+    /// The tries to reach rank 0's host, or the wait there for such tries.
     probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
     front: Option<front::Front>,
-    /// What is left of those before.
+    /// Remaining connections of earlier listeners.
     before: front::Before,
-    /// What is held for the next round, and processes that take part in rounds.
+    /// Resources that are held for the next round, and processes that take part in rounds.
     next: next::Next,
     sessions: Option<sessions::Sessions>,
-    /// Our own front, and the spaces behind it.
+    /// Our own listener, and the namespaces that it serves.
     store: Option<store::Store>,
     litter: Litter,
     /// Why the guardian or the agent is no subreaper: an errno.
     no_subreaper: Option<i32>,
-    /// Who may speak to it, or to another host's.
+    /// The authorizer for this store, or for another host's.
     guard: Option<front::Guard>,
-    /// What has happened and was not handled yet.
+    /// Events that were not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
     /// Something has happened since the last wait.
@@ -194,8 +194,7 @@ impl Edges {
         self.watch.is_unguarded()
     }
 
-    /// Before we end: a guardian that somebody has stopped would stay behind otherwise, and see neither our end nor what we
-    /// leave to it.
+    /// Wakes the guardian before we end: a suspended guardian would remain otherwise, and see neither our end nor our last report.
     pub(crate) fn wake_guardian(&self) {
         self.watch.wake_guardian();
     }
@@ -247,12 +246,12 @@ impl Edges {
         self.wake_guardian();
     }
 
-    /// What was read, before there is a runtime. It says more than that something could not be written.
+    /// Takes an event that was read before there is a runtime. It says more than that something could not be written.
     pub(crate) fn happened(&mut self, event: NodeEvent) {
         self.events.push_front(event);
     }
 
-    /// What has happened next; `None`: nothing more for now.
+    /// Returns the next event; `None`: nothing more for now.
     pub(crate) fn take(&mut self) -> Option<NodeEvent> {
         self.events.pop_front()
     }
@@ -354,7 +353,7 @@ impl Edges {
                 // sshd lets go of our input when the guardian is gone, which it has started; our output it takes to the end.
                 Poll::Ready(Err(_)) if self.watch.is_unguarded() => {
                     self.deaf = true;
-                    // Nor does it grant anything more: what the ranks have said until now goes out as it is.
+                    // It grants nothing more either: the output of the ranks until now is sent as it is.
                     self.pump.window.grant(u64::MAX);
                 }
                 Poll::Ready(Err(error)) => {
@@ -500,7 +499,7 @@ impl Ranks {
     fn signal(&self, proc: ProcId, sig: rlaunch_core::signal::Signal) {
         let Some(rank) = self.get(proc) else { return };
         let number = i32::from(sig.get());
-        // A sweep may have reaped it before the machine hears of its end: then its number may be somebody else's.
+        // A sweep may have reaped it before the machine knows of its end: then its number may belong to another process.
         let sent = rlaunch_sys::pidfd::signal(&rank.pidfd, 0)
             .and_then(|()| rlaunch_sys::pidfd::signal_group(rank.pid, number));
         match sent {

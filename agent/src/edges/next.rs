@@ -1,4 +1,4 @@
-//! What a round that is to come needs of this host, beside what the present one has: a port, and somebody who listens there.
+//! Resources of this host for the next round, beside those of the present one: a port, and a listener there.
 //!
 //! It is known only with the round itself on which host it meets. All of them have a port ready: that costs less than another question
 //! to one of them. Where the agent holds the TCPStore it listens at once, so that ranks of other hosts that hear of the round sooner
@@ -10,7 +10,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_sys::port::Port;
 use std::net::{SocketAddr, TcpListener};
 
-/// What is held for it.
+/// The held resources.
 #[derive(Debug, Default)]
 pub(super) struct Next {
     port: Option<Port>,
@@ -31,14 +31,14 @@ pub(super) fn reserve(edges: &mut Edges, listen: Option<&OsBytes>) {
     let number = port.as_ref().map_or(0, |port| port.number);
     let listener = listen.filter(|_| port.is_some()).and_then(|addr| {
         let listener = front::address(addr, number).and_then(rlaunch_sys::port::listen);
-        // Whoever comes early is refused then, and comes again: clients of that store do.
+        // A client that comes early is refused then, and comes again, as clients of that store do.
         listener.inspect_err(|error| tracing::debug!(%error, "nobody listens at {addr}, port {number} yet")).ok()
     });
     edges.next = Next { port, listener };
     edges.events.push_back(NodeEvent::PortReserved { port: number });
 }
 
-/// It is used from now on, and the one before is not; or it is not used.
+/// Uses it from now on, in place of the one before; or drops it.
 pub(super) fn settle(edges: &mut Edges, is_used: bool) {
     match edges.next.port.take().filter(|_| is_used) {
         Some(port) => edges.ground.hold(port),

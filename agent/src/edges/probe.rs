@@ -1,8 +1,8 @@
 //! Connections by which agents find out at which of its addresses they reach the one of rank 0's host, before it is known where ranks
-//! meet. What is said over them is core's (`wire::probe`).
+//! meet. Their messages are core's (`wire::probe`).
 //!
-//! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. Whoever comes is held in
-//! bounds: so many connections, of each one message. Nothing of it is left when it is over: the store, or rank 0, listens there next.
+//! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. Connections are bounded: their
+//! number, and one message of each. Nothing of it is left when it is over: the store, or rank 0, listens there next.
 
 use super::Edges;
 use rlaunch_core::errno::EPROTO;
@@ -22,7 +22,7 @@ const DOOR: u64 = 1 << 32;
 const VISITOR: u64 = 1 << 33;
 /// Handled at a time, and so taken in.
 const BURST: usize = 64;
-/// Who may be there in any case: where there are more, whoever came first goes.
+/// Fewest visitors that are held in any case: above the limit the first one goes.
 const LEAST: usize = 64;
 
 /// Nothing, most of the time.
@@ -32,7 +32,7 @@ pub(super) struct Probes(Option<Open>);
 struct Open {
     set: ReadySet,
     batch: Batch,
-    /// What we prove that we have.
+    /// The key that we prove.
     key: Key,
     doors: Vec<(TcpListener, SocketAddr)>,
     /// In the order in which they came.
@@ -42,10 +42,10 @@ struct Open {
     calls: BTreeMap<u32, Call>,
 }
 
-/// Who has come.
+/// A visitor.
 struct Visitor {
     socket: TcpStream,
-    /// Where.
+    /// The address.
     at: SocketAddr,
     /// `None`: it has its answer.
     asked: Option<Asked>,
@@ -123,7 +123,7 @@ impl Open {
         Ok(())
     }
 
-    /// What came of it; `None`: nothing yet.
+    /// The outcome; `None`: nothing yet.
     fn called(&mut self, number: u32) -> Option<NodeEvent> {
         let call = self.calls.get_mut(&number)?;
         let by = match call.step(&self.set, number.into()) {
@@ -150,7 +150,7 @@ impl Visitor {
             Ok(len) => bytes.get(..len).unwrap_or_default(),
             Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         };
-        // There is nothing to be said behind it.
+        // No message may follow it.
         let Some(asked) = &mut self.asked else { return false };
         match asked.hear(key, self.at, came) {
             Heard::Part => true,
@@ -255,7 +255,7 @@ pub(super) fn look(edges: &mut Edges) {
     }
 }
 
-/// It is over.
+/// Ends the probing.
 pub(super) fn end(edges: &mut Edges) {
     if let Some(open) = edges.probes.0.take() {
         edges.watch.forget_probes(&open.set);

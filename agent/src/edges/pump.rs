@@ -30,21 +30,21 @@ const LABELLED_CHUNK: usize = 60 << 10;
 /// From here on moving pages is cheaper than copying them.
 const BULKY: usize = 32 << 10;
 
-/// One rank's stdout or stderr.
+/// A rank's stdout or stderr.
 pub(super) struct Stream {
     pub(super) fd: OwnedFd,
     cutter: Cutter,
     pub(super) total: u64,
     pub(super) tail: Tail,
-    /// Where rounds begin in it.
+    /// The begins of rounds in it.
     pub(super) marks: Marks,
-    /// Where it goes.
+    /// Its destination.
     pub(super) way: Way,
     /// When the start of a line that is held has waited long enough.
     pub(super) flush_at: Option<Mono>,
     /// The last read brought much: the next one is worth more system calls than a copy.
     bulky: bool,
-    /// It ends where it has nothing more to read, even if somebody still holds it.
+    /// Whether it ends where it has nothing more to read, even if a process still holds it.
     pub(super) closing: bool,
     parked: bool,
 }
@@ -56,11 +56,11 @@ impl Stream {
     }
 }
 
-/// What is being made into frames right now.
+/// The frame that is being made.
 struct Work {
     id: StreamId,
     phase: Phase,
-    /// What was read.
+    /// The bytes that were read.
     chunk: Vec<u8>,
     /// How much of it was cut.
     done: usize,
@@ -171,7 +171,7 @@ impl Pump {
         self.turn.push_back(id);
     }
 
-    /// Nobody will ask for its last words any more.
+    /// Forgets the last words of a process: they are not needed any more.
     pub(super) fn forget(&mut self, proc: ProcId) {
         self.tails.remove(&proc);
     }
@@ -260,7 +260,7 @@ fn unpark(edges: &mut Edges, lost: bool) {
     pump.work = work;
 }
 
-/// Tells the end of a stream once nothing that is said later can overtake its last frame.
+/// Reports the end of a stream once no later message can overtake its last frame.
 fn settle_end(edges: &mut Edges) {
     let under_way = matches!(&edges.link, Link::Live(link) if link.has_data());
     if !under_way && let Some((id, total, file)) = edges.pump.ending.take() {
@@ -294,7 +294,7 @@ fn is_able(edges: &Edges) -> bool {
     has_room(edges) && (matches!(edges.link, Link::Gone) || edges.pump.has_credit())
 }
 
-/// One frame's worth of work; false if there is none.
+/// Makes one frame; false if there is none.
 fn step(edges: &mut Edges, cx: &mut Context<'_>, lost: bool) -> bool {
     if edges.pump.work.is_none() {
         let held = edges.ranks.held(|id| lost || edges.pump.may_send(id));
@@ -388,7 +388,7 @@ fn read(edges: &mut Edges, id: StreamId) {
 /// Sends what a stream holds without copying it; false if it has to be read.
 fn splice(stream: &mut Stream, pump: &mut Pump, link: &mut Link, id: StreamId) -> bool {
     let Link::Live(link) = link else { return false };
-    // What an error or an end means is told by reading.
+    // Reading finds out the meaning of an error or an end.
     let len = rlaunch_sys::fd::unread(&stream.fd).min(pump.frame_max);
     let n = if len < BULKY { 0 } else { link.splice(pump.node, id, &stream.fd, len).unwrap_or(0) };
     stream.bulky = n > 0;
@@ -400,11 +400,11 @@ fn splice(stream: &mut Stream, pump: &mut Pump, link: &mut Link, id: StreamId) -
     true
 }
 
-/// So much was taken from a stream.
+/// Counts bytes that were taken from a stream.
 fn took(stream: &mut Stream, pump: &mut Pump, id: StreamId, n: usize) {
     stream.total = stream.total.saturating_add(u64::try_from(n).unwrap_or(0));
     if stream.closing {
-        // Whoever still holds it may never write again, so that nothing would bring it back to its turn.
+        // A process that still holds it may never write again, so that nothing would bring it back to its turn.
         pump.turn.push_back(id);
     }
 }
@@ -481,7 +481,8 @@ pub(super) fn close_streams(edges: &mut Edges, proc: ProcId) {
     }
 }
 
-/// What a rank has written by now is of the round before, which this line ends. Raw output, which goes nowhere else, has no marks.
+/// Marks a new round: the output of a rank until now is of the round before, which this line ends. Raw output, which goes nowhere else,
+/// has no marks.
 pub(super) fn mark(edges: &mut Edges, proc: ProcId, line: &[u8]) {
     for std in [Std::Out, Std::Err] {
         let Some(stream) = edges.ranks.stream_mut(proc, std) else { continue };

@@ -41,11 +41,11 @@ pub(super) struct Rank {
 pub(super) struct Ranks {
     /// Asked for, not known to run.
     asked: BTreeMap<ProcId, ExecSpec>,
-    /// Those of them that the spawn thread does not know yet: their directories are being made, since then.
+    /// Ranks that the spawn thread does not know yet: their directories are being made, since this time.
     unmade: BTreeMap<ProcId, (Mono, PreparedExec)>,
-    /// It was told that one has none.
+    /// Whether the lack of one was reported.
     told: bool,
-    /// Those of which something may still come. Boxed, because the nodes of a map that grows at its end are half empty.
+    /// Ranks of which something may still come. Boxed, because the nodes of a map that grows at its end are half empty.
     live: BTreeMap<ProcId, Box<Rank>>,
     /// Programs laid out for exec, by the addresses of their base and of what their ranks share.
     apps: Vec<(Arc<AppBase>, Arc<OsStrings>, Arc<PreparedApp>)>,
@@ -158,7 +158,7 @@ impl Ranks {
         if let Some(known) = self.apps.iter().position(|(of, ..)| Arc::ptr_eq(of, base)) {
             match self.apps.get(known) {
                 Some((_, shared, app)) if Arc::ptr_eq(shared, &exec.shared) => return Arc::clone(app),
-                // What ranks share has changed: the next ones have that, too.
+                // The shared values of the ranks have changed: the next ones have the new ones.
                 Some(_) | None => drop(self.apps.swap_remove(known)),
             }
         }
@@ -172,7 +172,7 @@ impl Rank {
     /// How it ended; `None` while it runs.
     ///
     /// # Errors
-    /// It was reaped and nobody has read how it ended.
+    /// Whether it was reaped and its status was not read.
     pub(super) fn ended(&self) -> io::Result<Option<Ended>> {
         // A sweep may have been faster.
         rlaunch_sys::pidfd::ended(&self.pidfd, false).or_else(|error| self.swept.map(Some).ok_or(error))
@@ -241,7 +241,7 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
                 let proc = ProcId::new(proc);
                 let exec = edges.ranks.asked.remove(&proc);
                 tracing::debug!("proc {proc} was not started: {failure:?}");
-                // ENOMEM is said of a PID namespace whose init is gone, too: clone(2). Its descriptors were closed before.
+                // ENOMEM also means a PID namespace whose init is gone: clone(2). Its descriptors were closed before.
                 if failure.step == Step::Clone {
                     watch::look_at_init(edges);
                 }

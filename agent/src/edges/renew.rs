@@ -24,7 +24,7 @@ enum Namespace {
 
 /// Begins: the thread that starts ranks works meanwhile.
 pub(super) fn begin(edges: &mut Edges, choose_port: bool) {
-    // Whoever asks it now is nobody of the job.
+    // A process that connects now is none of the job.
     front::close(edges);
     edges.logs.reopen();
     edges.ranks.forget_programs();
@@ -57,7 +57,7 @@ pub(super) fn finish(edges: &mut Edges) {
 }
 
 fn complete(edges: &mut Edges, choose_port: bool, namespace: Namespace) -> Result<u16, NodeRefusal> {
-    // The one before is still held: what ranks were told once they are never told again as long as somebody may remember it.
+    // The one before is still held: a port that ranks have had is never used again as long as a process may remember it.
     let port = if choose_port { ground::choose_port().map(Some) } else { Ok(None) };
     if let Namespace::Made(init) = namespace {
         ground::adopt_init(edges, init).map_err(ground::refused)?;

@@ -1,8 +1,8 @@
 //! Sessions: connections at our socket of processes that take part in rounds. The machine decides; here are only bytes.
 //!
-//! A session is about nothing else, and its end is an event. So whoever does not read, or says what nobody understands, is let go: a
-//! process that has lost the thread is not one of a round. What a process has said before its end is heard before that end is: it
-//! may have said that it leaves.
+//! A session is about nothing else, and its end is an event. So a process that does not read, or sends malformed messages, is cut off: it
+//! cannot follow a round any more. Messages from before the end of a process are handled before that end: the process may have announced
+//! that it leaves.
 
 use super::Edges;
 use rlaunch_core::id::{Rank, SessionId};
@@ -30,12 +30,12 @@ const ROUNDS: usize = 16;
 /// Most bytes that a process has not read: a round is some kilobytes of variables, and there is one at a time.
 const MOST_UNREAD: usize = 1 << 20;
 
-/// Why a session ends that nobody has closed.
+/// The reason for a session that ends although its process has not closed it.
 const WRONG: &str = "this is not what a client of rlaunch says";
 const TWICE: &str = "a process registers once on a connection";
 const STRANGER: &str = "only processes that this job has started take part in its rounds";
 
-/// What a process asks for: names and values.
+/// The terms of a process: names and values.
 type Terms = Vec<(OsBytes, OsBytes)>;
 
 /// A connection whose first frame was a `Register`.
@@ -46,14 +46,14 @@ pub(super) struct Newcomer {
     pub(super) rank: u32,
     /// That frame.
     pub(super) register: Vec<u8>,
-    /// What came behind it.
+    /// Bytes after that frame.
     pub(super) held: Vec<u8>,
-    /// What it has not read.
+    /// Bytes that it has not read.
     pub(super) unsent: Vec<u8>,
 }
 
 impl Newcomer {
-    /// What it asks for, if it is a process of the job: one below the process `above`.
+    /// Returns its terms, if it is a process of the job: one below the process `above`.
     fn terms(&self, above: i32) -> Result<Terms, &'static str> {
         let process = rlaunch_sys::unix::process_of(&self.socket);
         if !process.is_some_and(|pid| rlaunch_sys::holders::is_member(pid, above)) {
@@ -65,8 +65,8 @@ impl Newcomer {
         }
     }
 
-    /// Lets it go with a word, as far as its socket takes that at once: nobody waits for who has not read what it was told before. It sees
-    /// the end.
+    /// Closes it with a message, as far as its socket takes that at once: a process that has not read earlier messages is not waited for.
+    /// It sees the end.
     fn refuse(self, why: &str) {
         let Self { mut socket, unsent, .. } = self;
         let _untold = socket.write(&[unsent, bye_frame(why)].concat());
@@ -80,7 +80,7 @@ struct Session {
     unsent: Vec<u8>,
     /// A copy of the descriptor that says when there is room.
     room: Option<OwnedFd>,
-    /// Nothing more is heard of it, and it goes when it has read what it was told.
+    /// Whether it ends: no more is read from it, and it goes when it has read its messages.
     is_ending: bool,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn tell(edges: &mut Edges, session: SessionId, heard: &Heard) {
     events.extend(lost);
 }
 
-/// Lets go of one, behind what it was told.
+/// Ends one, after the messages that were sent to it.
 pub(super) fn end(edges: &mut Edges, session: SessionId) {
     if let Some(sessions) = &mut edges.sessions {
         sessions.end(session);
@@ -162,7 +162,7 @@ impl Sessions {
     }
 
     fn add(&mut self, session: Session) -> io::Result<SessionId> {
-        // One that is given twice would need four thousand million of them.
+        // A number would be given twice only after four thousand million of them.
         self.last = self.last.wrapping_add(1);
         let id = SessionId::new(self.last);
         self.set.add(&session.socket, u64::from(id.get()))?;
@@ -170,7 +170,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// What has come. `ended`: a process has, so what it has said last is here, whatever the runtime knows.
+    /// Reads new bytes. `ended`: a process has, so what it has said last is here, whatever the runtime knows.
     fn look(&mut self, cx: &mut Context<'_>, ended: bool) -> Vec<NodeEvent> {
         let mut events = Vec::new();
         if ended && self.set.ready(&mut self.batch) > 0 {
@@ -253,13 +253,13 @@ impl Sessions {
         }
     }
 
-    /// It has ended, or is let go for this reason.
+    /// Ends a session that has ended, or is closed for this reason.
     fn lose(&mut self, id: SessionId, why: Option<&str>, events: &mut Vec<NodeEvent>) {
         let Some(session) = self.table.get_mut(&id) else { return };
         if let Some(why) = why {
             tracing::debug!("session {id} is ended: {why}");
             session.unsent.extend(bye_frame(why));
-            // Whoever does not read it sees the end.
+            // A process that does not read it sees the end.
             let _unread = session.send(&self.set, u64::from(id.get()));
         }
         if !session.is_ending {
@@ -310,7 +310,7 @@ mod tests {
 
     const ROUND: Round = Round::new(3);
 
-    /// One process, and its session.
+    /// A process, and its session.
     struct Rig {
         sessions: Sessions,
         id: SessionId,
@@ -330,7 +330,7 @@ mod tests {
             });
         }
 
-        /// What there is to hear, whatever the runtime knows of it.
+        /// Returns the events, whatever the runtime knows of them.
         fn look(&mut self) -> Vec<NodeEvent> {
             self.sessions.look(&mut Context::from_waker(Waker::noop()), true)
         }
@@ -347,7 +347,7 @@ mod tests {
             self.client.write_all(bytes).unwrap();
         }
 
-        /// All that it is told, once nobody tells it more.
+        /// Returns all messages that it gets, once no more are sent.
         fn is_told(&mut self) -> Vec<u8> {
             let mut told = Vec::new();
             self.client.read_to_end(&mut told).unwrap();

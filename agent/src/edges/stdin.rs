@@ -17,7 +17,7 @@ pub(super) struct Stdin {
     waiting: VecDeque<Bytes>,
     /// The launcher's end of input has arrived behind what waits.
     ended: bool,
-    /// Bytes that were given to nobody, and no credit for them yet.
+    /// Bytes that no rank got, and for which there is no credit yet.
     dropped: usize,
     pipe: Pipe,
     grants: Grants,
@@ -63,7 +63,7 @@ impl Stdin {
         self.pipe = Pipe::Fresh(pipe);
     }
 
-    /// Another rank will read. What was on its way to the one before is lost.
+    /// Another rank will read. Bytes on their way to the one before are lost.
     pub(super) fn renew(&mut self, link: &mut Link) {
         self.pipe = Pipe::NotYet;
         let rest = self.waiting.drain(..).fold(self.dropped, |sum, bytes| sum.saturating_add(bytes.len()));
@@ -88,7 +88,7 @@ impl Stdin {
         let Link::Live(link) = link else { return };
         if let Pipe::Fresh(_) = self.pipe {
             self.make_live();
-            // Only now is there somebody who may want input.
+            // Only now is there a rank that may want input.
             let wanted = matches!(self.pipe, Pipe::Live(_)) && !self.granted_first;
             if let Some(up_to) = self.grants.first().filter(|_| wanted) {
                 self.granted_first = true;
@@ -141,8 +141,8 @@ mod tests {
     use std::io::Read as _;
     use std::os::unix::net::UnixStream;
 
-    /// A pipe that the kernel lets nobody wait for (ENOSPC: epoll_ctl(2), fs.epoll.max_user_watches): the rank saw the end of
-    /// its input, and nobody was told.
+    /// A pipe that the kernel does not let us wait for (ENOSPC: epoll_ctl(2), fs.epoll.max_user_watches): the rank saw the end of its
+    /// input, without a report.
     #[test]
     fn input_that_cannot_be_passed_on_is_told_and_not_asked_for() {
         let (ours, mut launcher) = UnixStream::pair().unwrap();

@@ -7,12 +7,12 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::children::{self, Named};
 use rlaunch_sys::pidfd;
 
-/// How long a killed process may take to go before the machine is told that it is still there.
+/// Time that a killed process may take to go before the machine gets a report that it is still there.
 const PATIENCE: Span = Span::from_millis(20);
 
 #[derive(Default)]
 pub(super) struct Sweep {
-    /// One is under way, and answers by then.
+    /// A sweep is under way, and answers by then.
     until: Option<Mono>,
 }
 

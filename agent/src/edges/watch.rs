@@ -41,7 +41,7 @@ pub(super) struct Watch {
     children: Option<SignalFd>,
     guardian: OwnedFd,
     pub(super) init: Option<Init>,
-    /// Init was killed by us, or its loss was told: its end is no news.
+    /// Whether init was killed by us, or its loss was reported: its end is no news.
     pub(super) init_expected: bool,
     /// When the set was last seen empty: what ended later had not ended then.
     quiet_at: Mono,
@@ -198,7 +198,7 @@ fn one(edges: &mut Edges, token: u64) {
     }
 }
 
-/// Tells of init's end before what follows from it is told.
+/// Reports init's end before its consequences are reported.
 pub(super) fn look_at_init(edges: &mut Edges) {
     if edges.watch.init.as_ref().is_some_and(|init| rlaunch_sys::fd::readable_now(&init.hangup)) {
         init_gone(edges);

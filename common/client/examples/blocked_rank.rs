@@ -1,6 +1,6 @@
 //! A rank that says when it begins a round, and waits until it ends: for `scripts/bench rounds`.
 //!
-//! `blocked_rank DIRECTORY`: rank 1 fails once somebody has written to the pipe `fail` there.
+//! `blocked_rank DIRECTORY`: rank 1 fails after a write to the pipe `fail` there.
 
 use rlaunch_client::{Restart, Round};
 use std::fs::File;

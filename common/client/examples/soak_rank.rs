@@ -1,7 +1,7 @@
 //! A rank that goes through many rounds, for tests and for measurements: in each of them another one fails.
 //!
-//! `soak_rank DIRECTORY ROUND...`: in these rounds the one that is to fail says so on stdout, and waits until somebody has written to
-//! the pipe `go` there. In the last of them nobody fails: the work is done.
+//! `soak_rank DIRECTORY ROUND...`: in these rounds the rank that is to fail prints that to stdout, and waits for a write to the pipe `go`
+//! there. In the last of them no rank fails: the work is done.
 
 use rlaunch_client::{Restart, Round};
 use std::fs::File;

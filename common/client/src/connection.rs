@@ -1,4 +1,4 @@
-//! One connection to the agent: one ask at a time.
+//! A connection to the agent: one request at a time.
 
 use crate::kernel::send_all;
 use crate::waits;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the agent is; `None`: outside rlaunch.
+/// The path of the agent's socket; `None`: outside rlaunch.
 pub(crate) fn path_from_env() -> Result<Option<PathBuf>, Error> {
     if let Some(path) = std::env::var_os("RLAUNCH_SOCKET").filter(|path| !path.is_empty()) {
         return Ok(Some(path.into()));
@@ -55,7 +55,7 @@ impl Connection {
         Self { socket: Arc::new(socket), seq: 0, came: Vec::new(), ended: false }
     }
 
-    /// What has been opened, for a conversation of another kind: nothing but the beginnings was said.
+    /// Returns the opened socket, for a conversation of another kind: only the hellos were exchanged.
     pub(crate) fn into_socket(self) -> Arc<UnixStream> {
         self.socket
     }
@@ -68,7 +68,7 @@ impl Connection {
         if self.ended && answer.is_err() { Err(crate::Interrupted.into()) } else { answer }
     }
 
-    /// It was ended with a round, behind the last answer: nobody can ask by it any more.
+    /// Whether it was ended with a round, after the last answer: no more requests can be made.
     pub(crate) const fn is_ended(&self) -> bool {
         self.ended
     }
@@ -79,7 +79,7 @@ impl Connection {
         if frame.len() > MAX_FRAME + 4 {
             return Err(Error::TooLong(words.len()));
         }
-        // What the agent has said before it closed is worth more than that it did.
+        // The last message of an agent is more precise than its close.
         let sent = send_all(&self.socket, &frame);
         loop {
             let frame = match self.frame() {

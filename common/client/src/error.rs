@@ -24,13 +24,13 @@ pub enum Error {
     Variable {
         /// Which.
         name: &'static str,
-        /// What it is now.
+        /// The present value.
         value: String,
     },
     /// The agent cannot be reached.
     #[error("cannot connect to the agent at {}: {source}", path.display())]
     Connect {
-        /// Where it listens.
+        /// The path of its socket.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -50,18 +50,18 @@ pub enum Error {
     /// More than a message can hold.
     #[error("{0} bytes are more than a message can hold ({most}), and a value takes up to 512 KiB: cut them into parts, each with a key of its own", most = MAX_FRAME)]
     TooLong(usize),
-    /// What was waited for did not come in time.
+    /// The condition did not come true in time.
     #[error("after {within:?}: {missing}")]
     TimedOut {
         /// How long it was waited for.
         within: Duration,
-        /// What did not come.
+        /// The missing part.
         missing: String,
     },
     /// The round has ended meanwhile.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
-    /// A forked child speaks for nobody.
+    /// A forked child has no part in the session.
     #[error("this is a forked child: only the process that has registered speaks for its rank")]
     Forked,
     /// The terms of rounds do not go together, or are none.
@@ -73,7 +73,7 @@ pub enum Error {
     /// Not at this moment.
     #[error("{0}")]
     Order(&'static str),
-    /// The agent is of an older version than this program, and says so.
+    /// The agent is of an older version than this program, by its own answer.
     #[error("the agent of this job is older than this program, and cannot do what it asks: {0}")]
     Unsupported(String),
     /// The store has not done it.
@@ -83,7 +83,7 @@ pub enum Error {
         code: Code,
         /// Why.
         text: String,
-        /// What to try; may be empty.
+        /// The advice; may be empty.
         hint: String,
     },
 }

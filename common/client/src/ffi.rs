@@ -1,8 +1,8 @@
 //! The only room of this crate with unsafe code: the border to C (`include/rlaunch.h`, which a test compares with it).
 //!
-//! [`exports`] is the list of what C can call. What is given there crosses the border once, as [`Given`], whose functions read and write it
-//! as the header says that can be done; what a call then does is safe code, in the rooms below, in [`error::guarded`]: panics do not cross.
-//! Besides there are the tables of gloo's classes, and what the kernel offers and no safe crate does.
+//! [`exports`] is the list of what C can call. Arguments cross the border once, as [`Given`], whose functions read and write them as the
+//! header allows. The work of a call is safe code, in the modules below, in [`error::guarded`]: panics do not cross. Besides there are
+//! the tables of gloo's classes, and what the kernel offers and no safe crate does.
 //!
 //! Pointers are looked at whether they are null; beyond that they, and lengths, are the callers'.
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
@@ -35,10 +35,10 @@ use world::rl_world;
 type Function = unsafe extern "C" fn(round: *const rl_round, user: *mut c_void) -> c_int;
 /// `rl_key_function`
 type KeyFunction = unsafe extern "C" fn(*const rl_round, u32, *mut c_char, usize, *mut c_void) -> c_int;
-/// What is called for each key.
+/// The function that is called for each key.
 type Each = unsafe extern "C" fn(key: *const c_char, len: usize, user: *mut c_void) -> c_int;
 
-/// What C can call, by rooms. What belongs together, as bytes and their length, is between two semicolons.
+/// The functions that C can call, by module. Arguments that belong together, as bytes and their length, are between two semicolons.
 macro_rules! exports {
     ($($room:ident { $(fn $name:ident($($($arg:ident: $kind:ty),+);*) -> $out:ty;)* })*) => { $($(
         /// # Safety
@@ -141,7 +141,7 @@ exports! {
     }
 }
 
-/// What was given by C, and what may be done with it. In a room of its own: nobody else can make one.
+/// Arguments of C, and their permitted uses. In a module of its own: no other code can make one.
 mod given {
     use super::*;
     use crate::State;
@@ -158,11 +158,11 @@ mod given {
     /// Arguments that belong together, during the call that they were given to.
     pub(crate) struct Given<'a, T>(T, PhantomData<&'a ()>);
 
-    /// What becomes of arguments at the border.
+    /// The conversion of arguments at the border.
     pub(super) trait Cross {
         type Inside<'a>;
         /// # Safety
-        /// They are as the header says, while the call runs.
+        /// They are as the header demands, while the call runs.
         unsafe fn cross<'a>(self, call: &'a Call) -> Self::Inside<'a>;
     }
 
@@ -189,10 +189,10 @@ mod given {
 
     plain!(u32, i32, i64, usize, Option<AddPending>);
 
-    /// What can be written for a caller, whatever is in it.
+    /// Types that can be written for a caller, with any value.
     ///
     /// # Safety
-    /// It has no pointers that are followed by anybody, and is laid out as the header says.
+    /// The type has no pointers that are followed, and is laid out as in the header.
     pub(crate) unsafe trait Plain {}
     macro_rules! written {
         ($($kind:ty),+) => { $(
@@ -203,10 +203,10 @@ mod given {
 
     written!(c_int, i64, u64, usize, rl_next, rl_round, rl_fault_info, rl_world);
 
-    /// What C holds a share of.
+    /// Types of which C holds a share.
     ///
     /// # Safety
-    /// The header has it come from [`Given::give_share`] alone, and used by nobody behind [`Given::take`].
+    /// The header has it come from [`Given::give_share`] alone, and forbids its use after [`Given::take`].
     pub(crate) unsafe trait Held {
         const NAME: &str;
     }
@@ -393,7 +393,7 @@ mod given {
     }
 
     impl Given<'_, (*mut u64,)> {
-        /// What the caller has put there.
+        /// Reads the caller's value.
         pub(crate) fn read(&self) -> Option<u64> {
             // SAFETY: given by the header's rules: the only place of this type, a revision, is read before it is written.
             (!self.is_null()).then(|| unsafe { self.0.0.read() })
@@ -426,7 +426,7 @@ mod given {
             self.0.0.is_none()
         }
 
-        /// What it says of a key.
+        /// Returns the value for a key.
         pub(crate) fn call(&self, key: &[u8]) -> c_int {
             // SAFETY: a function of the caller's, with what the header says that it gets.
             self.0.0.map_or(0, |each| unsafe { each(key.as_ptr().cast(), key.len(), self.0.1) })
@@ -470,14 +470,14 @@ mod given {
     }
 }
 
-/// `bool UnboundBuffer::waitRecv(int *rank, std::chrono::milliseconds timeout)`, and `waitSend`; false: it was told to wait no more.
+/// `bool UnboundBuffer::waitRecv(int *rank, std::chrono::milliseconds timeout)`, and `waitSend`; false: the wait was aborted.
 type Wait = unsafe extern "C-unwind" fn(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool;
 /// `void Pair::connect(const std::vector<char> &)`
 type Connect = unsafe extern "C-unwind" fn(this: *mut c_void, address: *const c_void);
 /// `void UnboundBuffer::abortWaitRecv()`, `abortWaitSend`, `void Pair::close()`
 type Tell = unsafe extern "C-unwind" fn(this: *mut c_void);
 
-/// What gloo has, by [`Kind`].
+/// The functions of gloo, by [`Kind`].
 struct Gloo {
     wait: [Wait; 2],
     connect: Connect,
@@ -504,7 +504,7 @@ impl Gloo {
     /// Tells who waits at something to wait no more.
     fn tell(&self, kind: Kind, held: &gloo::Held<'_>) {
         let tell = self.tell[kind as usize];
-        // SAFETY: gloo's own function, for an object that somebody waits at; `Noted` has who does so stay while it is held.
+        // SAFETY: gloo's own function, for an object with a waiter; `Noted` keeps the waiter there while it is held.
         unsafe { tell(std::ptr::with_exposed_provenance_mut(held.who())) };
     }
 }
@@ -574,19 +574,19 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     if held < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was made above, and nobody else knows it.
+    // SAFETY: it was made above, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(held) })
 }
 
-/// Sends a signal to one thread of this process. One that has ended gets none.
+/// Sends a signal to one thread of this process. A thread that has ended gets none.
 pub(crate) fn signal_thread(tid: i32, signo: i32) {
     let pid = libc::c_long::from(std::process::id());
     // SAFETY: no memory is touched; what the signal does is its handler's, which the caller has chosen.
     unsafe { libc::syscall(libc::SYS_tgkill, pid, libc::c_long::from(tid), libc::c_long::from(signo)) };
 }
 
-/// Sets or unsets a variable of this process, for `kernel::set_environment`, which says when: nobody may read it by C's `getenv` on another
-/// thread meanwhile. The name is not empty and has no `=`; neither has a 0 byte.
+/// Sets or unsets a variable of this process, for `kernel::set_environment`, whose comment says when: no other thread may read it by C's
+/// `getenv` meanwhile. The name is not empty and has no `=`; neither has a 0 byte.
 #[expect(clippy::disallowed_methods, reason = "the program has asked for it: its rank may change while it runs")]
 pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
     match value {
@@ -597,7 +597,7 @@ pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
     }
 }
 
-/// What only C does with a session: forks, signals to threads, and arguments that are none.
+/// Uses of a session that only C has: forks, signals to threads, and invalid arguments.
 #[cfg(test)]
 #[expect(clippy::multiple_unsafe_ops_per_block, reason = "calls in a row, for one reason")]
 mod tests {
@@ -808,7 +808,7 @@ mod tests {
         assert_eq!(unsafe { rl_session_close(second) }, OK);
     }
 
-    /// What plays gloo calls, as its own code would.
+    /// Stand-ins for the functions of gloo, as its own code would call them.
     pub(super) mod gloo {
         use crate::ffi::error::Failure;
         use crate::ffi::gloo::rl_gloo;
@@ -816,7 +816,7 @@ mod tests {
         use std::ffi::c_void;
         use std::ptr::null_mut;
 
-        /// What a call was handed.
+        /// The value that a call got.
         pub(in crate::ffi) fn seen<'a, T>(this: *mut c_void) -> &'a T {
             // SAFETY: the test hands in nothing but leaked buffers of this type.
             unsafe { &*this.cast::<T>() }

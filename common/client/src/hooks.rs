@@ -1,4 +1,4 @@
-//! What a program has done at the edges of a round.
+//! The hooks of a program at the begin and end of a round.
 
 use crate::caught::caught;
 use crate::state::State;
@@ -7,7 +7,7 @@ use crate::state::State;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) type Hook<'a> = Box<dyn Fn(&State) -> Result<(), BoxError> + 'a>;
-/// One that runs on the other thread.
+/// A hook that runs on the other thread.
 pub(crate) type AbortHook = Box<dyn Fn(&State) -> Result<(), BoxError> + Send>;
 type AnyHook<'a> = &'a dyn Fn(&State) -> Result<(), BoxError>;
 

@@ -1,7 +1,7 @@
-//! Connections that nobody uses at the moment.
+//! Connections that are not in use.
 //!
-//! A program may fork while another of its threads is in here: the child has a copy of a lock whose holder it has not. So nobody waits
-//! for one: a place that is locked is passed by, in a child for ever, and where none is left a connection is opened or closed.
+//! A program may fork while another of its threads is in here: the child has a copy of a lock whose holder it has not. So no thread waits
+//! for a connection: a place that is locked is skipped, in a child for ever. Without a free place a connection is opened or closed.
 
 use crate::connection::Connection;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -20,7 +20,7 @@ impl Idle {
         all.find_map(|(maker, connection)| (maker == own).then_some(connection))
     }
 
-    /// One that there is no place for ends.
+    /// A connection without a free place is closed.
     pub(crate) fn put_back(&self, connection: Connection) {
         if let Some(mut place) = self.0.iter().filter_map(free).find(|place| place.is_none()) {
             *place = Some((std::process::id(), connection));

@@ -1,4 +1,4 @@
-//! What is asked of the kernel, as far as it is safe: the rest is in `ffi`.
+//! Safe requests to the kernel: the others are in `ffi`.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -50,17 +50,17 @@ impl AsFd for Bell {
     }
 }
 
-/// What the thread of this library sleeps at: its bell, and the agent's socket where that is its to read.
+/// The set at which the thread of this library sleeps: its bell, and the agent's socket where it may read that.
 #[derive(Debug)]
 pub(crate) struct Watch(Epoll);
 
 impl Watch {
     const RUNG: u64 = 0;
     const HEARD: u64 = 1;
-    /// The socket is told of once, and then not before it is watched again: to hand it over wakes nobody.
+    /// The socket is reported once, and then not before it is watched again: handing it over wakes no thread.
     const ONCE: EpollFlags = EpollFlags::EPOLLONESHOT;
 
-    /// Of the bell, and not yet of the socket.
+    /// Watches the bell, and not yet the socket.
     pub(crate) fn new(bell: &Bell, socket: Option<&UnixStream>) -> io::Result<Self> {
         let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         set.add(bell, EpollEvent::new(EpollFlags::EPOLLIN, Self::RUNG))?;
@@ -70,7 +70,7 @@ impl Watch {
         Ok(Self(set))
     }
 
-    /// Whether it is told of the socket, once. Nobody is told of one that is not in the set.
+    /// Has the socket reported, once. A socket that is not in the set is not reported.
     pub(crate) fn socket(&self, socket: &UnixStream, is_watched: bool) {
         let flags = if is_watched { Self::ONCE | EpollFlags::EPOLLIN } else { Self::ONCE };
         let _absent = self.0.modify(socket, &mut EpollEvent::new(flags, Self::HEARD));
@@ -115,7 +115,7 @@ pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
 pub(crate) struct Signals(Option<SigSet>);
 
 impl Signals {
-    /// Those of this thread now.
+    /// The blocked signals of this thread now.
     pub(crate) fn here() -> Self {
         Self(SigSet::thread_get_mask().ok())
     }
@@ -132,7 +132,7 @@ impl Signals {
     }
 }
 
-/// A socket, by its descriptor and by what that was when it was told: numbers are used again.
+/// A socket, by its descriptor and its inode at that time: numbers are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Known {
     pub(crate) fd: RawFd,
@@ -145,7 +145,7 @@ impl Known {
         Ok(Self { fd, inode: inode(&held)? })
     }
 
-    /// Shuts it down, if it is still there. What is looked at is held, so nobody can put another one into its place meanwhile.
+    /// Shuts it down, if it is still there. The checked descriptor is held, so another cannot be put into its place meanwhile.
     pub(crate) fn shut_down(self) -> bool {
         let Ok(held) = crate::ffi::duplicate(self.fd) else { return false };
         inode(&held).is_ok_and(|now| now == self.inode)

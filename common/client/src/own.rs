@@ -1,7 +1,7 @@
 //! The store of a process that belongs to no job: what it asks is done here.
 //!
-//! It is the machine that a job has ([`Namespace`]), driven by whoever asks. Who waits does so at a socket, as one of a job does: so the end
-//! of a round ends this wait, too.
+//! The machine is the same as a job's ([`Namespace`]), driven by the calling thread. A wait is at a socket, as with a job's store: so the
+//! end of a round ends this wait, too.
 
 use crate::kernel::send_all;
 use crate::{Error, Interrupted, waits};
@@ -29,12 +29,12 @@ pub(crate) struct Own {
 #[derive(Debug)]
 struct Inner {
     job: Namespace,
-    /// Of the present round.
+    /// The namespace of the present round.
     round: Namespace,
     next: u32,
-    /// What was answered, and nobody has read yet.
+    /// Answers that were not read yet.
     answers: BTreeMap<ClientId, Vec<u8>>,
-    /// Who is to be woken for an answer.
+    /// Threads to be woken for an answer.
     asleep: BTreeMap<ClientId, UnixStream>,
 }
 
@@ -51,7 +51,7 @@ impl Inner {
             while let Some(Action::Answer { ticket, answer }) = namespace.poll_action() {
                 self.answers.insert(ticket.client, write_reply(&answer));
                 if let Some(bell) = self.asleep.remove(&ticket.client) {
-                    // Whoever has gone away needs no answer, and SIGPIPE would end a program in C.
+                    // A thread that has gone needs no answer, and SIGPIPE would end a program in C.
                     let _gone = send_all(&bell, &[0]);
                 }
             }
@@ -157,7 +157,7 @@ impl Own {
             let within = due.map(|due| Duration::from_nanos(due.nanos()).max(Duration::from_millis(1)));
             own.set_read_timeout(within)?;
             match (&*own).read(&mut [0]) {
-                // What was taken for it meanwhile would be nobody's.
+                // An item that was taken for it meanwhile would be lost.
                 Ok(0) if wait.is_some() => {
                     let mut inner = self.inner();
                     let answer = inner.answers.remove(&client);

@@ -29,7 +29,7 @@ pub enum RestartError {
     Left {
         /// In which way.
         why: Leave,
-        /// What the function has returned, or what a hook that has to succeed said.
+        /// The error of the function, or of a hook that has to succeed.
         source: BoxError,
     },
     /// The agent was lost, or there is none.
@@ -67,7 +67,7 @@ impl<'a> Restart<'a> {
         Self { terms: Vec::new(), keys: Vec::new(), hooks: Hooks::default(), keeps_environment: false }
     }
 
-    /// Who goes on as which rank: `max=8,shift` for one (docs/assign.md). `--assign` on the command line goes first.
+    /// The policy that assigns ranks: `max=8,shift` for one (docs/assign.md). `--assign` on the command line goes first.
     pub fn policy(self, policy: &str) -> Self {
         self.term("policy", policy)
     }
@@ -77,7 +77,7 @@ impl<'a> Restart<'a> {
         self.time("soft_timeout", time)
     }
 
-    /// One that has not left its function by then is ended by its agent. So are hooks that take longer.
+    /// Time after which a rank that has not left its function is ended by its agent. A hook that takes longer is ended, too.
     pub fn hard_timeout(self, time: Duration) -> Self {
         self.time("hard_timeout", time)
     }
@@ -97,7 +97,7 @@ impl<'a> Restart<'a> {
         self.time("termination_grace", time)
     }
 
-    /// How often it is told that a rank gets on.
+    /// Interval between reports that a rank makes progress.
     pub fn progress_interval(self, time: Duration) -> Self {
         self.time("progress_interval", time)
     }
@@ -148,8 +148,8 @@ impl<'a> Restart<'a> {
         self
     }
 
-    /// When a round ends, before the function is told, on a thread of this library's: it has what blocks the function let go. An error is
-    /// reported.
+    /// A hook that runs when a round ends, before the function is notified, on a thread of this library's: it unblocks calls that block
+    /// the function. An error is reported.
     pub fn abort(mut self, hook: impl Fn(&State) -> Result<(), BoxError> + Send + 'static) -> Self {
         self.hooks.abort.push(Box::new(hook));
         self
@@ -198,7 +198,7 @@ impl<'a> Restart<'a> {
     /// Runs a function on all processes of the job that call this with the same terms, again and again until it has returned on all that work;
     /// its value, or `None` where this process waited in reserve.
     ///
-    /// The function is told by its [`Round`] when it is to return early; errors and panics of it that come from that are none.
+    /// The function learns by its [`Round`] that it is to return early; errors and panics that come from that do not count.
     ///
     /// # Errors
     /// This process takes no part any more, or no round is possible.
@@ -253,7 +253,7 @@ impl<'a> Restart<'a> {
                 }
                 Next::Finish => {
                     if let Some(state) = last.as_ref().filter(|_| !self.hooks.completion.is_empty()) {
-                        // Where the agent is gone nobody looks.
+                        // Without an agent the watch has ended.
                         drop(session.hooks(true));
                         Hooks::report("completion", state, self.hooks.completion.iter().map(|hook| hook as _));
                     }
@@ -273,7 +273,7 @@ impl<'a> Restart<'a> {
         }
     }
 
-    /// One round. What the function has returned, if it has.
+    /// Runs one round. Returns the function's result, if there is one.
     fn round<T, E: Into<BoxError>>(
         &self,
         session: &Session,
@@ -358,7 +358,7 @@ impl<'a> Restart<'a> {
         }
     }
 
-    /// What the keys are now; why one has no value.
+    /// Returns the present values of the keys, or the reason why one has none.
     fn values(&self, state: &State) -> Result<Vec<String>, String> {
         let value = |key: &Key<'_>| match caught(|| key(state)) {
             Ok(Ok(value)) => Ok(value),
@@ -369,7 +369,7 @@ impl<'a> Restart<'a> {
     }
 
     fn leave(&self, session: &Session, state: &State, why: Leave, source: BoxError) -> RestartError {
-        // Where the agent cannot be told, it is gone; the program's own error is worth more than that.
+        // If the message fails the agent is gone; the program's own error is more useful than that.
         if session.leave(why, told(&*source).as_bytes()).is_ok() {
             drop(session.wait_aborted());
         }
@@ -386,7 +386,7 @@ impl<'a> Restart<'a> {
     }
 }
 
-/// The state behind the end of a round.
+/// The state after the end of a round.
 fn ended(state: &State, cause: Option<&Cause>, mode: Mode) -> State {
     State { fault: cause.and_then(Cause::fault).cloned(), mode, ..state.clone() }
 }

@@ -16,7 +16,7 @@ pub struct Round {
     ends: Cell<bool>,
 }
 
-/// What may be said in a round, from any thread.
+/// The calls of a round that any thread may make.
 #[derive(Clone, Debug)]
 pub struct Handle {
     session: Session,
@@ -70,19 +70,19 @@ impl Round {
         self.state.number
     }
 
-    /// What the process does in it.
+    /// The role of the process in it.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.state.mode
     }
 
-    /// What ended the round before.
+    /// The fault that ended the round before.
     #[must_use]
     pub const fn fault(&self) -> Option<&Fault> {
         self.state.fault.as_ref()
     }
 
-    /// A variable of the round, MASTER_PORT for one: as the environment has it, but nobody else can change it.
+    /// A variable of the round, such as MASTER_PORT: with its value in the environment, but no other code can change it.
     #[must_use]
     pub fn var(&self, name: &str) -> Option<&[u8]> {
         let (_, value) = self.env.iter().find(|(key, _)| key == name.as_bytes())?;
@@ -132,7 +132,7 @@ impl Round {
     /// As [`Handle::section`].
     ///
     /// # Errors
-    /// The agent cannot be told.
+    /// The message to the agent fails.
     pub fn section<T>(&self, limit: Option<Duration>, body: impl FnOnce() -> T) -> Result<T, Error> {
         self.handle.section(limit, body)
     }
@@ -149,15 +149,15 @@ impl Round {
 }
 
 impl Handle {
-    /// It has got on. Where a program says this once in a round, silence is taken for a hang; and planned rounds begin here: it should be
-    /// said between two steps. It costs some nanoseconds.
+    /// Reports progress. A program that calls this once in a round is taken to hang when it is silent. Planned rounds begin here, so the
+    /// call belongs between two steps. It costs some nanoseconds.
     ///
     /// # Errors
     /// The round has ended: the function is to return.
     pub fn ping(&self) -> Result<(), Interrupted> {
         match self.session.ping() {
             Err(Error::Interrupted(interrupted)) => Err(interrupted),
-            // A forked child speaks for nobody, and is not to be interrupted either.
+            // A forked child has no part in the session, and is not to be interrupted either.
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -184,7 +184,7 @@ impl Handle {
     /// holds again; of several threads' the last one counts.
     ///
     /// # Errors
-    /// The agent cannot be told.
+    /// The message to the agent fails.
     pub fn section<T>(&self, limit: Option<Duration>, body: impl FnOnce() -> T) -> Result<T, Error> {
         struct End<'a>(&'a Session, u64);
         impl Drop for End<'_> {

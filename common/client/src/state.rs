@@ -1,4 +1,4 @@
-//! What a process knows of its part in a round.
+//! The knowledge of a process about its part in a round.
 
 use rlaunch_core::id::Rank;
 pub use rlaunch_core::rank_assign::Mode;
@@ -10,7 +10,7 @@ use rlaunch_core::wire::frozen::client::round::Begin;
 pub struct State {
     /// The number of the round, 0 first.
     pub number: u32,
-    /// What the process does in it.
+    /// The role of the process in it.
     pub mode: Mode,
     /// Its number among the healthy processes.
     pub rank: u32,
@@ -24,7 +24,8 @@ pub struct State {
     pub initial_rank: u32,
     /// How many processes there were first.
     pub initial_world_size: u32,
-    /// What ended the round before; to hooks that run when a round has ended, and to the keys of policies: what ended this one.
+    /// The fault that ended the round before. For hooks that run after the end of a round, and for the keys of policies: the fault that
+    /// ended this one.
     pub fault: Option<Fault>,
 }
 
@@ -47,7 +48,7 @@ impl State {
 /// Why a round is to be left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// Somebody has failed, or the round was planned.
+    /// A rank has failed, or the round was planned.
     Fault(Fault),
     /// There are no rounds any more, for this reason.
     Over(String),

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a watched key has become.
+/// The new state of a watched key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
     /// To be given with the next watch.
@@ -32,7 +32,7 @@ pub struct Store {
     space: Space,
 }
 
-/// Who does what is asked.
+/// The store that handles requests.
 #[derive(Debug)]
 enum Home {
     Agent {
@@ -62,7 +62,7 @@ impl Home {
 
 impl Store {
     /// The store of the job that this program belongs to: it outlives every process and every host but the launcher's. Outside rlaunch it
-    /// is this process's own, which is said once on stderr.
+    /// is this process's own, with one note on stderr.
     ///
     /// # Errors
     /// Its job has other ranks and cannot be reached, or `RLAUNCH_RANK` is no rank.
@@ -212,7 +212,7 @@ impl Store {
         self.number(Ask::Count)
     }
 
-    /// All keys that begin so, in order. Those that come or go meanwhile may be in it or not.
+    /// All keys that begin so, in order. Keys that come or go meanwhile may be in it or not.
     ///
     /// # Errors
     /// As `get`.
@@ -344,7 +344,7 @@ fn read<T>(reply: Reply<'_>, take: impl FnOnce(Reply<'_>) -> Option<T>) -> Resul
     }
 }
 
-/// A number that rlaunch has set, and somebody may have changed; `None`: it is not set, or empty.
+/// A number that rlaunch has set, and other code may have changed; `None`: it is not set, or empty.
 fn variable(name: &'static str) -> Result<Option<u32>, Error> {
     let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
     let number = value.to_str().and_then(|value| value.parse().ok());

@@ -92,7 +92,7 @@ impl Token {
         OnInterrupt { ending: Arc::downgrade(&self.0), number }
     }
 
-    /// The round is to be left; nobody is woken.
+    /// Marks the round as ending; wakes no thread.
     pub(crate) fn begin(&self) {
         self.0.begun.store(true, Ordering::Release);
     }

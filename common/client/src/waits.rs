@@ -1,4 +1,4 @@
-//! What this process waits for in stores: a wait does not outlive the round that it is in.
+//! The waits of this process in stores: a wait does not outlive its round.
 //!
 //! Where a process takes part in rounds, each wait is noted, and ended when the round is. Until the function was left none begins: it
 //! would have been noted too late to be ended. Hooks that run meanwhile, on threads of their own, may ask as they like.
@@ -34,7 +34,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// It is over. Whether its connection was ended meanwhile; it is not any more from here on.
+    /// Whether it is over. Whether its connection was ended meanwhile; it is not any more from here on.
     pub(crate) fn was_ended(self) -> bool {
         let ended = Arc::clone(&self.ended);
         drop(self);
@@ -87,14 +87,14 @@ pub(crate) fn takes_part() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// It does not any more.
+/// Records that the process does not take part any more.
 pub(crate) fn takes_no_part() {
     PROCESS.store(0, Ordering::Relaxed);
     let mut all = all();
     (all.closed, all.free) = (false, Vec::new());
 }
 
-/// What this thread waits for is no part of a round.
+/// Records that waits of this thread belong to no round.
 pub(crate) fn this_thread_is_free() {
     let mut all = all();
     let own = thread::current().id();
@@ -109,7 +109,7 @@ pub(crate) fn end(inside: bool) {
     all.closed = inside;
     for (_, socket, ended) in &all.under_way {
         ended.store(true, Ordering::Release);
-        // One that is closed already needs no end.
+        // A connection that is closed already needs no end.
         let _closed = socket.shutdown(Shutdown::Both);
     }
 }

@@ -1,11 +1,11 @@
-//! Who this process is in its job, as it was started.
+//! The identity of this process in its job, as it was started.
 
 use crate::Error;
 use crate::state::{Mode, State};
 use std::env;
 use std::sync::Once;
 
-/// A process among those of its job, from the environment in which it was started. What rounds make of it is told by them.
+/// A process among those of its job, from the environment in which it was started. Changes by rounds are in the rounds' own state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct World {
     /// Its number, which it keeps through all rounds.
@@ -27,7 +27,7 @@ pub struct World {
 }
 
 impl World {
-    /// As rlaunch says; outside it, a world of one, which is said once on stderr.
+    /// The values that rlaunch has set; outside it, a world of one, with one note on stderr.
     ///
     /// # Errors
     /// A variable is no number.
@@ -90,7 +90,7 @@ impl World {
     }
 }
 
-/// Says once that nobody else is there.
+/// Notes once that there is no other rank.
 pub(crate) fn say_alone() {
     static SAID: Once = Once::new();
     SAID.call_once(|| eprintln!("rlaunch: this program does not run below rlaunch: it is a world of one"));

@@ -124,7 +124,7 @@ fn functions_of_c(header: &str) -> BTreeMap<String, Signature> {
     found
 }
 
-/// Of the list of what C can call.
+/// The functions in the list that C can call.
 fn functions_of_rust(code: &str) -> BTreeMap<String, Signature> {
     let list = code.split_once("\nexports! {\n").unwrap().1.split_once("\n}\n").unwrap().0;
     let mut found = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! By which address the other hosts of a job find the one of rank 0 (MASTER_ADDR).
 //!
-//! The address at which ssh has reached it goes first: it is known to work from somewhere else. Names are never looked up, so
-//! Debian's `127.0.1.1` cannot come out. Then come those of the host's interfaces, but for interfaces that lead to nobody. What is
-//! found here is tried by the other hosts before ranks are told of it.
+//! The address at which ssh has reached it goes first: it is known to work from somewhere else. Names are never looked up, so Debian's
+//! `127.0.1.1` cannot come out. Then come those of the host's interfaces, except interfaces that lead to no other host. The other hosts
+//! try the result before ranks get it.
 
 use crate::os_bytes::OsBytes;
 use alloc::format;
@@ -24,7 +24,7 @@ pub struct Interface {
     pub addr: IpAddr,
     /// The way to hosts that no other interface leads to.
     pub default: bool,
-    /// So many bits of the address are those of its network.
+    /// Number of bits of the address that belong to its network.
     pub prefix: u8,
 }
 
@@ -52,7 +52,7 @@ impl Interface {
         self.prefix > 0 && differ >= u32::from(self.prefix)
     }
 
-    /// It may lead to other hosts. A bridge may be the way to them, but is not taken for it unless everything goes that way.
+    /// Whether it may lead to other hosts. A bridge may be the way to them, but is not taken for it unless everything goes that way.
     fn leads_out(&self) -> bool {
         !needs_zone(self.addr) && (self.default || !self.is_inner())
     }
@@ -81,8 +81,8 @@ fn parse(text: &[u8]) -> Option<IpAddr> {
     core::str::from_utf8(text.get(..until)?).ok()?.parse().ok()
 }
 
-/// Where others find this host, the best first. `ssh` is the address at which it was reached, if it was; `alone`: there are no
-/// others, so nothing is wrong with an address of its own.
+/// The addresses at which others find this host, the best first. `ssh` is the address at which it was reached, if it was; `alone`: there
+/// are no others, so nothing is wrong with an address of its own.
 #[must_use]
 pub fn find(all: &[Interface], ssh: Option<&[u8]>, alone: bool) -> Vec<OsBytes> {
     let reached = ssh.and_then(parse);
@@ -92,7 +92,7 @@ pub fn find(all: &[Interface], ssh: Option<&[u8]>, alone: bool) -> Vec<OsBytes> 
     if !found.is_empty() {
         return found;
     }
-    // What only we can use is better than nothing: perhaps the others are this same machine.
+    // An address that only this host can use is better than none: perhaps the others are this same machine.
     distinct(texts(all.iter(), false).into_iter().chain(ssh.map(OsBytes::from)).chain(texts(all.iter(), true)))
 }
 
@@ -113,7 +113,7 @@ fn distinct(addrs: impl Iterator<Item = OsBytes>) -> Vec<OsBytes> {
     found
 }
 
-/// What there is to choose from: where there are other hosts, a loopback address leads to none of them.
+/// The usable addresses: where there are other hosts, a loopback address leads to none of them.
 fn usable(all: &[Interface], alone: bool) -> impl Iterator<Item = &Interface> {
     all.iter().filter(move |one| alone || !one.addr.is_loopback())
 }
@@ -127,7 +127,7 @@ pub fn of_interface(all: &[Interface], name: &[u8], alone: bool) -> Option<Vec<O
 
 /// The name of the interface by which this host's ranks talk to the others: `asked` if it has that; else the one that has the address
 /// `by` which it has reached the others' meeting place, or the address of that place, or is in a network with it; else the one at which
-/// this host was reached, or would be. `None`: nobody can tell.
+/// this host was reached, or would be. `None`: it cannot be known.
 #[must_use]
 pub fn carrier<'a>(
     all: &'a [Interface],
@@ -149,7 +149,7 @@ pub fn carrier<'a>(
     found.map(|one| &one.name)
 }
 
-/// The names of the interfaces of which that can be said, in one line.
+/// The names of the usable interfaces, in one line.
 #[must_use]
 pub fn names(all: &[Interface], alone: bool) -> OsBytes {
     let mut names: Vec<&[u8]> = Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::time::Span;
 
-/// What a text must be to be a length of time.
+/// The format of a duration.
 pub const TAKES: &str = "a duration like 90, 90s, 1m30s, 1h or 250ms";
 
 /// Units in the order in which they may follow one another.

@@ -20,11 +20,11 @@ pub const ENODEV: i32 = 19;
 pub const ENOTDIR: i32 = 20;
 /// No descriptor is left.
 pub const EMFILE: i32 = 24;
-/// Nobody reads it any more.
+/// The reader is gone.
 pub const EPIPE: i32 = 32;
-/// What comes is not what was agreed on.
+/// The bytes break the protocol.
 pub const EPROTO: i32 = 71;
 /// No interface of this host has the address (asm-generic/errno.h: x86, Arm, RISC-V, POWER).
 pub const EADDRNOTAVAIL: i32 = 99;
-/// It takes too long (the same).
+/// Timed out (the same).
 pub const ETIMEDOUT: i32 = 110;

@@ -1,4 +1,4 @@
-//! What every error of rlaunch can add beside its message: the line that says what to try.
+//! The line with advice that every error of rlaunch can add beside its message.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -7,7 +7,7 @@ use core::fmt::Display;
 
 /// The "try" line of an error. It is never part of `Display`, so that messages can be nested without repeating advice.
 pub trait Hint {
-    /// What the user can do about it, if we know.
+    /// The advice for the user, if there is any.
     fn hint(&self) -> Option<Cow<'static, str>>;
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What was asked for cannot be written. No job ends like this by itself.
+/// The requested output cannot be written. No job ends like this by itself.
 pub const UNWRITTEN: u8 = 1;
 /// Bad option or value; nothing was started.
 pub const USAGE: u8 = 2;
@@ -18,9 +18,9 @@ pub const NOT_FOUND: u8 = 127;
 /// How rlaunch itself ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ending {
-    /// It exits with this code.
+    /// rlaunch exits with this code.
     Code(u8),
-    /// It dies of this signal (as pid 1, where raising has no effect: it exits with 128 + the signal).
+    /// rlaunch dies of this signal (as pid 1, where raising has no effect, it exits with 128 + the signal).
     Signal(crate::signal::Signal),
 }
 

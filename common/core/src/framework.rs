@@ -1,16 +1,16 @@
-//! Which framework a program uses, as far as its ranks have to be told more for it than for others.
+//! The framework that a program uses, as far as its ranks need variables for it that others do not.
 
 use alloc::vec::Vec;
 
 /// `--framework`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Framework {
-    /// What the script imports.
+    /// The framework that the script imports.
     #[default]
     Auto,
     /// JAX.
     Jax,
-    /// None that has to be told anything.
+    /// No framework that needs variables.
     None,
 }
 

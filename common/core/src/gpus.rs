@@ -9,14 +9,14 @@ use alloc::string::ToString as _;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// What CUDA looks at; HIP, too, where its own is not there.
+/// The variable of CUDA; HIP uses it, too, where its own is not set.
 pub const CUDA: &str = "CUDA_VISIBLE_DEVICES";
-/// What HIP looks at.
+/// The variable of HIP.
 pub const HIP: &str = "HIP_VISIBLE_DEVICES";
-/// What ROCr looks at, which is below HIP: what it leaves is numbered anew.
+/// The variable of ROCr, which is below HIP: the devices that it leaves are numbered anew.
 pub const ROCR: &str = "ROCR_VISIBLE_DEVICES";
 
-/// What the ranks of a job are told of the GPUs of their host.
+/// The GPU variables for the ranks of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Share {
     /// Nothing: each sees all, as under other launchers.
@@ -31,14 +31,14 @@ pub enum Share {
 /// The GPUs of a host, as its drivers show them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Devices {
-    /// They are AMD's; else NVIDIA's.
+    /// Whether they are AMD's; else NVIDIA's.
     pub amd: bool,
     /// How many; `None`: that cannot be found out.
     pub count: Option<u32>,
 }
 
 impl Devices {
-    /// Those that a program sees with these variables, in its order, as words for a list of them; `None`: nobody knows.
+    /// The GPUs that a program sees with these variables, in its order, as words for a list of them. `None`: unknown.
     #[must_use]
     pub fn seen(self, variable: impl Fn(&str) -> Option<Vec<u8>>) -> Option<Vec<OsBytes>> {
         let words = |there: Option<u32>, list: Option<Vec<u8>>| match list {
@@ -55,14 +55,14 @@ impl Devices {
         words(left, variable(HIP).or_else(|| variable(CUDA)))
     }
 
-    /// The variables by which ranks are told theirs.
+    /// The variables that select the GPUs of ranks.
     #[must_use]
     pub const fn names(self) -> &'static [&'static str] {
         if self.amd { &[CUDA, HIP] } else { &[CUDA] }
     }
 }
 
-/// CUDA's rule: numbers, or names of devices; the first that is none hides those behind it, and an empty list hides all.
+/// CUDA's rule: numbers, or names of devices; the first word that is neither hides those after it, and an empty list hides all.
 fn listed(there: Option<u32>, list: &[u8]) -> Vec<OsBytes> {
     let is_device = |word: &&[u8]| match core::str::from_utf8(word).ok().and_then(|text| text.parse::<u32>().ok()) {
         Some(number) => there.is_none_or(|there| number < there),

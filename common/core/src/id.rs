@@ -30,9 +30,9 @@ macro_rules! id {
 id! {
     /// A host in a job.
     NodeId,
-    /// One program of an MPMD command line.
+    /// A program of an MPMD command line.
     AppIndex,
-    /// One OS process of one incarnation of a rank; never reused within a job.
+    /// An OS process of one incarnation of a rank; never reused within a job.
     ProcId,
     /// A role in the job, 0 to world size - 1.
     Rank,
@@ -42,7 +42,7 @@ id! {
     ClientId,
     /// The connection of a process that takes part in rounds; never reused by an agent.
     SessionId,
-    /// One execution of the restarted function by all active ranks; 0 first.
+    /// An execution of the restarted function by all active ranks; 0 first.
     Round,
 }
 

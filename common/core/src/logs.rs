@@ -1,7 +1,8 @@
 //! Log files of ranks, in torchrun's layout: which stream of which rank goes into a file, and which is shown.
 //!
-//! `DIR/RUN_HOST/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}`, N restarts of all ranks later. torchrun makes up what follows RUN on every host; here it
-//! is the job's, with the host's index behind it, so that hosts that share a file system do not share a file.
+//! `DIR/RUN_HOST/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}`, N restarts of all ranks later. torchrun makes up the part
+//! after RUN on every host. Here it is the job's, followed by the host's index, so that hosts that share a file system do not share a
+//! file.
 
 use crate::file_pattern::{FilePattern, Writer};
 use crate::id::LocalRank;
@@ -41,9 +42,9 @@ impl Streams {
 /// Streams by local rank: `-r`, `-t`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Which {
-    /// Of each the same.
+    /// The same streams of each rank.
     All(Streams),
-    /// Of these; of others none.
+    /// The streams of these ranks; none of others.
     Of(Capped<(u32, Streams), MOST>),
 }
 
@@ -68,7 +69,7 @@ impl Which {
         one_chunk(of).map(Self::Of)
     }
 
-    /// Those of a rank. Of one that is named twice the last counts, as in torchrun.
+    /// The streams of a rank. Of one that is named twice the last counts, as in torchrun.
     fn of(&self, rank: LocalRank) -> Streams {
         match self {
             Self::All(streams) => *streams,
@@ -111,14 +112,14 @@ fn one_chunk<T>(items: Vec<T>) -> Option<Capped<T, MOST>> {
     if items.len() > MOST { None } else { Capped::chunks(items).pop() }
 }
 
-/// What becomes of the output of a program's ranks besides being shown.
+/// The destinations of the output of a program's ranks besides being shown.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Logs {
-    /// Where the files are, on every host: a path from the root. `None`: there are none.
+    /// The directory of the files, on every host: a path from the root. `None`: there are none.
     pub dir: Option<OsBytes>,
-    /// Nobody else may look into what has to be made of it.
+    /// Whether no other user may look into directories that have to be made.
     pub private: bool,
-    /// What the job's part of it is called, before the index of the host.
+    /// The job's part of the name, before the index of the host.
     pub run: OsBytes,
     /// Streams that go into a file and nowhere else.
     pub redirects: Which,
@@ -130,17 +131,17 @@ pub struct Logs {
     pub files: [Option<OsBytes>; 2],
 }
 
-/// What becomes of one stream.
+/// The destinations of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// It goes into a file.
+    /// Whether it is written to a file.
     pub file: bool,
-    /// It goes to the launcher.
+    /// Whether it is sent to the launcher.
     pub shown: bool,
 }
 
 impl Way {
-    /// What becomes of it if nobody says otherwise.
+    /// The default destinations.
     pub const SHOWN: Self = Self { file: false, shown: true };
 }
 
@@ -162,7 +163,7 @@ impl Logs {
         all.chain(shown.map(of("--local-ranks-filter"))).filter(move |(_, rank)| *rank >= most)
     }
 
-    /// Of a rank's stdout and stderr.
+    /// The destinations of a rank's stdout and stderr.
     #[must_use]
     pub fn ways(&self, rank: LocalRank) -> [Way; 2] {
         let (redirects, tee) = (self.redirects.of(rank), self.tee.of(rank));
@@ -170,7 +171,7 @@ impl Logs {
         let [out, err] = self.files.each_ref().map(Option::is_some);
         let way = |redirected: bool, teed: bool, named: bool| Way {
             file: named || (redirected || teed) && self.dir.is_some(),
-            // Whoever asks for both is shown it, as by torchrun.
+            // With both options the output is shown, as by torchrun.
             shown: shown && !named && (teed || !redirected),
         };
         [way(redirects.out(), tee.out(), out), way(redirects.err(), tee.err(), err)]

@@ -1,13 +1,13 @@
-//! The contract between a state machine and whoever drives it: the real edges, or the simulator.
+//! The contract between a state machine and its driver: the real edges, or the simulator.
 
 use crate::time::Mono;
 use alloc::collections::VecDeque;
 
 /// A state machine without I/O. Transitions are total: every (state, event) pair is answered, none fails, none panics.
 pub trait Machine {
-    /// What can happen to it.
+    /// An event of the machine.
     type Event;
-    /// What it asks its driver to do.
+    /// An action for the driver.
     type Action;
 
     /// Takes one event.
@@ -28,7 +28,7 @@ pub struct Cx<'a, A, N, F = ()> {
     pub now: Mono,
     /// Actions, in order.
     pub out: &'a mut VecDeque<A>,
-    /// What the other sub-machines have to know; routed by the owner until none is left.
+    /// Notices for the other sub-machines; routed by the owner until none is left.
     pub notice: &'a mut VecDeque<N>,
     /// What all of them may ask and only their owner changes.
     pub facts: &'a F,

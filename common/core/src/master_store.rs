@@ -1,9 +1,9 @@
-//! Who holds torch's `TCPStore` at MASTER_PORT: the agent of rank 0's host, or rank 0 itself.
+//! The holder of torch's `TCPStore` at MASTER_PORT: the agent of rank 0's host, or rank 0 itself.
 //!
-//! torchrun's agent holds it, so that its workers are all clients (`TORCHELASTIC_USE_AGENT_STORE=True`). Under mpirun rank 0 opens
-//! it. A program that binds MASTER_PORT itself needs the port free, and a script that sets another port of its own would find
-//! nobody there if all of its ranks believed that an agent holds the store: it would wait for half an hour. So what will happen is
-//! read off the program before it is started.
+//! torchrun's agent holds it, so that its workers are all clients (`TORCHELASTIC_USE_AGENT_STORE=True`). Under mpirun rank 0 opens it. A
+//! program that binds MASTER_PORT itself needs the port free. A script that sets another port of its own would find no server there if
+//! all of its ranks believed that an agent holds the store: it would wait for half an hour. So what will happen is read off the program
+//! before it is started.
 
 use crate::framework::imports;
 use crate::os_strings::OsStrings;
@@ -16,7 +16,7 @@ pub const MOST: usize = 1 << 20;
 /// `--master-store`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Asked {
-    /// What suits the program.
+    /// The holder that suits the program.
     #[default]
     Auto,
     /// The agent.
@@ -31,40 +31,40 @@ pub enum Guard {
     /// Processes of the job.
     #[default]
     Job,
-    /// Whoever connects from an address of a host of the job.
+    /// Every process that connects from an address of a host of the job.
     Hosts,
     /// Everybody.
     Off,
 }
 
-/// Who holds the store, and why.
+/// The holder of the store, and the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// The agent of rank 0's host listens on MASTER_PORT.
     Agent(ForAgent),
-    /// Nobody of ours does.
+    /// No process of ours holds it.
     Rank0(ForRank0),
 }
 
 /// Why the agent holds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ForAgent {
-    /// It was asked for.
+    /// The user asked for it.
     Asked,
     /// The program of rank 0 is one of Python.
     Python,
-    /// It is asked for what torchrun does, whose agent holds it.
+    /// The user asked for torchrun's behaviour, where the agent holds it.
     Torchrun,
 }
 
-/// Why rank 0 holds it, if anybody does.
+/// The reason why rank 0 holds it, if any process does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ForRank0 {
-    /// It was asked for.
+    /// The user asked for it.
     Asked,
-    /// There is nobody else to talk to.
+    /// There is no other rank to talk to.
     Alone,
-    /// The user chose MASTER_PORT, and with it whoever listens there.
+    /// The user chose MASTER_PORT, and with it the server there.
     Pinned,
     /// The same of MASTER_ADDR.
     Located,
@@ -72,20 +72,20 @@ pub enum ForRank0 {
     NotPython,
     /// The script brings a port of its own.
     Script(Sign),
-    /// It is one of JAX, which has a service of its own for this.
+    /// The program uses JAX, which has a service of its own for this.
     Jax,
 }
 
-/// What in a script tells that it meets at a port of its own.
+/// Signs in a script that it meets at a port of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sign {
-    /// It assigns MASTER_PORT.
+    /// The script assigns MASTER_PORT.
     Assigns,
-    /// It starts processes that meet by themselves: `mp.spawn`.
+    /// The script starts processes that meet by themselves: `mp.spawn`.
     Spawns,
-    /// It names an address: `tcp://`.
+    /// The script names an address: `tcp://`.
     Names,
-    /// It opens a store by itself: torch's server would find the port taken.
+    /// The script opens a store by itself: torch's server would find the port taken.
     Opens,
     /// Its arguments name an address (`--dist-url tcp://host:1`) or a port (`--master_port 1`).
     Argument,
@@ -98,7 +98,7 @@ impl Holder {
         matches!(self, Self::Agent(_))
     }
 
-    /// Whether it is the agent, and nobody has asked for that.
+    /// Whether the agent holds it although the user did not ask for that.
     #[must_use]
     pub const fn is_by_itself(self) -> bool {
         matches!(self, Self::Agent(ForAgent::Python | ForAgent::Torchrun))
@@ -154,7 +154,7 @@ impl Holder {
     }
 }
 
-/// What a command line runs, as far as it matters here.
+/// The program of a command line, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program<'a> {
     /// A file of Python.
@@ -167,8 +167,8 @@ pub enum Program<'a> {
     Other,
 }
 
-/// What a program's words run. The interpreter's options are those of CPython (`python --help`): of those with a value only `-c`,
-/// `-m`, `-W`, `-X` and `--check-hash-based-pycs` take the next word.
+/// Finds the program in the words of a command. The interpreter's options are those of CPython (`python --help`): of those with a value
+/// only `-c`, `-m`, `-W`, `-X` and `--check-hash-based-pycs` take the next word.
 #[must_use]
 pub fn program(argv: &OsStrings) -> Program<'_> {
     let mut words = argv.iter();
@@ -284,7 +284,7 @@ fn assigns(line: &[u8]) -> bool {
     })
 }
 
-/// What the user chose of where ranks meet, for the program of rank 0.
+/// The user's choice of the rendezvous, for the program of rank 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Given {
     /// MASTER_PORT.
@@ -301,18 +301,18 @@ impl Given {
     }
 }
 
-/// What is known of a job before it begins.
+/// The facts about a job before it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts<'a> {
     /// All ranks.
     pub world_size: u32,
-    /// What the user chose of where ranks meet.
+    /// The user's choice of the rendezvous.
     pub given: Given,
-    /// It is a program of JAX.
+    /// Whether the program uses JAX.
     pub jax: bool,
     /// torchrun's options are used.
     pub torchrun: bool,
-    /// What rank 0 runs.
+    /// The program of rank 0.
     pub program: Program<'a>,
     /// Its text, where it can be read: of a script, its first [`MOST`] bytes.
     pub text: Option<&'a [u8]>,
@@ -320,7 +320,7 @@ pub struct Facts<'a> {
     pub elsewhere: Option<Sign>,
 }
 
-/// Who holds the store.
+/// Chooses the holder of the store.
 #[must_use]
 pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
     match asked {

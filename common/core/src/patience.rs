@@ -1,14 +1,14 @@
 //! How long an agent, a guardian or a reader may take, counted in time in which we ran ourselves.
 //!
-//! The machines' clock goes on while the host is suspended, or while we are stopped or frozen. Whoever is waited for mostly
-//! stood still too, or has answered and was not read: such time must not count against it.
+//! A time limit that leaves out suspensions. The machines' clock continues while the host is suspended, or while we are stopped or
+//! frozen. The awaited process was mostly suspended too, or has answered and was not read: such time must not count against it.
 
 use crate::time::{Mono, Span};
 
 /// Patience is counted in steps of this length, so a gap costs one step, however long it was.
 const STEP: Span = Span::from_millis(250);
 
-/// What is left of it.
+/// The rest of the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patience {
     left: Span,

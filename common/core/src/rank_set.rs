@@ -13,7 +13,7 @@ pub struct RankSet {
 }
 
 impl RankSet {
-    /// Nobody.
+    /// The empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { ranges: BTreeMap::new(), len: 0 }
@@ -71,7 +71,7 @@ impl RankSet {
         other.ranges.iter().all(|(&first, &last)| self.holds(first, last))
     }
 
-    /// Those of this set that are not in `other`.
+    /// The ranks of this set that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let mut rest = Self::new();

@@ -14,22 +14,22 @@ pub const LONGEST: Span = Span::from_secs(60);
 pub const STEADY: Span = Span::from_secs(60);
 /// A rank that fails within this time from its start has got nowhere.
 pub const QUICK: Span = Span::from_secs(10);
-/// So many generations in a row in which the same rank got nowhere, and failed in the same way, are enough.
+/// Number of generations in a row without progress, in which the same rank failed in the same way, that are enough.
 pub const ALIKE: u32 = 5;
 /// Most restarts that can be asked for: numbers of processes are never used twice.
 pub const MOST: u32 = 10_000;
 
-/// What the user allows.
+/// The limits of the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restarts {
-    /// So many at most; 0: the first failure ends the job.
+    /// Most restarts; 0: the first failure ends the job.
     pub most: u32,
     /// The first pause.
     pub delay: Span,
 }
 
 impl Restarts {
-    /// The first pause if nobody says otherwise.
+    /// The default of the first pause.
     pub const DELAY: Span = Span::from_secs(1);
 }
 
@@ -39,7 +39,7 @@ impl Default for Restarts {
     }
 }
 
-/// What follows from the end of a generation.
+/// The consequence of the end of a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Another one, after this pause.
@@ -51,7 +51,7 @@ pub enum Decision {
     },
     /// The job ends: nothing has changed from one generation to the next.
     Stuck {
-        /// So many of them ended in the same way.
+        /// Number of them that ended in the same way.
         alike: u32,
     },
     /// The job ends: no restart is left.
@@ -121,7 +121,7 @@ impl History {
         Decision::Again { restart: self.restarts, delay }
     }
 
-    /// It doubles up to a bound.
+    /// The pause; it doubles up to a limit.
     fn pause(&self) -> Span {
         let first = self.allowed.delay.nanos();
         let doubled = first.saturating_mul(1_u64.checked_shl(self.short).unwrap_or(u64::MAX));

@@ -1,4 +1,4 @@
-//! What the user asks of the in-process restart of a function, on the command line. What a program asks for are its terms; these win.
+//! The user's options for the in-process restart of a function, from the command line. A program's own terms have lower priority.
 
 use crate::error::hinted;
 use crate::os_bytes::OsBytes;
@@ -7,7 +7,7 @@ use crate::restart::{Limits, Respawn};
 use crate::time::Span;
 use alloc::string::String;
 
-/// What was asked for.
+/// The options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rounds {
     /// `--assign`, or what `--spares` comes to: who plays which role after a loss.
@@ -29,9 +29,9 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// `yield_within` if nobody says otherwise.
+    /// The default of `yield_within`.
     pub const YIELD: Span = Span::from_secs(30);
-    /// `respawn_timeout` if nobody says otherwise.
+    /// The default of `respawn_timeout`.
     pub const RESPAWN: Span = Span::from_secs(300);
 }
 

@@ -1,10 +1,10 @@
-//! Words of a command that the user is told to type.
+//! Words of a command that a message advises the user to type.
 
 use crate::os_bytes::Visible;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 
-/// One word for a POSIX shell. Bytes that a terminal must not see are shown as escapes, in quotes.
+/// A word for a POSIX shell. Bytes that a terminal must not see are shown as escapes, in quotes.
 #[must_use]
 pub fn quoted(word: &[u8]) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(b);

@@ -59,7 +59,7 @@ impl Signal {
     pub const USR2: Self = Self(12);
     /// Go on.
     pub const CONT: Self = Self(18);
-    /// A write that nobody reads.
+    /// A write without a reader.
     pub const PIPE: Self = Self(13);
     /// Please end.
     pub const TERM: Self = Self(15);

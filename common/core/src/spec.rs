@@ -1,4 +1,4 @@
-//! What the user asked for, after the command line was understood: the input of the job machine.
+//! The parsed command line: the input of the job machine.
 
 use crate::gpus::Share;
 use crate::id::JobId;
@@ -22,11 +22,11 @@ pub struct JobSpec {
     pub apps: Vec<AppSpec>,
     /// Its hosts, and where each rank runs.
     pub placement: Placement,
-    /// So many hosts are enough to start: the ranks of those that cannot be had are dropped. `None`: all have to be ready.
+    /// Number of hosts that are enough to start: the ranks of missing hosts are dropped. `None`: all have to be ready.
     pub min_hosts: Option<u32>,
     /// How leftovers are prevented.
     pub contain: Contain,
-    /// What a failing rank does to the others.
+    /// The effect of a failing rank on the others.
     pub on_failure: OnFailure,
     /// From the request to end until SIGKILL.
     pub grace: Span,
@@ -34,21 +34,21 @@ pub struct JobSpec {
     pub restarts: Restarts,
     /// The whole job's time limit.
     pub timeout: Option<Span>,
-    /// What stands before each output line; `None`: bytes pass through as they are.
+    /// The text before each output line; `None`: bytes pass through as they are.
     pub label: Option<OsBytes>,
-    /// Who reads rlaunch's standard input.
+    /// The ranks that read rlaunch's standard input.
     pub stdin: StdinPlan,
     /// How long a node other than the launcher's own may live without a word from the launcher.
     pub lease: Span,
-    /// Who holds the `TCPStore` at MASTER_PORT.
+    /// The holder of the `TCPStore` at MASTER_PORT.
     pub master_store: Holder,
     /// Whom its agent serves, if one does.
     pub store_guard: Guard,
     /// Its program is one of JAX (`--framework`).
     pub jax: bool,
-    /// What ranks are told of GPUs (`--gpus-per-rank`).
+    /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,
-    /// What is asked of the in-process restart of a function.
+    /// The options for the in-process restart of a function.
     pub rounds: Rounds,
 }
 
@@ -60,16 +60,16 @@ impl JobSpec {
     }
 }
 
-/// One program of the job.
+/// A program of the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AppSpec {
     /// How many ranks run it.
     pub procs: u32,
-    /// What they are started with.
+    /// The parts of their start that are the same.
     pub base: AppBase,
 }
 
-/// What all ranks of a program have in common; sent to each node once.
+/// The values that all ranks of a program have in common; sent to each node once.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AppBase {
     /// Program and arguments, byte-exact.
@@ -82,14 +82,14 @@ pub struct AppBase {
     pub wdir: Option<OsBytes>,
     /// Which part of the job it is.
     pub role: Role,
-    /// What becomes of its output besides being shown; `None`: nothing.
+    /// The destinations of its output besides being shown; `None`: none.
     pub logs: Option<Logs>,
     /// Each rank finds its local rank in its arguments (`template`).
     pub filled: bool,
 }
 
 impl AppBase {
-    /// What the user set a name to that a contract writes.
+    /// The user's value of a variable that a contract writes.
     #[must_use]
     pub fn pinned(&self, name: &[u8]) -> Option<&[u8]> {
         let value = |entry: &&[u8]| entry.get(..name.len()) == Some(name) && entry.get(name.len()) == Some(&b'=');
@@ -109,7 +109,7 @@ pub struct Role {
 }
 
 impl Role {
-    /// What a program without a name is called.
+    /// The name of a program without a name.
     pub const UNNAMED: &str = "default";
 
     /// The only program of a job.

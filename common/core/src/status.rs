@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The end of one process. `Lost` (we stopped hearing of it) is not `Exited`, and no agent ever reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Status {
-    /// It called exit with this code.
+    /// The process called exit with this code.
     Exited(u8),
     /// A signal ended it.
     Signaled {

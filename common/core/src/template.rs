@@ -49,7 +49,7 @@ fn word_of(word: &[u8], number: &[u8]) -> Vec<u8> {
     filled
 }
 
-/// What stands behind the name, if it is this one and no longer one.
+/// The text after the name, if it is this one and no longer one.
 fn behind_name(text: &[u8]) -> Option<&[u8]> {
     const NAME: &[u8] = b"local_rank";
     if let Some(inner) = text.strip_prefix(b"{") {
@@ -64,7 +64,7 @@ fn behind_name(text: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// What Python 3.11 made of the same words.
+    /// The result of Python 3.11 for the same words.
     #[test]
     fn arguments_are_filled_in_as_python_does() {
         for (word, expected) in [

@@ -31,7 +31,7 @@ impl Mono {
     pub const fn nanos(self) -> u64 {
         self.0
     }
-    /// The same instant, as it is told to another host.
+    /// The same instant, as another host gets it.
     #[must_use]
     pub const fn host_time(self) -> HostTime {
         HostTime(self.0)

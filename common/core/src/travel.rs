@@ -1,5 +1,5 @@
-//! What ranks on other hosts get of the place in which rlaunch was started, besides their program: its directory, its umask,
-//! some of its limits, and its environment without what is true of one host only.
+//! The settings that ranks on other hosts get from the place in which rlaunch was started, besides their program: its directory, its
+//! umask, some of its limits, and its environment without variables that hold for one host only.
 //!
 //! On the launcher's own host all of this is inherited, and nothing here is used.
 
@@ -38,7 +38,7 @@ impl Resource {
     /// All of them, by name.
     pub const ALL: [Self; 9] =
         [Self::As, Self::Core, Self::Cpu, Self::Data, Self::Fsize, Self::Nofile, Self::Nproc, Self::Rss, Self::Stack];
-    /// Those that travel if nothing is said.
+    /// The limits that travel by default.
     pub const USUAL: [Self; 2] = [Self::Core, Self::Stack];
 
     /// Its name in lower case, as of the constant `RLIMIT_...`.
@@ -78,11 +78,11 @@ pub struct Limit {
 pub struct Lowered {
     /// On what.
     pub on: Resource,
-    /// What ranks get: the hard limit there.
+    /// The ranks' limit: the hard limit there.
     pub to: u64,
 }
 
-/// What travels.
+/// The settings that travel.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Travel {
     /// The file mode creation mask.

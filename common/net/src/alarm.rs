@@ -1,4 +1,4 @@
-//! One timer for a driver: it wakes at the earliest of all deadlines, whichever that is at the moment.
+//! A timer for a driver: it wakes at the earliest of all deadlines, whichever that is at the moment.
 
 use rlaunch_core::time::Span;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! One edge: frames in, frames out, without a task of its own.
+//! An edge: frames in, frames out, without a task of its own.
 //!
 //! The driver polls it: everything here is cancel-safe because all state is in the structure. It never stops reading for
 //! a slow sink; what a sink holds back is credit.
@@ -44,11 +44,11 @@ const SMALL: usize = 4 << 10;
 pub struct Frame<M> {
     /// The node it comes from or is meant for.
     pub node: NodeId,
-    /// What it carries.
+    /// The content.
     pub body: Body<M>,
 }
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Debug)]
 pub enum Body<M> {
     /// A message to a machine.
@@ -57,7 +57,7 @@ pub enum Body<M> {
     Data {
         /// Which stream.
         stream: StreamId,
-        /// Whether its line goes on, and whether it ends here.
+        /// Whether its line continues, and whether it ends here.
         flags: Flags,
         /// The bytes.
         bytes: Bytes,
@@ -86,7 +86,7 @@ pub enum Closed {
     /// A frame that is none.
     #[error("malformed frame: {error}")]
     Frame {
-        /// What is wrong with it.
+        /// The error in it.
         error: FrameError,
         /// How it begins: 64 bytes at most.
         begins: Vec<u8>,
@@ -99,10 +99,10 @@ pub enum Closed {
     Io(#[from] io::Error),
 }
 
-/// One edge, receiving messages of type `M`.
+/// An edge, receiving messages of type `M`.
 ///
-/// It is not a tokio `UnixStream`: that would be woken whenever the other side has read something, to be told of room that
-/// it need not wait for. tokio's pipe ends wait for one direction each, and do nothing that is special to pipes.
+/// The type is not a tokio `UnixStream`: that would be woken whenever the other side has read something, for room that is not needed.
+/// tokio's pipe ends wait for one direction each, and do nothing that is special to pipes.
 #[derive(Debug)]
 pub struct Connection<M> {
     /// The half that is read, waiting for something to read.
@@ -111,11 +111,11 @@ pub struct Connection<M> {
     output: Option<File>,
     /// The half that is written, while it is full.
     full: Option<Sender>,
-    /// What `full` is made of: nobody may find that no descriptor is left when the edge is full for the first time.
+    /// The descriptor for `full`: it must not turn out that none is left when the edge is full for the first time.
     spare: Option<OwnedFd>,
     inbox: BytesMut,
     outbox: Outbox,
-    /// Where the bodies of spliced frames wait; made for the first of them.
+    /// The pipe for the bodies of spliced frames; made for the first of them.
     pipe: Option<(OwnedFd, OwnedFd)>,
     peer: PhantomData<fn() -> M>,
 }
@@ -168,8 +168,8 @@ impl<M: WireMessage> Early<M> {
         }
     }
 
-    /// The same for whoever has something else to do after this time, or when there is something to read beside the edge.
-    /// `None`: nothing had come by then.
+    /// The same for a caller that has something else to do after this time, or when there is something to read beside the edge. `None`:
+    /// nothing had come by then.
     ///
     /// # Errors
     /// The edge has ended or carries something else.
@@ -287,7 +287,7 @@ impl<M: WireMessage> Early<M> {
     /// Goes on under a runtime, which must be entered.
     ///
     /// # Errors
-    /// No descriptor is left, or the runtime refuses it. The edge comes back with that, so that the peer can be told.
+    /// No descriptor is left, or the runtime refuses it. The edge comes back with that, so that the peer can be notified.
     pub fn into_connection(self) -> Result<Connection<M>, (Box<Self>, io::Error)> {
         let duplicate = || {
             self.io.set_nonblocking()?;
@@ -339,8 +339,8 @@ impl<M: WireMessage> Connection<M> {
         read_frame(&self.reading, &mut self.inbox)
     }
 
-    /// One read. One that comes back with less than was asked for has taken all: then the runtime is told to wait for more,
-    /// as a read that finds nothing would, without that read.
+    /// A read. A read of less than was asked for has taken all. Then the runtime is set to wait for more, as a read that finds nothing
+    /// would, without that read.
     fn read_once(&mut self) -> io::Result<usize> {
         let Self { reading, inbox, .. } = self;
         inbox.reserve(CHUNK.min(needed(inbox)));
@@ -412,7 +412,7 @@ impl<M: WireMessage> Connection<M> {
         self.outbox.waiting() < STORE_AHEAD
     }
 
-    /// Whether a data frame can be queued. There is one big one at a time: what waits behind it waits in the rank's pipe.
+    /// Whether a data frame can be queued. There is one big one at a time: the next bytes wait in the rank's pipe.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.outbox.has_room()
@@ -439,7 +439,7 @@ impl<M: WireMessage> Connection<M> {
             Some(pipe) => pipe,
             none => none.insert(roomy_pipe()?),
         };
-        // Behind its header, so that both are one write for whoever waits at the other end.
+        // After its header, so that both are one write for the waiting reader.
         let head = Outbox::piped_header(node, stream, len);
         nix::unistd::write(&*inlet, &head)?;
         let moved = splice(from, None, &*inlet, None, len, SpliceFFlags::SPLICE_F_NONBLOCK);
@@ -529,7 +529,7 @@ fn needed(inbox: &BytesMut) -> usize {
     if inbox.is_empty() { 64 << 10 } else { CHUNK }
 }
 
-/// The stream has ended: with the guardian's last words, if they stand behind a frame that was cut off.
+/// The end of the stream: with the guardian's last words, if they follow a frame that was cut off.
 fn ended<M>(inbox: &mut BytesMut) -> Result<Frame<M>, Closed> {
     if inbox.is_empty() {
         return Err(Closed::Eof);

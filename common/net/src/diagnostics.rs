@@ -8,11 +8,11 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Who has something to say.
+/// The modules with diagnostics.
 const TARGETS: [&str; 3] = ["rlaunch", "rlaunch_agent", "rlaunch_net"];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What a filter takes, for messages.
+/// The values of a filter, for messages.
 #[must_use]
 pub fn takes() -> String {
     format!("LEVEL or TARGET=LEVEL, separated by commas; LEVEL: {}; TARGET: {}", LEVELS.join(", "), TARGETS.join(", "))
@@ -23,7 +23,7 @@ pub fn takes() -> String {
 pub struct Filter {
     /// Directives that mean something, as they were written.
     pub right: String,
-    /// Those that mean nothing.
+    /// Words without a meaning.
     pub wrong: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What carries an edge: one socket on this machine, two halves where sshd is between.
+//! The descriptors of an edge: one socket on this machine, two halves where sshd is between.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::fs::File;
@@ -30,7 +30,7 @@ impl Halves {
         self.output.as_ref().unwrap_or(&self.input)
     }
 
-    /// What is written, if it is not what is read; that is let go of.
+    /// Returns the write half, if it is not the read half; the read half is dropped.
     pub(crate) fn into_output(self) -> Option<File> {
         self.output
     }

@@ -1,4 +1,4 @@
-//! What waits to be written on an edge: control messages in bounded bytes, which go first, and one data frame.
+//! The bytes that wait to be written on an edge: control messages in bounded bytes, which go first, and one data frame.
 
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
@@ -7,7 +7,7 @@ use std::io::IoSlice;
 /// Most bytes of control messages that may wait. The other side always reads; more means that it is stuck.
 const CONTROL_LIMIT: usize = 64 << 20;
 
-/// A data frame of at most this many bytes is copied behind the messages, so that many small ones are one write.
+/// A data frame of at most this many bytes is copied after the messages, so that many small ones are one write.
 const SMALL: usize = 8 << 10;
 /// Bytes of messages and small data frames that are collected before they must be written.
 const COLLECT: usize = 64 << 10;
@@ -37,7 +37,7 @@ struct DataFrame {
 #[derive(Debug)]
 enum Body {
     Bytes(Vec<u8>),
-    /// So many bytes in the edge's pipe, behind the header if that is there too.
+    /// Bytes in the edge's pipe, after the header if that is there too.
     Piped {
         len: usize,
         head: bool,
@@ -138,7 +138,7 @@ impl Outbox {
         self.control_at == self.control.len() && self.data.is_none()
     }
 
-    /// What to write next: a data frame that has begun is finished first, else control, then data.
+    /// Returns the next write: a data frame that has begun is finished first, else control, then data.
     pub(crate) fn slices<'a>(&'a self, out: &mut [IoSlice<'a>; 3]) -> usize {
         let control = self.control.get(self.control_at..).unwrap_or_default();
         let mut n = 0;
@@ -162,7 +162,7 @@ impl Outbox {
                 add(head);
                 add(body.get(frame.at.saturating_sub(HEADER)..).unwrap_or_default());
             }
-            // What is in the pipe comes between.
+            // The bytes in the pipe come between.
             Body::Piped { head: true, .. } => return n,
             Body::Piped { head: false, .. } => {
                 add(head);

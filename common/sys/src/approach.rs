@@ -20,7 +20,7 @@ pub fn begin(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Whoever lets go of it leaves nothing of the connection in the kernel, and what was not sent is lost.
+/// Closing it leaves nothing of the connection in the kernel, and unsent bytes are lost.
 ///
 /// # Errors
 /// As `setsockopt(2)`.
@@ -28,7 +28,7 @@ pub fn abort_at_end(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(&socket.as_fd(), sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 })?)
 }
 
-/// A numeric address; that of one link may have the name of an interface of this host behind a `%`.
+/// A numeric address; an address of one link may have the name of an interface of this host after a `%`.
 #[must_use]
 pub fn address(text: &[u8], port: u16) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
@@ -72,7 +72,7 @@ mod tests {
         abort_at_end(&ours).unwrap();
         drop(ours);
         assert_eq!(theirs.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        // A port that nobody listens at, and that nobody else can have meanwhile.
+        // A port without a listener, and that no other process can have meanwhile.
         let held = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
         bind(held.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
         let closed: SockaddrIn = getsockname(held.as_raw_fd()).unwrap();

@@ -1,5 +1,5 @@
 //! Processes that a command has started and that have left its process group, by `setsid` for one: no signal to the group reaches them.
-//! They are found below the command, from which nobody gets away while it lives: it is a subreaper.
+//! They are found below the command, which they cannot leave while it lives: it is a subreaper.
 
 use crate::children;
 use nix::unistd::{Pid, getpgid};
@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 /// Most that are kept in mind: each costs a descriptor.
 const MOST: usize = 256;
 
-/// Those of one command.
+/// The detached descendants of one command.
 #[derive(Debug, Default)]
 pub struct Away(Vec<(i32, OwnedFd)>);
 
 impl Away {
-    /// Looks who is below a process that nobody has reaped and leads its group, and below those that were found before: with the command
-    /// they are not below it any more.
+    /// Finds the processes below a process that was not reaped and leads its group, and below those that were found before: after the
+    /// command's end they are not below it any more.
     pub(crate) fn look(&mut self, leader: i32) {
         let own = Pid::from_raw(leader);
         let is_away = |pid: &i32| getpgid(Some(Pid::from_raw(*pid))).is_ok_and(|group| group != own);
@@ -38,7 +38,7 @@ impl Away {
     /// Signals all that were found.
     pub(crate) fn signal(&self, number: i32) {
         for (_, pidfd) in &self.0 {
-            // Whoever has ended meanwhile is no error.
+            // A process that has ended meanwhile is no error.
             let _gone = crate::pidfd::signal(pidfd, number);
         }
     }

@@ -38,7 +38,7 @@ pub struct Child {
     ward: Option<Ward>,
 }
 
-/// Where a program stands towards the user's terminal.
+/// The relation of a program to the user's terminal.
 #[derive(Debug)]
 pub enum Stand<'a> {
     /// In a session of its own and out of reach: neither asks it anything there, nor does Ctrl-C end it.
@@ -47,15 +47,15 @@ pub enum Stand<'a> {
     Before(&'a mut Option<Lent>),
 }
 
-/// What a program is given besides its words.
+/// The start values of a program besides its words.
 pub(crate) struct Given<'a> {
     /// Its standard streams.
     pub(crate) streams: [RawFd; 3],
-    /// Where it runs; `None`: where we are.
+    /// Its directory; `None`: the present one.
     pub(crate) directory: Option<&'a CStr>,
     /// `None`: ours.
     pub(crate) environment: Option<&'a Strings>,
-    /// Whoever it starts stays below it as long as it lives.
+    /// Whether its descendants stay below it as long as it lives.
     pub(crate) adopts: bool,
 }
 
@@ -152,15 +152,16 @@ impl Child {
     /// Asks it and whatever it has started to end, or ends them. Only before it is reaped.
     pub fn end(&self, hard: bool) {
         let number = if hard { libc::SIGKILL } else { libc::SIGTERM };
-        // Whoever has ended meanwhile is no error.
+        // A process that has ended meanwhile is no error.
         let _gone = crate::pidfd::signal_group(self.pid, number);
     }
 
-    /// The same for all that it has started, wherever that is by now. Who was found is kept in mind: when it has ended nobody is below it.
+    /// The same for all that it has started, wherever that is by now. Processes that were found are remembered: after its end none is
+    /// below it.
     pub fn end_all(&self, away: &mut Away, hard: bool) {
         away.look(self.pid);
         if hard {
-            // Those that they have started while it was looked.
+            // Processes that they have started during the search.
             away.look(self.pid);
         }
         away.signal(if hard { libc::SIGKILL } else { libc::SIGTERM });
@@ -180,8 +181,8 @@ impl Child {
         Some(crate::pidfd::ended(&self.pidfd, true).ok().flatten().map_or(How::Code(255), |ended| ended.how))
     }
 
-    /// Waits until nobody is left in its group, which was ended hard before the program itself was reaped: SIGKILL is on its way then, and no
-    /// descriptor tells when a group is empty. Mostly it is; at most 100 ms.
+    /// Waits until its group is empty. The group was killed before the program itself was reaped: SIGKILL is on its way then, and no
+    /// descriptor shows when a group is empty. Mostly it is; at most 100 ms.
     pub fn outlive_group(&self) {
         for _ in 0..100 {
             // SAFETY: kill takes two integers, and signal 0 does nothing.
@@ -266,8 +267,8 @@ fn prepare(plan: &Plan) -> bool {
     if !plan.directory.is_null() && unsafe { libc::chdir(plan.directory) } < 0 {
         return false;
     }
-    // What rlaunch inherited is no business of ssh's; our own is closed on exec.
-    // SAFETY: only this process's copy of the table loses descriptors.
+    // Descriptors that rlaunch inherited do not concern ssh; our own are closed on exec. SAFETY: only this process's copy of the table
+    // loses descriptors.
     unsafe { libc::close_range(3, u32::MAX, 0) };
     // Programs that use select(2), and those that close every number up to the limit, live badly with ours.
     // SAFETY: `nofile` is a valid limit, of this process alone: it is not shared without CLONE_THREAD.

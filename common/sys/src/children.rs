@@ -19,7 +19,7 @@ pub struct Named {
     pub pid: i32,
     /// Its short name, NUL-padded.
     pub comm: [u8; 16],
-    /// Where in the kernel it waits, NUL-padded.
+    /// The place in the kernel where it waits, NUL-padded.
     pub wchan: [u8; 40],
 }
 
@@ -40,7 +40,7 @@ pub fn for_each(mut each: impl FnMut(i32)) {
     }
 }
 
-/// What a look into /proc was worth.
+/// The value of a look into /proc.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Whole,
@@ -75,8 +75,8 @@ fn for_each_by_number(each: &mut dyn FnMut(i32)) {
     }
 }
 
-/// Calls `each` with every process below `pid`, a parent before its children. Every parent must be about to die, so that it
-/// reaps nobody meanwhile, or who was found be looked at again. Allocates nothing.
+/// Calls `each` with every process below `pid`, a parent before its children. Every parent must be about to die, so that it reaps none
+/// meanwhile, or the found processes have to be looked at again. Allocates nothing.
 pub(crate) fn for_each_below(pid: i32, depth: u32, each: &mut dyn FnMut(i32)) {
     let task = Buf::new().text(b"/proc/").number(pid.cast_unsigned()).text(b"/task");
     for_each_of(&task, pid, &mut |child| {
@@ -176,11 +176,11 @@ fn kill_child_of(parent: i32, pid: i32) -> Result<bool, i32> {
 /// SIGKILL for every child and for all that is below it: a child that the kernel cannot end keeps its own children from
 /// becoming ours. Then the first of those that are more than a zombie, into `out`, and how many there are in all.
 pub fn kill_and_survey(out: &mut [Named]) -> (usize, u32) {
-    // Twice: what was forked while we walked is found by the second walk, and then nobody is left who forks.
+    // Twice: processes that were forked during the first walk are found by the second, and then no process is left that forks.
     for _ in 0..2 {
         for_each(|child| {
             let mut kill = |pid| {
-                // SAFETY: kill takes two integers. Whoever could reap this process was killed before we looked for it.
+                // SAFETY: kill takes two integers. Every process that could reap this one was killed before the search.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             };
             kill(child);
@@ -190,7 +190,7 @@ pub fn kill_and_survey(out: &mut [Named]) -> (usize, u32) {
     survey(out)
 }
 
-/// What is below us and more than a zombie: the first into `out`, and how many in all.
+/// Lists processes below us that are more than zombies: the first into `out`, and their number.
 fn survey(out: &mut [Named]) -> (usize, u32) {
     let (mut named, mut count) = (0, 0);
     let mut look = |pid| {
@@ -213,7 +213,7 @@ fn living(pid: i32) -> Option<Named> {
     let mut text = [0u8; STAT];
     let n = slurp(of_thread(pid, pid, b"stat"), &mut text).ok()?;
     let (comm, state) = comm_and_state(&text[..n])?;
-    // A process whose main thread alone has ended shows as a zombie too, and nobody can reap it before the others end.
+    // A process whose main thread alone has ended shows as a zombie too, and cannot be reaped before the others end.
     let thread = if !is_over(state) {
         pid
     } else if field(&text[..n], THREADS)? > 1 {
@@ -259,7 +259,7 @@ pub(crate) fn comm_and_state(stat: &[u8]) -> Option<(&[u8], u8)> {
     Some((stat.get(open + 1..close)?, *stat.get(close + 2)?))
 }
 
-/// One of the numbers behind the name, counted as proc_pid_stat(5) does.
+/// One of the numbers after the name, counted as proc_pid_stat(5) does.
 fn field(stat: &[u8], number: usize) -> Option<i32> {
     let close = stat.iter().rposition(|b| *b == b')')?;
     // The state is field 3.
@@ -317,7 +317,7 @@ fn for_each_entry<const N: usize>(dir: &Buf<N>, mut each: impl FnMut(i32)) -> Re
 
 fn slurp<const N: usize>(path: Buf<N>, out: &mut [u8]) -> Result<usize, i32> {
     let fd = open(&path)?;
-    // Whoever is gone by now has nothing to say (ESRCH).
+    // A process that is gone by now has no text (ESRCH).
     let n = crate::fd::read(fd, out).unwrap_or(0);
     close(fd);
     Ok(n)
@@ -371,7 +371,7 @@ mod tests {
     }
 
     fn end(pid: i32) {
-        // SAFETY: our own child, which nobody has reaped.
+        // SAFETY: our own child, which was not reaped.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         // SAFETY: a null status is allowed.
         unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };

@@ -1,5 +1,5 @@
-//! A command of the user's that runs beside a job: a shell runs it, with nothing to read, and an environment of its own. What it
-//! writes is one stream.
+//! A command of the user's that runs beside a job: a shell runs it, with nothing to read, and an environment of its own. Its output is
+//! one stream.
 
 use crate::child::{self, Child, Given, Stand};
 use crate::origin::Origin;
@@ -8,12 +8,12 @@ use crate::warden::Warden;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// One that runs.
+/// A running command.
 #[derive(Debug)]
 pub struct Command {
     /// The shell.
     pub child: Child,
-    /// What it writes, stdout and stderr: never waits for us.
+    /// Its output, stdout and stderr: it never waits for us.
     pub output: OwnedFd,
 }
 

@@ -1,6 +1,6 @@
 //! Numbers and names in buffers that were there before: for code that must not allocate.
 
-/// A fixed buffer for a path or a line. What does not fit is cut.
+/// A fixed buffer for a path or a line. Longer text is cut.
 pub(crate) struct Buf<const N: usize> {
     bytes: [u8; N],
     len: usize,

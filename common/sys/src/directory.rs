@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 
-/// Makes a directory, and those that it is in, where they are not there. `private`: nobody else may look into what is made.
+/// Makes a directory, and those that it is in, where they are not there. `private`: no other user may look into new ones.
 ///
 /// # Errors
 /// As `mkdir(2)`.
@@ -17,13 +17,13 @@ pub fn make(path: &[u8], private: bool) -> io::Result<()> {
 /// The same for the one in which all others will be: a private one is ours alone from the beginning.
 ///
 /// # Errors
-/// As `mkdir(2)`; EEXIST: a private one is somebody else's, or others may use it.
+/// As `mkdir(2)`; EEXIST: a private one belongs to another user, or others may use it.
 pub fn make_top(path: &[u8], private: bool) -> io::Result<()> {
     if private { make_own(path) } else { make(path, false) }
 }
 
-/// Makes a directory that is ours alone, in one that others can write. It may be there, if it is that: what somebody else has put
-/// there, a link included, could lead what we write to anywhere.
+/// Makes a directory that is ours alone, in one that others can write. An existing one is accepted if it is ours: a path of another user,
+/// a link included, could lead our output to any place.
 fn make_own(path: &[u8]) -> io::Result<()> {
     let path = OsStr::from_bytes(path);
     match std::fs::DirBuilder::new().mode(0o700).create(path) {

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// One end of a doorbell; clones ring the same bell.
+/// An end of a doorbell; clones ring the same bell.
 #[derive(Clone, Debug)]
 pub struct Doorbell(Arc<OwnedFd>);
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 #[derive(Debug)]
 pub struct ReadySet(OwnedFd);
 
-/// What `ready` writes into.
+/// The buffer that `ready` fills.
 #[derive(Debug)]
 pub struct Batch {
     events: Vec<libc::epoll_event>,
@@ -75,7 +75,7 @@ impl ReadySet {
         Ok(())
     }
 
-    /// What is ready now, without waiting. Returns how many.
+    /// Returns the ready tokens, without waiting. Returns how many.
     pub fn ready(&self, batch: &mut Batch) -> usize {
         let room = i32::try_from(batch.events.len()).unwrap_or(i32::MAX);
         // SAFETY: `events` has room for `room` events.

@@ -49,7 +49,7 @@ pub fn set_nonblocking(fd: &impl AsFd) -> io::Result<()> {
 pub fn release_stdio(which: &[RawFd]) -> io::Result<()> {
     let null = dev_null()?;
     for fd in which {
-        // SAFETY: both are descriptor numbers; 0-2 are owned by nobody in this process.
+        // SAFETY: both are descriptor numbers; 0-2 have no owner in this process.
         if unsafe { libc::dup2(null.as_raw_fd(), *fd) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -57,7 +57,7 @@ pub fn release_stdio(which: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over a descriptor that the caller left open under a number, such as `fd:3`, as a copy of our own. What is closed on
+/// Takes over a descriptor that the caller left open under a number, such as `fd:3`, as a copy of our own. A descriptor that is closed on
 /// exec is ours, however low its number: a caller's would have been closed before we came.
 ///
 /// # Errors
@@ -75,8 +75,8 @@ pub fn inherited(raw: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Makes room for this many descriptors, or as many as the limit allows, by means of one that is there. The kernel's table grows by
-/// doubling, and where threads share it each time waits until every processor has been through the scheduler (`synchronize_rcu`):
-/// some 10 ms in which whoever accepts a connection, or makes a rank's pipes, stands still. For a single thread nothing waits.
+/// doubling. Where threads share it, each time waits until every processor has been through the scheduler (`synchronize_rcu`): some 10 ms
+/// in which a thread that accepts a connection, or makes a rank's pipes, is blocked. For a single thread nothing waits.
 pub fn make_room(by: &impl AsFd, count: RawFd) {
     use nix::sys::resource::{Resource, getrlimit};
     let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
@@ -102,8 +102,8 @@ pub fn duplicate(raw: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A standard stream as a descriptor of our own, to be made non-blocking: a pipe is opened anew, so that nobody else who
-/// holds it is affected (the flag belongs to the open file). A socket cannot be; then it is a copy.
+/// A standard stream as a descriptor of our own, to be made non-blocking: a pipe is opened anew, so that no other holder is affected (the
+/// flag belongs to the open file). A socket cannot be; then it is a copy.
 ///
 /// # Errors
 /// It is not open.
@@ -114,7 +114,7 @@ pub fn half(raw: RawFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{raw}");
     let stat = nix::sys::stat::fstat(&copy)?;
     if stat.st_mode & libc::S_IFMT == libc::S_IFIFO {
-        // Who may not open it anew, after a change of users, shares the flag after all.
+        // A process that may not open it anew, after a change of users, shares the flag after all.
         return Ok(open(path.as_str(), mode | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty()).unwrap_or(copy));
     }
     Ok(copy)
@@ -132,7 +132,7 @@ pub(crate) fn replace(from: RawFd, to: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// One read; 0 is the end.
+/// A read; 0 is the end.
 ///
 /// # Errors
 /// As `read(2)`, `EINTR` included.
@@ -142,8 +142,8 @@ pub fn read(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads exactly as many bytes as there is room for, and no more: what follows is for somebody else. Waits for `time` at
-/// most before each read, if the descriptor can be waited for.
+/// Reads exactly as many bytes as there is room for, and no more: the next bytes are for another reader. Waits for `time` at most before
+/// each read, if the descriptor can be waited for.
 ///
 /// # Errors
 /// The end came first, or the time passed; or as `read(2)`.
@@ -166,7 +166,7 @@ pub fn read_exactly(raw: RawFd, buf: &mut [u8], time: Duration) -> io::Result<()
     Ok(())
 }
 
-/// One read of at most `max` bytes, appended to `buf` without clearing its memory first; 0 is the end.
+/// A read of at most `max` bytes, appended to `buf` without clearing its memory first; 0 is the end.
 ///
 /// # Errors
 /// As `read(2)`, `EINTR` included.
@@ -182,7 +182,7 @@ pub fn read_onto(fd: RawFd, buf: &mut Vec<u8>, max: usize) -> io::Result<usize> 
     Ok(n)
 }
 
-/// One write.
+/// A write.
 ///
 /// # Errors
 /// As `write(2)`, `EINTR` included.
@@ -192,7 +192,7 @@ pub fn write(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// One gathering write.
+/// A gathering write.
 ///
 /// # Errors
 /// As `writev(2)`, `EINTR` included.
@@ -203,7 +203,7 @@ pub fn writev(fd: RawFd, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// One gathering write of what the kernel takes without waiting, whether or not the descriptor is non-blocking.
+/// A gathering write of the bytes that the kernel takes without waiting, whether or not the descriptor is non-blocking.
 ///
 /// # Errors
 /// `EAGAIN`: it takes nothing now. `EOPNOTSUPP`: what it leads to cannot say so (files, terminals; pipes before Linux 6.4).
@@ -215,7 +215,7 @@ pub fn writev_now(fd: RawFd, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// What a descriptor leads to, as far as it matters to whoever reads or writes it.
+/// The kind of a descriptor, as far as it matters to its reader or writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// /dev/null.
@@ -228,7 +228,7 @@ pub enum Kind {
     File,
 }
 
-/// What descriptor `raw` is.
+/// Returns the kind of descriptor `raw`.
 ///
 /// # Errors
 /// It is not open.
@@ -259,12 +259,12 @@ pub fn is_same(a: RawFd, b: RawFd) -> bool {
     id(a).is_some_and(|a| id(b) == Some(a))
 }
 
-/// Waits until a descriptor that somebody made non-blocking can be written.
+/// Waits until a descriptor that another process made non-blocking can be written.
 pub fn wait_writable(raw: RawFd) {
     wait(raw, libc::POLLOUT);
 }
 
-/// Waits until a descriptor that somebody made non-blocking can be read.
+/// Waits until a descriptor that another process made non-blocking can be read.
 pub fn wait_readable(raw: RawFd) {
     wait(raw, libc::POLLIN);
 }
@@ -297,7 +297,7 @@ pub fn readable_within(fds: &[BorrowedFd<'_>; 2], time: Duration) {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-    // Whoever is interrupted only looks sooner.
+    // An interrupted caller only looks sooner.
     let _sooner = poll(&mut fds, time);
 }
 

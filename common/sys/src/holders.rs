@@ -1,9 +1,9 @@
 //! Which process of a job holds a socket.
 //!
-//! The kernel tells of a connection the inode of its socket (`sock_diag`), and /proc/PID/fd whose descriptors lead there. To look
-//! through all processes takes milliseconds, so one look answers for all that is asked, and where the last socket of a process was
-//! found the next one is looked for first: descriptors are numbered upwards. How often is looked is the caller's matter: a look finds
-//! no process that forks and ends, passing its sockets on, while it goes on.
+//! The kernel tells of a connection the inode of its socket (`sock_diag`), and /proc/PID/fd whose descriptors lead there. To look through
+//! all processes takes milliseconds, so one look answers for all that is asked, and where the last socket of a process was found the next
+//! one is looked for first: descriptors are numbered upwards. The caller decides how often it looks: a look finds no process that forks
+//! and ends meanwhile, passing its sockets on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -11,9 +11,9 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
-/// How far behind the last descriptor of a process the next one is looked for.
+/// Number of descriptors after the last one of a process in which the next one is looked for.
 const NEAR: i32 = 4;
-/// Most processes that are remembered: each costs a descriptor, and a look when a socket is somebody else's.
+/// Most processes that are remembered: each costs a descriptor, and a look when a socket is another's.
 const KNOWN: usize = 8;
 /// As much of a /proc/PID/stat as holds its first 22 fields, however long each is.
 const STAT: usize = 1024;
@@ -30,7 +30,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Whoever has the number.
+    /// Returns the process that has the number.
     fn now(pid: i32) -> Option<Self> {
         Some(Self { pid, started: started(pid)? })
     }
@@ -40,24 +40,24 @@ impl Process {
 #[derive(Debug)]
 struct Member {
     process: Process,
-    /// Where a socket of it was found last.
+    /// The descriptor at which a socket of it was found last.
     fd: i32,
-    /// Its /proc/PID/fd. What is open there is this process and no other: once it has ended nothing can be found there, whoever has
-    /// its number then.
+    /// Its /proc/PID/fd. The open directory is of this process and no other: after its end nothing can be found there, whatever process
+    /// has its number then.
     dir: OwnedFd,
 }
 
-/// Where sockets were found.
+/// The places where sockets were found.
 #[derive(Debug, Default)]
 pub struct Holders {
-    /// Who connected last, first.
+    /// The processes by their last connection, the latest first.
     known: VecDeque<Member>,
     /// All that have, while they live.
     met: BTreeSet<i32>,
 }
 
 impl Holders {
-    /// Who of those below the process `above` holds each of these sockets: one look through all processes.
+    /// Finds the process below `above` that holds each of these sockets: one look through all processes.
     pub fn find(&mut self, above: i32, inodes: &[u32]) -> Vec<Option<Process>> {
         let mut found: Vec<Option<Process>> = vec![None; inodes.len()];
         let wanted: BTreeMap<u32, usize> = inodes.iter().copied().zip(0..).collect();
@@ -65,7 +65,7 @@ impl Holders {
         found
     }
 
-    /// Those that connected last, a few descriptors behind that one.
+    /// Looks at the processes that connected last, a few descriptors after the last one.
     pub fn guess(&mut self, inode: u32) -> Option<Process> {
         let at = self.known.iter_mut().position(|member| member.holds(inode))?;
         if at > 0 {
@@ -132,7 +132,7 @@ impl Holders {
 }
 
 impl Member {
-    /// Whether it holds that socket: behind the last one, or where that was, which may be closed by now.
+    /// Whether it holds that socket: after the last one, or at its place, which may be closed by now.
     fn holds(&mut self, inode: u32) -> bool {
         let near = (1..NEAR).map(|more| self.fd.saturating_add(more)).chain([self.fd]);
         let hit = near.into_iter().find(|fd| socket(self.dir.as_fd(), format_args!("{fd}")) == Some(inode));
@@ -192,7 +192,7 @@ fn is_below(pid: i32, above: i32) -> bool {
     lineage(pid, above).is_some()
 }
 
-/// Who stands between a process and the one above it, its parent first; `None`: it is not below that.
+/// The processes between a process and the one above it, its parent first; `None`: it is not below that.
 fn lineage(pid: i32, above: i32) -> Option<Vec<i32>> {
     let mut between = Vec::new();
     let mut at = pid;
@@ -218,7 +218,7 @@ fn started(pid: i32) -> Option<u64> {
     field(pid, 22)
 }
 
-/// A field of /proc/PID/stat, counted from 1, behind the name: that may hold anything.
+/// A field of /proc/PID/stat, counted from 1, after the name, which may hold any character.
 fn field(pid: i32, number: usize) -> Option<u64> {
     // The kernel gives it whole, or as much as there is room: what is wanted stands in its first half.
     let mut room = [0; STAT];
@@ -241,12 +241,12 @@ mod tests {
     /// A child of one test must not have the sockets of another one's, if only until it runs its program.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    /// One behind the other from a number on that is no other test's: they run side by side.
+    /// Consecutive sockets from a number on that is no other test's: they run side by side.
     fn sockets(from: i32, count: usize) -> (Vec<OwnedFd>, Vec<u32>) {
         let one = || {
             let socket = TcpListener::bind("127.0.0.1:0").unwrap();
             let fd = fcntl(&socket, FcntlArg::F_DUPFD_CLOEXEC(from)).unwrap();
-            // SAFETY: a new descriptor, which nobody else has.
+            // SAFETY: a new descriptor without another owner.
             unsafe { OwnedFd::from_raw_fd(fd) }
         };
         let all: Vec<OwnedFd> = (0..count).map(|_| one()).collect();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Far more than a loop of system calls needs, whose frames hold a few words each.
 const STACK: usize = 16 << 10;
 
-/// What init needs to know.
+/// The parameters of init.
 struct Plan {
     held: RawFd,
     hangup: RawFd,
@@ -133,8 +133,8 @@ fn text(text: &CStr) -> usize {
     text.as_ptr().expose_provenance()
 }
 
-/// One system call: the result, or an errno below 0. The kernel checks what it is given and writes only to `fds` and
-/// `random` above, whose addresses were exposed to it; that is what makes this function safe here, and only here.
+/// A system call: the result, or an errno below 0. The kernel checks what it is given and writes only to `fds` and `random` above, whose
+/// addresses were exposed to it; that is what makes this function safe here, and only here.
 #[expect(clippy::cast_possible_truncation, reason = "a c_long has the width of a register on both targets")]
 fn call(number: libc::c_long, args: [usize; 5]) -> isize {
     let [a, b, c, d, e] = args;

@@ -40,7 +40,7 @@ pub fn is_shortage(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// What an error of the system says, in words that fit behind a colon: "no such file or directory".
+/// The text of a system error, in words that fit after a colon: "no such file or directory".
 #[must_use]
 pub fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();

@@ -5,7 +5,7 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU8};
 
-/// What may be in memory that stays shared after a fork.
+/// Types that may be in memory that stays shared after a fork.
 pub(crate) trait Shared: seal::Sealed {}
 
 mod seal {
@@ -18,7 +18,7 @@ mod seal {
 impl Shared for AtomicI32 {}
 impl Shared for AtomicU8 {}
 
-/// Zeros that stay shared after a fork; pages that nobody touches cost nothing.
+/// Zeros that stay shared after a fork; untouched pages cost nothing.
 pub(crate) fn shared<T: Shared>(count: usize) -> io::Result<&'static [T]> {
     let (bytes, protection) = (count * size_of::<T>(), libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: a new mapping, wherever the kernel likes.
@@ -30,8 +30,8 @@ pub(crate) fn shared<T: Shared>(count: usize) -> io::Result<&'static [T]> {
     Ok(unsafe { std::slice::from_raw_parts(at.cast::<T>(), count) })
 }
 
-/// Gives it back to the kernel: what was freed, and the pages of our own file that are mapped. What is run or read again is
-/// mapped again from the page cache, sixteen pages at a fault, or as much as one folio of a freshly written file holds.
+/// Gives it back to the kernel: what was freed, and the pages of our own file that are mapped. Code that runs or is read again is mapped
+/// again from the page cache, sixteen pages at a fault, or as much as one folio of a freshly written file holds.
 pub fn give_back() {
     // SAFETY: malloc_trim takes an integer and works on the allocator's own state, under its lock.
     unsafe { libc::malloc_trim(0) };
@@ -50,11 +50,11 @@ unsafe extern "C" fn unmap(info: *mut libc::dl_phdr_info, _size: usize, _data: *
         segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_W == 0)
     {
         let whole = |at: u64| usize::try_from(info.dlpi_addr.wrapping_add(at)).unwrap_or(0) / page * page;
-        // Rounded down at both ends: the last page may be shared with the segment behind it.
+        // Rounded down at both ends: the last page may be shared with the next segment.
         let (from, to) = (whole(segment.p_vaddr), whole(segment.p_vaddr.wrapping_add(segment.p_memsz)));
         if from != 0 && from < to {
-            // SAFETY: the range is a private mapping of our own file that nobody can have written to: its pages come back
-            // with the same bytes when they are touched (madvise(2), MADV_DONTNEED).
+            // SAFETY: the range is a private mapping of our own file that was not written to: its pages come back with the same bytes
+            // when they are touched (madvise(2), MADV_DONTNEED).
             unsafe { libc::madvise(from as *mut c_void, to - from, libc::MADV_DONTNEED) };
         }
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use std::os::fd::{AsRawFd as _, OwnedFd};
 
-    /// What /proc says of our mappings, by as little code as can be: what looks is mapped again before it has looked.
+    /// The values in /proc about our mappings, by as little code as can be: the code that looks is mapped again before it has looked.
     fn look(smaps: &OwnedFd, text: &mut Vec<u8>) {
         text.clear();
         while crate::fd::read_onto(smaps.as_raw_fd(), text, 64 << 10).is_ok_and(|n| n > 0) {}
@@ -121,7 +121,7 @@ mod tests {
             look(&smaps[1], &mut after);
             looks.push((code(&before).1, code(&after).1));
         }
-        // What runs is mapped again before we look, all of a large folio at once; but not all that there is, each time.
+        // Running code is mapped again before we look, all of a large folio at once; but not all that there is, each time.
         assert!(looks.iter().any(|(before, after)| after < before), "KiB of code before and after: {looks:?}");
         assert_eq!(read_all(&ranges), there, "what is used again is the same");
     }

@@ -20,12 +20,12 @@ pub struct Init {
 #[derive(Debug, thiserror::Error)]
 #[error("{step}: {source}")]
 pub struct NsError {
-    /// What was being done.
+    /// The step.
     pub step: &'static str,
     /// Why it failed.
     pub source: io::Error,
-    /// It failed halfway: the calling thread's next child would be the namespace's first process, and what is a rank's end
-    /// would be everybody's. No rank may be started then.
+    /// Whether it failed halfway: the calling thread's next child would be the namespace's first process, and a rank's end would be the
+    /// end of all. No rank may be started then.
     pub halfway: bool,
 }
 
@@ -60,8 +60,8 @@ fn gpu_below(dev: &Path) -> Option<bool> {
     Some(false)
 }
 
-/// Whether `--contain auto` asks the kernel for a PID namespace: also for those who will hardly get it, because what the
-/// kernel says is the reason that is told.
+/// Whether `--contain auto` asks the kernel for a PID namespace: also on hosts without a chance, because the kernel's error is the reason
+/// that is reported.
 #[must_use]
 pub fn is_wanted_by_auto() -> bool {
     gpu_present() == Some(false)
@@ -135,8 +135,8 @@ fn name_thread(name: &std::ffi::CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Makes the PID namespace's processes visible in /proc, for this mount namespace only. Async-signal-safe: the first
-/// rank's child does it before its exec, so that nobody waits for init. Returns 0 or an errno.
+/// Makes the PID namespace's processes visible in /proc, for this mount namespace only. Async-signal-safe: the first rank's child does it
+/// before its exec, so that no process waits for init. Returns 0 or an errno.
 pub(crate) fn mount_proc() -> i32 {
     // SAFETY: all strings are C strings; a null source and type are allowed with MS_REC|MS_SLAVE.
     let rc = unsafe {

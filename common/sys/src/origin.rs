@@ -1,5 +1,5 @@
-//! What rlaunch was started with, read before anything of ours or of std could change it, and the C entry point that
-//! makes this possible: std's own start reopens descriptors 0-2 and ignores SIGPIPE before `main`.
+//! The state in which rlaunch was started, read before any code of ours or of std could change it, and the C entry point that makes this
+//! possible: std's own start reopens descriptors 0-2 and ignores SIGPIPE before `main`.
 
 use crate::facts::limits::Carried;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -52,8 +52,8 @@ impl Origin {
         WATCHED.iter().copied().filter(|s| self.ignored & (1 << s) == 0).collect()
     }
 
-    /// Does what may wait for somebody else, such as opening a FIFO, so that signals end it as they end any program. Only
-    /// before there is anything that a signal must not end.
+    /// Runs a call that may wait for another process, such as opening a FIFO, so that signals end it as they end any program. Only before
+    /// there is anything that a signal must not end.
     pub fn interruptibly<T>(&self, wait: impl FnOnce() -> T) -> T {
         // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
         let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -158,7 +158,7 @@ pub fn environment() -> impl Iterator<Item = &'static [u8]> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
-    // SAFETY: reading a pointer that libc keeps; nobody changes the environment (set_var is not allowed here).
+    // SAFETY: reading a pointer that libc keeps; no code changes the environment (set_var is not allowed here).
     let mut at = unsafe { environ };
     std::iter::from_fn(move || {
         if at.is_null() {

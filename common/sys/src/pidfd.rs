@@ -19,7 +19,7 @@ pub struct Ended {
 /// Exit code or signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// It exited.
+    /// The process exited.
     Code(u8),
     /// A signal ended it.
     Signal {
@@ -60,7 +60,7 @@ pub fn signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
 /// Sends a signal to a process group. Only while its leader is unreaped: the number is then still ours.
 ///
 /// # Errors
-/// `ESRCH` where nobody is in it any more.
+/// `ESRCH` where it is empty.
 pub fn signal_group(leader: i32, number: i32) -> io::Result<()> {
     // SAFETY: kill takes two integers.
     if unsafe { libc::kill(-leader, number) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -77,7 +77,7 @@ pub fn ended(pidfd: &OwnedFd, reap: bool) -> io::Result<Option<Ended>> {
 
 /// Reaps a child that is about to end by itself or by SIGKILL: waits for it.
 pub(crate) fn reap(pidfd: &OwnedFd) {
-    // ECHILD: somebody else was quicker.
+    // ECHILD: another call was quicker.
     while wait(pidfd, 0).is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {}
 }
 
@@ -116,8 +116,8 @@ fn wait(pidfd: &OwnedFd, flags: i32) -> io::Result<Option<Ended>> {
     }))
 }
 
-/// The number of a child that has ended and that nobody has reaped, whoever it is, without waiting and without reaping it.
-/// `Ok(None)`: children exist and none has ended. `only_this_thread`: children of other threads do not exist.
+/// The number of any child that has ended and was not reaped, without waiting and without reaping it. `Ok(None)`: children exist and none
+/// has ended. `only_this_thread`: children of other threads do not exist.
 ///
 /// # Errors
 /// `ECHILD` where there is no child at all: the count is 0.
@@ -127,7 +127,7 @@ pub fn next_ended(only_this_thread: bool) -> io::Result<Option<i32>> {
     Ok((ended != 0).then_some(ended))
 }
 
-/// Reaps a child that has ended, by its number. Whoever was quicker did the same.
+/// Reaps a child that has ended, by its number. A quicker caller did the same.
 pub fn reap_number(pid: i32) {
     let _gone = wait_for(libc::P_PID, pid.cast_unsigned(), 0);
 }

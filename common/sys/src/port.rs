@@ -84,7 +84,7 @@ fn is_free(port: u16) -> nix::Result<()> {
     bind(fd.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port))
 }
 
-/// A listener at a port of a block that is ours. On any address nobody else can listen there then, not on `[::]` either.
+/// A listener at a port of a block that is ours. On any address no other process can listen there then, not on `[::]` either.
 ///
 /// # Errors
 /// As `bind(2)` and `listen(2)`: the port is taken, the address is not ours.
@@ -95,7 +95,7 @@ pub fn listen(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(family, SockType::Stream, flags, None)?;
-    // What is in TIME_WAIT does not count.
+    // Connections in TIME_WAIT do not count.
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
     // All ranks may come at once: as many as the kernel lets wait (net.core.somaxconn).

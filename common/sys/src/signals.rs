@@ -13,7 +13,7 @@ pub const KILL: i32 = libc::SIGKILL;
 /// SIGHUP.
 pub const HUP: i32 = libc::SIGHUP;
 
-/// Who sent a signal: the kernel (asm-generic/siginfo.h).
+/// The sender of a signal: the kernel (asm-generic/siginfo.h).
 const SI_KERNEL: u32 = 0x80;
 
 /// A descriptor that yields the signals it was made for.
@@ -47,8 +47,8 @@ impl SignalFd {
         self.next_typed().map(|(number, _)| number)
     }
 
-    /// The same, and whether a key of the terminal made it: then the kernel has sent it (SI_KERNEL, sigaction(2)), or we
-    /// have ourselves, for a key that reached somebody in our stead.
+    /// The same, and whether a key of the terminal made it: then the kernel has sent it (SI_KERNEL, sigaction(2)), or we have ourselves,
+    /// for a key that reached another process in our stead.
     #[must_use]
     pub fn next_typed(&self) -> Option<(u8, bool)> {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];

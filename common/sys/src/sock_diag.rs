@@ -3,8 +3,8 @@
 //! One question and one answer, in some 10 µs. /proc/net/tcp has the same, but lists all connections there are, and is wrong about
 //! those that come and go meanwhile.
 //!
-//! A connection whose other end has closed has no owner any more: the kernel then says user 0 and inode 0, which must not be taken
-//! for root. So only one that is established and has an inode is told.
+//! A connection whose other end has closed has no owner any more: the kernel then says user 0 and inode 0, which must not be taken for
+//! root. So only an established one with an inode is reported.
 
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType};
@@ -20,7 +20,7 @@ const ESTABLISHED: u8 = 1;
 const CGROUP_ID: u16 = 21;
 /// `struct nlmsghdr`: length u32, type u16, flags u16, sequence u32, port u32.
 const HEADER: usize = 16;
-/// `struct inet_diag_req_v2` behind it.
+/// `struct inet_diag_req_v2` after it.
 const QUESTION: usize = HEADER + 56;
 /// `struct inet_diag_msg`.
 const ANSWER: usize = 72;
@@ -30,7 +30,7 @@ const ANSWER: usize = 72;
 pub struct Owner {
     /// The user who made the socket.
     pub uid: u32,
-    /// The socket's inode: what /proc/PID/fd of whoever holds it shows.
+    /// The socket's inode: /proc/PID/fd of its holder shows it.
     pub inode: u32,
     /// The cgroup that the socket was made in, where the kernel tells.
     pub cgroup: Option<u64>,
@@ -58,7 +58,7 @@ impl SockDiag {
         Ok(Self { line, asked: 0 })
     }
 
-    /// Whose socket is connected from `own` to `other`; `None`: nobody's who is there still.
+    /// The owner of the socket that is connected from `own` to `other`; `None`: it is gone.
     ///
     /// # Errors
     /// The kernel does not answer the question.

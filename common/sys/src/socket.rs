@@ -1,4 +1,4 @@
-//! What a server does most: reads what a connection has, and writes what it takes.
+//! The most frequent steps of a server: to read the bytes of a connection, and to write those that it takes.
 //!
 //! In a process that has threads, as the agent has, glibc makes `recv` and `send` points at which a thread may be cancelled. Nobody
 //! cancels threads here, and that takes a tenth of what a request costs beside the kernel: so the kernel is called without it.

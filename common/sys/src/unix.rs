@@ -11,11 +11,11 @@ const NAME: &str = "agent";
 /// Longest path of a unix socket with its end: `sun_path`, unix(7).
 const LONGEST: usize = 107;
 
-/// Where it is made, if not in the directory that was asked for.
+/// The places for it, if not in the directory that was asked for.
 const OTHERS: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// Where it is made: a new directory in `dir`, or, if that cannot be or the path would be too long, in /tmp or /dev/shm. `note` hears
-/// of the path before it is there.
+/// The place: a new directory in `dir`, or, if that cannot be or the path would be too long, in /tmp or /dev/shm. `note` hears of the
+/// path before it is there.
 ///
 /// # Errors
 /// None of them can be made, or the socket: of the first.
@@ -32,7 +32,7 @@ fn listen_in(dir: &Path, note: &mut impl FnMut(&Path) -> bool) -> io::Result<(Un
     if path.as_os_str().len() > LONGEST || !note(&path) {
         return Err(io::ErrorKind::InvalidFilename.into());
     }
-    // It must be new: what somebody else has made is not ours alone. The mask may take something away from us.
+    // It must be new: a directory that another user has made is not ours alone. The mask may take something away from us.
     std::fs::DirBuilder::new().mode(0o700).create(&own)?;
     let bound = UnixListener::bind(&path).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
     match bound {

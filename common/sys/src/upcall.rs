@@ -1,5 +1,5 @@
-//! Commands of the user's whose output is wanted: a shell runs them, with nothing to read, for a bounded time. What they have
-//! started ends with them, and with us.
+//! Commands of the user's whose output is wanted: a shell runs them, with nothing to read, for a bounded time. Their descendants end with
+//! them, and with us.
 
 use crate::child::{self, Child, Given, Stand};
 use crate::epoll::ReadySet;
@@ -15,32 +15,32 @@ use std::time::{Duration, Instant};
 
 /// How much of what they complain about is kept: the last of it.
 const COMPLAINTS: usize = 4 << 10;
-/// What a pipe holds, mostly: no more is read at a time, because there may be more for ever.
+/// The usual size of a pipe: no more is read at a time, because there may be more for ever.
 const PIPE: usize = 64 << 10;
-/// How long a killed one may take to be gone. One that the kernel cannot end is left to the warden.
+/// How long a killed one may take to be gone. A command that the kernel cannot end is left to the reaper.
 const GONE: Duration = Duration::from_secs(1);
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It ended.
+    /// The command ended.
     Ended {
         /// How.
         how: How,
-        /// What it printed.
+        /// Its output.
         output: Vec<u8>,
         /// The last of what it wrote to stderr.
         complaints: Vec<u8>,
     },
-    /// It took too long, and was killed.
+    /// The command took too long, and was killed.
     Late,
-    /// It printed too much, and was killed.
+    /// The command printed too much, and was killed.
     TooMuch,
     /// A signal that ends us came; it was killed.
     Signal(u8),
 }
 
-/// What one may take.
+/// The limits of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Time.

@@ -20,19 +20,19 @@ const PATIENCE_MS: u32 = 1_000;
 /// How often they are looked after.
 const LOOK_MS: u32 = 5;
 
-/// The launcher's side. The warden ends when this is dropped; with the launcher, at the latest. Nobody may reap it then:
-/// whoever has nothing left to be ended dismisses it first.
+/// The launcher's side. The warden ends when this is dropped; with the launcher, at the latest. No other code may reap it then: a caller
+/// without processes to be ended dismisses it first.
 #[derive(Debug)]
 pub struct Warden {
     groups: &'static [AtomicI32],
-    /// Where to look for room next: it is behind the one that was taken last, mostly.
+    /// The index for the next search of room: mostly after the slot that was taken last.
     next: AtomicUsize,
     /// As long as it was not dismissed.
     pid: Option<i32>,
     _lifeline: OwnedFd,
 }
 
-/// A slot of the warden's: nobody's at first, then that of the group whose leader has entered itself.
+/// A slot of the reaper's: free at first, then that of the group whose leader has entered itself.
 #[derive(Debug)]
 pub(crate) struct Ward(&'static AtomicI32);
 
@@ -40,8 +40,8 @@ pub(crate) struct Ward(&'static AtomicI32);
 const NOBODY: i32 = -1;
 
 impl Ward {
-    /// Where a new child enters the group that it leads, before it executes anything: whatever it starts then is the
-    /// warden's, however soon the launcher is killed. An atomic store needs no lock and no memory, so a forked child may do it.
+    /// The slot for a new child. It enters the group that it leads there before it executes anything: its descendants are the reaper's,
+    /// however soon the launcher is killed. An atomic store needs no lock and no memory, so a forked child may do it.
     pub(crate) fn slot(&self) -> &'static AtomicI32 {
         self.0
     }
@@ -67,14 +67,14 @@ impl Warden {
         }
     }
 
-    /// Ends it and reaps it: no group will be given to it any more. One that still has somebody to end does so when this is
+    /// Ends it and reaps it: no group will be given to it any more. A reaper that still has processes to end does so when this is
     /// dropped, and is not waited for.
     pub fn dismiss(&mut self) {
         if self.groups.iter().any(|group| group.load(Ordering::Acquire) != 0) {
             return;
         }
         if let Some(pid) = self.pid.take() {
-            // SAFETY: kill takes two integers; the warden is our own child, which nobody has reaped.
+            // SAFETY: kill takes two integers; the reaper is our own child, which was not reaped.
             unsafe { libc::kill(pid, libc::SIGKILL) };
             // SAFETY: a null status is allowed. All signals are blocked, so it is not interrupted.
             unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
@@ -97,10 +97,10 @@ impl Warden {
 fn watch(lifeline: RawFd, groups: &[AtomicI32]) -> ! {
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-ssh".as_ptr()) };
-    // SAFETY: setsid takes nothing. Whoever signals the launcher's group does not mean us.
+    // SAFETY: setsid takes nothing. A signal to the launcher's group is not meant for us.
     unsafe { libc::setsid() };
     close_others([lifeline, lifeline]);
-    // SAFETY: nobody here reads or writes 0-2; whoever waits for their end must not wait for ours.
+    // SAFETY: 0-2 are not read or written here; a reader that waits for their end must not wait for ours.
     unsafe { libc::close_range(0, 2, 0) };
     // Nobody writes to it: it ends.
     while crate::fd::read(lifeline, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
@@ -117,7 +117,7 @@ fn watch(lifeline: RawFd, groups: &[AtomicI32]) -> ! {
     crate::origin::exit_now(0)
 }
 
-/// Signals all groups; whether anybody is in one of them.
+/// Signals all groups; returns whether any process is in one of them.
 fn signal_all(groups: &[AtomicI32], number: i32) -> bool {
     let mut any = false;
     for group in groups.iter().map(|slot| slot.load(Ordering::Acquire)).filter(|group| *group > 1) {

@@ -13,7 +13,7 @@ const HOLD_OUT: usize = 5;
 
 const CSV: &str = include_str!("../data/digits.csv");
 
-/// One image and what it shows.
+/// An image and its digit.
 #[derive(Clone, Debug)]
 pub(crate) struct Digit {
     pub(crate) pixels: [f64; PIXELS],

@@ -1,6 +1,7 @@
-//! What is kept of a training in memory, so that it can go on with other ranks.
+//! The state of a training that is kept in memory, so that it can continue with other ranks.
 //!
-//! A step is done together: nobody is further than one step ahead of anybody else, so the last two steps are enough to find one that all have.
+//! All ranks do a step together: no rank is more than one step ahead of another, so the last two steps are enough to find one that all
+//! have.
 
 use crate::model::{Descent, Model};
 use crate::options::Options;
@@ -8,15 +9,15 @@ use crate::ring::Ring;
 use crate::rng::Rng;
 use anyhow::{Context, Result};
 
-/// A training behind a number of steps: on each rank the same, to the bit.
+/// The state of a training after a number of steps: on each rank the same, to the bit.
 #[derive(Clone)]
 pub(crate) struct Progress {
     pub(crate) step: usize,
     pub(crate) model: Model,
     pub(crate) descent: Descent,
-    /// Of the epoch so far.
+    /// The loss of the epoch so far.
     pub(crate) loss: f64,
-    /// Held-out images that were right behind the last epoch.
+    /// Held-out images that were right after the last epoch.
     pub(crate) right: f64,
 }
 
@@ -54,7 +55,7 @@ impl Keep {
 
     /// The last step that all ranks have; who has none is given it.
     pub(crate) fn agree(&mut self, options: &Options, ring: &mut Ring) -> Result<Progress> {
-        // In its place each rank says how many steps it has done, and one more, so that none is told from nothing.
+        // At its index each rank writes the number of its steps plus one, so that zero steps differ from no entry.
         let mut all = vec![0.0; ring.size()];
         all[ring.rank()] = self.0.first().map_or(0.0, |last| last.step as f64 + 1.0);
         ring.sum(&mut all)?;

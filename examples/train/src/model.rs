@@ -71,7 +71,7 @@ impl Model {
         self.params.len()
     }
 
-    /// What the hidden layer answers and the scores of the ten digits.
+    /// The output of the hidden layer and the scores of the ten digits.
     fn forward(&self, digit: &Digit) -> (Vec<f64>, [f64; CLASSES]) {
         let layers = layers(&self.params, self.hidden);
         let answers: Vec<f64> = layers
@@ -130,7 +130,7 @@ pub(crate) struct Descent {
 impl Descent {
     const MOMENTUM: f64 = 0.9;
 
-    /// What it remembers of the steps before.
+    /// The velocity that is kept from the steps before.
     pub(crate) fn velocity(&self) -> &[f64] {
         &self.velocity
     }
@@ -144,7 +144,7 @@ impl Descent {
         Self { rate, velocity: vec![0.0; model.len()] }
     }
 
-    /// One step against the mean gradient of `count` images, of which `sum` is the sum.
+    /// A step against the mean gradient of `count` images, of which `sum` is the sum.
     pub(crate) fn step(&mut self, model: &mut Model, sum: &[f64], count: usize) {
         for ((param, velocity), slope) in model.params.iter_mut().zip(&mut self.velocity).zip(sum) {
             *velocity = Self::MOMENTUM * *velocity + slope / count as f64;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy)]
 pub(crate) struct Patience<'a> {
     pub(crate) timeout: Duration,
-    /// Whether nobody is to be waited for any more, because the round has ended.
+    /// Whether no other rank is to be waited for any more, because the round has ended.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn accept(listener: &TcpListener, deadline: Deadline<'_>) -> Result<O
     }
 }
 
-/// One line without its end, at most `limit` bytes long. Reads nothing past it: what follows is for somebody else.
+/// A line without its end, at most `limit` bytes long. Reads nothing past it: the next bytes are for another reader.
 pub(crate) fn read_line(stream: &mut TcpStream, limit: usize, deadline: Deadline<'_>) -> Result<String> {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -83,7 +83,7 @@ pub(crate) fn read_line(stream: &mut TcpStream, limit: usize, deadline: Deadline
     }
 }
 
-/// What a failed read from or write to another rank most likely means.
+/// The most likely meaning of a failed read from or write to another rank.
 pub(crate) fn explain(error: io::Error, timeout: Duration) -> anyhow::Error {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {

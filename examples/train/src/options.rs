@@ -29,7 +29,7 @@ Rank 0 prints loss and held-out accuracy after each epoch. The curve does not de
 Data: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository (CC BY 4.0).
 ";
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Train(Options),

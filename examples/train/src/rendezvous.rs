@@ -25,7 +25,7 @@ pub(crate) struct Circle {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// What a rank says about itself.
+/// The first message of a rank about itself.
 #[derive(Debug, PartialEq)]
 struct Hello {
     rank: usize,

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::Duration;
 
-/// Trains in rounds. What was learnt is kept from one to the next.
+/// Trains in rounds. The learnt model is kept from one to the next.
 pub(crate) fn run(options: &Options, digits: &Digits, out: &mut impl Write) -> Result<()> {
     let mut keep = Keep::default();
     let silence = options.timeout;
@@ -37,7 +37,7 @@ pub(crate) fn run(options: &Options, digits: &Digits, out: &mut impl Write) -> R
 
 fn in_round(round: &Round, options: &Options, digits: &Digits, keep: &mut Keep, out: &mut impl Write) -> Result<()> {
     let world = World::from_environment(|name| var(round, name))?;
-    // A rank that is silent for too long is found, and the round ended; so nobody gives up waiting for it before that.
+    // A rank that is silent for too long is found, and the round ended; so no rank gives up waiting for it before that.
     let patience = Patience { timeout: options.timeout * 4, is_over: &|| round.interrupted() };
     let ring = meet(options, &world, patience)?;
     let streams = ring.streams()?;

@@ -135,7 +135,7 @@ fn take_piece(range: &mut Range<usize>) -> Range<usize> {
     piece
 }
 
-/// What a rank says first to its right neighbour.
+/// The first message of a rank to its right neighbour.
 fn hello(rank: usize) -> String {
     format!("ring from {rank}")
 }

@@ -1,4 +1,4 @@
-//! The training loop. What differs between ranks is only which images of a batch they look at.
+//! The training loop. Ranks differ only in the images of a batch that they look at.
 
 use crate::data::{Digit, Digits};
 use crate::keep::{Keep, Progress};
@@ -67,7 +67,7 @@ fn title(options: &Options, ring: &Ring, digits: &Digits, parameters: usize) -> 
 
 /// Takes one step on a batch, of which this rank looks at its share.
 fn learn(next: &mut Progress, ring: &mut Ring, batch: &[&Digit]) -> Result<()> {
-    // The loss travels as one more element behind the gradient. Sums, not means, are added: shares may differ in size.
+    // The loss travels as one more element after the gradient. Sums, not means, are added: shares may differ in size.
     let len = next.model.len();
     let mut sums = vec![0.0; len + 1];
     let (gradient, loss) = sums.split_at_mut(len);
@@ -93,7 +93,7 @@ fn percent(part: f64, whole: usize) -> f64 {
     100.0 * part / whole as f64
 }
 
-/// Writes a line if this is rank 0, at once: whoever watches the job sees the epoch when it ends.
+/// Writes a line if this is rank 0, at once: a user who watches the job sees the epoch when it ends.
 fn say(ring: &Ring, out: &mut impl Write, line: &str) -> Result<()> {
     if ring.rank() == 0 {
         writeln!(out, "{line}").and_then(|()| out.flush()).context("writing the curve to standard output")?;

@@ -1,4 +1,4 @@
-//! Who this process is, as the launcher's environment says.
+//! The identity of this process, from the launcher's environment.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::env::VarError;
@@ -11,7 +11,7 @@ pub(crate) struct World {
     pub(crate) rank: usize,
     pub(crate) local_rank: usize,
     pub(crate) size: usize,
-    /// Where rank 0 listens; `None` where there is nobody to meet.
+    /// The address of rank 0; `None` where there is no other rank.
     pub(crate) master: Option<Master>,
 }
 
@@ -61,7 +61,7 @@ impl World {
 }
 
 impl Master {
-    /// The addresses behind the name, at least one.
+    /// The addresses of the name, at least one.
     #[expect(clippy::disallowed_methods, reason = "unlike the launcher, a user's program resolves names as it likes")]
     pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>> {
         let found: Vec<_> = (self.host.as_str(), self.port)

@@ -29,7 +29,7 @@ use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 use way::Asking;
 
-/// What holds for all hosts of a job.
+/// Settings for all hosts of a job.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) job: JobId,
@@ -44,14 +44,14 @@ pub(crate) struct Setting {
     pub(crate) limit: Span,
 }
 
-/// What has become of a host.
+/// The outcome for a host.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// How far it is.
     Progress { node: NodeId, stage: Stage },
     /// Its edge.
     Up { node: NodeId, edge: UnixStream, up: Up },
-    /// It could not be had.
+    /// The host could not be had.
     Failed { node: NodeId, failure: Box<Failure> },
     /// Diagnostics of an agent that is up.
     Said { node: NodeId, bytes: Vec<u8> },
@@ -124,7 +124,7 @@ impl Bootstrap {
         self.examine = true;
     }
 
-    /// What a host has said about itself.
+    /// The facts that a host has sent.
     pub(crate) fn facts(&self, node: NodeId) -> Option<&OsBytes> {
         self.hosts.get(&node).and_then(|host| host.dial.facts())
     }
@@ -153,7 +153,7 @@ impl Bootstrap {
         self.fanout.push(node, kind);
     }
 
-    /// Gives a host up; nothing more is said about it.
+    /// Gives a host up; no more reports about it follow.
     pub(crate) fn cancel(&mut self, now: Mono, node: NodeId) {
         self.fanout.done(node);
         self.tell(now, node, DialEvent::Cancel);
@@ -170,7 +170,7 @@ impl Bootstrap {
         !self.fanout.is_idle() || !self.asking.is_empty() || self.hosts.values().any(|host| host.ssh.is_some())
     }
 
-    /// What has become of the hosts. Cancel-safe: all state is here.
+    /// Returns the outcomes of hosts. Cancel-safe: all state is here.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Mono) -> Poll<Step> {
         loop {
             if let Some(step) = self.steps.pop_front() {
@@ -178,7 +178,7 @@ impl Bootstrap {
             }
             self.look(now);
             self.start_some(now);
-            // What has come first: if we stood still, it came before what is due only now.
+            // Messages that have arrived come first: after a suspension they came before the deadlines that are due only now.
             self.poll_ready(cx, now);
             self.pass_time(now);
             if self.steps.is_empty() {
@@ -190,7 +190,7 @@ impl Bootstrap {
     /// Time in which we stood still is taken from no host.
     fn look(&mut self, now: Mono) {
         let missed = self.looks.missed(now);
-        // While nobody has a deadline nobody looks.
+        // While no host has a deadline no look is due.
         if missed == Span::ZERO || self.due.next().is_none() {
             return;
         }
@@ -214,7 +214,7 @@ impl Bootstrap {
         let words = self.hosts.get(&node).map(|host| question(host.dial.target()));
         match words.map(|words| Asking::start(node, &words, &self.warden, &self.origin, &self.set, now)) {
             Some(Ok(asking)) => self.asking.push(asking),
-            // Whoever is started will say what is wrong.
+            // The ssh that is started will report the error.
             Some(Err(_)) | None => self.fanout.told(node, Way::Direct),
         }
     }
@@ -358,7 +358,7 @@ impl Bootstrap {
                     None => {
                         host.dial.handle(now, DialEvent::NoEdge);
                         if host.ssh.is_none() {
-                            // Cannot be: whoever is up has an ssh.
+                            // Cannot be: a host that is up has an ssh.
                             host.dial.handle(now, DialEvent::Ended(SshEnd::Code(255)));
                         }
                     }

@@ -4,10 +4,10 @@ use rlaunch_core::error::Hint;
 use rlaunch_sys::origin::Origin;
 use std::borrow::Cow;
 
-/// What a host that is up takes: its edge, the same for when it is full, ssh's stderr and its pidfd. One that is being reached
+/// Descriptors of a host that is up: its edge, the same for when it is full, ssh's stderr and its pidfd. A host that is being reached
 /// takes no more.
 const EACH: u64 = 4;
-/// What the launcher may open beside them: readiness sets, signals, the event log, the binary, both ends of what an ssh gets.
+/// Descriptors that the launcher may open beside them: readiness sets, signals, the event log, the binary, both ends of ssh's streams.
 const OTHERS: u64 = 64;
 
 /// More hosts than descriptors may be had for.

@@ -20,7 +20,7 @@ pub(crate) struct Source {
     pub(crate) hash: Hash,
     /// Its checksum.
     pub(crate) sum: Sum,
-    /// Where it lies, if it still does.
+    /// Its path, if it still exists.
     pub(crate) path: Option<OsBytes>,
 }
 

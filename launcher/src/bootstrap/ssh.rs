@@ -1,4 +1,4 @@
-//! One ssh: a process, one socket for its stdin and stdout, a pipe for its stderr, and what is still to be written to it.
+//! A ssh: a process, one socket for its stdin and stdout, a pipe for its stderr, and the bytes that are still to be written to it.
 
 use super::source::Source;
 use rlaunch_core::bootstrap::SshEnd;
@@ -20,7 +20,7 @@ use std::os::unix::net::UnixStream;
 /// Read and written at a time.
 const CHUNK: usize = 64 << 10;
 
-/// What a token of the readiness set is about.
+/// The subject of a token of the readiness set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     Out,
@@ -48,7 +48,7 @@ pub(super) fn of_token(token: u64) -> (NodeId, Part) {
     (NodeId::new(u32::try_from(token >> 3).unwrap_or(u32::MAX)), part)
 }
 
-/// What is being written.
+/// The bytes that are being written.
 #[derive(Debug)]
 enum Outgoing {
     Nothing,
@@ -111,7 +111,7 @@ impl Ssh {
         set.add(&self.child.pidfd, token(self.node, Part::End))
     }
 
-    /// What is there to be read of one of its streams; at its end it is watched no more.
+    /// Reads one of its streams; at the end the stream is watched no more.
     pub(super) fn read(&mut self, part: Part, set: &ReadySet) -> Vec<u8> {
         let stream = if part == Part::Out { &mut self.stream } else { &mut self.stderr };
         let Some(from) = stream else { return Vec::new() };
@@ -143,7 +143,7 @@ impl Ssh {
         self.flush(source, set);
     }
 
-    /// Writes what ssh takes now; asks to be told when it takes more.
+    /// Writes the bytes that ssh takes now; is woken when it takes more.
     pub(super) fn flush(&mut self, source: &Source, set: &ReadySet) {
         let Some(stream) = &self.stream else { return };
         let mut chunk = Vec::new();
@@ -155,7 +155,7 @@ impl Ssh {
                     chunk.resize(CHUNK, 0);
                     let n = source.read_at(&mut chunk, *at).unwrap_or_else(|error| {
                         tracing::error!(%error, "our own binary cannot be read");
-                        // The host finds what came too short, and says so.
+                        // The host finds that too few bytes came, and reports it.
                         let _gone = stream.try_clone().map(|s| UnixStream::from(s).shutdown(Shutdown::Write));
                         0
                     });
@@ -174,7 +174,7 @@ impl Ssh {
                 },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return self.wait_for_room(set),
-                // It has ended, and its end will be told.
+                // It has ended, and its end will be reported.
                 Err(_) => self.outgoing = Outgoing::Nothing,
             }
         }
@@ -200,7 +200,7 @@ impl Ssh {
         let stream = self.stream.take()?;
         set.remove(&stream);
         let edge = UnixStream::from(stream);
-        // As whoever takes it expects.
+        // The next owner expects it so.
         edge.set_nonblocking(false).ok()?;
         Some(edge)
     }
@@ -213,7 +213,7 @@ impl Ssh {
         })
     }
 
-    /// It has authenticated, and asks nothing more: the terminal is ours again.
+    /// Takes the terminal back: ssh has authenticated, and asks nothing more.
     pub(super) fn take_terminal(&mut self) {
         self.terminal = None;
     }

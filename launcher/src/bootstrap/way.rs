@@ -66,7 +66,7 @@ impl Asking {
         }
     }
 
-    /// The answer, once it has ended. Without one nobody is held back: ssh itself will say what is wrong.
+    /// The answer, once it has ended. Without one no host has to wait: ssh itself will report the error.
     pub(super) fn answer(mut self, set: &ReadySet) -> Way {
         set.remove(&self.ssh.child.pidfd);
         let _how = self.ssh.child.ended();

@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
     row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
 ];
 
-/// What is to be done.
+/// The action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Get,
@@ -95,7 +95,7 @@ impl Action {
     }
 }
 
-/// What is asked.
+/// The request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) action: Action,

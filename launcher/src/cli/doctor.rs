@@ -28,7 +28,7 @@ pub(super) const OPTIONS: &[Id] = &[
     Id::Help(help::Opt::Help),
 ];
 
-/// What is to be examined.
+/// The hosts that are to be examined.
 #[derive(Debug)]
 pub(crate) struct Doctor {
     hosts: place::Own,

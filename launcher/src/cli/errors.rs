@@ -1,4 +1,4 @@
-//! What is wrong with a command line: the option, the value, why, and a way out.
+//! An error in a command line: the option, the value, the reason, and a way out.
 
 use super::later;
 use super::nearest::nearest;
@@ -139,7 +139,7 @@ impl CliError {
         Self::Hostlist { source: Box::new(source) }
     }
 
-    /// What rlaunch exits with.
+    /// The exit code of rlaunch.
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
             Self::Uncounted { .. } => exit::LAUNCH,
@@ -223,7 +223,7 @@ pub(crate) fn render(error: &(impl Display + Hint)) -> String {
     text
 }
 
-/// An option as it was typed, or the variable that stands for it, which nobody typed here.
+/// An option as it was typed, or the variable that was set in its place.
 struct Named<'a>(&'a OsBytes);
 
 impl Display for Named<'_> {
@@ -260,7 +260,7 @@ fn typed(word: &OsBytes) -> String {
 /// Options that decide where ranks run.
 const PLACING: [&str; 7] = ["-n", "-H", "-f", "--ppn", "--nnodes", "--min-hosts", "--gpus-per-rank"];
 
-/// What is said of options, said of the variables that stood for them.
+/// Puts variables in place of the options of a message.
 fn said_so(error: &PlaceError, variables: &[(String, OsBytes)]) -> String {
     let mut text = error.to_string();
     let mut others = Vec::new();
@@ -286,7 +286,7 @@ fn nor(others: &[String]) -> String {
     }
 }
 
-/// A path that nobody typed here.
+/// The advice for a path that comes from a variable.
 fn from_variable(option: &OsBytes) -> String {
     if is_variable(option) { format!(" of {}", Named(option)) } else { String::new() }
 }

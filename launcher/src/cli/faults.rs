@@ -110,7 +110,7 @@ impl Args {
         Ok(())
     }
 
-    /// What neither a flag nor a variable of ours said; and what cannot go together.
+    /// Fills in values that neither a flag nor a variable of ours gave, and checks values that cannot go together.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
         if let Some((option, 1..)) = &self.max_restarts
             && self.on_failure == Some(OnFailure::Continue)

@@ -35,7 +35,7 @@ pub(super) const GROUP: Group = Group {
 const USAGE: &str = "Usage: rlaunch [OPTIONS] PROGRAM [ARGS...] [: [OPTIONS] PROGRAM [ARGS...]]...\n";
 const COLUMN: usize = 27;
 
-/// What is left out of `-h`, so that it stays on one screen.
+/// Options that `-h` leaves out, so that it stays on one screen.
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
     Id::Output(output::Opt::Output),

@@ -1,4 +1,4 @@
-//! Options about who is told of restarts and of the job's end: the user's commands, and a restarter around the job.
+//! Options about the notification of restarts and of the job's end: the user's commands, and a restarter around the job.
 
 use super::errors::CliError;
 use super::scan::Given;
@@ -87,7 +87,7 @@ impl Args {
     }
 }
 
-/// What a shell is to run.
+/// The command for a shell.
 fn command(option: &OsBytes, value: &OsBytes) -> Result<OsBytes, CliError> {
     if value.trim_ascii().is_empty() {
         return Err(CliError::Value {

@@ -67,7 +67,7 @@ pub(super) enum Form {
     Count,
 }
 
-/// What is asked.
+/// The query.
 #[derive(Debug)]
 pub(crate) struct Query {
     form: Form,

@@ -2,12 +2,12 @@
 
 use super::foreign::{FAMILIES, OPTIONS};
 
-/// One such option.
+/// A such option.
 #[derive(Debug)]
 pub(super) struct Later {
     short: Option<u8>,
     names: &'static [&'static str],
-    /// What does the same now.
+    /// The present replacement.
     pub(super) hint: Option<&'static str>,
     /// When it asks for nothing but what happens anyway: then it is taken.
     pub(super) same: Option<Same>,
@@ -16,7 +16,7 @@ pub(super) struct Later {
 /// With which value an option changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Same {
-    /// It has none.
+    /// It takes no value.
     Flag,
     /// With any.
     Any,
@@ -43,19 +43,19 @@ pub(super) const fn later(short: Option<u8>, names: &'static [&'static str], hin
     Later { short, names, hint, same: None }
 }
 
-/// One that is taken where it changes nothing; else the hint is given.
+/// An option that is accepted where it changes nothing; else the hint is given.
 pub(super) const fn same(names: &'static [&'static str], same: Same, hint: Option<&'static str>) -> Later {
     Later { short: None, names, hint, same: Some(same) }
 }
 
-/// Words that somebody may try, and our own for them.
+/// Words that users may try, and our own for them.
 static MEANT: &[(&[&str], &str)] = &[
     (&["nprocs", "nproc", "num-procs", "procs", "num-proc", "ranks", "nranks", "num-ranks", "processes"], "np"),
     (&["cwd", "workdir", "work-dir", "workingdir", "working-dir", "dir"], "wdir"),
     (&["time-limit", "walltime"], "timeout"),
 ];
 
-/// Our word for one that is nobody's option here, but easily meant.
+/// Our option for a word that is no option here, but easily meant.
 pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
     MEANT.iter().find(|(words, _)| words.iter().any(|word| word.as_bytes() == name)).map(|(_, own)| *own)
 }

@@ -54,12 +54,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use table::Id;
 
-/// What the user wants.
+/// The user's command.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A job.
     Run(Box<Run>),
-    /// Where the ranks of a job would run, and nothing else.
+    /// Print the placement of a job, and nothing else.
     Map {
         /// The job.
         run: Box<Run>,
@@ -70,9 +70,9 @@ pub(crate) enum Command {
     Hosts(Box<Query>),
     /// The store of a job.
     Ask(Box<Request>),
-    /// What a policy makes of losses.
+    /// Print the effect of losses under a policy.
     Assign(Box<Trial>),
-    /// What is to be found on hosts.
+    /// Examine hosts.
     Doctor(Box<Doctor>),
     /// This text on stdout, and nothing else.
     Help(String),
@@ -85,7 +85,7 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     /// Its programs, at least one.
     pub(crate) programs: Vec<Program>,
-    /// Where ranks run, as far as it is the same for all programs.
+    /// The placement options that are the same for all programs.
     whole: place::Whole,
     /// Options that variables stood for, and which.
     variables: Vec<(String, OsBytes)>,
@@ -111,11 +111,11 @@ pub(crate) struct Run {
     pub(crate) reach: Reach,
     /// `--master-store`.
     pub(crate) master_store: Asked,
-    /// What is asked of rounds.
+    /// The restart options.
     rounds: rounds::Args,
     /// torchrun's options are used.
     torchrun: bool,
-    /// Those of them that are for the whole job.
+    /// Those of torchrun's options that are for the whole job.
     torch: torch::Args,
     /// `--store-guard`.
     pub(crate) store_guard: Guard,
@@ -123,11 +123,11 @@ pub(crate) struct Run {
     pub(crate) framework: Framework,
     /// `--on-restart`, `--on-exit`, `--hook-timeout`.
     pub(crate) hooks: Wanted,
-    /// What concerns only the launcher.
+    /// Options that concern only the launcher.
     pub(crate) presentation: Presentation,
 }
 
-/// One program as it was asked for.
+/// A program as the user gave it.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// `-n`.
@@ -140,13 +140,13 @@ pub(crate) struct Program {
     pub(crate) name: Option<OsBytes>,
     /// `-genv` and `-x`, in their order.
     pub(crate) exports: Vec<Export>,
-    /// Where its ranks run.
+    /// Its placement options.
     pub(crate) place: place::Own,
     /// `-m`, `--no-python`.
     pub(crate) python: python::Said,
 }
 
-/// What the launcher shows, and where.
+/// The launcher's output, and its destinations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Presentation {
     /// `-v`, `-q`.
@@ -163,7 +163,7 @@ pub(crate) struct Presentation {
     pub(crate) files: [Option<OsBytes>; 2],
 }
 
-/// What a first word asks for that is neither a job nor its help; decided before anything else is read.
+/// A first word that asks for neither a job nor its help; decided before anything else is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Apart {
     /// `agent`: this process is to be the guardian of a remote host.
@@ -293,7 +293,7 @@ fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, Cl
     Ok(parts)
 }
 
-/// Where the program is missing, it may have become the value of an option that takes any word.
+/// The error for a missing program: it may have become the value of an option that takes any word.
 fn no_program(last: Option<&scan::Given>) -> CliError {
     match last {
         Some(scan::Given { row, spelled, value, apart: true })
@@ -432,7 +432,7 @@ impl Wide {
     }
 }
 
-/// What was seen of other launchers' options.
+/// Options of other launchers that were seen.
 struct Seen {
     same: Vec<OsBytes>,
     torchrun: bool,

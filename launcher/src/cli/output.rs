@@ -109,7 +109,7 @@ pub(crate) enum Verbosity {
     Debug,
 }
 
-/// Where `--events` go.
+/// The destination of `--events`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Events {
     /// A file, made or emptied.
@@ -159,7 +159,7 @@ impl Args {
         Ok(())
     }
 
-    /// What no flag said.
+    /// Fills in values that no flag gave.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
         if self.label.is_none()
             && self.prefix.is_none()

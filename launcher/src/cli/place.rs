@@ -140,13 +140,13 @@ pub(super) const GROUP: Group = Group {
 /// `--ppn`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PerNode {
-    /// So many.
+    /// A number of ranks.
     Ranks(u32),
     /// As many as this machine has of something; the option, for messages.
     Counted(OsBytes, Counted),
 }
 
-/// What can be counted on this machine.
+/// Things that can be counted on this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Counted {
     /// GPUs, else processors.
@@ -164,7 +164,7 @@ pub(crate) struct Said {
     pub(crate) value: OsBytes,
 }
 
-/// What each program may say for itself.
+/// Options of each program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Own {
     /// `-H`, in their order.
@@ -175,7 +175,7 @@ pub(crate) struct Own {
     pub(crate) ppn: Option<PerNode>,
 }
 
-/// What is for the whole job.
+/// Options of the whole job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Whole {
     /// `--nnodes`.
@@ -241,7 +241,7 @@ impl Own {
         !(self.lists.is_empty() && self.files.is_empty())
     }
 
-    /// What neither a flag nor a variable of ours said.
+    /// Fills in values that neither a flag nor a variable of ours gave.
     pub(super) fn fill(&mut self, env: Lookup<'_>) {
         const THEIRS: &str = "HYDRA_HOST_FILE";
         if self.lists.is_empty() && self.files.is_empty() {
@@ -251,7 +251,7 @@ impl Own {
 }
 
 impl Whole {
-    /// So many hosts are enough to start, if fewer than all are.
+    /// Number of hosts that are enough to start, if fewer than all are.
     pub(super) fn least(&self) -> Option<u32> {
         self.min_hosts.or(self.nnodes.filter(|nodes| nodes.min < nodes.max).map(|nodes| nodes.min))
     }

@@ -22,11 +22,11 @@ pub(crate) struct Plan {
     pub(crate) reach: Reach,
     /// Commands at restarts and at the end.
     pub(crate) hooks: Wanted,
-    /// What the launcher shows of it.
+    /// The launcher's output about it.
     pub(crate) presentation: Presentation,
-    /// What `-x` asked for and the caller's environment does not have: each is worth a note.
+    /// Names of `-x` that the caller's environment does not have: each is worth a note.
     pub(crate) absent: Vec<OsBytes>,
-    /// Where ranks meet, as the caller's environment says: names that are used, and those that are another job's.
+    /// The rendezvous in the caller's environment: names that are used, and those that are another job's.
     pub(crate) given: Vec<OsBytes>,
     pub(crate) others: Vec<OsBytes>,
     /// Variables of the caller that are nearly one of ours: each with that.

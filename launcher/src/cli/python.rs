@@ -1,21 +1,21 @@
 //! Which programs Python runs, as torchrun does: `rlaunch train.py` is `python3 -u train.py`.
 //!
-//! A file that can be executed has said by its first line what runs it, so it goes on running as it is. torchrun never looks at
-//! that line; where its options are used, neither do we.
+//! A file that can be executed names its interpreter in its first line, so it runs as it is. torchrun never looks at that line; where its
+//! options are used, neither do we.
 
 use super::errors::CliError;
 use super::site::{Runs, Site};
 use super::{Program, Run, values};
 use rlaunch_core::os_bytes::OsBytes;
 
-/// What a program was said to be.
+/// The options that declare a program's kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Said {
     /// `-m`: a module of Python.
     pub(crate) module: bool,
     /// `--no-python`: no Python, whatever it is called.
     pub(crate) no_python: bool,
-    /// It was said by torchrun's variables.
+    /// Whether torchrun's variables declared it.
     pub(crate) by_variables: bool,
 }
 
@@ -23,7 +23,7 @@ impl Run {
     /// Puts Python before the programs that it runs.
     ///
     /// # Errors
-    /// A program was said to be two things.
+    /// Two declarations contradict each other.
     pub(crate) fn interpret(&mut self, site: &Site<'_>) -> Result<(), CliError> {
         for program in &mut self.programs {
             if program.python.module && program.python.no_python {

@@ -8,7 +8,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Resource;
 
-/// How long a host may take to be ready, if nothing else is said.
+/// The default of the time that a host may take to be ready.
 pub(super) const CONNECT: Span = Span::from_secs(60);
 const LEASE: Span = Span::from_secs(30);
 /// A shorter one would end jobs for what any network does now and then.

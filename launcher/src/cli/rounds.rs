@@ -91,7 +91,7 @@ pub(super) const GROUP: Group = Group {
 /// A value, and how its option was spelled.
 type Spelled<T> = Option<(OsBytes, T)>;
 
-/// What was asked for.
+/// The options.
 #[derive(Debug, Default)]
 pub(super) struct Args {
     policy: Option<Said>,
@@ -140,7 +140,7 @@ impl Args {
         Ok(())
     }
 
-    /// What cannot go together, whatever hosts there are; ranks that are held back are ranks too.
+    /// Checks options that cannot go together, whatever hosts there are; ranks that are held back are ranks too.
     pub(super) fn check(&mut self, programs: &mut [Program]) -> Result<(), CliError> {
         if let (Some((spares, n)), Some(policy)) = (&self.spares, &self.policy) {
             let try_ =
@@ -192,7 +192,7 @@ impl Args {
         Ok(())
     }
 
-    /// Those that do nothing for a program that does not take part, but for what they have started.
+    /// The options that have no effect for a program that does not take part, except for started processes.
     fn in_vain(&self) -> OsBytes {
         let spares = self.spares.as_ref().map(|(option, n)| format!("{option} {n}"));
         let hosts = self.spare_hosts.as_ref().map(ToString::to_string);
@@ -217,7 +217,7 @@ impl Args {
 }
 
 impl Run {
-    /// What is asked of rounds, with ranks placed like this.
+    /// The restart options of a job with this placement.
     ///
     /// # Errors
     /// The policy is none, or no round of these ranks could ever begin.

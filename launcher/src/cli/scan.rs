@@ -6,7 +6,7 @@ use super::table::{Id, JOB, Row, Table, Takes};
 use rlaunch_core::os_bytes::OsBytes;
 use std::vec::IntoIter;
 
-/// One option as it was given.
+/// An option as it was given.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) row: &'static Row,
@@ -50,7 +50,7 @@ pub(super) fn mixed(args: IntoIter<OsBytes>, table: &'static Table) -> Result<Wo
     Words::of(table).read(args, false)
 }
 
-/// What stands behind an en dash, em dash or minus sign, as documents show `-`.
+/// The word after an en dash, em dash or minus sign, as documents show `-`.
 fn after_odd_dash(word: &[u8]) -> Option<&str> {
     std::str::from_utf8(word)
         .ok()?
@@ -88,7 +88,7 @@ impl Words {
         Ok(self)
     }
 
-    /// What to say of an option that is not in the table.
+    /// The error for an option that is not in the table.
     fn refuse(&self, spelled: &OsBytes, typed: &OsBytes, later: Option<&'static Later>) -> CliError {
         match later.filter(|_| self.table.is_jobs()) {
             Some(later) => CliError::NotYet { what: format!("{spelled}"), hint: later.hint.map(Into::into) },

@@ -21,9 +21,9 @@ pub(crate) const LARGEST: u64 = 16 << 20;
 pub(crate) struct Site<'a> {
     /// Its name and processors.
     pub(crate) here: Here,
-    /// Its GPUs, if that can be told.
+    /// Its GPUs, if they can be found out.
     pub(crate) gpus: &'a dyn Fn() -> Option<u32>,
-    /// What other hosts have.
+    /// The question for the resources of other hosts.
     pub(crate) ask: Ask<'a>,
     /// The content of a file.
     pub(crate) read: &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>,
@@ -71,7 +71,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What lists name beside hosts.
+/// Names beside hosts that lists may have.
 struct Around<'a>(&'a Site<'a>);
 
 impl Outside for Around<'_> {
@@ -163,15 +163,15 @@ impl Site<'_> {
     }
 }
 
-/// What other hosts have, by their names.
+/// The resources of other hosts, by their names.
 type Asked = BTreeMap<Host, Has>;
 
-/// What a host has.
+/// The resources of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Has {
     /// Processors that programs may use; 0: not known.
     pub(crate) cpus: u32,
-    /// GPUs, if that can be told.
+    /// GPUs, if they can be found out.
     pub(crate) gpus: Option<u32>,
 }
 
@@ -195,7 +195,7 @@ pub(crate) struct Silent {
     pub(crate) text: String,
     /// ssh's words.
     pub(crate) words: OsBytes,
-    /// What to try.
+    /// The advice.
     pub(crate) hint: Option<String>,
 }
 
@@ -208,7 +208,7 @@ impl Silent {
 }
 
 impl Run {
-    /// Where its ranks are to run.
+    /// Places its ranks.
     ///
     /// # Errors
     /// Hosts that cannot be understood, or ranks that do not fit.
@@ -232,7 +232,7 @@ impl Run {
         place::place(&request).map_err(|source| CliError::Place { source, variables: self.variables.clone() })
     }
 
-    /// What other hosts have, where ranks are placed by it: all of them are asked at a time.
+    /// Asks other hosts for their resources, where ranks are placed by them: all at a time.
     fn ask(&self, apps: &[(&Program, Vec<Entry>)], named: &[Entry], site: &Site<'_>) -> Result<Asked, CliError> {
         let mut option = None;
         let mut hosts: BTreeSet<&Host> = BTreeSet::new();
@@ -268,7 +268,7 @@ pub(crate) fn why(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), words::errno)
 }
 
-/// For tests: nobody has set groups up.
+/// For tests: no groups are configured.
 #[cfg(test)]
 pub(crate) struct Nobody;
 

@@ -119,7 +119,7 @@ impl Args {
 }
 
 impl Run {
-    /// Who holds the store, with ranks placed like this and the caller's environment.
+    /// The holder of the store, with this placement and the caller's environment.
     ///
     /// # Errors
     /// The agent shall, at an address that it cannot have.
@@ -162,7 +162,7 @@ impl Run {
         Some(text)
     }
 
-    /// What the user chose of where ranks meet.
+    /// The user's choice of the rendezvous.
     fn chosen(&self, first: &Program, placement: &Placement, caller: &[&[u8]]) -> Result<Chosen, CliError> {
         let base = base(caller.iter().copied(), &first.exports);
         let chosen = Chosen { port: base.pinned.contains(b"MASTER_PORT"), addr: base.pinned.contains(b"MASTER_ADDR") };
@@ -184,7 +184,7 @@ impl Run {
         })
     }
 
-    /// Where the agent is to listen there must be something to listen at.
+    /// Checks that the agent has an address to listen at.
     fn check_port(&self, first: &Program, base: &Base) -> Result<(), CliError> {
         let port = base.env.iter().filter_map(|entry| entry.strip_prefix(b"MASTER_PORT=")).last();
         let asked = base.pinned.contains(b"MASTER_PORT") && self.master_store == Asked::Agent;
@@ -202,7 +202,7 @@ impl Run {
         })
     }
 
-    /// What rank 0 runs.
+    /// The program of rank 0.
     pub(crate) fn first(&self, placement: &Placement) -> Option<&Program> {
         self.programs.get(placement.seats.first()?.app.index())
     }
@@ -218,7 +218,7 @@ const NOBODY: Facts<'_> = Facts {
     elsewhere: None,
 };
 
-/// An address of one host: others can be listened at too, and nobody would come there.
+/// Whether it is the address of one host: others can be listened at too, but no program connects there.
 fn is_single(address: IpAddr) -> bool {
     let everybody = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || everybody)
@@ -245,7 +245,7 @@ fn beside(program: &Program, script: &[u8], text: &[u8], site: &Site<'_>) -> Opt
     })
 }
 
-/// A script, from the directory that its ranks work in. One that cannot be read here may be there.
+/// A script, from the directory that its ranks work in. A script that cannot be read here may be there.
 fn read(program: &Program, path: &[u8], site: &Site<'_>) -> Option<Vec<u8>> {
     let path = match &program.wdir {
         Some(dir) if !path.starts_with(b"/") => OsBytes::new([dir.as_slice(), b"/", path].concat()),

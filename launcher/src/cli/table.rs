@@ -20,11 +20,11 @@ pub(super) enum Id {
     Hooks(hooks::Opt),
     Torch(torch::Opt),
     Help(help::Opt),
-    /// Of `rlaunch hosts`.
+    /// An option of `rlaunch hosts`.
     Hosts(hosts::Opt),
-    /// Of `rlaunch store`.
+    /// An option of `rlaunch store`.
     Ask(ask::Opt),
-    /// Of `rlaunch assign`.
+    /// An option of `rlaunch assign`.
     Assign(assign::Opt),
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Takes {
     Pair(&'static str),
 }
 
-/// One option.
+/// An option.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) id: Id,
@@ -49,13 +49,13 @@ pub(super) struct Row {
     /// letter is the one that the help shows.
     pub(super) names: &'static [&'static str],
     pub(super) takes: Takes,
-    /// One line, for `-h`.
+    /// A line, for `-h`.
     pub(super) brief: &'static str,
-    /// What `--help` adds, in lines.
+    /// Further lines for `--help`.
     pub(super) more: &'static [&'static str],
 }
 
-/// One group of the help.
+/// A group of the help.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) title: &'static str,
@@ -100,7 +100,7 @@ impl Row {
         Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))
     }
 
-    /// It as it is typed.
+    /// The option as it is typed.
     pub(super) fn typed(&self) -> String {
         self.short.map_or_else(|| format!("--{}", self.shown()), |letter| format!("-{}", char::from(letter)))
     }
@@ -115,21 +115,21 @@ impl Row {
 #[derive(Debug)]
 pub(super) struct Table {
     rows: &'static [&'static [Row]],
-    /// Those of them that count; `None`: all.
+    /// The options that count; `None`: all.
     only: Option<&'static [Id]>,
-    /// What lists them.
+    /// The command that lists them.
     pub(super) help: &'static str,
 }
 
-/// Those of a job, and of `rlaunch map`.
+/// The options of a job, and of `rlaunch map`.
 pub(super) static JOB: Table = Table { rows: &ROWS, only: None, help: "rlaunch --help" };
-/// Those of `rlaunch hosts`.
+/// The options of `rlaunch hosts`.
 pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], only: None, help: "rlaunch hosts --help" };
-/// Those of `rlaunch store`.
+/// The options of `rlaunch store`.
 pub(super) static ASK: Table = Table { rows: &[ask::ROWS], only: None, help: "rlaunch store --help" };
-/// Those of `rlaunch assign`.
+/// The options of `rlaunch assign`.
 pub(super) static ASSIGN: Table = Table { rows: &[assign::ROWS], only: None, help: "rlaunch assign --help" };
-/// Those of `rlaunch doctor`: some of a job's.
+/// The options of `rlaunch doctor`: some of a job's.
 pub(super) static DOCTOR: Table = Table { rows: &ROWS, only: Some(doctor::OPTIONS), help: "rlaunch doctor --help" };
 
 impl Table {

@@ -1,4 +1,4 @@
-//! What users type, and what they read when it is wrong. The texts are kept in tests/golden/cli.
+//! Command lines as users type them, and the messages about wrong ones. The texts are kept in tests/golden/cli.
 
 mod place;
 mod reach;
@@ -78,7 +78,7 @@ pub(super) fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_
     })
 }
 
-/// What is said of this command line, by whatever part of us.
+/// The error for this command line, from whatever part of us.
 pub(super) fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> {
     let run = match with(line, variables) {
         Ok(Command::Run(run) | Command::Map { run, .. }) => run,
@@ -324,7 +324,7 @@ fn every_option_with_a_value_has_its_variable() {
     assert_eq!((run.label, run.stdin), (Some("%r".into()), StdinPlan::Rank0));
     assert_eq!(sole(&run_with("a", &[("RLAUNCH_N", "")])).n, None, "empty is not set");
     run_with("-n 1 a", &[("RLAUNCH_N", "nonsense")]);
-    // All of them, by one rule; none is a name that ranks are told by.
+    // All of them, by one rule; none is a name that ranks get.
     let Ok(Command::Help(help)) = with("--help", &[]) else { panic!() };
     let mut names = BTreeSet::new();
     for name in table::rows().filter_map(table::Row::variable) {

@@ -163,7 +163,7 @@ pub(super) fn node_rank(parts: &[Words], env: Lookup<'_>) -> Result<(), CliError
     Err(CliError::NotYet { what: format!("PET_NODE_RANK={rank} (environment)"), hint })
 }
 
-/// Those of torchrun's options whose variables stand for one of ours.
+/// torchrun's options whose variables stand for one of ours.
 const VARIABLES: &[&str] = &[
     "nnodes",
     "nproc-per-node",
@@ -210,7 +210,7 @@ impl Opt {
     }
 }
 
-/// What is for the whole job.
+/// Options of the whole job.
 #[derive(Debug, Default)]
 pub(crate) struct Args {
     dir: Option<OsBytes>,
@@ -244,7 +244,7 @@ impl Args {
         Ok(())
     }
 
-    /// What it sets for all programs. It goes before what `-x` sets.
+    /// The variables that it sets for all programs. It goes before what `-x` sets.
     pub(super) fn exports(&self) -> Vec<Export> {
         [("MASTER_ADDR", &self.addr), ("MASTER_PORT", &self.port), ("TORCHELASTIC_RUN_ID", &self.run_id)]
             .into_iter()
@@ -252,7 +252,7 @@ impl Args {
             .collect()
     }
 
-    /// What becomes of the output of the ranks of this job; `None`: nothing but that it is shown.
+    /// The destinations of the output of this job's ranks; `None`: it is only shown.
     pub(super) fn logs(
         &self,
         job: JobId,

@@ -1,4 +1,4 @@
-//! What other hosts have of processors and GPUs, asked before ranks are placed by them: `--nproc-per-node gpu -H a,b`.
+//! Processors and GPUs of other hosts, asked before ranks are placed by them: `--nproc-per-node gpu -H a,b`.
 //!
 //! Each is reached as doctor reaches it, all at a time, and says of itself what this machine would. Its agent is let go again; the
 //! job reaches it anew, and finds the agent's binary there.
@@ -15,7 +15,7 @@ use rlaunch_sys::origin::{self, Origin};
 use rlaunch_sys::signals;
 use std::ffi::OsString;
 
-/// What each of these has. GPUs are those that the caller's variables leave, which ranks there will have.
+/// Returns the resources of each of these. GPUs are those that the caller's variables leave, which ranks there will have.
 ///
 /// # Errors
 /// Something of our own cannot be had.

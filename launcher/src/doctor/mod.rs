@@ -27,7 +27,7 @@ use tokio::io::unix::AsyncFd;
 /// How long an agent that was let go may take to end.
 const GOODBYE: Span = Span::from_secs(5);
 
-/// What is found out about one host.
+/// The findings about one host.
 #[derive(Debug)]
 enum Finding {
     Open,
@@ -42,7 +42,7 @@ enum Finding {
         facts: OsBytes,
     },
     Failed(Box<Failure>),
-    /// It was up, and its agent did not end as it should.
+    /// The host was up, and its agent did not end as it should.
     Ended {
         end: Option<SshEnd>,
         words: OsBytes,
@@ -72,7 +72,7 @@ enum Outcome {
     Interrupted(Signal),
 }
 
-/// What all rounds of one call have in common.
+/// The common values of all rounds of one call.
 struct Rounds<'a> {
     reach: &'a Reach,
     origin: Origin,
@@ -80,7 +80,7 @@ struct Rounds<'a> {
     signals: AsyncFd<SignalFd>,
 }
 
-/// What became of the hosts of one round, and when it began.
+/// The results of one round's hosts, and the time of its begin.
 struct Round {
     findings: BTreeMap<NodeId, Finding>,
     began: Mono,
@@ -100,7 +100,7 @@ fn examine(own: String, hosts: &[Target], reach: &Reach, origin: Origin) -> anyh
     let mut text = own;
     text.push_str(&show::hosts(found, round.began));
     text.push_str(show::known_limit(hosts.len()));
-    // Whoever is asked for a password for each login does not want to be asked four times more.
+    // A user who types a password for each login should not be asked four times more.
     let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));
     if let Some(target) = first.and_then(|at| hosts.get(at)).filter(|_| !reach.fast && !reach.prompt) {
         match rounds.compare(target)? {
@@ -168,7 +168,7 @@ impl<'a> Rounds<'a> {
         Ok(interrupted.map_or(Ok(Round { findings, began }), Err))
     }
 
-    /// What --ssh-fast would save: a host by itself with and without it, twice each, the better of the two.
+    /// Measures the gain of --ssh-fast: a host by itself with and without it, twice each, the better of the two.
     fn compare(&mut self, target: &Target) -> anyhow::Result<Result<String, Signal>> {
         let mut best = [None, None];
         for fast in [false, true, false, true] {

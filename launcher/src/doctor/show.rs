@@ -1,4 +1,4 @@
-//! What is said about a host.
+//! The output about a host.
 
 use super::Finding;
 use crate::edges::now;
@@ -60,7 +60,7 @@ fn host(host: &Target, finding: &Finding, began: Mono) -> String {
     text
 }
 
-/// What no guard can do. Said where jobs would have other hosts to talk to.
+/// A limit that no guard can lift. Said where jobs would have other hosts to talk to.
 pub(super) fn known_limit(hosts: usize) -> &'static str {
     if hosts > 1 {
         "PyTorch's TCPStore is clear text between hosts: strangers cannot connect, but who can read the network can read it (docs/security.md)\n"
@@ -69,7 +69,7 @@ pub(super) fn known_limit(hosts: usize) -> &'static str {
     }
 }
 
-/// What --ssh-fast would save.
+/// The gain of --ssh-fast.
 pub(super) fn saving(host: &Target, without: Span, with: Span) -> String {
     let saved = without.nanos().saturating_sub(with.nanos());
     let what = if saved < without.nanos() / WORTH {
@@ -158,7 +158,7 @@ impl<'a> Facts<'a> {
         words.join(", ")
     }
 
-    /// What a job leaves behind there.
+    /// The processes that a job can leave there.
     fn contain(&self) -> String {
         match self.value("tier") {
             Some("T1") => "tier T1: nothing outlives a job, even if all of rlaunch there is killed at once".to_owned(),

@@ -58,7 +58,7 @@ impl Guardian {
         None
     }
 
-    /// Lets an agent that somebody has stopped go on. One that runs does not notice, and one that is gone cannot be mistaken.
+    /// Continues a stopped agent. A running one does not notice, and one that is gone cannot be mistaken.
     pub(super) fn rouse(&mut self) {
         match &self.agent {
             Some(agent) => {

@@ -1,4 +1,4 @@
-//! Commands of `--on-restart` and `--on-exit`: the edges of `core::hooks`. What they write goes to our stderr, marked.
+//! Commands of `--on-restart` and `--on-exit`: the edges of `core::hooks`. Their output goes to our stderr, marked.
 //!
 //! Nothing is started while actions are performed, but only when all that they had to say to the hosts is on its way: a round does
 //! not wait for a command to be started either.
@@ -32,7 +32,7 @@ use tokio::io::unix::AsyncFd;
 const CHUNK: usize = 4 << 10;
 /// The longest line that is shown as one.
 const LINE: usize = 4 << 10;
-/// So much of one command is shown.
+/// Most bytes of one command that are shown.
 const SHOWN: usize = 64 << 10;
 
 pub(super) struct Hooks {
@@ -52,7 +52,7 @@ struct Asked {
 struct Running {
     on: On,
     child: Child,
-    /// What it has started elsewhere, as far as that was to be ended.
+    /// Its detached descendants, as far as they were to be ended.
     away: Away,
     ended: AsyncFd<OwnedFd>,
     /// Until it ends.
@@ -109,7 +109,7 @@ impl Hooks {
         self.asked.as_ref()?.machine.poll_timeout()
     }
 
-    /// Does all that can be done now; what is to be said of it.
+    /// Does all that can be done now; returns the lines to print.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> String {
         let mut said = String::new();
         if let Some(asked) = &mut self.asked {
@@ -184,7 +184,7 @@ fn watched(child: &Child, output: OwnedFd) -> io::Result<(AsyncFd<OwnedFd>, Asyn
 }
 
 impl Running {
-    /// How it ended, if it has; then all that it has written is said.
+    /// Returns its status, if it has ended; then all of its output is shown.
     fn poll(&mut self, cx: &mut Context<'_>, said: &mut String) -> Option<Status> {
         let over = self.ended.poll_read_ready(cx).is_ready() && fd::readable_now(self.ended.get_ref());
         self.read(cx, said);

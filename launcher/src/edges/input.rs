@@ -58,7 +58,7 @@ struct Shared {
 struct Slot {
     /// Bytes that the thread may still read.
     room: u64,
-    /// What it has read; an empty chunk is the end.
+    /// The chunks that it has read; an empty chunk is the end.
     got: VecDeque<Vec<u8>>,
     /// errno of the read that ended it, or of the thread that cannot be had.
     failed: Option<i32>,
@@ -112,7 +112,7 @@ impl Input {
         match rlaunch_sys::thread::permanent("in", move || read_all(&shared, &bell)) {
             Ok(()) => {}
             Err(error) => {
-                // The rank must not wait for an end that nobody would read.
+                // The rank must not wait for an end that is never read.
                 let mut slot = self.shared.lock();
                 slot.failed = Some(error.raw_os_error().unwrap_or(0));
                 slot.got.push_back(Vec::new());
@@ -134,8 +134,7 @@ impl Input {
             self.state = self.start();
         }
         while let State::Reading = self.state {
-            // What frees the room must be seen here: the thread's bell may have rung already, and nothing else would
-            // bring us back.
+            // The event that frees room must be seen here: the thread's bell may have rung already, and nothing else would wake us.
             if !link.has_room() && (link.poll_flush(cx).is_pending() || !link.has_room()) {
                 return;
             }
@@ -151,7 +150,7 @@ impl Input {
         }
     }
 
-    /// What was read and not sent.
+    /// Returns bytes that were read and not sent.
     fn next_chunk(&self) -> Option<Vec<u8>> {
         let mut slot = self.shared.lock();
         let got = slot.got.pop_front();
@@ -188,7 +187,7 @@ fn read_all(shared: &Shared, bell: &Doorbell) {
     }
 }
 
-/// One read; empty: the end.
+/// A read; empty: the end.
 fn read_some(max: usize) -> io::Result<Vec<u8>> {
     let mut chunk = Vec::new();
     loop {

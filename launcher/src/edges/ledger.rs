@@ -1,12 +1,12 @@
-//! What the writers have done with the output of ranks, as the machine thread hears of it: it is woken only when that
-//! makes a grant of credit due, not for every write.
+//! The progress of the writers with the output of ranks. The machine thread is woken only when that makes a grant of credit due, not for
+//! every write.
 
 use rlaunch_core::id::NodeId;
 use rlaunch_sys::doorbell::Doorbell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One account a node, for all writers of what comes from it; clones share them.
+/// An account a node, for all writers of its output; clones share them.
 #[derive(Clone)]
 pub(super) struct Ledger {
     accounts: Arc<[Account]>,
@@ -32,14 +32,14 @@ impl Ledger {
         &self.bell
     }
 
-    /// So much is done. A writer that reaches what is wanted rings.
+    /// Adds written bytes. A writer that reaches what is wanted rings.
     pub(super) fn add(&self, node: NodeId, cost: u64) {
         if self.add_silently(node, cost) {
             self.bell.ring();
         }
     }
 
-    /// The same by whoever looks at what is due anyway.
+    /// The same on the side that looks at due accounts.
     // The order of the two accesses here and in `want` is what makes one of the two sides see the other's: SeqCst.
     pub(super) fn add_silently(&self, node: NodeId, cost: u64) -> bool {
         let Some(account) = self.accounts.get(node.index()) else { return false };
@@ -57,12 +57,12 @@ impl Ledger {
         std::mem::take(&mut self.due.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What was done since the last call.
+    /// Takes the bytes that were written since the last call.
     pub(super) fn take(&self, node: NodeId) -> u64 {
         self.accounts.get(node.index()).map_or(0, |account| account.done.swap(0, Ordering::SeqCst))
     }
 
-    /// From now on `cost` makes a grant due. True if so much has been done meanwhile: then nobody rings.
+    /// From now on `cost` makes a grant due. True if the bytes were written meanwhile: then no bell rings.
     pub(super) fn want(&self, node: NodeId, cost: u64) -> bool {
         let Some(account) = self.accounts.get(node.index()) else { return false };
         account.wanted.store(cost, Ordering::SeqCst);
@@ -70,7 +70,7 @@ impl Ledger {
     }
 }
 
-/// Costs by node. What is written together comes from few nodes, mostly from one.
+/// Costs by node. Output that is written together comes from few nodes, mostly from one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Tally(Vec<(NodeId, u64)>);
 

@@ -1,8 +1,7 @@
 //! The event log on its way to its file or descriptor.
 //!
-//! Its reader may stand still, and a job goes on for weeks: what waits for it is bounded, and beyond that whole records are
-//! left out. The log says how many, where they would have been. The closing report knows nothing of this: it is folded from
-//! the records themselves.
+//! Its reader may be suspended, and a job runs for weeks: waiting records are bounded, and beyond that whole records are left out. The
+//! log says how many, where they would have been. The closing report knows nothing of this: it is folded from the records themselves.
 
 use super::ledger::Ledger;
 use super::sink::Sink;

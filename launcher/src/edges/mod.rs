@@ -1,4 +1,4 @@
-//! Where the job machine meets the kernel. Nothing in `perform` waits or fails: outcomes are events.
+//! The edges of the job machine: its contact with the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
 mod guardian;
 mod hooks;
@@ -56,13 +56,13 @@ pub(crate) fn now() -> Mono {
     Mono::from_nanos(rlaunch_sys::clock::boottime())
 }
 
-/// What the edges are made of.
+/// The parts of the edges.
 pub(crate) struct Setup<'a> {
     pub(crate) edge: OwnedFd,
     pub(crate) lifeline: Lifeline,
     pub(crate) plan: &'a Plan,
     pub(crate) origin: &'a Origin,
-    /// Where there are hosts besides this one: how each of them is reached.
+    /// The way to each host, where there are hosts besides this one.
     pub(crate) remote: Option<(Vec<Option<Target>>, Setting)>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Edges {
     log: Option<Log>,
     tone: Tone,
     terminal: bool,
-    /// Who made the last signal.
+    /// The sender of the last signal.
     by: By,
     /// This host's name and, by node, those of all hosts, for diagnostics.
     names: (String, Vec<String>),
@@ -161,7 +161,7 @@ impl Edges {
         self.nodes.go_live(&mut self.events)
     }
 
-    /// What has happened next; `None`: nothing more for now.
+    /// Returns the next event; `None`: nothing more for now.
     pub(crate) fn take(&mut self) -> Option<JobEvent> {
         self.events.pop_front()
     }
@@ -182,7 +182,7 @@ impl Edges {
     pub(crate) async fn wait(&mut self, deadline: Option<Mono>) {
         poll_fn(|cx| self.poll(cx, deadline)).await;
         if self.events.is_empty() && self.finish.is_none() {
-            // Something is due. One that was stopped and goes on has not asked the kernel yet what has come meanwhile: SIGCONT
+            // Something is due. A process that was stopped and continues has not yet asked the kernel for events of that time: SIGCONT
             // ends epoll_wait(2) with EINTR (signal(7)), and the timers look first.
             tokio::task::yield_now().await;
             poll_fn(|cx| {
@@ -377,7 +377,7 @@ impl Edges {
         self.events.push_back(JobEvent::EdgeClosed { node, why });
     }
 
-    /// An edge is over, whoever has ended it: nothing more comes from there.
+    /// Drops an edge that has ended, whatever ended it: nothing more comes from there.
     fn let_go(&mut self, node: NodeId) {
         self.nodes.close(node);
         self.store.lost(node);
@@ -441,7 +441,7 @@ impl Edges {
     }
 }
 
-/// Where the progress of a launch on other hosts is shown, if it is: not beside ssh's questions, nor among diagnostics.
+/// The display of a launch's progress on other hosts, if there is one: not beside ssh's questions, nor among diagnostics.
 fn progress(plan: &Plan) -> Option<Progress> {
     let Presentation { verbosity, .. } = &plan.presentation;
     if *verbosity == Verbosity::Quiet || plan.reach.prompt {

@@ -27,7 +27,7 @@ use std::task::{Context, Poll};
 /// How much later than its streams ssh itself may end.
 const SSH_END: Span = Span::from_secs(1);
 
-/// One edge.
+/// An edge.
 enum Link {
     /// Its agent is not there yet.
     Absent,
@@ -36,10 +36,10 @@ enum Link {
     Gone,
 }
 
-/// One node.
+/// A node.
 struct Node {
     link: Link,
-    /// What it may send before anything of it is written.
+    /// Most bytes that it may send before any of them is written.
     credit: u64,
     /// How its ssh has ended, and its last words.
     ended: Option<(SshEnd, OsBytes)>,
@@ -51,12 +51,12 @@ struct Node {
 struct Closing {
     id: NodeId,
     why: CloseReason,
-    /// What came of another host that is no message.
+    /// Bytes of another host that are no message.
     stray: OsBytes,
     until: Mono,
 }
 
-/// Whether an edge ended because its ssh did. One that ends in peace says nothing about it.
+/// Whether an edge ended because its ssh did. An edge that ends in peace has no report.
 const fn is_abnormal(why: CloseReason, ssh: SshEnd) -> bool {
     matches!((why, ssh), (CloseReason::Eof | CloseReason::Failed(_), SshEnd::Signal(_) | SshEnd::Code(255)))
 }
@@ -68,9 +68,9 @@ pub(super) struct Nodes {
     /// Something may wait to be written to them.
     dirty: Vec<NodeId>,
     closing: Vec<Closing>,
-    /// Of the launcher's own host. Elsewhere the edge is the lifeline.
+    /// The guardian of the launcher's own host. Elsewhere the edge is the lifeline.
     guardian: Option<(NodeId, Guardian)>,
-    /// How it has ended, to be told behind what the agent said before.
+    /// Its end, to be reported after the agent's last messages.
     parted: Option<GuardianEnd>,
     remote: Remote,
     /// How far hosts have come that are being reached.
@@ -117,7 +117,7 @@ impl Nodes {
             if let Link::Early(link) = &mut node.link
                 && let Err(error) = link.flush()
             {
-                // What the agent said before it ended, its count above all, is still to be read.
+                // The agent's last messages, its count above all, are still to be read.
                 tracing::debug!(%error, "the edge to the agent cannot be written");
             }
         }
@@ -141,8 +141,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// Nodes whose edges have to be looked at, and are: what can be written now is. First, because input waits for room: room
-    /// that is made after it was asked wakes nobody.
+    /// Nodes whose edges have to be looked at, and are: what can be written now is. First, because input waits for room: room that is
+    /// made after the check wakes no task.
     pub(super) fn begin(&mut self, cx: &Context<'_>) -> Vec<NodeId> {
         let ready = self.ready.take(cx);
         ready.iter().for_each(|id| self.poll_flush(*id));
@@ -197,13 +197,13 @@ impl Nodes {
             && let Some(mut cx) = self.ready.context(id)
             && let Poll::Ready(Err(error)) = link.poll_flush(&mut cx)
         {
-            // What the agent said before it ended is still to be read: its end is told by reading.
+            // The agent's last messages are still to be read: reading reports its end.
             tracing::debug!(%error, "the edge to the agent cannot be written");
         }
     }
 
-    /// What keeps the edges. After these: what an agent said before its guardian ended it comes first. The guardian's end may
-    /// be read in the round in which it was written, when the edge had been looked at already: then it is told in the next.
+    /// The processes that keep the edges. After the edges: messages of an agent before its guardian ended it come first. The guardian's
+    /// end may be read in the round in which it was written, when the edge had been looked at already: then it is reported in the next.
     pub(super) fn poll_keepers(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         if let Some((id, guardian)) = &mut self.guardian {
             let node = *id;
@@ -228,7 +228,7 @@ impl Nodes {
         }
     }
 
-    /// What keeps an edge has ended: the edge has to be read once more.
+    /// The process that keeps an edge has ended: the edge has to be read once more.
     fn look_again(&mut self, id: NodeId) {
         if let Some(node) = self.list.get_mut(id.index()) {
             node.unkept = true;
@@ -268,7 +268,7 @@ impl Nodes {
         }
     }
 
-    /// An agent that nobody has heard of yet is none.
+    /// An agent without any message yet counts as none.
     pub(super) fn give_up(&mut self, id: NodeId, events: &mut VecDeque<JobEvent>) {
         if self.list.get(id.index()).is_some_and(|node| matches!(node.link, Link::Absent)) {
             self.close(id);
@@ -276,7 +276,7 @@ impl Nodes {
         }
     }
 
-    /// The agent of a node is there. One that was given up ends with its edge.
+    /// The agent of a node is there. An agent that was given up ends with its edge.
     fn adopt(
         &mut self,
         id: NodeId,
@@ -296,7 +296,7 @@ impl Nodes {
                 events.push_back(JobEvent::ReadyBy { node: id, at, limit });
             }
             Err((_, error)) => {
-                // Its agent ends with the edge, and nobody has heard of it.
+                // Its agent ends with the edge, and was never reported.
                 node.link = Link::Gone;
                 let errno = error.raw_os_error().unwrap_or(0);
                 let why = format!("its agent cannot be taken in here: {}", words::errno(errno)).into();
@@ -328,7 +328,7 @@ impl Nodes {
         self.queue(id, |_| Ok(()), |link| link.broken(id, broken))
     }
 
-    /// Lets an agent go on that somebody has stopped: only its own host's guardian can do so.
+    /// Continues a stopped agent: only its own host's guardian can do so.
     pub(super) fn rouse(&mut self, id: NodeId) {
         if let Some((_, guardian)) = self.guardian.as_mut().filter(|(own, _)| *own == id) {
             guardian.rouse();
@@ -341,7 +341,7 @@ impl Nodes {
         if let Some((_, guardian)) = self.guardian.as_ref().filter(|(own, _)| *own == id) {
             guardian.sever();
         } else if let Some(Err(error)) = self.live(id).map(|link| link.shut_write()) {
-            // Then it cannot be told, and its lease ends it.
+            // Then it cannot get the order, and its lease ends it.
             tracing::debug!(node = %id, %error, "the edge cannot be shut");
         }
     }
@@ -383,7 +383,7 @@ mod tests {
     use std::future::poll_fn;
     use std::io::Write as _;
 
-    /// What is heard, in order, where an agent speaks and its guardian has its last word between two looks of the runtime.
+    /// The events, in order, where an agent sends and its guardian has its last word between two looks of the runtime.
     fn heard(last_word: &[u8], agent_lives: bool) -> Vec<&'static str> {
         let id = NodeId::new(0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -421,8 +421,8 @@ mod tests {
         })
     }
 
-    /// An agent that could not build its event loop said so, and its guardian had counted: the job was told that its agent
-    /// was lost without a word.
+    /// An agent that could not build its event loop reported that, and its guardian had counted: the job learned that its agent was lost
+    /// without a message.
     #[test]
     fn what_an_agent_said_is_heard_before_its_guardians_end() {
         let record = rlaunch_sys::guardian::example_frame(0, 0, false, &[]).split_off(16);

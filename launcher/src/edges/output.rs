@@ -1,4 +1,4 @@
-//! What the ranks write, on its way to our stdout and stderr, and the credit for it.
+//! The output of the ranks, on its way to our stdout and stderr, and the credit for it.
 
 use super::ledger::Ledger;
 use super::now;
@@ -36,7 +36,7 @@ pub(super) struct Output {
     routes: Routes,
     label: Option<Prefix>,
     ledger: Ledger,
-    /// Of each node.
+    /// The grants of each node.
     grants: Vec<Grants>,
     /// Bytes of streams that have not ended.
     totals: BTreeMap<StreamId, u64>,
@@ -99,7 +99,7 @@ pub(super) struct CannotWrite {
     why: String,
 }
 
-/// One descriptor.
+/// A descriptor.
 struct Side {
     std: Std,
     fd: i32,
@@ -163,12 +163,12 @@ impl Output {
         }
     }
 
-    /// Ranks run there. Those that were elsewhere until now have not written anything yet, and nothing more comes of their earlier processes.
+    /// Ranks run there. Ranks that have moved have not written anything yet, and nothing more comes of their earlier processes.
     pub(super) fn place(&mut self, placement: Arc<Placement>) {
         self.placement = placement;
     }
 
-    /// What each node may send before anything of it is written.
+    /// Returns the bytes that each node may send before any of them is written.
     pub(super) fn first_grants(&mut self) -> Vec<u64> {
         let first: Vec<u64> = self.grants.iter_mut().map(|grants| grants.first().unwrap_or(0)).collect();
         for node in (0..).map(NodeId::new).take(first.len()) {
@@ -228,7 +228,7 @@ impl Output {
         rank.and_then(|rank| self.placement.node_of(rank)).unwrap_or(NodeId::new(0))
     }
 
-    /// A line that was broken; its node is to be told.
+    /// Returns a line that was broken; its node has to know.
     pub(super) fn take_broken(&mut self) -> Option<(NodeId, Broken)> {
         let broken = self.sides.iter_mut().find_map(|side| side.turn.take_broken())?;
         Some((self.node_of(broken.stream), broken))
@@ -254,7 +254,7 @@ impl Output {
         self.draining = true;
     }
 
-    /// What is not written is given up, and what still comes.
+    /// Gives up unwritten output, and output that still comes.
     pub(super) fn abandon(&mut self) {
         self.abandoned = true;
         self.sides.iter_mut().for_each(|side| side.sink.abandon());
@@ -317,7 +317,7 @@ impl Output {
 }
 
 impl Side {
-    /// Hands a piece to the writer. One that holds nothing to write wakes nobody.
+    /// Hands a piece to the writer. A piece that holds nothing to write wakes no thread.
     fn put(&mut self, piece: Piece, ledger: &Ledger) {
         let (cost, Piece(bytes, node)) = (piece.cost(), piece);
         if bytes.is_empty() {
@@ -331,7 +331,7 @@ impl Side {
     fn settle(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) {
         loop {
             self.sink.flush();
-            // A thread is asked to tell of its pace only where somebody waits for it.
+            // A thread is asked for its pace only where a stream waits for it.
             let pace = if self.turn.is_kept_waiting() { self.sink.pace() } else { Pace::Writing };
             self.turn.sink(now(), pace);
             if !self.write(label, ledger) {
@@ -360,7 +360,7 @@ impl Side {
     }
 }
 
-/// The label of a line that goes on.
+/// The label of a line that continues.
 fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
     let rank = at.rank_of(id.proc()).unwrap_or(Rank::new(0));
     let n = rank.get();

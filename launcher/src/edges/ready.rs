@@ -23,7 +23,7 @@ struct State {
     parent: Option<Waker>,
 }
 
-/// One edge, as its stream knows it.
+/// An edge, as its stream knows it.
 struct Edge {
     id: NodeId,
     shared: Arc<Shared>,
@@ -59,7 +59,7 @@ impl Ready {
         }
     }
 
-    /// What an edge is polled with.
+    /// The context with which an edge is polled.
     pub(super) fn context(&self, id: NodeId) -> Option<Context<'_>> {
         self.wakers.get(id.index()).map(Context::from_waker)
     }

@@ -35,7 +35,7 @@ struct Early {
     wanted: Vec<NodeId>,
 }
 
-/// What has become of a host.
+/// The outcome for a host.
 pub(super) enum News {
     /// How far it is.
     Stage(NodeId, Stage),

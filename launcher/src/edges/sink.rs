@@ -1,8 +1,8 @@
 //! A descriptor that is shared with the shell and may block: a permanent thread of its own writes to it.
 //!
-//! What the kernel takes without waiting is written at once, without the thread: pipes, sockets and /dev/null can say so
-//! (`RWF_NOWAIT`), files and terminals cannot. The thread starts with the first byte that is left for it. What waits here is
-//! bounded by the credit that was granted for it, and of the event log by what is pushed (`log`).
+//! Bytes that the kernel takes without waiting are written at once, without the thread: pipes, sockets and /dev/null support that
+//! (`RWF_NOWAIT`), files and terminals do not. The thread starts with the first byte that is left for it. Waiting bytes are bounded by
+//! the credit that was granted for them, and those of the event log by the records that are pushed (`log`).
 
 use super::ledger::{Ledger, Tally};
 use bytes::{Buf as _, Bytes};
@@ -18,7 +18,7 @@ const PIECES: usize = 512;
 /// Bytes that are collected before they are written in the middle of a round: the thread shall not sleep meanwhile.
 const COLLECT: usize = 128 << 10;
 
-/// Where it writes to: one of 0-2, which we never own, or a file of ours.
+/// The destination: one of 0-2, which we never own, or a file of ours.
 pub(super) enum Target {
     Shared(i32),
     Own(OwnedFd),
@@ -62,7 +62,7 @@ struct State {
     queue: VecDeque<Piece>,
     /// The thread is writing what it has taken out of the queue.
     busy: bool,
-    /// Somebody wants to know when nothing is left to write.
+    /// Whether the end of the last write has to be reported.
     tell: bool,
     /// errno of the write that failed; everything is dropped since then.
     failed: Option<i32>,
@@ -70,9 +70,9 @@ struct State {
     lost: u64,
     /// Bytes of ranks that the thread has taken and not written yet.
     in_hand: u64,
-    /// What they cost, as far as it was not told as done.
+    /// Their costs, as far as they were not counted as done.
     in_hand_cost: Tally,
-    /// What ranks write is dropped.
+    /// Whether output of ranks is dropped.
     abandoned: bool,
     /// Also while abandoned, our own words are taken.
     resumed: bool,
@@ -205,8 +205,8 @@ impl Sink {
         self.shared.lock().waiting + self.collected.bytes
     }
 
-    /// What it does, for those who wait for their turn: a sink that drops everything holds up nobody. If it is not idle, the
-    /// bell will tell when it is.
+    /// Its state, for streams that wait for their turn: a sink that drops everything delays none. If it is not idle, the bell will tell
+    /// when it is.
     pub(super) fn pace(&self) -> Pace {
         if self.is_idle() {
             return Pace::Idle;
@@ -225,8 +225,8 @@ impl Sink {
         state.lost + if state.abandoned { state.in_hand } else { 0 }
     }
 
-    /// Drops what waits, and what comes. What the thread has in hand cannot be taken from it, but nobody may wait for it
-    /// either: its cost may be the whole window, without which the node cannot even say that it is done.
+    /// Drops what waits, and what comes. The bytes that the thread is writing cannot be taken from it, but must not be waited for either.
+    /// Their cost may be the whole window, without which the node cannot even send that it is done.
     pub(super) fn abandon(&mut self) {
         let mut state = self.shared.lock();
         state.waiting += self.collected.bytes;
@@ -268,7 +268,7 @@ impl State {
         self.lost += piece.of_ranks();
     }
 
-    /// What is in hand counts as done.
+    /// Counts the bytes that are being written as done.
     fn tell_in_hand(&mut self, ledger: &Ledger) {
         self.in_hand_cost.iter().for_each(|(node, cost)| ledger.add(node, cost));
         self.in_hand_cost.clear();
@@ -361,7 +361,7 @@ fn write_batch(shared: &Shared, target: &Target, batch: &mut Batch) {
                 state.moved = true;
                 state.in_hand = state.in_hand.saturating_sub(of_ranks);
                 state.waiting = state.waiting.saturating_sub(n);
-                // Unless that was told before, by `abandon`.
+                // Unless `abandon` counted them before.
                 let told: Vec<_> =
                     done.iter().map(|(node, cost)| (node, state.in_hand_cost.spend(node, cost))).collect();
                 drop(state);

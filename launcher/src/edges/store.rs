@@ -25,9 +25,9 @@ pub(super) struct Store {
     /// The number of that space.
     number: u32,
     is_lost: bool,
-    /// Who has asked there: they are told if it is lost.
+    /// Hosts that have used it: they are notified if it is lost.
     guests: BTreeSet<NodeId>,
-    /// What waits for room on the edges: of which agent, and what.
+    /// Messages that wait for room on the edges: sender and content.
     out: BTreeMap<NodeId, Transit>,
 }
 
@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    /// Another space follows, which lives there. Who has asked in the one before has heard of this, or will.
+    /// Another space follows, which lives there. Clients of the namespace before know of this, or will.
     pub(super) fn begin(&mut self, home: NodeId, number: u32) {
         (self.generation, self.number, self.is_lost) = (home, number, false);
         self.guests.clear();
@@ -67,7 +67,7 @@ impl Store {
                 self.push(from, from, stamped(number, Passage::Down(space, Down::Answer(ticket, false, &words))));
             }
             Ok((_, Passage::Up(Space::Job, up))) => self.job.hear(now(), from, up),
-            // Of a space that was: whoever asks hears of the next one, and asks there.
+            // A namespace of the past: a client learns of the next one, and asks there.
             Ok((number, _)) if number != self.number => tracing::debug!(%from, number, "something of a store is late"),
             Ok((_, Passage::Up(Space::Generation, _))) if self.is_lost => self.tell(from, Down::Closed),
             Ok((number, Passage::Up(Space::Generation, up))) => {
@@ -82,7 +82,7 @@ impl Store {
         self.settle();
     }
 
-    /// What is said to a host that asks and does not take its answers.
+    /// The answer for a host that sends requests and does not take its answers.
     fn refuses(&self, from: NodeId, up: &Up<'_>) -> Option<(Ticket, Vec<u8>)> {
         refuses_more(self.out.get(&from).map_or(0, Transit::bytes), up)
     }

@@ -1,4 +1,4 @@
-//! The steps of a job as diagnostics, for somebody who watches a launch (`-vv`): what goes into the event log, in words.
+//! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
 use crate::view::words;
 use rlaunch_core::events::{Record, What};

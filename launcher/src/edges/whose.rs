@@ -27,7 +27,7 @@ impl Directory {
         }
     }
 
-    /// Whoever comes from an address of a host is welcome.
+    /// A connection from an address of a host is accepted.
     fn let_in(&self, nodes: &mut Nodes, question: &Question) {
         let verdict = |comer: &Comer| {
             let is_ours = self.hosts.contains_key(&comer.from.address);
@@ -36,8 +36,8 @@ impl Directory {
         tell(nodes, question.asker, question.comers.iter().map(verdict));
     }
 
-    /// Each host is asked about those that come from it. Of an address that no host has it is answered at once: nobody of the job is
-    /// there.
+    /// Each host is asked about those that come from it. A connection from an address that no host has is answered at once: it is not of
+    /// the job.
     fn pass_on(&self, nodes: &mut Nodes, question: Question) {
         for (host, comers) in self.by_host(&question) {
             match host {
@@ -60,7 +60,7 @@ impl Directory {
         self.hosts.get(&verdict.comer.from.address).is_some_and(|hosts| hosts.as_slice() == [node])
     }
 
-    /// Who is to be asked of each connection; an address that several have, as those of bridges to containers, is nobody's.
+    /// The host to be asked about each connection; an address that several have, as those of bridges to containers, has no owner.
     fn by_host(&self, question: &Question) -> BTreeMap<Option<NodeId>, Vec<Comer>> {
         let mut all: BTreeMap<Option<NodeId>, Vec<Comer>> = BTreeMap::new();
         for comer in &*question.comers {
@@ -90,7 +90,7 @@ fn tell(nodes: &mut Nodes, asker: NodeId, verdicts: impl Iterator<Item = Verdict
     }
 }
 
-/// Passes an answer on to whoever has asked. A host can answer for its own addresses only.
+/// Passes an answer on to the node that has asked. A host can answer for its own addresses only.
 pub(super) fn answer(nodes: &mut Nodes, directory: &Directory, node: NodeId, answer: Answer) {
     let own = answer.verdicts.into_vec().into_iter().filter(|verdict| directory.is_of(node, verdict));
     for verdicts in Capped::chunks(own) {

@@ -1,5 +1,5 @@
-//! The directory that an agent was started from, if that is a cache: every version of rlaunch leaves a binary there, and
-//! somebody has to take the old ones away. Whoever has just arrived does, which happens once for each version and host.
+//! The directory that an agent was started from, if that is a cache: every version of rlaunch leaves a binary there, and old ones have to
+//! be removed. An agent that has just arrived does so, which happens once for each version and host.
 //!
 //! When a binary was last of use is its time of modification: agents refresh it. A binary that runs on this host is never
 //! removed; one that runs on another host, which shares the directory, was refreshed when it was started there.
@@ -10,11 +10,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// So many are always kept.
+/// Number of binaries that are always kept.
 const KEPT: usize = 4;
-/// Those of which nobody has made use for so long go.
+/// Time without use after which a binary is removed.
 const OLD: Duration = Duration::from_secs(30 * 24 * 3600);
-/// What was left half written by a host that lost power.
+/// Time after which a half-written binary, of a host that lost power, is removed.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// A refresh that is younger than this is not repeated.
 const FRESH: Duration = Duration::from_secs(24 * 3600);

@@ -1,4 +1,4 @@
-//! What there is to know about this host before a job runs on it, in one line: `rlaunch doctor` shows it.
+//! Facts about this host before a job runs on it, in one line: `rlaunch doctor` shows them.
 
 use rlaunch_core::bootstrap::Place;
 use rlaunch_core::os_bytes::OsBytes;
@@ -6,7 +6,7 @@ use rlaunch_sys::facts::{host, limits};
 use rlaunch_sys::ns;
 use std::path::{Path, PathBuf};
 
-/// What stands for a number that the host does not tell.
+/// The text for a number that is unknown.
 pub(crate) const UNKNOWN: &str = "?";
 
 /// `name=value` words. Numbers of bytes; of limits `soft/hard`, `-` for none.
@@ -29,7 +29,7 @@ pub(crate) fn line() -> OsBytes {
     OsBytes::from(words.join(" "))
 }
 
-/// Where the agent's binary may be kept: the first directory on the way there that exists.
+/// The possible places of the agent's binary: the first directory on the way there that exists.
 fn places() -> Vec<(&'static str, PathBuf)> {
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();

@@ -28,7 +28,7 @@ pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
     }
 }
 
-/// Whether our own bytes have this hash: for hosts without a tool that says so.
+/// Whether our own bytes have this hash: for hosts without a tool for that.
 fn verify_own(hash: &[u8]) -> u8 {
     let own = source::open().and_then(|file| source::read(&file));
     u8::from(own.ok().is_none_or(|(own, _)| Hash::parse(hash) != Some(own)))
@@ -62,7 +62,7 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         return refuse(&preamble, &format!("this binary has {ours} bytes, and one of {} was meant", preamble.len));
     }
     if is("examine") {
-        // Whoever does not read it hears nothing of us.
+        // A launcher that does not read it gets no message of ours.
         let _unread = fd::write(1, spoken(&preamble, &Answer::Facts(facts::line())).as_bytes());
     }
     let wall = rlaunch_sys::clock::wall();
@@ -89,7 +89,7 @@ fn spoken(preamble: &Preamble, answer: &Answer) -> String {
 }
 
 fn refuse(preamble: &Preamble, why: &str) -> u8 {
-    // Whoever does not read it sees our exit code.
+    // A launcher that does not read it sees our exit code.
     let _unread = fd::write(1, spoken(preamble, &Answer::Refused(why.into())).as_bytes());
     rlaunch_core::exit::LAUNCH
 }

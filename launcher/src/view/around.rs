@@ -1,5 +1,4 @@
-//! What is around a program that does not exist, as the file system of this host shows it. What the path itself is, its
-//! agent has seen.
+//! The surroundings of a program that does not exist, as the file system of this host shows them. Its agent has seen the path itself.
 
 use rlaunch_core::events::Cause;
 use rlaunch_core::id::Rank;
@@ -14,14 +13,14 @@ use std::path::{Path, PathBuf};
 /// Most entries of a directory that are compared with a missing name.
 const ENTRIES: usize = 10_000;
 
-/// What was seen.
+/// The findings.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Around {
-    /// Where relative paths were searched from.
+    /// The directory from which relative paths were searched.
     pub(crate) dir: String,
     /// A program that is nearly called like that.
     pub(crate) near: Option<String>,
-    /// What named a working directory that cannot be entered.
+    /// The option of a working directory that cannot be entered.
     pub(crate) wdir: &'static str,
 }
 

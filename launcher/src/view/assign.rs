@@ -1,4 +1,4 @@
-//! What a policy makes of losses: `rlaunch assign`, for people and for programs.
+//! The effect of losses under a policy: `rlaunch assign`, for people and for programs.
 
 use super::words;
 use rlaunch_core::id::Rank;
@@ -8,20 +8,20 @@ use serde_json::json;
 /// Up to so many ranks each has a line.
 const FEW: usize = 64;
 
-/// What became of the ranks.
+/// The fate of the ranks.
 #[derive(Debug)]
 pub(crate) struct Told {
     /// The whole policy.
     pub(crate) policy: Policy,
     /// The host of each initial rank, where hosts are known.
     pub(crate) hosts: Vec<Option<String>>,
-    /// What is worth a word.
+    /// A note.
     pub(crate) note: Option<String>,
     /// The first is the start.
     pub(crate) rounds: Vec<Round>,
 }
 
-/// One round, all by initial rank and in their order.
+/// A round, all by initial rank and in their order.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) lost: Vec<Rank>,
@@ -56,7 +56,7 @@ pub(crate) fn text(told: &Told, all: bool) -> String {
     text
 }
 
-/// One line.
+/// A line.
 pub(crate) fn json(told: &Told) -> String {
     let numbers = |ranks: &[Rank]| ranks.iter().map(|rank| rank.get()).collect::<Vec<_>>();
     let of = |round: &Round, number: fn(&Member) -> Option<Rank>| {

@@ -1,4 +1,4 @@
-//! What is said of the commands of `--on-restart` and `--on-exit`, and what they say themselves.
+//! Messages about the commands of `--on-restart` and `--on-exit`, and their own output.
 
 use super::words;
 use rlaunch_core::hooks::{HookNote, On};
@@ -16,12 +16,12 @@ pub(crate) fn line(on: On, line: &[u8]) -> String {
     format!("{}: {}\n", name(on), Visible(&OsBytes::from(line)))
 }
 
-/// It has written so much that no more is shown.
+/// The message that no more output is shown.
 pub(crate) fn too_much(on: On, shown: usize) -> String {
     format!("rlaunch: --{} writes more than {}: the rest is not shown\n", name(on), words::bytes(shown as u64))
 }
 
-/// What has become of a command. Nothing of it changes what becomes of the job.
+/// The message about the outcome of a command. Nothing of it changes what becomes of the job.
 pub(crate) fn note(note: HookNote) -> String {
     let text = match note {
         HookNote::Unstarted(on, errno) => format!("--{} cannot be started: {}", name(on), words::errno(errno)),

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 const LIST: usize = 300;
 /// Most different reasons.
 const REASONS: usize = 20;
-/// What stands for a host's name in words that several hosts have said alike.
+/// The text for a host's name in messages that several hosts have alike.
 const ANY: &str = "HOST";
 
 /// Hosts with the same reason.
@@ -36,7 +36,7 @@ impl Group<'_> {
         self.hosts.len() == 1
     }
 
-    /// Why, and what was said of it there.
+    /// The reason, and the messages of the host.
     fn said(&self, gap: &str) -> String {
         let why = if self.is_sole() { self.first.why.to_string() } else { self.why.clone() };
         match (self.is_sole(), self.alike, self.first.words.to_string()) {
@@ -77,7 +77,7 @@ fn too_few(report: &Report) -> String {
 fn way_on(report: &Report) -> String {
     let (ready, asked) = (report.ready(), report.asked());
     let least = report.start.as_ref().and_then(|start| start.min_hosts).map_or(asked, |least| least as usize);
-    // The interface is looked for on rank 0's host, which is another one then: who is asked next, nobody has asked yet.
+    // The interface is looked for on rank 0's host, which is another one then: the next host has not been asked yet.
     let elsewhere = report
         .refused
         .iter()
@@ -96,7 +96,7 @@ pub(crate) fn used(report: &Report) -> String {
     if used < asked { format!("{used} of {all}") } else { all }
 }
 
-/// The job goes on without hosts.
+/// The message that the job continues without hosts.
 pub(crate) fn left_out(report: &Report) -> String {
     let ranks = words::count(report.start.as_ref().map_or(0, |start| start.world_size.into()), "rank");
     let mut reasons: Vec<String> = Vec::new();
@@ -144,12 +144,12 @@ fn missing(report: &Report) -> String {
     text
 }
 
-/// What was lost on hosts before anything was started.
+/// The messages about parts that were lost on hosts before anything was started.
 fn lost_hosts(report: &Report) -> impl Iterator<Item = String> {
     report.lost_hosts.iter().map(|(node, what)| lost(report, *node, *what))
 }
 
-/// What hosts cannot do: each reason once.
+/// The refusals of hosts: each reason once.
 fn refusals(report: &Report) -> Vec<Said> {
     let mut refused: Vec<(&NodeRefusal, Vec<NodeId>)> = Vec::new();
     for (node, why) in &report.refused {
@@ -221,7 +221,7 @@ pub(crate) fn beginning(folded: String) -> String {
 /// Hosts cannot do what was asked for; there may have been ranks.
 pub(crate) fn refused(report: &Report, why: &NodeRefusal) -> String {
     let mut all: Vec<(&NodeRefusal, Vec<NodeId>)> = vec![(why, Vec::new())];
-    // Those that the job did without were told of before.
+    // Refusals of hosts that the job did without were reported before.
     for (node, why) in report.refused.iter().filter(|(node, _)| !report.left_out.contains(node)) {
         match all.iter_mut().find(|(other, _)| *other == why) {
             Some((_, nodes)) => nodes.push(*node),
@@ -262,7 +262,7 @@ fn first(report: &Report) -> NodeId {
 
 type Said = (String, Option<Cow<'static, str>>);
 
-/// What these hosts cannot do, and what to try.
+/// The refusal of these hosts, and the advice.
 fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     match why {
         NodeRefusal::Contain { errno, step } => (
@@ -302,7 +302,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     }
 }
 
-/// Where another host was tried, and what came of it.
+/// The places at which another host was tried, and the results.
 fn places(tried: &[Tried]) -> String {
     if tried.is_empty() {
         return "it has no address that could be tried".to_owned();
@@ -315,7 +315,7 @@ fn places(tried: &[Tried]) -> String {
     format!("tried {}", tried.iter().map(place).collect::<Vec<_>>().join(", "))
 }
 
-/// What to do where hosts do not reach each other.
+/// The advice where hosts do not reach each other.
 fn other_way(interface: &OsBytes) -> Cow<'static, str> {
     let which = if interface.is_empty() { "--interface NAME" } else { "another --interface" };
     format!(

@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 /// Longest single string that execve(2) takes: MAX_ARG_STRLEN.
 const STRING: u64 = 128 << 10;
-/// What helps where hosts differ.
+/// The advice where hosts differ.
 const ELSEWHERE: &str = "--wdir, or a path that all hosts have";
 
 /// Words and advice.
@@ -65,7 +65,7 @@ fn text(said: &Said, report: &Report) -> String {
     if let Some(hint) = said.hint() {
         let _infallible = writeln!(block.text, "  try     {hint}");
     }
-    // Where nothing had been started there is nothing to be told.
+    // If nothing had been started there is nothing to report.
     let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
     if started || report.left != Some(0) {
         if let Some(end) = &report.end {
@@ -76,20 +76,20 @@ fn text(said: &Said, report: &Report) -> String {
     block.text
 }
 
-/// Who says that a program cannot be started.
+/// The source of the message that a program cannot be started.
 pub(super) enum Place<'a> {
     /// The host of a rank that was to be started.
     Here {
-        /// Where a program was looked for.
+        /// The places where a program was looked for.
         searched: String,
-        /// What is nearly called like it.
+        /// The name that is nearly the same.
         near: Option<&'a str>,
     },
     /// These hosts, before anything was started.
     There(&'a str),
 }
 
-/// What a program that does not exist was meant as, by its look; whether it was looked for here.
+/// The likely meaning of a program that does not exist; and whether it was looked for here.
 fn misread(program: &[u8], here: bool) -> Option<String> {
     let shown = quoted(program);
     if program.is_empty() {
@@ -133,7 +133,7 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
     Said { what, hint }
 }
 
-/// What is wrong with a program, and what to try: the same of every host, as far as its agent has seen it.
+/// The error of a program, and the advice: the same of every host, as far as its agent has seen it.
 pub(super) fn program(error: &SpawnError, place: &Place<'_>) -> (String, Option<Cow<'static, str>>) {
     let (why, hint) = match (error.errno, error.found) {
         (ENOENT, Found::File | Found::Empty) => ("its interpreter does not exist".into(), None),
@@ -186,7 +186,7 @@ fn executable(path: &[u8]) -> String {
     format!("{python}chmod +x {shown}")
 }
 
-/// Where a program was looked for.
+/// The places where a program was looked for.
 fn searched(error: &SpawnError, report: &Report, rank: Rank, around: &Around) -> String {
     let host = host_of(report, rank);
     match error.path.as_slice() {

@@ -1,5 +1,5 @@
-//! What a limit of the store is called that a client of torch's wire has met, and what to do about it: it hears only that its connection
-//! was closed.
+//! The name of a limit of the store that a client of torch's wire has met, and the advice: the client sees only that its connection was
+//! closed.
 
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::limit::{Limit, Met};

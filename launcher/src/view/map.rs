@@ -1,4 +1,4 @@
-//! Where ranks would run: `rlaunch map`, for people and for programs.
+//! The placement of ranks: `rlaunch map`, for people and for programs.
 
 use super::words;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
@@ -44,7 +44,7 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
     text
 }
 
-/// Who holds the store at MASTER_PORT, and why.
+/// The holder of the store at MASTER_PORT, and the reason.
 pub(crate) fn store(store: Holder) -> String {
     let who = match store {
         Holder::Agent(_) => "held by rlaunch at MASTER_PORT",
@@ -59,14 +59,14 @@ pub(crate) fn expected(store: Holder) -> String {
     format!("{holder} was expected to hold the TCPStore at MASTER_PORT ({})", store.reason())
 }
 
-/// Where the log files are: to be told where nobody has named the directory, or on request.
+/// The place of the log files: shown if the user has not named the directory, or on request.
 pub(crate) fn logs(job: &JobSpec, always: bool) -> Option<String> {
     let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref()).filter(|logs| logs.private || always)?;
     let stem = OsBytes::new([logs.dir.as_deref()?, b"/", logs.run.as_slice()].concat());
     Some(format!("rlaunch: log files: {stem}_HOST/attempt_0/LOCAL_RANK\n"))
 }
 
-/// Local ranks that an option names and no host has: nothing else would tell that nobody is meant.
+/// Local ranks that an option names and no host has: no other message would show that they do not exist.
 pub(crate) fn beyond(job: &JobSpec) -> Option<String> {
     let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref())?;
     let most = job.placement.seats.iter().map(|seat| seat.local_rank.get()).max()? + 1;
@@ -80,7 +80,7 @@ fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
     placement.seats.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
 }
 
-/// One line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
+/// A line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
 pub(crate) fn json(placement: &Placement, store: Holder) -> String {
     let mut text = String::from("{\"ranks\":[");
     for (seat, rank) in placement.seats.iter().zip(0u32..) {
@@ -121,7 +121,7 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
     }
 }
 
-/// What may come of a lease that is as short as this, with so many hosts.
+/// The risk of a lease that is as short as this, with so many hosts.
 pub(crate) fn short_lease(lease: Span, hosts: usize) -> Option<String> {
     (lease < Span::from_secs(5) && hosts > 16).then(|| {
         format!(

@@ -7,10 +7,10 @@ use rlaunch_core::time::WallNs;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What has been said.
+/// The messages so far.
 #[derive(Debug)]
 pub(crate) struct Nested {
-    /// Who speaks.
+    /// The name of the restarter.
     name: String,
     /// Ranks of a start.
     world: u32,
@@ -30,7 +30,7 @@ impl Nested {
         Self { name: format!("rlaunch{pid}@{host}"), world: 0, handling: None }
     }
 
-    /// What a record gives reason to say.
+    /// The lines for a record.
     pub(crate) fn lines(&mut self, record: &Record) -> String {
         let at = record.wall;
         match &record.what {

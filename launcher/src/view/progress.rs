@@ -1,5 +1,5 @@
-//! How far a launch on other hosts is: one line that is drawn anew on a terminal, a line every ten seconds elsewhere. Nothing
-//! is said of launches that take no second.
+//! How far a launch on other hosts is: one line that is drawn anew on a terminal, a line every ten seconds elsewhere. Launches of less
+//! than a second show nothing.
 
 use super::words;
 use rlaunch_core::bootstrap::Stage;
@@ -9,7 +9,7 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::time::{Mono, Span};
 use std::collections::BTreeMap;
 
-/// Before this nobody wonders.
+/// Time before which no progress is shown.
 const PATIENCE: Span = Span::from_secs(1);
 /// After this it is worth knowing for whom one waits.
 const NAMED: Span = Span::from_secs(5);
@@ -21,12 +21,12 @@ const FRAME: Span = Span::from_millis(200);
 const LINES: Span = Span::from_secs(10);
 /// Longest list of hosts.
 const LIST: usize = 60;
-/// Of the bar.
+/// The width of the bar.
 const WIDTH: usize = 10;
 /// Begins the line of a terminal anew (ECMA-48: carriage return, erase in line).
 const WIPE: &str = "\r\x1b[K";
 
-/// Where it is shown.
+/// The display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Onto {
     /// A terminal with so many columns.
@@ -89,7 +89,7 @@ impl Progress {
         Self { open: hosts.len(), hosts, onto, began: now, next: Some(now + first), drawn: false }
     }
 
-    /// What the bootstrap says of a host.
+    /// Takes the stage of a host from the bootstrap.
     pub(crate) fn stage(&mut self, node: NodeId, stage: Stage) {
         let at = match stage {
             Stage::Pausing => At::Retrying,
@@ -100,7 +100,7 @@ impl Progress {
         self.set(node, at);
     }
 
-    /// What the event log is told.
+    /// Takes a record of the event log.
     pub(crate) fn record(&mut self, what: &What) {
         match what {
             What::HostReady { node, .. } => self.set(*node, At::Ready),
@@ -128,7 +128,7 @@ impl Progress {
         self.next
     }
 
-    /// What is to be written now. `free`: all that was written before has left us.
+    /// Returns the text to be written now. `free`: all that was written before has left us.
     pub(crate) fn poll(&mut self, now: Mono, free: bool) -> Option<String> {
         let Some(at) = self.next else { return self.wipe() };
         if now < at {
@@ -145,7 +145,7 @@ impl Progress {
         })
     }
 
-    /// What has to be written before anything else is.
+    /// Returns the text that has to be written before any other.
     pub(crate) fn wipe(&mut self) -> Option<String> {
         std::mem::take(&mut self.drawn).then(|| WIPE.to_owned())
     }
@@ -158,7 +158,7 @@ impl Progress {
         counts
     }
 
-    /// Those that are so far, in short.
+    /// The hosts at that stage, in short.
     fn names(&self, is: impl Fn(At) -> bool) -> String {
         let folded = fold(self.hosts.iter().filter(|(_, at)| is(*at)).map(|(name, _)| name.as_str()));
         match folded.get(..LIST) {

@@ -24,7 +24,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
     let clean = report.left == Some(0);
     match report.end.as_ref().map(|end| &end.cause) {
         Some(Cause::Success) => !clean || tone == Tone::Verbose || (tone == Tone::Normal && terminal),
-        // It was said when it happened.
+        // It was reported when it happened.
         Some(Cause::ReaderClosed(_)) => !clean || tone == Tone::Verbose,
         Some(
             Cause::Rank { .. }
@@ -72,7 +72,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     block.text
 }
 
-/// What was interrupted, where no rank ran.
+/// The interrupted step, where no rank ran.
 fn before(report: &Report) -> &'static str {
     let ran = report.others().iter().any(|group| group.became != Became::NeverStarted);
     match (ran, report.restarts.is_empty()) {
@@ -82,7 +82,7 @@ fn before(report: &Report) -> &'static str {
     }
 }
 
-/// A host, and those that were lost together with it of which the same can be said.
+/// A host, and those lost together with it to which the same text applies.
 fn alike(report: &Report, node: NodeId, lost: Lost) -> Vec<NodeId> {
     // Parts of ours that were lost are each host's own, unless they were lost with others.
     let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_));
@@ -204,7 +204,7 @@ pub(crate) fn lost(report: &Report, node: NodeId, lost: Lost) -> String {
     lost_on(report, &[node], lost)
 }
 
-/// What was lost on a host, or on several that cannot be told apart.
+/// The part that was lost on a host, or on several that cannot be told apart.
 fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
     let one = nodes.len() < 2;
     let host = match nodes {
@@ -217,7 +217,7 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
         Lost::AgentEarly => format!("the agents on {host} ended before their ranks"),
         Lost::AgentMute if one => format!("the agent on {host} does not answer"),
         Lost::AgentMute => format!("the agents on {host} do not answer"),
-        // A host that is frozen cannot be told from one that is off.
+        // A frozen host cannot be told from one that is off.
         Lost::Unheard if one => {
             format!("{host} is not heard of any more; its lease is over: its ranks have ended, or stand still with it")
         }
@@ -262,7 +262,7 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
     }
 }
 
-/// `0 left running` is said only of a count.
+/// The text `0 left running` needs a count.
 pub(crate) fn left(left: Option<u32>) -> String {
     match left {
         Some(n) => format!("{n} left running"),
@@ -281,7 +281,7 @@ fn left_of(report: &Report) -> String {
     }
 }
 
-/// What torch's error file says: `{"message": {"message": …}}` or `{"message": …}`; else its first line.
+/// The message in torch's error file: `{"message": {"message": …}}` or `{"message": …}`; else its first line.
 pub(crate) fn message(file: &[u8]) -> Option<String> {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(file).ok();
     let text = match parsed.as_ref().map(|value| (&value["message"]["message"], &value["message"])) {
@@ -352,7 +352,7 @@ impl Block {
         }
     }
 
-    /// What became of the ranks besides the first cause, and what is left of the job.
+    /// Adds the fates of the ranks besides the first cause, and of the rest of the job.
     pub(crate) fn fates(&mut self, name: &str, report: &Report) {
         let alone = matches!(report.end, Some(End { cause: Cause::Rank { .. }, .. }));
         let groups = report.others();
@@ -365,7 +365,7 @@ impl Block {
         self.leftovers(report);
     }
 
-    /// By name, so that somebody who can (root, the owner of a device) may end them.
+    /// By name, so that a user who can (root, the owner of a device) may end them.
     fn leftovers(&mut self, report: &Report) {
         for (i, leftover) in report.named.iter().enumerate() {
             let wchan = match leftover.wchan.is_empty() {

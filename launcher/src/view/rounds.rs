@@ -98,7 +98,7 @@ fn ranks_of(set: &RankSet) -> Vec<Rank> {
     set.ranges().flat_map(|(first, last)| first..=last).map(Rank::new).collect()
 }
 
-/// Who goes on no more, where that is not seen by the first fault and nothing else says it.
+/// Ranks that do not continue, where the first fault does not show that and no other text does.
 fn lost(first: &Fault, faults: &[Fault]) -> String {
     let named = Some(first.initial).filter(|_| first.kind.is_loss());
     let told: RankSet = overdue(first, faults).map(|fault| fault.initial).chain(named).collect();
@@ -111,12 +111,12 @@ fn lost(first: &Fault, faults: &[Fault]) -> String {
     format!("; {} {are} lost{too}", words::ranks(&ranks))
 }
 
-/// Those who did not get out of a round, though it was not called by that.
+/// Ranks that did not leave a round, though it was not named after that.
 fn overdue<'a>(first: &'a Fault, faults: &'a [Fault]) -> impl Iterator<Item = &'a Fault> {
     faults.iter().filter(move |fault| matches!(fault.kind, FaultKind::Overdue(_)) && *fault != first)
 }
 
-/// Who was ended so that the others could go on, and why: what it says of the first of them.
+/// A rank that was ended so that the others could continue, and the reason: the text of the first of them.
 fn ended(first: &Fault, faults: &[Fault]) -> String {
     let ranks: Vec<Rank> = overdue(first, faults).map(|fault| fault.initial).collect();
     let Some(one) = overdue(first, faults).next() else { return String::new() };
@@ -124,7 +124,7 @@ fn ended(first: &Fault, faults: &[Fault]) -> String {
     format!("; {} {were} ended ({})", words::ranks(&ranks), Visible(&one.text))
 }
 
-/// Who has come back in a round that is called by what has failed.
+/// Ranks that have come back in a round that is named after a failure.
 fn back(first: &Fault, faults: &[Fault]) -> String {
     let joined = faults.iter().filter(|fault| fault.kind == FaultKind::Joined && !first.kind.is_planned());
     let ranks: Vec<Rank> = joined.map(|fault| fault.initial).collect();
@@ -160,7 +160,7 @@ fn fault_of(fault: &Fault, host: &OsBytes) -> String {
     format!("rank {}{on} {}", fault.initial, how(fault))
 }
 
-/// What has happened to a rank, and what it says of that.
+/// The fault of a rank, and its text.
 fn how(fault: &Fault) -> String {
     let what = match fault.kind {
         FaultKind::Exception => "has failed".to_owned(),
@@ -183,7 +183,7 @@ fn how(fault: &Fault) -> String {
     }
 }
 
-/// What the closing report says of them.
+/// The lines of the closing report about rounds.
 pub(crate) fn fields(block: &mut Block, report: &Report) {
     let rounds = &report.rounds;
     if rounds.count > 0 || !rounds.lost.is_empty() {

@@ -11,12 +11,12 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
 
-/// Who made a signal that rlaunch got.
+/// The sender of a signal that rlaunch got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// A key of our terminal.
     Key,
-    /// Whoever may send us one.
+    /// Any process that may send us one.
     Sender,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
     lines.map(|line| format!("rlaunch: ssh to {host}: {}\n", Visible(line))).collect()
 }
 
-/// What a host sent among the messages of its agent.
+/// The message about bytes of a host among the messages of its agent.
 pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
     let text =
         bytes.split(|b| b.is_ascii_control() && !b.is_ascii_whitespace()).next().unwrap_or_default().trim_ascii();
@@ -187,7 +187,7 @@ fn line(sentence: &Sentence, by: By) -> String {
     }
 }
 
-/// What follows from the failure of a rank where all may be started again.
+/// The consequence of the failure of a rank where all may be started again.
 fn again(sentence: &Sentence) -> String {
     match sentence {
         Sentence::Restarts { rank, status, fewer, restart, most, delay } => {
@@ -269,7 +269,7 @@ fn waiting(cause: &Cause) -> String {
     }
 }
 
-/// What the user did, where we know it.
+/// The user's action, where it is known.
 fn key(sig: Signal, by: By) -> String {
     match (sig, by) {
         (Signal::INT, By::Key) => "Ctrl-C: ".into(),

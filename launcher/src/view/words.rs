@@ -19,7 +19,7 @@ pub(crate) fn ranks(ranks: &[Rank]) -> String {
     format!("{noun} {}", folded(ranks))
 }
 
-/// `0,1,3`, or a dash for nobody.
+/// `0,1,3`, or a dash for none.
 pub(crate) fn some(ranks: &[Rank]) -> String {
     if ranks.is_empty() { "-".into() } else { folded(ranks) }
 }
@@ -66,12 +66,12 @@ pub(crate) fn command<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> String {
     text
 }
 
-/// What an errno says, in the words that fit behind a colon.
+/// The text of an errno, in words that fit after a colon.
 pub(crate) fn errno(errno: i32) -> String {
     rlaunch_sys::reason(&std::io::Error::from_raw_os_error(errno))
 }
 
-/// What helps against a limit that was met.
+/// The advice for a limit that was met.
 pub(crate) fn way_out(errno: i32) -> Option<&'static str> {
     (errno == EMFILE).then_some("a higher limit: ulimit -n")
 }
@@ -120,7 +120,7 @@ pub(crate) fn count_was(n: u64, noun: &str) -> String {
     format!("{} {}", count(n, noun), if n == 1 { "was" } else { "were" })
 }
 
-/// A time that somebody set or waits for: `5s`, not `5.0s`.
+/// A time that a user set or waits for: `5s`, not `5.0s`.
 pub(crate) fn wait(span: Span) -> String {
     let text = span.to_string();
     text.strip_suffix(".0s").map_or(text.clone(), |whole| format!("{whole}s"))

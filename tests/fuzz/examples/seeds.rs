@@ -161,7 +161,7 @@ fn up() -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// What a process that takes part in rounds says, and is told.
+/// The conversation of a process that takes part in rounds: sent and received messages.
 fn session() -> (Vec<Said>, Vec<Heard>) {
     let round = Round::new(0);
     let fault = Fault { initial: Rank::new(1), kind: FaultKind::Ended(Status::Exited(3)), text: "no".into() };
@@ -285,7 +285,7 @@ fn words() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What clients of torch send: 1.13, and 2.15.
+/// The bytes of torch's clients: 1.13, and 2.15.
 fn tcpstore() -> Vec<(&'static str, Vec<u8>)> {
     let string = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
     let op = |code: u8, words: &[&str]| [vec![code], words.iter().flat_map(|word| string(word)).collect()].concat();

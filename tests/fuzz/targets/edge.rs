@@ -1,4 +1,4 @@
-//! An edge, both directions: headers, messages and programs from any bytes. What is accepted must be what is sent back.
+//! An edge, both directions: headers, messages and programs from any bytes. An accepted message must be the one that is sent back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

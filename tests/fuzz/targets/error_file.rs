@@ -1,11 +1,11 @@
-//! A rank's error file: written by anybody's program, shown in one line of the report.
+//! A rank's error file: written by any program, shown in one line of the report.
 #![no_main]
 #![allow(dead_code, reason = "the launcher's own modules, of which not all is used here")]
 
 #[path = "../../../launcher/src/view/mod.rs"]
 mod view;
 
-/// What the views ask of the command line.
+/// The parts of the command line that the views use.
 mod cli {
     pub(crate) fn command_like(_word: &[u8]) -> Option<&'static str> {
         None

@@ -91,7 +91,7 @@ fn agent(data: &[u8]) {
     }
 }
 
-/// Of one of a few sessions of a few ranks.
+/// A frame of one of a few sessions of a few ranks.
 fn session(who: u8, frame: &[u8]) -> NodeEvent {
     let (session, rank) = (SessionId::new(u32::from(who & 7)), Some(Rank::new(u32::from(who >> 3 & 3))));
     match Said::parse(frame) {
@@ -101,7 +101,7 @@ fn session(who: u8, frame: &[u8]) -> NodeEvent {
     }
 }
 
-/// What a kernel without surprises would say.
+/// The answers of a kernel without surprises.
 fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
     Some(match action {
         NodeAction::Ground(_) => NodeEvent::Grounded(Ground {

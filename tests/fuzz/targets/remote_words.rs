@@ -1,5 +1,5 @@
-//! What comes from other hosts, and from ssh, before and after the edge: answers among noise, the preamble, a guardian's last
-//! words, and what ssh says of its configuration and of its troubles.
+//! Bytes of other hosts, and of ssh, before and after the edge: answers among noise, the preamble, a guardian's last words, and ssh's
+//! messages about its configuration and its troubles.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -65,7 +65,7 @@ fn way(data: &[u8]) {
     }
 }
 
-/// What is understood does not depend on how it was cut.
+/// The result does not depend on the cuts.
 fn words(data: &[u8]) {
     let (mut whole, mut cut) = (Words::default(), Words::default());
     whole.push(data.get(1..).unwrap_or_default());

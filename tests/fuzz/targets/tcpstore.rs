@@ -13,7 +13,7 @@ fn small() -> TcpStore {
     TcpStore::new(Limits { bytes: 1 << 20, keys: 100, value: 1 << 16, ..Limits::default() })
 }
 
-/// One connection, in pieces. What was written for it, and whether it was closed.
+/// Feeds one connection, in pieces. Returns the bytes that were written for it, and whether it was closed.
 fn one(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
     let mut front = small();
     let client = front.open(Peer(1));
@@ -32,7 +32,7 @@ fn one(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
     (written, closed)
 }
 
-/// Where packets end does not matter.
+/// The borders of packets do not matter.
 fn cut(data: &[u8]) {
     let (len, rest) = data.split_first().unwrap_or((&1, data));
     let parts: Vec<&[u8]> = rest.chunks(usize::from(*len).max(1)).collect();

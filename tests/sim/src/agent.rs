@@ -20,7 +20,7 @@ use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the agent learns of.
+/// An event for the agent.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Event(Box<NodeEvent>),
@@ -35,10 +35,10 @@ pub(crate) enum Arrival {
 #[derive(Default)]
 pub(crate) struct Agent {
     node: Node,
-    /// It is gone; its exit code, if it ended by itself.
+    /// The agent is gone; with its exit code, if it ended by itself.
     over: Option<Option<u8>>,
     stands: Stands,
-    /// What it would have done meanwhile.
+    /// Events that it would have handled meanwhile.
     held: Vec<Ev>,
     inbox: Vec<Arrival>,
     wakes: bool,
@@ -46,11 +46,11 @@ pub(crate) struct Agent {
     spawn_free: u64,
     in_flight: u32,
     swept_at: Option<u64>,
-    /// Where its store is.
+    /// The place of its store.
     pub(crate) served: Option<(OsBytes, u16)>,
-    /// It tries to reach rank 0's host, or waits for others that do.
+    /// Whether it tries to reach rank 0's host, or waits for others that do.
     pub(crate) probes: bool,
-    /// It has waited for them.
+    /// Whether it has waited for them.
     pub(crate) listened: bool,
     /// The spawn thread starts nothing more.
     withhold: bool,
@@ -59,12 +59,12 @@ pub(crate) struct Agent {
     renewed: u32,
     reaped: BTreeSet<ProcId>,
     examined: BTreeSet<ProcId>,
-    /// Those whose answer is still to come.
+    /// Looks whose answer is still to come.
     looking: BTreeSet<ProcId>,
     /// Ranks that the machine knows to run, and when they were started.
     running: BTreeMap<ProcId, Mono>,
     ended: BTreeSet<ProcId>,
-    /// Those that were asked to end.
+    /// Processes that were sent a signal to end.
     asked: BTreeSet<ProcId>,
     /// The machine knows that the end has begun, and did before this burst.
     ending: bool,
@@ -79,29 +79,29 @@ pub(crate) struct Agent {
     /// … which ends init.
     init_swept: bool,
     edge_lost: bool,
-    /// The machine knows that nobody hears it.
+    /// Whether the machine knows that its messages do not arrive.
     mute: bool,
     /// … and did before this burst.
     was_mute: bool,
-    /// It said that it could start its ranks.
+    /// Whether it has reported that its ranks can be started.
     pub(crate) ready: bool,
-    /// What it said was left.
+    /// Its report of remaining processes.
     done: Option<u32>,
     granted: u64,
     used: u64,
-    /// Those that have not ended.
+    /// Streams that have not ended.
     streams: BTreeMap<(ProcId, usize), Stream>,
 }
 
-/// Whether it stands still.
+/// The kind of a suspension.
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
 enum Stands {
-    /// It does not.
+    /// Not suspended.
     #[default]
     No,
-    /// Somebody has stopped it: it goes on when it is roused.
+    /// The agent was stopped: it continues on a wake-up.
     Stopped,
-    /// It does not hear that.
+    /// The agent does not react to that.
     Frozen,
 }
 
@@ -112,7 +112,7 @@ struct Stream {
     closing: bool,
 }
 
-/// What a host chooses as MASTER_PORT.
+/// The MASTER_PORT that a host chooses.
 pub(crate) fn port_of(node: usize) -> u16 {
     20_000 + u16::try_from(node).unwrap_or(0)
 }
@@ -163,14 +163,14 @@ impl Agent {
 }
 
 impl World {
-    /// The agent does nothing until it goes on.
+    /// Suspends the agent until it continues.
     pub(crate) fn agent_stands(&mut self, frozen: bool) {
         if !self.host.agent.is_over() {
             self.host.agent.stands = if frozen { Stands::Frozen } else { Stands::Stopped };
         }
     }
 
-    /// Keeps what the agent would do now, if it stands still.
+    /// Keeps the agent's next event, if it is suspended.
     pub(crate) fn agent_holds(&mut self, ev: Ev) -> Option<Ev> {
         if self.host.agent.is_over() || !self.host.agent.stands_still() {
             return Some(ev);
@@ -263,7 +263,7 @@ impl World {
         self.drain_node();
     }
 
-    /// What the machine is about to know.
+    /// Records the event that the machine is about to get.
     fn learns(&mut self, event: &NodeEvent) {
         let agent = &mut self.host.agent;
         match event {
@@ -471,7 +471,7 @@ impl World {
     }
 
     fn say(&mut self, message: &ToRoot) {
-        // What came before the loss of the edge in the same burst may have been answered.
+        // Messages before the loss of the edge in the same burst may have been answered.
         let (mute, done) = (self.host.agent.was_mute, self.host.agent.done);
         self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
         let true_loss = match message {

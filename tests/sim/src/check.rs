@@ -1,4 +1,4 @@
-//! What a job must have said at its end, told from what was done to it: an account of the rules that is not the machine's.
+//! The reports that a job must have made at its end, derived from the faults: an account of the rules that is not the machine's.
 
 use crate::plan::{Fault, MS, Script, Sight};
 use crate::world::World;
@@ -17,24 +17,24 @@ fn later(at: Span, ms: u64) -> Span {
     Span::from_nanos(at.nanos() + ms * MS)
 }
 
-/// What the launcher heard, as far as it decides how rlaunch ends.
+/// Events of the launcher, as far as they decide how rlaunch ends.
 pub(crate) struct Oracle {
     on_failure: OnFailure,
     timeout: Option<Mono>,
     world_size: usize,
     over: BTreeSet<ProcId>,
     failures: Vec<Exited>,
-    /// What began the ending, and when.
+    /// The cause of the ending, and its time.
     first: Option<(Expected, Mono)>,
     counted: bool,
-    /// The guardian has ended, and the agent has not told why; from then on it is lost, by the clock that stands still with
-    /// the launcher.
+    /// The guardian has ended, and the agent has not reported the reason; from then on it is lost, by the clock that stops with the
+    /// launcher.
     unguarded: Option<Span>,
     /// Ranks are killed because a part of ours was lost.
     bereft: bool,
     signals: u32,
     all_over: bool,
-    /// When somebody wanted the end, by the launcher's own clock.
+    /// The time of the user's request to end, by the launcher's own clock.
     told: Option<Span>,
     /// Passed on while the job went on.
     forwarded: BTreeSet<Signal>,
@@ -72,7 +72,7 @@ impl Oracle {
         }
     }
 
-    /// `awake`: what a clock shows that stands still with the launcher.
+    /// `awake`: the time of a clock that stops with the launcher.
     pub(crate) fn time_passes(&mut self, now: Mono, awake: Span) {
         if self.timeout.is_some_and(|at| at <= now) {
             self.told.get_or_insert(awake);
@@ -94,7 +94,7 @@ impl Oracle {
         may
     }
 
-    /// Ranks that were over before the limit was looked at were over in time; then it is for whoever reads the output.
+    /// Ranks that ended before the limit was checked ended in time; then the job waits only for the reader of the output.
     fn in_time(&mut self, now: Mono, told: bool) {
         if (told || self.over.len() == self.world_size) && !std::mem::replace(&mut self.all_over, true) {
             self.timeout = self.timeout.map(|at| if at <= now { now + Span::from_secs(2) } else { at });
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// The rank that is named must have failed by itself, nobody certainly before it, and explain most.
+    /// The named rank must have failed by itself, no other certainly before it, and explain most.
     fn check_first(&mut self, rank: Rank, status: Status, exit: Ending) {
         let oracle = &self.launcher.oracle;
         let first_seen = oracle.failures.iter().map(|failure| failure.at).min().unwrap_or(HostTime(0));
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Nothing is given up for time in which nobody could do anything.
+    /// No part is given up for time in which it could not run.
     pub(crate) fn check_lost(&mut self, lost: Lost) {
         if self.several() {
             return self.check_host_lost(lost);
@@ -311,13 +311,13 @@ impl World {
         let oracle = &self.launcher.oracle;
         let said = oracle.ending;
         let late = match oracle.first {
-            // Whoever was told to end does not wait for a reader that reads nothing.
+            // A job that was ordered to end does not wait for a reader that reads nothing.
             Some((Expected::Ending(Ending::Signal(_) | Ending::Code(exit::TIMEOUT)), began)) => {
                 self.now > (began + oracle.grace).nanos() + 12_000 * MS + self.still.host_stood()
             }
             Some(_) | None => false,
         };
-        // Without a guardian an agent that stands still is given up; one that is awake needs 2 s for what cannot be killed.
+        // Without a guardian a suspended agent is given up; an awake one needs 2 s for processes that cannot be killed.
         let unguarded = oracle.unguarded.filter(|_| !self.plan.blocks());
         let patience = 10_000 * MS + self.plan.drain() + self.still.planned();
         let kept = unguarded.is_some_and(|lost| self.now > lost.nanos() + patience);

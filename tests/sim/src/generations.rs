@@ -22,7 +22,7 @@ const STREAM: u64 = 0x6167_6169_6e00_0000;
 /// How far ports of two generations are apart.
 const PORTS: u16 = 64;
 
-/// What a generation may take, and the pause before it.
+/// The longest time of a generation, with the pause before it.
 pub(crate) const LONGEST: u64 = 120_000 * MS;
 
 /// A job on several hosts, or on the launcher's own alone.
@@ -56,7 +56,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
         let proc = u32::try_from(rng.below(plan.ranks.len() as u64)).unwrap_or(0);
         plan.no_start = Some((proc, SpawnStep::Exec));
     }
-    // What the kernel cannot kill for a while, or for ever: on other hosts a lease promises that it can.
+    // A process that the kernel cannot kill for a while, or for ever: on other hosts a lease promises that it can.
     if plan.spec.placement.is_here() && rng.chance(10) {
         let proc = usize::try_from(rng.below(plan.ranks.len() as u64)).unwrap_or(0);
         let long = if rng.chance(50) { rng.micros(100, 1_500_000) } else { 30_000 * MS };
@@ -95,12 +95,12 @@ fn alone(plan: &mut Plan) {
     }
 }
 
-/// What is known of the generations.
+/// The knowledge about the generations.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// Restarts that the launcher told of.
+    /// Restarts that the launcher reported.
     pub(crate) restarts: u32,
-    /// It said that it sees no progress, or that something could not be ended.
+    /// Whether it has reported that it sees no progress, or that a process could not be ended.
     pub(crate) gives_up: bool,
 }
 
@@ -119,7 +119,7 @@ impl World {
         Rank::new(proc.get() % self.world_size())
     }
 
-    /// What a host has chosen as MASTER_PORT for a generation.
+    /// The MASTER_PORT that a host has chosen for a generation.
     pub(crate) fn port_at(&self, node: usize, generation: u32) -> u16 {
         crate::agent::port_of(node) + PORTS * u16::try_from(generation).unwrap_or(0)
     }

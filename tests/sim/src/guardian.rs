@@ -71,7 +71,7 @@ impl World {
         let alone = !self.host.remote && self.launcher.is_over();
         let guardian = &self.host.guardian;
         if self.host.agent.is_over() || alone || guardian.severed || guardian.expired {
-            // It says so where nothing else would have made it end everything.
+            // The guardian reports it where no other event would have made it end everything.
             self.host.guardian.expired &= !self.host.agent.is_over() && !self.host.guardian.severed;
             self.note("guardian", || "ends what is there".to_owned());
             self.host.guardian.state = State::Working(self.now + 2000 * MS);
@@ -134,7 +134,7 @@ impl World {
     }
 
     pub(crate) fn guardian_killed(&mut self) {
-        // One that is at work has killed the agent: without a namespace nobody promises what becomes of the rest then.
+        // A guardian at work has killed the agent: without a namespace there is no promise about the rest then.
         let last = matches!(self.host.guardian.state, State::Working(_)) && self.plan.tier == Tier::T3;
         if !self.host.guardian.is_over() && !last {
             self.host.guardian.state = State::Over;

@@ -22,7 +22,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// What it shows at a moment.
+    /// The reading of the clock at a moment.
     pub(crate) fn reads(self, time: u64) -> Mono {
         let passed = i128::from(time) * (MILLION + i128::from(self.ppm)) / MILLION;
         Mono::from_nanos(self.offset.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX)))
@@ -49,9 +49,9 @@ pub(crate) struct Host {
     pub(crate) clock: Clock,
     /// Guardian and agent are there, or were.
     pub(crate) begun: bool,
-    /// It lost its power.
+    /// Whether it lost its power.
     pub(crate) gone: bool,
-    /// It is not the launcher's own.
+    /// Whether it is not the launcher's own.
     pub(crate) remote: bool,
     /// When it has to be ready, and what it has for that in all.
     by: (u64, u64),
@@ -68,7 +68,7 @@ impl Host {
         Self { clock, begun: local, remote: !local, link: Link::of(site), ..Self::default() }
     }
 
-    /// What runs there is not for us to end: it has no power, or cannot be told, and is lost.
+    /// Whether its processes are not for us to end: it has no power, or cannot be reached, and is lost.
     pub(crate) fn is_none_of_ours(&self) -> bool {
         self.gone || !self.begun
     }
@@ -88,7 +88,7 @@ impl World {
     pub(crate) fn host(&self, node: usize) -> &Host {
         if node == self.node { &self.host } else { &self.away[node] }
     }
-    /// What happens next happens there.
+    /// Moves the next events to that host.
     pub(crate) fn go(&mut self, node: usize) {
         if node != self.node {
             std::mem::swap(&mut self.host, &mut self.away[self.node]);
@@ -106,12 +106,12 @@ impl World {
         result
     }
 
-    /// Where we are.
+    /// The present host.
     pub(crate) fn id(&self) -> NodeId {
         NodeId::new(u32::try_from(self.node).unwrap_or(u32::MAX))
     }
 
-    /// What this host's clock shows.
+    /// The reading of this host's clock.
     pub(crate) fn here(&self) -> Mono {
         self.host.clock.reads(self.now)
     }
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// It failed, or took too long.
+    /// The attempt failed, or took too long.
     pub(crate) fn unreached(&mut self) {
         if self.host.link.give_up() {
             self.close_to_agent();
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// An agent that nobody has heard of yet is none.
+    /// An agent without any message yet counts as none.
     pub(crate) fn gives_up(&mut self) {
         if self.host.link.give_up() {
             self.close_to_agent();
@@ -192,7 +192,7 @@ impl World {
     /// Its ssh is killed.
     pub(crate) fn edge_killed(&mut self) {
         if self.host.remote && self.host.begun && !self.host.link.is_dead() {
-            // What was under way is lost.
+            // Events under way are lost.
             self.cancel(|ev| matches!(ev, Ev::AtLauncher(..) | Ev::Up | Ev::LauncherEdgeEnds));
             self.host.link.die();
             self.soon(if self.host.link.is_live() { Ev::LauncherEdgeEnds } else { Ev::Unreached });

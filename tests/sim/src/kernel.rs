@@ -12,7 +12,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::wire::to_root::Leftover;
 use std::collections::BTreeMap;
 
-/// What a process does next.
+/// The next step of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Life {
     Ends(Status),
@@ -37,7 +37,7 @@ pub(crate) struct Kernel {
     died: Vec<(u64, ProcId)>,
     last_pid: u32,
     generation: u32,
-    /// When the last rank ended, by a clock that stands still with the host.
+    /// The time of the last rank's end, by a clock that stops with the host.
     pub(crate) last_rank: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ struct Process {
     asked: Reaction,
     hops: u8,
     stuck: bool,
-    /// It ends by this as soon as it can.
+    /// The process ends by this as soon as it can.
     pending: Option<Status>,
 }
 
@@ -101,7 +101,7 @@ impl Kernel {
         self.alive().map(|(pid, _)| leftover(pid)).collect()
     }
 
-    /// What is alive although a SIGKILL could end it.
+    /// Processes that are alive although a SIGKILL could end them.
     pub(crate) fn killable(&self) -> Vec<u32> {
         self.alive().filter(|(_, p)| !p.stuck).map(|(pid, _)| pid).collect()
     }
@@ -157,7 +157,7 @@ impl Kernel {
         }
     }
 
-    /// Reaps a rank; whoever is its parent.
+    /// Reaps a rank, whichever process is its parent.
     pub(crate) fn reap(&mut self, proc: ProcId) {
         if let Some(process) = self.ranks.get(&proc).and_then(|pid| self.processes.get_mut(pid)) {
             process.state = State::Gone;

@@ -141,7 +141,7 @@ impl World {
                 sinks.lost += bytes;
             }
         }
-        // What nobody writes needs no window.
+        // Output that is not written needs no window.
         let window = if sinks.abandoned { 1 << 40 } else { self.plan.window };
         for node in 0..self.count() {
             self.go(node);

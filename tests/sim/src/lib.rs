@@ -1,8 +1,8 @@
 //! The job machine and the node machine in one thread, on a virtual clock, through the real frames and messages: a seed fixes
 //! what the ranks do, how long everything takes, and what goes wrong when.
 //!
-//! After every step the promises are checked: each process is started once and reaped once, nothing is signalled whose number
-//! may belong to somebody else, nothing outlives the job, the job ends, and it ends by its first cause.
+//! After every step the promises are checked: each process is started once and reaped once, no signal goes to a number that may belong to
+//! another process, no process outlives the job, the job ends, and it ends by its first cause.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -28,16 +28,16 @@ use world::{Kind, World};
 /// Runs one seed.
 ///
 /// # Errors
-/// What was broken, with the log of everything that happened up to it.
+/// The broken promise, with the log of all events up to it.
 pub fn run(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Plain)
 }
 
-/// Runs the same job with the same faults, on a host that stands still now and then, or under a launcher that does: nothing
-/// may be ended, given up or lost because of that alone.
+/// Runs the same job with the same faults, on a host that is suspended now and then, or under a launcher that is: no part may be ended,
+/// given up or lost because of that alone.
 ///
 /// # Errors
-/// What was broken, with the log of everything that happened up to it.
+/// The broken promise, with the log of all events up to it.
 pub fn run_standing(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Standing)
 }
@@ -45,7 +45,7 @@ pub fn run_standing(seed: u64) -> Result<(), String> {
 /// Runs a job on several hosts: some may not be reached, are lost, cut off or stopped, and their clocks run apart.
 ///
 /// # Errors
-/// What was broken, with the log of everything that happened up to it.
+/// The broken promise, with the log of all events up to it.
 pub fn run_hosts(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Hosts)
 }
@@ -53,16 +53,16 @@ pub fn run_hosts(seed: u64) -> Result<(), String> {
 /// Runs a job whose ranks are started again when one of them fails, on one host or several: no two generations ever run at once.
 ///
 /// # Errors
-/// What was broken, with the log of everything that happened up to it.
+/// The broken promise, with the log of all events up to it.
 pub fn run_restarts(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Restarts)
 }
 
-/// Runs a job whose function is begun again in the same processes when ranks or hosts are lost: nobody begins a round while somebody
-/// is still in an earlier one.
+/// Runs a job whose function is begun again in the same processes when ranks or hosts are lost: no rank begins a round while another is
+/// still in an earlier one.
 ///
 /// # Errors
-/// What was broken, with the log of everything that happened up to it.
+/// The broken promise, with the log of all events up to it.
 pub fn run_rounds(seed: u64) -> Result<(), String> {
     let attempt = |logged: bool| {
         let ran = catch_unwind(AssertUnwindSafe(|| rounds::attempt(seed, logged)));

@@ -23,14 +23,14 @@ pub(crate) struct Link {
     dead: bool,
 }
 
-/// What the launcher holds of an edge to another host.
+/// The launcher's end of an edge to another host.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum End {
     /// Nothing yet.
     #[default]
     Absent,
     Live,
-    /// It was given up, or has ended.
+    /// The edge was given up, or has ended.
     Gone,
 }
 
@@ -133,7 +133,7 @@ impl Link {
         time
     }
 
-    /// What is under way arrives so much later.
+    /// Delays messages under way.
     pub(crate) fn postpone(&mut self, by: u64) {
         self.to_agent += by;
         self.to_launcher += by;

@@ -1,4 +1,4 @@
-//! What a seed means: a job, what its ranks are going to do, and which faults hit it when.
+//! The meaning of a seed: a job, the actions of its ranks, and the faults with their times.
 
 use crate::rng::Rng;
 use crate::site::Site;
@@ -57,7 +57,7 @@ pub(crate) enum Sight {
     Poor,
 }
 
-/// What a rank does.
+/// The actions of a rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) runs: u64,
@@ -75,16 +75,16 @@ pub(crate) struct Script {
 pub(crate) struct Kid {
     pub(crate) after: u64,
     pub(crate) lives: u64,
-    /// It left the rank's process group.
+    /// Whether it left the rank's process group.
     pub(crate) escaped: bool,
-    /// It holds the rank's stdout, and writes there before it ends.
+    /// Whether it holds the rank's stdout, and writes there before it ends.
     pub(crate) holds: bool,
     /// How often it forks away before a SIGKILL reaches it.
     pub(crate) hops: u8,
     pub(crate) stuck: bool,
 }
 
-/// What a process does when it is asked to end.
+/// The reaction of a process to a signal to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reaction {
     Dies,
@@ -92,7 +92,7 @@ pub(crate) enum Reaction {
     Ignores,
 }
 
-/// What goes wrong, or is done by the user.
+/// A fault, or an action of the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     Signal(Signal),
@@ -100,7 +100,7 @@ pub(crate) enum Fault {
     AgentAsked,
     /// Until it is roused.
     AgentStopped,
-    /// Until it goes on.
+    /// Until it continues.
     AgentFrozen,
     AgentGoesOn,
     GuardianKilled,
@@ -117,7 +117,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// It goes by, and if it was short nothing comes of it.
+    /// Whether it is a suspension that ends: a short one has no consequence.
     pub(crate) const fn is_a_stop(self) -> bool {
         matches!(self, Self::AgentStopped | Self::AgentFrozen | Self::AgentGoesOn)
     }
@@ -169,7 +169,7 @@ impl Plan {
     }
 }
 
-/// What all ranks run.
+/// The program of all ranks.
 pub(crate) fn program() -> AppBase {
     AppBase {
         argv: ["rank"].iter().collect(),
@@ -182,7 +182,7 @@ pub(crate) fn program() -> AppBase {
     }
 }
 
-/// Who holds the store makes a difference in half of all jobs.
+/// The holder of the store makes a difference in half of all jobs.
 pub(crate) const fn holder(ranks: u32) -> Holder {
     if ranks.is_multiple_of(2) { Holder::Agent(ForAgent::Python) } else { Holder::Rank0(ForRank0::NotPython) }
 }
@@ -285,7 +285,7 @@ fn faults(rng: &mut Rng, tier: Tier) -> Vec<(u64, Fault)> {
     faults
 }
 
-/// The agent stands still for a while, and then the user may lose patience.
+/// Suspends the agent for a while, and then the user may lose patience.
 fn stands(rng: &mut Rng, sig: Fault) -> Vec<(u64, Fault)> {
     let from = rng.micros(1, 4_000_000);
     let fault = if rng.chance(50) { Fault::AgentStopped } else { Fault::AgentFrozen };
@@ -294,7 +294,7 @@ fn stands(rng: &mut Rng, sig: Fault) -> Vec<(u64, Fault)> {
     for _ in 0..rng.below(3) {
         faults.push((from + rng.micros(1, 3_000_000), sig));
     }
-    // Where nobody asks for the end, nobody but us is left to notice that the guardian is gone too.
+    // Without a request to end, only rlaunch could notice that the guardian is gone too.
     if fault == Fault::AgentFrozen && until == FAULTS_END && faults.len() == 2 {
         faults.push((from + from % (500 * MS), Fault::GuardianKilled));
     }

@@ -1,4 +1,4 @@
-//! What a seed means for a job of several hosts: where they are, what lies between, and which faults hit which of them.
+//! The meaning of a seed for a job of several hosts: the hosts, the networks between them, and the faults of each.
 //!
 //! It is drawn from a stream of its own: the jobs of one host stay what they are.
 
@@ -15,12 +15,12 @@ use rlaunch_core::time::Span;
 
 /// Told apart from the stream of the run itself.
 pub(crate) const STREAM: u64 = 0x686f_7374_7300_0000;
-/// What a guardian that has noticed the end of the lease may need to kill everything.
+/// Time that a guardian may need to kill everything after it has noticed the end of the lease.
 const TO_KILL: u64 = 20 * MS;
 /// How long the launcher tries to reach a host.
 const DEADLINE: u64 = 25_000 * MS;
 
-/// One host, and the way to it.
+/// A host, and the way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) local: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Site {
     pub(crate) nets: Nets,
 }
 
-/// What becomes of the launcher's attempt.
+/// The outcome of the launcher's attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
     Up(u64),
@@ -52,7 +52,7 @@ pub(crate) struct Spell {
     pub(crate) until: u64,
     /// From the host; to the host.
     pub(crate) ways: [bool; 2],
-    /// What is sent arrives so much later; `None`: not before the end of it.
+    /// The delay of messages; `None`: not before the end of it.
     pub(crate) delay: Option<u64>,
     /// … and then after so long.
     pub(crate) back: u64,
@@ -70,7 +70,7 @@ impl Site {
         spells && self.stop() <= lease / 3 && self.faults.iter().all(|(_, fault)| fault.is_a_stop())
     }
 
-    /// How long its agent stands still.
+    /// The length of its agent's suspension.
     pub(crate) fn stop(&self) -> u64 {
         let first = self.faults.iter().map(|(at, _)| *at).min().unwrap_or(0);
         let last = self.faults.iter().map(|(at, _)| *at).max().unwrap_or(0);
@@ -78,7 +78,7 @@ impl Site {
     }
 }
 
-/// A job and what is around it; how long the launcher stands still when.
+/// A job and its surroundings; the times and lengths of the launcher's suspensions.
 pub(crate) fn plan(rng: &mut Rng) -> Plan {
     let count = if rng.chance(5) { 1 } else { rng.between(2, 5) };
     let local = if count > 1 && rng.chance(40) { rng.below(count) } else { EVER };
@@ -130,7 +130,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     plan
 }
 
-/// What the kernel cannot kill is the business of the jobs of one host.
+/// A process that the kernel cannot kill is a subject of the jobs of one host.
 fn calm(mut script: Script) -> Script {
     script.kids.iter_mut().for_each(|kid| kid.stuck = false);
     script
@@ -199,14 +199,14 @@ fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
     site
 }
 
-/// A guardian that is as late as is allowed, on a host whose clock is as slow as is allowed. What it says is lost from some
-/// moment on, and it still hears the answer to its last word: nothing of what the launcher waits for is spare.
+/// A guardian that is as late as is allowed, on a host whose clock is as slow as is allowed. Its messages are lost from some moment on,
+/// and it still gets the answer to its last one: the launcher has no time to spare.
 fn to_the_limit(rng: &mut Rng, plan: &mut Plan) {
     let at = usize::try_from(rng.below(plan.sites.len() as u64)).unwrap_or(0);
     let Some(site) = plan.sites.get_mut(at).filter(|site| !site.local) else { return };
     let lease = plan.spec.lease.nanos();
     site.slack = margin(lease) - TO_KILL - rng.below(5 * MS);
-    // What shows 1 s takes 1.01 s.
+    // It shows 1 s after 1.01 s.
     site.clock.ppm = -9_900;
     let from = rng.micros(1_000_000, 6_000_000);
     site.spells = vec![Spell { from, until: EVER, ways: [true, false], delay: None, back: 0 }];
@@ -225,7 +225,7 @@ fn margin(lease: u64) -> u64 {
     (2000 * MS).max(lease / 5)
 }
 
-/// What goes wrong on a host, or on the way there.
+/// A fault of a host, or of the way there.
 fn hit(rng: &mut Rng, site: &mut Site, lease: u64) {
     let from = rng.micros(1, 6_000_000);
     // Long enough to cost the lease, or short enough to cost nothing.
@@ -256,7 +256,7 @@ fn hit(rng: &mut Rng, site: &mut Site, lease: u64) {
     }
 }
 
-/// What the user does.
+/// The actions of the user.
 fn user(rng: &mut Rng) -> Vec<(u64, Fault)> {
     let sig = Fault::Signal(rng.pick(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT]));
     let which = match rng.below(20) {

@@ -11,7 +11,7 @@ use rlaunch_core::time::{Mono, Span};
 /// Told apart from the stream of the job itself.
 const STREAM: u64 = 0x7374_696c_6c00_0000;
 
-/// Something stands still for a while.
+/// A suspension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
     who: Who,
@@ -20,19 +20,19 @@ pub(crate) struct Pause {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
-    /// All of its threads; everybody else goes on.
+    /// The launcher with all of its threads; all others continue.
     Launcher,
     /// Everything, ranks and wires too.
     Host,
 }
 
-/// What stands still when, and what it has cost.
+/// The suspensions, and their costs.
 #[derive(Default, Debug)]
 pub(crate) struct Still {
     pauses: Vec<(u64, Pause)>,
-    /// In which order the launcher reads its sources when it goes on.
+    /// The order in which the launcher reads its sources when it continues.
     order: u64,
-    /// What came while the launcher stood.
+    /// Events that came while the launcher was suspended.
     held: Vec<(usize, Ev)>,
     since: u64,
     host: u64,
@@ -76,18 +76,18 @@ impl Still {
         self.gaps
     }
 
-    /// What a clock shows that stands still with the host.
+    /// The reading of a clock that stops with the host.
     pub(crate) const fn host_awake(&self, now: u64) -> u64 {
         now - self.host
     }
 
-    /// What the launcher's own clock would show if it stood still with it.
+    /// The reading of the launcher's own clock if it stopped with the launcher.
     pub(crate) fn awake(&self, now: Mono) -> Span {
         now.since(Mono::from_nanos(self.host_stood()))
     }
 }
 
-/// Where the launcher hears of it: each source keeps its own order.
+/// The source at which the launcher gets an event: each source keeps its own order.
 const fn source(ev: &Ev) -> u64 {
     match ev {
         Ev::Fault(_) => 0,
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// Keeps what the launcher would do or hear of now, if it stands still.
+    /// Keeps the launcher's next events, if it is suspended.
     pub(crate) fn launcher_holds(&mut self, ev: Ev) -> Option<Ev> {
         if !self.launcher.stands || !ev.is_launchers() {
             return Some(ev);
@@ -137,7 +137,7 @@ impl World {
         None
     }
 
-    /// What has arrived comes first, all of it, and then what is due.
+    /// Messages that have arrived come first, all of them, and then the deadlines that are due.
     pub(crate) fn launcher_resumes(&mut self) {
         if self.launcher.is_over() {
             return;

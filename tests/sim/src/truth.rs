@@ -1,4 +1,4 @@
-//! What must hold of a job of several hosts, told from what truly happened there, on the one clock that nobody in it can read.
+//! Properties of a job of several hosts, derived from the true events there, on the one clock that no part of it can read.
 
 use crate::plan::{EVER, Fault, MS, Sight};
 use crate::site::{Reach, Site};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// A host that says nothing for so long would have said something: three signs of life, and what clocks and ways may cost.
 const SILENT: u64 = 5000 * MS;
 
-/// What the launcher heard and said.
+/// The events and reports of the launcher.
 #[derive(Default)]
 pub(crate) struct Truth {
     /// Failures that it heard of.
@@ -31,7 +31,7 @@ pub(crate) struct Truth {
     lost: Vec<NodeId>,
     together: Vec<NodeId>,
     end: Option<(Cause, Ending)>,
-    /// Where ranks run, if not where it was planned.
+    /// The placement, if it differs from the plan.
     seats: Option<Arc<Placement>>,
     pub(crate) report: Option<Box<Report>>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Failed {
 }
 
 impl World {
-    /// Where ranks run.
+    /// The placement.
     pub(crate) fn placement(&self) -> &Placement {
         self.truth.seats.as_deref().unwrap_or(&self.plan.spec.placement)
     }
@@ -105,7 +105,7 @@ impl World {
         self.truth.seats = Some(Arc::clone(placement));
     }
 
-    /// A rank is where the placement says, and is told so.
+    /// Checks that a rank is where the placement has it, and has the right variables.
     pub(crate) fn check_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
         self.check_store(proc, exec);
         if !self.several() {
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Ranks are told who holds the store. On the first host it is there before they are, where they are told.
+    /// Checks that ranks know the holder of the store. On the first host it is there before they are, where they know it.
     fn check_store(&mut self, proc: ProcId, exec: &ExecSpec) {
         let has = |var: &str| exec.shared.iter().any(|entry| entry == var.as_bytes());
         let placement = self.placement();
@@ -220,7 +220,7 @@ impl World {
             | Lost::Guardian
             | Lost::Init => site.is_well(lease),
         });
-        // Where all else was well it is the launcher that is to blame, and nobody else. It knows if it had a lease to renew.
+        // Where all else was well the launcher is to blame, and no other part. It knows if it had a lease to renew.
         let calm = well && self.site().is_some_and(|site| site.spells.is_empty() && site.stop() == 0);
         let up = self.truth.up.get(&self.id()).copied();
         let knows = self.plan.stops.iter().all(|(at, _)| up.is_some_and(|up| up < *at));
@@ -273,7 +273,7 @@ impl World {
 
     fn check_success(&mut self) {
         let world = self.placement().seats.len();
-        // What ran on hosts that were lost before is of an earlier generation.
+        // Processes on hosts that were lost before are of an earlier generation.
         let nodes = &self.placement().nodes;
         let used = |node: &usize| nodes.get(*node).is_some_and(|node| node.ranks > 0);
         let hosts = || (0..self.count()).filter(used).map(|node| self.host(node));
@@ -283,7 +283,7 @@ impl World {
         self.check(all, || format!("a success, but {started} of {world} ranks started and {failed} failed"));
     }
 
-    /// Ranks of which the launcher heard that they failed, and which did so before anybody ended anything there.
+    /// Ranks that failed to the launcher's knowledge, and before any part ended a process there.
     pub(crate) fn failed_by_themselves(&self) -> Vec<Failed> {
         let heard = |proc| self.truth.failures.iter().any(|exited| exited.proc == proc);
         let of_host = |node: usize| {
@@ -296,8 +296,8 @@ impl World {
         all
     }
 
-    /// Of hosts without power the first is the one that is named, or one of those that are named together; and so are those that
-    /// had none long before a rank failed, or before another host was lost in another way.
+    /// Of hosts without power the first one is named, or one of those that are named together. Hosts without power long before a rank
+    /// failed, or before another host was lost in another way, are named, too.
     fn check_first_lost(&mut self, cause: &Cause) {
         let at = match cause {
             Cause::Lost { node, lost: Lost::Unheard } => self.without_power(*node),
@@ -315,7 +315,7 @@ impl World {
         let Some(at) = at else { return };
         let nodes = (0..).map(NodeId::new).take(self.count());
         let used = |node: &NodeId| self.placement().nodes.get(node.index()).is_some_and(|node| node.ranks > 0);
-        // One that a generation was without already is no reason for its end.
+        // A host that a generation was without already is no reason for its end.
         let earlier = |node: &NodeId| used(node) && self.without_power(*node).is_some_and(|other| other < at);
         let first: Vec<NodeId> = nodes.filter(earlier).filter(|node| !self.truth.together.contains(node)).collect();
         let named = |node: &NodeId| matches!(cause, Cause::Lost { node: named, .. } if named == node);
@@ -338,7 +338,7 @@ impl World {
         (swift && steady && self.plan.spec.min_hosts.is_none()).then_some(at)
     }
 
-    /// The earliest failure is the one that is named, or nobody could tell; and all that failed by themselves are listed so.
+    /// The earliest failure is named, or the order cannot be known; and all ranks that failed by themselves are listed so.
     fn check_causes(&mut self, cause: &Cause) {
         let failed = self.failed_by_themselves();
         let named = if let Cause::Rank { rank, .. } = cause { Some(*rank) } else { None };
@@ -383,7 +383,7 @@ impl World {
 }
 
 impl Site {
-    /// It may not be reached in time.
+    /// Whether it may not be reached in time.
     fn may_fail(&self) -> bool {
         let gone = self.faults.iter().any(|(_, fault)| !fault.is_a_stop());
         gone || !self.spells.is_empty() || matches!(self.reach, Reach::Fails(_))

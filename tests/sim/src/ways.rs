@@ -1,4 +1,4 @@
-//! Networks between the hosts: at which of its addresses others reach the one of rank 0, and what they are told of it.
+//! Networks between the hosts: the addresses at which others reach rank 0's host, and their messages about it.
 
 use crate::agent::Arrival;
 use crate::plan::Plan;
@@ -16,20 +16,20 @@ use std::net::Ipv4Addr;
 
 /// Every host has an address in each of them.
 const NETS: u8 = 3;
-/// Where others' agents are waited for.
+/// The port at which other agents are waited for.
 const DOOR: u16 = 7;
 
 /// A host's way to a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Net {
-    /// It takes so long.
+    /// The connection takes this long.
     Open(u64),
     Refused,
-    /// Nobody answers.
+    /// No answer comes.
     Silent,
 }
 
-/// Those of a host.
+/// The networks of a host.
 pub(crate) type Nets = [Net; NETS as usize];
 
 pub(crate) const OPEN: Nets = [Net::Open(100_000); NETS as usize];
@@ -60,7 +60,7 @@ impl Site {
         self.nets.iter().all(|net| matches!(net, Net::Open(_)))
     }
 
-    /// What it says comes soon.
+    /// Whether its messages arrive soon.
     fn is_swift(&self) -> bool {
         self.spells.is_empty() && self.faults.is_empty() && self.wire.1 < 100_000
     }
@@ -82,7 +82,7 @@ impl World {
         Capped::chunks((0..NETS).map(|net| Address::from(core::net::IpAddr::from(own(net))))).remove(0)
     }
 
-    /// What a host says of where it is.
+    /// The addresses that a host reports.
     pub(crate) fn reached_by(&mut self, plan: &GroundPlan) -> Option<Reached> {
         let door = plan.find.as_ref().and_then(|find| find.door.clone());
         let own = door.as_ref().is_none_or(|key| *key == self.key_of(self.id()));
@@ -119,7 +119,7 @@ impl World {
             Net::Refused => (20_000, NodeEvent::Unreached { number, errno: 111 }),
             Net::Silent => return,
         };
-        // The other host may be gone: then nobody answers.
+        // The other host may be gone: then no answer comes.
         if !self.host(head).gone {
             self.at(self.now + after, Ev::Arrives(Arrival::Event(Box::new(event))));
         }

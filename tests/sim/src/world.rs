@@ -1,4 +1,4 @@
-//! The virtual clock, and who is told what when.
+//! The virtual clock, and the delivery of events.
 
 use crate::agent::Arrival;
 use crate::generations::{self, Known};
@@ -24,17 +24,17 @@ const STEPS: u32 = 400_000;
 /// Which jobs a seed stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// One host.
+    /// A host.
     Plain,
-    /// The same, and something stands still now and then.
+    /// The same, with suspensions now and then.
     Standing,
     /// Several hosts.
     Hosts,
-    /// One or several, and ranks are started again.
+    /// One host or several, and ranks are started again.
     Restarts,
 }
 
-/// What can happen.
+/// An event.
 #[derive(Debug)]
 pub(crate) enum Ev {
     /// A frame reaches the agent.
@@ -63,16 +63,16 @@ pub(crate) enum Ev {
     InitDies,
     /// The guardian learns that something is over.
     GuardianWakes,
-    /// It works.
+    /// The guardian works.
     GuardianWorks,
-    /// The job is told.
+    /// An event for the job.
     ToJob(JobEvent),
     /// The sinks are written.
     Sink,
     Fault(Fault),
-    /// The launcher, or the whole host, stands still.
+    /// The launcher, or the whole host, is suspended.
     Pause(Pause),
-    /// The launcher goes on.
+    /// The launcher continues.
     Resume,
     /// A host was reached, and its guardian begins.
     Begins,
@@ -87,7 +87,7 @@ pub(crate) enum Ev {
 }
 
 impl Ev {
-    /// The agent does it, or a thread of it: not while it stands still.
+    /// Whether the agent handles it, or a thread of it: not while it is suspended.
     const fn is_agents(&self) -> bool {
         match self {
             Self::AtAgent(_)
@@ -119,7 +119,7 @@ impl Ev {
 }
 
 impl Ev {
-    /// The launcher hears of it, or a thread of it does it: not while it stands still.
+    /// Whether the launcher gets it, or a thread of it handles it: not while it is suspended.
     pub(crate) const fn is_launchers(&self) -> bool {
         matches!(
             self,
@@ -140,7 +140,7 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) plan: Plan,
     pub(crate) launcher: Launcher,
-    /// Where something happens now.
+    /// The host of the present event.
     pub(crate) host: Host,
     /// Its number.
     pub(crate) node: usize,

@@ -8,7 +8,7 @@ fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), 
     assert!(broken.is_none(), "{}", broken.unwrap_or_default());
 }
 
-/// Each as it is, and with a launcher or a host that stands still meanwhile; every other one also as a job of several hosts.
+/// Each as it is, and with a launcher or a host that is suspended meanwhile; every other one also as a job of several hosts.
 fn all(seeds: impl IntoIterator<Item = u64> + Clone) {
     none_breaks(seeds.clone(), run);
     none_breaks(seeds.clone(), run_standing);
@@ -36,22 +36,22 @@ fn seeds_to_remember() {
     none_breaks([1_343, 104_832, 56_130_928], run);
 }
 
-/// So was each of these, while something stood still: output was given up (91), an agent whose grace was not over (745), a lot of
-/// output through a narrow edge (1495780638).
+/// Each of these failed once, with a suspension: output was given up (91), an agent whose grace was not over (745), a lot of output
+/// through a narrow edge (1495780638).
 #[test]
 fn seeds_to_remember_standing_still() {
     none_breaks([91, 745, 1_495_780_638], run_standing);
 }
 
-/// With rounds: the only rank was killed while more faults were waited for (60), all were refused before the first round and nobody was
-/// told (924).
+/// With rounds: the only rank was killed while more faults were waited for (60), all were refused before the first round without a report
+/// (924).
 #[test]
 fn seeds_to_remember_with_rounds() {
     none_breaks([60, 924], run_rounds);
 }
 
-/// And these, on several hosts: a rank that was killed by somebody else before the guardian was lost (1401), an
-/// earlier failure on the same host (2267), one that was heard of together with the request to end (21743).
+/// And these, on several hosts: a rank that was killed by another process before the guardian was lost (1401), an earlier failure on the
+/// same host (2267), a failure that was reported together with the request to end (21743).
 #[test]
 fn seeds_to_remember_on_several_hosts() {
     none_breaks([1_401, 2_267, 21_743], run_hosts);

@@ -1,13 +1,13 @@
-//! What is left of stores that are gone.
+//! Remaining connections of stores that are gone.
 //!
-//! torch before 2.1 has a second connection to each store, at which a thread of each rank waits for what nobody ever sends. From the end of
-//! that on the thread goes round and round, at the cost of a processor, for as long as the rank keeps a group that was made there; a model
-//! does. So connections that have never carried a byte stay until their ranks have closed them.
+//! torch before 2.1 has a second connection to each store, at which a thread of each rank waits for a message that never comes. From the
+//! end of that on the thread goes round and round, at the cost of a processor, for as long as the rank keeps a group that was made there;
+//! a model does. So connections that have never carried a byte stay until their ranks have closed them.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
 
-/// Of all fronts that this agent has had.
+/// The remaining connections of all listeners of this agent.
 #[derive(Debug, Default)]
 pub(in crate::edges) struct Before {
     /// How many connections have come to them.
@@ -16,7 +16,7 @@ pub(in crate::edges) struct Before {
 }
 
 impl Before {
-    /// These too, so far as there may be so many. Those that their ranks have closed are not kept any more.
+    /// These too, so far as there may be so many. Connections that their ranks have closed are dropped.
     pub(super) fn keep(&mut self, others: impl Iterator<Item = TcpStream>, most: usize) {
         self.silent.retain(is_silent);
         let room = most.saturating_sub(self.silent.len());
@@ -57,7 +57,7 @@ mod tests {
         before.keep(served.into_iter(), 2);
         assert_eq!(before.silent.len(), 2);
         for closed in [0, 3] {
-            // What it has not read makes a reset of its end.
+            // Bytes that it has not read make a reset of its end.
             assert_eq!(clients[closed].read(&mut [0]).unwrap_or(0), 0, "one has spoken, another is one too many");
         }
         drop(clients.remove(1));

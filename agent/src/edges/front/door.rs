@@ -19,7 +19,7 @@ const BURST: usize = 256;
 const MOST_WAITING: usize = 4096;
 /// How long descriptors are left to others where there are none.
 const RETRY: Span = Span::from_millis(100);
-/// How long that host may take to answer: the launcher, which passes it on, may stand still for less than a lease.
+/// Time that the other host has to answer: the launcher, which passes the answer on, may be suspended for less than a lease.
 const PATIENCE: Span = Span::from_secs(60);
 
 /// A connection, and the process that holds its other end.
@@ -38,15 +38,15 @@ pub(super) struct Door {
     held: usize,
     /// By their numbers: where they come from, and until when.
     waiting: BTreeMap<u64, (TcpStream, SocketAddr, Mono)>,
-    /// Those of them that come from an address that no host of the job has.
+    /// Connections from an address that no host of the job has.
     foreign: BTreeSet<u64>,
     /// How many have come.
     came: u64,
-    /// Those of which another host is still to be asked.
+    /// Connections about which another host is still to be asked.
     unasked: Vec<Comer>,
-    /// How many were closed that nobody of the job has made, and where the last came from.
+    /// Number of closed connections that no process of the job has made, and the origin of the last.
     refused: (u32, Option<SocketAddr>),
-    /// One of these that came from an address which no host has.
+    /// The address of one of these that no host has.
     stray: Option<SocketAddr>,
     /// No descriptor can be had for another connection until one is closed.
     is_full: bool,
@@ -87,12 +87,12 @@ impl Door {
         self.came
     }
 
-    /// So many have come to the store of other ranks: what is said late of one of them is never said of one that comes here.
+    /// Continues the numbers of the store before: a late answer about one of its connections never matches one that comes here.
     pub(super) const fn go_on(&mut self, came: u64) {
         self.came = came;
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub(super) const fn own(&self) -> SocketAddr {
         self.own
     }
@@ -115,7 +115,7 @@ impl Door {
             };
             match judged {
                 Ok(Some(peer)) if is_whole(&socket) => guests.push((socket, peer)),
-                // Nobody has to be told of somebody who is gone: it may have been one of the job's.
+                // A closed connection need not be reported: it may have been one of the job's.
                 Ok(_) if has_left(&socket) => self.left(),
                 Ok(_) => self.refuse(from),
                 Err(inode) => {
@@ -169,19 +169,19 @@ impl Door {
         Peer(self.came)
     }
 
-    /// Until somebody leaves.
+    /// Stops accepting until a connection ends.
     fn shut(&mut self, set: &ReadySet) {
         self.is_full = true;
         set.remove(&self.listener);
     }
 
-    /// Somebody was closed: a descriptor is free again.
+    /// Records that a connection was closed: a descriptor is free again.
     pub(super) const fn left(&mut self) {
         self.held = self.held.saturating_sub(1);
         self.has_room = true;
     }
 
-    /// Time has passed: closes those that nobody knows, and listens again where there is room.
+    /// Closes connections whose owner was not found in time, and listens again where there is room.
     pub(super) fn turn(&mut self, now: Mono, set: &ReadySet) {
         self.expire(now);
         self.reopen(set);
@@ -195,12 +195,12 @@ impl Door {
         }
     }
 
-    /// Of which connections another host is to be asked.
+    /// The connections about which another host is to be asked.
     pub(super) fn questions(&mut self) -> Vec<Capped<Comer, BATCH>> {
         Capped::chunks(std::mem::take(&mut self.unasked))
     }
 
-    /// What another host has said. An address that none has may be that of a rank in a network namespace of its own.
+    /// Takes the answer of another host. An address that none has may be that of a rank in a network namespace of its own.
     pub(super) fn answered(&mut self, answer: &Answer, guard: &mut Guard) {
         for Verdict { comer, member, foreign } in &*answer.verdicts {
             let asker = Asker::Door(comer.number);
@@ -216,7 +216,7 @@ impl Door {
         }
     }
 
-    /// Of a connection it is known whose it is.
+    /// Records the owner of a connection.
     pub(super) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<Guest> {
         let (socket, from, _) = self.waiting.remove(&number)?;
         self.has_room = true;
@@ -250,7 +250,7 @@ impl Door {
         earliest(until, self.retry)
     }
 
-    /// Closes those of which nobody has said in time whose they are.
+    /// Closes connections whose owner was not found in time.
     fn expire(&mut self, now: Mono) {
         // The first was first to come.
         while let Some(entry) = self.waiting.first_entry().filter(|entry| entry.get().2 <= now) {
@@ -262,9 +262,9 @@ impl Door {
     }
 }
 
-/// Whether a connection was not broken off. The kernel is asked about a pair of addresses: only where the socket that we have is still
-/// connected is whoever has the other end now the one who has sent what lies in it. Somebody who sends, breaks off, and has another
-/// process connect from the same port would speak in its name otherwise.
+/// Whether a connection was not broken off. The kernel is asked about a pair of addresses. Only while our socket is still connected is
+/// the process at the other end the one that has sent the bytes in it. Somebody who sends, breaks off, and has another process connect
+/// from the same port would speak in its name otherwise.
 fn is_whole(socket: &TcpStream) -> bool {
     socket.peer_addr().is_ok()
 }

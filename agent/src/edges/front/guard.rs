@@ -1,8 +1,8 @@
-//! Who may speak to a store that asks nobody for a name: processes of the job, as the kernel tells them.
+//! The authorization for a store whose protocol has none: processes of the job may use it, as the kernel shows them.
 //!
-//! The owner of a connection's socket the kernel tells in microseconds; which process holds it takes a look through /proc. Whoever
-//! connects can ask for one of these, strangers of the same user too: so one look is for all that wait, and all looks together take a
-//! fifth of a processor at most.
+//! The owner of a connection's socket the kernel tells in microseconds; which process holds it takes a look through /proc. Any connection
+//! can cause such a look, strangers of the same user too. So one look serves all that wait, and all looks together take a fifth of a
+//! processor at most.
 
 use crate::early::now;
 use rlaunch_core::front::tcpstore::Peer;
@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 const LOOKS: u8 = 3;
 /// The part of the time that looks may take, as one in so many.
 const SHARE: u64 = 5;
-/// What they may take at once after a pause, so that nobody waits who comes alone.
+/// Time that looks may take at once after a pause, so that a single connection does not wait.
 const SAVED: Span = Span::from_millis(50);
 /// Most sockets that wait for a look.
 const MOST_WAITING: usize = 4096;
@@ -34,12 +34,12 @@ pub(super) enum Asker {
     Host(NodeId, Comer),
 }
 
-/// What is looked for.
+/// The subject of a look.
 #[derive(Clone, Copy, Debug)]
 enum Sought {
     /// A socket.
     Inode(u32),
-    /// One of another network namespace, by its ends: its own, and the other.
+    /// A socket of another network namespace, by its ends: its own, and the other.
     Ends(SocketAddr, SocketAddr),
 }
 
@@ -57,7 +57,7 @@ pub(in crate::edges) struct Guard {
     holders: Holders,
     /// The agent: all of the job on this host is below it.
     above: i32,
-    /// Whose ranks run; root can be anybody.
+    /// The user of the ranks; root can be any user.
     user: u32,
     open: Vec<Inquiry>,
     settled: Vec<(Asker, Option<Peer>)>,
@@ -82,7 +82,7 @@ impl Guard {
     /// Which process of the job has made the connection from this address of this host to `own`: known at once where it has connected
     /// before. `Err`: it is not known yet, and the inode of its socket is; `Ok(None)`: none has, or it has closed it already.
     pub(super) fn judge(&mut self, own: SocketAddr, from: SocketAddr) -> Result<Option<Peer>, u32> {
-        // What cannot be found out is refused.
+        // An owner that cannot be found is refused.
         let owner = self.diag.owner(from, own).unwrap_or_else(|error| {
             tracing::warn!(%error, "the kernel does not tell whose a connection is");
             None
@@ -91,8 +91,8 @@ impl Guard {
         if let Some(process) = self.holders.guess(owner.inode) {
             return Ok(Some(peer(process)));
         }
-        // A rank of root's may be anybody, but hardly any is: who is told from others in less time than it takes to find a socket.
-        // Twice, for a process that is being forked is found with its parent or behind it.
+        // A rank of root's may run as any user, but hardly any does: other users are excluded in less time than it takes to find a
+        // socket. Twice, because a process that is being forked is found with its parent or after it.
         let began = now();
         if owner.uid != self.user && self.budget.allows(began) {
             let is_known = (0..2).any(|_| holders::is_any_below(self.above, owner.uid));
@@ -123,7 +123,7 @@ impl Guard {
         }
     }
 
-    /// It is known whose connection that is.
+    /// Records the owner of a connection.
     pub(super) fn tell(&mut self, asker: Asker, peer: Option<Peer>) {
         self.settled.push((asker, peer));
     }
@@ -143,7 +143,7 @@ impl Guard {
         (!self.open.is_empty()).then_some(self.budget.next)
     }
 
-    /// One look for all.
+    /// Looks once for all.
     fn look(&mut self) {
         let ends = |inquiry: &Inquiry| match inquiry.sought {
             Sought::Ends(own, other) => Some((own, other)),
@@ -173,7 +173,7 @@ impl Guard {
     }
 }
 
-/// What looks may take of the time.
+/// The share of time that looks may take.
 #[derive(Debug)]
 struct Budget {
     /// In nanoseconds, at the time `at`.
@@ -219,15 +219,15 @@ mod tests {
         Mono::from_nanos(rlaunch_sys::clock::boottime())
     }
 
-    /// Root's ranks may be of any user: one who has none in the job is told from them without a look at anybody's descriptors, as
-    /// whoever comes could ask for one.
+    /// Root's ranks may be of any user. A user without any process in the job is excluded without a look at descriptors, as any
+    /// connection could cause one.
     #[test]
     fn whoever_is_of_no_user_of_the_job_is_nobodys_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
         let client = TcpStream::connect(to).unwrap();
         let own = host::user().0;
-        // Who is not root cannot be anybody else, but can look at his own as root does at others.
+        // A user who is not root cannot become another one, but can look at own processes as root does at others.
         let other = if own == 0 { 65534 } else { own };
         fchown(&client, Some(other), None).unwrap();
         let judge = |user| {
@@ -251,7 +251,7 @@ mod tests {
         let mut budget = Budget { credit: SAVED.nanos(), at: start, next: start };
         let mut looked = 0;
         for now in 0..1000 {
-            // Each takes 3 ms; somebody always waits.
+            // Each takes 3 ms; some connection always waits.
             if budget.allows(at(now)) {
                 budget.spent(Span::from_millis(3), at(now));
                 looked += 3;

@@ -12,9 +12,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 /// Most requests that were not taken.
 pub(super) const ROOM: usize = 1024;
 
-/// What is asked for.
+/// A request to the thread.
 pub(super) enum Request {
-    /// The directory of this process, with those that it is in; whether nobody else may look into them.
+    /// Make the directory of this process, with its parents; with a flag whether other users may not look into them.
     Make {
         proc: ProcId,
         path: Vec<u8>,
@@ -26,12 +26,12 @@ pub(super) enum Request {
     Close(StreamId),
 }
 
-/// What has become of it.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The directory is there, or never will be.
     Made(ProcId),
-    /// So many bytes were taken of a stream, and some of them are not in its file.
+    /// Bytes of a stream that were taken, and some of them are not in its file.
     Took {
         id: StreamId,
         bytes: usize,
@@ -76,12 +76,12 @@ impl Port {
     }
 
     /// # Errors
-    /// It has too much to do, or is gone.
+    /// The thread has too much to do, or is gone.
     pub(super) fn ask(&self, request: Request) -> Result<(), TrySendError<Request>> {
         self.requests.try_send(request)
     }
 
-    /// What was answered by now.
+    /// The answers that have arrived.
     pub(super) fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
         self.bell.clear();
         self.answers.try_iter()
@@ -118,8 +118,8 @@ struct Writer<O, W> {
 }
 
 impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
-    /// Until nobody asks any more. The agent is woken when there is nothing left to do, or for much that was done: not for
-    /// every line.
+    /// Runs until the last sender is gone. The agent is woken when there is nothing left to do, or for much that was done: not for every
+    /// line.
     fn run(mut self, inbox: &Receiver<Request>) {
         const OFTEN: usize = ROOM / 4;
         let mut unrung = 0;
@@ -185,7 +185,7 @@ impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
             }
         }
         let (path, lost) = (path.clone(), rest.len());
-        // What comes later is tried again: there may be room by then.
+        // Later bytes are tried again: there may be room by then.
         failure.is_none_or(|error| self.failed(&error, &path))
             && self.answer(Answer::Took { id, bytes: bytes.len(), lost })
     }

@@ -1,4 +1,4 @@
-//! One client of our own front: what it has begun to say, and what it has not taken.
+//! A client of our own listener: its incomplete request, and the answers that it has not taken.
 
 use crate::edges::sessions::Newcomer;
 use rlaunch_core::store::Answer;
@@ -44,7 +44,7 @@ pub(super) struct Client {
 pub(super) enum Parted {
     /// It has left, or its socket has failed.
     Left,
-    /// It says what we do not understand: this is why.
+    /// Its message is malformed, for this reason.
     Wrong(Cow<'static, str>),
 }
 
@@ -128,7 +128,7 @@ impl Client {
         !std::mem::replace(&mut self.has_asked, true) && Said::is_register(frame)
     }
 
-    /// It asks nothing of a store: what is left of it for others to go on with.
+    /// Hands over a client that does not use the store, with its remaining bytes.
     pub(super) fn hand_over(self, set: &ReadySet, register: Vec<u8>) -> Newcomer {
         if !self.is_paused {
             set.remove(&self.socket);
@@ -158,7 +158,7 @@ impl Client {
         self.is_asking = false;
     }
 
-    /// Whether it has taken all answers and asked more, which is here. What is no frame is seen by [`Self::frame`].
+    /// Whether it has taken all answers and asked more, which is here. [`Self::frame`] finds bytes that are no frame.
     pub(super) fn has_more(&self) -> bool {
         let is_whole = |len: Option<usize>| len.is_some_and(|len| len <= self.held.len());
         self.unsent.is_empty() && !self.is_asking && frame_len(&self.held).is_ok_and(is_whole)
@@ -193,7 +193,7 @@ impl Client {
         self.pause(set, hold || self.room.is_some())
     }
 
-    /// Whoever asks on while he is not answered waits in the kernel.
+    /// Further requests of a client without an answer wait in the kernel.
     fn pause(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
         let hold = hold || (self.is_asking && self.held.len() >= HELLO);
         match (hold, self.is_paused) {
@@ -211,7 +211,7 @@ impl Client {
             self.unsent.extend(rlaunch_core::wire::frozen::client::bye_frame(why));
         }
         if !self.unsent.is_empty() && self.room.is_none() {
-            // Whoever does not read it sees the end.
+            // A client that does not read it sees the end.
             let _unread = socket::send(&self.socket, &self.unsent);
         }
         if !self.is_paused {

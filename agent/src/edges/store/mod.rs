@@ -1,8 +1,8 @@
 //! Our own front: a unix socket at which ranks, and what they start, ask the job's store; and the home of this generation's space, on
 //! the host of rank 0.
 //!
-//! What is asked goes to a space's relay, and from there to its home: here, or by the store lane of our edge to the launcher, which
-//! holds the job's space and passes on what is for another agent.
+//! Requests go to a namespace's cache, and from there to its owner: here, or by the store lane of our edge to the launcher, which holds
+//! the job's namespace and passes on requests for another agent.
 
 mod client;
 
@@ -51,7 +51,7 @@ const RETRY: Span = Span::from_millis(100);
 /// Bytes that wait for the launcher before clients are not read any more.
 const AHEAD: usize = 4 << 20;
 
-/// The front and what stands behind it.
+/// The listener and the namespaces that it serves.
 #[derive(Debug)]
 pub(super) struct Store {
     listener: UnixListener,
@@ -69,12 +69,12 @@ pub(super) struct Store {
     retry: Option<Mono>,
     /// How many clients leave enough descriptors for ranks and for the other front.
     most: usize,
-    /// Those who have turned out to be none, but processes that take part in rounds.
+    /// Clients that turned out to be processes that take part in rounds.
     newcomers: Vec<Newcomer>,
     /// Clients that are not read because too much waits for the launcher.
     held: Vec<ClientId>,
     spaces: Spaces,
-    /// What has come of a generation that has not begun here.
+    /// Messages of a generation that has not begun here.
     early: Vec<(NodeId, Vec<u8>)>,
 }
 
@@ -89,7 +89,7 @@ struct Spaces {
     generation: Relay,
     /// Which it is; `None`: none has begun.
     number: Option<u32>,
-    /// Of this generation's space, where it is ours.
+    /// The owner of this generation's namespace, where that is ours.
     home: Option<Home>,
     /// For the launcher: of which agent, and what.
     out: VecDeque<(NodeId, Vec<u8>)>,
@@ -100,7 +100,7 @@ struct Spaces {
 
 /// Listens; the path of the socket, which is empty where that cannot be. A job can do without.
 pub(super) fn open(edges: &mut Edges) -> OsBytes {
-    // What is asked there must not wait for a server of files, and a logout must not take it from a job that goes on.
+    // Its answers must not wait for a file server, and a logout must not take it from a job that continues.
     let dir =
         Some(error_file::lasting_dir()).filter(|dir| error_file::is_near(dir)).unwrap_or_else(|| b"/tmp".to_vec());
     let (_, descriptors) = edges.origin.nofile_limits();
@@ -147,7 +147,7 @@ impl Store {
         Ok(())
     }
 
-    /// Where the space lives that ranks share now: these, or all that are started here. It is a new one.
+    /// Sets the owner of the namespace that ranks share now: these, or all that are started here. It is a new one.
     pub(super) fn begin(&mut self, here: bool, number: u32, seats: Option<RankSet>) {
         self.spaces.now = now();
         self.spaces.generation.close();
@@ -159,7 +159,7 @@ impl Store {
         std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
     }
 
-    /// One of this host's ranks.
+    /// Adds one of this host's ranks.
     pub(super) fn seat(&mut self, rank: Rank) {
         self.spaces.seats.insert(rank);
         self.spaces.job.seat(rank);
@@ -188,7 +188,7 @@ impl Store {
                 match &mut self.spaces.home {
                     Some(home) => home.hear(self.spaces.now, node, up),
                     None if up == Up::Lost => {}
-                    // Rank 0 of this generation runs elsewhere: whoever asks would wait for ever.
+                    // Rank 0 of this generation runs elsewhere: a client would wait for ever.
                     None => self.spaces.send(node, Passage::Down(Space::Generation, Down::Closed)),
                 }
             }
@@ -235,7 +235,7 @@ impl Store {
             }
             match self.listener.accept() {
                 Ok((socket, _)) => {
-                    // Root can look at everything, and is told so here as well.
+                    // Root can look at everything, and is accepted here as well.
                     let user = rlaunch_sys::unix::user_of(&socket);
                     if !user.is_ok_and(|user| user == 0 || user == rlaunch_sys::facts::host::user().0) {
                         tracing::debug!("somebody else has come to our socket");
@@ -259,7 +259,7 @@ impl Store {
         }
     }
 
-    /// Until somebody leaves.
+    /// Stops accepting until a client leaves.
     fn shut(&mut self) {
         self.is_full = true;
         self.set.remove(&self.listener);
@@ -273,7 +273,7 @@ impl Store {
         }
     }
 
-    /// For a client that comes: no number is given twice in a long time, and that of the relays themselves to nobody.
+    /// Returns the number for a new client: no number is given twice in a long time, and that of the caches themselves never.
     fn number(&mut self) -> ClientId {
         let mut id = self.clients.free_from(self.last.wrapping_add(1));
         if id == ITSELF {
@@ -323,21 +323,21 @@ impl Store {
                 self.held.push(id);
             }
             client.settle(&self.set, hold)?;
-            // Where it has taken what it did not, what it asked behind that has its turn.
+            // After it has taken its answers, its next request has its turn.
             if hold || !client.has_more() {
                 return Ok(());
             }
         }
     }
 
-    /// It takes part in rounds, and asks the store by other connections.
+    /// Hands over a client that takes part in rounds; it uses the store by other connections.
     fn hand_over(&mut self, id: ClientId, register: Vec<u8>) {
         let Some(client) = self.clients.remove(id) else { return };
         self.newcomers.push(client.hand_over(&self.set, register));
         self.reopen();
     }
 
-    /// Those who are here to take part in rounds.
+    /// Returns the clients that take part in rounds.
     pub(super) fn newcomers(&mut self) -> Vec<Newcomer> {
         std::mem::take(&mut self.newcomers)
     }
@@ -357,7 +357,7 @@ impl Store {
         self.reopen();
     }
 
-    /// Has all relays, and the home, say what they have to say, until nobody does.
+    /// Exchanges the messages of all caches and the owner, until there are none.
     fn settle(&mut self) {
         loop {
             self.spaces.settle();
@@ -505,7 +505,7 @@ impl Spaces {
     }
 }
 
-/// Serves whoever has asked.
+/// Serves clients that have sent requests.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     let Edges { store: Some(store), link, .. } = edges else { return };
     if store.deadline().is_some_and(|at| at <= now()) {
@@ -521,7 +521,7 @@ pub(super) fn has_more(edges: &Edges) -> bool {
     !store.spaces.out.is_empty() && link.has_store_room()
 }
 
-/// When somebody has waited long enough.
+/// Returns the time at which a wait ends.
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     edges.store.as_ref().and_then(Store::deadline)
 }

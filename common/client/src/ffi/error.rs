@@ -109,18 +109,18 @@ pub(super) fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
         Err(panic) => Failure::new(PANIC, panic),
     };
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-    // Where the thread ends already, nobody will ask.
+    // In a thread that ends already the error is not read.
     let _ended = LAST.try_with(|last| last.replace(text));
     failure.code
 }
 
-/// What a result means.
+/// The text of a result.
 pub(super) fn rl_error_text(code: c_int) -> *const c_char {
     let known = CODES.iter().find(|(_, known, _)| *known == code);
     known.map_or(c"an unknown result", |(.., text)| text).as_ptr()
 }
 
-/// What is known of this thread's last failure.
+/// The details of this thread's last failure.
 pub(super) fn rl_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }

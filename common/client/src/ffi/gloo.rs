@@ -1,10 +1,10 @@
 //! Waits of gloo, PyTorch's transport between CPUs, that gloo itself would forget.
 //!
-//! When a connection ends, gloo wakes who waits for what is still to begin on it: not who waits for a message that has come or gone in part,
-//! and not who was told by the kernel, before gloo itself, that the other end is gone. Those wait for their own time-out, half an hour by
-//! default. Its buffers can be told to wait no more (`abortWaitRecv`, `abortWaitSend`), but who could tell them does not know them. So the
-//! tables of its classes are given functions of ours: they note who waits, and do what they did. When a round ends, who still waits a moment
-//! after the connections were shut down is told.
+//! When a connection ends, gloo wakes threads that wait for a transfer which has not begun. It does not wake threads that wait for a
+//! message which has come or gone in part, or threads whose kernel reported the end before gloo did. Those wait for their own time-out,
+//! half an hour by default. Its buffers can abort waits (`abortWaitRecv`, `abortWaitSend`), but no code that could call this knows the
+//! buffers. So the tables of its classes get functions of ours: they note each waiter, and do their old work. When a round ends, a thread
+//! that still waits a moment after the connections were shut down is aborted.
 //!
 //! The notes are atomics and no lock, so that a forked child can wait as well. C++'s exceptions pass through these functions.
 #![forbid(unsafe_code)]
@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What connections that end need to have their waiters out by themselves.
+/// Time that ending connections need to have their waiters out by themselves.
 const FIRST: Duration = Duration::from_millis(5);
-/// From then on: whoever is out of one wait may be in the next.
+/// The pause from then on: a thread that is out of one wait may be in the next.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// So many times behind the end of a session.
+/// Number of tries after the end of a session.
 const LAST: u32 = 200;
 
 /// Places in tables of gloo's classes, and functions to call.
@@ -48,7 +48,7 @@ struct Turns {
 
 static PROCESS: Turns = Turns::new();
 
-/// What somebody waits for.
+/// The kind of a wait.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Recv = 0,
@@ -66,15 +66,15 @@ impl Kind {
     }
 }
 
-/// One that waits: the address of what it waits at, with bits below. gloo's objects are aligned.
+/// A waiter: the address of its object, with bits below. gloo's objects are aligned.
 struct Slot {
     who: AtomicUsize,
     kind: AtomicU8,
 }
 
-/// It is being told: it must not go away.
+/// The object is being notified: it must not go away.
 const HELD: usize = 1;
-/// It was told.
+/// The object was notified.
 const TOLD: usize = 2;
 
 /// More threads than this do not wait for gloo; who finds none free waits unnoted.
@@ -223,7 +223,7 @@ pub(crate) fn end() {
     PROCESS.end();
 }
 
-/// The next round begins. Not before: what the one before has left behind may be freed behind its end, and its threads are waited for.
+/// The next round begins. Not before: objects of the round before may be freed after its end, and its threads are waited for.
 pub(crate) fn over() {
     PROCESS.over();
 }

@@ -29,7 +29,7 @@ const KEY: usize = 4096;
 
 type Hooks<'a> = Given<'a, (Option<Function>, *const rl_hooks, *mut c_void)>;
 
-/// What a program has done at the edges of a round.
+/// The hooks of a program at the begin and end of a round.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_hooks {
@@ -196,12 +196,12 @@ pub(super) fn rl_interrupt_fd(fd: Given<'_, (*mut c_int,)>) -> c_int {
     })
 }
 
-/// It has got on.
+/// The rank has made progress.
 pub(super) fn rl_ping() -> c_int {
     about_running(|session| Ok(session.ping()?))
 }
 
-/// It may be silent; 0: what was begun last is over.
+/// Begins a section in which the rank may be silent; 0 ends the last one.
 pub(super) fn rl_section(limit: i64) -> c_int {
     about_running(|session| match limit {
         0 => Ok(session.section_end(None)?),
@@ -214,7 +214,7 @@ pub(super) fn rl_atomic_begin() -> c_int {
     about_running(|session| Ok(session.atomic_begin()?))
 }
 
-/// It may be again.
+/// The rank may be interrupted again.
 pub(super) fn rl_atomic_end() -> c_int {
     about_running(|session| Ok(session.atomic_end()?))
 }

@@ -24,9 +24,9 @@ type Variable = (CString, Option<CString>);
 /// A session, as C holds it: a share of it, so that who waits in it has one of its own.
 pub struct rl_session {
     session: Session,
-    /// It was, by somebody: what another one of this process has begun since is not its to end.
+    /// Whether it was ended: a later session of this process is not ended by that.
     has_ended: AtomicBool,
-    /// Of the round that was taken last.
+    /// The variables of the round that was taken last.
     env: Mutex<Vec<Variable>>,
 }
 

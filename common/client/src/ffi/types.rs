@@ -60,7 +60,7 @@ pub struct rl_round {
     fault: rl_fault_info,
 }
 
-/// What the training thread has to do next.
+/// The next step of the training thread.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_next {
@@ -125,7 +125,7 @@ impl rl_round {
         }
     }
 
-    /// The same, behind its end.
+    /// The same, after its end.
     pub(super) fn ended(state: &State, cause: &Cause) -> Self {
         Self { fault: rl_fault_info::of_cause(cause), ..Self::of(state) }
     }

@@ -1,4 +1,4 @@
-//! Who this process is, for C.
+//! The identity of this process, for C.
 #![forbid(unsafe_code)]
 
 use super::error::{Failure, guarded};

@@ -1,4 +1,4 @@
-//! Outside rlaunch: a world of one, which nobody else decides about.
+//! Outside rlaunch: a world of one, without any other rank.
 
 use crate::state::{Cause, State};
 use rlaunch_core::id::{Rank, Round};
@@ -72,14 +72,14 @@ fn begin(round: u32, fault: Option<Fault>) -> Begin {
     }
 }
 
-/// What an earlier round has set, of this process or of the one that it was forked from, is nobody else's: all but the port is always the
-/// same. 0: none has.
+/// The port that an earlier round has set, of this process or of the one that it was forked from: all variables but the port are always
+/// the same. 0: none.
 static PORT: AtomicU16 = AtomicU16::new(0);
 
 /// For a world of one that meets at a port of its own.
 fn next_variables() -> Variables {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    // Where there is none the program says so.
+    // The program reports if there is none.
     let port = port.map_or(0, |address| address.port());
     let all = variables(port, PORT.load(Ordering::Acquire), |name| std::env::var_os(name));
     if !all.is_empty() {
@@ -88,8 +88,8 @@ fn next_variables() -> Variables {
     all
 }
 
-/// What torch reads. Where somebody has set a part of it, such as MASTER_ADDR below srun, the program knows its world in another way, and
-/// none is made up. LOCAL_RANK is also set by who only chooses a device: that one stays, beside the rest.
+/// The variables that torch reads. If a part of them is set, such as MASTER_ADDR below srun, the program knows its world in another way,
+/// and none is made up. LOCAL_RANK is also set by who only chooses a device: that one stays, beside the rest.
 fn variables(port: u16, before: u16, now: impl Fn(&str) -> Option<OsString>) -> Variables {
     let (port, before) = (port.to_string(), (before != 0).then(|| before.to_string()));
     let is_free = |name: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! Who reads what the agent says: one of two threads at a time.
+//! The reader of the agent's messages: one of two threads at a time.
 //!
 //! In a round it is the thread of this library, which can have it left whatever the training thread does. Where the process is out of one,
 //! nothing that comes needs that: the training thread reads by itself while it waits for what is next, so a round begins with one
@@ -13,10 +13,10 @@ use std::io::Read as _;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who has it.
+/// The holder of the reader's role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ear {
-    /// Who wants it.
+    /// The role is free.
     Free,
     /// The thread of this library, once something has come.
     Watching,
@@ -42,7 +42,7 @@ impl Shared {
     /// for the training thread.
     pub(super) fn hand_over(&self, inner: &mut Inner) {
         let Some(socket) = &self.socket else { return };
-        // What has ended could be read for ever.
+        // A socket that has ended could be read for ever.
         let is_watched = inner.over.is_none() && inner.phase != Phase::Idle && inner.leaving != Leaving::Passed;
         match (inner.ear, is_watched) {
             (Ear::Free | Ear::Monitor, true) => {
@@ -53,7 +53,7 @@ impl Shared {
                 inner.ear = Ear::Free;
                 self.watch.socket(socket, false);
             }
-            // It was told of once, and is not again.
+            // The socket was reported once, and is not again.
             (Ear::Monitor, false) => inner.ear = Ear::Free,
             (Ear::Free, false) | (Ear::Watching, true) | (Ear::Training, _) => {}
         }
@@ -78,7 +78,7 @@ impl Shared {
     }
 }
 
-/// Reads what there is, or waits for it, and does what is said. For who has the ear.
+/// Reads messages that are there, or waits for one, and handles them. For who has the ear.
 pub(super) fn read(shared: &Shared) {
     let Some(mut socket) = shared.socket.as_deref() else { return };
     let mut came = shared.came.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ pub(super) fn read(shared: &Shared) {
         let frame = came.get(..len).unwrap_or_default();
         match Heard::parse(frame) {
             Ok(heard) => hear(shared, heard),
-            // What a later agent says beside; or what every agent does: its last words, and that it is too old for this.
+            // Messages of a later agent; or of any agent: its last words, and its refusal of a newer version.
             Err(Unread::Kind(_)) => match Told::parse(frame) {
                 Ok(Told::Bye(why)) => return closes(shared, &String::from_utf8_lossy(why)),
                 Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => too_old(shared),
@@ -118,8 +118,8 @@ fn hear(shared: &Shared, heard: Heard) {
     match heard {
         Heard::Interrupt(round, fault, within) => {
             let later = inner.state.as_ref().is_none_or(|state| round.get() > state.number);
-            let here = inner.phase.is_in_round()
-                && inner.state.as_ref().is_some_and(|state| state.number == round.get());
+            let here =
+                inner.phase.is_in_round() && inner.state.as_ref().is_some_and(|state| state.number == round.get());
             if later || (here && inner.leaving == Leaving::No) {
                 let at = within.and_then(|within| Instant::now().checked_add(Duration::from_nanos(within.nanos())));
                 inner.pending = Some(Pending { round, fault, at });
@@ -156,7 +156,7 @@ fn end(shared: &Shared, why: &str) {
     over(shared, why, why.to_owned());
 }
 
-/// `why` is behind the word that it is closed; `text` says all of it.
+/// `why` follows the report that it is closed; `text` is the whole message.
 fn over(shared: &Shared, why: &str, text: String) {
     let mut inner = shared.lock();
     inner.over.get_or_insert_with(|| why.to_owned());

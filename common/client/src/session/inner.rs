@@ -1,4 +1,4 @@
-//! What the training thread and the one that waits for the agent share.
+//! The state that the training thread shares with the thread that waits for the agent.
 
 use super::alone::Alone;
 use super::ear::Ear;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 pub(super) const INSIDE: u8 = 1;
 /// The round is to be left.
 pub(super) const BEGUN: u8 = 2;
-/// Everybody was told so.
+/// All parts have been notified.
 pub(super) const PASSED: u8 = 4;
 /// An interrupt waits for a ping.
 pub(super) const PLANNED: u8 = 8;
@@ -32,7 +32,7 @@ pub(super) const PLANNED: u8 = 8;
 pub(crate) type AddPending =
     extern "C" fn(call: extern "C" fn(*mut std::ffi::c_void) -> i32, arg: *mut std::ffi::c_void) -> i32;
 
-/// Which thread is signalled, how, and how long after the others were told.
+/// The thread to be signalled, the signal, and the delay after the notification of the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Aim {
     pub(crate) tid: i32,
@@ -40,7 +40,7 @@ pub(crate) struct Aim {
     pub(crate) delay: Duration,
 }
 
-/// Where the training thread is.
+/// The position of the training thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// Ready, and in no round.
@@ -70,11 +70,11 @@ impl Phase {
 pub(super) enum Leaving {
     /// Not at all.
     No,
-    /// It is decided; somebody may still be in what is atomic.
+    /// The end is decided; an atomic section may still run.
     Decided,
     /// Sockets and waits are ended; hooks run.
     Begun,
-    /// Everybody was told.
+    /// All parts have been notified.
     Passed,
 }
 
@@ -95,13 +95,13 @@ pub(super) struct Shared {
     pub(super) sending: Mutex<()>,
     pub(super) bell: Bell,
     pub(super) watch: Watch,
-    /// Of frames that are not all there. For who has the ear.
+    /// The bytes of incomplete frames. For who has the ear.
     pub(super) came: Mutex<Vec<u8>>,
     pub(super) inner: Mutex<Inner>,
     pub(super) changed: Condvar,
     pub(super) bits: AtomicU8,
     pub(super) pings: AtomicU64,
-    /// So many of them the agent knows of.
+    /// Number of pings that the agent knows of.
     pub(super) told: AtomicU64,
     /// … of one of this round.
     pub(super) told_once: AtomicBool,
@@ -115,13 +115,13 @@ pub(super) struct Inner {
     pub(super) state: Option<State>,
     pub(super) returned: bool,
     pub(super) leaving: Leaving,
-    /// It is left because that was planned: until now its silence was counted.
+    /// Whether it is left because that was planned: until now its silence was counted.
     pub(super) planned: bool,
     pub(super) cause: Option<Cause>,
     pub(super) pending: Option<Pending>,
     pub(super) ear: Ear,
     pub(super) token: Token,
-    /// What has come and was not taken.
+    /// Messages that have come and were not taken.
     pub(super) inbox: VecDeque<Heard>,
     /// Nothing will come any more, for this reason.
     pub(super) over: Option<String>,
@@ -129,12 +129,12 @@ pub(super) struct Inner {
     /// Threads, once for each time that they have begun something atomic.
     pub(super) atomic: Vec<ThreadId>,
     pub(super) sockets: Vec<Known>,
-    /// What may be silent for longer, and how long: begun and not ended, the last of them counts.
+    /// Open sections in which silence is allowed, with their limits: the last of them counts.
     pub(super) sections: Vec<(u64, Option<Duration>)>,
     pub(super) next_section: u64,
     /// How many threads wait until something has changed.
     pub(super) waiting: u32,
-    /// Somebody else says when the round is aborted.
+    /// Whether the caller reports the abort of a round.
     pub(super) foreign: bool,
     pub(super) told: bool,
     pub(super) aborted: bool,
@@ -165,7 +165,7 @@ impl Shared {
         inner
     }
 
-    /// Something has. The kernel is asked to wake somebody only where there is one.
+    /// Something has. The kernel has to wake a thread only where one waits.
     pub(super) fn tell(&self, inner: MutexGuard<'_, Inner>) {
         let waiting = inner.waiting > 0;
         drop(inner);
@@ -276,7 +276,7 @@ impl Inner {
         Fault { initial, kind, text }
     }
 
-    /// What is next for the training thread; `None`: nothing yet.
+    /// Returns the next step of the training thread; `None`: nothing yet.
     pub(super) fn next(&mut self) -> Result<Option<Next>, Error> {
         if self.closed || self.phase == Phase::Over {
             return Err(over());

@@ -1,9 +1,9 @@
 //! A process's part in rounds, step by step: what [`crate::Restart`] and the faces of other languages stand on.
 //!
-//! One thread, the *training thread*, goes through the rounds; another one, of this library, waits for the agent, and has the round left
-//! when it says so ([`monitor`]). What both share is [`inner::Inner`], under one lock.
+//! A thread, the *training thread*, goes through the rounds. Another one, of this library, waits for the agent, and has the round left on
+//! its order ([`monitor`]). Both share [`inner::Inner`], under one lock.
 //!
-//! A forked child has a copy of all this and no second thread. It speaks for nobody: every call looks first whose process it is.
+//! A forked child has a copy of all this and no second thread. A child has no part in the session: every call first checks the process.
 
 mod alone;
 mod ear;
@@ -32,7 +32,7 @@ use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// What the training thread has to do next.
+/// The next step of the training thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     /// Begin this round, with these variables.
@@ -45,7 +45,7 @@ pub(crate) enum Next {
     Dismissed(Dismissal, String),
 }
 
-/// One thread's hold on the session of a process.
+/// A thread's hold on the session of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Session(Arc<Shared>);
 
@@ -91,14 +91,14 @@ impl Session {
         Ok(())
     }
 
-    /// It was left.
+    /// Records that the round was left.
     pub(crate) fn exit(&self) -> Result<(), Error> {
         let mut inner = self.here()?;
         if inner.phase != Phase::Inside {
             return Err(Error::Order("the function was not entered"));
         }
         inner.phase = Phase::Outside;
-        // What the function has not ended ends with it: nobody could ever be told otherwise.
+        // Sections that the function has not ended end with it: they could not be ended otherwise.
         let own = thread::current().id();
         inner.atomic.retain(|thread| *thread != own);
         self.0.note(&inner);
@@ -162,13 +162,13 @@ impl Session {
         let inner = &mut *inner;
         match &mut inner.alone {
             Some(alone) => alone.ready(&state, inner.cause.as_ref(), &mut inner.inbox),
-            // What is over is told by what comes next.
+            // The next step reports that it is over.
             None => drop(self.0.say(&Said::Ready(Round::new(state.number), keys))),
         }
         Ok(())
     }
 
-    /// It takes no part any more.
+    /// Leaves the restart group.
     pub(crate) fn leave(&self, why: Leave, text: &[u8]) -> Result<(), Error> {
         let mut inner = self.here()?;
         if inner.phase == Phase::Over {
@@ -198,7 +198,7 @@ impl Session {
         self.0.bell.ring();
     }
 
-    /// Waits until a round is to be left that this has not told of before.
+    /// Waits until a round is to be left that this call has not yet returned.
     pub(crate) fn wait_interrupt(&self) -> Result<Cause, Error> {
         let mut inner = self.here()?;
         waits::this_thread_is_free();
@@ -216,7 +216,7 @@ impl Session {
         }
     }
 
-    /// What that had to be done is done.
+    /// Records that the abort is done.
     pub(crate) fn aborted(&self) -> Result<(), Error> {
         self.here()?.aborted = true;
         self.0.bell.ring();
@@ -229,7 +229,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for that, and until everybody else was told.
+    /// Waits for that, and for the notification of all other parts.
     pub(crate) fn wait_aborted(&self) -> Result<(), Error> {
         let mut inner = self.here()?;
         if inner.leaving == Leaving::No {
@@ -269,7 +269,7 @@ impl Session {
         Ok(self.here()?.token.clone())
     }
 
-    /// Which thread is signalled how, and how long after the others were told.
+    /// Sets the thread to be signalled, the signal, and the delay after the notification of the others.
     pub(crate) fn signal_thread(&self, aim: Option<Aim>) -> Result<(), Error> {
         self.here()?.aim = aim;
         self.0.bell.ring();
@@ -292,7 +292,7 @@ impl Session {
         if self.0.is(inner::BEGUN) {
             return Err(Interrupted.into());
         }
-        // In one order for both threads, as in `Monitor::pings`: either the count is seen there, or here that nobody looks.
+        // In one order for both threads, as in `Monitor::pings`: either the count is seen there, or here that no thread looks.
         self.0.pings.fetch_add(1, Ordering::SeqCst);
         if !self.0.looking.swap(true, Ordering::SeqCst) {
             self.0.bell.ring();
@@ -314,7 +314,7 @@ impl Session {
     pub(crate) fn section(&self, limit: Option<Duration>) -> Result<(), Error> {
         let inner = self.here()?;
         let state = inner.state.as_ref().ok_or(Error::Order("there is no round"))?;
-        // What ends while the round is left does not begin to count again.
+        // A section that ends while the round is left does not begin to count again.
         if inner.alone.is_some() || (inner.leaving != Leaving::No && inner.phase != Phase::Over) {
             return Ok(());
         }
@@ -341,7 +341,7 @@ impl Session {
         Ok(number)
     }
 
-    /// One is over; `None`: that which was begun last. What a round has left open is over with it.
+    /// Ends a section; `None`: the last one. Sections that a round has left open end with it.
     pub(crate) fn section_end(&self, number: Option<u64>) -> Result<(), Error> {
         let mut inner = self.here()?;
         let last = inner.sections.last().map(|(last, _)| *last);
@@ -389,7 +389,7 @@ impl Session {
         Ok(())
     }
 
-    /// It does not any more.
+    /// Forgets a socket.
     pub(crate) fn remove_socket(&self, fd: RawFd) -> Result<(), Error> {
         self.here()?.sockets.retain(|known| known.fd != fd);
         Ok(())
@@ -401,7 +401,7 @@ impl Session {
         Ok(sockets.into_iter().filter(|known| known.shut_down()).count())
     }
 
-    /// What both threads share, if this is the process that has registered.
+    /// Returns the shared state, if this is the process that has registered.
     fn here(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         if self.0.is_here() { Ok(self.0.lock()) } else { Err(Error::Forked) }
     }

@@ -1,7 +1,7 @@
-//! The thread that waits for the agent, and has rounds left when it says so.
+//! The thread that waits for the agent, and has rounds left on its order.
 //!
-//! It sleeps until the agent says something that it has to hear ([`ear`]) or it is rung for, and wakes by itself only where something is to be done at a time: progress to
-//! be told, a signal to be repeated, a planned interrupt whose time is over.
+//! The thread sleeps until the agent sends a message that this thread has to read ([`ear`]) or its bell rings. It wakes by itself only
+//! for timed steps: progress to be reported, a signal to be repeated, a planned interrupt whose time has expired.
 
 use super::ear;
 use super::inner::{Inner, Leaving, Phase, Shared};
@@ -17,7 +17,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is done when a round is to be left, before the training thread is told.
+/// The call when a round is to be left, before the training thread is notified.
 pub(crate) type OnAbort = Box<dyn Fn(&State, &Cause) + Send>;
 
 /// How long the training thread may take to come out before it is signalled once more: first so long, then twice as long, and so on.
@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The program's interpreter has run something since this was last looked at. Of the process: what runs it cannot tell one session from
 /// another, and may come late.
 static GOT_ON: AtomicBool = AtomicBool::new(false);
-/// It is asked to, and has not done it.
+/// Whether the request was made, and is not done.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn got_on(_: *mut c_void) -> i32 {
@@ -35,15 +35,15 @@ extern "C" fn got_on(_: *mut c_void) -> i32 {
     0
 }
 
-/// What only this thread knows.
+/// The state that only this thread has.
 pub(super) struct Monitor {
     interval: Duration,
     on_abort: Option<OnAbort>,
-    /// Of who has registered: hooks run with them.
+    /// The signal mask of the registering thread: hooks run with it.
     signals: Signals,
-    /// When pings may be told of again.
+    /// The time of the next report of pings.
     tell_at: Option<Instant>,
-    /// The next signal, and how long to wait behind it.
+    /// The next signal, and the pause after it.
     signal: Option<(Instant, Duration)>,
 }
 
@@ -127,7 +127,7 @@ impl Monitor {
     fn pass<'a>(&mut self, shared: &'a Shared, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         inner.leaving = Leaving::Passed;
         shared.note(&inner);
-        // Who is woken below may be ready at once, and reads what comes then.
+        // A thread that is woken below may be ready at once, and reads the next messages.
         shared.hand_over(&mut inner);
         let token = inner.token.clone();
         self.signal = inner.aim.map(|aim| (Instant::now() + aim.delay, AGAIN));
@@ -206,7 +206,7 @@ fn round_of(inner: &Inner) -> Option<Round> {
     inner.state.as_ref().filter(|_| here && inner.alone.is_none()).map(|state| Round::new(state.number))
 }
 
-/// Where the agent is gone, that is read soon.
+/// Without an agent the reader finds out soon.
 fn tell(shared: &Shared, said: &Said) {
     drop(shared.say(said));
 }

@@ -18,13 +18,13 @@ use std::time::Duration;
 
 /// How a process takes part, beside its terms.
 pub(crate) struct Options {
-    /// Somebody waits for interrupts, and says when the round is aborted.
+    /// Whether the caller waits for interrupts, and reports the abort of a round.
     pub(crate) foreign: bool,
     /// The same for who calls this library directly.
     pub(crate) on_abort: Option<OnAbort>,
 }
 
-/// Where the agent is, and for which rank to speak.
+/// The agent's path, and the rank to speak for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
@@ -59,7 +59,7 @@ impl Session {
         }
     }
 
-    /// The same over a connection on which the beginnings were said; `None`: alone.
+    /// The same over a connection on which the hellos were exchanged; `None`: alone.
     pub(crate) fn over(
         socket: Option<Arc<UnixStream>>,
         terms: &[(OsBytes, OsBytes)],

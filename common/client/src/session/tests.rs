@@ -1,4 +1,4 @@
-//! Sessions against an agent that is driven by hand: what is said when, and what comes of what the agent says.
+//! Sessions against an agent that is driven by hand: messages at their times, and the effects of the agent's messages.
 
 mod broken;
 mod foreign;
@@ -34,7 +34,7 @@ pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
 pub(crate) struct Agent {
     socket: UnixStream,
     came: Vec<u8>,
-    /// What it has said of hooks so far, apart from the rest.
+    /// Its messages about hooks so far, apart from the rest.
     hooks: Vec<(u32, bool)>,
     _turn: std::sync::MutexGuard<'static, ()>,
 }

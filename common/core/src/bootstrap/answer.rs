@@ -1,5 +1,4 @@
-//! What comes back before the edge begins: an answer is a line behind a marker, and whatever a login shell prints before
-//! the marker is noise.
+//! The stream before the edge begins: an answer is a line after a marker, and the output of a login shell before the marker is noise.
 
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
@@ -15,12 +14,12 @@ const LONGEST: usize = 1 << 10;
 /// Noise that is kept, to be shown if no answer comes.
 const KEPT: usize = 1 << 10;
 
-/// Where an agent's binary lies on a host.
+/// The place of an agent's binary on a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Place {
-    /// What `--agent-path` named.
+    /// The file that `--agent-path` names.
     Named,
-    /// Where ours lies here.
+    /// The path of our own binary here.
     Same,
     /// `${XDG_CACHE_HOME:-~/.cache}/rlaunch`.
     Cache,
@@ -46,7 +45,8 @@ impl Place {
         }
     }
 
-    /// Where we keep a binary there, as it is told: a directory that everybody has, and ours in it. `None`: it is not kept by us.
+    /// The directory for a kept binary, as the host is sent it: a directory that every host has, and ours in it. `None`: it is not kept
+    /// by us.
     #[must_use]
     pub const fn kept(self) -> Option<(&'static str, &'static str)> {
         match self {
@@ -68,7 +68,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a host answers.
+/// The answer of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// The agent of this place is being started.
@@ -79,11 +79,11 @@ pub enum Answer {
     Arch(OsBytes),
     /// No place can be used: each with its reason, `cache:noexec tmp:link`.
     Nowhere(OsBytes),
-    /// What `--agent-path` named cannot be used, for this reason.
+    /// The file that `--agent-path` names cannot be used, for this reason.
     Unusable(OsBytes),
     /// The bytes that arrived are not those that were sent.
     Spoiled(Place),
-    /// What there is to know about the host, if that was asked for.
+    /// The facts about the host, if they were asked for.
     Facts(OsBytes),
     /// The guardian runs, and proves that it knows the secret.
     Up {
@@ -99,7 +99,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The line that stands behind the marker.
+    /// The line after the marker.
     #[must_use]
     pub fn to_line(&self) -> String {
         match self {
@@ -139,13 +139,13 @@ impl Answer {
     }
 }
 
-/// What stands before every answer. It holds the job's name, so that nothing printed on another occasion is taken for it.
+/// The text before every answer. It holds the job's name, so that nothing printed on another occasion is taken for it.
 #[must_use]
 pub fn marker(job: JobId) -> String {
     format!("@rlaunch-{job}@ ")
 }
 
-/// What a scanner has found.
+/// The finding of a scanner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Heard {
     /// Nothing yet.
@@ -154,7 +154,7 @@ pub enum Heard {
     Answer(Answer),
     /// More noise than any greeting is.
     Noise,
-    /// Something behind the marker that is no answer.
+    /// Text after the marker that is no answer.
     Garbled(OsBytes),
 }
 
@@ -162,7 +162,7 @@ pub enum Heard {
 #[derive(Debug)]
 pub struct Scanner {
     marker: String,
-    /// What was not yet understood.
+    /// Bytes that were not parsed yet.
     unread: Vec<u8>,
     /// Bytes that turned out to be noise.
     noise: usize,
@@ -207,7 +207,7 @@ impl Scanner {
         if self.noise > NOISE { Heard::Noise } else { heard }
     }
 
-    /// What came behind the last answer: belongs to the edge.
+    /// Bytes after the last answer: they belong to the edge.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.unread

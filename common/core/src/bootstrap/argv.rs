@@ -16,7 +16,7 @@ use core::fmt;
 /// `IgnoreUnknown` comes before them, because ssh before 8.7 does not know all of them; and it is `*`, because it takes
 /// the place of one in the user's configuration, which would then fail. The price: a mistyped option there is passed over.
 ///
-/// What is to be done after a failure only ssh's words say, and below INFO it leaves some or all of them out.
+/// After a failure only ssh's messages show what to do, and below INFO it leaves some or all of them out.
 const FORCED: [&str; 10] = [
     "IgnoreUnknown=*",
     "LogLevel=INFO",
@@ -31,11 +31,11 @@ const FORCED: [&str; 10] = [
     "ControlMaster=no",
 ];
 
-/// What key exchange is tried first with `--ssh-fast`: the default since 9.0 (sntrup761) costs both ends some 30 ms more. The
-/// caret keeps all others behind it, so a host without it is reached as before.
+/// The key exchange that is tried first with `--ssh-fast`: the default since 9.0 (sntrup761) costs both ends some 30 ms more. The caret
+/// keeps all others after it, so a host without it is reached as before.
 const FAST: &str = "KexAlgorithms=^curve25519-sha256,curve25519-sha256@libssh.org";
 
-/// A host as ssh is told of it.
+/// A host, as ssh gets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     user: Option<OsBytes>,
@@ -112,7 +112,7 @@ impl Target {
         &self.host
     }
 
-    /// What follows `ssh` where the user calls it by hand: `-p 2222 eve@node1`.
+    /// The words after `ssh` in a call by hand: `-p 2222 eve@node1`.
     #[must_use]
     pub fn by_hand(&self) -> String {
         let port = self.port.map(|port| format!("-p {port} ")).unwrap_or_default();
@@ -120,7 +120,7 @@ impl Target {
         port + &quoted(format!("{user}{}", self.host).as_bytes())
     }
 
-    /// What ssh calls it in its file of known hosts, unless the user's configuration names it otherwise.
+    /// The name in ssh's file of known hosts, unless the user's configuration names it otherwise.
     #[must_use]
     pub fn known_as(&self) -> String {
         let Self { host, port, .. } = self;

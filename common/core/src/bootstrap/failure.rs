@@ -23,7 +23,7 @@ pub struct Failure {
     pub target: Target,
     /// Why.
     pub why: Why,
-    /// What ssh, or the shell there, said. May be empty.
+    /// The messages of ssh, or of the shell there. May be empty.
     pub words: OsBytes,
     /// How often it was tried.
     pub attempts: u32,
@@ -60,17 +60,17 @@ pub enum Why {
     },
     /// There is no place for the binary: each with its reason.
     Nowhere(OsBytes),
-    /// What `--agent-path` names cannot be said to a shell.
+    /// The path of `--agent-path` cannot be quoted for a shell.
     Untold(LineError),
-    /// What `--agent-path` named, and why it was not used.
+    /// The file that `--agent-path` names, and the reason why it was not used.
     Unusable(OsBytes),
     /// The binary did not arrive as it was sent.
     Spoiled(Place),
     /// The agent did not start.
     Agent(SshEnd),
-    /// What `--agent-path` named was executed, and is no agent.
+    /// The file that `--agent-path` names was executed, and is no agent.
     Stranger {
-        /// What it named.
+        /// The path.
         path: OsBytes,
         /// How it ended; `None`: it prints what no agent says.
         end: Option<SshEnd>,
@@ -79,13 +79,13 @@ pub enum Why {
     Declined(OsBytes),
     /// The agent is up, and the streams of its ssh cannot be taken over here.
     NoEdge,
-    /// Whoever answered does not know the secret.
+    /// The process that answered does not know the secret.
     Impostor,
     /// The deadline passed.
     Late {
-        /// What was being waited for.
+        /// The awaited step.
         stage: Stage,
-        /// What had come from there while ssh was connecting.
+        /// The bytes that had arrived while ssh was connecting.
         seen: Seen,
         /// How long it had.
         limit: Span,
@@ -171,7 +171,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// What lets ssh in that was denied access.
+    /// The advice for a user whose ssh was denied access.
     fn to_be_let_in(&self, host: &str) -> String {
         if let Some(file) = words::open_key(&self.words) {
             return format!("chmod 600 {}: ssh takes no key that others may read", quoted(file.as_bytes()));
@@ -180,8 +180,8 @@ impl Failure {
         if self.asked { keys } else { format!("{keys}; or --ssh-prompt to type it, or a password") }
     }
 
-    /// What ssh said, behind how often it was asked to. Not in `why`, by which hosts are grouped: a deadline that ends the
-    /// attempts ends them at different numbers.
+    /// The messages of ssh, after the number of attempts. Not in `why`, by which hosts are grouped: a deadline that ends the attempts
+    /// ends them at different numbers.
     #[must_use]
     pub fn said(&self) -> OsBytes {
         let mut said = Vec::new();

@@ -1,5 +1,5 @@
-//! How many hosts are being reached at a time. sshd drops connections when too many log in at once (MaxStartups), and a jump
-//! host takes the logins of all hosts behind it.
+//! The number of hosts that are being reached at a time. sshd drops connections when too many log in at once (MaxStartups), and a jump
+//! host takes the logins of all its hosts.
 //!
 //! Whether there is one is asked of ssh, but only when it matters: as many hosts as one jump host may take start without a
 //! question, and the others wait for the answer.
@@ -14,12 +14,12 @@ use alloc::vec::Vec;
 pub const DIRECT: usize = 64;
 /// At a time, behind one jump host, and while it is not known whether there is one.
 pub const JUMPED: usize = 8;
-/// So many may be silent at a time, beside those that hold a place: each is a process, or two.
+/// Most hosts that may be silent at a time, beside those that hold a place: each is a process, or two.
 pub const SILENT: usize = 512;
 /// Questions at a time.
 const ASKED: usize = 4;
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// This host starts.
@@ -31,7 +31,7 @@ pub enum Turn {
 /// Against which limit a host counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Lane {
-    /// Nobody knows: it may be behind any jump host.
+    /// The jump host is not known: it may be any.
     Unknown,
     /// Only that of all.
     Direct,
@@ -66,34 +66,34 @@ struct Host {
     turn: Place,
 }
 
-/// What a host has of the fan-out.
+/// The place of a host in the fan-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    /// It waits for its turn.
+    /// The host waits for its turn.
     Waits,
-    /// One of the places.
+    /// The host holds one of the places.
     Holds,
-    /// None any more: whoever does not answer is no load to anybody.
+    /// The host holds none any more: a host that does not answer is no load.
     Silent,
 }
 
-/// Who may start now. A place is held from the start until the host has answered, was given up, or has been silent for a
-/// while: hosts that are off must not keep the others waiting. What happens to one of them is not answered by a look at all:
-/// it costs the logarithm of their number.
+/// The hosts that may start now. A place is held from the start until the host has answered, was given up, or has been silent for a
+/// while: hosts that are off must not delay the others. An event of one host does not cost a look at all: it costs the logarithm of their
+/// number.
 #[derive(Clone, Debug)]
 pub struct Fanout {
     hosts: BTreeMap<NodeId, Host>,
-    /// So many have come.
+    /// Number of hosts that have come.
     came: u64,
     kinds: BTreeMap<Kind, usize>,
     groups: Vec<Group>,
     jumps: BTreeMap<OsBytes, usize>,
     lanes: BTreeMap<Lane, Queue>,
-    /// Who waits first in each lane that has room.
+    /// The first waiting host of each lane that has room.
     heads: BTreeSet<(u64, Lane)>,
     under_way: usize,
     silent: usize,
-    /// Those that are silent, too, and hold their places until there are fewer: and some that are gone.
+    /// Hosts that are silent, too, and hold their places until there are fewer; and some that are gone.
     hushed: VecDeque<NodeId>,
     /// Groups of which nothing is known and nothing was asked: none of their hosts that wait has a lower number.
     unasked: BTreeMap<u64, usize>,
@@ -122,7 +122,7 @@ impl Default for Fanout {
 }
 
 impl Fanout {
-    /// One at a time: ssh may ask for a password.
+    /// Reaches one host at a time: ssh may ask for a password.
     #[must_use]
     pub fn one_by_one() -> Self {
         Self { most: 1, ..Self::default() }
@@ -149,8 +149,8 @@ impl Fanout {
         self.look_at(lane);
     }
 
-    /// Whose turn it is, if anybody's. In the order in which they came, except that nobody waits for a jump host that he
-    /// does not need.
+    /// Returns the next host, if one may start: in the order in which they came, except that no host waits for a jump host that it does
+    /// not need.
     pub fn pop(&mut self) -> Option<Turn> {
         if self.under_way >= self.most {
             return None;
@@ -191,7 +191,7 @@ impl Fanout {
         None
     }
 
-    /// One host more, or fewer, of this group is under way.
+    /// Counts one host more, or fewer, of this group as under way.
     fn count(&mut self, at: usize, change: fn(usize) -> usize) {
         let Some(group) = self.groups.get_mut(at) else { return };
         let lane = group.lane;
@@ -213,7 +213,7 @@ impl Fanout {
         }
     }
 
-    /// Sees to it that whoever waits first there stands among the heads if, and only if, there is room.
+    /// Lists the first waiting host of a lane among the heads exactly while there is room.
     fn look_at(&mut self, lane: Lane) {
         let has_room = self.has_room(lane);
         let Some(queue) = self.lanes.get_mut(&lane) else { return };
@@ -246,8 +246,8 @@ impl Fanout {
         self.look_at(Lane::Unknown);
     }
 
-    /// Nothing was heard from this host for a while since it was its turn: another may have its place. Not where there is only
-    /// one: somebody may be typing a password.
+    /// Nothing was heard from this host for a while since it was its turn: another may have its place. With a single place it does
+    /// nothing: a user may be typing a password.
     pub fn silent(&mut self, node: NodeId) {
         if self.most > 1 && self.hosts.get(&node).is_some_and(|host| host.turn == Place::Holds) {
             self.hushed.push_back(node);
@@ -286,7 +286,7 @@ impl Fanout {
         }
     }
 
-    /// Nobody waits and nobody is under way.
+    /// Whether no host waits and none is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.hosts.is_empty()

@@ -1,5 +1,5 @@
-//! What names the bytes of a binary, and proves a secret: BLAKE3, the cheapest there is that nobody can forge. Every launch
-//! on other hosts starts with it.
+//! The hash that names the bytes of a binary, and proves a secret: BLAKE3, the cheapest one that cannot be forged. Every launch on other
+//! hosts starts with it.
 
 use core::fmt;
 

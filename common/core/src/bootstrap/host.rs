@@ -1,4 +1,4 @@
-//! One host, from the first ssh to a connected edge: what is tried again, what is given up, and when.
+//! A host, from the first ssh to a connected edge: retries, failures, and their times.
 
 use super::answer::{Answer, Heard, Place, Scanner};
 use super::argv::{SshOptions, Target, argv};
@@ -20,16 +20,16 @@ const FIRST_PAUSE: Span = Span::from_millis(250);
 const LONGEST_PAUSE: Span = Span::from_secs(4);
 /// Attempts after connections that were cut off.
 const MOST_ATTEMPTS: u32 = 12;
-/// Attempts after connections that were closed without a reason: hardly because many log in, which would be said.
+/// Attempts after connections that were closed without a reason: a limit of logins is unlikely then, as sshd would report it.
 const MOST_CLOSED: u32 = 3;
 /// Places that are tried in vain before the host is given up.
 const MOST_SKIPPED: usize = 2;
-/// After so long without a byte ssh is waiting for somebody who may never answer, and is no load to anybody.
+/// Time without a byte after which ssh is waiting for a host that may never answer, and is no load.
 const SILENCE: Span = Span::from_secs(5);
 /// How long ssh may take to end when it is asked to.
 const PATIENCE: Span = Span::from_secs(1);
 
-/// What is known about a host before it is called.
+/// Facts about a host before it is called.
 #[derive(Clone, Debug)]
 pub struct DialPlan {
     /// The host.
@@ -38,7 +38,7 @@ pub struct DialPlan {
     pub options: SshOptions,
     /// The remote line.
     pub line: LinePlan,
-    /// What the guardian there is told.
+    /// The message for the guardian there.
     pub preamble: Preamble,
     /// How long it may take, all attempts together, in time in which we ran ourselves.
     pub limit: Span,
@@ -49,7 +49,7 @@ pub struct DialPlan {
 /// How an ssh command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SshEnd {
-    /// It exited.
+    /// ssh exited with this code.
     Code(u8),
     /// A signal ended it.
     Signal(u8),
@@ -89,8 +89,8 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What has come of a host while ssh connects: all that is known of how far that got. Without its -v ssh does not say when it has
-/// connected, or authenticated.
+/// Signs of a host while ssh connects: all that is known about the progress. Without its -v ssh does not say when it has connected, or
+/// authenticated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// Nothing at all.
@@ -113,10 +113,10 @@ impl fmt::Display for Seen {
     }
 }
 
-/// What happens to a host.
+/// An event of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DialEvent {
-    /// It is its turn.
+    /// The host may start.
     Start,
     /// ssh could not be started.
     NoStart {
@@ -133,7 +133,7 @@ pub enum DialEvent {
     Ended(SshEnd),
     /// Answer to [`DialAction::Up`]: its streams cannot become an edge.
     NoEdge,
-    /// Nobody wants it any more.
+    /// The host is not needed any more.
     Cancel,
 }
 
@@ -154,11 +154,11 @@ pub struct Up {
     pub answered: Mono,
     /// When it would have been too late, and what it had in all.
     pub by: (Mono, Span),
-    /// What the edge has brought already: an agent that cannot go on says so at once.
+    /// Bytes of the edge that have arrived already: an agent that cannot continue reports that at once.
     pub rest: Vec<u8>,
 }
 
-/// What is to be done for a host.
+/// An action for a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DialAction {
     /// Start ssh with these words.
@@ -178,7 +178,7 @@ pub enum DialAction {
     Silent,
     /// The edge is ssh's stdin and stdout from here on.
     Up(Up),
-    /// It could not be had.
+    /// The host could not be had.
     Failed(Box<Failure>),
     /// An ssh that was up has ended, with its last words.
     Ended(SshEnd, OsBytes),
@@ -193,7 +193,7 @@ enum State {
     },
     Open(Stage),
     Up,
-    /// ssh is being ended, for this reason; `None`: nobody wants to know.
+    /// ssh is being ended, for this reason. `None`: the reason does not matter any more.
     Closing {
         why: Option<Why>,
         hard_at: Option<Mono>,
@@ -201,7 +201,7 @@ enum State {
     Over,
 }
 
-/// One host.
+/// The call of one host.
 #[derive(Debug)]
 pub struct Dial {
     plan: DialPlan,
@@ -249,7 +249,7 @@ impl Dial {
         &self.plan.target
     }
 
-    /// What the host has said about itself, if it was asked to.
+    /// The facts that the host has sent, if they were asked for.
     #[must_use]
     pub const fn facts(&self) -> Option<&OsBytes> {
         self.facts.as_ref()
@@ -291,7 +291,7 @@ impl Dial {
         self.actions.push_back(DialAction::Stage(stage));
     }
 
-    /// Ends ssh; the failure is told when it has ended, with all that it said.
+    /// Ends ssh; the failure is reported when it has ended, with all of its messages.
     fn close(&mut self, now: Mono, why: Option<Why>) {
         self.actions.push_back(DialAction::Kill { hard: false });
         self.state = State::Closing { why, hard_at: Some(now + PATIENCE) };
@@ -299,7 +299,7 @@ impl Dial {
 
     fn fail(&mut self, why: Why) {
         let said = self.words.shown();
-        // What a login shell, or a command that sshd runs in its place, has to say may stand on either stream.
+        // Messages of a login shell, or of a command that sshd runs in its place, may be on either stream.
         let noise =
             if matches!(why, Why::Shell(_)) { words::last_lines(&self.scanner.noise()) } else { OsBytes::default() };
         let both: Vec<&[u8]> =
@@ -398,7 +398,7 @@ impl Dial {
         }
     }
 
-    /// What lies in this place could not be executed after all, as on a mount that another host has without `noexec`.
+    /// Tries another place: the file in this one could not be executed after all, as on a mount that another host has without `noexec`.
     fn elsewhere(&mut self, now: Mono, place: Place, end: SshEnd) {
         if let Some(path) = self.plan.line.named.clone() {
             return self.fail(Why::Stranger { path, end: Some(end) });

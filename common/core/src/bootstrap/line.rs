@@ -14,7 +14,7 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 
-/// What the line is made from.
+/// The parts of the line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinePlan {
     /// The job, for the marker.
@@ -29,7 +29,7 @@ pub struct LinePlan {
     pub len: u64,
     /// The machine it is for, as `uname -m` says it.
     pub arch: &'static str,
-    /// Where ours lies here, if it is named there too.
+    /// The path of our own binary here, if it can be used there too.
     pub same: Option<OsBytes>,
     /// `--agent-path`: this and nothing else.
     pub named: Option<OsBytes>,
@@ -67,7 +67,7 @@ const CHECKS: &str = concat!(
     "g() { echo \"${M}READY $k\"; exec \"$1\" agent $F \"$W\"; }; ",
 );
 
-/// Where a binary is kept, as the script says it.
+/// The directory of a kept binary, in the script's words.
 fn directory(place: Place) -> Option<String> {
     let (above, own) = place.kept()?;
     let above = above.replace("~/.cache", "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}");
@@ -95,7 +95,7 @@ const FIND: &str = concat!(
     "z() { trap \"\" 1 2 13 15; rm -f $T; }; ",
 );
 
-/// The binary arrives. Whoever is cut off leaves no file behind: it is gone before anybody hears of it, and may end us.
+/// The binary arrives. A connection that breaks leaves no file: the file is removed before any other process learns of it.
 const RECEIVE: &str = concat!(
     "if p; then trap z 0; trap \"exit 1\" 1 2 13 15; echo \"${M}NEED $k\"; head -c $S >$T; chmod 700 $T; ",
     "if h ./$T && mv -f $T $N; then trap - 0 1 2 13 15; F=\"$F fresh\"; g ./$N; else z; echo \"${M}SPOILED $k\"; fi; exit 0; fi; ",
@@ -112,12 +112,12 @@ fn quotable(path: &[u8]) -> Option<&str> {
 /// The line. Places in `skip` have been tried in vain.
 ///
 /// # Errors
-/// `--agent-path` names what no shell could be told.
+/// `--agent-path` names a file that cannot be quoted for any shell.
 pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
     let LinePlan { job, node, hash, sum, len, arch, same, named, examine } = plan;
     let flag = if *examine { "examine" } else { "" };
     let mut script = format!(
-        // In two parts, so that a shell that prints what it is told prints no marker.
+        // In two parts, so that a shell that prints its input prints no marker.
         "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; C={sum}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; F={flag}; E=; "
     );
     script.push_str(CHECKS);
@@ -137,7 +137,7 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
         "read -r a 2>/dev/null </proc/sys/kernel/arch || a=$(uname -m); \
          case $a in {arch}) ;; *) echo \"${{M}}ARCH $a\"; exit 0;; esac; "
     ));
-    // A file of root's or ours that nobody else may write.
+    // A file of root's or ours that no other user may write.
     if let Some(path) = same.as_deref().and_then(quotable).filter(|_| is_open(Place::Same)) {
         script.push_str(&format!(
             "P=\"{path}\"; k=same; if [ -f \"$P\" ] && [ -x \"$P\" ]; then set -- $(q \"$P\"); case $1 in -??x?-??-*) \

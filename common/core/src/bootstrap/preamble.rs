@@ -1,7 +1,7 @@
 //! The first bytes that an agent's guardian reads: of fixed length and layout, so that it parses and allocates nothing.
 //!
-//! The secret travels here, in ssh's stdin, and nowhere else: not in arguments, an environment or a file. Over ssh it only
-//! proves that whoever answers is the agent that was started; ssh itself authenticates and encrypts.
+//! The secret travels here, in ssh's stdin, and nowhere else: not in arguments, an environment or a file. Over ssh it only proves that
+//! the answering process is the agent that was started; ssh itself authenticates and encrypts.
 
 use super::hash::{Hash, Hasher};
 use crate::id::{JobId, NodeId};
@@ -30,7 +30,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a guardian has to know before it starts its agent.
+/// Facts that a guardian needs before it starts its agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preamble {
     /// The job's name.
@@ -110,7 +110,7 @@ impl Preamble {
         Ok(Self { job, node, secret, lease, len, hash })
     }
 
-    /// What only who has read the secret can answer, in hex.
+    /// The answer that only a reader of the secret can give, in hex.
     #[must_use]
     pub fn proof(&self) -> String {
         let mut hasher = Hasher::default();

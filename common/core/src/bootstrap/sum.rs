@@ -1,8 +1,8 @@
-//! What tells a host whether a binary is unspoiled: the checksum that POSIX gives to `cksum`.
+//! The check whether a binary has arrived intact: the checksum of POSIX `cksum`.
 //!
-//! Against people the owner and the modes stand: who can write the file or its directory is the user or root. What is left
-//! are a disk that was full, a host without power behind a rename, a bit that fell over: for those a CRC is made, and a host
-//! computes it in a fifth of the time of a cryptographic hash.
+//! Against people the owner and the modes stand: who can write the file or its directory is the user or root. The remaining causes are a
+//! full disk, a power loss after a rename, a flipped bit. A CRC is made for those, and a host computes it in a fifth of the time of a
+//! cryptographic hash.
 
 use core::fmt;
 use crc::{CRC_32_CKSUM, Crc, Digest, Table};

@@ -324,7 +324,7 @@ fn whoever_does_not_know_the_secret_is_refused() {
     assert_eq!(bench.closed(&done), Why::Impostor);
 }
 
-/// It was refused as an answer that makes no sense, and nobody read why the agent could not go on.
+/// It was refused as a malformed answer, and the user did not read why the agent could not continue.
 #[test]
 fn what_comes_behind_the_last_answer_is_the_edges() {
     let mut bench = Bench::started();
@@ -418,7 +418,7 @@ fn whoever_was_heard_of_is_not_silent() {
     assert_eq!(bench.pass(Span::from_secs(5)), [DialAction::Silent]);
 }
 
-/// It was told as an ssh that had ended, and that went on until the job did.
+/// It was reported as an ssh that had ended, and it continued until the end of the job.
 #[test]
 fn an_ssh_that_is_of_no_use_is_ended() {
     let mut bench = Bench::started();

@@ -1,5 +1,5 @@
-//! What ssh says on stderr, understood. Its exit code is 255 for everything that goes wrong before the command runs, so
-//! its words are all there is.
+//! The messages of ssh on stderr, parsed. Its exit code is 255 for everything that goes wrong before the command runs, so its words are
+//! all there is.
 
 use crate::os_bytes::OsBytes;
 use alloc::vec::Vec;
@@ -33,9 +33,9 @@ pub enum Trouble {
     KeyUnknown,
     /// No such name.
     Unresolved,
-    /// Nobody listens.
+    /// No process listens at the port.
     Refused,
-    /// Nobody answers, or no way leads there.
+    /// The host does not answer, or no route leads there.
     Unreachable,
     /// The user's own configuration.
     Config,
@@ -62,7 +62,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What ssh says of a changed key if it is the end of the matter, and not only a warning (`StrictHostKeyChecking no`).
+/// The message of ssh about a changed key if it ends the connection, and is not only a warning (`StrictHostKeyChecking no`).
 const STRICT: [&str; 2] = ["you have requested strict checking", "Host key verification failed"];
 
 /// Words and what they mean. The first row that is found counts: what ends the matter stands before what may be its
@@ -100,16 +100,16 @@ const TABLE: &[(Trouble, &[&str])] = &[
         Trouble::Unreachable,
         &["Connection timed out", "Operation timed out", "No route to host", "Network is unreachable", "Host is down"],
     ),
-    // Behind a jump host these are also the last words about a host that is down: after its own. sshd drops whoever is above
-    // MaxStartups before it has said its version, and every ssh names that.
+    // With a jump host these are also the last messages about a host that is down: after its own. sshd drops connections above
+    // MaxStartups before it has sent its version, and every ssh names that.
     (Trouble::Throttled, &["kex_exchange_identification", "ssh_exchange_identification"]),
     // After those that a greeting which speaks of denial may stand before.
     (Trouble::Barred, &["Access denied", "access denied"]),
-    // What is left of an account that PAM refuses (pam_access, pam_nologin), or of an sshd that was killed.
+    // The remaining message of an account that PAM refuses (pam_access, pam_nologin), or of an sshd that was killed.
     (Trouble::Closed, &["Connection reset by", "Connection closed by"]),
 ];
 
-/// What ssh says when a connection breaks: all that it can have meant once the host has answered. Whatever else stands on its
+/// The message of ssh for a broken connection: the only meaning that it can have once the host has answered. Whatever else stands on its
 /// stderr then, a start-up file of the login said.
 const BROKEN: &[&str] = &[
     "Connection reset by",
@@ -124,7 +124,7 @@ const BROKEN: &[&str] = &[
     "Host is down",
 ];
 
-/// What begins a line that says more than the one by which the trouble is known: it is shown before that. Keys that are left out,
+/// The begin of a line that explains more than the line by which the trouble is known: it is shown before that. Keys that are left out,
 /// an agent that does not sign; the file and the line of the key that is known.
 const CAUSES: &[(Trouble, &str)] = &[
     (Trouble::Denied, "Load key "),
@@ -133,7 +133,7 @@ const CAUSES: &[(Trouble, &str)] = &[
     (Trouble::KeyChanged, "Offending "),
 ];
 
-/// What is shown of ssh's words, looked through for names: `None` for one that would drive a terminal.
+/// The part of ssh's messages that is shown, searched for names: `None` for one that would drive a terminal.
 fn named<'a>(words: &'a OsBytes, find: impl FnOnce(&'a str) -> Option<&'a str>) -> Option<&'a str> {
     find(core::str::from_utf8(words).ok()?).filter(|name| !name.is_empty() && !name.contains(char::is_control))
 }
@@ -184,7 +184,7 @@ impl Words {
         self.kept.drain(..surplus);
     }
 
-    /// Nothing was said.
+    /// Whether there is no message.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.kept.is_empty()
@@ -200,12 +200,12 @@ impl Words {
         self.is_in = true;
     }
 
-    /// Forgets what was said until the agent was ready.
+    /// Drops the messages from before the agent was ready.
     pub fn ready(&mut self) {
         self.kept.clear();
     }
 
-    /// What they mean, if that is known.
+    /// The meaning of the messages, if it is known.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
         let says = |text: &&str| memchr::memmem::find(&self.kept, text.as_bytes()).is_some();

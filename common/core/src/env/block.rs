@@ -8,7 +8,7 @@ use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
 
-/// What the ranks of one program on one host have in common.
+/// Values that the ranks of one program on one host have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
     /// The job.
@@ -29,7 +29,7 @@ pub struct Host<'a> {
     pub app_size: u32,
     /// Programs of the job.
     pub apps: u32,
-    /// Where rank 0 listens.
+    /// The address at which rank 0 listens.
     pub master_addr: &'a [u8],
     /// Its port.
     pub master_port: u16,
@@ -39,7 +39,7 @@ pub struct Host<'a> {
     pub cpus: Option<u32>,
     /// The guarantee that holds here.
     pub tier: Tier,
-    /// Where the agent listens for clients of the store; empty: nowhere.
+    /// The socket at which the agent listens for clients of the store; empty: none.
     pub socket: &'a [u8],
     /// By which interface ranks talk to those of other hosts; `None`: there are none, or it is not known.
     pub interface: Option<&'a [u8]>,
@@ -47,7 +47,7 @@ pub struct Host<'a> {
     pub interface_asked: bool,
     /// The program is one of JAX.
     pub jax: bool,
-    /// So many devices each rank takes, of those that it sees; `None`: what its framework takes by itself.
+    /// Number of devices that each rank takes, of those that it sees. `None`: the default of its framework.
     pub local_devices: Option<u32>,
     /// How often all ranks have been started again.
     pub restart: u32,
@@ -59,7 +59,7 @@ pub struct Host<'a> {
     pub round: u32,
 }
 
-/// What only one rank has.
+/// The values of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Seat<'a> {
     /// Its rank.
@@ -72,7 +72,7 @@ pub struct Seat<'a> {
     pub local_rank: LocalRank,
     /// Its rank among those of its program.
     pub app_rank: u32,
-    /// Where it may leave the exception that ended it; empty: nowhere.
+    /// The file for the exception that ended it; empty: none.
     pub error_file: &'a [u8],
     /// Its GPUs, and the variables that name them; `None`: all, or those of the caller's.
     pub gpus: Option<(&'static [&'static str], &'a [u8])>,
@@ -104,7 +104,7 @@ pub fn of_rank(seat: &Seat<'_>, pinned: &OsStrings, block: &mut OsStrings) {
     gpus::of_rank(seat, &mut out);
 }
 
-/// Where the contracts write.
+/// The output of the contracts.
 pub(super) struct Sink<'a> {
     block: &'a mut OsStrings,
     pinned: &'a OsStrings,

@@ -1,5 +1,5 @@
-//! Which GPUs a rank sees, with `--gpus-per-rank`. What the user says of them is the list from which each rank gets its part,
-//! so it counts, and yet no rank gets it as it is.
+//! Which GPUs a rank sees, with `--gpus-per-rank`. The user's value is the list from which each rank gets its part. So it counts, and yet
+//! no rank gets it unchanged.
 
 use super::block::{Seat, Sink};
 use super::host::name_of;

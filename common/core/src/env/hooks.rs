@@ -1,4 +1,4 @@
-//! What the commands of `--on-restart` and `--on-exit` are told; `core::hooks` gives the values.
+//! Variables for the commands of `--on-restart` and `--on-exit`; `core::hooks` gives the values.
 
 use super::{Anew, Contract, Role, Var, lookup};
 
@@ -43,7 +43,7 @@ pub(super) const CONTRACT: Contract = Contract {
     families: &[],
 };
 
-/// What a command has of the caller's environment.
+/// The caller's environment for a command.
 pub fn of_command<'a>(caller: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a [u8]> {
     caller.filter(|entry| {
         let name = entry.split(|b| *b == b'=').next().unwrap_or_default();

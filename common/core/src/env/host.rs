@@ -1,5 +1,5 @@
-//! What is true of one host only. On another than the launcher's the caller's value stays at home, and that of the login
-//! there stands.
+//! Variables that hold for one host only. On another than the launcher's the caller's value stays at home, and that of the login there
+//! stands.
 
 use super::{Anew, Contract, Role, Var, lookup};
 use crate::os_strings::OsStrings;
@@ -64,7 +64,7 @@ pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: O
     vars
 }
 
-/// What there is of a host's own environment that its ranks may get.
+/// The variables of a host's own environment that its ranks may get.
 #[must_use]
 pub fn of_login<'a>(entries: impl IntoIterator<Item = &'a [u8]>) -> OsStrings {
     let is_hosts = |entry: &&[u8]| name_of(entry).and_then(lookup).is_some_and(|var| var.role.is_hosts());

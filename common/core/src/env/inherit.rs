@@ -1,4 +1,4 @@
-//! What the ranks inherit: the caller's environment byte for byte, minus what would tell them who somebody else is.
+//! The inherited environment of the ranks: the caller's, byte for byte, without the identity of another launcher.
 
 use super::{Role, Var, lookup};
 use crate::error::Hint;
@@ -8,7 +8,7 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// One `-x`.
+/// An `-x` option.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Export {
     /// `-x NAME`: the caller's value, also of a name that would be removed or set.
@@ -79,9 +79,9 @@ pub struct Base {
     pub env: OsStrings,
     /// Names of contracts that the user decided: none overrides them, and no host.
     pub pinned: OsStrings,
-    /// What `-x` asked for and the caller does not have; worth a note.
+    /// Names of `-x` that the caller does not have; worth a note.
     pub absent: Vec<OsBytes>,
-    /// Where ranks meet, as the caller says by itself: names that are passed on.
+    /// Names of the caller's variables for the rendezvous, which are passed on.
     pub given: Vec<OsBytes>,
     /// The same of a caller that is a rank of another job, whose ranks meet there: names that are not passed on.
     pub others: Vec<OsBytes>,
@@ -94,7 +94,7 @@ impl Base {
         }
     }
 
-    /// What the user names is decided for other hosts, too.
+    /// A variable that the user names is set for other hosts, too.
     fn pin_named(&mut self, name: &[u8], known: Option<&Var>) {
         if known.is_some_and(|var| var.role.is_written() || var.role.is_hosts()) {
             self.decide(name);
@@ -130,8 +130,8 @@ impl Base {
     }
 }
 
-/// What the ranks inherit of `caller`, whose entries are as the kernel gave them: an entry without `=`, or with nothing
-/// before it, is nobody's business and passes. Of several `-x` for one name the last counts; a pattern counts last.
+/// The environment that ranks inherit from `caller`, whose entries are as the kernel gave them. An entry without `=`, or with nothing
+/// before it, passes unchanged. Of several `-x` for one name the last counts; a pattern counts last.
 #[must_use]
 pub fn base<'a>(caller: impl Iterator<Item = &'a [u8]> + Clone, exports: &[Export]) -> Base {
     let mut base = Base::default();

@@ -1,4 +1,4 @@
-//! What makes `jax.distributed.initialize()` find the others without an argument.
+//! Variables by which `jax.distributed.initialize()` finds the others without an argument.
 //!
 //! JAX asks a list of clusters whether it runs in one of them, and Open MPI is the first (`jax/_src/clusters/ompi_cluster.py`): it is there
 //! if `OMPI_MCA_orte_hnp_uri` is, as mpirun 4 sets it. The other names that it reads then every rank has anyway. A real program of Open
@@ -55,6 +55,6 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
         let ids: Vec<String> = (0..count).map(|id| format!("{id}")).collect();
         out.text("JAX_LOCAL_DEVICE_IDS", ids.join(",").as_bytes());
     }
-    // Job 0, and a port at which nobody is asked.
+    // Job 0, and a port that no program connects to.
     out.text("OMPI_MCA_orte_hnp_uri", &[b"0.0;tcp://", addr, b":1"].concat());
 }

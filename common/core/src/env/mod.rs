@@ -27,7 +27,7 @@ pub use round::OfRound;
 
 use alloc::string::String;
 
-/// What rlaunch does with a variable.
+/// The use of a variable by rlaunch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// Set for every rank, in place of what the caller has.
@@ -86,7 +86,7 @@ impl Role {
 /// Whether a round changes a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Anew {
-    /// It stays what the process was started with.
+    /// A round does not change it.
     Never,
     /// Each does.
     EachRound,
@@ -94,16 +94,16 @@ pub enum Anew {
     Relocal,
 }
 
-/// One variable.
+/// A variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Var {
     /// Its name; of a family its beginning and `*`.
     pub name: &'static str,
-    /// What is done with it.
+    /// Its use.
     pub role: Role,
-    /// What it means, in one line.
+    /// Its meaning, in one line.
     pub doc: &'static str,
-    /// Where the program restarts a function within its processes: when a rank gets it anew.
+    /// Whether a rank gets it anew when the program restarts a function within its processes.
     pub anew: Anew,
 }
 
@@ -112,7 +112,7 @@ pub struct Var {
 pub struct Contract {
     /// Whose convention it is.
     pub title: &'static str,
-    /// What to know about all of it.
+    /// Remarks about the whole contract.
     pub about: &'static str,
     /// The variables, sorted by name.
     pub vars: &'static [Var],
@@ -135,8 +135,8 @@ pub const REGISTRY: [&Contract; 11] = [
     &host::CONTRACT,
 ];
 
-/// For each first byte the lengths of the names that begin with it, as bits. Most variables of a caller are nobody's, and
-/// all of them are looked up before the first rank starts: this tells it by one load.
+/// For each first byte the lengths of the names that begin with it, as bits. Most variables of a caller are not known here, and all of
+/// them are looked up before the first rank starts: this table decides by one load.
 static LENGTHS: [u64; 256] = lengths();
 
 const fn lengths() -> [u64; 256] {
@@ -156,7 +156,7 @@ const fn lengths() -> [u64; 256] {
     table
 }
 
-/// What is known of a name; `None`: rlaunch has nothing to do with it.
+/// The entry of a name; `None`: rlaunch does not use it.
 #[must_use]
 pub fn lookup(name: &[u8]) -> Option<&'static Var> {
     let first = *name.first()?;
@@ -172,12 +172,12 @@ pub fn lookup(name: &[u8]) -> Option<&'static Var> {
 }
 
 impl Var {
-    /// One that a rank gets anew for each round.
+    /// Marks a variable that a rank gets anew for each round.
     const fn each_round(self) -> Self {
         Self { anew: Anew::EachRound, ..self }
     }
 
-    /// One that is about the devices that a process has: a round changes it only where that is asked for.
+    /// Marks a variable about the devices of a process: a round changes it only on request.
     const fn relocal(self) -> Self {
         Self { anew: Anew::Relocal, ..self }
     }

@@ -1,5 +1,5 @@
-//! By which network interface ranks of several hosts talk. Gloo takes the address of the host's own name otherwise, which on Debian is
-//! 127.0.1.1 and leads to nobody; `TensorPipe` does the same.
+//! By which network interface ranks of several hosts talk. Gloo otherwise takes the address of the host's own name, which on Debian is
+//! 127.0.1.1 and leads to no other host; `TensorPipe` does the same.
 
 use super::block::{Host, Sink};
 use super::{Anew, Contract, Role, Var};

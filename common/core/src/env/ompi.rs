@@ -1,4 +1,4 @@
-//! What Open MPI's launcher tells programs that look at the environment and not at PMIx.
+//! Variables of Open MPI's launcher, for programs that look at the environment and not at PMIx.
 //!
 //! `OMPI_MCA_orte_hnp_uri` is left out on purpose: JAX takes its presence for Open MPI 4 and parses an address from it.
 //! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass; only what a launcher sets for its own ranks is removed.

@@ -1,4 +1,4 @@
-//! What Hydra (MPICH, Intel MPI, MVAPICH) tells its ranks beside the PMI conversation itself.
+//! Variables that Hydra (MPICH, Intel MPI, MVAPICH) sets for its ranks beside the PMI conversation itself.
 //!
 //! The `PMI_*` names come with a PMI server: `PMI_RANK` without one makes MPICH abort instead of running as one process.
 

@@ -1,4 +1,4 @@
-//! What a rank gets anew for a round, of all contracts: what a process that is started for it would get.
+//! Variables that a rank gets anew for a round, of all contracts: the same that a process started for the round would get.
 
 use super::block::{Host, Seat, common, of_rank};
 use super::{Anew, Role, lookup, own};
@@ -11,7 +11,7 @@ type Pair = (OsBytes, OsBytes);
 /// The variables of one round on one host.
 #[derive(Debug)]
 pub struct OfRound {
-    /// What all ranks share.
+    /// The variables that all ranks share.
     shared: Vec<Pair>,
     /// Names of what each has for itself, in their order, and whether a round changes it: they are looked up for the first rank.
     known: Vec<(OsBytes, bool)>,
@@ -20,8 +20,8 @@ pub struct OfRound {
 }
 
 impl OfRound {
-    /// `host` is what those that work in it share. What the user pinned stays; but where they meet after the first round is another
-    /// place, whoever has said where the first would be. With `relocal` ranks are numbered anew on the host too.
+    /// `host` is what those that work in it share. Values that the user pinned stay. But the rendezvous after the first round is another
+    /// one, whatever set the first. With `relocal` ranks are numbered anew on the host too.
     #[must_use]
     pub fn new(host: &Host<'_>, pinned: &OsStrings, relocal: bool) -> Self {
         let moves = |name: &&[u8]| host.round > 0 && lookup(name).is_some_and(|var| var.role == Role::Meeting);
@@ -32,7 +32,7 @@ impl OfRound {
         Self { shared: shared.collect(), known: Vec::new(), pinned, relocal }
     }
 
-    /// What a rank gets, and what is not to be set: of one in reserve all that is about those that work.
+    /// Variables to set and to remove for a rank. A rank in reserve has none of the variables about active ranks.
     #[must_use]
     pub fn of(&mut self, seat: &Seat<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
         let mut block = OsStrings::default();

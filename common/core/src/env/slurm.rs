@@ -1,5 +1,5 @@
-//! What a Slurm step tells its tasks. Inside a batch script or under `srun` these name *that* task, not our ranks: JAX and
-//! others would take every rank for task 0. The names of the allocation stay.
+//! The variables that a Slurm step sets for its tasks. Inside a batch script or under `srun` these name *that* task, not our ranks: JAX
+//! and others would take every rank for task 0. The names of the allocation stay.
 
 use super::{Anew, Contract, Role, Var};
 

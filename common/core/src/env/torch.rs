@@ -1,4 +1,4 @@
-//! What torchrun gives its workers: `init_process_group()` with `env://` works under rlaunch as it does there.
+//! The variables that torchrun sets for its workers: `init_process_group()` with `env://` works under rlaunch as it does there.
 
 use super::block::{Host, Seat, Sink};
 use super::{Anew, Contract, Role, Var};

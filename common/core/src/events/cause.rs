@@ -40,20 +40,20 @@ pub enum Cause {
         node: NodeId,
         /// How many.
         failed: u32,
-        /// Of how many.
+        /// Number of hosts that were asked for.
         asked: u32,
     },
     /// rlaunch was asked to end.
     Signal(Signal),
     /// `--timeout` ran out.
     Timeout(Span),
-    /// Nobody reads rlaunch's output any more.
+    /// rlaunch's output has no reader any more.
     ReaderClosed(Std),
     /// Something of ours was lost on a host.
     Lost {
         /// Which host.
         node: NodeId,
-        /// What.
+        /// The lost part.
         lost: Lost,
     },
 }
@@ -67,7 +67,7 @@ pub enum Lost {
     AgentEarly,
     /// The agent did not end its ranks in time, nor say why.
     AgentMute,
-    /// The host is not heard of any more; by now it has ended its ranks, or stands still with them.
+    /// The host sends no heartbeats; by now it has ended its ranks, or is suspended with them.
     Unheard,
     /// The host has ended its ranks, because its lease was not renewed in time.
     Expired,
@@ -80,7 +80,7 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// Whether the same can be said of a host that was lost in that way.
+    /// Whether the same text fits a host that was lost in that way.
     #[must_use]
     pub fn is_like(self, other: Self) -> bool {
         self == other || matches!((self, other), (Self::Starved(_), Self::Starved(_)))

@@ -18,7 +18,7 @@ use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnErro
 use alloc::format;
 use alloc::string::String;
 
-/// One line of the event log, with its newline.
+/// Returns one line of the event log, with its newline.
 #[must_use]
 pub fn line(record: &Record) -> String {
     let mut text = String::with_capacity(160);

@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 /// The version of the schema: `"v"` of every line.
 pub const VERSION: u32 = 1;
 
-/// One thing that happened, and when the launcher learned of it.
+/// An event, and the time at which the launcher learned of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     /// Since the job's start, by the launcher's monotonic clock.
@@ -41,11 +41,11 @@ pub struct Record {
     pub generation: u32,
     /// The round that ran then; `None`: there was none.
     pub round: Option<Round>,
-    /// What happened.
+    /// The event.
     pub what: What,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// The job is about to be launched.
@@ -54,7 +54,7 @@ pub enum What {
     HostReady {
         /// Which.
         node: NodeId,
-        /// What its agent says of itself.
+        /// The hello of its agent.
         hello: Hello,
     },
     /// A host cannot do what was asked for.
@@ -75,28 +75,28 @@ pub enum What {
     HostLost {
         /// Which.
         node: NodeId,
-        /// What.
+        /// The lost part.
         lost: Lost,
     },
-    /// The job goes on without hosts that cannot be had, and the ranks of the others are numbered anew.
+    /// The job continues without hosts that cannot be had, and the ranks of the others are numbered anew.
     LeftOut {
         /// Which.
         nodes: Vec<NodeId>,
         /// All ranks now.
         world_size: u32,
-        /// Those of each program.
+        /// The processes of each program.
         procs: Vec<u32>,
     },
-    /// Hosts that were lost, one of them first, and nobody can tell which: the first cause names one of them.
+    /// Hosts that were lost, one of them first, and it cannot be known which: the first cause names one of them.
     Together {
         /// Which.
         nodes: Vec<NodeId>,
     },
-    /// Connections to the store of the job were closed because nobody of the job has made them.
+    /// Connections to the store of the job were closed because no process of the job has made them.
     StoreRefused {
         /// The host that holds it.
         node: NodeId,
-        /// Where the last of them came from.
+        /// The origin of the last of them.
         from: OsBytes,
         /// How many, since the last such record.
         count: u32,
@@ -132,7 +132,7 @@ pub enum What {
     HostDone {
         /// Which.
         node: NodeId,
-        /// Processes that still exist; `None`: nobody could count them.
+        /// Processes that still exist; `None`: not counted.
         left: Option<u32>,
         /// The first of them.
         named: Vec<Leftover>,
@@ -171,10 +171,10 @@ pub enum What {
         alive_at: Span,
         /// Its agent had told its ranks to end before. Otherwise it ended by itself.
         asked: bool,
-        /// What it used.
+        /// The resources that it used.
         usage: Usage,
     },
-    /// What else is known about a rank that failed.
+    /// Further facts about a rank that failed.
     RankFacts {
         /// Which.
         rank: Rank,
@@ -185,7 +185,7 @@ pub enum What {
     Signal {
         /// Which.
         sig: Signal,
-        /// What it led to.
+        /// The effect.
         answer: Answer,
     },
     /// The job's ending has begun.
@@ -214,7 +214,7 @@ pub enum What {
         restart: u32,
         /// The rank that had failed first.
         rank: Rank,
-        /// Where it ran.
+        /// The node where it ran.
         node: NodeId,
         /// How it ended.
         status: Status,
@@ -242,7 +242,7 @@ pub enum What {
     SinkLost {
         /// Which.
         std: Std,
-        /// errno of the write; `None`: nobody reads it any more (EPIPE).
+        /// errno of the write; `None`: the reader is gone (EPIPE).
         errno: Option<i32>,
     },
     /// All output was written, or given up.
@@ -252,8 +252,8 @@ pub enum What {
         /// Lines broken because another rank waited.
         broken: u64,
     },
-    /// Records are missing here: whoever reads the log took none, and what waited for it reached its bound. Made where the
-    /// log is written, so no report is folded from it.
+    /// Records are missing here: the reader of the log took none, and the waiting records reached their limit. Made where the log is
+    /// written, so no report is folded from it.
     LogLost {
         /// How many.
         records: u64,
@@ -264,16 +264,16 @@ pub enum What {
         cause: Cause,
         /// How rlaunch ends.
         exit: Ending,
-        /// Processes that still exist; `None`: nobody could count them.
+        /// Processes that still exist; `None`: not counted.
         left: Option<u32>,
         /// From the job's start to that of its last rank; `None`: not all of them were started.
         launch: Option<Span>,
-        /// Ranks that nobody tried to start any more; `None`: the agent that would know is gone.
+        /// Ranks that were never started. `None`: the agent that would know is gone.
         never_started: Option<u32>,
     },
 }
 
-/// What a job is, told at its start.
+/// The description of a job, at its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobStart {
     /// rlaunch's version.
@@ -290,7 +290,7 @@ pub struct JobStart {
     pub apps: Vec<AppLine>,
     /// The guarantee asked for.
     pub contain: Contain,
-    /// What a failing rank does to the others.
+    /// The effect of a failing rank on the others.
     pub on_failure: OnFailure,
     /// From the request to end until SIGKILL.
     pub grace: Span,
@@ -298,13 +298,13 @@ pub struct JobStart {
     pub timeout: Option<Span>,
     /// How often all ranks may be started again.
     pub restarts: Restarts,
-    /// So many hosts are enough; `None`: all are needed.
+    /// Number of hosts that are enough; `None`: all are needed.
     pub min_hosts: Option<u32>,
-    /// Who holds the `TCPStore` at MASTER_PORT, and why.
+    /// The holder of the `TCPStore` at MASTER_PORT, and the reason.
     pub master_store: Holder,
 }
 
-/// One program of a job.
+/// A program of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AppLine {
     /// How many ranks run it.
@@ -319,17 +319,17 @@ pub struct AppLine {
     pub longest: u64,
 }
 
-/// What a signal to rlaunch led to.
+/// The effect of a signal to rlaunch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It was passed on to the ranks and the job goes on.
+    /// The signal was passed on to the ranks and the job continues.
     Forwarded,
-    /// It began the ending, or was noted because an ending was under way.
+    /// The signal began the ending, or was noted because an ending was under way.
     Ended,
-    /// It ended the grace.
+    /// The signal ended the grace.
     Killed,
-    /// It made rlaunch leave without waiting.
+    /// The signal made rlaunch leave without waiting.
     Left,
-    /// It means nothing to rlaunch, or was the echo of the one before.
+    /// The signal has no effect, or was the echo of the one before.
     Ignored,
 }

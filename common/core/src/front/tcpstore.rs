@@ -1,9 +1,9 @@
 //! The front for torch's `TCPStore`: programs that use `env://`, unchanged, from torch 1.13 to 2.15.
 //!
-//! It answers as torch's own server does, limits and oddities included, for programs have been written against those. It differs
-//! where that server is plainly wrong: a comparison that set nothing wakes nobody; a wait that the client of 1.13 has given up is
-//! forgotten, and does not answer the request after it; what is added to is a number and nothing else, and does not overflow; a key
-//! that is deleted takes its queue along. And nothing may be without end: a request, or its answer, has 64 MiB at most.
+//! It answers as torch's own server does, limits and oddities included, for programs have been written against those. It differs where
+//! that server is plainly wrong. A comparison that set nothing wakes no waiter. A wait that the client of 1.13 has given up is forgotten,
+//! and does not answer the request after it. A counter is a number and nothing else, and does not overflow. A key that is deleted takes
+//! its queue along. And nothing may be without end: a request, or its answer, has 64 MiB at most.
 //!
 //! When its last connection closes everything is forgotten, as it would be if rank 0 held the store and had closed it (`epochs`).
 
@@ -34,19 +34,19 @@ pub struct Peer(pub u64);
 /// Why a connection is closed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Broken {
-    /// What came is no request.
+    /// The bytes are no request.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// It says that it speaks another protocol.
+    /// The client announces another protocol.
     #[error("it speaks protocol {0:#x}, which is none of torch's")]
     OtherProtocol(u32),
     /// The store refuses: there are no words for that on this wire.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What it asks for is too long.
+    /// The answer to its request is too long.
     #[error("an answer of {0} bytes is longer than {MAX_UNREAD}")]
     LongAnswer(usize),
-    /// It does not read its answers.
+    /// The client does not read its answers.
     #[error("{0} bytes of answers wait for it")]
     Unread(usize),
 }
@@ -63,7 +63,7 @@ impl Hint for Broken {
     }
 }
 
-/// What the owner of the sockets has to do.
+/// An action for the owner of the sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Send these bytes.
@@ -86,7 +86,7 @@ pub enum Action {
 struct Session {
     peer: Peer,
     dialect: Option<Dialect>,
-    /// It is known which of two dialects that begin alike it is.
+    /// Whether it is known which of two dialects with the same begin it is.
     is_settled: bool,
     next: Seq,
     /// Whose keys it sees; and whether that is decided, because it has asked for some.
@@ -95,7 +95,7 @@ struct Session {
     /// Requests that wait, in their order, and how they will be answered.
     waits: Vec<(Seq, Reply)>,
     out: Vec<u8>,
-    /// So many bytes are needed before it is worth looking.
+    /// Number of bytes that are needed before the next parse.
     needed: usize,
     is_broken: bool,
 }
@@ -104,7 +104,7 @@ struct Session {
 #[derive(Debug, Default)]
 struct Process {
     connections: BTreeSet<ClientId>,
-    /// Those of them that have asked are all in this epoch: how many.
+    /// The epoch of those connections that have asked, and their number: all are in the same one.
     asked: Option<(Epoch, usize)>,
 }
 
@@ -128,14 +128,14 @@ pub struct TcpStore {
     sessions: Table<Session>,
     peers: BTreeMap<Peer, Process>,
     next: u32,
-    /// Those that have bytes to be sent, once each. The last is first: a program that reads the answers to many of its connections in the
-    /// order in which it has asked finds all of them when the first one wakes it, and is not woken for each.
+    /// Clients that have bytes to be sent, once each. The last is first: a program that reads the answers to many of its connections in
+    /// the order in which it has asked finds all of them when the first one wakes it, and is not woken for each.
     ready: Vec<ClientId>,
     broken: VecDeque<(ClientId, Broken)>,
 }
 
 impl TcpStore {
-    /// One that holds nothing.
+    /// Creates an empty store.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -224,7 +224,7 @@ impl TcpStore {
         self.broken.pop_front().map(|(client, why)| Action::Close { client, why })
     }
 
-    /// The first request of some bytes: how many of them it has, or 0 if it goes on.
+    /// Handles the first request of some bytes: the number of its bytes, or 0 if it is not complete.
     fn first(&mut self, now: Mono, client: ClientId, bytes: &[u8]) -> Result<usize, Broken> {
         let Some(dialect) = self.dialect(client, bytes) else { return Ok(0) };
         let parsed = parse(dialect, bytes)?;
@@ -370,7 +370,7 @@ impl TcpStore {
         keys.ask(now, ticket, Retry::Never, ask);
     }
 
-    /// Answers to those who have asked, whoever's request they came by.
+    /// Routes answers to the clients that have asked, whichever request made them possible.
     fn route(&mut self, now: Mono, epoch: Epoch) {
         while let Some(Stored::Answer { ticket, answer }) = self.epochs.keys(epoch).and_then(Namespace::poll_action) {
             let client = ticket.client;
@@ -390,7 +390,7 @@ impl TcpStore {
         }
     }
 
-    /// Writes something for a client. Who does not read what is written for it is cut off.
+    /// Writes something for a client. A client that does not read its answers is cut off.
     fn write(&mut self, client: ClientId, what: impl FnOnce(&mut Vec<u8>)) -> Result<(), Broken> {
         let Some(session) = self.sessions.get_mut(client) else { return Ok(()) };
         let before = session.out.len();
@@ -404,7 +404,7 @@ impl TcpStore {
         Ok(())
     }
 
-    /// Nobody answers what this client has asked and not heard of yet.
+    /// Forgets the pending requests of this client: they get no answer.
     fn forget_waits(&mut self, client: ClientId) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         let Some(keys) = self.epochs.keys(session.epoch) else { return };

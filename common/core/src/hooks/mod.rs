@@ -1,5 +1,5 @@
-//! Commands of the user's that are run at each restart and at the job's end (`--on-restart`, `--on-exit`): which is next, what it is
-//! told, and how long it may take.
+//! Commands of the user's that run at each restart and at the job's end (`--on-restart`, `--on-exit`): their order, their variables, and
+//! their time limit.
 //!
 //! They run beside the job, one after the other: no round and no restart waits for them, and how one ends changes nothing about the
 //! job. Where restarts follow each other faster than a command ends, some wait and the rest are counted. At the job's end those that
@@ -30,7 +30,7 @@ const GRACE: Span = Span::from_secs(2);
 /// How long a killed one may take to be gone.
 const GONE: Span = Span::from_secs(1);
 
-/// What was asked for.
+/// The user's choice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
     /// `--on-restart`
@@ -42,7 +42,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Unless it is said.
+    /// The default time limit.
     pub const WITHIN: Span = Span::from_secs(30);
 
     /// Whether there is any.
@@ -61,20 +61,20 @@ pub enum On {
     Exit,
 }
 
-/// What can happen.
+/// An event of the hooks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HookEvent {
     /// Something of the job that [`concerns`] them.
     Heard(Box<Record>),
     /// The command that was started has ended.
     Ended(Status),
-    /// It could not be started: errno.
+    /// The command could not be started: errno.
     Unstarted(i32),
     /// The user wants rlaunch to end.
     Signal,
 }
 
-/// What the driver is asked to do.
+/// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HookAction {
     /// Start this one; answered by `Ended` or `Unstarted`.
@@ -83,7 +83,7 @@ pub enum HookAction {
         on: On,
         /// For a shell.
         command: OsBytes,
-        /// What is added to its environment.
+        /// The variables to add to its environment.
         vars: Vars,
     },
     /// Signal it and all that it has started: SIGTERM, or SIGKILL.
@@ -97,18 +97,18 @@ pub enum HookAction {
     Say(HookNote),
 }
 
-/// What is worth a line.
+/// A report for the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HookNote {
-    /// It cannot be started: errno.
+    /// A command cannot be started: errno.
     Unstarted(On, i32),
-    /// It has failed.
+    /// A command has failed.
     Failed(On, Status),
-    /// It took longer than it may.
+    /// A command took longer than its limit.
     Late(On, Span),
-    /// It cannot be ended.
+    /// A command cannot be ended.
     Stuck(On),
-    /// So many restarts were not told to it.
+    /// Number of restarts for which the command did not run.
     Skipped(u32),
 }
 
@@ -119,7 +119,7 @@ pub struct Hooks {
     told: Told,
     state: State,
     waiting: VecDeque<Call>,
-    /// Restarts that nobody was told of, since the last that somebody was.
+    /// Restarts since the last one for which a command ran.
     skipped: u32,
     /// The job is over.
     over: bool,
@@ -132,16 +132,16 @@ pub struct Hooks {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Idle,
-    /// It runs.
+    /// A command runs.
     Runs(On, Patience),
-    /// It was asked to end.
+    /// A command was sent SIGTERM.
     Asked(On, Patience),
-    /// It was killed.
+    /// A command was killed.
     Killed(On, Patience),
 }
 
 impl Hooks {
-    /// Those of a job whose ranks are placed like this, on hosts of these names.
+    /// Creates the hooks of a job with this placement, on hosts of these names.
     #[must_use]
     pub fn new(wanted: Wanted, placement: Arc<Placement>, hosts: Vec<String>) -> Self {
         let rest = Patience::new(Mono::default(), wanted.within);
@@ -183,7 +183,7 @@ impl Hooks {
         }
     }
 
-    /// Those that wait are not run any more.
+    /// Drops the waiting commands.
     fn skip_all(&mut self) {
         let waiting = u32::try_from(self.waiting.len()).unwrap_or(u32::MAX);
         self.skipped = self.skipped.saturating_add(waiting);

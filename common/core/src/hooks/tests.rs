@@ -67,7 +67,7 @@ fn drain(hooks: &mut Hooks) -> Vec<HookAction> {
     core::iter::from_fn(|| hooks.poll_action()).collect()
 }
 
-/// The one that is started, by what it is told.
+/// Returns the command that is started, by its variables.
 fn started(hooks: &mut Hooks) -> Vec<(&'static str, String)> {
     let actions = drain(hooks);
     let [HookAction::Start { vars, .. }] = actions.as_slice() else { panic!("{actions:?}") };

@@ -1,4 +1,4 @@
-//! What a command is told of a restart, or of the job's end: a fold of the event log, as variables.
+//! The variables of a command for a restart, or for the job's end: a fold of the event log.
 
 use super::On;
 use crate::events::{Cause, JobStart, Record, What};
@@ -29,7 +29,7 @@ pub(super) struct Call {
     pub(super) vars: Vars,
 }
 
-/// What is known of the job.
+/// The known facts about the job.
 #[derive(Debug)]
 pub(super) struct Told {
     job: String,
@@ -50,7 +50,7 @@ pub(super) fn number(n: u32) -> OsBytes {
     n.to_string().as_str().into()
 }
 
-/// What fits; the rest is three dots.
+/// The part of a text that fits; the rest becomes three dots.
 fn fits(text: &[u8]) -> OsBytes {
     match text.get(..MOST) {
         Some(begin) if text.len() > MOST => [begin, b"..."].concat().as_slice().into(),
@@ -58,7 +58,7 @@ fn fits(text: &[u8]) -> OsBytes {
     }
 }
 
-/// What has happened, to whom.
+/// The last event, and its subject.
 struct Happened<'a> {
     kind: &'static str,
     ranks: RankSet,
@@ -191,7 +191,7 @@ impl Told {
     /// `None`: there are none.
     fn of_faults<'a>(&self, faults: &'a [Fault]) -> Option<Happened<'a>> {
         let (first, _) = Fault::first_of(faults)?;
-        // What others have thrown is mostly that they have lost these.
+        // Exceptions of others mostly follow from the loss of these.
         let others = faults.iter().filter(|fault| *fault != first && fault.kind.is_loss());
         let meant = || core::iter::once(first).chain(others.clone());
         let ranks = meant().map(|fault| fault.initial).collect();

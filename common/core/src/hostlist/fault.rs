@@ -1,4 +1,4 @@
-//! What can be wrong with a list of hosts, and where: file, line, column and a caret.
+//! Errors in a list of hosts, with their place: file, line, column and a caret.
 
 use super::groups::GroupFault;
 use super::{MOST_HOSTS, MOST_NAMES};
@@ -43,7 +43,7 @@ impl Spot {
         Self { offset: Some(offset), ..self.clone() }
     }
 
-    /// In characters from 1. Counted when it is said: a list may have ten thousands of terms in one line.
+    /// In characters from 1. It is computed only for the message: a list may have ten thousands of terms in one line.
     fn column(&self) -> Option<usize> {
         let offset = self.offset?;
         Some(self.text.char_indices().take_while(|(at, _)| *at < offset).count().saturating_add(1))
@@ -93,7 +93,7 @@ impl fmt::Display for Spot {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct HostlistError {
     spot: Box<Spot>,
-    /// What is wrong.
+    /// The error.
     pub fault: Fault,
 }
 
@@ -121,7 +121,7 @@ impl fmt::Display for HostlistError {
     }
 }
 
-/// What is wrong.
+/// An error in a list.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
     /// Bytes that are no UTF-8.
@@ -151,7 +151,7 @@ pub enum Fault {
     /// `n1-3]`
     #[error("this bracket was not opened")]
     Closed,
-    /// What is between the brackets.
+    /// The text between the brackets.
     #[error("between brackets stand numbers and ranges like 01-04 or 1-9/2, got '{0}'")]
     Range(String),
     /// `[3-1]`
@@ -172,11 +172,11 @@ pub enum Fault {
     /// `host:x`, `slots=x`
     #[error("{key} takes {takes}, got '{got}'")]
     Number {
-        /// What takes it.
+        /// The key.
         key: &'static str,
-        /// What it takes.
+        /// The accepted values.
         takes: &'static str,
-        /// What it got.
+        /// The given value.
         got: String,
     },
     /// A word after a host that means nothing.
@@ -190,13 +190,13 @@ pub enum Fault {
     Contradiction {
         /// `slots` or `max_slots`.
         key: &'static str,
-        /// Of which host.
+        /// The host.
         host: String,
         /// Here.
         here: u32,
         /// There.
         there: u32,
-        /// Where that is.
+        /// The other place.
         other: Spot,
     },
     /// More slots than `max_slots` allows.

@@ -18,8 +18,8 @@ struct Number {
 /// The numbers that a place in a name takes.
 type Axis = BTreeSet<Number>;
 
-/// All names of a set, folded: numbers that follow each other as ranges, in as many places of a name as there are. Each name
-/// is told once. The order is that of the names, and has nothing to do with ranks.
+/// All names of a set, folded: numbers that follow each other as ranges, in as many places of a name as there are. Each name appears
+/// once. The order is that of the names, and has nothing to do with ranks.
 #[must_use]
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut patterns: BTreeMap<String, BTreeSet<Vec<Number>>> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
-/// What stands for a number in a pattern: nothing that a host name has.
+/// The placeholder for a number in a pattern: a character that no host name has.
 const HOLE: char = '%';
 
 /// A name in its text and its numbers.

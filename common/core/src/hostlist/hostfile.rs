@@ -6,7 +6,7 @@ use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What the words after a host say, by their spellings in the launchers that have them. Dashes are underscores.
+/// The words after a host, by their spellings in the launchers that have them. Dashes are underscores.
 const KEYS: [(&str, Key); 10] = [
     ("slots", Key::Slots),
     ("count", Key::Slots),
@@ -77,7 +77,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where the hosts end: at the first blank outside of brackets.
+/// The end of the hosts: the first blank outside of brackets.
 fn end_of_hosts(text: &str) -> usize {
     let mut depth = 0u32;
     text.char_indices()

@@ -14,7 +14,7 @@ const DEEPEST: usize = 8;
 pub(super) struct Text<'a> {
     pub(super) spot: &'a Spot,
     pub(super) text: &'a str,
-    /// Where `text` begins in the line.
+    /// The offset of `text` in the line.
     pub(super) from: usize,
 }
 
@@ -29,7 +29,7 @@ impl Text<'_> {
     }
 }
 
-/// What stands before a term.
+/// The sign before a term.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
     /// Nothing: its hosts join.
@@ -149,7 +149,7 @@ impl Reader<'_> {
 pub(super) fn utf8<'a>(source: &Arc<str>, bytes: &'a [u8], line: u32) -> Result<&'a str, HostlistError> {
     core::str::from_utf8(bytes).map_err(|error| {
         let shown = String::from_utf8_lossy(bytes);
-        // What comes before the fault is text, so that it has the same bytes in the shown line.
+        // The part before the fault is text, so that it has the same bytes in the shown line.
         Spot::line(source, &shown, line).at(error.valid_up_to()).fault(Fault::NotText)
     })
 }
@@ -227,7 +227,7 @@ pub(super) fn check_user(user: &str, text: &Text<'_>, offset: usize) -> Result<(
     })
 }
 
-/// What may be in a host name, and between its brackets.
+/// Checks the characters of a host name, and those between its brackets.
 fn check_name(text: &Text<'_>) -> Result<(), HostlistError> {
     if text.text.is_empty() {
         return Err(text.fault(0, Fault::MissingName));
@@ -240,7 +240,7 @@ fn check_name(text: &Text<'_>) -> Result<(), HostlistError> {
         match c {
             '[' => depth += 1,
             ']' => depth = depth.saturating_sub(1),
-            // Said by whoever reads the numbers.
+            // The reader of the numbers reports that.
             _ if depth > 0 => {}
             c if name::is_of_host(c) => {}
             c => return Err(text.fault(at, Fault::Character(c))),

@@ -36,7 +36,7 @@ impl Reader<'_> {
         let refuse = |fault| term.fault(0, Fault::Group { name: name.to_string(), fault: Box::new(fault) });
         let definition = self.outside.group(name).map_err(refuse)?;
         if let Some(nothing) = definition.nothing.as_ref().filter(|_| sign == Sign::Join) {
-            // What is taken out may well be nobody today; who is to take part may not.
+            // A term that is taken out may be empty today; a term that is to take part may not.
             return Err(refuse(nothing.clone()));
         }
         let key = (definition.source.clone(), name.group.clone());
@@ -86,7 +86,7 @@ impl Reader<'_> {
     }
 }
 
-/// What may be the name of a group, with its source.
+/// Checks the name of a group, with its source.
 fn check(name: &Text<'_>, term: &Text<'_>) -> Result<(), HostlistError> {
     let text = name.text;
     let group = text.split_once(':').map_or(text, |(_, group)| group);
@@ -105,7 +105,7 @@ fn check(name: &Text<'_>, term: &Text<'_>) -> Result<(), HostlistError> {
         match c {
             '[' => depth += 1,
             ']' => depth = depth.saturating_sub(1),
-            // Said by whoever reads the numbers.
+            // The reader of the numbers reports that.
             _ if depth > 0 => {}
             '*' if group == "*" && offset == at => {}
             c if is_of_group(c) => {}

@@ -31,12 +31,12 @@ const MOST_NAMES: usize = MOST_HOSTS << 2;
 /// To look at a name that is there already costs a part of what it costs to make one.
 const LOOKS: usize = 16;
 
-/// One host as ssh is to reach it.
+/// A host as ssh is to reach it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Host {
     /// Its name or address.
     pub name: String,
-    /// Who to be there; `None`: what ssh decides.
+    /// The user there; `None`: ssh decides.
     pub user: Option<String>,
     /// The port of its sshd; `None`: what ssh decides.
     pub port: Option<u16>,
@@ -68,8 +68,8 @@ impl fmt::Display for Host {
 pub struct Entry {
     /// Which.
     pub host: Host,
-    /// How many ranks it takes before it is oversubscribed; `None`: nothing was said, which counts as 1 for each time that
-    /// it is named.
+    /// The number of ranks that it takes before it is oversubscribed. `None`: not given, which counts as 1 for each time that it is
+    /// named.
     pub slots: Option<u32>,
     /// How often it was named.
     pub named: u32,
@@ -84,14 +84,14 @@ impl Entry {
         Self { host, slots: None, named: 1, max_slots: None }
     }
 
-    /// Its slots, one where nothing was said.
+    /// Its slots, one where none were given.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.slots.unwrap_or(self.named)
     }
 }
 
-/// What a list may name beside hosts.
+/// Names beside hosts that a list may have.
 pub trait Outside {
     /// Reads a file.
     ///
@@ -189,15 +189,15 @@ pub fn select(all: &[Entry], chosen: Vec<Entry>) -> Result<Vec<Entry>, Host> {
 /// How many slots something says a host has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Count {
-    /// It says nothing.
+    /// No slots are given.
     Unsaid,
-    /// `host:4`: may be said again, and is summed.
+    /// `host:4`: may be repeated, and is summed.
     Colon(u32),
     /// `slots=4`: a fact about the host, which cannot be two.
     Key(u32),
 }
 
-/// One host of one term.
+/// A host of one term.
 #[derive(Clone, Debug)]
 struct Item {
     host: Host,
@@ -206,7 +206,7 @@ struct Item {
     spot: Spot,
     /// The line that it came from, counted over all files.
     line: u32,
-    /// It is named as one of a group.
+    /// Whether it is named as one of a group.
     in_group: bool,
 }
 
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         Self { outside, inside: Vec::new(), line: 0, items, within, members: BTreeMap::new(), names: 0 }
     }
 
-    /// So many names more are gone through: lists of few hosts can name many more, and take them out again.
+    /// Counts names that are visited: lists of few hosts can name many more, and take them out again.
     fn goes_through(&mut self, names: usize, term: &list::Text<'_>) -> Result<(), HostlistError> {
         self.names = self.names.saturating_add(names);
         if self.names > MOST_NAMES { Err(term.fault(0, Fault::TooMuch)) } else { Ok(()) }
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
         self.items.retain(|item| !out.contains(&item.host.name));
     }
 
-    /// Takes out of what was read since a line whatever was not read again. What stands before that line is another list.
+    /// Takes out of what was read since a line whatever was not read again. The lines before that are another list.
     fn intersect(&mut self, from: usize, line: u32) {
         let both: BTreeSet<String> = self.items.drain(from..).map(|item| item.host.name).collect();
         self.items.retain(|item| item.line < line || both.contains(&item.host.name));
@@ -272,7 +272,7 @@ impl<'a> Reader<'a> {
 #[derive(Default)]
 struct Merged<'a> {
     entries: Vec<Entry>,
-    /// Where each is, and the first items that said `slots=` and `max_slots=` of it.
+    /// The index of each host, and the first items that gave its `slots=` and `max_slots=`.
     index: BTreeMap<&'a Host, (usize, Option<&'a Item>, Option<&'a Item>)>,
 }
 
@@ -304,7 +304,7 @@ impl<'a> Merged<'a> {
             entry.max_slots = Some(here);
         }
         let before = entry.slots();
-        // A group is a set: of a host that is there already it says nothing new, and whoever names the host counts alone.
+        // A group is a set: it adds nothing to a host that is there already, and a term that names the host counts alone.
         entry.named = entry.named.saturating_add(u32::from(!item.in_group));
         match item.count {
             Count::Unsaid if item.in_group => {}

@@ -1,12 +1,12 @@
-//! What may be in the name of a user or a host: one rule for lists and for the words of ssh, so that a list that was read names
-//! hosts that can be reached. No more than ssh takes, and nothing that the shell of a ProxyCommand takes for something else.
+//! The characters of user and host names: one rule for lists and for the messages of ssh, so that a list that was read names hosts that
+//! can be reached. No more than ssh takes, and nothing that the shell of a ProxyCommand takes for something else.
 
 use core::net::Ipv6Addr;
 
-/// What is wrong with a name.
+/// An error in a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
-    /// It is empty.
+    /// The name is empty.
     Missing,
     /// ssh would take it for an option.
     Dash,
@@ -33,7 +33,7 @@ pub(crate) fn host(name: &str) -> Result<(), Flaw> {
     if is_address(name) { Ok(()) } else { check(name, |_, c| is_of_host(c)) }
 }
 
-/// What stands in the name of a host.
+/// Whether a character may be in the name of a host.
 pub(crate) const fn is_of_host(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }

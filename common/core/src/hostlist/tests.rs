@@ -1,4 +1,4 @@
-//! What the grammars mean, and where each fault is.
+//! The meaning of the grammars, and the place of each fault.
 
 mod member;
 
@@ -128,7 +128,7 @@ fn hostfiles_of_all_launchers() {
     );
 }
 
-/// Where and what, then the hint.
+/// The place and the fault, then the hint.
 fn fault(error: &HostlistError) -> String {
     let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
     format!("{}{hint}", error.summary())

@@ -1,10 +1,10 @@
 //! From nothing to nodes that start their ranks: what each is sent first, and what it answers.
 //!
-//! The launcher's own host, where it is the only one, is sent everything at once, without waiting for `Hello`: the answer
-//! would cost a round trip before the first rank, and a node that refuses drops the rest. Of several hosts none starts a
-//! rank before all are ready: a job that is not complete cannot do its work. Where the user has said how many are enough
-//! (`--min-hosts`), all are still waited for, until each is ready or cannot be had; then the ranks of those that cannot are
-//! dropped, and nobody has heard of a rank or of the number of ranks before.
+//! The launcher's own host, where it is the only one, is sent everything at once, without waiting for `Hello`: the answer would cost a
+//! round trip before the first rank, and a node that refuses drops the rest. Of several hosts none starts a rank before all are ready: a
+//! job that is not complete cannot do its work. The user may have said how many hosts are enough (`--min-hosts`). All hosts are still
+//! waited for, until each is ready or cannot be had. Then the ranks of the missing hosts are dropped. No host has received a rank or the
+//! number of ranks before.
 
 use super::notice::Notice;
 use super::orders::{self, Orders};
@@ -44,9 +44,9 @@ pub(super) struct Bringup {
     sole: bool,
     /// The only node ends by itself with its ranks.
     ends_by_itself: bool,
-    /// What is needed to start all ranks again, where that may come to be.
+    /// The orders of a restart of all ranks, where one is possible.
     again: Option<Box<Orders>>,
-    /// Where they meet, once that is known, and on whose host.
+    /// The rendezvous, once it is known, and its host.
     meeting: Option<(NodeId, Meeting)>,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
@@ -177,8 +177,8 @@ impl Bringup {
         self.settle(cx);
     }
 
-    /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the
-    /// user is told of all that refuse at once.
+    /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the user gets
+    /// all refusals at once.
     pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: NodeRefusal) {
         let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Refused(why.clone()));
@@ -187,11 +187,11 @@ impl Bringup {
             return cx.tell(Notice::End(Cause::Refused { node, why }));
         }
         self.settle(cx);
-        // It counts what is left, and nobody waits for its ranks.
+        // The host counts what remains. Its ranks are not waited for.
         cx.tell(Notice::Absent(node));
     }
 
-    /// A node's agent could not be started. The others are waited for: the user is told of all that fail at once.
+    /// A node's agent could not be started. The others are waited for: the user gets all failures at once.
     pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: HostFailure) {
         if let Some(State::Connecting) = self.nodes.get(node) {
             self.nodes.set(node, State::Failed);
@@ -240,7 +240,7 @@ impl Bringup {
         }
     }
 
-    /// One host more may be missing.
+    /// Whether one host more may be missing.
     fn can_spare(&self) -> bool {
         let rest = self.nodes.len().saturating_sub(self.nodes.missing());
         !self.settled && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
@@ -333,7 +333,7 @@ impl Bringup {
         }
     }
 
-    /// The address where nobody has to try it: it was chosen, or there is nobody else.
+    /// The address that no host has to try: it was chosen, or there is no other host.
     fn sole_addr(&self, orders: &Orders, first: NodeId) -> OsBytes {
         if let Some(addr) = orders.pinned_addr() {
             return addr.clone();
@@ -342,7 +342,8 @@ impl Bringup {
         own.filter(|_| !orders.interface().is_empty()).cloned().unwrap_or_else(|| orders::LOOPBACK.into())
     }
 
-    /// These hosts do not reach that of rank 0. If nobody does, and another may have it, that is to blame.
+    /// These hosts do not reach that of rank 0. If rank 0's host has no such address, and another host may have it, the message names
+    /// that.
     fn refuse(&mut self, cx: &mut Cx<'_>, orders: &Orders, (first, others): (NodeId, &[NodeId]), misses: &[NodeId]) {
         let (to, interface) = (orders.folded(&[first]), orders.interface().clone());
         let nobody = others.len() > 1 && misses.len() == others.len() && orders.least() < self.nodes.len();
@@ -397,7 +398,7 @@ impl Bringup {
         Err(Cause::Refused { node, why })
     }
 
-    /// Whether somebody there can listen at an address. Where the host does not know its own, it will say if it cannot.
+    /// Whether a host can listen at an address. Where the host does not know its own, it will say if it cannot.
     fn is_own(&self, node: NodeId, addr: &OsBytes) -> bool {
         let own = self.hello_of(node).map(|hello| &*hello.addresses).unwrap_or_default();
         let at = core::str::from_utf8(addr).ok().and_then(|text| text.parse::<IpAddr>().ok());
@@ -511,18 +512,18 @@ impl Bringup {
         }
     }
 
-    /// What a node has said of itself.
+    /// The hello of a node.
     pub(super) fn known(&self, node: NodeId) -> Option<&Hello> {
         self.nodes.hello(node)
     }
 
-    /// Where ranks meet, once that is known.
+    /// The rendezvous of the ranks, once it is known.
     pub(super) fn meeting(&self) -> Option<&Meeting> {
         self.meeting.as_ref().map(|(_, meeting)| meeting)
     }
 
-    /// Nobody can listen at an address that is not his own: where the others see rank 0's host by one that somebody translates,
-    /// rank 0 may know what to do. If it was asked for, its agent says that it cannot.
+    /// Checks the chosen address. A host cannot listen at an address that is not its own. Where the others see rank 0's host by a
+    /// translated address, rank 0 may know what to do. If it was asked for, its agent says that it cannot.
     fn held(&self, cx: &mut Cx<'_>, orders: &Orders, first: NodeId, meeting: Meeting) -> Meeting {
         if self.is_own(first, &meeting.addr) || !orders.holder().is_by_itself() {
             return meeting;
@@ -564,7 +565,7 @@ impl Bringup {
         if let Standing::Ready(hello) = self.nodes.get(node)?.standing() { Some(hello) } else { None }
     }
 
-    /// What those that are ready have said.
+    /// The hellos of the nodes that are ready.
     fn hellos(&self) -> impl Iterator<Item = (NodeId, &Hello)> {
         self.nodes.iter().filter_map(|(node, _)| Some((node, self.hello_of(node)?)))
     }

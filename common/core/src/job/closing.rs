@@ -1,8 +1,7 @@
 //! The last steps: count, output, report, exit.
 //!
-//! A job that succeeded or failed by itself waits for its reader as long as cat would: its last words matter most. One that
-//! was told to end, by a signal, by `--timeout` or by a reader that left, does not let a sink that takes nothing hold it for
-//! ever.
+//! A job that succeeded or failed by itself waits for its reader as long as cat would: its last words matter most. A job that was ended
+//! by a signal, by `--timeout` or by a reader that left does not wait for ever for a sink that takes nothing.
 
 use super::notice::{Began, Notice};
 use super::{Cx, JobAction};
@@ -11,7 +10,7 @@ use crate::patience::Patience;
 use crate::report::Sentence;
 use crate::time::{Mono, Span};
 
-/// How long output may still be written after the end of the last rank of a job that was told to end.
+/// Time for which output may still be written after the end of the last rank, if the job was ended from outside.
 pub(super) const PATIENCE: Span = Span::from_secs(2);
 
 /// Which step.
@@ -19,9 +18,9 @@ pub(super) const PATIENCE: Span = Span::from_secs(2);
 enum Step {
     /// The node has not told what is left.
     Counting,
-    /// It has; output is being written.
+    /// All ranks have ended; output is being written.
     Draining {
-        /// What is left.
+        /// The number of processes that remain.
         left: Option<u32>,
     },
     /// `Finish` was the last action.
@@ -33,9 +32,9 @@ enum Step {
 pub(super) struct Closing {
     step: Step,
     all_over: bool,
-    /// The job was told to end.
+    /// Whether the job was ended from outside.
     told: bool,
-    /// It ends because nobody reads its output: that some was not written is no news.
+    /// Whether the job ends because its output has no reader: unwritten output is no news then.
     unread: bool,
     /// How long output is waited for.
     give_up: Option<Patience>,

@@ -22,18 +22,18 @@ const SILENT: Span = Span::from_secs(1);
 enum State {
     /// Not yet.
     Running,
-    /// It has.
+    /// The ending has begun.
     Begun,
 }
 
-/// What the ranks are doing when it begins.
+/// The state of the ranks when the ending begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Ranks {
-    /// They run.
+    /// The ranks run.
     Run,
     /// None was started: these hosts were waited for.
     Awaited(OsBytes),
-    /// Those of one generation have ended, and no others were started.
+    /// The ranks of one generation have ended, and no others were started.
     Between,
 }
 
@@ -136,8 +136,8 @@ impl Ending {
         }
     }
 
-    /// A part was lost after the ending had begun. Init's end took the ranks along, and without a guardian only the agent
-    /// can end them: nobody is granted what is left of the grace, and an agent that stands still is not waited for.
+    /// A part was lost after the ending had begun. The end of init took the ranks along, and without a guardian only the agent can end
+    /// them. So the rest of the grace is dropped, and a suspended agent is not waited for.
     fn lost(&self, cx: &mut Cx<'_>, cause: &Cause) {
         if let Cause::Lost { node, lost: Lost::Guardian | Lost::Init } = *cause {
             cx.act(JobAction::Send { node, msg: ToNode::Kill });

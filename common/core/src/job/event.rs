@@ -1,4 +1,4 @@
-//! What the job machine hears and asks for: the contract with the launcher's driver and with the simulator.
+//! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
 use crate::bootstrap::SshEnd;
 use crate::events::Record;
@@ -15,14 +15,14 @@ use crate::wire::to_root::{Leftover, ToRoot};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What can happen to a job.
+/// An event of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobEvent {
     /// A message of a node, decoded, in order.
     Message {
-        /// Who sent it.
+        /// The sender.
         node: NodeId,
-        /// What it says.
+        /// The message.
         msg: ToRoot,
     },
     /// Answer to [`JobAction::Connect`]: the edge to a node's agent is there.
@@ -36,7 +36,7 @@ pub enum JobEvent {
         node: NodeId,
         /// Before this it has to be ready.
         at: Mono,
-        /// What it had in all.
+        /// The whole time that it had.
         limit: Span,
     },
     /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.
@@ -64,7 +64,7 @@ pub enum JobEvent {
     GuardianEnded {
         /// Which node.
         node: NodeId,
-        /// What it left us.
+        /// The guardian's last report.
         end: GuardianEnd,
     },
     /// A signal reached rlaunch. Signals that were ignored when it was started never do.
@@ -76,9 +76,9 @@ pub enum JobEvent {
         /// Bytes in all.
         total: u64,
     },
-    /// Nobody reads our standard output or error any more (EPIPE).
+    /// Our standard output or error has no reader any more (EPIPE).
     ReaderClosed(Std),
-    /// The terminal behind our stdout or stderr has hung up: nobody will ever read there again.
+    /// The terminal of our stdout or stderr has hung up: no reader will ever come back.
     HungUp(Std),
     /// Our standard output or error cannot be written for another reason; its bytes are dropped from now on.
     SinkFailed {
@@ -87,7 +87,7 @@ pub enum JobEvent {
         /// errno of the write.
         errno: i32,
     },
-    /// Our standard input could not be read to its end; the rank that reads it is told that it ended.
+    /// Our standard input could not be read to its end. The rank that reads it gets an end of input.
     InputFailed {
         /// errno of the read.
         errno: i32,
@@ -108,7 +108,7 @@ pub struct HostFailure {
     pub why: OsBytes,
     /// In those of the program that was to reach it; empty if it said nothing.
     pub words: OsBytes,
-    /// What to try.
+    /// The advice for the user.
     pub hint: OsBytes,
 }
 
@@ -127,7 +127,7 @@ pub enum CloseReason {
     Ssh(SshEnd),
 }
 
-/// What a guardian leaves behind.
+/// The last report of a guardian.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GuardianEnd {
     /// Its record: what still existed after it had ended the containment.
@@ -144,11 +144,11 @@ pub enum GuardianEnd {
         /// The first of them.
         named: Vec<Leftover>,
     },
-    /// It was gone before it could count.
+    /// The guardian was gone before it could count.
     Silent,
 }
 
-/// What a job asks its driver to do. Nothing here waits and nothing fails: outcomes are events.
+/// An action that a job asks of its driver. Nothing here waits and nothing fails: outcomes are events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobAction {
     /// Start the agent of a host; answered by `EdgeUp` or `HostFailed`, unless it is given up.
@@ -161,14 +161,14 @@ pub enum JobAction {
         /// Which.
         node: NodeId,
     },
-    /// Send a message to a node. Where the edge has ended it goes nowhere, and nothing is said of it.
+    /// Send a message to a node. If the edge has ended the message is dropped without a report.
     Send {
         /// To whom.
         node: NodeId,
-        /// What.
+        /// The message.
         msg: ToNode,
     },
-    /// Let the agent of a node go on, if somebody has stopped it (SIGCONT).
+    /// Continue the agent of a node, if it was stopped (SIGCONT).
     Rouse {
         /// Whose.
         node: NodeId,
@@ -194,7 +194,7 @@ pub enum JobAction {
     Place(Arc<Placement>),
     /// From now on the space of the store that ranks share has this number, and lives there. Nobody asks for it before.
     Home {
-        /// Where.
+        /// The node.
         node: NodeId,
         /// Its number.
         space: u32,

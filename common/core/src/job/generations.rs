@@ -1,7 +1,7 @@
 //! From the failure of a rank to the next start of all of them (`--max-restarts`), or to the end of the job.
 //!
-//! All hosts are told to end what runs, and say when nothing does any more: no two generations ever run at once. Then it is known
-//! which rank was the first, and with that whether, and after which pause, they are started again.
+//! All hosts are ordered to end their ranks, and report when none is left: two generations never run at once. Then it is known which rank
+//! was the first, and with that whether, and after which pause, they are started again.
 
 use super::notice::{Failure, Notice};
 use super::{Cx, JobAction};
@@ -16,11 +16,11 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// How much longer than the grace hosts may take to be clear. An agent that needs more stands still, or cannot end its ranks: then
-/// the job ends, and with it whatever there is.
+/// How much longer than the grace hosts may take to be clear. An agent that needs more is suspended, or cannot end its ranks: then the
+/// job ends, and all of its processes with it.
 const CLEARING: Span = Span::from_secs(10);
 
-/// What has ended a generation.
+/// The cause of the end of a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Why {
     /// The failure of a rank; of the first on a host that was lost.
@@ -40,7 +40,7 @@ impl Why {
     }
 }
 
-/// What the failure of a rank leads to.
+/// The consequence of the failure of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     /// The job's end, as far as this is concerned.
@@ -51,12 +51,12 @@ pub(super) enum Fate {
     Known,
 }
 
-/// What is going on.
+/// The state of the generations.
 #[derive(Debug)]
 enum State {
     /// Ranks run, or are being started.
     Running,
-    /// They are being ended.
+    /// The ranks are being ended.
     Clearing(Clearing),
     /// Nothing runs on these nodes, until then.
     Pausing(Mono, BTreeSet<NodeId>),
@@ -68,7 +68,7 @@ enum State {
 struct Clearing {
     /// That of which we heard first.
     first: Why,
-    /// What has to be clear still, and whether only output is waited for there.
+    /// The hosts that are not clear yet, and for each whether only output is waited for.
     open: BTreeMap<NodeId, bool>,
     /// Nodes that are clear.
     clear: BTreeSet<NodeId>,
@@ -134,7 +134,8 @@ impl Generations {
         }
     }
 
-    /// These nodes were told to end their ranks, or are lost and have not; some may take longer by so much.
+    /// Begins to clear these nodes: they were ordered to end their ranks, or are lost and have not. Some may take longer by the given
+    /// time.
     pub(super) fn clearing(&mut self, cx: &mut Cx<'_>, first: Why, nodes: Vec<NodeId>, longer: Span) {
         let open = nodes.into_iter().map(|node| (node, false)).collect();
         let until = Patience::new(cx.now, self.grace + CLEARING + longer);

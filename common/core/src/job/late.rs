@@ -1,8 +1,8 @@
 //! Hosts that are there and are not ready in time: `--connect-timeout` is for all of it.
 //!
-//! Whoever reaches a host sees to it that its agent is there in time. What is left of that time, all of it on the launcher's own
-//! host, the agent has to find out whether its ranks could start. In a directory of a file server that does not answer it never
-//! will, though it goes on being heard of.
+//! The code that reaches a host also starts its agent in time. In the rest of that time (all of it on the launcher's own host) the agent
+//! has to find out whether its ranks could start. In a directory of a file server that does not answer it never will, though its
+//! heartbeats continue.
 
 use super::Cx;
 use super::notice::Notice;
@@ -14,7 +14,7 @@ use crate::time::{Mono, Span};
 #[derive(Debug)]
 pub(super) struct Late {
     due: Deadlines,
-    /// What each had in all.
+    /// The whole time that each had.
     limit: Span,
 }
 

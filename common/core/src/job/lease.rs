@@ -4,7 +4,7 @@
 //! after the node made it, so once the same time, and what its clock may be slower by, has passed for us without another
 //! word, the node has surely ended its ranks: only then it is called lost. Delays of messages do not matter to this.
 //!
-//! While the job ends, the user is told which nodes do not answer, and for how long they may be waited for.
+//! While the job ends, the user reads which nodes do not answer, and how long they may be waited for.
 
 use super::clock::{Offset, apart};
 use super::notice::{Began, Notice};
@@ -25,19 +25,19 @@ use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What the scheduling of a guardian and the end of its ranks may take; more with long leases.
+/// Time that the scheduling of a guardian and the end of its ranks may take; more with long leases.
 const MARGIN: Span = Span::from_secs(2);
 /// A node's clock may be slower than ours by one part in this many.
 const DRIFT: u64 = 100;
 /// After the end of the grace, and from look to look at who does not answer.
 const LOOK: Span = Span::from_secs(1);
 
-/// What is known of one node.
+/// The state of one node's lease.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// When it was heard of last; `None`: it needs no lease, has none yet, or has ended.
     heard: Option<Mono>,
-    /// What is known best of its clock.
+    /// The best estimate of its clock.
     best: Option<Offset>,
     /// Its last beat.
     last: Option<Beat>,
@@ -48,13 +48,13 @@ struct Known {
 impl Known {
     const NEW: Self = Self { heard: None, best: None, last: None, told: false };
 
-    /// What a beat tells of the node's clock: our own reading, sent there and back. While it waited there it went on by the
-    /// node's clock, at most since the beat before; one that has waited longer is the same as it was then.
+    /// Takes the node's clock from a beat: our own reading, sent there and back. While it waited there it went on by the node's clock, at
+    /// most since the beat before; one that has waited longer is the same as it was then.
     fn learns(&mut self, now: u64, beat: Beat) -> Option<Offset> {
         let last = self.last.replace(beat)?;
         let waited = beat.own.saturating_sub(last.own);
         let old = last.echo > 0 && beat.echo.saturating_sub(last.echo) == waited;
-        // A reading from the future is somebody's mistake, or that of a clock that is fast.
+        // A reading from the future is a mistake, or comes from a fast clock.
         let trip = now.saturating_sub(beat.echo);
         if beat.echo == 0 || old || now.saturating_add(apart(waited).nanos()) < beat.echo {
             return None;
@@ -89,7 +89,7 @@ pub(super) struct Lease {
     look: Option<Mono>,
 }
 
-/// So long after its last word a node with this lease has ended its ranks.
+/// Time after its last message at which a node with this lease has ended its ranks.
 pub(super) fn patience(lease: Span) -> Span {
     let lease = lease.nanos();
     let margin = MARGIN.nanos().max(lease / 5);
@@ -113,7 +113,7 @@ impl Lease {
         }
     }
 
-    /// So long after its last word a node has ended its ranks.
+    /// Time after its last message at which a node has ended its ranks.
     pub(super) const fn patience(&self) -> Span {
         self.patience
     }
@@ -123,7 +123,7 @@ impl Lease {
         self.still.looks(now, self.nodes.iter().map(|node| node.heard));
     }
 
-    /// What the loss of a node comes of: the end of its lease is our doing where we stood still.
+    /// The cause of the loss of a node: if the launcher was suspended, the end of the lease is its own doing.
     pub(super) fn blame(&self, node: NodeId, lost: Lost) -> Lost {
         match lost {
             Lost::Agent(CloseReason::Eof | CloseReason::Failed(_) | CloseReason::Ssh(_))
@@ -138,7 +138,7 @@ impl Lease {
         }
     }
 
-    /// Between which two moments a node was lost of which that is said now.
+    /// The two moments between which a node was lost whose loss is reported now.
     pub(super) fn between(&self, now: Mono, node: NodeId, lost: Lost) -> (Mono, Mono) {
         let heard = self.nodes.get(node.index()).and_then(|known| known.heard).unwrap_or(now);
         // It would have said something by then.
@@ -175,7 +175,7 @@ impl Lease {
         self.kill_at = self.kill_at.map(|at| at.min(cx.now));
     }
 
-    /// Nobody can end a node from here any more: the user is told until when it does so by itself.
+    /// Records that a node can no longer be ended from here: the user reads until when it does so by itself.
     pub(super) fn severed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if let (Some(Known { heard: Some(heard), told, .. }), Some(Some(host))) =
             (self.nodes.get_mut(node.index()), self.hosts.get(node.index()))
@@ -207,7 +207,7 @@ impl Lease {
         earliest(Some(due.min(self.still.deadline())), self.look)
     }
 
-    /// The user is told of nodes that do not answer: once SIGKILL should have ended them, or they are all that is waited for.
+    /// Reports nodes that do not answer: after SIGKILL should have ended them, or when the job waits for nothing else.
     fn look(&mut self, cx: &mut Cx<'_>) {
         let (now, overdue) = (cx.now, self.overdue);
         let waited = self.nodes.iter_mut().zip(&self.hosts);
@@ -225,7 +225,7 @@ impl Lease {
         self.look_later(now);
     }
 
-    /// While there is somebody of whom the user may have to be told.
+    /// Looks again later while there are nodes that the user may have to know of.
     fn look_later(&mut self, now: Mono) {
         let open = |known: &Known| known.heard.is_some() && !known.told;
         let look = self.kill_at.is_some() && self.nodes.iter().any(open);

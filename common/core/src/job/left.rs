@@ -2,13 +2,14 @@
 //!
 //! A host that was lost in a round, while ranks run that know no rounds, or while they are ended, costs the job no more than a restart,
 //! if those that are left are enough: by `--min-world` and `--min-active`, of the command line or of a program that restarts within
-//! itself. Where neither was said, and no such program runs, nobody knows whether it can do with fewer ranks, and the job ends.
+//! itself. Without such a limit, and without such a program, it is not known whether the program can continue with fewer ranks: the job
+//! ends.
 //!
-//! Nothing of the next generation is started before nothing of this one runs any more: a host that is lost has ended its ranks when it
-//! says so, or when its lease is over. Until then it counts among those that are not clear. The ranks that are left are numbered anew,
-//! in their order, as where hosts could not be had from the start; rank 0 is on the first host that is left, which has chosen a port
-//! while it was cleared, and is found by the address at which it was reached. Numbers of processes stay apart by the ranks that were
-//! asked for, so that one means the same rank in a generation, whoever is left.
+//! No process of the next generation starts before the last one of this generation has ended. A lost host has ended its ranks when it
+//! reports so, or when its lease has expired. Until then it counts among the hosts that are not clear. The remaining ranks are numbered
+//! anew, in their order, as if the hosts could not be had from the start. Rank 0 is on the first remaining host. That host has chosen a
+//! port while it was cleared, and is found by the address at which it was reached. Numbers of processes differ by the number of requested
+//! ranks, so that a number means the same rank throughout a generation.
 //!
 //! A lost host never comes back. The policy of `--assign`, `--spares` and `--spare-hosts` is asked who would work; each generation's
 //! first round begins by it again, so that a spare host has the place of the one that was lost.
@@ -45,7 +46,7 @@ impl Left {
         Self { spec, said: 0 }
     }
 
-    /// The user is told of all of them.
+    /// Records that the user knows of all of them.
     pub(super) fn says(&mut self, facts: &JobFacts) {
         self.said = facts.hosts.list_lost().len();
     }
@@ -62,8 +63,7 @@ impl Left {
     }
 }
 
-/// Whatever is still there of a host that the job goes on without has nothing to do any more. Where its agent alone can end it,
-/// the agent has to answer.
+/// Ends the remaining processes of a host that the job continues without. Where its agent alone can end it, the agent has to answer.
 pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
     cx.act(JobAction::Send { node, msg: ToNode::Kill });
     if matches!(lost, Lost::Guardian | Lost::Init) {
@@ -77,7 +77,7 @@ impl Parts {
         self.left.is_bounded() || self.rounds.is_used()
     }
 
-    /// Where ranks run without the hosts that were lost, and this one, if those are enough.
+    /// The placement of ranks without the lost hosts, and without this one, if the rest is enough.
     fn without(&self, facts: &JobFacts, also: Option<NodeId>) -> Option<Placement> {
         if !self.may_shrink() {
             return None;
@@ -92,7 +92,7 @@ impl Parts {
         (enough && limits.min_active.is_none_or(|least| works >= least)).then_some(placement)
     }
 
-    /// Where ranks would run without these hosts; `None`: a program would have none, or none is started again.
+    /// The placement of ranks without these hosts. `None`: a program would have no rank, or ranks are not started again.
     fn remaining(&self, facts: &JobFacts, lost: &[NodeId]) -> Option<Placement> {
         if self.bringup.can_start_again() { facts.placement().without(lost) } else { None }
     }
@@ -102,7 +102,7 @@ impl Parts {
         facts.hosts.has_recent_losses() && self.without(facts, None).is_none()
     }
 
-    /// Whether this host was lost before, and the job goes on without it.
+    /// Whether this host was lost before, and the job continues without it.
     pub(super) fn is_without(&self, step: &Step<'_>, node: NodeId) -> bool {
         step.facts.hosts.is_lost(node) && !self.generations.is_off()
     }
@@ -112,7 +112,7 @@ impl Parts {
         self.generations.may_follow() && !self.closing.is_all_over()
     }
 
-    /// A part of ours was lost on a host, and that is no matter of rounds; whether the job goes on without the host.
+    /// Handles the loss of a part of ours on a host outside of rounds; whether the job continues without the host.
     pub(super) fn goes_on_without(
         &mut self,
         step: &mut Step<'_>,
@@ -146,7 +146,7 @@ impl Parts {
         true
     }
 
-    /// All that runs is ended, and another generation may follow; whether somebody was told so.
+    /// Ends all ranks, so that another generation may follow; whether any host was ordered to.
     pub(super) fn clears(&mut self, step: &mut Step<'_>, why: Why) -> bool {
         let (grace, shrinks) = (self.generations.grace(), self.may_shrink());
         let lost = step.facts.hosts.list_lost();
@@ -176,7 +176,7 @@ impl Parts {
         true
     }
 
-    /// What is left for the next generation, where hosts were lost in this one.
+    /// The remaining hosts for the next generation, where hosts were lost in this one.
     pub(super) fn fewer(&self, facts: &JobFacts, why: &Why) -> Option<Box<Fewer>> {
         let gone = facts.hosts.list_lost();
         let placement = self.remaining(facts, &gone).filter(|_| facts.hosts.has_recent_losses())?;
@@ -185,7 +185,7 @@ impl Parts {
         Some(Box::new(Fewer { by, without: self.bringup.folded(&gone), ranks }))
     }
 
-    /// Where the ranks of the next generation run, if that changes.
+    /// The placement of the next generation, if it changes.
     pub(super) fn place_again(&self, facts: &JobFacts) -> Option<Arc<Placement>> {
         if !facts.hosts.has_recent_losses() {
             return None;
@@ -220,7 +220,7 @@ fn working(spec: &JobSpec, placement: &Placement) -> Option<u32> {
     Some(world.active_size().unwrap_or_else(|| world.size()))
 }
 
-/// What is known of ranks by where they are placed.
+/// Facts about ranks by their placement.
 struct Placed<'a> {
     spec: &'a JobSpec,
     placement: &'a Placement,

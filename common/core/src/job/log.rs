@@ -31,7 +31,7 @@ impl Log {
         Self { clock, report: Report::default(), round: None, limits: BTreeSet::new() }
     }
 
-    /// What follows is in this round.
+    /// Sets the round for the next records.
     pub(super) const fn in_round(&mut self, round: Option<Round>) {
         self.round = round;
     }
@@ -65,7 +65,7 @@ impl Log {
         cx.act(JobAction::Say(Sentence::LeftOut(Box::new(self.report.of_hosts()))));
     }
 
-    /// A generation does without these hosts, which were lost; that was said.
+    /// Records that a generation runs without these lost hosts; the loss was reported before.
     pub(super) fn fewer(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
         self.write_left_out(cx, nodes, placement);
     }
@@ -83,7 +83,7 @@ impl Log {
         cx.act(JobAction::Say(Sentence::FileFailed { host: self.host(node), errno, path }));
     }
 
-    /// A client of the store has met a limit. The first of its kind is said.
+    /// A client of the store has met a limit. The first of its kind is reported.
     pub(super) fn store_limit(&mut self, cx: &mut Cx<'_>, node: NodeId, met: Met, count: u32) {
         if self.limits.insert(met.limit) {
             cx.act(JobAction::Say(Sentence::StoreLimit { host: self.host(node), met: met.clone() }));

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 /// How long a guardian of this host may take to end the containment and count, once the agent is gone or given up.
 const RECORD: Span = Span::from_secs(5);
 
-/// Where the count of a node comes from.
+/// The source of the count of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// The agent will tell, once there is one.
@@ -27,14 +27,14 @@ enum State {
     },
     /// The agent is gone or given up.
     Waiting {
-        /// Somebody has to tell before this; `None`: before the node's lease ends.
+        /// The time by which a part has to report. `None`: before the node's lease ends.
         until: Option<Patience>,
         /// The guardian may.
         guardian: bool,
         /// The agent may after all: its edge has not ended.
         agent: bool,
     },
-    /// It was told, or nobody can tell.
+    /// The count was reported, or no part can report it.
     Known,
 }
 
@@ -42,11 +42,11 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     state: State,
-    /// It runs on this host: no lease ends it.
+    /// Whether it runs on this host: no lease ends it.
     local: bool,
-    /// The guardian's loss was told.
+    /// Whether the guardian's loss was reported.
     unguarded: bool,
-    /// What is left there, once that is known; `None`: nobody can tell.
+    /// The number of remaining processes, once known. `None`: it cannot be known.
     left: Option<u32>,
 }
 
@@ -102,7 +102,7 @@ impl Loss {
         }
     }
 
-    /// The job does without a node. No rank was asked for there, so none is left, whoever can still count.
+    /// The job does without a node. No rank was started there, so none remains, whichever part can still count.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up | State::Unguarded { .. } | State::Waiting { .. } => self.count(cx, node, Some(0)),
@@ -157,7 +157,7 @@ impl Loss {
         }
     }
 
-    /// A node is not heard of any more, and by now it has ended its ranks.
+    /// Handles a node whose heartbeats are missing and which by now has ended its ranks.
     pub(super) fn unheard(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up | State::Unguarded { .. } => {
@@ -176,7 +176,7 @@ impl Loss {
                 part(cx, node, Lost::AgentMute);
                 self.sever(cx, node, true);
             }
-            // Once we are gone it ends everything as soon as it goes on.
+            // Once the launcher is gone the agent ends everything as soon as it continues.
             State::Unguarded { .. } => {
                 part(cx, node, Lost::AgentMute);
                 self.known(cx, node, None, Vec::new());
@@ -185,7 +185,7 @@ impl Loss {
         }
     }
 
-    /// The agents must not stand still now. On other hosts that is their guardians' business.
+    /// Continues suspended agents: they have work to do now. On other hosts that is their guardians' business.
     pub(super) fn rouse(&self, cx: &mut Cx<'_>) {
         for (known, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             if known.local && known.state != State::Known {
@@ -220,8 +220,8 @@ impl Loss {
         self.due.next()
     }
 
-    /// Now the agent is the only one who can end what is there, so it must not stand still. Either it has just said
-    /// `Done`, or it is about to say that the guardian was lost.
+    /// Records that only the agent can end the remaining processes now, so it must not be suspended. Either it has just said `Done`, or
+    /// it is about to say that the guardian was lost.
     fn left_alone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         cx.act(JobAction::Rouse { node });
         cx.tell(Notice::LeftAlone(node));

@@ -54,7 +54,7 @@ use facts::JobFacts;
 use generations::{Fate, Why};
 use notice::{Failure, Notice};
 
-/// What a sub-machine of a job is given.
+/// The context of a sub-machine of a job.
 type Cx<'a> = machine::Cx<'a, JobAction, Notice, JobFacts>;
 
 /// One transition of a job: what sub-machines are given, and the facts, which only the router changes.
@@ -79,7 +79,7 @@ impl Step<'_> {
     }
 }
 
-/// What a job has to know about where it runs.
+/// Facts about the place where the job runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Setting {
     /// rlaunch's version.
@@ -90,7 +90,7 @@ pub struct Setting {
     pub trace: OsBytes,
     /// SIGHUP is ignored (nohup): the job is to outlive its terminal.
     pub nohup: bool,
-    /// What ranks on other hosts get of this place.
+    /// Settings of this place that ranks on other hosts get.
     pub travel: Travel,
     /// The interface of rank 0's host at which the others find it; empty: the one that suits best.
     pub interface: OsBytes,
@@ -322,7 +322,7 @@ impl Parts {
             // Hearing it is all that it is for.
             ToRoot::Killing => self.mute.killing(&step.cx(), node),
             ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
-            // The job goes on without it.
+            // The job continues without it.
             ToRoot::Draining if step.facts.hosts.is_recently_lost(node) => {}
             ToRoot::Draining => self.procs.node_over(&mut step.cx(), node),
             ToRoot::Cleared { left, named: _, port } => {
@@ -344,7 +344,7 @@ impl Parts {
         self.ending.all_over(&mut step.cx());
         self.mute.all_over(&step.cx());
         self.closing.all_over(&mut step.cx());
-        // Their agents wait for what cannot be ended until they are told to end it: then they name it.
+        // Their agents wait for processes that cannot be ended until they get the order to end: then they name them.
         let stuck = self.procs.stuck_nodes(step.facts);
         stuck.into_iter().for_each(|node| step.act(JobAction::Send { node, msg: ToNode::Kill }));
     }
@@ -363,7 +363,7 @@ impl Parts {
         self.loss.forget(&mut step.cx(), node);
     }
 
-    /// The job goes on with fewer hosts.
+    /// Continues the job with fewer hosts.
     fn leave_out(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: &Placement) {
         for node in &nodes {
             step.facts.hosts.leave_out(*node);
@@ -404,7 +404,7 @@ impl Parts {
         }
     }
 
-    /// What the ranks are doing.
+    /// The state of the ranks.
     fn ranks(&self) -> Ranks {
         match self.bringup.awaited() {
             Some(awaited) => Ranks::Awaited(awaited),
@@ -464,7 +464,7 @@ impl Parts {
         self.log.close(&mut step.cx(), self.verdict.cause(), left);
     }
 
-    /// Who has to know what. A line here is the whole price of a new listener.
+    /// Passes a notice to the sub-machines that need it. A line here is the whole price of a new listener.
     fn notice(&mut self, step: &mut Step<'_>, notice: Notice) {
         match notice {
             Notice::Log(what) => self.log.write(&mut step.cx(), what),
@@ -497,7 +497,7 @@ impl Parts {
             Notice::Rouse => self.loss.rouse(&mut step.cx()),
             Notice::Bereft(node) => self.verdict.bereft(node),
             Notice::Doomed(node) => self.mute.doomed(&step.cx(), node),
-            // Others will follow, or it is told again when the job ends.
+            // Others will follow, or it is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
             Notice::Mute(node) => self.loss.mute(&mut step.cx(), node),

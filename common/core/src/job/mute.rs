@@ -1,10 +1,10 @@
 //! An agent that has to end its node and says nothing: the guardian does it instead.
 //!
-//! An agent may be stopped, frozen, or stuck in the kernel. While a job runs that is nobody's business: it may be woken
-//! again. But once SIGKILL is due it has to answer, because a user who asked for that must not wait for ever.
+//! An agent may be stopped, frozen, or stuck in the kernel. While a job runs that does not matter: it may be woken again. But once
+//! SIGKILL is due it has to answer, because a user who asked for that must not wait for ever.
 //!
-//! Without a guardian nobody else can end the node, nor count it. Then the agent has to be awake to the end: also when its
-//! ranks are gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
+//! Without a guardian no other process can end the node, or count it. Then the agent has to be awake to the end: also when its ranks are
+//! gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
 
 use super::notice::{Began, Notice};
 use super::{Cx, JobAction};
@@ -40,7 +40,7 @@ impl Mute {
         Self { due: Deadlines::new(nodes.len()), nodes, began: false }
     }
 
-    /// An agent that comes when the job is ending is told at once to end.
+    /// Sends the order to end to an agent that arrives while the job is ending.
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
         let late = self.began;
         self.change(node, |node| node.edge_up(cx.now, late));
@@ -52,7 +52,7 @@ impl Mute {
         self.change_all(|node| node.began(cx.now, began.kill_at));
     }
 
-    /// It has to be answered whatever the agents were doing.
+    /// Requires an answer to SIGKILL, whatever the agents were doing.
     pub(super) fn killed(&mut self, cx: &Cx<'_>) {
         self.change_all(|node| node.owes(cx.now, ANSWER));
     }
@@ -72,7 +72,7 @@ impl Mute {
         self.change(node, |node| node.unguarded(cx.now));
     }
 
-    /// Its guardian has ended: most likely behind it, and what it has said last is on its way.
+    /// Records the end of its guardian: the agent has most likely ended first, and its last messages are on their way.
     pub(super) fn left_alone(&mut self, cx: &Cx<'_>, node: NodeId) {
         self.change(node, |node| node.left_alone(cx.now));
     }
@@ -81,7 +81,8 @@ impl Mute {
         self.change(node, |node| node.heard(cx.now));
     }
 
-    /// It says that SIGKILL is on its way: by its clock the grace is over, which went on if we alone stood still.
+    /// Records that SIGKILL is on its way. By the node's clock the grace has expired; it may have run on while the launcher was
+    /// suspended.
     pub(super) fn killing(&mut self, cx: &Cx<'_>, node: NodeId) {
         self.change(node, |node| node.killing(cx.now));
     }
@@ -148,33 +149,33 @@ enum State {
     Absent,
     /// The agent owes nothing.
     Free,
-    /// It will owe a word when this is over: what it says before is no answer, but that it kills. The agent's grace began when
+    /// It owes an answer when this time is over. Messages before that are no answer, except that it kills. The agent's grace began when
     /// it heard of it, which is later than we think if the host stood still just then.
     Due(Patience),
-    /// It owes a word, for as long as this lasts.
+    /// It owes an answer within this time.
     Owes(Patience),
-    /// It has answered, and is asked again then.
+    /// It has answered, and is asked again at this time.
     Rests(Mono),
-    /// It was given up, or has told everything.
+    /// It was given up, or has reported everything.
     Over,
 }
 
-/// What time has brought.
+/// A step that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
-    /// It has to be asked again.
+    /// The agent has to be asked again.
     Asked,
     /// Nothing is expected of it any more.
     Mute,
 }
 
-/// One agent's silence.
+/// The silence of one agent.
 #[derive(Debug)]
 struct Node {
     state: State,
     ranks_over: bool,
     unguarded: bool,
-    /// What the network may take.
+    /// Time that the network may take.
     trip: Span,
 }
 

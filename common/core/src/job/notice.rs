@@ -1,4 +1,4 @@
-//! What the sub-machines of a job tell each other.
+//! Messages between the sub-machines of a job.
 
 use super::clock::Offset;
 use crate::events::{Cause, Lost, What};
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 pub(super) enum Notice {
     /// To be written to the event log.
     Log(What),
-    /// Every node has to be told.
+    /// A message for every node.
     Broadcast(ToNode),
     /// The job has to end, for this reason. The first one wins.
     End(Cause),
@@ -29,7 +29,7 @@ pub(super) enum Notice {
     },
     /// generations: the pause is over, and all ranks are started again.
     Again,
-    /// This signal was passed on to all ranks while the job goes on.
+    /// This signal was passed on to all ranks; the job continues.
     Forwarded(Signal),
     /// The ending has begun.
     Began(Began),
@@ -41,7 +41,7 @@ pub(super) enum Notice {
     Mute(NodeId),
     /// The guardian of a node has ended, and its agent is about to say why.
     LeftAlone(NodeId),
-    /// Agents that somebody has stopped have to go on.
+    /// Suspended agents have to continue.
     Rouse,
     /// SIGKILL was sent to one node, which cannot guard its ranks any more.
     Doomed(NodeId),
@@ -51,24 +51,24 @@ pub(super) enum Notice {
     Lost {
         /// Which.
         node: NodeId,
-        /// What.
+        /// The lost part.
         lost: Lost,
     },
     /// bringup: the time is over in which a node that was reached had to be ready.
     Late {
         /// Which.
         node: NodeId,
-        /// What it had in all.
+        /// The whole time that it had.
         limit: Span,
     },
     /// bringup: the job does without these nodes, and its other ranks have new numbers.
     LeftOut {
         /// Which.
         nodes: Vec<NodeId>,
-        /// Where the ranks are now.
+        /// The present placement of the ranks.
         placement: Arc<Placement>,
     },
-    /// loss: a node was told to end without its agent, or cannot be told; if it does not say how that went, its lease ends it.
+    /// loss: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.
     Severed(NodeId),
     /// How a node's clock differs from ours.
     Offset(NodeId, Offset),
@@ -79,7 +79,7 @@ pub(super) enum Notice {
     },
     /// Output is given up: a node that waited for its reader has nothing to wait for any more.
     Abandoned,
-    /// Init or guardian of a node was lost: its ranks whose ends are told from here on were taken along or killed for it.
+    /// Init or guardian of a node was lost: ends of its ranks that are reported from here on were caused by that.
     Bereft(NodeId),
     /// The guardian of a node was lost: the agent alone can end what is there.
     Unguarded(NodeId),
@@ -89,7 +89,7 @@ pub(super) enum Notice {
     Absent(NodeId),
     /// A node has told what is left, or will not.
     NodeOver(NodeId),
-    /// All nodes have told what is left; `None`: nobody can tell.
+    /// All nodes have reported what remains. `None`: it cannot be known.
     Counted {
         /// Processes that still exist.
         left: Option<u32>,
@@ -108,7 +108,7 @@ pub(super) enum Notice {
 pub(super) struct Failure {
     /// Which.
     pub(super) rank: Rank,
-    /// Where it ran.
+    /// The node of the rank.
     pub(super) node: NodeId,
     /// How.
     pub(super) status: Status,
@@ -120,7 +120,7 @@ pub(super) struct Failure {
     pub(super) seen_after: Mono,
     /// When it was last known to run and when it was seen, by its own host's clock.
     pub(super) here: (HostTime, HostTime),
-    /// Its node had been told to end its ranks before.
+    /// Whether its node had been ordered to end its ranks before.
     pub(super) asked: bool,
 }
 

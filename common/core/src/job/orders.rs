@@ -1,4 +1,4 @@
-//! What each node is told to do: the job, its programs, its ranks.
+//! The orders for each node: the job, its programs, its ranks.
 
 use super::lease::patience;
 use super::{Cx, JobAction, Setting};
@@ -40,7 +40,7 @@ pub(super) struct Orders {
     apps: Vec<BTreeSet<AppIndex>>,
     trace: OsBytes,
     travel: Travel,
-    /// Of what rank 0's host proves that it is the one.
+    /// The secret by which rank 0's host proves its identity.
     secret: Key,
     interface: OsBytes,
     pinned_port: Option<u16>,
@@ -62,12 +62,12 @@ impl Orders {
         Self { trace, travel, secret, interface, pinned_port, pinned_addr, heads, apps, spec }
     }
 
-    /// So many hosts are enough.
+    /// Fewest hosts that are enough.
     pub(super) fn least(&self) -> usize {
         least(&self.spec)
     }
 
-    /// Other hosts have to find that of rank 0, and nobody has said where.
+    /// Whether other hosts have to find rank 0's host at an address that was not given.
     pub(super) fn probes(&self, placement: &Placement) -> bool {
         !is_together(placement) && self.pinned_addr.is_none()
     }
@@ -77,7 +77,7 @@ impl Orders {
         self.spec.placement.is_here()
     }
 
-    /// Who is to hold the store.
+    /// The part that is to hold the store.
     pub(super) fn holder(&self) -> Holder {
         self.spec.master_store
     }
@@ -90,17 +90,17 @@ impl Orders {
         self.pinned_addr.as_ref()
     }
 
-    /// So often all ranks may be started again.
+    /// Most times that all ranks may be started again.
     pub(super) fn max_restarts(&self) -> u32 {
         self.spec.restarts.most
     }
 
-    /// Processes may be started when others have ended: then the only node waits too until it is told that the job is over.
+    /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
     pub(super) fn others_follow(&self) -> bool {
         self.max_restarts() > 0 || self.spec.rounds.respawn != Respawn::Never
     }
 
-    /// So long a round may wait for hosts that are not heard of, and for more faults.
+    /// Time that a round may wait for suspected hosts, and for more faults.
     fn awaits(&self) -> Span {
         let others = if self.spec.placement.nodes.iter().all(|node| node.local) {
             Span::ZERO
@@ -110,7 +110,7 @@ impl Orders {
         others + self.spec.rounds.fault_window
     }
 
-    /// Where the ranks of the only node meet.
+    /// The rendezvous of the only node.
     pub(super) fn alone(&self, placement: &Placement) -> Meeting {
         let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
         self.meeting(placement, addr, self.pinned_port)
@@ -187,7 +187,7 @@ impl Orders {
         }
     }
 
-    /// Who takes part, as the first of the hosts is told; they meet there.
+    /// The rendezvous for all nodes, as the first host is sent it.
     pub(super) fn meeting(&self, placement: &Placement, addr: OsBytes, port: Option<u16>) -> Meeting {
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
         let agent_store = self.spec.master_store.is_agent();
@@ -212,7 +212,7 @@ impl Orders {
         Meeting { world_size, nodes, ..meeting }
     }
 
-    /// All who take part: each is told where it stands among them, and its ranks.
+    /// Sends each node the rendezvous, its index among the nodes, and its ranks.
     pub(super) fn meet(&self, cx: &mut Cx<'_>, placement: &Placement, meeting: &Meeting) {
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
@@ -242,7 +242,7 @@ impl Orders {
     pub(super) fn one(&self, cx: &mut Cx<'_>, node: NodeId, rank: Rank, proc: ProcId) {
         let placement = cx.facts.placement();
         let delta = self.delta(placement, rank, proc);
-        // What came on stdin went to the first one.
+        // Input has gone to the first process.
         let delta = delta.map(|delta| Delta { stdin: false, ..delta });
         for procs in Capped::<Delta, SPAWN_BATCH>::chunks(delta) {
             spawn(cx, placement, node, procs, true);
@@ -305,8 +305,8 @@ fn send_app(cx: &mut Cx<'_>, node: NodeId, app: AppIndex, base: &AppBase) {
     }
 }
 
-/// The port that the user chose for the program of rank 0. What is no port is the program's business: its ranks see it unchanged,
-/// and we choose one for whoever asks us.
+/// The port that the user chose for the program of rank 0. A value that is no port concerns only the program: its ranks see it unchanged,
+/// and the node chooses a port for programs that use ours.
 fn pinned_port(spec: &JobSpec) -> Option<u16> {
     let value = first(spec)?.pinned(b"MASTER_PORT")?;
     core::str::from_utf8(value).ok()?.parse().ok().filter(|port| *port != 0)
@@ -317,7 +317,7 @@ fn pinned_addr(spec: &JobSpec) -> Option<OsBytes> {
     first(spec)?.pinned(b"MASTER_ADDR").map(OsBytes::from)
 }
 
-/// What rank 0 runs.
+/// The program of rank 0.
 fn first(spec: &JobSpec) -> Option<&AppBase> {
     spec.apps.iter().find(|app| app.procs > 0).map(|app| &app.base)
 }

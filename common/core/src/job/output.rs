@@ -1,4 +1,4 @@
-//! What the job has to know of its output: streams that ended, and a stdout or stderr that cannot be written any more.
+//! The output of the job: streams that ended, and a stdout or stderr that cannot be written any more.
 
 use super::facts::JobFacts;
 use super::notice::Notice;
@@ -16,8 +16,8 @@ pub(super) struct Output {
     nohup: bool,
     ending: bool,
     lost: [bool; 3],
-    /// Streams that ended, of processes that were not heard to have started, and their bytes. What a process says does not wait
-    /// for the news of its start.
+    /// Streams that ended, of processes that were not heard to have started, and their bytes. A stream does not wait for the report of
+    /// the start.
     early: BTreeMap<StreamId, u64>,
     /// Bytes that are missing in log files of ranks.
     unfiled: u64,
@@ -50,7 +50,7 @@ impl Output {
         }
     }
 
-    /// The ends of streams of processes whose start nobody tells any more.
+    /// Returns the ends of streams of processes whose start is not reported any more.
     pub(super) fn rest(&mut self, facts: &JobFacts) -> impl Iterator<Item = What> + use<> {
         let early = core::mem::take(&mut self.early);
         let ends: Vec<What> = early.into_iter().filter_map(|(stream, total)| end_of(facts, stream, total)).collect();
@@ -64,8 +64,8 @@ impl Output {
         }
     }
 
-    /// A terminal that hung up is a reader that left, whether its SIGHUP reaches us or not. Who ignores that signal wants to
-    /// go on without the terminal.
+    /// A terminal that hung up is a reader that left, whether its SIGHUP reaches us or not. A program that ignores that signal wants to
+    /// continue without the terminal.
     pub(super) fn hung_up(&mut self, cx: &mut Cx<'_>, std: Std) {
         if !self.is_lost_now(std) {
             return;
@@ -101,7 +101,7 @@ impl Output {
         self.lose(cx, std, errno, Sentence::SinkFailed { std, errno });
     }
 
-    /// So much of a stream is not in its log file.
+    /// Records that bytes of a stream are missing in its log file.
     pub(super) fn file_lost(&mut self, cx: &mut Cx<'_>, proc: ProcId, which: Std, bytes: u64) {
         self.unfiled = self.unfiled.saturating_add(bytes);
         if let Some(rank) = cx.facts.placement().rank_of(proc) {
@@ -109,7 +109,7 @@ impl Output {
         }
     }
 
-    /// The job is over: what is missing is said, once.
+    /// Reports once, at the end of the job, which output is missing.
     pub(super) fn close(&mut self, cx: &mut Cx<'_>) {
         if self.unfiled > 0 {
             cx.act(JobAction::Say(Sentence::FilesLost(core::mem::take(&mut self.unfiled))));

@@ -1,8 +1,8 @@
-//! At which of its addresses the other hosts reach rank 0's: ranks are told no address that was not tried.
+//! The search for the address of rank 0's host that the other hosts reach: ranks get no address that was not tried.
 //!
-//! The agents try it, each from its host, while others are still getting ready. First all try the one that is likely to work, so that a
-//! launch costs one connection; the others only if somebody does not reach it. The first in the order offered that all reach is taken,
-//! however fast it answers: where several work, launches shall not differ.
+//! The agents try it, each from its host, while others are still getting ready. First all try the likely address, so that a launch costs
+//! one connection. The other addresses are tried only if a host does not reach it. The first in the order offered that all reach is
+//! taken, however fast it answers: where several work, launches shall not differ.
 
 use super::{Cx, JobAction};
 use crate::id::NodeId;
@@ -24,7 +24,7 @@ const BETTER: Span = Span::from_millis(250);
 /// How long all of it may take.
 const ALL: Span = Span::from_secs(10);
 
-/// What came of it.
+/// The outcome of the tries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// It is not known yet.
@@ -61,12 +61,12 @@ struct Head {
     reached: Vec<usize>,
     /// How many answers are still to come.
     open: usize,
-    /// Who has to reach it, when that was asked last.
+    /// The number of hosts that have to reach it, when that was asked last.
     needed: usize,
     clock: Clock,
 }
 
-/// What one host has found. A bit for each place.
+/// The findings of one host. A bit for each place.
 #[derive(Debug, Default)]
 struct Answers {
     reached: u32,
@@ -82,7 +82,7 @@ struct Clock {
     first: Option<Mono>,
     better: Option<Mono>,
     all: Option<Mono>,
-    /// Nobody waits for the first place any more, for a better one, or for anything.
+    /// The wait for the first place has expired, or for a better one, or for anything.
     first_over: bool,
     better_over: bool,
     all_over: bool,
@@ -128,7 +128,7 @@ impl Probing {
         head.send(cx, node, 0, until);
     }
 
-    /// What a host has found; true if that may decide it.
+    /// Records the findings of a host; true if they may decide.
     pub(super) fn answered(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, found: (i32, OsBytes)) -> bool {
         let Some(head) = &mut self.head else { return false };
         let at =
@@ -153,7 +153,7 @@ impl Probing {
         head.open == 0 || head.reached.get(at).is_some_and(|count| *count >= head.needed)
     }
 
-    /// What came of it for these hosts, all that have to reach it. They are ready, and nothing else is waited for.
+    /// The outcome for these hosts, all that have to reach it. They are ready, and nothing else is waited for.
     pub(super) fn way(&mut self, cx: &mut Cx<'_>, others: &[NodeId]) -> Way {
         others.iter().for_each(|node| self.ask(cx, *node));
         let Some(head) = &mut self.head else { return Way::Closed(others.to_vec()) };
@@ -171,7 +171,7 @@ impl Probing {
         self.faces.get(&node)
     }
 
-    /// Where it was tried from that host, and why that came to nothing.
+    /// The places that were tried from that host, and the reasons of failure.
     pub(super) fn tried(&self, node: NodeId) -> Capped<Tried, { crate::wire::to_root::ADDRESSES }> {
         let of = |head: &Head| {
             let errno = |at: usize| {
@@ -195,13 +195,13 @@ impl Probing {
         Some((first.addr.clone(), others.iter().filter(misses).copied().collect()))
     }
 
-    /// Those that have not found a way yet.
+    /// Hosts that have not found a way yet.
     pub(super) fn awaited(&self) -> Vec<NodeId> {
         let asked = self.head.iter().flat_map(|head| &head.asked);
         asked.filter(|(_, answers)| answers.reached == 0).map(|(node, _)| *node).collect()
     }
 
-    /// Nobody has to know any more.
+    /// Stops the search.
     pub(super) fn stop(&mut self) {
         self.head = None;
     }
@@ -270,7 +270,7 @@ impl Head {
         self.asked.iter().filter_map(|(node, answers)| Some((*node, by(answers)?))).collect()
     }
 
-    /// Who does not reach the place that most do.
+    /// Hosts that do not reach the place that most hosts reach.
     fn misses(&self, others: &[NodeId]) -> Vec<NodeId> {
         let reach =
             |at: usize, node: &NodeId| self.asked.get(node).is_some_and(|answers| answers.reached & (1 << at) != 0);

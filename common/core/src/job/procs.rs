@@ -1,4 +1,4 @@
-//! What is known of each rank: not yet heard of, running, over.
+//! The state of each rank: no report yet, running, ended.
 
 use super::Cx;
 use super::clock::{Clock, Offset, Offsets};
@@ -20,18 +20,18 @@ enum State {
     Pending,
     /// Started.
     Running,
-    /// SIGKILL does not end it: nobody waits for its end, but it has not ended.
+    /// SIGKILL does not end it. It still exists, but is not waited for.
     Stuck,
-    /// It ended, or could not be started.
+    /// Ended, or could not be started.
     Over,
 }
 
-/// What is known of the end of a rank's process.
+/// The knowledge about the end of a rank's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// It has not ended, as far as is known.
     Open,
-    /// It is over.
+    /// Its end was seen.
     Seen,
 }
 
@@ -189,7 +189,7 @@ impl Procs {
         cx.tell(Notice::Log(What::RankFacts { rank, facts }));
     }
 
-    /// A process cannot be ended: whoever waits for all of them does not wait for it. Whether that is news.
+    /// Records that a process cannot be ended: the wait for all processes leaves it out. Whether that is news.
     pub(super) fn is_stuck(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) -> bool {
         if self.seat(cx.facts, node, proc).is_none_or(|seat| seat.state == State::Stuck) {
             return false;
@@ -203,7 +203,7 @@ impl Procs {
         true
     }
 
-    /// Where there are such.
+    /// The nodes with such processes.
     pub(super) fn stuck_nodes(&self, facts: &JobFacts) -> BTreeSet<NodeId> {
         let stuck = self.ranks.iter().zip(&facts.placement().seats).filter(|(seat, _)| seat.state == State::Stuck);
         stuck.map(|(_, place)| place.node).collect()

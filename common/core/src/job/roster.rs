@@ -1,22 +1,22 @@
-//! What is known of each node while a job comes up. With each host's answer it is asked whether it was the last, so nodes that
-//! are waited for, and those that cannot be had, are counted as they change.
+//! The state of each node while a job comes up. With each host's answer it is asked whether it was the last, so nodes that are waited
+//! for, and those that cannot be had, are counted as they change.
 
 use crate::id::NodeId;
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::vec::Vec;
 
-/// What is known of a node.
+/// The state of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// Its agent is being started.
     Connecting,
-    /// It was told of the job.
+    /// The job was sent to it.
     Waiting,
-    /// It has introduced itself.
+    /// Its hello has arrived.
     Up(Hello),
-    /// It could start its ranks.
+    /// Its ranks can be started.
     Ready(Hello),
-    /// It cannot do what was asked for.
+    /// The node cannot do as ordered.
     Refused(NodeRefusal),
     /// Its agent could not be started.
     Failed,
@@ -26,18 +26,18 @@ pub(super) enum State {
     LeftOut,
 }
 
-/// What that means for the start.
+/// The meaning of that state for the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing<'a> {
-    /// It has still to say whether it can be had.
+    /// It is not yet known whether the node can be had.
     Open,
-    /// It can be had.
+    /// The node can be had.
     Ready(&'a Hello),
-    /// It cannot, and says why.
+    /// The node cannot be had, for this reason.
     Refused(&'a NodeRefusal),
-    /// It cannot.
+    /// The node cannot be had.
     Gone,
-    /// Nobody asks any more.
+    /// The node is not asked any more.
     LeftOut,
 }
 
@@ -52,12 +52,12 @@ impl State {
         }
     }
 
-    /// It was told of the job, and can still be had.
+    /// Whether the job was sent to it, and it can still be had.
     pub(super) const fn is_told(&self) -> bool {
         matches!(self, Self::Waiting | Self::Up(_) | Self::Ready(_))
     }
 
-    /// It cannot be had.
+    /// Whether it cannot be had.
     pub(super) const fn is_missing(&self) -> bool {
         matches!(self.standing(), Standing::Refused(_) | Standing::Gone)
     }
@@ -100,7 +100,7 @@ impl Roster {
         self.nodes.get(node.index())
     }
 
-    /// What it has said of itself, ready or not.
+    /// Its hello, whether it is ready or not.
     pub(super) fn hello(&self, node: NodeId) -> Option<&Hello> {
         match self.get(node)? {
             State::Up(hello) | State::Ready(hello) => Some(hello),
@@ -123,7 +123,7 @@ impl Roster {
         (0..).map(NodeId::new).zip(&self.nodes)
     }
 
-    /// Those that cannot be had.
+    /// Nodes that cannot be had.
     pub(super) fn list_missing(&self) -> Vec<NodeId> {
         self.iter().filter(|(_, state)| state.is_missing()).map(|(node, _)| node).collect()
     }

@@ -1,7 +1,7 @@
-//! What a signal to rlaunch does: docs/signals.md is this file as a table.
+//! The effect of a signal to rlaunch: docs/signals.md is this file as a table.
 //!
-//! INT, TERM, HUP and QUIT end the job: the first is passed on and starts the grace, the second is SIGKILL for everything, the
-//! third makes rlaunch leave and the guardian finish. USR1 and USR2 are passed on and the job goes on.
+//! INT, TERM, HUP and QUIT end the job: the first is passed on and starts the grace, the second is SIGKILL for everything, the third
+//! makes rlaunch leave and the guardian finish. USR1 and USR2 are passed on and the job continues.
 
 use super::closing::PATIENCE;
 use super::notice::{Began, Notice};
@@ -16,10 +16,10 @@ use crate::wire::to_node::ToNode;
 /// group, and a terminal's Ctrl-C may arrive both from it and from a wrapper that passes it on. Fingers are slower.
 const ECHO: Span = Span::from_millis(50);
 
-/// What the ranks are doing.
+/// The state of the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// They run.
+    /// The ranks run.
     Running,
     /// The job is ending; SIGKILL follows then, or was sent.
     Ending(Option<Mono>),
@@ -82,10 +82,10 @@ impl Signals {
         }
     }
 
-    /// The first one never kills, also where the job is ending for another reason: nobody was told yet that it would.
+    /// The first signal never kills, even where the job is ending for another reason: the user has not yet read that it would.
     fn first(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         match self.phase {
-            // The countdown is said by `ending`, which knows the grace.
+            // `ending` reports the countdown; it knows the grace.
             Phase::Running => cx.tell(Notice::End(Cause::Signal(sig))),
             Phase::Ending(kill_at) => {
                 let kill_in = kill_at.map(|at| at.since(cx.now));

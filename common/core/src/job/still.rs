@@ -36,11 +36,11 @@ impl Still {
     /// Before anything else is done with what has happened. `heard`: when the nodes that have a lease were heard of last.
     pub(super) fn looks(&mut self, now: Mono, heard: impl Iterator<Item = Option<Mono>> + Clone) {
         let from = core::mem::replace(&mut self.looked, now);
-        // While somebody has one, a look is due for every beat. One that is late by as much again was not had.
+        // While any node has a lease, a look is due for every beat. A look that is late by as much again did not happen.
         if now.since(from) < self.every + self.every || heard.clone().all(|heard| heard.is_none()) {
             return;
         }
-        // Who goes on for a moment only has not gone on.
+        // A process that continues for a moment only is still suspended.
         let from = self.last.filter(|last| from <= last.to + self.every).map_or(from, |last| last.from);
         let gap = Gap { from, to: now };
         let (lease, every) = (self.lease, self.every);
@@ -74,7 +74,7 @@ impl Still {
 impl Gap {
     /// Whether the lease of a node ended in it that was heard of last at this time.
     fn ends(self, heard: Mono, lease: Span, every: Span) -> bool {
-        // One that had long fallen silent is lost for a reason of its own. One that has only just come may be slow to speak.
+        // A node that had long been silent is lost for a reason of its own. A node that has only just connected may be slow to send.
         let well = self.from <= heard + Span::from_nanos(lease.nanos() / 2);
         // Its last word came at most one beat before, and what we say now may come too late.
         well && heard.max(self.from - every) + lease <= self.to + every
@@ -97,7 +97,7 @@ mod tests {
 
     fn new() -> Still {
         let mut still = Still::new(Span::from_secs(30), 1);
-        // Nobody looks before somebody has a lease.
+        // No look is due before some node has a lease.
         still.looks(at(1_000), [None].into_iter());
         still
     }

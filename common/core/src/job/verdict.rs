@@ -1,18 +1,18 @@
 //! Which rank failed first: the root cause that rlaunch reports and whose exit code it takes.
 //!
-//! Messages arrive in the order in which an agent saw things; what happened first is decided by times. A rank's end lies
-//! between the moment when it was last known to run and the moment when it was seen to have ended. Where such intervals
-//! overlap, nobody can tell which rank was first (of two on one host its own clock tells), and the one that explains most is
-//! named: one killed by a signal that we did not send (a crash makes its peers fail, not the other way round), then one that
-//! wrote down why, then any other.
+//! Messages arrive in the order in which an agent saw things; what happened first is decided by times. A rank's end lies between the
+//! moment when it was last known to run and the moment when it was seen to have ended. Where such intervals overlap, it cannot be known
+//! which rank was first (of two on one host its own clock decides). Then the rank that explains most is named: first a rank killed by a
+//! signal that we did not send (a crash makes its peers fail, not the other way round), then a rank that wrote down the reason, then any
+//! other.
 //!
 //! Ranks that ended only because we ended the job are never the cause.
 //!
-//! So with hosts: one was lost between its last word and the news of its loss, or the next word that did not come. Silence is
-//! known as a loss only when a lease is over, and what that loss did to others is seen long before. So of hosts the one of which
-//! we heard first is named, unless another was surely lost before, and with it all that may have been; and with a rank those that
-//! were silent already when its end was seen: whether they were the cause, or would have been heard of again, nobody knows. Nor
-//! is it known of a host that only did not answer when its ranks were to be ended: it is never the one that is named for that.
+//! So with hosts: one was lost between its last word and the news of its loss, or the next word that did not come. Silence is known as a
+//! loss only when a lease is over, and what that loss did to others is seen long before. Of several hosts the first one that was reported
+//! is named, unless another was surely lost before, and with it all hosts that may have been. With a rank, hosts that were silent already
+//! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
+//! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
 use super::notice::{Began, Failure};
 use crate::events::{Cause, Lost};
@@ -32,9 +32,9 @@ pub(super) struct Verdict {
     /// Signals that we passed on while the job went on.
     forwarded: BTreeSet<Signal>,
     began: Option<(Cause, Mono)>,
-    /// When the ranks of this generation were told to end.
+    /// The time at which the ranks of this generation were ordered to end.
     cleared_from: Option<Mono>,
-    /// It was decided which failure is the cause: what rounds did not make good.
+    /// The failure that was decided to be the cause: one that rounds could not absorb.
     decided: Option<Failure>,
     gone: Vec<Gone>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
@@ -77,9 +77,9 @@ impl Verdict {
         }
     }
 
-    /// A rank failed. What was surely only seen after the ending began may have come of that end, and what its node saw when
-    /// it had been told to end is our own work: neither is evidence. What may have been seen before is, however late the
-    /// message comes: the clock of another host is known only so well.
+    /// A rank failed. A failure that was surely only seen after the ending began may have come of that end. A failure that its node saw
+    /// after the order to end is our own work. Neither is evidence. A failure that may have been seen before counts, however late the
+    /// message arrives: the clock of another host is known only so well.
     pub(super) fn failed(&mut self, failure: Failure) {
         let began = self.cleared_from.or(self.began.as_ref().map(|(_, began)| *began));
         let ours = failure.asked || began.is_some_and(|began| failure.seen_after >= began);
@@ -115,13 +115,13 @@ impl Verdict {
         }
     }
 
-    /// The node tells things in the order in which it saw them: whoever failed before is known.
+    /// The node reports events in the order in which it saw them: ranks that failed before are known.
     pub(super) fn bereft(&mut self, node: NodeId) {
         self.bereft.insert(node);
     }
 
     pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
-        // A part of ours that was killed says so itself, and nothing of its host.
+        // A part of ours that was killed reports that itself, and nothing about its host.
         if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
             self.gone.push(Gone { node, lost, between });
         }
@@ -207,7 +207,7 @@ impl Verdict {
             let first = first_here.entry(*node).or_insert(here.1);
             *first = here.1.min(*first);
         }
-        // Whoever still ran when the first one had ended was not the first.
+        // A rank that still ran when the first one had ended was not the first.
         let later = |f: &Failure| {
             let (alive, at) = f.here;
             let elsewhere = f.alive_at >= first_seen && f.at != first_seen;

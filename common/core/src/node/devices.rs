@@ -27,16 +27,16 @@ struct Wait {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// Somebody looks.
+    /// A look is under way.
     Asked,
-    /// Somebody will.
+    /// The next look is due at this time.
     At(Mono),
-    /// Nobody has to any more.
+    /// No look is needed any more.
     Over,
 }
 
 impl Devices {
-    /// Whether the devices of this process, which has been reaped, are free; if nobody knows, it is looked at.
+    /// Whether the devices of this process, which has been reaped, are free. If that is not known, a look is ordered.
     pub(super) fn is_free(&mut self, cx: &mut Cx<'_>, proc: ProcId, pid: u32) -> bool {
         if let Some(wait) = self.waits.get(&proc) {
             return wait.look == Look::Over;
@@ -46,7 +46,7 @@ impl Devices {
         false
     }
 
-    /// Somebody has looked; whether the wait is over.
+    /// Takes the result of a look; whether the wait is over.
     pub(super) fn on_looked(&mut self, cx: &Cx<'_>, proc: ProcId, held: bool) -> bool {
         let Some(wait) = self.waits.get_mut(&proc).filter(|wait| wait.look == Look::Asked) else { return false };
         let over = !held || cx.now >= wait.until;
@@ -54,7 +54,7 @@ impl Devices {
         over
     }
 
-    /// The process that follows it is being started: nobody asks any more.
+    /// Ends the wait: the process that follows it is being started.
     pub(super) fn forget(&mut self, proc: ProcId) {
         self.waits.remove(&proc);
     }

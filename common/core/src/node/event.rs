@@ -1,4 +1,4 @@
-//! What the node machine hears and asks for: the contract with the agent's driver and with the simulator.
+//! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
 
 use crate::address::Interface;
 use crate::gpus::Devices;
@@ -25,7 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-/// What can happen to a node.
+/// An event of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeEvent {
     /// A message of the launcher, decoded, in order.
@@ -84,11 +84,11 @@ pub enum NodeEvent {
         /// Why.
         error: SpawnError,
     },
-    /// Whether somebody holds devices of a process that has ended.
+    /// Whether any process holds devices of a process that has ended.
     DevicesSeen {
         /// Which.
         proc: ProcId,
-        /// Somebody does.
+        /// Whether one does.
         held: bool,
     },
     /// A rank was not started any more, because of a [`NodeAction::Withhold`] or because another could not be started.
@@ -106,7 +106,7 @@ pub enum NodeEvent {
         at: Mono,
         /// When it was last known to run.
         alive_at: Mono,
-        /// What it used.
+        /// The resources that it used.
         usage: Usage,
     },
     /// A rank's stdout or stderr has ended and everything of it was sent.
@@ -125,15 +125,15 @@ pub enum NodeEvent {
         /// Address and port.
         at: OsBytes,
     },
-    /// Somebody of the job has connected to the store.
+    /// A process of the job has connected to the store.
     StoreUsed,
-    /// Connections to the store were closed because nobody of the job has made them.
+    /// Connections to the store were closed because no process of the job has made them.
     StoreRefused {
-        /// Where the last of them came from.
+        /// The address from which the last of them came.
         from: OsBytes,
         /// How many.
         count: u32,
-        /// One of them from an address that no host of the job has: that.
+        /// The address of one of them, if no host of the job has it.
         foreign: Option<OsBytes>,
     },
     /// Clients of the store have met one of its limits, and their connections were closed.
@@ -168,7 +168,7 @@ pub enum NodeEvent {
     Examined {
         /// Which.
         proc: ProcId,
-        /// What was found.
+        /// The facts that were found.
         facts: Facts,
     },
     /// Init is gone, and with it everything in its PID namespace. Comes before the `Exited` of the ranks it took.
@@ -186,17 +186,17 @@ pub enum NodeEvent {
         session: SessionId,
         /// As which rank; `None`: it does not say.
         rank: Option<Rank>,
-        /// What it asks for: names and values.
+        /// Its terms: names and values.
         terms: Vec<(OsBytes, OsBytes)>,
     },
-    /// It says something.
+    /// A session has sent a message.
     SessionSaid {
         /// Whose.
         session: SessionId,
-        /// What; never that it registers.
+        /// The message; never a registration.
         said: Said,
     },
-    /// It has ended: its process has closed it, or says what nobody understands, or does not read.
+    /// A session has ended: its process has closed it, sends malformed messages, or does not read.
     SessionGone {
         /// Whose.
         session: SessionId,
@@ -206,12 +206,12 @@ pub enum NodeEvent {
         /// Which; 0: none can be had.
         port: u16,
     },
-    /// Somebody asks the agent itself to end. It does so at once and without a word, so that the launcher learns of the
-    /// loss of the agent and does not take the ranks that it kills for failures of their own.
+    /// The agent itself was sent a signal that ends it. It does so at once and without a word, so that the launcher learns of the loss of
+    /// the agent and does not take the ranks that it kills for failures of their own.
     Signal(Signal),
 }
 
-/// What a node asks its driver to do. Nothing here waits and nothing fails: outcomes are events.
+/// An action that a node asks of its driver. Nothing here waits and nothing fails: outcomes are events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeAction {
     /// Make ready for ranks; answered by `Grounded` or `Refused`.
@@ -220,17 +220,17 @@ pub enum NodeAction {
     Check {
         /// Which program.
         app: AppIndex,
-        /// What it is.
+        /// The program.
         base: Arc<AppBase>,
     },
     /// Find out whether rank 0's agent can be reached there; answered by `Reached` or `Unreached`, if it is before `EndProbes`.
     Probe {
-        /// Where.
+        /// The place.
         place: Place,
-        /// What it proves that it has.
+        /// The secret to be proved.
         key: Key,
     },
-    /// Nobody tries to reach anybody any more, and this agent waits for none that does.
+    /// No agent tries to reach another any more, and this agent waits for none that does.
     EndProbes,
     /// Send a heartbeat to the launcher.
     Beat(Beat),
@@ -246,17 +246,17 @@ pub enum NodeAction {
     Tell {
         /// Which.
         session: SessionId,
-        /// What.
+        /// The message.
         heard: Box<Heard>,
     },
-    /// What this rank has not said yet is of another round: this line stands before it, where its output has labels or a file.
+    /// Output of this rank from here on belongs to another round: this line stands before it, where its output has labels or a file.
     Mark {
         /// Whose.
         proc: ProcId,
         /// The line.
         line: Box<[u8]>,
     },
-    /// End its session, behind what it was told.
+    /// End its session, after the messages that were sent to it.
     EndSession {
         /// Whose.
         session: SessionId,
@@ -266,7 +266,7 @@ pub enum NodeAction {
         /// Listen there, at this numeric address of this host, for those who come before the store is held there.
         listen: Option<OsBytes>,
     },
-    /// It is MASTER_PORT now, and the one before is not: true. Or it is not used: false.
+    /// Whether it is MASTER_PORT now, and the one before is not. Or it is not used: false.
     UsePort(bool),
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,
@@ -350,7 +350,7 @@ pub enum Depth {
     ErrorFile,
 }
 
-/// What has to be there before the first rank.
+/// The set-up that has to be there before the first rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroundPlan {
     /// The guarantee asked for.
@@ -363,28 +363,28 @@ pub struct GroundPlan {
     pub find: Option<Box<Find>>,
     /// Whether the launcher has to know by which addresses this host's ranks may be seen.
     pub addresses: bool,
-    /// What ranks get of the launcher's host, where this is another.
+    /// Settings of the launcher's host that ranks get, where this is another host.
     pub travel: Option<Travel>,
-    /// Whether ranks are told of GPUs.
+    /// Whether ranks get GPU variables.
     pub gpus: bool,
 }
 
-/// What holds on this node.
+/// The facts about this node after the set-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ground {
-    /// What the launcher is told of it.
+    /// The hello for the launcher.
     pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
-    /// Its GPUs, where ranks are told of them.
+    /// Its GPUs, where ranks get GPU variables.
     pub gpus: Devices,
     /// Its network interfaces, where there are other hosts.
     pub interfaces: Vec<Interface>,
-    /// Where ranks may leave their TORCHELASTIC_ERROR_FILE: a directory of this host, without a slash at its end.
+    /// The directory of this host for TORCHELASTIC_ERROR_FILE, without a slash at its end.
     pub error_dir: OsBytes,
     /// There are devices whose memory outlives the process that has allocated it.
     pub devices: bool,
-    /// Where this agent listens for clients of the store; empty: nowhere.
+    /// The socket at which this agent listens for clients of the store; empty: none.
     pub socket: OsBytes,
 }
 
@@ -395,7 +395,7 @@ pub struct ExecSpec {
     pub base: Arc<AppBase>,
     /// Variables of the contracts that all its ranks on this host share; they follow `base.env`.
     pub shared: Arc<OsStrings>,
-    /// Those of this rank alone; they follow.
+    /// The variables of this rank alone; they follow the others.
     pub vars: OsStrings,
     /// Its numbers, and whether it reads rlaunch's standard input.
     pub delta: Delta,
@@ -403,11 +403,11 @@ pub struct ExecSpec {
     pub label: Option<OsBytes>,
     /// Its TORCHELASTIC_ERROR_FILE: absent at its start, read by `Examine`, removed by `Reap` if it is not kept.
     pub error_file: ErrorFile,
-    /// What becomes of its stdout and stderr.
+    /// The destinations of its stdout and stderr.
     pub ways: [Way; 2],
     /// Index of this host in the job.
     pub node: u32,
-    /// It follows another process: where it cannot be started the others go on.
+    /// Whether it follows another process: where it cannot be started the others continue.
     pub follows: bool,
 }
 
@@ -420,7 +420,7 @@ pub struct ErrorFile {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Name {
-    /// Of a process, in a directory of many.
+    /// The file of a process, in a directory of many.
     Own(ProcId),
     /// In the directory of a rank's log files.
     Kept(LocalRank),

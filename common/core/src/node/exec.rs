@@ -26,7 +26,7 @@ pub(super) struct Program {
     base: Arc<AppBase>,
     shared: Option<(u32, Arc<OsStrings>)>,
     error_stem: Option<Arc<OsBytes>>,
-    /// Those that its ranks share, where each has its own.
+    /// The GPUs that its ranks share, where each has its own.
     gpus: Option<Gpus>,
 }
 
@@ -93,12 +93,12 @@ impl Program {
         Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, follows: false })
     }
 
-    /// Somebody reads what its ranks say by lines.
+    /// Whether the output of ranks is read by lines.
     pub(super) fn is_marked(&self, start: &Start) -> bool {
         start.label.is_some() || self.base.logs.as_ref().is_some_and(Logs::has_files)
     }
 
-    /// What each of these ranks is told of a round that begins.
+    /// The message about a new round for each of these ranks.
     pub(super) fn begins(&self, start: &Start, met: Met<'_>, ground: &Ground, seated: &Seated) -> Vec<Option<Begin>> {
         let Seated { round, place, numbers, who, marked: _ } = seated;
         let Some(&(_, first, _)) = who.first() else { return Vec::new() };
@@ -167,7 +167,7 @@ fn local(numbers: &RankSet, active: Rank) -> LocalRank {
     LocalRank::new(below.fold(0, u32::saturating_add))
 }
 
-/// Where all meet, the address of this host by which it has reached that, and how many ranks it has.
+/// The rendezvous, the address of this host by which it has reached that, and the number of its ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Met<'a> {
     pub(super) meeting: &'a Meeting,
@@ -221,8 +221,7 @@ fn local_devices(start: &Start, local_size: u32, ground: &Ground, base: &AppBase
     }
 }
 
-/// How the error files of a job begin. No two processes of this host share one, and nobody else can foresee it: the job's
-/// name is random.
+/// How the error files of a job begin. No two processes of this host share one, and it cannot be foreseen: the job's name is random.
 fn error_stem(start: &Start, ground: &Ground) -> OsBytes {
     let mut path = ground.error_dir.to_vec();
     path.extend_from_slice(format!("/rlaunch-{}-", start.job).as_bytes());

@@ -1,8 +1,8 @@
 //! The generations of a job's ranks on this node: one is ended, and everything that it has left, before the launcher has the next one
 //! started.
 //!
-//! What is swept away at the end of a job is swept away between two generations, by the same sub-machines; then the ground is laid
-//! anew, because a PID namespace ends with what was in it.
+//! The change between two generations. The same sub-machines sweep as at the end of a job. Then the sandbox is set up anew, because a PID
+//! namespace ends with its processes.
 
 use super::{Cx, NodeAction, Notice};
 use crate::signal::Signal;
@@ -12,11 +12,11 @@ use crate::wire::to_node::Meeting;
 use crate::wire::to_root::{Leftover, NAMED, ToRoot};
 use alloc::vec::Vec;
 
-/// What the sub-machines tell each other about it.
+/// A message between the sub-machines about it.
 pub(super) enum Between {
     /// generations: all ranks are to end, by this signal, and in so long; others may follow.
     Clear(Signal, Span),
-    /// grace: they are told by this signal; nothing is started meanwhile.
+    /// grace: ranks get this signal; none is started meanwhile.
     Clearing(Signal),
     /// grace: they have had their time.
     Raze,
@@ -26,7 +26,7 @@ pub(super) enum Between {
     Cleared(u32, Vec<Leftover>),
     /// generations: the ground is being laid for others.
     Renewing,
-    /// It is laid, with this port of this node's choice; 0: none.
+    /// The sandbox is set up, with this port of this node's choice; 0: none.
     Renewed(u16),
     /// generations: others follow, and meet there.
     Again(Meeting),
@@ -44,7 +44,7 @@ enum State {
     /// Ranks run, or will.
     #[default]
     Running,
-    /// They are being ended.
+    /// The ranks are being ended.
     Clearing,
     /// Nothing runs; the ground is being laid for those to come.
     Renewing,

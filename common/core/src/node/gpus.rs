@@ -59,7 +59,7 @@ pub(super) fn too_few() -> SpawnError {
     SpawnError { step: SpawnStep::Gpus, errno: ENODEV, path: OsBytes::default(), found: Found::Nothing }
 }
 
-/// Those that ranks of a program see here; `None`: nobody knows.
+/// The GPUs that ranks of a program see here; `None`: unknown.
 pub(super) fn seen(devices: Devices, base: &AppBase) -> Option<Vec<OsBytes>> {
     devices.seen(|name| env::value(&base.env, name.as_bytes()).map(<[u8]>::to_vec))
 }

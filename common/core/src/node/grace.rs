@@ -1,4 +1,4 @@
-//! How ranks are told to end: politely, with a deadline, or at once.
+//! The ways to end ranks: politely, with a deadline, or at once.
 
 use super::generations::Between;
 use super::{Census, Cx, NodeAction, Notice};
@@ -43,7 +43,7 @@ impl Grace {
         self.on_timeout(cx);
     }
 
-    /// There is nobody left.
+    /// Records that no rank remains.
     pub(super) const fn on_cleared(&mut self) {
         (self.deadline, self.clearing) = (None, false);
     }
@@ -74,8 +74,8 @@ impl Grace {
         self.deadline = None;
     }
 
-    /// Once no rank is left there is nobody to be patient with: what remains is killed from here on. The launcher is told,
-    /// which may not know of ranks that were never started, and would wait for an answer.
+    /// Ends the patience once no rank remains: other processes are killed from here on. The launcher gets a report, as it may not know of
+    /// ranks that were never started, and would wait for an answer.
     pub(super) fn on_census(&mut self, cx: &mut Cx<'_>, census: Census) {
         self.gone = census.gone;
         if self.gone && self.deadline.take().is_some() {

@@ -55,7 +55,7 @@ impl Lease {
         }
     }
 
-    /// Nobody has to be told any more that we live.
+    /// Stops the heartbeats.
     pub(super) fn on_over(&mut self) {
         self.over = true;
     }
@@ -71,7 +71,7 @@ impl Lease {
 
     fn beat(&mut self, cx: &mut Cx<'_>) {
         let Some(span) = self.span else { return };
-        // The launcher's clock goes on while its reading waits here.
+        // The launcher's clock continues while its reading waits here.
         let echo = self.launcher.map_or(0, |(own, heard)| own.saturating_add(cx.now.since(heard).nanos()));
         cx.act(NodeAction::Beat(Beat { own: cx.now.nanos(), echo }));
         self.next = Some(cx.now + Beat::every(span));

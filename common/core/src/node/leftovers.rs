@@ -1,4 +1,4 @@
-//! What is left when the ranks have ended: waited for, killed, counted, and named where it cannot be killed.
+//! The processes that remain after the ranks: waited for, killed, counted, and named where they cannot be killed.
 
 use super::generations::Between;
 use super::{Census, Cx, NodeAction, Notice};
@@ -46,7 +46,7 @@ enum State {
     Idle,
     /// All ranks succeeded, but their descendants still write; or one was killed by a signal that was passed on, and they save.
     Lingering(Patience),
-    /// What remains is killed and counted until nothing is.
+    /// Remaining processes are killed and counted until none remains.
     Sweeping(Sweep),
     /// The count is known; what is in the streams is still passed on.
     Closing(Count),
@@ -78,8 +78,8 @@ struct Count {
 }
 
 impl Sweep {
-    /// Takes a step; the limit, moved by the time in which nobody could take one: what would have died then must not be
-    /// named as what cannot be killed.
+    /// Takes a step. Returns the limit, moved by the time in which no step could be taken: a process that would have died in that time
+    /// must not be named as one that cannot be killed.
     fn awake(&mut self, now: Mono, limit: Option<Mono>) -> Option<Mono> {
         let gap = now.since(self.stepped);
         self.stepped = now;
@@ -125,7 +125,7 @@ impl Leftovers {
         self.grounding = true;
     }
 
-    /// They do.
+    /// Begins again for the next generation.
     pub(super) fn on_again(&mut self) {
         self.census = Census::default();
     }
@@ -258,7 +258,7 @@ impl Leftovers {
         }
     }
 
-    /// The last bytes are waited for as long as somebody may want them: a reader that is slow is not dead.
+    /// Finishes. The last bytes are waited for as long as a reader may want them: a slow reader is not dead.
     fn finish(&mut self, cx: &mut Cx<'_>) {
         let State::Closing(count) = &mut self.state else { return };
         if self.census.open && !self.mute {
@@ -274,7 +274,7 @@ impl Leftovers {
         let named = Capped::<_, NAMED>::chunks(named.into_iter().take(NAMED)).pop().unwrap_or_default();
         cx.act(NodeAction::ToRoot(ToRoot::Done { left, named }));
         cx.act(NodeAction::Finish(u8::from(!clean)));
-        // What was still to be told would only ask for more, as a loss does: all of it was killed before the count.
+        // Pending notices would only ask for more, as a loss does: everything was killed before the count.
         cx.notice.clear();
         cx.tell(Notice::Over);
     }

@@ -1,6 +1,6 @@
 //! The loss of what a job cannot go on without: the launcher, the guardian, init, or the agent itself.
 //!
-//! Whatever is lost, everything here is killed at once. What differs is whom we can still tell.
+//! Whatever is lost, everything here is killed at once. The losses differ in the parties that can still be notified.
 
 use super::{Cx, NodeAction, Notice};
 use crate::wire::to_root::ToRoot;

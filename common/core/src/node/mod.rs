@@ -42,7 +42,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use generations::Between;
 
-/// What the sub-machines tell each other.
+/// Messages between the sub-machines.
 enum Notice {
     /// start: the launcher's first message is here.
     Begun(Box<Start>),
@@ -56,7 +56,7 @@ enum Notice {
     Met(Meeting, Option<IpAddr>),
     /// start: the ranks of all nodes have ended.
     Finish,
-    /// lease: the launcher was not heard of for too long.
+    /// lease: no message of the launcher for too long.
     Unheard,
     /// procs: this one cannot have its GPUs.
     Unable(ProcId),
@@ -68,7 +68,7 @@ enum Notice {
     Forward(Signal),
     /// grace: the end has begun; nothing is started any more, and this signal is for every rank, also those to come.
     Ending(Signal),
-    /// rounds: nobody waits for this process any more.
+    /// rounds: no round waits for this process any more.
     Unwanted(ProcId),
     /// procs: SIGKILL is on its way to one of these.
     Killed(ProcId),
@@ -76,13 +76,13 @@ enum Notice {
     Seated(Box<rounds::Seated>),
     /// rounds: it meets there; how many work here.
     RoundMeets(Box<RoundPlace>, RankSet),
-    /// What is between two generations of ranks.
+    /// A change between two generations of ranks.
     Between(Between),
     /// grace, start, lost: SIGKILL for everything, now.
     Destroy,
     /// procs: they know.
     Destroyed,
-    /// lost: nobody hears what we say to the launcher.
+    /// lost: the launcher does not get our messages.
     Mute,
     /// lost: the guardian is gone.
     Orphaned,
@@ -100,14 +100,14 @@ enum Notice {
     Over,
 }
 
-/// What is left to do for the ranks.
+/// The remaining work for the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Census {
     /// All have been reaped and none will come.
     gone: bool,
     /// A stream of one of them is open.
     open: bool,
-    /// One failed, or could not be started.
+    /// Whether one failed, or could not be started.
     failed: bool,
     /// One was killed by a signal that was passed on.
     passed_on: bool,
@@ -346,7 +346,7 @@ impl Parts {
         }
     }
 
-    /// Who has to know what is between two generations.
+    /// Passes on messages of the change between two generations.
     fn between(&mut self, cx: &mut Cx<'_>, between: Between) {
         match between {
             Between::Clear(sig, grace) => self.grace.on_clear(cx, sig, grace),
@@ -393,7 +393,7 @@ impl Parts {
         self.rounds.on_exited(cx, proc);
     }
 
-    /// Nobody hears us any more.
+    /// Records that no message of ours arrives any more.
     fn muted(&mut self, cx: &mut Cx<'_>) {
         self.mute = true;
         self.postmortem.on_mute();
@@ -430,7 +430,7 @@ impl Parts {
     }
 }
 
-/// The end has begun: nobody has to reach this host any more.
+/// Closes the host for others at the begin of the end: no agent has to reach it any more.
 fn shut(cx: &mut Cx<'_>, start: &mut start::BringUp, serve: &mut serve::Serve) {
     start.probing.on_ending(cx);
     serve.on_ending(cx);

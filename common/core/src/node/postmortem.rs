@@ -23,7 +23,7 @@ impl Postmortem {
         self.ours |= 1 << sig.get();
     }
 
-    /// Others follow, whom nobody has signalled.
+    /// Begins again with the next ranks, which were not signalled.
     pub(super) fn on_again(&mut self) {
         self.ours = 0;
         self.pending.clear();

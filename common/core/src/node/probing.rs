@@ -15,7 +15,7 @@ use core::net::IpAddr;
 /// Most places that may be tried: those of many hosts that may come to have rank 0, one after the other.
 const MOST: usize = 4096;
 
-/// What is known of them.
+/// The state of the probing.
 #[derive(Default)]
 pub(super) struct Probing {
     stage: Stage,
@@ -30,9 +30,9 @@ enum Stage {
     /// The launcher has not said anything.
     #[default]
     Before,
-    /// It may ask.
+    /// The node may ask.
     Now,
-    /// It is known where the ranks meet, or the end has begun.
+    /// The rendezvous is known, or the end has begun.
     Over,
 }
 

@@ -34,18 +34,18 @@ pub(super) struct Procs {
     meeting: Option<Meeting>,
     /// The address of this host by which it has reached the place where ranks meet.
     by: Option<IpAddr>,
-    /// So many ranks run here.
+    /// The number of ranks that run here.
     local_size: u32,
     apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
     /// Processes that follow others, and which, if that was here.
     after: BTreeMap<ProcId, Option<ProcId>>,
-    /// Of those, the ones for which nobody waits any more.
+    /// The processes of those that no round waits for any more.
     unwanted: BTreeSet<ProcId>,
-    /// What those before may have left on devices.
+    /// Devices that processes before may still hold.
     devices: Devices,
-    /// Starts that the launcher has not been told of.
+    /// Starts that were not yet reported to the launcher.
     started: VecDeque<Started>,
     in_flight: u32,
     unreaped: u32,
@@ -58,7 +58,7 @@ pub(super) struct Procs {
     /// Signals that were passed on, and whether one has killed a rank.
     forwarded: BTreeSet<Signal>,
     passed_on: bool,
-    /// The end has begun, by this signal, then: whoever starts now gets it too.
+    /// The signal with which the end began, and the time: a rank that starts now gets it too.
     ending: Option<(Signal, HostTime)>,
     /// Streams are no longer waited for.
     closing: bool,
@@ -80,7 +80,7 @@ enum State {
     /// A zombie: its group can still be signalled.
     Ended,
     Reaped,
-    /// It never ran.
+    /// The process never ran.
     Failed,
 }
 
@@ -106,7 +106,7 @@ impl Procs {
         self.spawn_more(cx);
     }
 
-    /// So many ranks will run here, with those that follow.
+    /// Sets the number of ranks that will run here, with those that follow.
     pub(super) const fn on_local_size(&mut self, local_size: u32) {
         self.local_size = local_size;
     }
@@ -137,14 +137,14 @@ impl Procs {
         self.report(cx);
     }
 
-    /// There is nobody whom these could follow.
+    /// Answers a request to follow a process that does not exist.
     pub(super) fn on_surplus(&self, cx: &mut Cx<'_>) {
         if !self.stopped {
             cx.tell(Notice::Violation);
         }
     }
 
-    /// Nobody waits for this one any more: it is ended, as soon as it runs.
+    /// Ends a process that no round waits for any more, as soon as it runs.
     pub(super) fn on_unwanted(&mut self, cx: &mut Cx<'_>, id: ProcId) {
         match self.table.get(&id).map(|proc| &proc.state) {
             Some(State::Queued | State::Spawning(_)) => {
@@ -166,7 +166,7 @@ impl Procs {
         }
     }
 
-    /// Other ranks follow. What was known of those before is forgotten: nothing of them runs, and none of their numbers comes again.
+    /// Other ranks follow. The state of the earlier ranks is dropped: none of them runs, and none of their numbers comes again.
     pub(super) fn on_again(&mut self, meeting: Meeting) {
         let Self { start, ground, mut apps, by, .. } = core::mem::take(self);
         apps.values_mut().for_each(Program::renew);
@@ -175,14 +175,14 @@ impl Procs {
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
         let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
-        // One that lacks GPUs is refused before the first rank of any.
+        // A program that lacks GPUs is refused before the first rank of any.
         let all = self.apps.len() >= usize::try_from(start.apps).unwrap_or(usize::MAX);
         if !all && start.gpus != Share::Untold {
             return;
         }
         while self.in_flight < IN_FLIGHT {
             let follows = (&self.after, &self.unwanted);
-            // One that has to wait keeps nobody else waiting.
+            // A rank that has to wait does not delay the others.
             let mut is_free =
                 |delta: &Delta| !is_held(cx, follows, &self.table, (ground.devices, &mut self.devices), delta.proc);
             let Some(at) = self.queue.iter().position(&mut is_free) else { break };
@@ -206,7 +206,7 @@ impl Procs {
         }
     }
 
-    /// Somebody has looked at the devices of a process that has ended.
+    /// Takes the result of a look at the devices of a process that has ended.
     pub(super) fn on_devices(&mut self, cx: &mut Cx<'_>, proc: ProcId, held: bool) {
         if self.devices.on_looked(cx, proc, held) {
             self.spawn_more(cx);
@@ -242,7 +242,7 @@ impl Procs {
             cx.act(NodeAction::CloseStreams { proc: id });
         }
         if let Some(exited) = early {
-            // One that follows another costs the others nothing.
+            // A process that follows another costs the others nothing when it fails.
             self.ended(cx, *exited, self.after.contains_key(&id));
         }
         self.spawn_more(cx);
@@ -271,7 +271,7 @@ impl Procs {
         if matches!(proc.state, State::Spawning(_)) {
             proc.state = State::Failed;
             self.in_flight -= 1;
-            // It may be told before the failure that was its reason: nothing must take its place.
+            // This order may come before the failure that is its reason: no process may be started in its place.
             self.stop_spawning(cx);
             self.report(cx);
         }
@@ -279,8 +279,8 @@ impl Procs {
 
     /// `excused`: the others go on without it, or the launcher ends the job.
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, mut exited: Exited, excused: bool) {
-        // What was seen before the end began is heard after it where both came at once: nobody had been signalled then. Of a
-        // SIGKILL that is no evidence, because the loss of init is seen after the deaths that come of it.
+        // An exit that was seen before the end began is handled after it where both came at once: no process had been signalled then. Of
+        // a SIGKILL that is no evidence, because the loss of init is seen after the deaths that come of it.
         exited.asked = self.ending.is_some_and(|(sig, began)| {
             let may_be_ours =
                 sig == Signal::KILL && matches!(exited.status, Status::Signaled { sig: Signal::KILL, .. });
@@ -341,7 +341,7 @@ impl Procs {
         let met = Met { meeting, by: self.by, local_size: self.local_size };
         let begins = program.begins(start, met, ground, seated);
         for ((session, delta, seat), begin) in seated.who.iter().zip(begins) {
-            // Before the rank hears of it: what it says from then on is behind the mark.
+            // Before the rank gets the message: its output from then on comes after the mark.
             if seated.round > Round::new(0)
                 && seated.marked.contains(seat.initial)
                 && program.is_marked(start)
@@ -395,7 +395,7 @@ impl Procs {
         Capped::chunks(self.started.drain(..count)).pop()
     }
 
-    /// What was handed over and not begun is not started either: a launch that is over must not go on for a whole queue.
+    /// Starts that were handed over and not begun are dropped too: a launch that is over must not work off a whole queue.
     fn stop_spawning(&mut self, cx: &mut Cx<'_>) {
         self.queue.clear();
         if !core::mem::replace(&mut self.stopped, true) && self.in_flight > 0 {

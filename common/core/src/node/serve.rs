@@ -17,18 +17,18 @@ use alloc::format;
 /// A program that has not asked by then will not: importing torch takes seconds, from a busy file system perhaps tens of them.
 const UNUSED: Span = Span::from_secs(60);
 
-/// What is known of it.
+/// The state of the store on this node.
 #[derive(Default)]
 pub(super) struct Serve {
     meeting: Option<Meeting>,
     ranks: u32,
     /// The port that this node has chosen; 0: another has.
     chosen: Option<u16>,
-    /// Where this node holds it; empty: it does not.
+    /// The address at which this node holds it; empty: it does not.
     at: OsBytes,
     /// The number of the space that ranks share.
     space: u32,
-    /// When it is worth a word that nobody has asked.
+    /// The time after which an unused store is reported.
     unused_at: Option<Mono>,
     /// Strangers, and where the last came from.
     refused: Tally<OsBytes>,
@@ -126,7 +126,8 @@ impl Serve {
         self.limits.values_mut().for_each(|tally| tell_limit(cx, tally.on_timeout(cx.now)));
     }
 
-    /// The end has begun, or what is left is swept, which may be the end of a job that nobody has ended: all is told that is known.
+    /// Reports everything that is known when the end has begun, or when remaining processes are swept, which may be the end of a job that
+    /// was not ordered.
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
         self.unused_at = None;
         tell_refused(cx, self.refused.on_ending(cx.now));

@@ -1,7 +1,7 @@
 //! Bring-up: the first message, the ground the ranks will stand on, and the programs they run.
 //!
-//! The launcher sends everything at once and waits for no answer, so ranks arrive before the node is ready for them. What
-//! it sends is still checked: a launcher that breaks the order of messages, or sends more than it may, is refused.
+//! The launcher sends everything at once and waits for no answer, so ranks arrive before the node is ready for them. Its messages are
+//! still checked: a launcher that breaks their order, or sends too much, is refused.
 
 use super::gpus::Gpus;
 use super::probing::Probing;
@@ -31,11 +31,11 @@ pub(super) struct BringUp {
     apps: BTreeMap<AppIndex, Option<Vec<u8>>>,
     received: usize,
     refused: bool,
-    /// Programs to be checked before the launcher is told that we are ready; `None`: it does not ask.
+    /// Programs to be checked before the ready message. `None`: the launcher does not ask.
     check: Option<Check>,
     /// The launcher has said, or will not say, where the ranks find each other.
     met: bool,
-    /// What is true of this host only, of the environment of the login by which it was reached.
+    /// The environment of the login by which this host was reached, as far as it holds for this host only.
     login: OsStrings,
     travel: Option<Travel>,
     gpus: Gpus,
@@ -54,7 +54,7 @@ enum Step {
     Idle,
     /// The ground is being laid.
     Grounding,
-    /// It was laid, or cannot be.
+    /// The set-up is done, or has failed.
     Settled,
 }
 
@@ -131,7 +131,7 @@ impl BringUp {
         if matches!(self.step, Step::Idle) || core::mem::replace(&mut self.met, true) {
             return self.refuse(cx, NodeRefusal::Protocol);
         }
-        // What listened for other agents makes room for the store.
+        // The listener for other agents makes room for the store.
         let by = self.probing.on_met(cx, &meeting);
         cx.tell(Notice::Met(meeting, by));
     }

@@ -1,16 +1,16 @@
-//! How often something has happened of which the launcher is told at once, and then once in so long: there may be thousands.
+//! A counter of events that the launcher gets at once, and then at most once in a period: there may be thousands.
 
 use crate::time::{Mono, Span};
 
 const PAUSE: Span = Span::from_secs(10);
 
-/// What the launcher was not told of.
+/// Events that were not reported to the launcher.
 #[derive(Debug)]
 pub(super) struct Tally<T> {
     count: u32,
     /// The last of them.
     last: Option<T>,
-    /// Until when it is not told of more.
+    /// The time until which no more are reported.
     pause: Option<Mono>,
 }
 
@@ -21,7 +21,7 @@ impl<T> Default for Tally<T> {
 }
 
 impl<T> Tally<T> {
-    /// It has happened so often. What is to be told now, and how often that was.
+    /// Adds events. Returns the event and the number to be reported now.
     pub(super) fn add(&mut self, now: Mono, last: T, count: u32) -> Option<(T, u32)> {
         self.count = self.count.saturating_add(count);
         self.last = Some(last);

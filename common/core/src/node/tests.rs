@@ -163,7 +163,7 @@ impl Rig {
 
     fn root(&mut self, message: ToNode) -> Vec<NodeAction> {
         let actions = self.hear(NodeEvent::FromRoot(message));
-        // What comes of it is seen later.
+        // The consequence is seen later.
         self.now = self.now + Span::from_nanos(1);
         actions
     }

@@ -40,7 +40,7 @@ pub enum PlaceError {
     Max {
         /// Ranks of the program.
         n: u32,
-        /// What fits.
+        /// The number that fits.
         room: u32,
     },
     /// `-n 9 --nproc-per-node gpu` on hosts with eight.
@@ -48,7 +48,7 @@ pub enum PlaceError {
     Counted {
         /// Ranks of the program.
         n: u32,
-        /// What was counted.
+        /// The number that was counted.
         room: u32,
     },
     /// `--nnodes 4` on two hosts.
@@ -56,7 +56,7 @@ pub enum PlaceError {
     TooFewHosts {
         /// The least.
         wanted: u32,
-        /// What there is.
+        /// The number that exists.
         have: u32,
     },
     /// `--nnodes 4` for two ranks.
@@ -72,7 +72,7 @@ pub enum PlaceError {
     TooFewUsed {
         /// The least.
         wanted: u32,
-        /// Those that have ranks.
+        /// The number that has ranks.
         used: u32,
     },
     /// Two machines, and both would be this one.
@@ -80,7 +80,7 @@ pub enum PlaceError {
     TwoHere {
         /// Its name.
         own: String,
-        /// One host.
+        /// A host.
         first: String,
         /// The other.
         second: String,
@@ -88,7 +88,7 @@ pub enum PlaceError {
     /// `--strict`.
     #[error("--strict: {ranks} ranks on {slots} {}{} of {host}", if *processors { "processor" } else { "slot" }, plural(*slots))]
     Strict {
-        /// Where.
+        /// The host.
         host: Host,
         /// Its ranks.
         ranks: u32,

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// One host.
+/// A host.
 pub(super) struct Place {
     host: Host,
     local: bool,
@@ -22,9 +22,9 @@ pub(super) struct View {
     pub(super) at: usize,
     /// Slots that the program may use before it oversubscribes the host.
     pub(super) free: u32,
-    /// What it can have at most.
+    /// The most ranks that it can have.
     pub(super) room: u32,
-    /// What other programs have there.
+    /// The slots that other programs use there.
     pub(super) used: u32,
     /// How much the host takes, beside others.
     pub(super) weight: u32,
@@ -35,7 +35,7 @@ pub(super) struct Hosts {
     places: Vec<Place>,
     /// For each program with hosts of its own: which, and the slots that it was given there.
     own: Vec<Vec<(usize, Option<u32>)>>,
-    /// Nobody named a host.
+    /// Whether no host was named.
     pub(super) implicit: bool,
 }
 
@@ -102,7 +102,7 @@ impl Hosts {
         hosts
     }
 
-    /// What the program with this index may use, in its order.
+    /// The hosts that the program with this index may use, in its order.
     pub(super) fn views(&self, app: usize) -> Vec<View> {
         let view = |at: usize, own: Option<u32>| {
             let place = self.places.get(at)?;
@@ -166,7 +166,7 @@ fn one_guess(request: &Request) -> Result<(), PlaceError> {
     }
 }
 
-/// What a list says about a host. Where it says nothing, `--ppn` does.
+/// The slots that a list gives a host. Where it says nothing, `--ppn` does.
 fn slots(entry: &Entry, ppn: Option<u32>) -> Option<u32> {
     match (entry.slots, ppn) {
         (Some(slots), _) => Some(slots),

@@ -50,7 +50,7 @@ pub(super) fn counts(
 }
 
 impl AppRequest {
-    /// What a host gets of it, if that is said.
+    /// The number for each host, if it is given.
     fn per_node(&self, view: &View) -> Option<u32> {
         if self.counted { Some(view.weight) } else { self.ppn }
     }
@@ -64,7 +64,7 @@ struct Row {
     free: u32,
     /// Never more than this.
     room: u32,
-    /// What other programs have there.
+    /// The slots that other programs use there.
     used: u32,
     weight: u32,
 }
@@ -93,7 +93,7 @@ fn check(n: u32, app: &AppRequest, rows: &[Row]) -> Result<(), PlaceError> {
     if room < n { Err(PlaceError::Max { n, room }) } else { Ok(()) }
 }
 
-/// One host after the other. Returns what has no slot.
+/// Fills one host after the other. Returns what has no slot.
 fn fill(rows: &mut [Row], n: u32) -> u32 {
     rows.iter_mut().fold(n, |left, row| {
         row.count = row.free.min(left);
@@ -101,7 +101,7 @@ fn fill(rows: &mut [Row], n: u32) -> u32 {
     })
 }
 
-/// One on each host in turn, up to its limit. Returns what is left when all are full.
+/// Deals one to each host in turn, up to its limit. Returns what is left when all are full.
 fn deal(rows: &mut [Row], n: u32, limit: impl Fn(&Row) -> u32) -> u32 {
     let mut left = n;
     let mut open: Vec<&mut Row> = rows.iter_mut().collect();

@@ -29,10 +29,10 @@ pub const MOST_RANKS: u32 = 1 << 20;
 /// `--map-by`, `--rank-by`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum By {
-    /// One host after the other, each as far as its slots go.
+    /// Fill one host after the other, each up to its slots.
     #[default]
     Slot,
-    /// One rank on each host in turn.
+    /// A rank on each host in turn.
     Node,
 }
 
@@ -45,12 +45,12 @@ pub struct Nodes {
     pub max: u32,
 }
 
-/// What is asked for.
+/// The request for a placement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The programs, in their order.
     pub apps: Vec<AppRequest>,
-    /// Where we are.
+    /// The host of the launcher.
     pub here: Here,
     /// `--map-by`.
     pub map_by: By,
@@ -64,7 +64,7 @@ pub struct Request {
     pub strict: bool,
 }
 
-/// One program.
+/// A program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AppRequest {
     /// `-n`.
@@ -87,7 +87,7 @@ pub struct Here {
 }
 
 impl Here {
-    /// Whether a host is this machine. One with a user or a port is to be reached through its sshd, whoever it is.
+    /// Whether a host is this machine. A host with a user or a port is reached through its sshd, even if it is this machine.
     #[must_use]
     pub fn is(&self, host: &Host) -> bool {
         let Host { name, user: None, port: None } = host else { return false };
@@ -112,25 +112,25 @@ impl Here {
     }
 }
 
-/// Where every rank of a job runs.
+/// The place of every rank of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// The hosts that have ranks, by their `NodeId`, in the order in which they were given.
     pub nodes: Vec<Node>,
     /// The ranks, in their order.
     pub seats: Vec<Seat>,
-    /// What is worth a line before the job starts.
+    /// Notes for the user before the job starts.
     pub notes: Vec<Note>,
     /// Which processes play the ranks.
     pub processes: Processes,
 }
 
-/// One host of a job.
+/// A host of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     /// Which, by the name that it was given.
     pub host: Host,
-    /// It is this machine: nobody has to be asked to get there.
+    /// Whether it is this machine: no connection is needed to get there.
     pub local: bool,
     /// The ranks that it takes before it is oversubscribed.
     pub slots: u32,
@@ -138,7 +138,7 @@ pub struct Node {
     pub ranks: u32,
 }
 
-/// One rank's place.
+/// The place of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seat {
     /// Its host.
@@ -149,7 +149,7 @@ pub struct Seat {
     pub app: AppIndex,
 }
 
-/// What is worth a line.
+/// A note for the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// Nothing said how many ranks there are: one of this program.
@@ -209,7 +209,7 @@ impl Placement {
 /// Places every rank.
 ///
 /// # Errors
-/// What is asked for contradicts itself, or does not fit.
+/// The request contradicts itself, or does not fit.
 pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     let mut hosts = Hosts::of(request)?;
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! Where another process fits when its host is lost: a rank goes to a host that has room, and stays there.
+//! The host for another process of a rank whose host is lost: the rank moves to a host that has room, and stays there.
 
 use super::{Placement, Seat};
 use crate::id::{LocalRank, NodeId, Rank};

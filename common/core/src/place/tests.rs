@@ -1,4 +1,4 @@
-//! Who gets which ranks.
+//! The ranks of each host.
 
 use super::*;
 use crate::error::Hint as _;

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// One policy.
+/// A policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// `all`
@@ -33,7 +33,7 @@ pub enum Stage {
     Tree(Tree),
 }
 
-/// What a stage is for: all that its order depends on.
+/// The purpose of a stage: all that its order depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     /// Says who works.
@@ -73,7 +73,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What decides about ranks.
+/// A policy that assigns ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
     /// The last one runs first.
@@ -111,7 +111,7 @@ pub enum IllFormed {
         /// The order that works.
         order: String,
     },
-    /// Who is sent home stays in.
+    /// A discarded rank stays in.
     #[error("{group} runs after {mover} (the last one runs first): nothing takes out the ranks that it sends home")]
     MarksLast {
         /// Which sends home.
@@ -142,7 +142,7 @@ pub enum IllFormed {
     TreeAndOther {
         /// The tree.
         tree: Box<Stage>,
-        /// What else there is.
+        /// The other stage.
         other: Box<Stage>,
     },
     /// A tree without layers.
@@ -198,7 +198,7 @@ impl Policy {
         let Some(mover) = of(Part::Renumbers).and_then(|at| stages.get(at)) else {
             return Err(IllFormed::NoMover { last: Box::new(last.clone()), order: order() });
         };
-        // Whoever is listed behind another runs before it.
+        // A stage that is listed after another runs before it.
         let mut seen: Option<&Stage> = None;
         for stage in stages {
             match (stage.part(), seen) {
@@ -223,7 +223,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The same policies in an order that works: who chooses runs last, and before it somebody takes out who is gone.
+    /// The same policies in an order that works: the stage that chooses runs last, and before it a stage takes out ranks that are gone.
     fn in_order(stages: Vec<Stage>) -> String {
         let (mut order, mut rest): (Vec<_>, Vec<_>) =
             stages.into_iter().partition(|stage| stage.part() == Part::Activates);

@@ -1,7 +1,7 @@
 //! `divisible=N`: as many work as a multiple of N allows (NVRx: `ActiveWorldSizeDivisibleBy`).
 //!
-//! Of several such policies each begins with what the round before has left, so 3 behind 4 shrinks a world in which nobody was lost.
-//! That is what NVRx does; `regrow` begins with all who are healthy.
+//! Of several such policies each begins with the result of the round before, so 3 after 4 shrinks a world in which no rank was lost. That
+//! is what NVRx does; `regrow` begins with all who are healthy.
 
 use super::draft::Draft;
 use core::num::NonZeroU32;

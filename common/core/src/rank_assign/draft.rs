@@ -12,7 +12,7 @@ pub(super) struct Draft {
     members: Vec<Member>,
     /// The initial rank of each rank.
     pub(super) ranks: Vec<u32>,
-    /// Which of the ranks are lost, or sent home, and have not been taken out yet.
+    /// Ranks that are lost, or discarded, and have not been taken out yet.
     pub(super) gone: Vec<bool>,
     /// How many work, as far as it was decided.
     active: Option<u32>,
@@ -46,13 +46,13 @@ impl Draft {
         self.active = Some(active);
     }
 
-    /// These are the ranks from now on; nobody of them is lost.
+    /// Sets the ranks from now on; none of them is lost.
     pub(super) fn renumber(&mut self, ranks: Vec<u32>) {
         self.gone = vec![false; ranks.len()];
         self.ranks = ranks;
     }
 
-    /// What the chain has made of the world.
+    /// Writes the chain's result into the world.
     pub(super) fn finish(self, world: &mut World, lost: &[Rank]) -> Result<Outcome, AssignError> {
         if let Some(rank) = self.gone.iter().position(|gone| *gone) {
             let rank = Rank::new(u32::try_from(rank).unwrap_or(u32::MAX));

@@ -17,7 +17,7 @@ const LISTED: usize = 4;
 /// Ranks cannot be assigned.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AssignError {
-    /// A rank is said to be lost that is not there.
+    /// A rank is reported as lost that does not exist.
     #[error("there is no rank {rank} to be lost: {}", Ranks(*world))]
     NoSuchRank {
         /// Which.
@@ -124,7 +124,7 @@ impl fmt::Display for Some_<'_> {
 pub struct Misplaced {
     /// How many.
     pub count: u32,
-    /// Of how many.
+    /// The size of the world.
     pub world: u32,
     /// The first of them in the order of the tree.
     pub first: Rank,

@@ -1,4 +1,4 @@
-//! `group(KEY)==N`: groups of which too few are left are sent home whole (NVRx: `FilterCountGroupedByKey`).
+//! `group(KEY)==N`: groups with too few ranks left are discarded whole (NVRx: `FilterCountGroupedByKey`).
 
 use super::draft::Draft;
 use super::fault::AssignError;
@@ -12,7 +12,7 @@ use core::num::NonZeroU32;
 /// Which ranks belong together, and how many of a group must be healthy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// What those of a group share; looked up anew in each round.
+    /// The value that the ranks of a group share; looked up anew in each round.
     pub key: Key,
     /// Groups that stay.
     pub condition: Condition,
@@ -29,7 +29,7 @@ pub enum Condition {
     AtMost(u32),
     /// A multiple of it.
     MultipleOf(NonZeroU32),
-    /// One of these, as ranges from first to last: a function of a script.
+    /// A number in these ranges, from first to last: a function of a script.
     Among(Vec<(u32, u32)>),
     /// A function of a script, by its values for 0, 1, 2 …
     Table(Vec<bool>),

@@ -1,4 +1,4 @@
-//! What ranks have in common: a host, a rack, a variable of theirs.
+//! Values that ranks have in common: a host, a rack, a variable of theirs.
 
 use super::fault::AssignError;
 use crate::id::Rank;
@@ -12,7 +12,7 @@ use core::num::NonZeroU32;
 /// A property by which ranks are grouped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// A property that somebody has to look up.
+    /// A property that has to be looked up.
     Of(Source),
     /// `rank/N`: N ranks that follow each other, by their numbers at that moment.
     RankBy(NonZeroU32),
@@ -26,7 +26,7 @@ pub enum Key {
     Same(String),
 }
 
-/// Where a property is to be looked up.
+/// The source of a property.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Source {
     /// The host.
@@ -46,13 +46,13 @@ pub enum Source {
 /// The value of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// Of keys that are computed.
+    /// The value of a computed key.
     Number(u32),
-    /// Of keys that are looked up.
+    /// The value of a key that is looked up.
     Text(Cow<'a, str>),
 }
 
-/// Who is asked about.
+/// The rank in question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbers {
     /// The process.
@@ -63,7 +63,7 @@ pub struct Numbers {
 
 /// Looks properties up.
 pub trait Keys {
-    /// That of a rank; `None`: nobody knows it.
+    /// The value of a rank; `None`: unknown.
     fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>>;
 }
 

@@ -1,11 +1,11 @@
-//! Who plays which role after a loss: the policies that give ranks their numbers, as pure functions over a [`World`].
+//! The roles of ranks after a loss: the policies that give ranks their numbers, as pure functions over a [`World`].
 //!
 //! The policies and their results are those of NVIDIA's resiliency extension (NVRx, `inprocess.rank_assignment`), whose users
 //! know them by name; `tests/golden/vectors` has what its own code answers. There every rank computes all of it. Here it is
 //! computed once, so that a policy is a function of the whole world and a group is counted where it is seen.
 //!
-//! Two numberings: a *rank* counts all that are healthy, an *active rank* those that do the work; the program is told the latter
-//! as RANK. An *initial rank* names a process for good.
+//! Two numberings: a *rank* counts all healthy processes, an *active rank* those that work. The program gets the latter as RANK. An
+//! *initial rank* names a process for good.
 
 mod activate_all;
 mod chain;
@@ -34,7 +34,7 @@ use crate::id::Rank;
 use alloc::vec::Vec;
 use draft::Draft;
 
-/// What an assignment did beside changing the world.
+/// The effects of an assignment beside the change of the world.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// Healthy ranks that the policy sends home, by initial rank.

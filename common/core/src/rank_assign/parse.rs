@@ -26,9 +26,9 @@ pub enum SpecError {
     Unknown {
         /// The word.
         word: String,
-        /// What it should have been.
+        /// The expected form.
         what: &'static str,
-        /// What was probably meant.
+        /// The text that was probably meant.
         try_: String,
     },
     /// A number that is none.
@@ -38,9 +38,9 @@ pub enum SpecError {
         name: String,
         /// Which numbers there are.
         takes: &'static str,
-        /// What was given.
+        /// The given text.
         got: String,
-        /// What would be right.
+        /// The right text.
         try_: String,
     },
     /// Too many words.
@@ -74,7 +74,7 @@ const STAGES: [(&str, &str, &str); 6] = [
     ("group", "FilterCountGroupedByKey", "group(host)==8"),
 ];
 
-/// A chain. One that has nobody work has all work.
+/// A chain. A policy that lets no rank work lets all work.
 ///
 /// # Errors
 /// It is none, or none that can work.
@@ -135,7 +135,7 @@ fn stage(word: &str) -> Result<Stage, SpecError> {
     }
 }
 
-/// What was probably meant, with the number that was given.
+/// The stage that was probably meant, with the given number.
 fn no_stage(word: &str, name: &str, value: Option<&str>) -> SpecError {
     let lower = name.to_ascii_lowercase();
     let nvrx = |(_, theirs, _): &&(&str, &str, &str)| theirs.to_ascii_lowercase() == lower;
@@ -170,7 +170,7 @@ fn group(word: &str, rest: &str) -> Result<Stage, SpecError> {
         return Err(unknown());
     }
     let condition = condition.trim();
-    // What begins like another one comes first.
+    // Longer operators come before those with the same begin.
     let forms = ["==", ">=", "<=", "%"].into_iter();
     let Some((form, value)) = forms.filter_map(|form| Some((form, condition.strip_prefix(form)?.trim()))).next() else {
         return Err(unknown());
@@ -209,7 +209,7 @@ fn ranges(text: &str) -> Result<Vec<(u32, u32)>, SpecError> {
     text.split(',').map(range).collect()
 }
 
-/// What ranks have in common.
+/// Parses the key that ranks have in common.
 ///
 /// # Errors
 /// It is nothing that is known.
@@ -233,7 +233,7 @@ pub fn key(text: &str) -> Result<Key, SpecError> {
             (Some(("const", word)), _, _) => Key::Same(word.into()),
             (_, Some(("rank", n)), _) => computed(Key::RankBy, n, "rank/")?,
             (_, _, Some(("rank", n))) => computed(Key::RankEvery, n, "rank%")?,
-            // What a program answers for each of its processes, by the place among its answers.
+            // A value that a program gives for each of its processes, by its index among the values.
             (_, Some(("script", n)), _) => Key::Of(Source::Script(number("script/", n, "script/0")?)),
             (_, Some(("initial", n)), _) => computed(Key::InitialBy, n, "initial/")?,
             (_, _, Some(("initial", n))) => computed(Key::InitialEvery, n, "initial%")?,

@@ -1,4 +1,4 @@
-//! `shift`: those behind a lost rank move up, and the order stays (NVRx: `ShiftRanks`).
+//! `shift`: ranks after a lost rank move up, and the order stays (NVRx: `ShiftRanks`).
 
 use super::draft::Draft;
 

@@ -6,28 +6,28 @@ use crate::id::Rank;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a process does in a round.
+/// The role of a process in a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Nobody has decided yet.
+    /// Not yet decided.
     #[default]
     Initialized,
-    /// It works.
+    /// The process works.
     Active,
-    /// It waits in reserve.
+    /// The process waits in reserve.
     Inactive,
-    /// It is gone.
+    /// The process is gone.
     Terminated,
 }
 
-/// One process, for good.
+/// A process, for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Member {
     /// Its number among all that are healthy; `None`: it is gone.
     pub rank: Option<Rank>,
     /// Its number among those that work.
     pub active_rank: Option<Rank>,
-    /// What it does.
+    /// Its role.
     pub mode: Mode,
 }
 
@@ -40,17 +40,17 @@ pub struct World {
     pub(super) ranks: Vec<u32>,
     /// How many work; `None`: nothing has decided about it.
     pub(super) active: Option<u32>,
-    /// Of a job whose policy is a tree, once it is built.
+    /// The tree of a job whose policy is a tree, once it is built.
     pub(super) topology: Option<Topology>,
 }
 
 /// A process cannot join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JoinError {
-    /// It has not left.
+    /// The process has not left.
     #[error("initial rank {initial} cannot join: it is in the world, as rank {rank}")]
     Here {
-        /// Who.
+        /// The process.
         initial: Rank,
         /// Its number.
         rank: Rank,
@@ -58,9 +58,9 @@ pub enum JoinError {
     /// A number that leaves a gap.
     #[error("initial rank {initial} cannot join: the next new one is {next}")]
     Gap {
-        /// Who.
+        /// The process.
         initial: Rank,
-        /// Who may.
+        /// The next number that may join.
         next: u32,
     },
 }
@@ -102,8 +102,8 @@ impl World {
         self.ranks.get(rank.index()).copied().map(Rank::new)
     }
 
-    /// A process comes back, or a new one comes, whose number is the next. It is in reserve, as the last rank, until the policy is
-    /// asked again: with `max`, `divisible` and trees it stays so without `regrow`, unless it replaces somebody.
+    /// A process comes back, or a new one comes, whose number is the next. It is in reserve, as the last rank, until the next assignment.
+    /// With `max`, `divisible` and trees it stays so without `regrow`, unless it replaces another.
     ///
     /// # Errors
     /// It is here, or its number leaves a gap.

@@ -14,10 +14,10 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// What is known about a job.
+/// The knowledge about a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// What it is; `None` before its first record.
+    /// Its description; `None` before its first record.
     pub start: Option<Box<JobStart>>,
     /// The guarantee that held.
     pub tier: Option<Tier>,
@@ -29,11 +29,11 @@ pub struct Report {
     pub lost_hosts: Vec<(NodeId, Lost)>,
     /// How each host was lost, at any time; the first part.
     pub losses: BTreeMap<NodeId, Lost>,
-    /// What each host that is over has counted; `None`: nobody could.
+    /// The count of each host that has ended; `None`: not counted.
     pub counts: BTreeMap<NodeId, Option<u32>>,
     /// Hosts that the job did without.
     pub left_out: Vec<NodeId>,
-    /// Hosts that were lost, one of them first, and nobody can tell which.
+    /// Hosts that were lost, one of them first, and it cannot be known which.
     pub together: Vec<NodeId>,
     /// Its ranks.
     pub ranks: Vec<RankLine>,
@@ -41,7 +41,7 @@ pub struct Report {
     pub began: Option<Began>,
     /// Signals that were passed on to these ranks.
     pub forwarded: BTreeSet<Signal>,
-    /// What else is known about ranks that failed before the ending.
+    /// Further facts about ranks that failed before the ending.
     pub facts: BTreeMap<Rank, Facts>,
     /// How often all ranks were started again, and why each time.
     pub restarts: Vec<Restarted>,
@@ -49,7 +49,7 @@ pub struct Report {
     pub rounds: Rounds,
     /// How long the first launch took, where ranks were started again later.
     pub launched: Option<Span>,
-    /// Processes that still exist; `None`: nobody could count them.
+    /// Processes that still exist; `None`: not counted.
     pub left: Option<u32>,
     /// The first of them.
     pub named: Vec<Leftover>,
@@ -66,7 +66,7 @@ pub struct Report {
 pub struct Restarted {
     /// The rank that had failed first.
     pub rank: Rank,
-    /// Where it ran.
+    /// The node where it ran.
     pub node: NodeId,
     /// How it ended.
     pub status: Status,
@@ -76,7 +76,7 @@ pub struct Restarted {
     pub lived: Span,
 }
 
-/// One rank.
+/// A rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RankLine {
     /// Its host.
@@ -85,7 +85,7 @@ pub struct RankLine {
     pub local_rank: LocalRank,
     /// Its process id there and when it was started.
     pub started: Option<(u32, Span)>,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
@@ -95,23 +95,23 @@ impl RankLine {
     }
 }
 
-/// What became of a rank.
+/// The fate of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// Nothing was heard of it yet.
     Pending,
-    /// It runs, as far as we heard.
+    /// Runs, as far as is known.
     Running,
-    /// It ended.
+    /// Ended.
     Ended {
         /// How.
         status: Status,
         /// When.
         at: Span,
-        /// Its host had been told to end it before this was seen there.
+        /// Whether its host had been ordered to end it before this was seen there.
         asked: bool,
     },
-    /// It could not be started.
+    /// Could not be started.
     NotStarted,
 }
 
@@ -140,7 +140,7 @@ pub struct End {
 /// Ranks that had the same fate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// What became of them.
+    /// Their fate.
     pub became: Became,
     /// Which.
     pub ranks: Vec<Rank>,
@@ -148,32 +148,32 @@ pub struct Group {
     pub after: Span,
 }
 
-/// What became of a rank that was not the first cause.
+/// The fate of a rank that was not the first cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Became {
-    /// It had exited with 0 before.
+    /// Had exited with 0 before.
     Finished,
-    /// It failed by itself too.
+    /// Failed by itself too.
     Failed(Status),
-    /// It ended after we sent this signal, by it or in peace.
+    /// Ended after we sent this signal, by it or in peace.
     Stopped(Signal),
-    /// It ended like this after we sent a signal, and may have done so anyway.
+    /// Ended like this after we sent a signal, and may have done so anyway.
     After(Status, Signal),
-    /// It needed SIGKILL.
+    /// Needed SIGKILL.
     Killed,
-    /// It ended together with what was lost.
+    /// Ended together with the lost part.
     TakenAlong,
-    /// It was never started.
+    /// Was never started.
     NeverStarted,
-    /// It ran when we last heard of it, and nothing is left on its host.
+    /// Ran at the last report, and no process remains on its host.
     Ended,
     /// An agent that is gone may have started it; nothing is left.
     EndedOrNeverStarted,
-    /// It ran when we last heard of it, or may have been started, and nobody has counted.
+    /// Ran at the last report, or may have been started, and was not counted.
     Unheard,
 }
 
-/// Whether nobody can say any more what an agent has started.
+/// Whether it can no longer be known which ranks an agent has started.
 const fn loses_agent(cause: &Cause) -> bool {
     matches!(cause, Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute | Lost::Expired | Lost::Starved(_), .. })
 }
@@ -205,7 +205,7 @@ impl Report {
                 self.started(*rank, line);
             }
             What::RankFailed { rank, node, .. } => {
-                // One that has run has: what follows it is another process.
+                // A rank that has run has an end: the next record is about another process.
                 let anew = |line: &&mut RankLine| line.started.is_none();
                 if let Some(line) = self.ranks.get_mut(rank.index()).filter(anew) {
                     (line.node, line.fate) = (*node, Fate::NotStarted);
@@ -271,7 +271,7 @@ impl Report {
         }
     }
 
-    /// Of the ranks that were nothing is left; others take their places.
+    /// Begins a generation: no process of the earlier ranks remains; others take their places.
     fn restart(&mut self, restarted: Restarted) {
         if self.restarts.is_empty() {
             self.launched = self.launch();
@@ -290,7 +290,7 @@ impl Report {
     }
 
     fn leave_out(&mut self, nodes: &[NodeId], world_size: u32, procs: &[u32]) {
-        // Hosts that were lost later are told of as such.
+        // Hosts that were lost later are reported as such.
         if self.restarts.is_empty() {
             self.left_out = nodes.to_vec();
         }
@@ -301,7 +301,7 @@ impl Report {
         }
     }
 
-    /// What is known of hosts, without the ranks.
+    /// The knowledge about hosts, without the ranks.
     #[must_use]
     pub fn of_hosts(&self) -> Self {
         let Self { start, unreached, refused, lost_hosts, left_out, .. } = self;
@@ -337,7 +337,7 @@ impl Report {
         self.ranks.iter().try_fold(Span::ZERO, |last, line| line.started.map(|(_, at)| last.max(at)))
     }
 
-    /// Ranks that nobody tried to start, in a job that ends for this cause; `None`: an agent that is gone may have.
+    /// Ranks that were never started, in a job that ends for this cause. `None`: an agent that is gone may have started some.
     #[must_use]
     pub fn never_started(&self, cause: &Cause) -> Option<u32> {
         let pending = self.ranks.iter().filter(|line| line.fate == Fate::Pending).count();
@@ -354,8 +354,8 @@ impl Report {
         })
     }
 
-    /// Ranks that a round has left behind, and that are not back. One that has come to a good end in another process is, even where it
-    /// has only waited in reserve.
+    /// Ranks that a round has left behind, and that are not back. A rank whose other process has finished well is back, even where it has
+    /// only waited in reserve.
     #[must_use]
     pub fn left_behind(&self) -> Vec<(Rank, Behind)> {
         let of = |(rank, why): (&Rank, &Option<_>)| {
@@ -373,8 +373,8 @@ impl Report {
         self.rounds.lost.iter().filter_map(of).collect()
     }
 
-    /// What became of the ranks that are not the first cause, grouped, in the order of their first ranks. Who failed in a round that
-    /// another made good is not among them.
+    /// The fates of the ranks that are not the first cause, grouped, in the order of their first ranks. A rank that failed in a round
+    /// that another made good is not among them.
     #[must_use]
     pub fn others(&self) -> Vec<Group> {
         let first = match self.end.as_ref().map(|end| &end.cause) {
@@ -446,12 +446,12 @@ impl Report {
         (became, after)
     }
 
-    /// Somebody has counted that nothing is left on this host.
+    /// Whether a count has shown that no process remains on this host.
     fn is_empty(&self, node: NodeId) -> bool {
         self.left == Some(0) || self.counts.get(&node) == Some(&Some(0))
     }
 
-    /// Hosts of which nobody can say what is left; none where that is so of all.
+    /// Hosts without a count of remaining processes; none where that is so of all.
     #[must_use]
     pub fn uncounted(&self) -> Vec<NodeId> {
         let hosts = u32::try_from(self.asked()).unwrap_or(u32::MAX);
@@ -479,7 +479,7 @@ impl Report {
         groups
     }
 
-    /// What began the ending by its loss, if it was on this host.
+    /// The part whose loss began the ending, if it was on this host.
     fn lost_on(&self, host: NodeId) -> Option<Lost> {
         match &self.end {
             Some(End { cause: Cause::Lost { node, lost }, .. }) if *node == host => Some(*lost),

@@ -1,6 +1,6 @@
-//! What rlaunch says: single sentences while the job runs, and the closing report, a fold of the event log.
+//! The messages of rlaunch as values: single sentences while the job runs, and the closing report, a fold of the event log.
 //!
-//! Both are values. Which words they become, and whether they are said at all (`-q`, a pipe), is the launcher's to decide.
+//! Both are values. The launcher decides their words, and whether they are printed at all (`-q`, a pipe).
 
 mod fold;
 mod rounds;

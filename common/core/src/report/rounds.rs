@@ -1,4 +1,4 @@
-//! What the closing report says of rounds.
+//! Rounds in the closing report.
 
 use crate::id::{Rank, Round};
 use crate::os_bytes::OsBytes;
@@ -8,7 +8,7 @@ use crate::time::Span;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Most rounds that are kept: of more the last ones are told.
+/// Most rounds that are kept: of more the last ones are reported.
 const KEPT: usize = 5;
 
 /// The rounds of a generation of ranks.
@@ -20,22 +20,22 @@ pub struct Rounds {
     pub count: u32,
     /// The last of them.
     pub last: Vec<RoundLine>,
-    /// Ranks that were left behind, and why: they are lost, have left, or were sent home (`None`).
+    /// Ranks that were left behind, with the reason: they are lost, have left, or were discarded (`None`).
     pub lost: BTreeMap<Rank, Option<Fault>>,
-    /// Of them those for whom another process was started since, which need not have taken part.
+    /// Of them the ranks for which another process was started since, which need not have taken part.
     pub again: BTreeSet<Rank>,
     /// Why no other round was possible, and the fault that is not made good.
     pub given_up: Option<(Fault, OsBytes)>,
 }
 
-/// What has become of a rank that was left behind.
+/// The fate of a rank that was left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Behind {
-    /// It is lost.
+    /// The rank is lost.
     Lost,
-    /// It was lost, and is started again: nobody knows whether it has come to take part.
+    /// The rank was lost, and is started again: it is not known whether it has come to take part.
     Again,
-    /// It was sent home.
+    /// The rank was discarded.
     Home,
 }
 
@@ -44,7 +44,7 @@ pub enum Behind {
 pub struct RoundLine {
     /// Which.
     pub round: Round,
-    /// What has ended the one before first, and how much else has.
+    /// The first fault that ended the one before, and the number of others.
     pub fault: Option<(Fault, usize)>,
     /// Healthy ranks, and those that work.
     pub sizes: (u32, u32),
@@ -66,7 +66,7 @@ impl Rounds {
                 }
                 let home = discarded.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
                 self.lost.extend(home.map(|rank| (rank, None)));
-                // What begins by no fault is the first of a call.
+                // A round that begins without a fault is the first of a call.
                 if another && !faults.is_empty() {
                     self.count = self.count.saturating_add(1);
                     if self.last.len() == KEPT {

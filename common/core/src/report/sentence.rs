@@ -1,4 +1,4 @@
-//! One thing that rlaunch says on stderr while the job runs.
+//! A message of rlaunch on stderr while the job runs.
 
 use super::Report;
 use crate::events::Cause;
@@ -14,10 +14,10 @@ use crate::wire::limit::Met;
 use crate::wire::to_root::SpawnError;
 use alloc::boxed::Box;
 
-/// One thing that rlaunch says.
+/// A message of rlaunch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sentence {
-    /// The port that the ranks are told could not be reserved against other rlaunch jobs.
+    /// The port in the ranks' environment could not be reserved against other rlaunch jobs.
     PortUnreserved {
         /// Which.
         port: u16,
@@ -31,7 +31,7 @@ pub enum Sentence {
     },
     /// Ranks get less of something than they were to get.
     Lowered {
-        /// Of what, and how much.
+        /// The limit, and its value.
         lowered: Lowered,
         /// On these hosts.
         hosts: OsBytes,
@@ -40,31 +40,31 @@ pub enum Sentence {
     OneMachine {
         /// Which.
         hosts: OsBytes,
-        /// So many other machines are several hosts as well.
+        /// Number of other machines that are several hosts as well.
         more: usize,
     },
     /// Ranks meet at another address than the one that is likely to work.
     Detour {
         /// Which.
         addr: OsBytes,
-        /// Of which it stands in the place.
+        /// The address that it replaces.
         instead_of: OsBytes,
-        /// Of this host.
+        /// The host.
         to: OsBytes,
         /// Hosts from which it is not reached.
         hosts: OsBytes,
     },
     /// MASTER_ADDR is no address of rank 0's host, so its agent cannot hold the store there.
     StoreLeft {
-        /// What it is.
+        /// The address.
         addr: OsBytes,
     },
-    /// Nobody has asked the store that rlaunch holds.
+    /// No program has used the store that rlaunch holds.
     StoreUnused {
-        /// Where it is.
+        /// Its address.
         at: OsBytes,
     },
-    /// Somebody was refused by that store who comes from an address that no host of the job has. Said once.
+    /// A connection from an address that no host of the job has was refused by that store. Said once.
     StoreForeign {
         /// From where.
         from: OsBytes,
@@ -76,7 +76,7 @@ pub enum Sentence {
         /// Which.
         met: Met,
     },
-    /// The job goes on without these hosts: what is known of the hosts.
+    /// The job continues without these hosts, with the knowledge about them.
     LeftOut(Box<Report>),
     /// A rank failed and, by `--on-failure continue`, the others go on. Said once.
     GoesOn {
@@ -109,14 +109,14 @@ pub enum Sentence {
         /// How long is waited before.
         delay: Span,
     },
-    /// They are not: again and again the same rank has failed in the same way at once.
+    /// Ranks are not started again: again and again the same rank has failed in the same way at once.
     NoProgress {
         /// Which.
         rank: Rank,
-        /// So many times in a row.
+        /// Number of times in a row.
         alike: u32,
     },
-    /// They are not: something is left of those before that cannot be ended.
+    /// Ranks are not started again: processes of the generation before remain and cannot be ended.
     NotClear,
     /// Something about rounds, the in-process restart of a function.
     Round {
@@ -124,7 +124,7 @@ pub enum Sentence {
         generation: u32,
         /// The host of the rank that it is about first; empty: there is only one.
         host: OsBytes,
-        /// What.
+        /// The note.
         note: Box<RoundNote>,
     },
     /// No other round is possible.
@@ -159,7 +159,7 @@ pub enum Sentence {
     Unable {
         /// Whose.
         initial: Rank,
-        /// Where, if there are several hosts.
+        /// The host, if there are several.
         host: OsBytes,
         /// Why.
         error: SpawnError,
@@ -185,7 +185,7 @@ pub enum Sentence {
         /// After this, what is not written is dropped.
         patience: Span,
     },
-    /// A host cannot be told to end, or does not answer: it does so by itself, at the latest then.
+    /// A host cannot be ordered to end, or does not answer: it ends by itself, at this time at the latest.
     Awaited {
         /// Its name.
         host: OsBytes,
@@ -219,18 +219,18 @@ pub enum Sentence {
         /// errno of what its host tried.
         errno: i32,
     },
-    /// Nobody reads our stdout or stderr any more: the job ends.
+    /// Our stdout or stderr has no reader any more: the job ends.
     ReaderClosed(Std),
-    /// The terminal behind our stdout or stderr has hung up; the job goes on without it.
+    /// The terminal of our stdout or stderr has hung up; the job continues without it.
     HungUp(Std),
-    /// Our stdout or stderr cannot be written; the job goes on without it.
+    /// Our stdout or stderr cannot be written; the job continues without it.
     SinkFailed {
         /// Which.
         std: Std,
         /// errno of the write.
         errno: i32,
     },
-    /// A log file of ranks cannot be written; the job goes on.
+    /// A log file of ranks cannot be written; the job continues.
     FileFailed {
         /// On this host.
         host: OsBytes,
@@ -239,7 +239,7 @@ pub enum Sentence {
         /// Which file.
         path: OsBytes,
     },
-    /// So many bytes are not in the log files of ranks.
+    /// Number of bytes that are missing in the log files of ranks.
     FilesLost(u64),
     /// Lines were broken because another rank waited.
     LinesBroken(u64),
@@ -249,7 +249,7 @@ pub enum Sentence {
     Report(Box<Report>),
 }
 
-/// What is left of a job of which hosts were lost.
+/// The rest of a job of which hosts were lost.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fewer {
     /// The host by whose loss it came to that; empty: a rank had failed.

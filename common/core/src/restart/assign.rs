@@ -1,4 +1,4 @@
-//! The decision: who goes on as which rank, and the words by which every host hears of it.
+//! The decision which rank continues under which number, and the messages that carry it to every host.
 
 use super::crew::{Hand, Known, Part};
 use super::fault::{Fault, FaultKind};
@@ -17,7 +17,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Who was taken out, and why.
+/// Ranks that were taken out, and the reason.
 #[derive(Default)]
 struct Parted {
     /// Dead: a process may be started for them again.
@@ -40,7 +40,7 @@ impl Restart {
         let first = self.begun == 0;
         match self.decide(now, first) {
             Ok(outcome) => self.begin(now, first, &outcome),
-            // Behind an earlier call somebody may have been lost meanwhile: that is the failure then.
+            // After an earlier call a rank may have been lost meanwhile: that loss is the failure then.
             Err(text) if first && self.trouble.real().is_none() => self.refuse_all(text),
             Err(text) => self.give_up(text),
         }
@@ -80,8 +80,8 @@ impl Restart {
         }
     }
 
-    /// Nobody has failed: a policy that cannot go on from here is no reason to end. Who was lost whom the others did not need keeps its
-    /// place until a round is begun that has to be.
+    /// Keeps the present ranks after a planned round. No rank has failed, so a policy that cannot continue from here is no reason to end.
+    /// A lost rank that the others did not need keeps its place until a round has to begin.
     fn stay(&mut self, before: World, why: &str) -> Outcome {
         self.world = before;
         let text = format!("all go on as before, as this round was only planned: otherwise {why}");
@@ -96,7 +96,7 @@ impl Restart {
         new.map(|(_, initial)| initial).collect()
     }
 
-    /// With them nobody could work: they are asked in again with whoever comes next, or when somebody is lost.
+    /// Sets newcomers aside with whom no rank could work. The policy gets them again with the next newcomer, or after the next loss.
     fn wait_on(&mut self, newcomers: &[Rank], why: &str) {
         for initial in newcomers {
             if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
@@ -111,14 +111,14 @@ impl Restart {
         self.note(RoundNote::Policy { text: sentence(text) });
     }
 
-    /// Those that are about to be taken away go on if nobody else could.
+    /// Numbers all ranks. Ranks that are about to be taken away continue if no other rank could.
     fn number_all(&mut self, fresh: bool) -> Result<Outcome, String> {
         let drained = !fresh && self.crew.hands.iter().any(|hand| hand.warned && hand.part == Part::In);
         let before = drained.then(|| self.world.clone());
         let lost = if fresh { Vec::new() } else { self.lost(true) };
         match (self.number(&lost), before) {
             (Err(why), Some(before)) => {
-                // Those that are about to be taken are still there.
+                // Ranks that are about to be taken away are still there.
                 self.world = before;
                 let text = format!("ranks that are about to be taken away go on until then: without them {why}");
                 self.note(RoundNote::Policy { text: sentence(text) });
@@ -176,9 +176,9 @@ impl Restart {
         }
     }
 
-    /// Those that are taken out now, by their current ranks; those that are about to be taken away as well, if wanted.
+    /// Ranks that are taken out now, by their current numbers. With `drain`, also ranks that are about to be taken away.
     pub(super) fn lost(&self, drain: bool) -> Vec<Rank> {
-        // Where all are about to be taken away, somebody has to go on.
+        // Where all ranks are about to be taken away, some rank has to continue.
         let drain = drain && self.crew.hands.iter().any(|hand| hand.part == Part::In && !hand.warned);
         let both = self.crew.hands.iter().zip(self.world.members());
         let out = both.filter(|(hand, _)| match hand.part {
@@ -205,7 +205,7 @@ impl Restart {
         }
     }
 
-    /// One rank may be what ends round after round.
+    /// Reports a rank that may be the cause of round after round.
     fn say_who_does_it_again(&mut self) {
         let Some((fault, _)) = self.trouble.real().filter(|_| self.limits.max_rank_faults.is_none()) else { return };
         if let Some(text) = self.progress.again(fault) {
@@ -305,7 +305,7 @@ impl Restart {
         parted
     }
 
-    /// It was asked, and had none to give: whoever meets there by the port alone will fail.
+    /// Reports that the host of rank 0 had no free port: a program that meets there by the port alone will fail.
     fn say_no_port(&mut self, holder: Option<NodeId>) {
         let Some(host) = holder.and_then(|node| self.crew.hosts.get(&node)) else { return };
         let text = format!(
@@ -362,7 +362,7 @@ impl Restart {
         self.tell_all(&RoundDown::GiveUp { text: text.clone() });
         let first = self.trouble.told().cloned();
         self.over(Over::Refused(text.clone()));
-        // Nothing but a fault leads here, or a planned round while somebody was lost whom the others did not need.
+        // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.
         if let Some(fault) = first {
             self.act(RestartAction::Closed(Given::Up { fault, text }));
         }

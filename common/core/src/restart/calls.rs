@@ -11,7 +11,7 @@ use super::{Over, Phase, Restart};
 use crate::time::Mono;
 
 impl Restart {
-    /// Whether the work of a call is done: whoever still comes for it has nothing to do.
+    /// Whether the work of a call is done: a rank that still comes for it has nothing to do.
     pub(super) fn is_done(&self, call: u32) -> bool {
         call < self.call || (call == self.call && self.phase == Phase::Over(Over::Done))
     }
@@ -28,7 +28,7 @@ impl Restart {
         (self.agreed, self.begun, self.awaited) = (None, 0, 0);
         (self.trouble, self.progress) = (Trouble::default(), Progress::default());
         for hand in &mut self.crew.hands {
-            // How many are too many is said for each call.
+            // The limit of faults holds for each call.
             (hand.faults, hand.counted) = (0, false);
             hand.part = match hand.part {
                 Part::In | Part::Waiting | Part::Away => hand.part,
@@ -51,8 +51,8 @@ impl Restart {
         }
     }
 
-    /// All that are waited for have registered. The first round of all meets where all ranks have met at their start; behind that hosts are
-    /// asked for a port first, as for any other round. Nobody is in a function that he would have to leave.
+    /// All that are waited for have registered. The first round of all meets where all ranks have met at their start. Later calls first
+    /// ask hosts for a port, as any other round does. Nobody is in a function that he would have to leave.
     pub(super) fn gathered(&mut self, now: Mono) {
         if self.call == 0 { self.assign(now) } else { self.interrupt(now, true) }
     }

@@ -1,4 +1,4 @@
-//! Who is there: the process of each initial rank, and the hosts that speak for them.
+//! The members of the restart group: the process of each initial rank, and the hosts that speak for them.
 
 use super::setup::Site;
 use crate::id::{NodeId, ProcId, Rank, Round};
@@ -10,16 +10,16 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What an initial rank has to do with rounds.
+/// The part of an initial rank in rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     /// Nothing: no process of it has registered, or it is dead and taken out.
     Away,
     /// Its process has registered, and is in with the next assignment.
     Waiting,
-    /// It takes part.
+    /// Takes part in the round.
     In,
-    /// It is dead, or has left, and is taken out with the next assignment.
+    /// Dead, or has left; taken out with the next assignment.
     Lost {
         /// A process may be started for it again.
         again: bool,
@@ -33,7 +33,7 @@ pub(super) enum Part {
 pub(super) struct Hand {
     pub(super) node: NodeId,
     pub(super) proc: Option<ProcId>,
-    /// What its process says of the keys that only it can answer.
+    /// Values that its process has sent for the keys that only the process can answer.
     pub(super) keys: Vec<OsBytes>,
     pub(super) part: Part,
     /// The first round of its process.
@@ -42,11 +42,11 @@ pub(super) struct Hand {
     pub(super) faulted: bool,
     /// Faults of its own.
     pub(super) faults: u32,
-    /// One of them was in this round.
+    /// Whether a fault of its own was in this round.
     pub(super) counted: bool,
-    /// It is out of the function of this round.
+    /// Whether it has left the function of this round.
     pub(super) ready: bool,
-    /// It is about to be taken away.
+    /// Whether it is about to be taken away.
     pub(super) warned: bool,
     /// When the first round of its process began.
     pub(super) entered: Option<Mono>,
@@ -54,9 +54,9 @@ pub(super) struct Hand {
     pub(super) came: Option<Mono>,
     /// Some rank has got on in a round that its process was in.
     pub(super) got_on: bool,
-    /// So many processes of it in a row could not be started, or have ended at once.
+    /// Number of its processes in a row that could not be started, or exited at once.
     pub(super) in_vain: u32,
-    /// So many processes of it in a row have ended soon, whether or not others got on meanwhile.
+    /// Number of its processes in a row that exited soon, whether or not other ranks made progress meanwhile.
     pub(super) short: u32,
 }
 
@@ -67,11 +67,11 @@ pub(super) struct Host {
     /// Its initial ranks, in ascending order.
     pub(super) crew: Vec<Rank>,
     pub(super) lost: bool,
-    /// It is not heard of any more, and not yet known to be lost: what it has said is not enough.
+    /// Whether its heartbeats are missing and it is not yet known to be lost: its earlier messages are not enough.
     pub(super) missed: bool,
     /// The terms that it has told last, which need not have been taken.
     pub(super) told: OsBytes,
-    /// It was told to interrupt its ranks.
+    /// Whether it has been sent the interrupt for its ranks.
     pub(super) asked: bool,
     /// All of its ranks are ready.
     pub(super) answered: bool,
@@ -143,12 +143,12 @@ impl Crew {
     }
 }
 
-/// What is known of ranks, for policies.
+/// Values known about ranks, for policies.
 pub(super) struct Known<'a> {
     pub(super) crew: &'a Crew,
     /// By initial rank.
     pub(super) known: &'a [(Source, Vec<Option<String>>)],
-    /// What processes say of themselves, in this order.
+    /// Keys that processes answer themselves, in this order.
     pub(super) asked: &'a [Source],
 }
 

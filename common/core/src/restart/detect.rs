@@ -1,13 +1,14 @@
-//! Whether a rank of a round stands still, and what becomes of it then.
+//! Detection of a rank that hangs in a round, and the steps that follow.
 //!
-//! A client says that its program gets on: by itself, or because the program does (`ping`). Who is silent for longer than the soft limit
-//! hangs, and is interrupted with the others; who does not come out of its function, or go on to the next one, by a hard limit is ended:
-//! SIGTERM, SIGKILL when the grace is over. What the kernel cannot end even so is not waited for. Nobody is watched where silence is what is expected: in reserve, and behind a function that
-//! has returned. Behind that it waits for the others only so long: then the round is one in which somebody does not come to its end.
-//! Hooks that run there, or when no round follows, are to come to their end by the hard limit.
+//! A client says that its program gets on: by itself, or because the program does (`ping`). A rank that is silent for longer than the
+//! soft limit hangs, and is interrupted with the others. A rank that does not leave its function, or does not reach the next one, by a
+//! hard limit is ended: SIGTERM, then SIGKILL after the grace. A process that the kernel cannot end even so is not waited for. No rank is
+//! watched while silence is expected: in reserve, and after its function has returned. After the return it waits for the others for a
+//! limited time; then the round counts as one in which a rank does not finish. Hooks that run there, or when no round follows, are to
+//! come to their end by the hard limit.
 //!
-//! The agent's clock counts on while a host sleeps, so after soft limits a hard one is not over at once: whoever was only asleep is
-//! interrupted and lives.
+//! The agent's clock counts on while a host sleeps. So a hard limit has not expired directly after a soft one: a rank that was only
+//! asleep is interrupted and lives.
 
 use super::terms::Terms;
 use crate::machine::earliest;
@@ -24,13 +25,13 @@ pub struct Limits {
     pub soft: Span,
     /// Silent for longer, or longer in its function after the interrupt: it is ended.
     pub hard: Span,
-    /// Ready for longer without a round that begins, once nobody else may still be leaving: it is ended.
+    /// Time for which a rank may be ready without the next round, once no other rank may still be leaving. After it the rank is ended.
     pub barrier: Span,
     /// Its function has returned for longer, and that of others has not: the round is over.
     pub completion: Span,
     /// From SIGTERM to SIGKILL.
     pub grace: Span,
-    /// So long hosts that are not heard of, and more faults, may be waited for behind that.
+    /// Time to wait after that for hosts without heartbeats, and for more faults.
     pub others: Span,
 }
 
@@ -73,28 +74,28 @@ impl Limits {
     }
 }
 
-/// What is to be done about a rank.
+/// The step that is due for a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// It hangs: the launcher has to know. Once in a round.
+    /// The rank hangs: the launcher has to know. Once in a round.
     Hang,
     /// Its function has returned, and it has waited for the others long enough: the launcher has to know. Once in a round.
     Alone,
-    /// It is to be ended politely.
+    /// The rank is to be sent SIGTERM.
     Terminate,
-    /// It is to be ended.
+    /// The rank is to be killed.
     Kill,
-    /// It cannot be.
+    /// The rank cannot be killed.
     Stuck,
 }
 
-/// One rank, as it is watched.
+/// The watch of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watch(State);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum State {
-    /// It may be silent.
+    /// The rank may be silent.
     #[default]
     Off,
     Running(Running),
@@ -102,14 +103,14 @@ enum State {
     Returned {
         since: Mono,
     },
-    /// It is to come out of its function by then; one that hung, if it gets on after all, by the second time. Until a ping of it, if that is
-    /// waited for, its silence counts as before.
+    /// The rank has to leave its function by the first time. A rank that hung has until the second time if it makes progress after all.
+    /// Until a ping of it, if that is waited for, its silence counts as before.
     Leaving {
         by: Mono,
         else_by: Mono,
         running: Option<Running>,
     },
-    /// It is out of its function; from then on it waits for nobody who may be late.
+    /// The rank is out of its function. From then on it waits for no rank that may be late.
     Waiting {
         since: Mono,
     },
@@ -130,13 +131,13 @@ enum State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Running {
-    /// When it got on last. Who has said nothing in a round, and is not looked at by its library, may be silent.
+    /// When it got on last. A rank without any message in a round, and without its library's own watch, may be silent.
     heard: Option<Mono>,
     /// … by its own word. Once it has said so in a round, silence of that kind counts.
     pinged: Option<Mono>,
-    /// What it has asked for, and when: so much in place of its soft limit, or no limit.
+    /// The limit that the rank has asked for in place of its soft limit, or `None` for no limit, and the time of the request.
     section: Option<(Mono, Option<Span>)>,
-    /// When it was told of as one that hangs.
+    /// The time at which it was reported as hanging.
     told: Option<Mono>,
     /// Since when hooks run in place of the function. They are to get on although it may be silent.
     hooks: Option<Mono>,
@@ -202,7 +203,7 @@ impl Watch {
         }
     }
 
-    /// It has got on, by its own word or by itself.
+    /// Records progress of the rank, by its own ping or by its library.
     pub fn alive(&mut self, now: Mono, pinged: bool) {
         match &mut self.0 {
             State::Running(running) => running.alive(now, pinged),
@@ -219,8 +220,8 @@ impl Watch {
         }
     }
 
-    /// From now on it may be silent for so long, `None`: for ever; a span of zero: as long as before. Who has not said that it gets on
-    /// has not by that.
+    /// From now on it may be silent for so long, `None`: for ever; a span of zero: as long as before. A section does not count as
+    /// progress of a rank that has not pinged.
     pub fn section(&mut self, now: Mono, span: Option<Span>) {
         match &mut self.0 {
             State::Running(running) | State::Leaving { running: Some(running), .. } => running.section(now, span),
@@ -249,7 +250,7 @@ impl Watch {
         }
     }
 
-    /// It is to leave its function within so long from now, or has begun to.
+    /// Begins the time within which the rank has to leave its function, or has begun to.
     pub fn leave(&mut self, now: Mono, within: Span, limits: &Limits) {
         let else_by = now + within + limits.hard;
         match self.0 {
@@ -270,7 +271,7 @@ impl Watch {
         }
     }
 
-    /// It is out of its function. Others may take as long as it might have.
+    /// Records that the rank is out of its function. Others may take as long as it might have.
     pub fn ready(&mut self, now: Mono, limits: &Limits) {
         let since = match self.0 {
             State::Leaving { else_by, .. } => limits.settled(else_by).max(now),
@@ -300,7 +301,7 @@ impl Watch {
         self.0 = State::Killed { until: now + UNKILLABLE };
     }
 
-    /// Its host has slept so long: what it had left to do it has still. Who is silent is told of all the same, and has time to leave.
+    /// Its host has slept so long: what it had left to do it has still. A silent rank is reported all the same, and has time to leave.
     pub fn slept(&mut self, so_long: Span) {
         match &mut self.0 {
             State::Leaving { by, else_by, .. } => (*by, *else_by) = (*by + so_long, *else_by + so_long),
@@ -333,7 +334,7 @@ impl Watch {
         }
     }
 
-    /// What is due. To be asked until there is nothing.
+    /// Returns the step that is due. To be asked until there is nothing.
     pub fn due(&mut self, now: Mono, limits: &Limits) -> Option<Due> {
         if self.deadline(limits).is_none_or(|at| now < at) {
             return None;
@@ -367,7 +368,7 @@ impl Watch {
         }
     }
 
-    /// When something is due, if it is not heard of before.
+    /// Returns the time of the next step, if no message arrives before.
     #[must_use]
     pub fn deadline(&self, limits: &Limits) -> Option<Mono> {
         match &self.0 {
@@ -385,13 +386,13 @@ impl Watch {
     }
 }
 
-/// When the first of several has to be looked at. Who is heard of has more time than before, and that is found out when the time
-/// comes: so a word of a rank costs nothing but itself.
+/// When the first of several has to be looked at. A rank that sends messages has more time than before. That is found out when the time
+/// comes, so a message costs no more than itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Soonest(Option<Mono>);
 
 impl Soonest {
-    /// One of them may have to be looked at sooner.
+    /// Takes in a rank that may have to be looked at sooner.
     pub fn mind(&mut self, watch: &Watch, limits: &Limits) {
         self.0 = earliest(self.0, watch.deadline(limits));
     }
@@ -427,7 +428,7 @@ mod tests {
         Mono::from_nanos(0) + Span::from_secs(secs)
     }
 
-    /// All that becomes due of a rank that nobody hears of any more: what, and when.
+    /// All steps that become due of a rank without messages: step and time.
     fn end(mut watch: Watch) -> Vec<(Due, u64)> {
         let mut all = Vec::new();
         while let Some(when) = watch.deadline(&LIMITS) {
@@ -648,8 +649,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: nothing is due before its deadline, something is at it, what is due comes in its order, and a look at the
-        /// right time misses nobody.
+        /// For every history: no step is due before its deadline, some step is due at it, steps come in their order, and a look at the
+        /// right time misses no rank.
         #[test]
         fn deadlines_are_kept(steps in proptest::collection::vec((step(), 0u64..70), 0..60)) {
             let (mut watch, mut soonest, mut now, mut last) = (Watch::default(), Soonest::default(), at(1), None);

@@ -1,4 +1,4 @@
-//! What the machine of rounds hears and asks for.
+//! Events and actions of the restart machine.
 
 use super::fault::Fault;
 use crate::id::{NodeId, ProcId, Rank, Round};
@@ -9,16 +9,16 @@ use crate::time::{Mono, Span};
 use crate::wire::round::{Enrolled, RoundDown};
 use alloc::vec::Vec;
 
-/// What can happen to rounds.
+/// An event of the restart machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RestartEvent {
     /// Processes have registered.
     Joined {
-        /// Of this node.
+        /// The sending node.
         node: NodeId,
         /// For which call of a function: the first of each process is 0.
         call: u32,
-        /// Who.
+        /// The ranks.
         ranks: Vec<Enrolled>,
         /// Under which terms; empty: as this node's others.
         terms: OsBytes,
@@ -27,7 +27,7 @@ pub enum RestartEvent {
     Fault {
         /// In this round.
         round: Round,
-        /// What.
+        /// The fault.
         fault: Fault,
         /// When, on our clock.
         at: Mono,
@@ -38,9 +38,9 @@ pub enum RestartEvent {
         node: NodeId,
         /// Out of the function of this round.
         round: Round,
-        /// Who.
+        /// The ranks.
         ranks: Vec<Enrolled>,
-        /// Nobody of that node follows.
+        /// No more ranks of that node follow.
         last: bool,
         /// A port that is held there; 0: none.
         port: u16,
@@ -54,13 +54,13 @@ pub enum RestartEvent {
         /// In this round.
         round: Round,
     },
-    /// It has on this rank, and long after that not everywhere; of its node no rank is late.
+    /// The function has returned on this rank, and for a long time has not returned everywhere. No rank of the sending node is late.
     Alone {
         /// Which node.
         node: NodeId,
         /// In this round.
         round: Round,
-        /// Where it returned.
+        /// The rank on which it returned.
         initial: Rank,
     },
     /// A process has ended.
@@ -85,7 +85,7 @@ pub enum RestartEvent {
     Placed {
         /// Its initial rank.
         initial: Rank,
-        /// The host that has room for it; `None`: none has, and nobody comes.
+        /// The host that has room for it. `None`: no host has, and no process comes.
         node: Option<NodeId>,
     },
     /// We have stopped hearing of a host: its ranks are lost. They may run still, but will have ended by `NodeLost`.
@@ -102,21 +102,21 @@ pub enum RestartEvent {
     },
     /// These ranks are about to be taken away.
     Warned {
-        /// Who.
+        /// The ranks.
         ranks: RankSet,
     },
     /// The job ends, or all of its processes are started again: no round follows.
     Off,
 }
 
-/// What the machine of rounds wants done.
+/// An action of the restart machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RestartAction {
     /// Tell a node.
     Send {
         /// Which.
         node: NodeId,
-        /// What.
+        /// The message.
         msg: RoundDown,
     },
     /// The end of a rank is a matter of rounds from now on, and not of the job.
@@ -130,7 +130,7 @@ pub enum RestartAction {
     },
     /// A process that was asked for again is not needed, or has not registered in time: end it.
     End {
-        /// Of this rank.
+        /// The rank.
         initial: Rank,
     },
     /// For events, the report and the user.
@@ -151,27 +151,27 @@ pub enum Given {
     },
 }
 
-/// What there is to tell of a round.
+/// A report about a round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RoundNote {
     /// A round has begun: the first, or another after the faults given.
     Began {
         /// Which.
         round: Round,
-        /// What ended the one before, the first of them first.
+        /// The faults that ended the round before, the first one first.
         faults: Vec<Fault>,
         /// Healthy ranks.
         world_size: u32,
-        /// Those that work.
+        /// The number of active ranks.
         active_world_size: u32,
-        /// Healthy ranks that the policy has sent home.
+        /// Healthy ranks that the policy has discarded.
         discarded: RankSet,
         /// From the first fault to the decision to interrupt, to the last node's ready, to the assignment's end.
         phases: [Span; 3],
     },
     /// A rank in reserve is lost, or one that had returned: the others need no round for that.
     Spared {
-        /// What has happened to it.
+        /// The fault.
         fault: Fault,
     },
     /// A process was started again for a rank whose own has ended.

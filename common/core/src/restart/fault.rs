@@ -1,4 +1,4 @@
-//! What a round ends by, and what a rank is told of it.
+//! The faults by which a round ends, and their texts for ranks.
 
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
@@ -8,7 +8,7 @@ use alloc::collections::BTreeSet;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// Most that is said of a fault, in bytes.
+/// Longest text of a fault, in bytes.
 pub const TEXT: usize = 2 << 10;
 
 /// How a rank came to need another round.
@@ -16,13 +16,13 @@ pub const TEXT: usize = 2 << 10;
 pub enum FaultKind {
     /// Its function has raised an exception, or returned an error: it is still there.
     Exception,
-    /// It has not got on for longer than its soft limit: it is interrupted.
+    /// No progress for longer than the soft limit: the rank is interrupted.
     Hang,
     /// Its process has ended.
     Ended(Status),
     /// Its agent has ended it, because it did not come out of its function, or get on, by the hard limit.
     Overdue(Status),
-    /// It leaves by its own will: its process may go on, but takes no part any more.
+    /// The rank leaves of its own will: its process may continue, but takes no more part.
     Left(Leave),
     /// Its host is lost.
     HostLost,
@@ -35,7 +35,7 @@ pub enum FaultKind {
 /// Why a rank leaves although its process is well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Leave {
-    /// What is no restart's business was raised: SystemExit, KeyboardInterrupt.
+    /// An exception that no restart handles: SystemExit, KeyboardInterrupt.
     BaseException,
     /// The program wants no further restart (`RestartAbort`).
     Abort,
@@ -43,7 +43,7 @@ pub enum Leave {
     Unhealthy,
 }
 
-/// A fault, as it is told.
+/// A fault, as ranks receive it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fault {
     /// Whose, by the number that its process keeps.
@@ -55,8 +55,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What a round is called by, and how many others are like it: the first fault, and so many more; where nobody has failed, the first
-    /// that was planned.
+    /// The fault by which a round is named, and the number of others like it: the first fault, or the first planned one if no rank has
+    /// failed.
     #[must_use]
     pub fn first_of(faults: &[Self]) -> Option<(&Self, usize)> {
         let mut real = faults.iter().filter(|fault| !fault.kind.is_planned());
@@ -66,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// Who goes on no more behind them. One that had left, and registered again before the next round, does.
+    /// Ranks that do not continue after these faults. A rank that had left, and registered again before the next round, continues.
     #[must_use]
     pub fn lost_of(faults: &[Self]) -> RankSet {
         let mut lost = BTreeSet::new();
@@ -108,7 +108,7 @@ impl FaultKind {
         }
     }
 
-    /// Whether nobody has failed: the round was planned.
+    /// Whether the round was planned: no rank has failed.
     #[must_use]
     pub const fn is_planned(self) -> bool {
         match self {

@@ -20,15 +20,15 @@ use alloc::vec::Vec;
 /// Under which terms the ranks have registered.
 #[derive(Debug)]
 pub(super) struct Agreed {
-    /// Who was the first.
+    /// The first rank.
     rank: Rank,
-    /// As it was told, to know it again at once.
+    /// The text that arrived, to recognise it at once.
     text: OsBytes,
     pub(super) terms: Terms,
 }
 
 impl Restart {
-    /// What the program asks for, once the first ranks have registered.
+    /// The program's terms, once the first ranks have registered.
     #[must_use]
     pub fn terms(&self) -> Option<&Terms> {
         self.agreed.as_ref().map(|agreed| &agreed.terms)
@@ -60,7 +60,7 @@ impl Restart {
         }
     }
 
-    /// Nobody is taken: whoever has registered is told so, and whoever does later.
+    /// Refuses all ranks, those that have registered and those that register later.
     pub(super) fn refuse_all(&mut self, text: String) {
         let text = sentence(text);
         // Where the first assignment fails they are in already.
@@ -90,7 +90,7 @@ impl Restart {
             let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
             if hand.part == Part::Away || (hand.part == Part::Out && hand.proc != Some(proc)) {
                 (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
-                // Of those that were lost in an earlier call one may be here again, but nobody waits for it.
+                // A rank that an earlier call has lost may be here again, but no call waits for it.
                 let known = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
                 self.missing = self.missing.saturating_sub(usize::from(known));
                 self.has_come(initial);
@@ -137,7 +137,7 @@ impl Restart {
         host.told.clone()
     }
 
-    /// What processes say of their keys together with their terms.
+    /// Values that processes have sent for their keys together with their terms.
     fn own_keys(&self, told: &OsBytes) -> Vec<OsBytes> {
         if self.asked.is_empty() {
             Vec::new()
@@ -146,7 +146,7 @@ impl Restart {
         }
     }
 
-    /// What holds, of the command line and the program.
+    /// Merges the terms of the command line and the program.
     fn settle_terms(&mut self, terms: &Terms) -> Result<(), String> {
         let own = terms.policy.as_deref();
         let policy = match &self.setup.policy {
@@ -182,7 +182,7 @@ impl Restart {
         Ok(())
     }
 
-    /// What the command line says although the program says something else: once.
+    /// Reports once which options of the command line override the program's terms.
     fn say_what_wins(&mut self, own: Option<&str>, policy: &Policy, terms: &Terms) {
         let (ours, theirs) = (self.setup.limits, terms.limits);
         let mut wins: Vec<String> = Vec::new();
@@ -207,7 +207,7 @@ impl Restart {
         }
     }
 
-    /// What the program has asked for instead of this policy. The default is what a client says whose program asks for nothing.
+    /// The policy that the program has asked for instead of this one. The default is what a client says whose program asks for nothing.
     fn other_policy(&self, own: &str, policy: &Policy) -> Option<String> {
         match (self.setup.read_policy)(own) {
             Ok(own) if own == *policy || Ok(&own) == rank_assign::parse::policy(POLICY).as_ref() => None,
@@ -257,7 +257,7 @@ impl Restart {
         }
     }
 
-    /// They wait for a round: one of their own, or any.
+    /// Lets new processes wait for a round: one of their own, or any.
     fn takes_in(&mut self, now: Mono, node: NodeId, initial: Rank) {
         match self.phase {
             Phase::Running => self.plan_for(now, initial),
@@ -267,8 +267,8 @@ impl Restart {
         }
     }
 
-    /// Processes that came are in a round of their own, unless they have to wait for another's, the work is as good as done, or nobody
-    /// more would work.
+    /// Plans a round for processes that have come. They wait instead if `--respawn` says so, if the work is almost done, or if no more
+    /// ranks would work.
     fn plan_for(&mut self, now: Mono, initial: Rank) {
         let at_once = match self.setup.respawn {
             Respawn::Never | Respawn::Now => true,
@@ -287,7 +287,8 @@ impl Restart {
         self.interrupt(now, false);
     }
 
-    /// Whether more would work in a round of all who have registered. Who would only wait there can wait as well until it comes.
+    /// Whether more would work in a round of all who have registered. A rank that would only wait in a new round can wait until the next
+    /// one as well.
     pub(super) fn gains(&self) -> bool {
         if self.crew.hands.iter().any(|hand| hand.part == Part::In && hand.warned) {
             // It takes the place of one that is about to be taken away.
@@ -297,7 +298,7 @@ impl Restart {
         let now = world.active_size().unwrap_or(world.size());
         for (hand, initial) in self.crew.hands.iter().zip((0..).map(Rank::new)) {
             let is_new = world.members().get(initial.index()).is_some_and(|member| member.rank.is_none());
-            // A policy that cannot have it says so when it is asked in earnest.
+            // A policy that cannot use it reports that in the real assignment.
             if hand.part == Part::Waiting && is_new && world.join(initial).is_err() {
                 return true;
             }
@@ -308,7 +309,7 @@ impl Restart {
         assigned.is_err() || world.active_size().unwrap_or(world.size()) > now
     }
 
-    /// A rank has ended, or has left, while others register. One that an earlier call has lost is missed by nobody.
+    /// A rank has ended, or has left, while others register. A rank that an earlier call has lost is not missed.
     pub(super) fn gone_while_gathering(&mut self, initial: Rank, how: &str) {
         if self.is_known(initial) {
             return self.gone_early(initial, how);

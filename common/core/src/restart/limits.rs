@@ -9,27 +9,27 @@ use alloc::string::{String, ToString};
 
 /// A round that ends within this time from its begin has got nowhere.
 pub const QUICK: Span = Span::from_secs(10);
-/// So many rounds in a row that got nowhere, and which ended in the same way and with the same words, are enough: by the same rank, or by
-/// exceptions, as whichever rank is first raises what all of them would.
+/// Number of rounds in a row without progress that are enough if all end in the same way and with the same text: by the same rank, or by
+/// exceptions, which any rank can be the first to raise.
 pub const ALIKE: u32 = 5;
-/// So many are if the words are others each time: they may name a step that is later each time, or an address.
+/// The same if the text differs each time: it may name a later step each time, or an address.
 pub const SAME_KIND: u32 = 25;
 
-/// What the user, or the program, allows; `None`: anything.
+/// Limits of the user or the program; `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
-    /// So many rounds, the first included. Planned ones do not count.
+    /// Most rounds, the first included. Planned ones do not count.
     pub max_rounds: Option<u32>,
-    /// So many healthy ranks there must be.
+    /// Fewest healthy ranks.
     pub min_world: Option<u32>,
-    /// So many must work.
+    /// Fewest active ranks.
     pub min_active: Option<u32>,
     /// A rank that has more faults of its own than this takes no part any more.
     pub max_rank_faults: Option<u32>,
 }
 
 impl Limits {
-    /// Those of the command line, and for the rest those of the program.
+    /// The limits of the command line, and the program's where it sets none.
     #[must_use]
     pub fn or(self, program: Self) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Limits {
     }
 }
 
-/// What a limit is called, where it was set: on the command line (`ours`), or by the program.
+/// The name of a limit at the place where it was set: on the command line (`ours`), or by the program.
 pub(super) fn called(name: &str, ours: Option<u32>) -> String {
     match ours {
         Some(_) => format!("--{name}"),
@@ -91,7 +91,7 @@ pub(super) struct Progress {
     /// Some rank has said in this round that it gets on.
     got_on: bool,
     row: Option<Row>,
-    /// Who has ended the last of them, whether or not others got on, and how many in a row.
+    /// The rank that ended the last of them, whether or not other ranks made progress, and how many in a row.
     same: Option<(Rank, u32)>,
 }
 
@@ -102,14 +102,14 @@ struct Row {
     last: Rank,
     same: bool,
     kind: FaultKind,
-    /// What was said of the last of them, and of how many in a row.
+    /// The text of the last of them, and the number of rounds in a row with it.
     text: OsBytes,
     alike: u32,
     all: u32,
 }
 
 impl Row {
-    /// One more, or the first of another row.
+    /// Counts one more round, or the first of another row.
     fn with(before: Option<Self>, fault: &Fault) -> Self {
         let Fault { initial, kind, ref text } = *fault;
         // All hang with one that does, and raise what one does: who is the first says nothing.
@@ -159,7 +159,7 @@ impl Progress {
         self.got_on
     }
 
-    /// A round ends by this fault. What to say of a rank by which many do: it may be that one only.
+    /// A round ends by this fault. Returns the report about a rank by which many rounds end: the cause may be that rank only.
     pub(super) fn again(&mut self, fault: &Fault) -> Option<String> {
         if fault.kind.is_planned() {
             return None;

@@ -1,13 +1,14 @@
 //! The in-process restart of a function: rounds.
 //!
-//! A rank throws, hangs, is killed or loses its host: all others leave the function, it is decided once who goes on as which rank, and
-//! they begin it again in the same processes. One machine decides, at the root; nodes speak for their ranks ([`crate::wire::round`]).
+//! A rank throws, hangs, is killed or loses its host. All others leave the function. One decision says which rank continues under which
+//! number, and they begin the function again in the same processes. One machine decides, at the root; nodes speak for their ranks
+//! ([`crate::wire::round`]).
 //!
 //! `Gathering → Running → Interrupting → Running → … → Over`. Draining, assigning and rejoining are moments between two of them: once
 //! the last node is ready, the assignment is one call, and the new round is pushed at once.
 //!
-//! What happens before the assignment belongs to the round that ends, however much it is. A rank in reserve whose process ends while the
-//! others work costs nobody a round: it is taken out with the next one.
+//! All faults before the assignment belong to the round that ends. A rank in reserve whose process exits while the others work costs no
+//! round: it is taken out with the next one.
 
 mod assign;
 mod calls;
@@ -46,7 +47,7 @@ use limits::Progress;
 use respawn::Coming;
 use trouble::Trouble;
 
-/// Where rounds stand.
+/// The phase of the rounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Phase {
     /// Not all ranks have registered.
@@ -85,7 +86,7 @@ pub struct Restart {
     /// Which of the calls that follow one another in the same processes this is, and its first round.
     call: u32,
     first: Round,
-    /// Who has ended behind the last one, and how: nobody waits for it in the next.
+    /// A rank that exited after the last call, and its status: the next call does not wait for it.
     gone: Option<(Rank, String)>,
     /// How many are ended although no round ends by it.
     overdue: u32,
@@ -94,7 +95,7 @@ pub struct Restart {
     /// Under which terms, once the first ranks have registered.
     agreed: Option<Agreed>,
     policy: Policy,
-    /// What the policy has to be told by processes.
+    /// Keys of the policy that processes have to answer.
     asked: Vec<Source>,
     limits: Limits,
     /// LOCAL_RANK is numbered anew.
@@ -118,8 +119,8 @@ pub struct Restart {
     out: VecDeque<RestartAction>,
 }
 
-/// What a policy asks of ranks that only their processes can answer, in the order in which these tell it: functions of the script by
-/// their numbers, then variables. The latter may be known without them.
+/// Keys of a policy that only processes can answer, in the order in which processes send them: functions of the script by their numbers,
+/// then variables. The latter may be known without them.
 #[must_use]
 pub fn asked(policy: &Policy) -> Vec<Source> {
     let (mut scripts, mut asked) = (0, Vec::new());
@@ -193,7 +194,7 @@ impl Restart {
         }
     }
 
-    /// Whether the work of a call is done, and nobody has come for another.
+    /// Whether the work of a call is done, and no rank has come for another.
     #[must_use]
     pub const fn rests(&self) -> bool {
         matches!(self.phase, Phase::Over(Over::Done))
@@ -205,13 +206,13 @@ impl Restart {
         matches!(self.phase, Phase::Over(_))
     }
 
-    /// Whether somebody has registered.
+    /// Whether any rank has registered.
     #[must_use]
     pub const fn is_used(&self) -> bool {
         self.agreed.is_some()
     }
 
-    /// What ends the round that ends, if there is one.
+    /// The fault that ends the present round, if it ends.
     #[must_use]
     pub fn cause(&self) -> Option<&Fault> {
         match self.phase {
@@ -226,7 +227,7 @@ impl Restart {
         self.crew.hands.get(initial.index()).is_some_and(|hand| hand.part == crew::Part::In || hand.faulted)
     }
 
-    /// What holds, of the command line and, once they have registered, of the processes.
+    /// The limits of the command line and, once they have registered, of the processes.
     #[must_use]
     pub const fn limits(&self) -> Limits {
         self.limits
@@ -263,7 +264,7 @@ impl Restart {
             // Another call may follow, for which they are not too late.
             Over::Done => {}
             Over::Refused(_) => self.nobody_comes(),
-            // Whoever is there is ended.
+            // Every process that is there is ended.
             Over::Off => self.comings.clear(),
         }
         self.phase = Phase::Over(how);
@@ -317,7 +318,7 @@ impl Machine for Restart {
     }
 }
 
-/// What there is to say, as messages have it.
+/// A text in the form of a message.
 fn sentence(text: String) -> OsBytes {
     OsBytes::from(text)
 }

@@ -1,8 +1,8 @@
 //! Processes that are started again for ranks whose own have ended (`--respawn`).
 //!
-//! No round waits for them, and what becomes of them costs nobody a round before they have registered. One that ends again and again
-//! at once is waited for longer each time, and given up in the end: the others go on without it. Where others get on all the same it may
-//! be bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
+//! No round waits for new processes, and their failures cost no round before they have registered. After each process that exits at once
+//! the pause is longer. In the end the rank is given up, and the others continue without it. Where others get on all the same it may be
+//! bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
 use super::crew::Hand;
 use super::fault::Fault;
@@ -18,9 +18,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// So many processes of a rank in a row that could not be started, or ended at once, are enough.
+/// Number of processes of a rank in a row that could not be started, or exited at once, after which no other is started.
 pub const IN_VAIN: u32 = 5;
-/// So many more that ended soon, while others got on, are followed by another at once.
+/// Number of further processes that exited soon, while others made progress, after which the next one still starts at once.
 const LUCKLESS: u32 = 5;
 /// The first pause; each is twice the one before.
 const PAUSE: Span = Span::from_secs(1);
@@ -28,13 +28,13 @@ const PAUSE: Span = Span::from_secs(1);
 /// A process that is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Coming {
-    /// It is asked for then.
+    /// Requested at this time.
     Pausing(Mono),
-    /// It was asked for.
+    /// Requested.
     Asked,
-    /// It runs, and has to register until then.
+    /// Runs, and has to register until then.
     Starting(ProcId, Mono),
-    /// It has not, and is being ended.
+    /// Has not registered in time, and is being ended.
     Overdue(ProcId),
 }
 
@@ -89,14 +89,14 @@ impl Restart {
         self.act(RestartAction::Respawn { initial });
     }
 
-    /// It runs.
+    /// Records that the process runs.
     pub(super) fn started(&mut self, now: Mono, initial: Rank, proc: ProcId) {
         if let Some(coming @ Coming::Asked) = self.comings.get_mut(&initial) {
             *coming = Coming::Starting(proc, now + self.setup.respawn_timeout);
         }
     }
 
-    /// Where it will run, if anywhere.
+    /// Records the host on which it will run, if any.
     pub(super) fn placed(&mut self, initial: Rank, node: Option<NodeId>) {
         match node {
             Some(node) => self.crew.settles(initial, node),
@@ -104,7 +104,7 @@ impl Restart {
         }
     }
 
-    /// It has registered.
+    /// Records that it has registered.
     pub(super) fn has_come(&mut self, initial: Rank) {
         self.comings.remove(&initial);
     }
@@ -119,7 +119,7 @@ impl Restart {
             Some(Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) | Coming::Pausing(_)) | None => return,
         }
         self.comings.remove(&initial);
-        // Of one that could not be started that was said. Behind the work most have found that they are too late.
+        // A process that could not be started was reported before. Behind the work most have found that they are too late.
         if status != Status::Lost && !self.rests() {
             self.say_in_vain(initial, &status);
         }
@@ -134,13 +134,13 @@ impl Restart {
         self.note(RoundNote::Policy { text: sentence(text) });
     }
 
-    /// One that has registered is lost before the round that it was to be in.
+    /// Handles the loss of a registered process before the round that it was to join.
     pub(super) fn comes_not(&mut self, fault: &Fault) {
         self.trouble.come_not(&[fault.initial], true);
         self.say_in_vain(fault.initial, &fault.kind);
     }
 
-    /// Those that were to come on a host that is lost may come on another.
+    /// Moves processes that were to come on a lost host to other hosts.
     pub(super) fn come_elsewhere(&mut self, node: NodeId) {
         let here = |initial: &Rank| self.crew.hands.get(initial.index()).is_some_and(|hand| hand.node == node);
         let pausing = |coming: &Coming| match coming {
@@ -152,7 +152,7 @@ impl Restart {
         all.into_iter().for_each(|initial| self.ask_for(initial));
     }
 
-    /// Whoever comes now finds nothing to do.
+    /// Dismisses processes that come now: they find nothing to do.
     pub(super) fn nobody_comes(&mut self) {
         for (initial, coming) in core::mem::take(&mut self.comings) {
             match coming {
@@ -191,7 +191,7 @@ impl Restart {
         self.comings.values().map(|coming| self.deadline(coming)).fold(None, earliest)
     }
 
-    /// Behind the work nobody more is asked for, until there is another call.
+    /// After the work no process is requested until there is another call.
     const fn deadline(&self, coming: &Coming) -> Option<Mono> {
         match coming {
             Coming::Pausing(_) if self.rests() => None,

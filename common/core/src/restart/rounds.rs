@@ -1,4 +1,4 @@
-//! What happens in a round, until all are ready for the next.
+//! The events of a round, until all ranks are ready for the next.
 
 use super::crew::{Host, Part};
 use super::fault::{Fault, FaultKind};
@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-/// So many ranks that are ended behind a call are named.
+/// Most ranks that are named if they are ended after a call.
 const TOLD: u32 = 3;
 
 impl Restart {
@@ -28,7 +28,7 @@ impl Restart {
         if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != Part::In) {
             self.say_overdue(&fault);
         }
-        // One that has left may not have registered for this call yet, and will not.
+        // A rank that has left may not have registered for this call yet, and will not.
         let leaves = part == Part::Away
             && round == self.round
             && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_) | FaultKind::Overdue(_));
@@ -60,7 +60,7 @@ impl Restart {
         }
     }
 
-    /// Who is ended although no round ends by it is told of all the same, but not many times over.
+    /// Reports a rank that is ended although no round ends by it, but not many times.
     fn say_overdue(&mut self, fault: &Fault) {
         self.overdue = self.overdue.saturating_add(1);
         let text = match self.overdue {
@@ -129,7 +129,7 @@ impl Restart {
             // It has registered, and was in no round of this call yet.
             Part::Waiting if member.rank.is_some() && !calm => {
                 hand.part = Part::Lost { again };
-                // The call is of those who were there before. What a rank was lost by before it came back is known.
+                // The call is of those who were there before. The loss of a rank before it came back is known.
                 if !hand.faulted {
                     self.record(fault, at);
                 }
@@ -150,7 +150,7 @@ impl Restart {
 
     /// A fault that ends this round, or belongs to what does.
     fn record(&mut self, fault: Fault, at: Mono) {
-        // What others throw after the first is often no more than that they have lost it.
+        // An exception after the first fault is often only the loss of that rank.
         let own = is_own(fault.kind) && (fault.kind.is_loss() || self.trouble.real().is_none());
         if let Some(hand) = self.crew.hands.get_mut(fault.initial.index()) {
             if own && !hand.counted {
@@ -194,7 +194,7 @@ impl Restart {
         self.trouble.decide(now);
         self.phase = Phase::Draining { urgent };
         self.awaited = 0;
-        // Where a host is missed nobody is left who could answer, but somebody may still be in the function.
+        // On a suspected host no rank may be left that could answer, but a rank may still be in the function.
         let awaited = |host: &Host| !host.lost && (host.missed || self.crew.has_work(host));
         let working = self.crew.hosts.iter().filter(|(_, host)| awaited(host));
         let nodes: Vec<NodeId> = working.map(|(node, _)| *node).collect();
@@ -220,7 +220,7 @@ impl Restart {
         RoundDown::Interrupt { round: self.round, fault: first.unwrap_or(nobody), within }
     }
 
-    /// What was planned has become a matter of haste.
+    /// Turns a planned interruption into an urgent one.
     fn urge(&mut self) {
         self.phase = Phase::Draining { urgent: true };
         let msg = self.order(true);
@@ -246,7 +246,7 @@ impl Restart {
         }
     }
 
-    /// A host has nobody else that will be ready.
+    /// Records that a host has no other rank that will be ready.
     pub(super) fn answered(&mut self, now: Mono, node: NodeId, round: Round, port: u16) {
         if !self.awaits(node, round) {
             return;
@@ -282,7 +282,7 @@ impl Restart {
         open && self.crew.hosts.get(&node).is_some_and(|host| !host.lost && !host.missed && !host.answered)
     }
 
-    /// If nobody is waited for any more, the next round begins.
+    /// Begins the next round if no host is waited for any more.
     fn settle(&mut self, now: Mono) {
         match self.phase {
             Phase::Draining { .. } if self.awaited == 0 => self.assign(now),
@@ -292,7 +292,7 @@ impl Restart {
 
     /// The function has returned on all active ranks of a host.
     pub(super) fn returned(&mut self, node: NodeId, round: Round) {
-        // Who leaves has to run again, even if he came to his end meanwhile: he is about to be told, or is ready already.
+        // A rank that leaves has to run again, even if it finished meanwhile: it is about to be interrupted, or is ready already.
         let counts = match self.phase {
             Phase::Running => round == self.round,
             Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => false,
@@ -364,7 +364,7 @@ impl Restart {
         let crew = host.crew.clone();
         match self.phase {
             Phase::Gathering => {
-                // One that an earlier call has lost has nobody who is waited for.
+                // A rank that an earlier call has lost has no ranks to wait for.
                 if let Some(initial) = crew.into_iter().find(|initial| self.is_known(*initial)) {
                     self.gone_while_gathering(initial, "its host is lost");
                 }
@@ -422,7 +422,7 @@ impl Restart {
     }
 }
 
-/// Whether a rank has nobody else to blame for it.
+/// Whether the rank itself is the cause of such a fault.
 const fn is_own(kind: FaultKind) -> bool {
     match kind {
         FaultKind::Exception | FaultKind::Hang | FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::Left(_) => {

@@ -1,4 +1,4 @@
-//! What the machine of rounds knows from the start.
+//! The set-up of the restart machine.
 
 use super::limits::Limits;
 use crate::id::NodeId;
@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What the machine of rounds knows from the start.
+/// The set-up of the restart machine.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The node of each initial rank, by initial rank.
@@ -28,7 +28,7 @@ pub struct Setup {
     pub read_policy: fn(&str) -> Result<Policy, String>,
     /// Properties of ranks that are known beside their host, by initial rank.
     pub known: Vec<(Source, Vec<Option<String>>)>,
-    /// Those of the command line, which win over the program's.
+    /// The limits of the command line, which override the program's.
     pub limits: Limits,
     /// `--relocal`: ranks are numbered anew on their hosts, whatever the program asks for.
     pub relocal: bool,
@@ -54,11 +54,11 @@ pub struct Site {
 /// Whether processes that have ended are started again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Respawn {
-    /// They are not.
+    /// Ranks are not started again.
     #[default]
     Never,
     /// They are, and join by a planned round of their own.
     Now,
-    /// They are, and join in the next round that something else begins.
+    /// They are, and join in the next round that another fault begins.
     Next,
 }

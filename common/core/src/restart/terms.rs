@@ -1,4 +1,4 @@
-//! What a program asks for when it registers: the terms of its rounds.
+//! The terms of rounds that a program asks for when it registers.
 //!
 //! They travel as names and values, which a client of another version may have more of, or fewer; an agent tells them on as lines.
 //! All ranks of a job ask for the same: the function runs on all of them, and one decision is made for all.
@@ -37,16 +37,16 @@ pub const NAMES: [&str; 13] = [
     "relocal",
 ];
 
-/// What a program asks for.
+/// The terms of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Who goes on as which rank, in the words of [`crate::rank_assign::parse`], or as a file of policies has it.
+    /// The policy of rank numbers, in the syntax of [`crate::rank_assign::parse`], or as in a file of policies.
     pub policy: Option<String>,
     /// How many values of keys a process tells when it is ready.
     pub keys: u32,
     /// A rank that does not get on for so long is interrupted.
     pub soft_timeout: Span,
-    /// One that has not come out by then is ended.
+    /// Time after which a rank that has not left is ended.
     pub hard_timeout: Span,
     /// The same for one that is ready, and waits for others.
     pub barrier_timeout: Span,
@@ -94,7 +94,7 @@ pub enum TermsError {
     Unknown {
         /// The name.
         name: String,
-        /// What was probably meant.
+        /// The name that was probably meant.
         near: Option<&'static str>,
     },
     /// A line that is no `NAME=value`.
@@ -114,9 +114,9 @@ pub enum TermsError {
     Value {
         /// Whose.
         name: &'static str,
-        /// What there is.
+        /// The accepted values.
         takes: &'static str,
-        /// What was given.
+        /// The given value.
         got: String,
     },
     /// Two that have to follow each other do not.
@@ -157,13 +157,13 @@ impl Hint for TermsError {
 pub struct Difference {
     /// The term.
     pub name: &'static str,
-    /// What the first asks for.
+    /// The first value.
     pub one: String,
-    /// What the second does.
+    /// The second value.
     pub other: String,
 }
 
-/// Names and values as lines, for the launcher. What would end a line is escaped.
+/// Names and values as lines, for the launcher. Characters that would end a line are escaped.
 #[must_use]
 pub fn lines(pairs: &[(OsBytes, OsBytes)]) -> OsBytes {
     let mut text = Vec::new();

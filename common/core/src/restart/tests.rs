@@ -42,7 +42,7 @@ fn keys_that_only_processes_know_are_asked_in_order() {
     assert_eq!(asked(&parse::policy("max=4,shift").unwrap()), []);
 }
 
-/// What processes say of their keys decides, and what is known without them.
+/// Values that processes send for their keys take precedence over values that are known without them.
 #[test]
 fn keys_come_from_processes_hosts_and_the_command_line() {
     let groups = |known: &[&str]| {
@@ -160,7 +160,7 @@ fn a_policy_that_wins_is_told_where_the_program_has_asked_for_another() {
         ("all,fill", "no such", Some("all,fill (the program: no such)")),
         ("all,fill", "fill", None),
         (tree, tree, None),
-        // What it says whose program asks for nothing.
+        // The default policy of a program that sets none.
         ("max=1,shift", "all,shift", None),
         ("max=1,shift", "shift", None),
     ] {

@@ -7,7 +7,7 @@ use crate::time::{Mono, Span};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// So many faults of a round are kept with their words: thousands of ranks say the same.
+/// Number of faults of a round that are kept with their texts: thousands of ranks send the same text.
 const TEXTS: usize = 32;
 
 /// A rank that has died is heard of a little later than what the others have to say about it: its agent looks at sockets, clients speak at
@@ -44,8 +44,8 @@ impl Trouble {
         self.faults.push(Fault { text, ..fault });
     }
 
-    /// What those are told who have to leave: a death, of which others may have complained before; else the first fault that was not
-    /// planned.
+    /// The fault that ranks receive when they have to leave: a death, about which others may have complained before; else the first fault
+    /// that was not planned.
     pub(super) fn told(&self) -> Option<&Fault> {
         self.real().or(self.first()).map(|(fault, _)| fault).or(self.void.as_ref())
     }
@@ -61,12 +61,12 @@ impl Trouble {
         self.decided.get_or_insert(now);
     }
 
-    /// What began it, and when that was seen.
+    /// The first fault, and the time at which it was seen.
     pub(super) fn first(&self) -> Option<(&Fault, Mono)> {
         self.faults.first().zip(self.first)
     }
 
-    /// What makes it more than a planned round, and when that was seen.
+    /// The first fault that was not planned, and the time at which it was seen.
     pub(super) fn real(&self) -> Option<(&Fault, Mono)> {
         let (first, at) = self.real_first()?;
         let death = self.death.and_then(|at| self.faults.get(at));
@@ -117,13 +117,13 @@ impl Trouble {
     }
 }
 
-/// Whether others can have lost this one: whoever throws soon before a rank has died, or a host is lost, does so because of that.
+/// Whether the faults of others can follow from this one: an exception soon before a death or a loss of a host comes from it.
 fn is_death(kind: FaultKind, at: Mono, first: Mono) -> bool {
     match kind {
         FaultKind::Ended(_) => at <= first + COMPLAINT,
         // It takes a lease to know.
         FaultKind::HostLost => true,
-        // Of a rank that was ended because it did not come out somebody else is the cause.
+        // The cause of a rank that was ended because it did not leave is another rank.
         FaultKind::Overdue(_)
         | FaultKind::Exception
         | FaultKind::Hang

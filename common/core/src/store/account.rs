@@ -37,26 +37,26 @@ impl Account {
         }
         let used = self.bytes.saturating_sub(freed);
         let asked = bytes.saturating_add(things.saturating_mul(Limits::PER_ITEM));
-        // What needs no more than there was is done even where answers that had to be kept have gone above the limit.
+        // A change that needs no more than before is done even where answers that had to be kept have gone above the limit.
         if asked > freed && used.saturating_add(asked) > self.limits.bytes {
             return Err(Refusal::Full { key: named(), used: self.bytes, most: self.limits.bytes });
         }
         Ok(())
     }
 
-    /// One thing more, of so many bytes.
+    /// Charges one more entry of this many bytes.
     pub(super) fn take(&mut self, bytes: usize) {
         self.items += 1;
         self.bytes += bytes + Limits::PER_ITEM;
     }
 
-    /// One less.
+    /// Gives one entry back.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.items -= 1;
         self.bytes -= bytes + Limits::PER_ITEM;
     }
 
-    /// What a thing holds has another length now.
+    /// Charges the new length of an entry.
     pub(super) fn resize(&mut self, old: usize, new: usize) {
         self.bytes = self.bytes - old + new;
     }
@@ -71,12 +71,12 @@ impl Account {
         self.bytes += bytes;
     }
 
-    /// They are held no more.
+    /// Gives held bytes back.
     pub(super) fn release(&mut self, bytes: usize) {
         self.bytes -= bytes;
     }
 
-    /// What is in use, and what there may be.
+    /// The present use, and the limit.
     pub(super) const fn used(&self) -> (usize, usize) {
         (self.bytes, self.limits.bytes)
     }

@@ -1,4 +1,4 @@
-//! What a client asks of a namespace, and what it is answered.
+//! The requests of a client to a namespace, and the answers.
 
 use super::error::Refusal;
 use crate::rank_set::RankSet;
@@ -10,14 +10,14 @@ use bytes::Bytes;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Revision(pub u64);
 
-/// What compare-and-set compares with.
+/// The expected state for compare-and-set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected<'a> {
     /// The key does not exist.
     Absent,
-    /// It has this value.
+    /// The key has this value.
     Value(&'a [u8]),
-    /// It does not exist, or has this value.
+    /// The key does not exist, or has this value.
     AbsentOr(&'a [u8]),
 }
 
@@ -42,7 +42,7 @@ pub enum Ask<'a> {
         key: &'a [u8],
         /// As it must be.
         expected: Expected<'a>,
-        /// What it becomes.
+        /// The new value.
         desired: &'a [u8],
     },
     /// Removes a key, its queue included.
@@ -102,9 +102,9 @@ pub enum Ask<'a> {
     Fence {
         /// Its name; when it is complete, the name is free for the next one.
         name: &'a [u8],
-        /// Who has to come. The same for all who do.
+        /// The ranks that have to come. The same for all who do.
         all: &'a RankSet,
-        /// Who comes hereby. To arrive twice counts once.
+        /// The ranks that come with this request. To arrive twice counts once.
         who: &'a RankSet,
         /// Or when this time is over. Those who have arrived stay so.
         within: Option<Span>,
@@ -113,9 +113,9 @@ pub enum Ask<'a> {
     Arrive {
         /// Its name.
         name: &'a [u8],
-        /// Who has to come.
+        /// The ranks that have to come.
         all: &'a RankSet,
-        /// Who comes hereby.
+        /// The ranks that come with this request.
         who: &'a RankSet,
     },
 }
@@ -157,10 +157,10 @@ impl Ask<'_> {
     }
 }
 
-/// What becomes of a request.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It was done, or what was waited for has come.
+    /// The request was done, or its condition has come true.
     Done,
     /// Not all keys exist (`Check`).
     Missing,
@@ -170,7 +170,7 @@ pub enum Answer {
     Values(Vec<Option<Bytes>>),
     /// The new number, or how many.
     Number(i64),
-    /// What the key is now.
+    /// The present value of the key.
     Compared {
         /// Whether it is what was desired.
         set: bool,
@@ -179,14 +179,14 @@ pub enum Answer {
     },
     /// Keys, in order.
     Keys(Vec<Bytes>),
-    /// What a watched key is now.
+    /// The present value of a watched key.
     Changed {
         /// To be given with the next watch.
         at: Revision,
         /// Its value; `None`: it is gone.
         value: Option<Bytes>,
     },
-    /// It was not done.
+    /// The request was not done.
     Refused(Refusal),
 }
 

@@ -25,14 +25,14 @@ pub enum Refusal {
     /// A value is too long, or would become so.
     #[error("the value of '{key}' would have {len} bytes; the longest may have {most}")]
     LongValue {
-        /// Of which key.
+        /// The key.
         key: OsBytes,
         /// Its length.
         len: usize,
         /// The longest there may be.
         most: usize,
     },
-    /// What was asked for does not fit in one answer.
+    /// The result does not fit in one answer.
     #[error("the answer would have {len} bytes; the longest may have {most}")]
     LongAnswer {
         /// Its length.
@@ -51,11 +51,11 @@ pub enum Refusal {
     /// All values together are too long.
     #[error("'{key}' does not fit: {used} of {most} bytes are in use")]
     Full {
-        /// Of which key.
+        /// The key.
         key: OsBytes,
-        /// What is in use.
+        /// The present use.
         used: usize,
-        /// What there may be.
+        /// The limit.
         most: usize,
     },
     /// Too many requests wait.
@@ -71,17 +71,17 @@ pub enum Refusal {
         key: OsBytes,
         /// How many others it would wait for.
         more: usize,
-        /// What is in use.
+        /// The present use.
         used: usize,
-        /// What there may be.
+        /// The limit.
         most: usize,
     },
     /// There is no room for an answer that must be kept.
     #[error("there is no room to keep an answer for a client that may ask again: {used} of {most} bytes are in use")]
     FullOfAnswers {
-        /// What is in use.
+        /// The present use.
         used: usize,
-        /// What there may be.
+        /// The limit.
         most: usize,
     },
     /// A client does not say which answers it has.
@@ -93,13 +93,13 @@ pub enum Refusal {
     /// The value is no number.
     #[error("the value of '{key}' is no decimal number of 64 bits")]
     NoNumber {
-        /// Of which key.
+        /// The key.
         key: OsBytes,
     },
     /// The number would be too large.
     #[error("the number at '{key}' would be larger than 64 bits can hold")]
     Overflow {
-        /// Of which key.
+        /// The key.
         key: OsBytes,
     },
     /// The fence is one of others.
@@ -112,20 +112,20 @@ pub enum Refusal {
         /// For whom it was asked for.
         asked: RankSet,
     },
-    /// Somebody arrives who does not take part.
+    /// A rank arrives that does not take part.
     #[error("ranks {who} do not take part in the fence '{name}'")]
     NoParticipant {
         /// Its name.
         name: OsBytes,
-        /// Who does not.
+        /// The ranks that do not take part.
         who: RankSet,
     },
-    /// What was waited for did not come.
+    /// The condition did not come true in time.
     #[error("after {within}: {missing}")]
     TimedOut {
         /// How long it was waited for.
         within: Span,
-        /// What did not come.
+        /// The missing part of the condition.
         missing: Absent,
     },
     /// Too much waits for the agent of the host on which the namespace lives.
@@ -148,10 +148,10 @@ pub enum Refusal {
     Stale,
 }
 
-/// What was waited for and did not come.
+/// The part of a condition that did not come true.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Absent {
-    /// Keys that nobody has set: the first of them, and how many there are.
+    /// Keys that were not set: the first of them, and their number.
     Keys(Vec<OsBytes>, usize),
     /// The queue stayed empty.
     Item(OsBytes),
@@ -168,7 +168,7 @@ pub enum Absent {
     Ranks {
         /// The fence.
         name: OsBytes,
-        /// Who has not.
+        /// The ranks that have not arrived.
         missing: RankSet,
     },
 }

@@ -1,7 +1,7 @@
 //! Fences: places where named participants meet.
 //!
-//! Who arrives is a set, not a count, so that nobody counts twice, however often he comes, and the dead can be brought by
-//! others. A fence that is complete is forgotten: its name is free for the next one.
+//! Arrivals are a set, not a count. So no rank counts twice, however often it comes, and another can arrive for a dead one. A fence that
+//! is complete is forgotten: its name is free for the next one.
 
 use super::account::Account;
 use super::error::{Absent, Refusal};
@@ -43,15 +43,14 @@ impl Fence {
     }
 }
 
-/// The fences at which somebody has arrived.
+/// The fences at which any rank has arrived.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     open: BTreeMap<Bytes, Fence>,
 }
 
 impl Fences {
-    /// Some arrive; whether the fence is complete now. What it costs does not depend on how many there are on a host: a host's
-    /// ranks are a range.
+    /// Some arrive; whether the fence is complete now. The cost does not depend on the number of ranks of a host: they are a range.
     pub(super) fn arrive(
         &mut self,
         account: &mut Account,
@@ -98,7 +97,7 @@ impl Fences {
         self.open.contains_key(name)
     }
 
-    /// Who has not arrived.
+    /// The ranks that have not arrived.
     pub(super) fn missing(&self, name: &[u8]) -> Absent {
         let missing = self.open.get(name).map_or_else(RankSet::new, |fence| fence.all.without(&fence.arrived));
         Absent::Ranks { name: OsBytes::new(name.to_vec()), missing }

@@ -1,9 +1,9 @@
 //! The one place where a space lives, as agents see it: their clients' asks, and which of them keep copies of values.
 //!
-//! A value that was read is given to that agent's other clients without asking here. So that nobody is ever told what is not true any
-//! more, whoever changes a key waits until all agents that keep its value have said that they do not any more: an agent that stands
-//! still holds up those who change what it has read, until it is lost or goes on. What is written once and then read by all, as
-//! addresses are, costs one ask of each agent.
+//! A value that was read is given to that agent's other clients without asking here. No client may get a value that is out of date. So a
+//! change of a key waits until all agents that keep its value have confirmed that they dropped it. A suspended agent delays changes of
+//! keys that it has read, until it is lost or continues. A value that is written once and then read by all, as addresses are, costs one
+//! request of each agent.
 
 use super::relay::ITSELF;
 use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Table, Ticket};
@@ -17,17 +17,17 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// What a space of ours may hold: an ask, and an answer, with the longest value is one message.
+/// The limits of a namespace of ours: a request, or an answer, with the longest value is one message.
 pub const LIMITS: Limits = Limits { key: 8 << 10, value: 512 << 10, keys: 1 << 20, bytes: 1 << 30, waiting: 1 << 17 };
 /// Longest answer: with what stands around it, it is a frame.
 pub(super) const LONGEST: usize = MAX_FRAME - 64;
 
-/// What an agent is to be told: words are as in [`Down`].
+/// A message for an agent; its content is as in [`Down`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Tell {
     /// The answer to one of its clients, and whether it may keep the value.
     Answer(Ticket, bool, Vec<u8>),
-    /// It must not answer this key from memory any more.
+    /// The agent must not answer this key from its cache any more.
     Drop(Bytes),
 }
 
@@ -47,7 +47,7 @@ impl Tell {
 struct Deferred {
     from: (NodeId, Ticket),
     words: Bytes,
-    /// Keys that are still kept by somebody.
+    /// Keys that any agent still keeps.
     left: BTreeSet<Bytes>,
     /// All keys that it changes.
     keys: BTreeSet<Bytes>,
@@ -61,13 +61,13 @@ pub struct Home {
     guests: BTreeMap<NodeId, Guests>,
     names: Table<(NodeId, ClientId)>,
     next: u32,
-    /// Who keeps the value of a key. Nodes are kept as ranges, as ranks are: in most cases it is all of them.
+    /// The agents that keep the value of a key. Nodes are kept as ranges, as ranks are: in most cases it is all of them.
     readers: BTreeMap<Bytes, RankSet>,
-    /// Who has not said yet that he does not any more, of keys that are to change.
+    /// The agents that have not yet confirmed that they dropped keys which are to change.
     closing: BTreeMap<Bytes, RankSet>,
     /// In the order in which they came.
     deferred: VecDeque<Deferred>,
-    /// How many of these change a key: nobody may keep its value meanwhile, or each of them would wait for ever new readers.
+    /// The number of these that change a key: no agent may keep its value meanwhile, or each of them would wait for ever new readers.
     changing: BTreeMap<Bytes, usize>,
     out: VecDeque<(NodeId, Tell)>,
 }
@@ -91,7 +91,7 @@ impl Default for Home {
 /// The clients of one agent.
 #[derive(Debug, Default)]
 struct Guests {
-    /// It asks for itself, under a number that is no client's.
+    /// The cache asks for itself, under a number that is no client's.
     itself: Option<ClientId>,
     clients: Table<ClientId>,
 }
@@ -152,7 +152,7 @@ impl Home {
     }
 
     /// The same of an ask of a client on this host, whose answer is given where there is one at once: it need not be written, and read
-    /// again. Others are told by [`Self::poll_action`].
+    /// again. Answers for others come from [`Self::poll_action`].
     #[must_use]
     pub fn ask_here(
         &mut self,
@@ -177,7 +177,7 @@ impl Home {
         said
     }
 
-    /// An agent is lost: nobody of there waits, and nothing is kept there.
+    /// Handles the loss of an agent: none of its clients waits, and it keeps no value.
     fn lost(&mut self, now: Mono, node: NodeId) {
         let all = self.guests.get(&node).map(Guests::all).unwrap_or_default();
         all.into_iter().for_each(|client| self.gone(node, client));
@@ -222,7 +222,7 @@ impl Home {
         self.defer(from, words, ask, kept);
     }
 
-    /// An ask waits until nobody keeps these keys any more.
+    /// Defers a request until no agent keeps these keys any more.
     fn defer(&mut self, from: (NodeId, Ticket), words: &[u8], ask: &Ask<'_>, kept: BTreeSet<Bytes>) {
         for key in &kept {
             if let Some(nodes) = self.readers.remove(key) {
@@ -242,7 +242,7 @@ impl Home {
         self.deferred.push_back(Deferred { from, words: Bytes::copy_from_slice(words), left: kept, keys });
     }
 
-    /// The keys that an ask changes and somebody keeps, or is about to forget.
+    /// The keys that a request changes and an agent keeps, or is about to drop.
     fn kept_of(&self, ask: &Ask<'_>) -> BTreeSet<Bytes> {
         let mut all = BTreeSet::new();
         changed(ask, |key| {
@@ -252,7 +252,7 @@ impl Home {
         all
     }
 
-    /// Deferred asks that nobody wants done any more.
+    /// Withdraws deferred requests that are not wanted any more.
     fn withdraw(&mut self, is_it: impl Fn(&Deferred) -> bool) {
         while let Some(ask) = self.deferred.iter().position(&is_it).and_then(|at| self.deferred.remove(at)) {
             self.is_over(&ask);

@@ -18,19 +18,19 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What a key, an item of a queue or a fence is charged beside its bytes, about what it costs.
+    /// The charge of a key, an item of a queue or a fence, beside its bytes: about its real cost.
     pub const PER_ITEM: usize = 128;
-    /// What a request that waits is charged, each key that somebody waits for (once, and its bytes), and an answer that is kept for
-    /// a client that may ask again (and what it says).
+    /// The charge of a waiting request, of each awaited key (once, with its bytes), and of an answer that is kept for a client that may
+    /// ask again (with its content).
     pub const PER_REQUEST: usize = 256;
-    /// What a request that waits is charged for each key that was missing.
+    /// The charge of a waiting request for each key that was missing.
     pub const PER_MISSING: usize = 32;
-    /// What each range of a set of ranks is charged.
+    /// The charge of each range of a set of ranks.
     pub const PER_RANGE: usize = 24;
     /// Longest number in decimal.
     pub(super) const NUMBER: usize = 20;
 
-    /// What a set of ranks is charged.
+    /// The charge of a set of ranks.
     pub(super) fn of_ranks(set: &RankSet) -> usize {
         set.ranges().len().saturating_mul(Self::PER_RANGE)
     }

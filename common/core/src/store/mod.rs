@@ -1,8 +1,8 @@
 //! The store: keys, queues, counts and fences that ranks meet by.
 //!
-//! A [`Namespace`] is the whole of it for one purpose: the job's own, or one generation's rendezvous. It lives in one place, so
-//! that its answers are those of one thing that does one request after another. Who carries the requests there, over which wire,
-//! and whether a stranger gets that far, is decided elsewhere; here a request is done, answered later, or refused.
+//! A [`Namespace`] is the whole of it for one purpose: the job's own, or one generation's rendezvous. It lives in one place, so that its
+//! answers are those of one thing that does one request after another. Other code decides which process carries the requests there, over
+//! which wire, and whether a stranger gets that far. Here a request is done, answered later, or refused.
 //!
 //! It is driven as machines are, but for one thing: a request is borrowed ([`Ask`]), since a copy of what is only looked up would
 //! cost more than looking it up.
@@ -48,7 +48,7 @@ pub struct Seq(pub u64);
 /// A request, by who asks and under which number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ticket {
-    /// Who asks.
+    /// The client that asks.
     pub client: ClientId,
     /// Its number.
     pub seq: Seq,
@@ -69,28 +69,28 @@ impl Ticket {
 pub enum Retry {
     /// Never: its requests end with its connection, as those of torch do.
     Never,
-    /// It may, of those behind this one: it has the answers up to there.
+    /// The client may ask again for requests after this one: it has the answers up to there.
     Behind(Seq),
 }
 
-/// What the owner of a namespace has to do.
+/// An action for the owner of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Tell a client.
     Answer {
         /// Which of its requests.
         ticket: Ticket,
-        /// What became of it.
+        /// The outcome.
         answer: Answer,
     },
 }
 
-/// What becomes of a request at once.
+/// The immediate outcome of a request.
 #[derive(Debug)]
 enum Outcome<'a> {
-    /// It is answered.
+    /// The request is answered.
     Now(Answer),
-    /// It waits, for so long at most.
+    /// The request waits, for at most this time.
     Later(Awaited<'a>, Option<Span>),
 }
 
@@ -108,7 +108,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// One that holds nothing.
+    /// Creates an empty namespace.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl Namespace {
         if self.is_closed {
             return self.tell(ticket, Answer::Refused(Refusal::Gone));
         }
-        // What changes nothing is answered anew.
+        // A request that changes nothing is answered anew.
         if let (Retry::Behind(has), false) = (retry, ask.only_reads()) {
             match self.seen.look(&mut self.account, ticket, has, ask.makes_room()) {
                 Known::New => {}
@@ -151,18 +151,18 @@ impl Namespace {
         }
     }
 
-    /// A client that was told of something in queues does not come for it: another is told.
+    /// Notifies another client if this one was notified of items in queues and does not fetch them.
     pub fn pass_on(&mut self, client: ClientId) {
         self.queues.left_by(&mut self.account, client).iter().for_each(|key| self.is_pushed(key));
     }
 
-    /// A value, for whoever holds the namespace.
+    /// Returns a value to the holder of the namespace.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Bytes> {
         self.kv.get(key)
     }
 
-    /// Whether somebody has come to this fence, and not all.
+    /// Whether some ranks have come to this fence, and not all.
     pub(super) fn is_fence_open(&self, name: &[u8]) -> bool {
         self.fences.is_open(name)
     }
@@ -172,14 +172,14 @@ impl Namespace {
         self.pending.remove_ticket(&mut self.account, ticket).is_some()
     }
 
-    /// A client is gone, and will not ask again: nobody waits for it, nothing is kept for it. What it has written stays.
+    /// Removes a client that is gone and will not ask again: its waits and kept answers go, its data stays.
     pub fn gone(&mut self, client: ClientId) {
         self.seen.forget(&mut self.account, client);
         self.pending.remove_client(&mut self.account, client);
         self.pass_on(client);
     }
 
-    /// The namespace ends: all who wait are told so, and all who ask from now on.
+    /// Ends the namespace: all waiting requests and all later ones get that as their answer.
     pub fn close(&mut self) {
         self.is_closed = true;
         while let Some(place) = self.pending.any() {
@@ -298,7 +298,7 @@ impl Namespace {
     }
 }
 
-/// How many, as clients are told: 64 bits with a sign, as on torch's wire.
+/// A number in the form that clients get: 64 bits with a sign, as on torch's wire.
 fn number(count: usize) -> Answer {
     Answer::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }

@@ -1,7 +1,7 @@
 //! Requests that wait: for what, for how long, and who is next.
 //!
-//! Each key that somebody waits for is here once, with all who do; they hold its number only. So a thousand ranks that wait for the
-//! same thousand keys cost a thousand keys and a million numbers.
+//! Each awaited key is here once, with all of its waiters; they hold its number only. So a thousand ranks that wait for the same thousand
+//! keys cost a thousand keys and a million numbers.
 
 use super::Ticket;
 use super::account::Account;
@@ -13,28 +13,28 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// What can happen to a key that requests wait for.
+/// An event of an awaited key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
-    /// It is set, or something is pushed.
+    /// The key is set, or an item is pushed.
     Set,
-    /// It changes.
+    /// The key changes.
     Change,
     /// Something is pushed.
     Item,
-    /// So many are counted at it.
+    /// The key's count has reached a number.
     Count,
     /// The fence of this name is complete.
     Fence,
 }
 
-/// What a request waits for.
+/// The condition of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Awaited<'a> {
     pub kind: Kind,
-    /// Of which keys: each once.
+    /// The keys, each once.
     pub keys: Vec<&'a [u8]>,
-    /// Of a count: how many.
+    /// For a count: the awaited number.
     pub until: i64,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Waiting {
     pub until: i64,
     /// How long it was to wait, and until when.
     pub within: Option<(Span, Mono)>,
-    /// What it was to wait for. Some of it may have come.
+    /// The topics of the wait. Some of it may have come.
     topics: Box<[TopicId]>,
     /// How much of that has not.
     missing: usize,
@@ -95,7 +95,7 @@ pub(super) struct Pending {
     places: BTreeMap<Ticket, Place>,
     topics: BTreeMap<TopicId, Topic>,
     ids: BTreeMap<Kind, BTreeMap<Bytes, TopicId>>,
-    /// Those that wait for a count, by how many.
+    /// Waits for a count, by the count.
     counts: BTreeSet<(TopicId, i64, Place)>,
     due: BTreeSet<(Mono, Place)>,
 }
@@ -109,13 +109,13 @@ impl Pending {
         self.places.contains_key(&ticket)
     }
 
-    /// What one more would be charged.
+    /// The charge of one more wait.
     pub(super) fn cost(&self, awaited: &Awaited<'_>) -> usize {
         let new = awaited.keys.iter().filter(|key| self.id(awaited.kind, key).is_none());
         new.map(|key| Topic::cost(key)).fold(Waiting::cost(awaited.keys.len()), usize::saturating_add)
     }
 
-    /// One more. Whether there is room was asked before.
+    /// Adds a wait. Whether there is room was asked before.
     pub(super) fn add(
         &mut self,
         account: &mut Account,
@@ -142,7 +142,7 @@ impl Pending {
         self.all.get(&place)
     }
 
-    /// What has not come of what it waits for.
+    /// The missing part of a wait.
     pub(super) fn missing(&self, place: Place) -> impl Iterator<Item = &Bytes> {
         let all = self.all.get(&place).map(|waiting| &*waiting.topics).unwrap_or_default();
         let open = all.iter().filter_map(|id| self.topics.get(id));
@@ -178,19 +178,19 @@ impl Pending {
         self.counts.range(enough).map(|(_, _, place)| *place).collect()
     }
 
-    /// Whether anybody waits at all: most of what is set is waited for by nobody.
+    /// Whether no wait exists: most keys that are set are not awaited.
     pub(super) fn is_idle(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// One of the keys it waits for is there. It waits no more if that was the last.
+    /// Records that one of its keys is there. It waits no more if that was the last.
     pub(super) fn one_less(&mut self, account: &mut Account, place: Place) -> Option<Waiting> {
         let waiting = self.all.get_mut(&place)?;
         waiting.missing -= 1;
         if waiting.missing == 0 { self.remove(account, place) } else { None }
     }
 
-    /// It waits no more.
+    /// Ends a wait.
     pub(super) fn remove(&mut self, account: &mut Account, place: Place) -> Option<Waiting> {
         let waiting = self.all.remove(&place)?;
         account.release(Waiting::cost(waiting.topics.len()));
@@ -212,14 +212,14 @@ impl Pending {
         self.remove(account, place)
     }
 
-    /// Those of a client wait no more.
+    /// Ends the waits of a client.
     pub(super) fn remove_client(&mut self, account: &mut Account, client: ClientId) {
         let own = Ticket::first_of(client)..=Ticket::last_of(client);
         let places: Vec<Place> = self.places.range(own).map(|(_, place)| *place).collect();
         places.into_iter().for_each(|place| drop(self.remove(account, place)));
     }
 
-    /// One whose time is over, if there is one.
+    /// Returns a wait whose time has expired, if there is one.
     pub(super) fn overdue(&self, now: Mono) -> Option<Place> {
         self.due.first().filter(|(at, _)| *at <= now).map(|(_, place)| *place)
     }
@@ -264,7 +264,7 @@ impl Pending {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Removes a topic without waiters.
     fn close(&mut self, account: &mut Account, id: TopicId) -> Option<Topic> {
         let topic = self.topics.remove(&id)?;
         if let Some(ids) = self.ids.get_mut(&topic.kind) {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     of: BTreeMap<Bytes, VecDeque<Bytes>>,
-    /// Who was told that there is something, and has not asked for anything since.
+    /// Clients that were notified of an item, and have not asked for anything since.
     told: BTreeMap<ClientId, BTreeSet<Bytes>>,
 }
 
@@ -53,19 +53,19 @@ impl Queues {
         true
     }
 
-    /// A client is told that there is something. Nobody else is: who comes second would find nothing.
+    /// Notifies a client of an item. Nobody else is: who comes second would find nothing.
     pub(super) fn tell(&mut self, account: &mut Account, client: ClientId, key: &[u8]) {
         if self.told.entry(client).or_default().insert(Bytes::copy_from_slice(key)) {
             account.hold(Limits::PER_ITEM + key.len());
         }
     }
 
-    /// Of which queues only this client was told.
+    /// The queues of which only this client was notified.
     pub(super) fn told(&self, client: ClientId) -> Option<&BTreeSet<Bytes>> {
         if self.told.is_empty() { None } else { self.told.get(&client) }
     }
 
-    /// It does not come for them: those that have something still.
+    /// Returns the queues that still have items although the client does not fetch them.
     pub(super) fn left_by(&mut self, account: &mut Account, client: ClientId) -> BTreeSet<Bytes> {
         let mut left = self.told.remove(&client).unwrap_or_default();
         left.iter().for_each(|key| account.release(Limits::PER_ITEM + key.len()));

@@ -15,14 +15,14 @@ use bytes::Bytes;
 /// Most answers that are kept for a client that does not say that it has them.
 pub(super) const MOST_KEPT: usize = 1024;
 
-/// What is known of a request.
+/// The knowledge about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It is new.
+    /// The request is new.
     New,
-    /// It waits still.
+    /// It still waits.
     Open,
-    /// This is what can be said of it: its answer, or why there is none.
+    /// Its answer, or the reason why there is none.
     Said(Answer),
 }
 
@@ -30,12 +30,12 @@ pub(super) enum Known {
 struct Client {
     /// Up to here it has its answers.
     has: Seq,
-    /// Answers, and the requests that still wait (`None`), behind that.
+    /// Answers, and requests that still wait (`None`), after that number.
     answers: BTreeMap<Seq, Option<Answer>>,
 }
 
-/// The values in answers that are kept. Many can hold the same one: all who watched a key were told its one value. It is charged
-/// once, as it is there once.
+/// The values in answers that are kept. Many answers can share a value: all watchers of a key got the same one. It is charged once, as it
+/// is there once.
 #[derive(Debug, Default)]
 struct Values {
     /// By where they are, and how long: how many answers hold it.
@@ -81,8 +81,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What is known of a request; a new one is open from now on. The client has its answers up to `has`. One that gives room back
-    /// is taken even if there is none: else nothing could be deleted from a namespace that is full.
+    /// Looks up a request; a new one is open from now on. The client has its answers up to `has`. A request that gives room back is taken
+    /// even if there is no room: else nothing could be deleted from a full namespace.
     pub(super) fn look(&mut self, account: &mut Account, ticket: Ticket, has: Seq, makes_room: bool) -> Known {
         let Self { of, values } = self;
         let client = of.entry(ticket.client).or_default();
@@ -112,8 +112,8 @@ impl Seen {
         Known::Said(Answer::Refused(refused))
     }
 
-    /// A request was answered. What is done is done: its answer is kept even if it goes above the limit; the next request is
-    /// refused then.
+    /// A request was answered. A change that is done stays done: its answer is kept even if that goes above the limit; the next request
+    /// is refused then.
     pub(super) fn answered(&mut self, account: &mut Account, ticket: Ticket, answer: &Answer) {
         let client = self.of.get_mut(&ticket.client);
         if let Some(open) = client.and_then(|client| client.answers.get_mut(&ticket.seq)) {

@@ -35,14 +35,14 @@ impl<T> Table<T> {
         client.index() & self.places.len().wrapping_sub(1)
     }
 
-    /// What a client has.
+    /// Returns the value of a client.
     #[must_use]
     pub fn get(&self, client: ClientId) -> Option<&T> {
         let (of, what) = self.places.get(self.place(client))?.as_ref()?;
         (*of == client).then_some(what)
     }
 
-    /// What a client has.
+    /// Returns the value of a client for changes.
     #[must_use]
     pub fn get_mut(&mut self, client: ClientId) -> Option<&mut T> {
         let place = self.place(client);
@@ -61,7 +61,7 @@ impl<T> Table<T> {
         client
     }
 
-    /// What a client has from now on. Another one at its place means more places: whoever gives numbers by a table that holds all
+    /// Sets the value of a client. Another client at its place means more places: the code that gives numbers by a table which holds all
     /// clients of this one, and more, has them.
     pub fn insert(&mut self, client: ClientId, what: T) {
         self.make_room();
@@ -112,7 +112,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// More places. Who had different low bits has them in more bits too.
+    /// More places. Clients with different low bits differ in more bits too.
     fn resize(&mut self, places: usize) {
         let mut more = Vec::new();
         more.resize_with(places, || None);

@@ -1,4 +1,4 @@
-//! What the store promises, one test each; and a model beside it for all that is asked in any order.
+//! The guarantees of the store, one test each; and a model beside it for all requests in any order.
 
 use super::*;
 use crate::id::Rank;

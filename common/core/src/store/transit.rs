@@ -1,8 +1,8 @@
-//! What waits in the launcher for an agent that takes its time: for rank 0's host it is what all others ask.
+//! Messages that wait in the launcher for a slow agent: for rank 0's host these are the requests of all others.
 //!
 //! Each client asks one thing at a time, but there may be as many as there are ranks, and what each of them asks may be a message long.
-//! So what is asked beyond a number of bytes is refused, to whoever asks, while what is said besides always passes: it is short, and
-//! nobody would say again that somebody has come to a fence, or has gone.
+//! Requests beyond a number of bytes are refused. Other messages always pass: they are short, and an arrival at a fence, or the end of a
+//! client, would not be sent again.
 
 use super::relay::ITSELF;
 use super::{Answer, Refusal, Ticket};
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 /// Most bytes that wait for an agent when something is asked of it: as many as there may be of messages.
 pub const MOST: usize = 64 << 20;
 
-/// What waits for one agent: of which it is, and what.
+/// Messages that wait for one agent, each with its sender.
 #[derive(Debug, Default)]
 pub struct Transit {
     waiting: VecDeque<(NodeId, Vec<u8>)>,
@@ -53,7 +53,7 @@ impl Transit {
         }
     }
 
-    /// One more.
+    /// Adds a message.
     pub fn push(&mut self, of: NodeId, bytes: Vec<u8>) {
         self.bytes = self.bytes.saturating_add(bytes.len());
         self.waiting.push_back((of, bytes));
@@ -73,7 +73,7 @@ impl Transit {
     }
 }
 
-/// Who has come to a fence, as a relay says it for all of its host: one message, now and then.
+/// Whether this is an arrival at a fence, which a cache sends for all of its host: one message, now and then.
 fn is_of_fence(ticket: Ticket, words: &[u8]) -> bool {
     ticket.client == ITSELF && matches!(Words::parse(words), Ok(Words::Fence(..) | Words::Arrive(..)))
 }
@@ -125,7 +125,7 @@ mod tests {
         ] {
             assert_eq!(transit.refuses(&up).is_none(), passes, "{up:?}");
         }
-        // There is room again as what waits goes on.
+        // There is room again as waiting messages are sent.
         assert_eq!(transit.pop().map(|(of, bytes)| (of, bytes.len())), Some((of, set.len())));
         assert_eq!(transit.pop().map(|(_, bytes)| bytes.len()), Some(set.len()));
         assert_eq!(transit.refuses(&ask), None);

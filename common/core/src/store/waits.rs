@@ -8,7 +8,7 @@ use crate::rank_set::RankSet;
 use crate::time::Span;
 use alloc::vec::Vec;
 
-/// What a request waits for, or its answer.
+/// The condition of a request, or its answer.
 pub(super) enum Wait<'a> {
     Over(Answer),
     For(Awaited<'a>),
@@ -59,7 +59,7 @@ impl Namespace {
     }
 
     pub(super) fn gather<'a>(&mut self, ticket: Ticket, key: &'a [u8], until: i64) -> Result<Wait<'a>, Refusal> {
-        // What is refused must not count.
+        // A refused request must not count.
         let wait = if self.kv.count(key)?.saturating_add(1) < until {
             let own = Limits::PER_ITEM + key.len() + Limits::NUMBER;
             self.may_wait(ticket, Awaited { kind: Kind::Count, keys: [key].into(), until }, own)?

@@ -1,4 +1,4 @@
-//! Who is woken by what has happened.
+//! The waits that an event ends.
 
 use super::error::{Absent, Refusal};
 use super::pending::{Kind, Place};
@@ -35,7 +35,7 @@ impl Namespace {
         }
     }
 
-    /// A queue has one more. One gets it, or is told of it: the others would find nothing.
+    /// A queue has one more. A waiter gets it, or is notified: the others would find nothing.
     pub(super) fn is_pushed(&mut self, key: &[u8]) {
         if self.pending.is_idle() {
             return;
@@ -48,7 +48,7 @@ impl Namespace {
             }
             return;
         }
-        // One that waits for other keys too is not woken by this one.
+        // A wait for further keys does not end by this one.
         while let Some(place) = self.pending.first(Kind::Set, key) {
             self.pending.happened_for(&mut self.account, Kind::Set, key, place);
             if let Some(client) = self.key_is_there(place) {
@@ -57,7 +57,7 @@ impl Namespace {
         }
     }
 
-    /// So many have been counted at a key.
+    /// Ends waits for this count at a key.
     pub(super) fn is_gathered(&mut self, key: &[u8], count: i64) {
         for place in self.pending.counted(key, count) {
             if let Some(waiting) = self.pending.remove(&mut self.account, place) {
@@ -79,7 +79,7 @@ impl Namespace {
         Ok(complete)
     }
 
-    /// What did not come.
+    /// The missing part of a wait.
     pub(super) fn missing(&self, place: Place) -> Absent {
         let kind = self.pending.get(place).map_or(Kind::Set, |waiting| waiting.kind);
         let mut keys = self.pending.missing(place).map(|key| OsBytes::new(key.to_vec()));

@@ -1,13 +1,13 @@
 //! Cuts what a rank writes into pieces that may be mixed with other ranks' pieces: the agent's half of "a line is never
 //! torn".
 //!
-//! A *raw* stream is not cut: the pump sends each chunk as it was read, and nothing here touches the bytes. A *labelled*
-//! stream goes through [`Lines`]: every line gets its rank's label, and a line of up to [`LINE_MAX`] bytes is held until
-//! it is complete. Three things leave a line unfinished on the wire, and each of them is told by [`Cut::more`] (the frame
-//! flag MORE), so that the launcher keeps other streams out of it:
+//! A *raw* stream is not cut: the pump sends each chunk as it was read, and nothing here touches the bytes. A *labelled* stream goes
+//! through [`Lines`]: every line gets its rank's label, and a line of up to [`LINE_MAX`] bytes is held until it is complete. Three things
+//! leave a line unfinished on the wire. Each sets [`Cut::more`] (the frame flag MORE), so that the launcher keeps other streams out of
+//! it:
 //!
 //! - the line is longer than `LINE_MAX`, or its label and itself are longer than a frame;
-//! - it is a prompt: nothing came after it for [`PATIENCE`], and somebody may be waiting to read it;
+//! - it is a prompt: nothing came after it for [`PATIENCE`], and a user may be waiting to read it;
 //! - the process ended without a newline. Then one is added, or the next rank's line would be glued to it. This is the
 //!   only byte, labels apart, that the rank did not write.
 
@@ -24,7 +24,7 @@ pub const PATIENCE: Span = Span::from_millis(200);
 /// Progress needs room for a label and a byte of its line. Every window allows much longer frames.
 const MIN_FRAME: usize = MAX_LABEL + 1;
 
-/// What is done to one stream of a rank.
+/// The processing of one stream of a rank.
 #[derive(Debug)]
 pub enum Cutter {
     /// Bytes pass as they are.
@@ -33,7 +33,7 @@ pub enum Cutter {
     Lines(Box<Lines>),
 }
 
-/// What a call left behind.
+/// The bytes that a call left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// `out` is full: send it, clear it, and make the same call again.
@@ -49,9 +49,9 @@ pub struct Cut {
 pub enum Held {
     /// No: no timer is needed.
     Nothing,
-    /// It began in this call: start the timer anew.
+    /// They came in this call: start the timer anew.
     Begun,
-    /// It was held before this call: a running timer goes on.
+    /// They were held before this call: a running timer continues.
     Still,
 }
 

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 pub const MAX_LABEL: usize = 256;
 /// The widest field.
 const MAX_WIDTH: usize = 99;
-/// What stands for a fact that is not known (yet).
+/// The text for a fact that is not known (yet).
 const UNKNOWN: &str = "?";
 
 /// Whose line it is.
@@ -79,7 +79,7 @@ pub enum PrefixError {
         format: OsBytes,
         /// The escape, from `%`.
         escape: OsBytes,
-        /// Where it begins.
+        /// The column of its first character.
         column: usize,
     },
     /// The format ends after `%` or after a width.
@@ -89,7 +89,7 @@ pub enum PrefixError {
         format: OsBytes,
         /// The escape, from `%`.
         escape: OsBytes,
-        /// Where it begins.
+        /// The column of its first character.
         column: usize,
     },
     /// A width of 0, with a leading 0, above 99, or before `%`.
@@ -99,7 +99,7 @@ pub enum PrefixError {
         format: OsBytes,
         /// The escape, from `%`.
         escape: OsBytes,
-        /// Where it begins.
+        /// The column of its first character.
         column: usize,
     },
     /// A label is part of a line.
@@ -107,7 +107,7 @@ pub enum PrefixError {
     LineBreak {
         /// The whole format.
         format: OsBytes,
-        /// Where it stands.
+        /// Its column.
         column: usize,
     },
     /// More than [`MAX_LABEL`] bytes.
@@ -135,7 +135,7 @@ impl Hint for PrefixError {
 }
 
 impl Prefix {
-    /// What `-l` means.
+    /// The label of `-l`.
     pub const DEFAULT: &'static str = "%r: ";
 
     /// Parses a format.

@@ -1,4 +1,4 @@
-//! Where a round begins in what a rank says: a line of ours, before the first line of its stream in that round.
+//! The mark of a new round in the output of a rank: a line of ours, before the first line of its stream in that round.
 //!
 //! It is put into the bytes as if the rank had written it, so a label stands before it as before any other, and a log file has it too.
 //! Raw output is left alone, as is all that a rank says before its first restart. A stream that says nothing in a round
@@ -41,24 +41,24 @@ struct Queue {
 }
 
 impl Marks {
-    /// What stands behind the first `at` bytes of the stream is of another round.
+    /// Output after the first `at` bytes of the stream belongs to another round.
     pub fn begin(&mut self, at: u64, line: Box<[u8]>) {
         let queue = self.queue.get_or_insert_default();
-        // Of the round between nothing was said.
+        // No output belongs to the round in between.
         while queue.ahead.back().is_some_and(|(before, _)| *before >= at) {
             queue.ahead.pop_back();
         }
         queue.ahead.push_back((at, line));
     }
 
-    /// How much may be read behind the first `total` bytes, of at most `max`: no chunk has two rounds.
+    /// The number of bytes that may be read after the first `total` bytes, of at most `max`: no chunk has two rounds.
     #[must_use]
     pub fn room(&self, total: u64, max: usize) -> usize {
         let next = self.queue.as_ref().and_then(|queue| queue.ahead.iter().find(|(at, _)| *at > total));
         next.map_or(max, |(at, _)| usize::try_from(at.saturating_sub(total)).map_or(max, |left| left.min(max)))
     }
 
-    /// This was read behind the first `total` bytes: puts a mark in, if one belongs there.
+    /// Handles bytes that were read after the first `total` bytes: puts a mark in, if one belongs there.
     pub fn pass(&mut self, total: u64, bytes: &mut Vec<u8>) {
         let Some(&last) = bytes.last() else { return };
         let was_open = core::mem::replace(&mut self.open, last != b'\n');
@@ -91,7 +91,7 @@ mod tests {
         line(0, Round::new(round), &RoundSeat { initial: Rank::new(2), rank, active: rank }, 3).unwrap()
     }
 
-    /// What a stream of these chunks becomes, read in pieces of at most `max`, where rounds begin at these bytes.
+    /// The output of a stream of these chunks, read in pieces of at most `max`, where rounds begin at these bytes.
     fn marked(said: &[u8], begins: &[u64], max: usize) -> String {
         let (mut marks, mut out, mut total) = (Marks::default(), Vec::new(), 0);
         begins.iter().zip(1..).for_each(|(at, round)| marks.begin(*at, mark(round)));

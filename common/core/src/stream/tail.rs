@@ -16,7 +16,7 @@ const MAX_CHARS: usize = 200;
 pub struct Tail {
     /// Grows up to `TAIL` bytes; from then on a ring.
     ring: Vec<u8>,
-    /// Where the oldest byte of a full ring lies.
+    /// The index of the oldest byte of a full ring.
     oldest: usize,
 }
 
@@ -48,7 +48,7 @@ impl Tail {
         self.oldest = (self.oldest + over.len()) % TAIL;
     }
 
-    /// What was kept, oldest first. Frees the memory.
+    /// Returns the kept bytes, oldest first. Frees the memory.
     #[must_use]
     pub fn take(&mut self) -> Vec<u8> {
         let mut ring = core::mem::take(&mut self.ring);

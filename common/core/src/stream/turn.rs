@@ -1,15 +1,14 @@
 //! Whose turn it is to write: the launcher's half of "a line is never torn". There is one [`Turn`] for each descriptor to
 //! which labelled streams are written; raw streams need none.
 //!
-//! A piece with the flag MORE leaves a line open, and until that line is complete only its own stream is written. All
-//! others wait in the order of their arrival. They do not wait for ever: a line that keeps others waiting for too long is
-//! broken. The reader sees `…` and a newline there, and where the line goes on its label and `…` again.
+//! A piece with the flag MORE leaves a line open, and until that line is complete only its own stream is written. All others wait in the
+//! order of their arrival. They do not wait for ever: a line that keeps others waiting for too long is broken. The reader sees `…` and a
+//! newline there, and where the line continues its label and `…` again.
 //!
-//! What "too long" means depends on whose fault it is. A rank that does not finish its line has [`PATIENCE`] of the time
-//! in which the sink had nothing else to write. A reader that is slow (a pager, Ctrl-S) uses up none of it: otherwise lines
-//! would be torn just because the terminal stood still. And a line that is longer than any that is promised to be whole
-//! (more than [`LONG`] pieces) has `PATIENCE` of the time in which the sink took anything. So what the sink does has to be
-//! told: [`Turn::sink`].
+//! The meaning of "too long" depends on the cause. A rank that does not finish its line has [`PATIENCE`] of the time in which the sink
+//! had nothing else to write. A slow reader (a pager, Ctrl-S) uses up none of it: otherwise lines would be torn just because the terminal
+//! was stopped. A line that is longer than any that is promised to be whole (more than [`LONG`] pieces) has `PATIENCE` of the time in
+//! which the sink took anything. So the sink's state has to be reported: [`Turn::sink`].
 
 use crate::id::StreamId;
 use crate::time::{Mono, Span};
@@ -23,14 +22,14 @@ pub const PATIENCE: Span = Span::from_millis(200);
 /// short as the smallest window makes them.
 pub const LONG: u32 = 32;
 
-/// What the sink writes next.
+/// The next write of the sink.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Write<P> {
     /// A piece of a stream, possibly empty.
     Piece(StreamId, P),
     /// The open line is broken: write `…` and a newline.
     BreakMark,
-    /// The next piece goes on with a line that was broken: write the stream's label and `…`.
+    /// The next piece continues a line that was broken: write the stream's label and `…`.
     ContinueMark(StreamId),
     /// The stream ended inside a line (its node was lost): write a newline.
     LineEnd,
@@ -63,11 +62,11 @@ pub struct Turn<P> {
 pub struct Broken {
     /// Whose.
     pub stream: StreamId,
-    /// More of it is here already, and waits behind the others.
+    /// Whether more of it is here already, and waits for the others.
     pub waits: bool,
 }
 
-/// What the sink does.
+/// The state of the sink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pace {
     /// It has written all that it was given.
@@ -75,7 +74,7 @@ pub enum Pace {
     Idle,
     /// It writes.
     Writing,
-    /// It has not written all, and nothing since it was asked last: its reader takes nothing.
+    /// It has not written all, and nothing since the last call: its reader takes nothing.
     Stuck,
 }
 
@@ -141,7 +140,7 @@ impl<P: AsRef<[u8]>> Turn<P> {
         queue.pieces.push_back((flags, piece));
     }
 
-    /// What the sink does now. Before asking what to write next, and as soon as it has become idle. Matters only while
+    /// Sets the state of the sink. Before asking what to write next, and as soon as it has become idle. Matters only while
     /// [`Self::is_kept_waiting`].
     pub fn sink(&mut self, now: Mono, pace: Pace) {
         if let Some(patience) = self.line.as_mut().and_then(|line| line.patience.as_mut()) {
@@ -155,7 +154,7 @@ impl<P: AsRef<[u8]>> Turn<P> {
         (self.pace, self.seen) = (pace, now);
     }
 
-    /// What to write next; `None`: nothing before the next `push`, [`Self::poll_timeout`], or change of the sink's pace.
+    /// Returns the next write. `None`: nothing before the next `push`, [`Self::poll_timeout`], or change of the sink's pace.
     #[must_use]
     pub fn pop(&mut self, now: Mono) -> Option<Write<P>> {
         if self.ready.is_empty() {
@@ -180,7 +179,7 @@ impl<P: AsRef<[u8]>> Turn<P> {
         self.news.pop()
     }
 
-    /// Whether somebody waits for the end of another's line: what the sink does matters only then.
+    /// Whether a stream waits for the end of another's line: the sink's state matters only then.
     #[must_use]
     pub const fn is_kept_waiting(&self) -> bool {
         self.line.is_some() && self.count > 0
@@ -268,7 +267,7 @@ impl<P: AsRef<[u8]>> Turn<P> {
         self.admit(stream, flags, piece);
     }
 
-    /// It is this piece's turn: no other stream's line is open.
+    /// Admits this piece: no other stream's line is open.
     fn admit(&mut self, stream: StreamId, flags: Flags, piece: P) {
         let last = piece.as_ref().last().copied();
         let open = if last.is_some() { flags.has(Flags::MORE) } else { self.line.is_some() };
@@ -308,7 +307,7 @@ impl Line {
 }
 
 impl Patience {
-    /// What was wasted up to now counts.
+    /// Counts the time that was wasted up to now.
     fn pause(&mut self, now: Mono) {
         if let Some(until) = self.until.take() {
             self.left = until.since(now);

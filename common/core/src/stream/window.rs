@@ -2,8 +2,7 @@
 //! memory. Offsets are absolute, counted from the start of the edge: repeating a grant is harmless, and a grant is also
 //! the acknowledgement of what was written.
 //!
-//! What is counted is [`cost`], not the bytes alone: a rank that writes single bytes must not hold more of our memory
-//! than one that writes blocks.
+//! The unit is [`cost`], not bytes alone: a rank that writes single bytes must not hold more of our memory than one that writes blocks.
 //!
 //! Nothing gets stuck: the launcher keeps back less than a quarter of the window, and the agent's frames cost at most
 //! a quarter ([`frame_max`]). So an agent may wait until a whole frame has room, instead of splitting a line where its
@@ -12,7 +11,7 @@
 
 use crate::wire::frame::MAX_DATA;
 
-/// What all nodes together may have under way.
+/// Most bytes that all nodes together may have under way.
 const TOTAL: u32 = 8 << 20;
 const SMALLEST: u32 = 16 << 10;
 const LARGEST: u32 = 1 << 20;
@@ -45,7 +44,7 @@ pub const fn has_plenty(size: u32, room: u64) -> bool {
     room >= cost(frame_max(size)) + (size / 2) as u64
 }
 
-/// What a frame takes from the window.
+/// The part of the window that a frame takes.
 #[must_use]
 pub const fn cost(body: u32) -> u64 {
     body as u64 + PER_FRAME as u64
@@ -72,7 +71,7 @@ impl Window {
         }
     }
 
-    /// What may be sent now.
+    /// Returns the number of bytes that may be sent now.
     #[must_use]
     pub const fn room(&self) -> u64 {
         self.granted - self.used
@@ -128,12 +127,12 @@ impl Grants {
         Some(self.promised)
     }
 
-    /// What could be granted now.
+    /// Returns the number that could be granted now.
     const fn freed(&self) -> u64 {
         (self.written + self.size as u64).saturating_sub(self.promised)
     }
 
-    /// How much more must be written before the next grant: nobody need be told of less.
+    /// Returns how much more must be written before the next grant: a smaller amount need not be announced.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         (self.size as u64 / 4).saturating_sub(self.freed())

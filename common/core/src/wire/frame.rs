@@ -20,8 +20,8 @@ pub enum Lane {
     Store,
     /// Raw bytes of a stream.
     Data,
-    /// An absolute offset up to which the other side may send data; with a stream and without a body, that this stream's
-    /// line was broken (MORE: what goes on with it waits already).
+    /// An absolute offset up to which the other side may send data. With a stream and without a body it means that this stream's line was
+    /// broken (MORE: the rest of the line waits already).
     Credit,
     /// Heartbeat.
     Beat,
@@ -67,7 +67,7 @@ pub struct Flags(u8);
 impl Flags {
     /// Nothing special.
     pub const NONE: Self = Self(0);
-    /// The line goes on in the next frame of this stream: nothing else may be written between.
+    /// The line continues in the next frame of this stream: no other bytes may be written between.
     pub const MORE: Self = Self(1);
     /// The last frame of this stream.
     pub const END: Self = Self(2);

@@ -16,12 +16,12 @@ const MAGIC: u32 = 0x6e6c_7267;
 const HEAD: usize = 16;
 const ENTRY: usize = 4 + 16 + 40;
 
-/// What a guardian counted.
+/// The count of a guardian.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Last {
     /// How many processes still exist.
     pub left: u32,
-    /// It ended them because the lease was not renewed in time.
+    /// Whether it ended them because the lease was not renewed in time.
     pub expired: bool,
     /// The first of them.
     pub named: Vec<Leftover>,

@@ -1,13 +1,14 @@
-//! A limit of the store that somebody has met on a wire which has no words for it: the connection ends, and the launcher says why.
+//! A limit of the store that a client has met on a wire which has no words for it: the connection ends, and the launcher reports the
+//! reason.
 
 use crate::os_bytes::OsBytes;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// So much of a key is told.
+/// Most bytes of a key that are reported.
 const SHOWN: usize = 64;
 
-/// Of what there is too much.
+/// The limited quantity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Limit {
     /// The length of a key.
@@ -75,7 +76,7 @@ pub struct Met {
 }
 
 impl Met {
-    /// One that was met at a key, or at none that is known (empty).
+    /// A limit that was met at a key, or at an unknown one (empty).
     #[must_use]
     pub fn at(limit: Limit, key: &[u8], has: u64, most: u64) -> Self {
         let shown: Vec<u8> = match key.split_at_checked(SHOWN) {

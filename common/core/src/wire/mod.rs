@@ -1,4 +1,4 @@
-//! What travels between our processes: frames, capped collections and the messages of each direction.
+//! The messages between our processes: frames, capped collections and the messages of each direction.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 pub mod beat;

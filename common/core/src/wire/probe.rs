@@ -1,9 +1,9 @@
-//! How an agent finds out that it reaches rank 0's agent at an address, and nobody else: what the launcher asks of it, and the two
-//! messages over a connection made for that alone.
+//! The proof that an agent reaches rank 0's agent at an address, and no other process: the launcher's request, and the two messages over
+//! a connection made for that alone.
 //!
-//! That somebody accepts a connection says nothing: 172.17.0.1 exists on every host that has Docker, and leads to oneself. So each end
-//! proves that it has a key which the launcher has made, for one host of one job, and told agents of that job only. Whoever connects
-//! proves it first: strangers hear nothing. Address and port are in the proof, so that nobody can pass it on under another address.
+//! An accepted connection proves nothing: 172.17.0.1 exists on every host that has Docker, and leads to oneself. So each end proves that
+//! it has a key which the launcher has made, for one host of one job, and sent to agents of that job only. The connecting end proves it
+//! first: strangers learn nothing. Address and port are in the proof, so that it cannot be passed on under another address.
 
 use super::capped::Capped;
 use super::to_root::ADDRESSES;
@@ -14,7 +14,7 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
-/// What the first message begins with: another protocol's bytes are known by the first of them.
+/// The begin of the first message: another protocol's bytes are known by the first of them.
 const MAGIC: &[u8; 8] = b"\0rlprobe";
 /// Bytes that were never used before.
 pub const NONCE: usize = 16;
@@ -27,7 +27,7 @@ pub const ANSWER: usize = NONCE + PROOF;
 /// A number that was never used before.
 pub type Nonce = [u8; NONCE];
 
-/// What ends prove that they have. Diagnostics do not show it.
+/// The key of both ends. Diagnostics do not show it.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Key([u8; 32]);
 
@@ -50,7 +50,7 @@ impl Key {
         Self(blake3::keyed_hash(&self.0, &node.get().to_le_bytes()).into())
     }
 
-    /// What proves that its author has the key, listens or connects there, and knows these.
+    /// The proof that its author has the key, listens or connects there, and knows these values.
     fn proof(&self, role: u8, at: SocketAddr, nonces: &[&Nonce]) -> blake3::Hash {
         let ip = match at.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -65,19 +65,19 @@ impl Key {
     }
 }
 
-/// Whoever connects.
+/// The role of the connecting end.
 const CALLER: u8 = 1;
-/// Whoever listens.
+/// The role of the listening end.
 const DOOR: u8 = 2;
 
-/// What is made of bytes that came.
+/// The result of parsing bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard<T> {
-    /// It is not complete.
+    /// The message is not complete.
     Part,
-    /// Nobody of the job says that.
+    /// The message is not from the job.
     Nonsense,
-    /// It is proven.
+    /// The message is proven.
     Proven(T),
 }
 
@@ -96,7 +96,7 @@ impl Asked {
     }
 }
 
-/// Whoever connects, and waits for the answer.
+/// The connecting end, which waits for the answer.
 #[derive(Debug)]
 pub struct Caller {
     key: Key,
@@ -106,13 +106,13 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Who connects there.
+    /// Creates the connecting end of a connection to this address.
     #[must_use]
     pub const fn new(key: Key, at: SocketAddr, nonce: Nonce) -> Self {
         Self { key, at, nonce, held: Vec::new() }
     }
 
-    /// What is said first.
+    /// The first message.
     #[must_use]
     pub fn ask(&self) -> Vec<u8> {
         let proof = self.key.proof(CALLER, self.at, &[&self.nonce]);
@@ -156,10 +156,10 @@ fn split(bytes: &[u8]) -> Option<(Nonce, blake3::Hash)> {
     Some((*nonce, blake3::Hash::from_bytes(*<&[u8; PROOF]>::try_from(proof).ok()?)))
 }
 
-/// Where rank 0's agent may be reached.
+/// A place where rank 0's agent may be reached.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// What the answer names it by: no two of a job have the same.
+    /// The number of the place in the answer: no two of a job have the same.
     pub number: u32,
     /// A numeric address.
     pub addr: OsBytes,
@@ -170,7 +170,7 @@ pub struct Place {
 /// Places that an agent is to try, all at a time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Probe {
-    /// What rank 0's agent proves that it has.
+    /// The key of rank 0's agent.
     pub key: Key,
     /// Which.
     pub places: Capped<Place, ADDRESSES>,

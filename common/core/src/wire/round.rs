@@ -1,8 +1,8 @@
 //! Rounds: what nodes and the launcher say to each other about the in-process restart of a function.
 //!
 //! A node speaks once for all of its ranks where the launcher can do nothing before the last of them: so a round costs it nodes, not
-//! ranks. Faults are told at once. Everything carries the round that it is about: what comes late is of another, and is dropped.
-//! Ranks are named by their initial ranks, which their processes keep.
+//! ranks. Faults are sent at once. Everything carries the round that it is about: what comes late is of another, and is dropped. Ranks
+//! are named by their initial ranks, which their processes keep.
 
 use super::capped::Capped;
 use crate::id::{ProcId, Rank, Round};
@@ -30,25 +30,25 @@ pub enum RoundUp {
     Joined {
         /// For which call of a function: the first of each process is 0.
         call: u32,
-        /// Who.
+        /// The ranks.
         ranks: Capped<Enrolled, BATCH>,
-        /// What they all have asked for, as `NAME=value` lines (`restart::terms`); empty: as told before by this node.
+        /// Their terms, as `NAME=value` lines (`restart::terms`); empty: the same as the last ones of this node.
         terms: OsBytes,
     },
     /// Something is wrong with a rank in this round: nothing is waited for.
     Fault {
         /// Which round.
         round: Round,
-        /// What.
+        /// The fault.
         fault: Fault,
         /// When it was seen, on this host's clock.
         at: HostTime,
     },
     /// All ranks of this node that are still there are out of their function, and ready for another round.
     Ready {
-        /// Of which round they are out.
+        /// The round that they have left.
         round: Round,
-        /// Who.
+        /// The ranks.
         ranks: Capped<Enrolled, BATCH>,
         /// Whether this is the last part.
         last: bool,
@@ -61,15 +61,15 @@ pub enum RoundUp {
     Returned {
         /// Which round.
         round: Round,
-        /// Where it returned: the others are known to be gone.
+        /// The number of ranks on which it returned: the others are known to be gone.
         ranks: u32,
     },
-    /// The function has returned on this rank, and long after that not everywhere; here it runs on nobody: which rank is late, another
-    /// host knows.
+    /// The function has returned on this rank, and for a long time has not returned everywhere; here no rank runs it: another host knows
+    /// which rank is late.
     Alone {
         /// Which round.
         round: Round,
-        /// Where it returned.
+        /// The rank on which it returned.
         initial: Rank,
     },
     /// SIGKILL has not ended a process, and the others go on without it: the kernel cannot end it now.
@@ -108,7 +108,7 @@ pub struct Enrolled {
     pub initial: Rank,
     /// Which of the processes that have had it.
     pub proc: ProcId,
-    /// What it says of its keys, in the order of the policy's sources that only a program can answer.
+    /// Its values for keys, in the order of the policy's sources that only a program can answer.
     pub keys: Capped<OsBytes, KEYS>,
 }
 
@@ -119,18 +119,18 @@ pub enum RoundDown {
     Interrupt {
         /// Which round.
         round: Round,
-        /// The first fault, as ranks are told.
+        /// The first fault, as ranks get it.
         fault: Fault,
         /// A planned round: each rank is interrupted where it says that it can be, or after this time. `None`: at once.
         within: Option<Span>,
     },
-    /// A round begins: `seats` in parts, the last of which says so. Ranks of this node that have none are not in it.
+    /// A round begins: `seats` in parts, the last of which is marked. Ranks of this node that have none are not in it.
     Begin {
         /// Which.
         round: Round,
-        /// Where it meets.
+        /// Its rendezvous.
         place: RoundPlace,
-        /// Who does what.
+        /// The role of each rank.
         seats: Capped<RoundSeat, BATCH>,
         /// Nothing follows.
         last: bool,
@@ -148,20 +148,21 @@ pub enum RoundDown {
         /// Why, in a sentence.
         text: OsBytes,
     },
-    /// Processes of these ranks that have not registered, and have been in no call that is done, are ended: nobody waits for them any more.
+    /// Processes of these ranks that have not registered, and have been in no call that is done, are ended: no round waits for them any
+    /// more.
     End {
         /// Whose.
         ranks: Capped<Rank, BATCH>,
     },
-    /// These registered ranks are not taken: they were told why, and are outside.
+    /// These registered ranks are refused: they get the reason, and are outside.
     Refuse {
-        /// Who; empty: all of this node.
+        /// The ranks; empty: all of this node.
         ranks: Capped<Rank, BATCH>,
         /// Why, in a sentence.
         text: OsBytes,
     },
-    /// The function has returned on a rank of another host, and long after that not everywhere: who is it that still runs it here? A fault of
-    /// that rank is the answer; nobody, none.
+    /// The function has returned on a rank of another host, and long after that not everywhere: who is it that still runs it here? The
+    /// answer is a fault of the late rank, or none.
     Late {
         /// Which round.
         round: Round,
@@ -170,7 +171,7 @@ pub enum RoundDown {
     },
 }
 
-/// Where the ranks of a round meet.
+/// The rendezvous of the ranks of a round.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RoundPlace {
     /// MASTER_ADDR.
@@ -185,7 +186,7 @@ pub struct RoundPlace {
     pub space: u32,
     /// Healthy ranks.
     pub world_size: u32,
-    /// Those that work.
+    /// The number of active ranks.
     pub active_world_size: u32,
     /// Processes that there were first.
     pub initial_world_size: u32,
@@ -193,16 +194,16 @@ pub struct RoundPlace {
     pub nodes: u32,
     /// This host's index among them; `None`: it has none.
     pub node_index: Option<u32>,
-    /// What ended the round before; `None`: it is the first.
+    /// The fault that ended the round before; `None`: it is the first.
     pub fault: Option<Fault>,
-    /// Those that work are numbered anew on their host (LOCAL_RANK), without gaps.
+    /// Whether active ranks are numbered anew on their host (LOCAL_RANK), without gaps.
     pub relocal: bool,
 }
 
-/// What a process does in a round.
+/// The role of a process in a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RoundSeat {
-    /// Who, by its initial rank.
+    /// The process, by its initial rank.
     pub initial: Rank,
     /// Its number among all that are healthy; `None`: it is not wanted any more.
     pub rank: Option<Rank>,
@@ -211,7 +212,7 @@ pub struct RoundSeat {
 }
 
 impl RoundSeat {
-    /// What it is to do.
+    /// The role of the process.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         match (self.rank, self.active) {

@@ -15,9 +15,9 @@ use alloc::vec::Vec;
 pub enum Up<'a> {
     /// A client of that agent's asks.
     Ask(Ticket, &'a [u8]),
-    /// It does not want the answer any more.
+    /// The client does not want the answer any more.
     Cancel(Ticket),
-    /// It asks no more.
+    /// The client asks no more.
     Gone(ClientId),
     /// This key is not answered from memory any more.
     Dropped(&'a [u8]),
@@ -36,8 +36,8 @@ pub enum Down<'a> {
     Closed,
 }
 
-/// The body of a frame: before what it carries, of which generation of ranks that is (0 of the job's space). What is late of one
-/// generation is nothing to the next.
+/// The body of a frame: before what it carries, of which generation of ranks that is (0 of the job's space). A late frame of one
+/// generation must not reach the next.
 #[must_use]
 pub fn stamped(generation: u32, passage: Passage<'_>) -> Vec<u8> {
     let mut bytes = passage.to_bytes();
@@ -54,7 +54,7 @@ pub fn unstamped(bytes: &[u8]) -> Result<(u32, Passage<'_>), Malformed> {
     Ok((u32::from_le_bytes(*generation), Passage::parse(rest)?))
 }
 
-/// What a frame of the store lane carries.
+/// The content of a frame of the store lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passage<'a> {
     /// To the home of a space.

@@ -27,13 +27,13 @@ pub enum Dialect {
     Watching,
     /// torch 2.1.
     Plain,
-    /// torch 2.2 and later: a first request that says so.
+    /// torch 2.2 and later: the first request announces it.
     Validated,
 }
 
 impl Dialect {
-    /// What the first bytes of a connection say; `None`: too few. 1.13 and 2.1 begin alike: those who know of a second connection of
-    /// the same process can tell them apart.
+    /// The dialect by the first bytes of a connection; `None`: too few. 1.13 and 2.1 begin alike: a second connection of the same process
+    /// can tell them apart.
     #[must_use]
     pub fn detect(first: &[u8]) -> Option<Self> {
         let (op, rest) = first.split_first()?;
@@ -65,7 +65,7 @@ impl<'a> Strings<'a> {
         self.count == 0
     }
 
-    /// They.
+    /// Iterates over the strings.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = Reader { rest: self.raw, key: b"" };
         (0..self.count).map_while(move |_| rest.string(u64::MAX).ok())
@@ -115,7 +115,7 @@ pub enum Request<'a> {
     },
 }
 
-/// What is not a request.
+/// Bytes that are not a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
     /// No such opcode, in this dialect.
@@ -145,14 +145,14 @@ impl Hint for Malformed {
 pub enum Parsed<'a> {
     /// A request, and how many bytes it has.
     Request(Request<'a>, usize),
-    /// It goes on: so many bytes are needed at least.
+    /// The request is incomplete: at least this many bytes are needed.
     More(usize),
 }
 
 /// Reads the first request. It looks at nothing twice but lengths, and copies nothing.
 ///
 /// # Errors
-/// What no client of torch sends. The connection is over then: nobody knows where the next request would begin.
+/// Parses a request. Bytes that no client of torch sends end the connection: the begin of the next request is unknown then.
 pub fn parse(dialect: Dialect, bytes: &[u8]) -> Result<Parsed<'_>, Malformed> {
     let mut reader = Reader { rest: bytes, key: b"" };
     let outcome = reader.byte().and_then(|op| reader.request(dialect, op));
@@ -169,7 +169,7 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Result<Parsed<'_>, Malformed> {
 }
 
 enum Stop {
-    /// So many bytes are missing, behind those that were read.
+    /// This many bytes are missing, after those that were read.
     More(usize),
     Malformed(Malformed),
 }
@@ -211,7 +211,7 @@ enum Op {
 
 const WATCHING: &[Op] =
     &[Op::Set, Op::CompareSet, Op::Get, Op::Add, Op::Check, Op::Wait, Op::GetNumKeys, Op::WatchKey, Op::Delete];
-/// Those of torch 2.1 stand among the later ones, one number lower: they begin behind `Validate`.
+/// The opcodes of torch 2.1 are those of later ones, one number lower: they begin after `Validate`.
 const PLAIN: core::ops::Range<usize> = 1..13;
 const VALIDATED: &[Op] = &[
     Op::Validate,
@@ -258,8 +258,8 @@ impl<'a> Reader<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// So much has to be there before the next length is looked at: whoever was told that more is needed does not come back before,
-    /// and where packets end must make no difference.
+    /// Requires this many bytes before the next length is looked at. A caller that needs more does not come back before, and the borders
+    /// of packets must make no difference.
     fn least(&self, len: usize) -> Result<(), Stop> {
         if self.rest.len() < len { Err(Stop::More(len)) } else { Ok(()) }
     }
@@ -292,7 +292,7 @@ impl<'a> Reader<'a> {
         let all = self.rest;
         let each = if with_values { 16 } else { 8 };
         for at in 1..=count {
-            // What is behind it has lengths at least. Else a request that comes in small pieces would be read again for each.
+            // Each later string has a length at least. Else a request that comes in small pieces would be read again for each.
             let behind = count.saturating_sub(at).saturating_mul(each);
             let after_key = behind.saturating_add(each).saturating_sub(8);
             self.least(after_key.saturating_add(8))?;
@@ -344,7 +344,7 @@ impl<'a> Reader<'a> {
 pub mod answer {
     use super::Vec;
 
-    /// What `CHECK`, `WAIT` and `BARRIER` wait for is there.
+    /// The keys of `CHECK`, `WAIT` or `BARRIER` are there.
     pub const READY: u8 = 0;
     /// `CHECK`: not all of it.
     pub const NOT_READY: u8 = 1;
@@ -353,14 +353,14 @@ pub mod answer {
     /// `WATCH_KEY` of torch 1.13: it is watched; then, whenever it changes, one of the three below, the key, its value before and
     /// its value now.
     pub const WATCHED: u8 = 3;
-    /// It has another value.
+    /// The key has another value.
     pub const UPDATED: u8 = 0;
-    /// It was not there before.
+    /// The key was not there before.
     pub const CREATED: u8 = 1;
-    /// It is gone.
+    /// The key is gone.
     pub const DELETED: u8 = 2;
 
-    /// One byte.
+    /// A byte.
     pub fn byte(out: &mut Vec<u8>, byte: u8) {
         out.push(byte);
     }

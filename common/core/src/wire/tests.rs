@@ -1,4 +1,4 @@
-//! What holds for every message and for every garbage in its place.
+//! Properties of every message, and of every garbage in its place.
 #![allow(clippy::arithmetic_side_effects, reason = "bounds of a test")]
 
 use super::capped::Capped;

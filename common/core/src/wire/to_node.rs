@@ -22,7 +22,7 @@ pub const APP_PART: usize = 256 << 10;
 /// Most ranks in one [`ToNode::Spawn`].
 pub const SPAWN_BATCH: usize = 1024;
 
-/// What the launcher tells a node.
+/// A message of the launcher to a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToNode {
     /// The first message: the job as this node has to know it.
@@ -36,7 +36,7 @@ pub enum ToNode {
         /// At most [`APP_PART`] bytes.
         part: Part,
     },
-    /// Who takes part, and where they meet, where `Start` did not say; before the first `Spawn`.
+    /// The rendezvous, where `Start` did not have it; before the first `Spawn`.
     Meet(Meeting),
     /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Meet`.
     Probe(Probe),
@@ -123,11 +123,11 @@ pub struct Start {
     pub nodes: u32,
     /// Ranks on this host.
     pub local_size: u32,
-    /// What they are told of its GPUs.
+    /// The GPU variables of ranks.
     pub gpus: Share,
     /// The prefix format of output lines; `None`: raw.
     pub label: Option<OsBytes>,
-    /// Who is there; `None`: told later, once that is known.
+    /// The rendezvous; `None`: sent later, once it is known.
     pub meeting: Option<Meeting>,
     /// Choose a port for MASTER_PORT here, and hold it: rank 0 may come to run here.
     pub choose_port: bool,
@@ -135,20 +135,20 @@ pub struct Start {
     pub find: Option<Box<Find>>,
     /// Say by which addresses ranks of this host may be seen: another may hold a store for them.
     pub addresses: bool,
-    /// What ranks get of the place in which rlaunch was started; `None`: this is its host, and they inherit it.
+    /// The settings that ranks get from the place in which rlaunch was started; `None`: this is its host, and they inherit them.
     pub travel: Option<Travel>,
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
     /// whether it is ready.
     pub sole: bool,
     /// How often all ranks may be started again.
     pub max_restarts: u32,
-    /// Processes may be started when others have ended: then the only node waits too until it is told that the job is over.
+    /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
     pub others_follow: bool,
     /// Programs that ranks of this node run.
     pub apps: u32,
     /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
     pub lease: Option<Span>,
-    /// How long a round may wait for hosts that are not heard of, and for more faults.
+    /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
     /// How long descendants that hold a rank's output may go on after success.
     pub linger: Span,
@@ -158,7 +158,7 @@ pub struct Start {
     pub trace: OsBytes,
 }
 
-/// Where other hosts are to find this one.
+/// The place where other hosts are to find this one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Find {
     /// By this interface; empty: the one that suits best.
@@ -167,12 +167,12 @@ pub struct Find {
     pub door: Option<Key>,
 }
 
-/// Who takes part in a job, and where its ranks find each other: known once it is known which hosts there are.
+/// The rendezvous of a job and its ranks: known once it is known which hosts there are.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Meeting {
-    /// What ranks are told as MASTER_ADDR.
+    /// The MASTER_ADDR of ranks.
     pub addr: OsBytes,
-    /// What they are told as MASTER_PORT; `None`: the one that this node chooses.
+    /// The MASTER_PORT of ranks; `None`: the one that this node chooses.
     pub port: Option<u16>,
     /// All ranks of the job.
     pub world_size: u32,
@@ -195,7 +195,7 @@ pub struct Meeting {
     pub space: u32,
 }
 
-/// One rank, as a difference to its program.
+/// A rank, as a difference to its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Delta {
     /// The process to be.
@@ -210,6 +210,6 @@ pub struct Delta {
     pub app_rank: u32,
     /// How many these are.
     pub app_size: u32,
-    /// It reads rlaunch's standard input; otherwise /dev/null.
+    /// Whether it reads rlaunch's standard input; otherwise /dev/null.
     pub stdin: bool,
 }

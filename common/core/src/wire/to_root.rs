@@ -24,7 +24,7 @@ pub const ADDRESSES: usize = 16;
 /// Most leftovers named in one [`ToRoot::Done`].
 pub const NAMED: usize = 16;
 
-/// What a node tells the launcher.
+/// A message of a node to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
     /// The agent is up and knows which guarantee it can give.
@@ -56,7 +56,7 @@ pub enum ToRoot {
     },
     /// A rank ended.
     Exited(Exited),
-    /// What is known about a failed rank besides its status; after its `Exited`.
+    /// Further facts about a failed rank; after its `Exited`.
     Postmortem {
         /// Which.
         proc: ProcId,
@@ -68,23 +68,23 @@ pub enum ToRoot {
         /// errno of what was tried.
         errno: i32,
     },
-    /// Nobody of the job has asked the store that this node holds there, long after the ranks were started.
+    /// No process of the job has used the store that this node holds there, long after the ranks were started.
     StoreUnused {
         /// Address and port.
         at: OsBytes,
     },
-    /// Connections to that store that nobody of the job has made were closed.
+    /// Connections to that store that no process of the job has made were closed.
     StoreRefused {
-        /// Where the last of them came from.
+        /// The origin of the last of them.
         from: OsBytes,
-        /// How many, since this was said last.
+        /// Their number since the last report.
         count: u32,
     },
     /// Clients of that store have met one of its limits, and their connections were closed.
     StoreLimit {
         /// The last of them.
         met: Met,
-        /// How many, since this was said last of this limit.
+        /// Their number since the last report of this limit.
         count: u32,
     },
     /// A log file of this host, or the directory for it, cannot be written; the first. The ranks go on.
@@ -110,7 +110,7 @@ pub enum ToRoot {
     },
     /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
     Whose(Question),
-    /// What is known here of connections to another host's store.
+    /// The knowledge of this host about connections to another host's store.
     Theirs(Answer),
     /// About the in-process restart of a function.
     Round(RoundUp),
@@ -118,8 +118,8 @@ pub enum ToRoot {
     InitLost,
     /// The guardian is gone; the agent ends the job.
     GuardianLost,
-    /// SIGKILL is on its way to everything here: the answer to every `Kill`, and said when a grace is over. Whoever does
-    /// not say it stands still.
+    /// SIGKILL is on its way to everything here: the answer to every `Kill`, and said when a grace is over. A node that does not send it
+    /// is suspended.
     Killing,
     /// The answer to `Clear`: nothing of this generation of ranks runs here any more, nor is any of its output still to come.
     Cleared {
@@ -127,11 +127,11 @@ pub enum ToRoot {
         left: u32,
         /// The first of them.
         named: Capped<Leftover, NAMED>,
-        /// What this node has chosen as MASTER_PORT for the next generation; 0: nothing.
+        /// The MASTER_PORT that this node has chosen for the next generation; 0: none.
         port: u16,
     },
-    /// No rank is left to wait for: each has ended, was never started, or cannot be killed. What is still passed on is output,
-    /// for as long as it takes. Not said where nothing is.
+    /// No rank is left to wait for: each has ended, was never started, or cannot be killed. After that only output is passed on, for as
+    /// long as it takes. Not said where nothing is.
     Draining,
     /// Everything has ended and every stream is drained. The last message.
     Done {
@@ -153,7 +153,7 @@ pub struct Hello {
     pub note: OsBytes,
     /// Nothing else was to be expected for this user: the note belongs to the log, not to the terminal.
     pub usual: bool,
-    /// The port that the ranks are told; 0 where another node chose it.
+    /// The port in the ranks' environment; 0 where another node chose it.
     pub master_port: u16,
     /// The port is reserved against other rlaunch jobs of this host.
     pub port_reserved: bool,
@@ -161,14 +161,14 @@ pub struct Hello {
     pub agent: u32,
     /// Init's process id on the host, in tier T1.
     pub init: Option<u32>,
-    /// How this host is reached, as it sees that itself; `None` where nobody asked the launcher's own.
+    /// The addresses by which this host is reached, as it sees that itself; `None` for the launcher's own, where that is not needed.
     pub reached: Option<Reached>,
     /// Limits of which ranks here get less than they were to get.
     pub lowered: Capped<Lowered, 16>,
-    /// What no other machine has, nor a container of it with a name or a network of its own; empty where there is no other
+    /// An identity that no other machine has, nor a container of it with a name or a network of its own; empty where there is no other
     /// host, or it is not known.
     pub machine: OsBytes,
-    /// Its addresses, where connections of its ranks to another host's store may come from; empty where nobody has asked.
+    /// Its addresses, from which connections of its ranks to another host's store may come; empty where they are not needed.
     pub addresses: Capped<Address, HOST_ADDRESSES>,
 }
 
@@ -216,7 +216,7 @@ pub enum NodeRefusal {
     NoInterface {
         /// Which.
         name: OsBytes,
-        /// Those that have one, separated by blanks.
+        /// The existing ones, separated by blanks.
         has: OsBytes,
     },
     /// Rank 0's host cannot be reached from here.
@@ -242,7 +242,7 @@ pub enum NodeRefusal {
         /// Why.
         error: SpawnError,
     },
-    /// `--gpus-per-rank`, and there are not so many, or nobody can tell.
+    /// `--gpus-per-rank`: there are not enough, or the number is unknown.
     Gpus {
         /// How many each rank is to have.
         each: u32,
@@ -260,7 +260,7 @@ pub enum NodeRefusal {
 pub struct Tried {
     /// Address and port.
     pub at: OsBytes,
-    /// errno of what was tried; 0: nobody has answered.
+    /// errno of the attempt; 0: no answer came.
     pub errno: i32,
 }
 
@@ -284,14 +284,14 @@ pub struct SpawnError {
     pub errno: i32,
     /// The path concerned: the program, or the working directory.
     pub path: OsBytes,
-    /// What the program's path is there: errno says less.
+    /// The file at the program's path there: errno alone is less precise.
     pub found: Found,
 }
 
-/// What a path is.
+/// The kind of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Found {
-    /// Nothing, or nothing that may be looked at, or nobody has looked.
+    /// The path does not exist, cannot be looked at, or was not looked at.
     #[default]
     Nothing,
     /// A directory.
@@ -360,11 +360,11 @@ pub struct Exited {
     pub alive_at: HostTime,
     /// The agent had told its ranks to end before it saw this. Otherwise it was none of our work.
     pub asked: bool,
-    /// What it used.
+    /// The resources that it used.
     pub usage: Usage,
 }
 
-/// What a process used (getrusage(2)).
+/// The resources that a process used (getrusage(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// User time in microseconds.
@@ -375,7 +375,7 @@ pub struct Usage {
     pub max_rss_kib: u64,
 }
 
-/// What is known about a failed rank besides its status.
+/// Further facts about a failed rank.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// The last bytes of its stderr, at most [`TAIL`].
@@ -410,7 +410,7 @@ pub struct Leftover {
     pub pid: u32,
     /// Its short name.
     pub comm: OsBytes,
-    /// Where in the kernel it waits.
+    /// The place in the kernel where it waits.
     pub wchan: OsBytes,
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Most connections in one message.
 pub const BATCH: usize = 256;
-/// Most addresses of a host that are told.
+/// Most addresses of a host that are sent.
 pub const HOST_ADDRESSES: usize = 64;
 
 /// An address as a message has it: an IPv4 one stands within one of IPv6 (RFC 4291, 2.5.5.2).
@@ -40,10 +40,10 @@ impl From<Address> for IpAddr {
     }
 }
 
-/// One end of a connection.
+/// An end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct End {
-    /// Of which host.
+    /// The address of the host.
     pub address: Address,
     /// Its port.
     pub port: u16,
@@ -64,19 +64,19 @@ impl From<End> for SocketAddr {
 /// A connection that has come to a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Comer {
-    /// Where it comes from.
+    /// The end that it comes from.
     pub from: End,
-    /// Its number among those that came to this store: what is said of one is not true of another, which comes from the same port
+    /// Its number among those that came to this store: an answer about one does not hold for another, which comes from the same port
     /// later.
     pub number: u64,
 }
 
-/// Connections to a store, of each of which is to be said whose it is.
+/// Connections to a store whose owners are to be found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Question {
-    /// Who asks.
+    /// The asking node.
     pub asker: NodeId,
-    /// Where the store is.
+    /// The address of the store.
     pub to: End,
     /// Which they are.
     pub comers: Capped<Comer, BATCH>,
@@ -87,20 +87,20 @@ pub struct Question {
 /// The answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// Who has asked.
+    /// The node that has asked.
     pub asker: NodeId,
-    /// Of some of the connections.
+    /// The verdicts about some of the connections.
     pub verdicts: Capped<Verdict, BATCH>,
 }
 
-/// What is known of a connection.
+/// The knowledge about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// Which it is.
     pub comer: Comer,
     /// A number for the process of the job that holds it; `None`: no process of the job does.
     pub member: Option<u64>,
-    /// It comes from an address that no host of the job has, or several.
+    /// Whether it comes from an address that no host of the job has, or several.
     pub foreign: bool,
 }
 

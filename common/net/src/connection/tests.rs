@@ -49,7 +49,7 @@ fn what_somebody_else_has_read_of_an_edge_comes_first() {
     assert!(matches!(b.recv().unwrap().body, Body::Credit(77)));
 }
 
-/// All signals are blocked while there is no runtime: whoever waits for a peer that reads nothing waits for ever.
+/// All signals are blocked while there is no runtime: a wait for a peer that reads nothing never ends.
 #[test]
 fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
     let (here, there) = pair();
@@ -95,7 +95,7 @@ fn whoever_has_something_else_to_do_waits_for_a_frame_only_so_long() {
     assert!(began.elapsed() < long, "there was something to read beside");
     b.send(NodeId::new(0), &ToNode::Kill).unwrap();
     b.flush().unwrap();
-    // What is there comes first, however late it is.
+    // Messages that are there come first, however late it is.
     let frame = a.recv_beside(&beside, Some(Duration::ZERO)).unwrap().expect("a frame");
     assert!(matches!(frame.body, Body::Message(ToNode::Kill)));
     drop(b);
@@ -208,7 +208,7 @@ fn garbage_closes_the_edge() {
     let (mut a, b) = pair();
     a.write_all(&[0xff; 64]).unwrap();
     let closed = Early::<ToNode>::new(b).recv();
-    // How it began is told.
+    // The begin of the bytes is reported.
     assert!(matches!(&closed, Err(Closed::Frame { begins, .. }) if *begins == [0xff; 64]), "{closed:?}");
 }
 
@@ -255,7 +255,7 @@ fn spliced_frames_arrive_whole_between_messages() {
                     a.send(NodeId::new(0), &ToNode::Kill).unwrap();
                     asked += 1;
                 }
-                // What comes first: a frame, or room for what is still to be sent.
+                // Whichever comes first: a frame, or room for bytes that are still to be sent.
                 let frame = poll_fn(|cx| {
                     let flushed = a.poll_flush(cx)?.is_ready();
                     match b.poll_recv(cx) {
@@ -358,7 +358,7 @@ fn two_halves_are_as_good_as_one_socket() {
     }
 }
 
-/// Whoever knows that the other side has ended must not take the runtime's word for what is there.
+/// A caller that knows of the end of the other side must not rely on the runtime for bytes that are there.
 #[test]
 fn what_came_since_the_runtime_looked_is_not_lost() {
     let (a, b) = pair();

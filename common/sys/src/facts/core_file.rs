@@ -1,4 +1,4 @@
-//! Where the kernel wrote a core file, if it did (core(5)).
+//! The place where the kernel wrote a core file, if it did (core(5)).
 
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -67,7 +67,7 @@ pub(super) enum Piece {
     Name,
 }
 
-/// What `core_pattern` means for this process; `None` where it names no file.
+/// The path that `core_pattern` gives for this process; `None` where it names no file.
 pub(super) fn expand(pattern: &[u8], uses_pid: bool, crash: &Crash<'_>, host: &[u8]) -> Option<Vec<Piece>> {
     if matches!(pattern.first(), Some(b'|' | b'@')) {
         return None;
@@ -144,7 +144,7 @@ fn comm(exe: &[u8]) -> &[u8] {
     name.get(..15).unwrap_or(name)
 }
 
-/// The newest file that fits. What we cannot know may stand in the file's name, not in that of a directory.
+/// The newest file that fits. Unknown parts may be in the file's name, not in that of a directory.
 fn look(pieces: &[Piece], crash: &Crash<'_>) -> Option<Vec<u8>> {
     let (dir, name) = split(pieces)?;
     let dir = Path::new(std::ffi::OsStr::from_bytes(crash.wdir)).join(PathBuf::from(std::ffi::OsString::from_vec(dir)));

@@ -1,4 +1,4 @@
-//! Who still holds device files of a rank that has ended.
+//! Processes that still hold device files of a rank that has ended.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ pub fn any() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
 
-/// Whether a process of this session holds one of NVIDIA's device files. One that cannot be looked into holds none: it is not ours.
+/// Whether a process of this session holds one of NVIDIA's device files. A process that cannot be looked into holds none: it is not ours.
 #[must_use]
 pub fn held(session: u32) -> bool {
     let Ok(all) = fs::read_dir("/proc") else { return false };
@@ -25,7 +25,7 @@ fn holds(descriptors: &Path) -> bool {
     all.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|path| is_device(&path)))
 }
 
-/// Field 6 of proc_pid_stat(5), behind a name that may hold anything.
+/// Field 6 of proc_pid_stat(5), after a name that may hold any character.
 fn session_of(stat: &[u8]) -> Option<u32> {
     let end = stat.iter().rposition(|b| *b == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;

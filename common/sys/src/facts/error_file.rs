@@ -1,5 +1,5 @@
-//! A rank's TORCHELASTIC_ERROR_FILE: read as what it is, a file whose name a rank, and in a shared directory anybody, can
-//! put something else under.
+//! A rank's TORCHELASTIC_ERROR_FILE. It is read with care: a rank, and in a shared directory any user, can put another file under that
+//! name.
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -52,8 +52,8 @@ pub fn lasting_dir() -> Vec<u8> {
     choose(b"", &var("TMPDIR"))
 }
 
-/// Whether a directory is on a file system whose answers come from this host's own memory or disk. A network's, or one that
-/// is served by a process, can leave whoever asks it waiting for as long as its server is gone.
+/// Whether a directory is on a file system whose answers come from this host's own memory or disk. A file system of a network, or one
+/// that is served by a process, can block a reader for as long as its server is gone.
 #[must_use]
 pub fn is_near(dir: &[u8]) -> bool {
     use nix::sys::statfs::{

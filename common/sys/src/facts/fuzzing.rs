@@ -1,5 +1,4 @@
-//! Doors to the parsers of this crate, for `tests/fuzz` only: what they read was written by others, what they find is
-//! nobody else's business.
+//! Entries to the parsers of this crate, for `tests/fuzz` only: they read text that others have written.
 
 use super::core_file::{self, Crash};
 use super::memory;

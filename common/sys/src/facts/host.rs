@@ -14,9 +14,9 @@ pub fn hostname() -> Vec<u8> {
     hostname::get().map(OsStringExt::into_vec).unwrap_or_default()
 }
 
-/// What this host has in common with no other: the boot of its kernel, and of the kernel's containers the one that we are in, if
-/// it has a name or a network of its own (namespaces(7)). Copies of a running virtual machine have all that in common, but
-/// hardly the name. Not /etc/machine-id, which images of containers and machines bring along. Empty where it cannot be had.
+/// The identity of this host: the boot of its kernel, and of the kernel's containers the one that we are in, if it has a name or a
+/// network of its own (namespaces(7)). Copies of a running virtual machine have all that in common, but hardly the name. Not
+/// /etc/machine-id, which images of containers and machines bring along. Empty where it cannot be had.
 #[must_use]
 pub fn machine() -> Vec<u8> {
     let space = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}"));
@@ -42,14 +42,14 @@ pub fn cpus() -> u32 {
 /// The GPUs of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gpus {
-    /// They are AMD's.
+    /// Whether they are AMD's.
     pub amd: bool,
     /// How many; `None`: where drivers show them cannot be read.
     pub count: Option<u32>,
 }
 
-/// The GPUs that this host has, as its drivers show them: NVIDIA's device files, else AMD's nodes with compute units. What a
-/// program may use of them is its own business.
+/// The GPUs that this host has, as its drivers show them: NVIDIA's device files, else AMD's nodes with compute units. A program decides
+/// by itself which of them it uses.
 #[must_use]
 pub fn gpus() -> Gpus {
     either(nvidia(Path::new("/dev")), amd(Path::new("/sys/class/kfd/kfd/topology/nodes")))

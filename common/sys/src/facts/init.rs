@@ -2,8 +2,8 @@
 //!
 //! To wait for guardian and agent costs half a millisecond, a fifth of the shortest job: only where they would stay as zombies.
 
-/// Whether process 1 can know that a process was left to it: it catches or blocks SIGCHLD (bits of `/proc/1/status`, proc(5)), or
-/// ignores it, so that the kernel reaps (wait(2)). One that only waits for children of its own, with none of these, leaves zombies.
+/// Whether process 1 can know that a process was left to it: it catches or blocks SIGCHLD (bits of `/proc/1/status`, proc(5)), or ignores
+/// it, so that the kernel reaps (wait(2)). A process that only waits for children of its own, with none of these, leaves zombies.
 #[must_use]
 pub fn reaps() -> bool {
     std::fs::read_to_string("/proc/1/status").is_ok_and(|status| minds_children(&status))

@@ -1,8 +1,8 @@
-//! What this process may have, which is what ranks inherit; and limits that they get instead.
+//! The limits of this process, which ranks inherit; and limits that they get instead.
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
-/// Those that can be carried from one host to another.
+/// The limits that can be carried from one host to another.
 const NAMED: [(&str, Resource); 9] = [
     ("as", Resource::RLIMIT_AS),
     ("core", Resource::RLIMIT_CORE),
@@ -52,7 +52,7 @@ impl Carried {
 /// A limit; `None`: none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
-    /// What `ulimit` and --propagate-limits call it.
+    /// Its name in `ulimit` and --propagate-limits.
     pub name: &'static str,
     /// In force.
     pub soft: Option<u64>,
@@ -60,7 +60,7 @@ pub struct Limit {
     pub hard: Option<u64>,
 }
 
-/// Those that jobs have trouble with.
+/// The limits that jobs have trouble with.
 #[must_use]
 pub fn limits() -> Vec<Limit> {
     [

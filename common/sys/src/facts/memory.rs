@@ -21,7 +21,7 @@ pub(super) enum Version {
 #[derive(Debug)]
 pub(super) struct Group {
     version: Version,
-    /// It and its ancestors, innermost first.
+    /// The cgroup and its ancestors, innermost first.
     levels: Vec<Level>,
 }
 
@@ -76,8 +76,8 @@ impl Group {
         }
     }
 
-    /// The limit that was met since we first looked: of the nearest cgroup with one. 0: none, so that it was the host that
-    /// was full. One that we cannot see, outside of our container, counts as the host.
+    /// The limit that was met since we first looked: of the nearest cgroup with one. 0: none, so that it was the host that was full. A
+    /// limit that we cannot see, outside of our container, counts as the host.
     pub(super) fn limit_met(&self) -> u64 {
         self.levels.iter().find_map(|level| limit_met(self.version, level)).unwrap_or(0)
     }
@@ -99,7 +99,7 @@ fn limit_met(version: Version, level: &Level) -> Option<u64> {
     let limited = |file: &str| read(file).filter(|limit| *limit < 1 << 62);
     match version {
         Version::One => {
-            // Only its peak tells whether a limit was ever met: memory.failcnt stands still since Linux 6.13 or so.
+            // Only its peak shows whether a limit was ever met: memory.failcnt does not change since Linux 6.13 or so.
             let met = |limit: &u64, peak: &str| read(peak).is_none_or(|peak| peak.saturating_add(NEAR) > *limit);
             let memory = limited("memory.limit_in_bytes").filter(|limit| met(limit, "memory.max_usage_in_bytes"));
             // Memory and swap together.
@@ -128,8 +128,8 @@ fn digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Where the cgroup can be: version, directory, and the mount point that it is under. Version 1 first: where the
-/// controller is mounted there, version 2 does not have it.
+/// The possible places of the cgroup: version, directory, and the mount point above it. Version 1 first: where the controller is mounted
+/// there, version 2 does not have it.
 pub(super) fn candidates(groups: &[u8], mounts: &[u8]) -> Vec<(Version, PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for version in [Version::One, Version::Two] {

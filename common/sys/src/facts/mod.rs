@@ -1,4 +1,4 @@
-//! What the system knows about a host and about the end of a process, beyond its status: evidence for the report.
+//! Facts of the system about a host and about the end of a process, beyond its status: evidence for the report.
 
 pub mod core_file;
 pub mod devices;

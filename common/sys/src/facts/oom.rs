@@ -6,10 +6,10 @@ use std::fs;
 
 /// Watches the kernel's counters of such kills from one moment on.
 ///
-/// What they say is about a cgroup, not about a process. Each kill explains the end of one rank, the one that is examined
-/// first: if the kernel killed one and somebody else killed another, which of them it was is a guess. Therefore ask only
-/// about ranks that SIGKILL ended and that we did not kill. A helper process of a rank counts as well: with one that was
-/// killed unnoticed before, a later SIGKILL from elsewhere is taken for the kernel's.
+/// The counters are about a cgroup, not about a process. Each kill explains the end of one rank, the one that is examined first. If the
+/// kernel killed one and another process killed another, it is a guess which of them it was. Therefore ask only about ranks that SIGKILL
+/// ended and that we did not kill. A helper process of a rank counts as well: with one that was killed unnoticed before, a later SIGKILL
+/// from elsewhere is taken for the kernel's.
 ///
 /// Version 2 counts kills in the cgroups that ranks made below ours, version 1 does not: there, and where no memory cgroup
 /// is to be seen, the counter of the whole host decides. It includes what other people's processes suffered, and a limit
@@ -45,8 +45,8 @@ impl OomWatch {
         self.base = Some(Baseline { group, group_kills, host_kills: Counter::from(host_kills()) });
     }
 
-    /// Whether there was a kill that no earlier call was told of, and under which limit in bytes; `Some(0)`: under none,
-    /// the host was full. `None` before [`Self::baseline`].
+    /// Whether there was a kill that no earlier call returned, and the limit in bytes; `Some(0)`: no limit, the host was full. `None`
+    /// before [`Self::baseline`].
     pub fn killed_since(&mut self) -> Option<u64> {
         let base = self.base.as_mut()?;
         if let Some(group) = &base.group {
@@ -63,7 +63,7 @@ impl OomWatch {
     }
 }
 
-/// How much of a rising number has been told.
+/// The part of a rising number that was reported.
 #[derive(Clone, Copy, Debug)]
 struct Counter(Option<u64>);
 
@@ -72,7 +72,7 @@ impl Counter {
         Self(now)
     }
 
-    /// One more is told, if there is one more.
+    /// Returns whether there is one more, and counts it as reported.
     fn take(&mut self, now: Option<u64>) -> bool {
         let rose = matches!((self.0, now), (Some(told), Some(now)) if now > told);
         if rose {

@@ -1,11 +1,11 @@
 //! The stream between launcher and guardian: its end is a message in itself, in both directions.
 //!
-//! The launcher never writes. It shuts its half when everything is to be ended without the agent, and the kernel does the
-//! same when the launcher is gone. The guardian writes twice: first the agent's pidfd, so that the launcher can wake an agent
-//! that somebody has stopped, and at its end the [`Record`].
+//! The launcher never writes. It shuts its half when everything is to be ended without the agent, and the kernel does the same when the
+//! launcher is gone. The guardian writes twice: first the agent's pidfd, so that the launcher can wake a stopped agent, and at its end
+//! the [`Record`].
 //!
-//! The launcher is the guardian's parent, and can wait for it before it ends itself: where process 1 reaps nobody, as in many
-//! a container, a guardian left to it would stay a zombie for good.
+//! The launcher is the guardian's parent, and can wait for it before it ends itself. Where process 1 does not reap, as in many a
+//! container, a guardian left to it would stay a zombie for good.
 
 use super::record::{RECORD, Record};
 use std::io;
@@ -43,7 +43,7 @@ fn message(iov: &mut libc::iovec, rights: &mut Rights) -> libc::msghdr {
     msg
 }
 
-/// Gives the launcher a descriptor for the agent. Allocates nothing, and waits for nobody.
+/// Gives the launcher a descriptor for the agent. Allocates nothing, and does not wait.
 pub(super) fn hand_over(lifeline: RawFd, agent: RawFd) {
     let (mut byte, mut rights) = ([HANDOVER], Rights::new(agent));
     let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
@@ -52,14 +52,14 @@ pub(super) fn hand_over(lifeline: RawFd, agent: RawFd) {
     unsafe { libc::sendmsg(lifeline, &raw const msg, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
 }
 
-/// What the guardian says.
+/// A message of the guardian.
 #[derive(Debug)]
 pub enum Word {
-    /// The agent, which nobody but the guardian can name safely: its number may be somebody else's by now.
+    /// The agent, which only the guardian can name safely: its number may belong to another process by now.
     Agent(OwnedFd),
-    /// What it could not end: its last word.
+    /// The processes that it could not end: its last message.
     Record(Record),
-    /// It has ended, without a record.
+    /// The guardian has ended, without a record.
     End,
 }
 
@@ -67,14 +67,14 @@ pub enum Word {
 #[derive(Debug)]
 pub struct Lifeline {
     fd: OwnedFd,
-    /// What has come of the record.
+    /// The bytes of the record so far.
     record: Vec<u8>,
-    /// The guardian, as long as nobody has reaped it.
+    /// The guardian, as long as it was not reaped.
     guardian: Option<i32>,
 }
 
-/// How long a guardian may take to end once it has nobody to look after. Removing what it has to remove can take for ever, on
-/// a file system that does not answer.
+/// Time that a guardian may take to end once it has nothing to look after. Removing what it has to remove can take for ever, on a file
+/// system that does not answer.
 const PATIENCE_MS: i32 = 250;
 
 /// How long it may take to see that the agent has ended in peace, before it is asked to end what there is.
@@ -209,7 +209,7 @@ mod tests {
         drop(write);
         let mut bytes = [0; RECORD];
         record(&mut bytes, 3);
-        // In parts, and behind the descriptor at once.
+        // In parts, and directly after the descriptor.
         send(&guardian, &bytes[..5]);
         let Word::Agent(agent) = lifeline.hear().unwrap() else { panic!("no descriptor") };
         assert!(!readable_now(&read), "the descriptor that came is the one that was sent");
@@ -223,7 +223,7 @@ mod tests {
         assert!(matches!(lifeline.hear().unwrap(), Word::End));
     }
 
-    /// Where process 1 reaps nobody, each job left a zombie behind.
+    /// Where process 1 does not reap, each job left a zombie.
     #[test]
     fn the_guardian_is_reaped_with_the_lifeline() {
         let (ours, guardians) = socket_pair().unwrap();

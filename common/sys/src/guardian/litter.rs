@@ -1,7 +1,7 @@
-//! What lies in the file system for as long as a job runs: the socket of the store, in a directory of its own.
+//! The files that exist for as long as a job runs: the socket of the store, in a directory of its own.
 //!
-//! Agent and guardian share a page with its path, so that it goes also if one of them is killed. A path that would have to be told
-//! to the guardian could be lost on the way.
+//! Agent and guardian share a page with its path, so that it goes also if one of them is killed. A path that would have to be sent to the
+//! guardian could be lost on the way.
 
 use crate::memory::shared;
 use std::io;
@@ -31,7 +31,7 @@ impl Litter {
         if bytes.len() >= self.0.len() || bytes.is_empty() {
             return false;
         }
-        // The first byte last: until then nothing is there. What was there before may have been longer.
+        // The first byte last: until then nothing is there. The path before may have been longer.
         self.0.iter().take(1).for_each(|slot| slot.store(0, Ordering::SeqCst));
         for (slot, byte) in self.0.iter().zip(bytes.iter().chain(core::iter::repeat(&0))).skip(1) {
             slot.store(*byte, Ordering::Release);

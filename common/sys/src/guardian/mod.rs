@@ -1,4 +1,4 @@
-//! The guardian: a tiny process above the agent that outlives whoever dies first and ends what is left.
+//! The guardian: a tiny process above the agent that outlives the first process to die and ends the rest.
 //!
 //! It is single-threaded and allocates nothing. It has no parent-death signal: it must outlive its parent to clean up.
 
@@ -20,7 +20,7 @@ use crate::origin::Origin;
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// Who we are after the split.
+/// Our role after the split.
 #[derive(Debug)]
 pub enum Role {
     /// Still the process the user started.
@@ -29,7 +29,7 @@ pub enum Role {
         edge: OwnedFd,
         /// The stream to the guardian.
         lifeline: Lifeline,
-        /// What agent and guardian remove, if they live.
+        /// The path that agent and guardian remove, if they live.
         litter: Litter,
     },
     /// The agent, in a session of its own.
@@ -38,7 +38,7 @@ pub enum Role {
         edge: OwnedFd,
         /// The guardian, our parent.
         guardian: OwnedFd,
-        /// What the guardian removes, too.
+        /// The path that the guardian removes, too.
         litter: Litter,
         /// Why the guardian or the agent is no subreaper (prctl(2)): an errno.
         no_subreaper: Option<i32>,
@@ -84,7 +84,7 @@ pub(crate) fn close_others(keep: [RawFd; 2]) {
     let mut from = 3;
     for kept in keep {
         if from < kept {
-            // SAFETY: what is closed is used by nobody in this process: inherited, or the launcher's ends.
+            // SAFETY: the closed descriptors are not used in this process: inherited, or the launcher's ends.
             unsafe { libc::close_range(from, kept - 1, 0) };
         }
         from = kept + 1;
@@ -96,8 +96,7 @@ pub(crate) fn close_others(keep: [RawFd; 2]) {
 /// The guardian's life. Returns only in the agent.
 fn guard(edge: OwnedFd, lifeline: OwnedFd, litter: Litter) -> io::Result<Role> {
     let no_subreaper = stand_apart();
-    // Before the agent exists, which might find us dead and our number somebody else's.
-    // SAFETY: getpid cannot fail.
+    // Before the agent exists, which might find us dead and our number another process's. SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     match fork() {
         Ok(Fork::Child) => {
@@ -125,7 +124,7 @@ fn become_agent() -> Option<i32> {
     stand_apart()
 }
 
-/// What a guardian watches besides its agent, and where it leaves its record.
+/// The things that a guardian watches besides its agent, and the destination of its record.
 #[derive(Debug)]
 struct Post {
     /// Its end is the launcher's, or the connection's.
@@ -135,12 +134,12 @@ struct Post {
     litter: Option<Litter>,
 }
 
-/// Where the record goes.
+/// The destination of the record.
 #[derive(Clone, Copy, Debug)]
 enum Report {
     /// As it is, onto the lifeline, on which the launcher also gets a descriptor of the agent.
     Lifeline,
-    /// As a frame behind the agent's last.
+    /// As a frame after the agent's last.
     Frame { fd: RawFd, node: u32 },
 }
 

@@ -1,4 +1,4 @@
-//! What a guardian writes on the lifeline as its last act: a fixed number of bytes, so that nothing is parsed or allocated.
+//! The last message of a guardian on the lifeline: a fixed number of bytes, so that nothing is parsed or allocated.
 
 use crate::children::Named;
 
@@ -11,7 +11,7 @@ const MAGIC: u32 = 0x6e6c_7267;
 /// Length of a record in bytes.
 pub(super) const RECORD: usize = HEAD + NAMES * ENTRY;
 
-/// What still existed after the guardian had ended the containment.
+/// The processes that still existed after the guardian had ended the containment.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// How many processes.
@@ -20,12 +20,12 @@ pub struct Record {
     pub named: Vec<Named>,
 }
 
-/// What a guardian has to say.
+/// The message of a guardian.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<'a> {
     /// How many processes still exist.
     pub(super) left: u32,
-    /// It ended them because the lease was not renewed.
+    /// Whether it ended them because the lease was not renewed.
     pub(super) expired: bool,
     /// The first of them.
     pub(super) named: &'a [Named],
@@ -46,7 +46,7 @@ pub(super) fn frame(node: u32, record: &[u8; RECORD]) -> [u8; FRAME] {
     out
 }
 
-/// A record that is written as a remote guardian writes it, for whoever reads it.
+/// A record as a remote guardian writes it, for tests of its reader.
 #[must_use]
 pub fn example_frame(node: u32, left: u32, expired: bool, named: &[Named]) -> Vec<u8> {
     let mut record = [0; RECORD];

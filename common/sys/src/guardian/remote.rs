@@ -16,15 +16,15 @@ pub struct Remote {
     pub output: OwnedFd,
     /// The guardian, our parent.
     pub guardian: OwnedFd,
-    /// Where new deadlines are told.
+    /// The line for new deadlines.
     pub lease: LeaseLine,
-    /// What the guardian removes, too.
+    /// The path that the guardian removes, too.
     pub litter: Litter,
     /// Why the guardian or the agent is no subreaper (prctl(2)): an errno.
     pub no_subreaper: Option<i32>,
 }
 
-/// How long the agent waits for its guardian's hello, which takes no time: somebody may have stopped the guardian.
+/// Time that the agent waits for its guardian's hello, which takes no time: the guardian may be stopped.
 const HELLO: Duration = Duration::from_secs(1);
 
 /// Becomes the guardian, and forks the agent, in which alone this returns. `hello` is written to stdout as soon as there
@@ -33,12 +33,11 @@ const HELLO: Duration = Duration::from_secs(1);
 /// # Errors
 /// No process or descriptor can be had.
 pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<Remote> {
-    // SAFETY: what is closed is used by nobody in this process: inherited from sshd and the login shell.
+    // SAFETY: the closed descriptors are not used in this process: inherited from sshd and the login shell.
     unsafe { libc::close_range(3, u32::MAX, 0) };
     let no_subreaper = stand_apart();
     let (line, watch) = lease::pair(lease)?;
-    // Before the agent exists, which might find us dead and our number somebody else's.
-    // SAFETY: getpid cannot fail.
+    // Before the agent exists, which might find us dead and our number another process's. SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.
     let (input, output) = (fd::half(0)?, fd::half(1)?);
@@ -48,13 +47,13 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
         Fork::Child => {
             drop((watch, saying));
             let no_subreaper = become_agent().or(no_subreaper);
-            // What an agent says before `hello`, as one that has to refuse at once, is noise to the launcher. This is its end.
+            // Bytes of an agent before `hello`, as of one that has to refuse at once, are noise to the launcher. This is its end.
             let _hello = fd::read_exactly(said.as_raw_fd(), &mut [0], HELLO);
             Ok(Remote { input, output, guardian, lease: line, litter, no_subreaper })
         }
         Fork::Parent(agent) => {
             drop((line, guardian, input, output, said));
-            // Complaints are the agent's; ssh would wait for whoever holds the stream.
+            // Complaints are the agent's; ssh would wait for any holder of the stream.
             let _without = fd::release_stdio(&[2]);
             let mut rest = hello;
             while let Ok(n @ 1..) = fd::write(1, rest) {
@@ -72,8 +71,8 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
 mod tests {
     use super::*;
 
-    /// What a process says on its stdin and stdout, one socket, if it can have so many descriptors and uses none for stderr.
-    /// Its agent says something at once.
+    /// The output of a process on its stdin and stdout, one socket, if it can have so many descriptors and uses none for stderr. Its
+    /// agent says something at once.
     fn said_with(limit: u64, hello: &[u8], agent: &[u8]) -> Vec<u8> {
         let (ours, theirs) = fd::socket_pair().unwrap();
         // SAFETY: the child allocates no more than glibc's fork allows, and exits.
@@ -84,7 +83,7 @@ mod tests {
                 // SAFETY: descriptor numbers, of which this process owns neither.
                 unsafe { libc::dup2(theirs.as_raw_fd(), number) };
             }
-            // SAFETY: nobody here owns it.
+            // SAFETY: it has no owner here.
             unsafe { libc::close(2) };
             let most = libc::rlimit { rlim_cur: limit, rlim_max: limit };
             // SAFETY: `most` is a valid limit.
@@ -103,7 +102,7 @@ mod tests {
         said
     }
 
-    /// The launcher took the refusal behind it for a message that makes no sense.
+    /// The launcher took the refusal after it for a malformed message.
     #[test]
     fn who_refuses_has_not_said_hello() {
         let said: Vec<_> = (3..16).map(|limit| said_with(limit, b"UP", b"")).collect();
@@ -111,7 +110,7 @@ mod tests {
         assert_eq!(said.first().zip(said.last()), Some((&b"REFUSED".to_vec(), &b"UP".to_vec())));
     }
 
-    /// It was taken for what a login prints, and the host for one whose agent had crashed.
+    /// It was taken for the output of a login, and the host for one whose agent had crashed.
     #[test]
     fn who_refuses_at_once_waits_for_hello() {
         // More than is written at once.

@@ -48,11 +48,11 @@ enum End {
     Lease,
 }
 
-/// Whoever reads the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as
-/// well be closed where /dev/null cannot be opened.
+/// A reader of the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as well be closed
+/// where /dev/null cannot be opened.
 pub(super) fn let_go_of_stdio() {
     if crate::fd::release_stdio(&[0, 1, 2]).is_err() {
-        // SAFETY: 0-2 are owned by nobody in this process.
+        // SAFETY: 0-2 have no owner in this process.
         unsafe { libc::close_range(0, 2, 0) };
     }
 }
@@ -129,7 +129,7 @@ fn ended_clean(agent: i32) -> bool {
     reaped == agent && status == 0 && reap_all()
 }
 
-/// Reaps whoever has ended. True if no child exists any more.
+/// Reaps all ended processes. True if no child exists any more.
 fn reap_all() -> bool {
     loop {
         // SAFETY: a null status is allowed.
@@ -213,13 +213,13 @@ fn make_room(post: &Post) {
         Report::Frame { .. } => &[0, 2],
     };
     for number in unused {
-        // SAFETY: 0-2 are owned by nobody in this process, which reads and writes none of these any more.
+        // SAFETY: 0-2 have no owner in this process, which reads and writes none of these any more.
         unsafe { libc::close(*number) };
     }
 }
 
-/// What is left of the time after which what still exists is named. A gap is time in which we, or the whole host, stood still,
-/// and those whom we kill too: it costs one step, however long it was.
+/// The rest of the time after which existing processes are named. A gap is time in which we, or the whole host, stood still, and those
+/// whom we kill too: it costs one step, however long it was.
 struct Patience {
     left: u64,
     looked: u64,
@@ -261,13 +261,13 @@ fn leave(post: &Post, words: Words<'_>) -> ! {
     go(post, if words.left == 0 { 0 } else { 1 });
 }
 
-/// The last act: a file system that does not answer holds up nobody but us.
+/// The last act: a file system that does not answer delays only us.
 fn go(post: &Post, code: u8) -> ! {
     post.litter.iter().for_each(super::Litter::sweep);
     crate::origin::exit_now(code)
 }
 
-/// Writes a frame behind the agent's, which is dead. A partition must not hold us: what is not taken in time is lost.
+/// Writes a frame after those of the agent, which is dead. A partition must not hold us: what is not taken in time is lost.
 fn append(fd: RawFd, frame: &[u8]) {
     let until = crate::clock::boottime() + u64::from(REPORT_MS.unsigned_abs()) * 1_000_000;
     let mut at = 0;
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(status_of(guardian), 0);
     }
 
-    /// Nobody reads on the other side of a partition: the guardian would wait there for ever, behind what its ranks have said.
+    /// The other side of a partition does not read: the guardian would wait there for ever, after the output of its ranks.
     #[test]
     fn a_full_stream_does_not_hold_the_guardian() {
         let (_unread, pipe) = crate::fd::pipe().unwrap();
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(status_of(guardian), 0);
     }
 
-    /// It killed nobody then, and left everything behind after three seconds.
+    /// Earlier it killed none then, and left everything after three seconds.
     #[test]
     fn everything_is_ended_without_a_descriptor() {
         let (_ours, lifeline): (OwnedFd, OwnedFd) = socket_pair().unwrap();

@@ -36,20 +36,20 @@ pub enum Step {
 /// A rank that could not be started.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was being done.
+    /// The step.
     pub step: Step,
     /// Why it failed.
     pub errno: i32,
     /// The path concerned: a program or a directory; else empty.
     pub path: Vec<u8>,
-    /// What the program's path is.
+    /// The file at the program's path.
     pub found: Found,
 }
 
-/// What a path is.
+/// The kind of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Found {
-    /// Nothing that could be seen, or nobody looked.
+    /// Nothing that could be seen, or no look was made.
     #[default]
     Nothing,
     /// A directory.
@@ -61,7 +61,7 @@ pub enum Found {
 }
 
 impl Failure {
-    /// Of a step that is about no path.
+    /// The failure of a step without a path.
     pub(super) const fn of(step: Step, errno: i32) -> Self {
         Self { step, errno, path: Vec::new(), found: Found::Nothing }
     }
@@ -75,7 +75,7 @@ pub(super) struct Workspace {
     candidates: Vec<*const libc::c_char>,
 }
 
-/// What the child reads, and the two words it writes.
+/// The values that the child reads, and the two words it writes.
 struct Plan {
     argv: *const *const libc::c_char,
     envp: *const *const libc::c_char,
@@ -138,7 +138,7 @@ impl Workspace {
         let (pid, pidfd) = self.clone_child(&mut plan)?;
         // CLONE_VFORK: the child has exec'ed or ended, so it writes to `plan` no more.
         let Some(step) = plan.failed else { return Ok((pid, pidfd)) };
-        // It goes on from giving our memory back to being a zombie by itself, but not at once.
+        // The step from giving our memory back to being a zombie needs no help, but some time.
         crate::pidfd::reap(&pidfd);
         Err(match step {
             Step::Exec => app.no_program(plan.errno, app.candidates.get(plan.candidate).unwrap_or_default()),
@@ -168,13 +168,13 @@ impl Workspace {
     }
 }
 
-/// Whether a child that [`Workspace::start`] has made was killed before its exec: then no rank was started. The kernel says
-/// so of one that is ending and of a zombie, too.
+/// Whether a child that [`Workspace::start`] has made was killed before its exec: then no rank was started. The kernel reports the same
+/// of a process that is ending and of a zombie, too.
 pub(super) fn never_ran(pid: i32) -> bool {
     /// `PF_FORKNOEXEC` of linux/sched.h, in the field `flags` of /proc/PID/stat (proc(5)).
     const FORKED_NO_EXEC: u64 = 0x40;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything. `flags` is the seventh field behind it.
+    // The name, in parentheses, may hold anything. `flags` is the seventh field after it.
     let flags = stat.rsplit(')').next().and_then(|rest| rest.split_ascii_whitespace().nth(6));
     flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & FORKED_NO_EXEC != 0)
 }

@@ -57,7 +57,7 @@ impl<'a> FromIterator<&'a [u8]> for Strings {
     }
 }
 
-/// What all ranks of a program have in common.
+/// The common values of all ranks of a program.
 #[derive(Debug)]
 pub struct PreparedApp {
     pub(super) argv: Strings,
@@ -95,7 +95,7 @@ impl PreparedApp {
     /// Whether it could be started, as far as its directory and its files tell.
     ///
     /// # Errors
-    /// What the rank's start would most likely fail with.
+    /// The most likely failure of the rank's start.
     pub fn check(&self) -> Result<(), Failure> {
         let wdir = self.wdir.as_ref().and_then(|dir| dir.get(0));
         if let Some(dir) = wdir {
@@ -120,16 +120,16 @@ impl PreparedApp {
         Err(self.no_program(best.0, best.1))
     }
 
-    /// The program could not be started: of those that were tried this one says most. Whoever starts it may wait for a file
-    /// server, so it is looked at here, and not where nobody may wait.
+    /// The program could not be started: of those that were tried this one says most. A start may wait for a file server, so the look is
+    /// made here, and not where waiting is not allowed.
     pub(super) fn no_program(&self, errno: i32, path: &[u8]) -> Failure {
-        // One that was searched for in vain is nowhere, and not where it was looked for last.
+        // A program that was searched for in vain has no place, not even the last one that was tried.
         let nowhere = path.is_empty() || (self.is_searched() && errno == libc::ENOENT);
         let found = if nowhere { Found::Nothing } else { look(&self.seen_from_wdir(path)) };
         Failure { step: Step::Exec, errno, path: path.to_vec(), found }
     }
 
-    /// It is looked for along PATH.
+    /// Whether it is looked for along PATH.
     fn is_searched(&self) -> bool {
         self.candidates.get(0) != self.argv.get(0)
     }
@@ -183,7 +183,7 @@ fn look(path: &[u8]) -> Found {
     }
 }
 
-/// One rank, ready to be started.
+/// A rank, ready to be started.
 #[derive(Debug)]
 pub struct PreparedExec {
     /// Its program.

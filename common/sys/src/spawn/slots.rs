@@ -20,7 +20,7 @@ pub(super) struct Slots {
 pub(super) struct Near<'a> {
     slots: &'a Slots,
     moved: bool,
-    /// What the child shall have as 0, 1 and 2.
+    /// The child's descriptors 0, 1 and 2.
     pub(super) stdio: [RawFd; 3],
 }
 
@@ -36,7 +36,7 @@ impl Slots {
         Ok(Self { null, places })
     }
 
-    /// What a rank without input reads.
+    /// The input of a rank without input.
     pub(super) fn null(&self) -> &OwnedFd {
         &self.null
     }

@@ -1,8 +1,8 @@
 //! The spawn thread: the parent of every rank, for as long as the agent lives. Where all ranks are started again another one follows,
 //! once nothing is left of those of the first: a thread has one PID namespace for its children, and never another.
 //!
-//! It registers what it makes in two readiness sets itself, so that nobody has to wake for a launch until bytes or an
-//! exit exist.
+//! It registers new descriptors in two readiness sets itself, so that no other thread has to wake for a launch until bytes or an exit
+//! exist.
 
 use super::clone::{Failure, Step, Workspace, never_ran, numbers, pipe, pipes_failed};
 use super::prepare::PreparedExec;
@@ -40,19 +40,19 @@ pub struct Launched {
     pub stderr: OwnedFd,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Outcome {
     /// A rank runs. It is in both sets.
     Launched(Box<Launched>),
-    /// It could not be started.
+    /// The rank could not be started.
     Failed {
         /// Which.
         proc: u32,
         /// Why.
         failure: Box<Failure>,
     },
-    /// It was not started any more: another that was needed could not be, or nobody wants it now.
+    /// The rank was not started any more: another one that was needed could not be, or it is not wanted now.
     Withheld {
         /// Which.
         proc: u32,
@@ -138,7 +138,7 @@ impl SpawnPort {
 
     /// Lets the thread end, which has no child any more: what dies with its parent would die with it.
     pub fn retire(self) {
-        // One that takes nothing is gone already.
+        // A full queue belongs to a thread that is gone already.
         let _full = self.requests.try_send(Request::Retire);
     }
 
@@ -153,7 +153,7 @@ impl SpawnPort {
         self.withhold();
     }
 
-    /// What has become of requests, without waiting.
+    /// The outcomes of requests, without waiting.
     pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
         self.outcomes.try_iter()
     }
@@ -300,7 +300,7 @@ mod tests {
         PreparedExec { app, vars: Strings::default(), stdin: false, needed }
     }
 
-    /// What becomes of `/bin/true` behind what cannot be started.
+    /// The outcome of `/bin/true` after a program that cannot be started.
     fn behind(needed: bool) -> Outcome {
         let port = port();
         port.submit(0, exec("/no/such/program", needed)).unwrap();

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 /// Longest file: more is a mistake, and must not cost time.
 const LONGEST: usize = 1 << 20;
 
-/// What is wrong with a file, and where.
+/// An error in a file, and its place.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) line: Option<usize>,
@@ -19,7 +19,7 @@ pub(super) struct Fault {
     pub(super) hint: Option<String>,
 }
 
-/// What is wrong at an offset of the text.
+/// An error at an offset of the text.
 struct At {
     at: Option<usize>,
     what: String,
@@ -28,7 +28,7 @@ struct At {
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
-/// What `[assign]` has.
+/// The tables of `[assign]`.
 const PARTS: [&str; 3] = ["policy", "regrow", "tree"];
 
 /// Reads a file.

@@ -1,4 +1,4 @@
-//! What ranks have in common, where no job says it.
+//! Keys that ranks have in common, where no job gives them.
 
 use crate::cli::errors::CliError;
 use rlaunch_core::env;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Hosts by name, and how many ranks share something else.
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// Of each initial rank.
+    /// The host of each initial rank.
     pub(super) hosts: Vec<String>,
     per: BTreeMap<Source, u32>,
 }
@@ -70,9 +70,9 @@ impl Keys for Named {
     }
 }
 
-/// What is known of a job before it has begun.
+/// Facts about a job before it has begun.
 pub(in crate::cli) struct Placed<'a> {
-    /// Where its ranks will run.
+    /// The placement of its ranks.
     pub(in crate::cli) placement: &'a Placement,
     /// The environment that all of them get.
     pub(in crate::cli) env: &'a OsStrings,

@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
     row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
 ];
 
-/// What is to be tried.
+/// A trial of a policy.
 #[derive(Debug)]
 pub(crate) struct Trial {
     policy: Said,
@@ -142,7 +142,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
 }
 
 impl Trial {
-    /// What becomes of the ranks, round by round.
+    /// Plays the rounds, and returns the fate of the ranks.
     ///
     /// # Errors
     /// The policy, the hosts or a loss cannot be.
@@ -164,7 +164,7 @@ impl Trial {
         rounds::play(policy, world, self.keys, &self.steps)
     }
 
-    /// Where the ranks are, if there are hosts.
+    /// The placement of the ranks, if there are hosts.
     fn place(&self, site: &Site<'_>) -> Result<Option<Placement>, CliError> {
         let hosts = match (self.files.as_slice(), self.lists.as_slice()) {
             ([], []) => return Ok(None),

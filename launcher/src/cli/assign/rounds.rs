@@ -8,7 +8,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_assign::{self, AssignError, Key, Policy, Source, World};
 use std::borrow::Cow;
 
-/// What begins a round.
+/// The losses and joins that begin a round.
 #[derive(Debug)]
 pub(super) struct Step {
     said: Said,

@@ -1,4 +1,4 @@
-//! Trials as they are typed, and what is said of wrong ones.
+//! Trials as they are typed, and the messages about wrong ones.
 
 use super::super::site::{Known, Nobody};
 use super::*;
@@ -228,7 +228,7 @@ fn without_a_policy_it_is_that_of_a_job_whose_program_asks_for_nothing() {
     assert_eq!(Ok(shown), self::shown(&format!("{line} --assign all,shift")));
 }
 
-/// What was offered instead had nobody work either.
+/// The replacement that was offered let no rank work either.
 #[test]
 fn a_policy_that_has_nobody_work_is_refused() {
     let error = "error: --assign: max takes a whole number above 0, got '0'\n  try     max=64\n";

@@ -9,7 +9,7 @@ use rlaunch_core::place::Placement;
 use rlaunch_core::rank_assign::{Flags, Key, Layer, Policy, Source, Stage, Tree};
 use std::fmt;
 
-/// What was asked for.
+/// The options.
 #[derive(Debug)]
 pub(super) struct SpareHosts {
     /// How the option was spelled.
@@ -34,7 +34,7 @@ impl SpareHosts {
         &self.option
     }
 
-    /// So many ranks shall work.
+    /// Sets the number of ranks that shall work.
     pub(super) const fn works(&mut self, n: Option<u32>) {
         self.n = n;
     }

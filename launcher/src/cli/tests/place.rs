@@ -51,7 +51,7 @@ fn ranks_per_node_are_counted_here() {
     assert!(unknown.contains("--nproc-per-node gpu: how many GPUs this machine has cannot be found out"), "{unknown}");
 }
 
-/// What hosts say that are called by it: `g4` has four GPUs and eight processors. Others say nothing.
+/// Resources of hosts by their names: `g4` has four GPUs and eight processors. Others say nothing.
 pub(super) fn has(host: &Target) -> Result<Has, Silent> {
     let name = host.to_string();
     match name.strip_prefix('g').map(str::parse::<u32>) {

@@ -1,4 +1,4 @@
-//! What is said about other hosts.
+//! Messages about other hosts.
 
 use super::{error, run, run_with};
 use rlaunch_core::travel::Resource;

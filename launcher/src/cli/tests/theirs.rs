@@ -1,4 +1,4 @@
-//! What people type who know another launcher, or who mistype ours.
+//! Command lines of people who know another launcher, or who mistype ours.
 
 use super::super::{later, table};
 use super::{argv, at_site, error, run};

@@ -11,7 +11,7 @@ use rlaunch_core::spec::JobSpec;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// What a program becomes where these files are and `env` is set; and what is said of it.
+/// Returns the command of a program where these files are and `env` is set; and the notes about it.
 fn becomes(line: &str, files: &[(&str, Runs)], env: &[(&str, &str)]) -> (String, Vec<String>) {
     let mut run = run(line);
     let runs =

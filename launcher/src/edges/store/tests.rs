@@ -1,4 +1,4 @@
-//! What the store does when hosts are lost or slow: for those who wait there, and for those who wait for what lives there.
+//! The store when hosts are lost or slow: for clients that wait there, and for clients whose owner is there.
 
 use super::*;
 use rlaunch_core::id::{ClientId, Rank};
@@ -28,7 +28,7 @@ fn asks(store: &mut Store, node: NodeId, space: Space, seq: u64, ask: Ask<'_>) {
     says(store, node, space, Up::Ask(ticket, &Words::write(ask)));
 }
 
-/// What is on its way to a host, and of whom.
+/// Returns the messages on their way to a host, and their senders.
 fn told(store: &mut Store, node: NodeId) -> Vec<(NodeId, &'static str, u64)> {
     let mut waiting = store.out.remove(&node).unwrap_or_default();
     let one = |(of, bytes): (NodeId, Vec<u8>)| match unstamped(&bytes).unwrap().1 {
@@ -113,7 +113,7 @@ fn what_waits_for_a_slow_asker_is_bounded() {
     let ticket = Ticket { client: ClientId::new(1), seq: Seq(2) };
     says(&mut store, B, Space::Generation, Up::Ask(ticket, &Words::write(Ask::Get(b"k"))));
     assert_eq!(store.out.get(&A).map_or(0, Transit::bytes), one, "nor is it asked for elsewhere");
-    // It goes on.
+    // The host continues.
     while store.out.get_mut(&B).and_then(Transit::pop).is_some() {}
     says(&mut store, B, Space::Generation, Up::Ask(ticket, &Words::write(Ask::Get(b"k"))));
     assert!(store.out.get(&A).map_or(0, Transit::bytes) > one);
@@ -147,7 +147,7 @@ fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
     assert!(waits.iter().sum::<usize>() <= MOST + words.len(), "{} wait", waits.len());
     let taken = u32::try_from(waits.len()).unwrap();
     assert_eq!(refused, (taken + 1..=asks).map(|client| frame(client).0).collect::<Vec<_>>(), "who came too late");
-    // It goes on.
+    // The host continues.
     store.heard(other, other, &frame(7).1);
     assert!(store.out.get(&other).is_none_or(Transit::is_empty));
 }

@@ -296,7 +296,7 @@ fn hosts_that_were_lost_together_are_named_together() {
     loses_hosts("hosts_cut_off", cut, &[0, 2, 3], cut);
 }
 
-/// Of each host what is known of it: also of those that were lost when the job was ending already.
+/// The facts about each host: also of those that were lost when the job was ending already.
 #[test]
 fn hosts_that_are_lost_one_after_the_other_are_all_named() {
     let mut log = on_hosts(None);
@@ -365,7 +365,7 @@ fn launch_errors() {
     launch("no_descriptors", SpawnStep::Pipes, 24, "./train", Found::Nothing, &Around::default());
 }
 
-/// What a program is, other hosts say in the words of this one.
+/// Other hosts describe a program with the words of this one.
 #[test]
 fn a_program_that_other_hosts_cannot_start() {
     let mut text = String::new();
@@ -533,7 +533,7 @@ fn ended(initial: u32, status: Status) -> Fault {
     Fault { initial: Rank::new(initial), kind: FaultKind::Ended(status), text: OsBytes::default() }
 }
 
-/// Who failed in a round that another made good has not failed with it.
+/// A rank that failed in a round that another made good has not failed the job.
 #[test]
 fn a_loss_that_was_made_good_is_no_failure_at_the_end() {
     let mut log = Log::in_round(5);
@@ -562,7 +562,7 @@ fn one_that_was_started_again_and_came_to_a_good_end_is_not_lost() {
     log.exits(1, Status::Exited(3), 1_500);
     (2..5).chain([0]).for_each(|n| log.exits(n, Status::Exited(0), 2_000));
     shows("rounds_came_back", &log.ends(2_020, Cause::Success, Some(0)));
-    // Whether it had come to take part nobody knows.
+    // It is not known whether it had come to take part.
     let mut log = Log::in_round(2);
     log.exits(0, Status::Exited(3), 1_000);
     log.round(1_002, 1, Some(ended(0, Status::Exited(3))), (1, &[]));

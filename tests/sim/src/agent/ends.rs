@@ -13,7 +13,7 @@ impl World {
         self.arrive(Arrival::Event(Box::new(NodeEvent::Signal(Signal::TERM))));
     }
 
-    /// After a success whoever holds a stream has 2 s, of time in which it could do something.
+    /// After a success a holder of a stream has 2 s, of time in which it could run.
     pub(super) fn check_linger(&mut self) {
         let waits = !self.several()
             && !self.host.agent.ending
@@ -63,7 +63,7 @@ impl World {
     pub(crate) fn agent_killed(&mut self) {
         if !self.host.agent.is_over() {
             if self.rng.chance(50) {
-                // What it had not written yet is lost.
+                // Bytes that it had not written yet are lost.
                 let from = self.now.saturating_sub(MS / 10);
                 self.cancel(|ev| matches!(ev, Ev::AtLauncher(sent, _) if *sent > from));
             }

@@ -1,4 +1,4 @@
-//! What must hold, whatever happens.
+//! Properties of every run.
 
 use super::World;
 use super::client::{Client, Place};
@@ -15,7 +15,7 @@ use rlaunch_core::wire::round::RoundUp;
 use rlaunch_core::wire::to_root::ToRoot;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a round.
+/// The knowledge about a round.
 #[derive(Default, Debug)]
 struct Seen {
     sizes: (u32, u32),
@@ -24,7 +24,7 @@ struct Seen {
     active: BTreeSet<Rank>,
 }
 
-/// What has happened, for the end.
+/// The events so far, for the end.
 #[derive(Default, Debug)]
 pub(super) struct Truth {
     /// By generation, call, and the number in that.
@@ -35,11 +35,11 @@ pub(super) struct Truth {
     calls: u32,
     /// Codes of processes whose call had ended well, and that came to another end.
     late: BTreeSet<u8>,
-    /// Of those that could not know yet that it had.
+    /// Ranks that could not know yet that it had.
     unknowing: BTreeSet<u8>,
     pub(super) host_lost: bool,
     pub(super) interrupted: bool,
-    /// Nobody of this generation may take part.
+    /// Whether no rank of this generation may take part.
     refused: bool,
     cause: Option<Cause>,
 }
@@ -90,7 +90,7 @@ impl World {
             || self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Warned(_)));
         let small = limits.min_world.is_some_and(|least| least > sizes.0)
             || limits.min_active.is_some_and(|least| least > sizes.1)
-            // Those that were planned do not count.
+            // Planned rounds do not count.
             || !is_planned && limits.max_rounds.is_some_and(|most| most <= round.get());
         self.check(!small, || format!("round {round} of {sizes:?} is against {limits:?}"));
     }
@@ -125,7 +125,7 @@ impl World {
         self.check(there.len() < slots, || format!("rank {rank} is one more than the {slots} slots of host {host}"));
     }
 
-    /// What cannot be ended on a host that is lost nobody can wait for.
+    /// A process that cannot be ended on a lost host cannot be waited for.
     pub(super) fn runs(&self, one: &Client) -> bool {
         one.lives() && !(one.is_stuck && self.hosts[one.host].gone)
     }
@@ -142,7 +142,7 @@ impl World {
         match client.place {
             _ if status.is_success() || client.is_stuck => false,
             Place::Done => self.truth.late.insert(status.exit_code()),
-            // Between two calls; what comes of those that were killed there is nobody's doing.
+            // Between two calls; the effect of ranks that were killed there is not checked.
             Place::Before | Place::Registered if client.calls > 0 && matches!(status, Status::Exited(_)) => {
                 let codes = if client.took_part { &mut self.truth.late } else { &mut self.truth.unknowing };
                 codes.insert(status.exit_code())
@@ -183,7 +183,7 @@ impl World {
         let cause = self.truth.cause.clone();
         match (&self.truth.over, &cause) {
             _ if self.truth.interrupted => {}
-            // Who may not take part ends as it likes.
+            // A rank that may not take part exits as it likes.
             (None | Some(Given::Done), Some(Cause::Success | Cause::Rank { .. })) if self.truth.refused => {}
             (Some(Given::Done), Some(Cause::Success)) => {
                 let late = self.truth.late.clone();
@@ -208,7 +208,7 @@ impl World {
                 let (kind, initial, rank, status) = (fault.kind, fault.initial, *rank, *status);
                 let own = match kind {
                     FaultKind::Ended(own) if !own.is_success() && own != Status::Lost => own == status,
-                    // One that is overdue may end by itself before the signal comes.
+                    // A rank that is overdue may end by itself before the signal comes.
                     _ => !status.is_success(),
                 };
                 let right = rank == initial && own && kind != FaultKind::HostLost;
@@ -236,7 +236,7 @@ impl World {
         let active = of_last.filter(|(_, client)| {
             !matches!(client.place, Place::Done | Place::Reserve | Place::Dismissed | Place::Left)
         });
-        // One that had returned may be lost before all have.
+        // A rank that had returned may be lost before all have.
         active.filter(|(_, client)| client.place != Place::Returned).map(|(proc, _)| *proc).collect()
     }
 }

@@ -9,27 +9,27 @@ use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::to_root::Usage;
 
-/// What a process does next.
+/// The next step of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Registers,
     /// Its function raises.
     Fails,
-    /// It returns.
+    /// Returns.
     Returns,
-    /// It pings, and a planned interrupt waits for that.
+    /// Pings, and a planned interrupt waits for that.
     Yields,
-    /// It is out, cleaned up and healthy.
+    /// Is out, cleaned up and healthy.
     IsReady,
     Leaves(Leave),
     /// Its hooks in reserve have come to their end.
     HooksEnd,
-    /// Those behind the work have, and its call returns.
+    /// The hooks after the work have run, and its call returns.
     CallEnds,
     Ends(Status),
 }
 
-/// Where it is.
+/// The position of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Before,
@@ -37,7 +37,7 @@ pub(super) enum Place {
     /// In the function of this round.
     Inside,
     Reserve,
-    /// It has returned from it, and waits for the others.
+    /// Has returned from it, and waits for the others.
     Returned,
     /// Out of it.
     Outside,
@@ -60,15 +60,15 @@ pub(super) struct Client {
     /// … since then, if it has come there by itself.
     pub(super) since: u64,
     pub(super) round: Option<Round>,
-    /// What was planned before is not done any more.
+    /// Steps that were planned before are dropped.
     pub(super) turn: u32,
-    /// It was in a round.
+    /// Whether it was in a round.
     pub(super) took_part: bool,
-    /// Calls that are behind it.
+    /// Number of calls that it has finished.
     pub(super) calls: u32,
     /// Its agent knows that hooks of it run.
     pub(super) hooks: bool,
-    /// It was killed, and the kernel cannot end it: it does nothing any more.
+    /// Whether it was killed, and the kernel cannot end it: it does nothing any more.
     pub(super) is_stuck: bool,
     /// Its streams have ended.
     pub(super) is_silent: bool,
@@ -81,7 +81,7 @@ impl Client {
         self.ended.is_none()
     }
 
-    /// It runs the function of a round.
+    /// Whether it runs the function of a round.
     pub(super) fn is_inside(&self) -> bool {
         self.lives() && !self.is_stuck && self.place == Place::Inside
     }
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// What its hooks do, its agent hears.
+    /// Reports its hooks to its agent.
     fn hooks(&mut self, proc: ProcId, run: bool) {
         let Some(client) = self.procs.get_mut(&proc) else { return };
         if std::mem::replace(&mut client.hooks, run) != run {
@@ -245,7 +245,7 @@ impl World {
         match heard {
             Heard::Begin(begin) => self.begins(proc, &begin),
             Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Inside => {
-                // One that hangs does not ping.
+                // A rank that hangs does not ping.
                 if !self.rng.chance(self.plan.trouble / 3) {
                     let after = self.rng.micros(1, 500_000);
                     self.plans(proc, after, Act::Yields);
@@ -257,13 +257,13 @@ impl World {
                 let may = matches!(place, Place::Returned | Place::Reserve) && own == Some(round)
                     || place == Place::Registered && own.is_none();
                 self.check(may, || format!("{proc} is told that round {round} is done, and is {place:?} in {own:?}"));
-                // One that was in no round is not missed, or is: the launcher may have heard of it, or not.
+                // A rank that was in no round is not missed, or is: the launcher may know of it, or not.
                 self.moves(proc, if own.is_none() { Place::Reserve } else { Place::Done });
                 self.hooks(proc, true);
                 if let Some(client) = self.procs.get_mut(&proc) {
                     client.turn += 1;
                 }
-                // Those that never come to their end are ended.
+                // Hooks that never finish are ended.
                 if !self.rng.chance(self.plan.endless) {
                     let after = self.rng.micros(1, 5_000);
                     self.plans(proc, after, Act::CallEnds);
@@ -309,7 +309,7 @@ impl World {
             13 => Act::Ends(Status::Exited(0)),
             14 => Act::Leaves(Leave::Abort),
             15 => Act::Leaves(Leave::BaseException),
-            // It hangs: nothing comes of it until somebody notices.
+            // It hangs: no step follows until that is noticed.
             16 | 17 => return,
             _ => Act::Returns,
         };
@@ -333,8 +333,8 @@ impl World {
         self.plans(proc, after, act);
     }
 
-    /// How long a process takes to register; now and then it ends before.
-    /// `again`: it follows another, and costs nobody anything before it has registered.
+    /// How long a process takes to register; now and then it ends before. `again`: it follows another, and costs the others nothing
+    /// before it has registered.
     pub(super) fn starts(&mut self, proc: ProcId, again: bool) {
         let after = self.rng.micros(10, 30_000);
         if again && self.rng.chance(8) {

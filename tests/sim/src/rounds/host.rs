@@ -24,7 +24,7 @@ pub(super) struct Host {
     pub(super) local: bool,
     /// Its agent is there.
     pub(super) begun: bool,
-    /// It is not any more, nor is anything else.
+    /// Whether it is gone, with all others.
     pub(super) gone: bool,
     /// Nothing comes from it, or gets there.
     pub(super) cut: bool,
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// It happens there a little later, but in order.
+    /// Lets it happen there a little later, but in order.
     pub(super) fn soon(&mut self, host: usize, event: NodeEvent) {
         let delay = self.rng.micros(0, self.plan.local);
         let at = (self.now + delay).max(self.queued.get(&host).copied().unwrap_or(0));
@@ -57,7 +57,7 @@ impl World {
         self.at(at, Ev::Node(host, Box::new(event)));
     }
 
-    /// Nobody holds its streams any more, or its agent has let go of them.
+    /// Its streams have no holder any more, or its agent has let go of them.
     pub(super) fn streams_end(&mut self, proc: ProcId) {
         let Some(client) = self.procs.get_mut(&proc) else { return };
         if std::mem::replace(&mut client.is_silent, true) {

@@ -54,7 +54,7 @@ struct World {
     hosts: Vec<Host>,
     procs: BTreeMap<ProcId, Client>,
     sessions: u32,
-    /// Where the launcher takes ranks for.
+    /// The placement that the launcher assumes.
     seats: Arc<Placement>,
     /// That whose ranks are started.
     generation: u32,
@@ -68,7 +68,7 @@ struct World {
     broken: Option<String>,
 }
 
-/// What was broken, and the log, if it is kept.
+/// The broken promise, and the log, if it is kept.
 pub(crate) fn attempt(seed: u64, logged: bool) -> Option<(String, Vec<String>)> {
     let (rng, plan) = plan::plan(seed);
     let mut world = World::new(rng, plan, logged);

@@ -1,4 +1,4 @@
-//! What a seed means: a job whose function is begun again, and which faults hit it when.
+//! The meaning of a seed: a job whose function is begun again, and the faults with their times.
 
 use crate::plan::{MS, program};
 use crate::rng::Rng;
@@ -19,7 +19,7 @@ const STREAM: u64 = 0x726f_756e_6400_0000;
 const ROOM: u64 = 0x726f_6f6d_0000_0000;
 const CALLS: u64 = 0x6361_6c6c_0000_0000;
 
-/// What happens besides what ranks do by themselves.
+/// A fault besides the actions of ranks themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     /// The power of a host fails.
@@ -46,13 +46,13 @@ pub(super) struct Plan {
     pub(super) local: u64,
     /// In so many of a hundred executions of the function something goes wrong.
     pub(super) trouble: u64,
-    /// So many rounds of a generation have trouble of their own.
+    /// Number of rounds of a generation that have trouble of their own.
     pub(super) rounds: u32,
-    /// So many of a hundred processes that follow others cannot be started.
+    /// Per cent of the processes that follow others which cannot be started.
     pub(super) unstartable: u64,
-    /// So many of a hundred that are killed cannot be ended.
+    /// Per cent of the killed processes that cannot be ended.
     pub(super) stuck: u64,
-    /// So many of a hundred hooks never come to their end.
+    /// Per cent of the hooks that never finish.
     pub(super) endless: u64,
     /// How often each process calls the function.
     pub(super) calls: u32,

@@ -1,11 +1,11 @@
-//! Who comes to the door: those that break off, that nobody knows in time, and those that are too many.
+//! Connections to the accept queue: broken off, of an unknown owner, and too many.
 
 use super::*;
 use rlaunch_sys::epoll::Batch;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 
-/// A door to which this process comes by itself: it is here, and nobody below the agent.
+/// An accept queue to which this process connects itself: it is here, and not a descendant of the agent.
 struct Rig {
     door: Door,
     guard: Guard,
@@ -32,13 +32,13 @@ impl Rig {
         guests.len()
     }
 
-    /// Whether the kernel would wake us for somebody who has come.
+    /// Whether the kernel would wake us for a new connection.
     fn is_woken(&self) -> bool {
         self.set.ready(&mut Batch::with_room(1)) > 0
     }
 }
 
-/// What was said before is thrown away: there is no end of it, but a reset.
+/// Bytes from before are dropped: the connection has no end, but a reset.
 fn break_off(client: TcpStream) {
     rlaunch_sys::approach::abort_at_end(&client).unwrap();
     drop(client);
@@ -47,7 +47,7 @@ fn break_off(client: TcpStream) {
 fn is_ended(client: &mut TcpStream) -> bool {
     match client.read(&mut [0]) {
         Ok(len) => len == 0,
-        // What it has sent was not read.
+        // Bytes that it has sent were not read.
         Err(error) => error.kind() == ErrorKind::ConnectionReset,
     }
 }

@@ -9,18 +9,18 @@ use std::ffi::c_int;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex};
 
-/// What somebody waits at.
+/// The object of a wait.
 #[derive(Default)]
 #[repr(align(16))]
 struct Buffer {
-    /// How long was asked to be waited, each time, and whether it was told to wait no more.
+    /// The time of each wait, and whether the waits were aborted.
     state: Mutex<(Vec<i64>, bool)>,
     changed: Condvar,
 }
 
 impl Buffer {
     fn of<'a>(this: *mut c_void) -> &'a Self {
-        // What is handed in below, and never freed.
+        // The objects that are handed in below are never freed.
         seen(this)
     }
 
@@ -105,7 +105,7 @@ fn waits_that_a_round_leaves_behind_end() {
     assert!(wait(ours.0, this(quick), 1));
     assert_eq!((quick.state.lock().unwrap().0.clone(), busy()), (vec![1], 0));
 
-    // Those who wait are told, and throw; so do those who begin to before it is over.
+    // Waiting threads are notified, and throw; threads that begin a wait before it is over do, too.
     let (early, late, pair) = (Buffer::leaked(), Buffer::leaked(), Buffer::leaked());
     let waiting_at = |at: &'static Buffer| move || catch_unwind(|| wait(ours.0, this(at), 60_000));
     let first = spawn(waiting_at(early));

@@ -1,4 +1,4 @@
-//! Whoever is not of the library says when a round is aborted.
+//! Code outside of the library reports the abort of a round.
 
 use super::*;
 use std::thread::JoinHandle;
@@ -35,7 +35,7 @@ fn a_foreign_abort_is_waited_for_only_where_there_may_be_one() {
     inside(&session, &mut agent, 0);
     agent.interrupts(0);
     assert!(session.token().unwrap().wait(SOON) && session.due());
-    // Whoever aborts nevertheless comes late, and disturbs nobody.
+    // A late abort has no effect.
     session.aborted().unwrap();
     assert!(is_interrupted(session.exit()));
     session.wait_aborted().unwrap();

@@ -1,4 +1,4 @@
-//! Pings: what is told of them, and that a planned round waits for one.
+//! Pings: their reports, and the wait of a planned round for one.
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn pings_of_a_round_are_not_told_of_the_next() {
     inside(&session, &mut agent, 0);
     session.ping().unwrap();
     assert!(matches!(agent.heard(), Said::Alive(of, true) if of.get() == 0));
-    // Within the interval, so nobody is told; then the round is over.
+    // Within the interval no report is made; then the round is over.
     session.ping().unwrap();
     agent.interrupts(0);
     assert!(session.token().unwrap().wait(Duration::from_secs(9)));
@@ -127,7 +127,7 @@ fn from_the_ping_on_at_which_a_planned_round_begins_silence_does_not_count() {
     }
     said.retain(|said| !matches!(said, Said::Alive(..)));
     assert_eq!(said, [Said::Section(Round::new(0), None), Said::Ready(Round::new(0), Vec::new())]);
-    // Of one that was not planned nothing has to be said.
+    // A round that was not planned needs no report.
     inside(&session, &mut agent, 1);
     agent.interrupts(1);
     assert!(session.token().unwrap().wait(SOON));

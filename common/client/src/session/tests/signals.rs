@@ -1,4 +1,4 @@
-//! What the program's own code finds in a thread of the library's.
+//! The signals in a thread of the library's, as the program's own code finds them.
 
 use super::{Options, SOON, inside, opened};
 use nix::sys::signal::{SigSet, Signal};

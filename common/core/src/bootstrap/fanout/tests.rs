@@ -1,4 +1,4 @@
-//! Who may start when, by example and against a look at all hosts.
+//! The order of starts, by example and against a look at all hosts.
 
 use super::super::argv::Target;
 use super::*;
@@ -230,7 +230,7 @@ proptest! {
         kinds in proptest::collection::vec(0usize..6, 1..200),
         order in proptest::collection::vec(any::<u16>(), 400),
     ) {
-        // Kinds 0 to 2 are behind the same jump host, 3 behind another.
+        // Kinds 0 to 2 use the same jump host, 3 uses another.
         let ways = ["a", "a", "a", "b"].map(|jump| Way::Jump(jump.into()));
         let way = |n: NodeId| ways.get(kinds[n.index()]).cloned().unwrap_or(Way::Direct);
         let mut fanout = Fanout::default();
@@ -250,7 +250,7 @@ proptest! {
                 }
             }
             prop_assert!(active.len() <= DIRECT && asked.len() <= ASKED);
-            // What started before anything was known comes on top.
+            // Hosts that started before anything was known come on top.
             for jump in &ways {
                 prop_assert!(active.iter().filter(|n| way(**n) == *jump).count() <= 2 * JUMPED);
             }

@@ -1,4 +1,4 @@
-//! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks somebody's reader.
+//! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks a user's parser.
 
 use super::*;
 use crate::bootstrap::SshEnd;
@@ -164,7 +164,7 @@ fn rest() -> Vec<What> {
     ]
 }
 
-/// What other hosts bring.
+/// Events of other hosts.
 fn hosts() -> Vec<What> {
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: bytes("./train"), found: Found::Nothing };
     let program = NodeRefusal::Program { app: AppIndex::new(1), error };

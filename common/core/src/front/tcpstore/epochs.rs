@@ -1,17 +1,17 @@
 //! Which of a store's connections see the same keys: those of one epoch, from the first client of a process group to the last.
 //!
-//! A group that is destroyed and made again must not read the addresses of the first. Processes do not do so at the same moment: one
-//! may be back before another has left. A store that rank 0 holds dies under whoever was too early. Here a process that has met the
-//! others, has closed all of its connections and begins to meet again is in the next epoch, which the others join when they come back;
-//! whoever is still in the one before it finds what was there. That a client begins to meet is told by what torch's does first: it
-//! adds 1 to `init/` (`initKey_` in `TCPStore.hpp`).
+//! A group that is destroyed and made again must not read the addresses of the first. Processes do not do so at the same moment: one may
+//! be back before another has left. A store that rank 0 holds dies under ranks that were too early. Here a process that has met the
+//! others, has closed all of its connections and begins a new rendezvous is in the next epoch. The others join that epoch when they come
+//! back. A process that is still in the one before finds its data. The begin of a rendezvous is known by the first request of torch's
+//! client: it adds 1 to `init/` (`initKey_` in `TCPStore.hpp`).
 
 use super::Peer;
 use crate::id::ClientId;
 use crate::store::{Limits, Namespace};
 use alloc::collections::BTreeMap;
 
-/// What a client adds to when it begins to meet.
+/// The key to which a client adds when it begins a rendezvous.
 pub(super) const MEETS: &[u8] = b"init/";
 
 /// Which of them.
@@ -25,7 +25,7 @@ struct Space {
     clients: usize,
 }
 
-/// Those that somebody is in.
+/// The epochs that any process is in.
 #[derive(Debug)]
 pub(super) struct Epochs {
     limits: Limits,
@@ -48,7 +48,8 @@ impl Epochs {
         epoch
     }
 
-    /// It asks for the first time. `other`: where another one of its process is that has asked; `meets`: it begins to meet.
+    /// Puts a client into an epoch at its first request. `other`: where another one of its process is that has asked; `meets`: it begins
+    /// to meet.
     pub(super) fn settle(
         &mut self,
         peer: Peer,

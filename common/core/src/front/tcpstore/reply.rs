@@ -1,4 +1,4 @@
-//! How what the store answers is said on torch's wire.
+//! The answers of the store on torch's wire.
 
 use super::{Broken, MAX_UNREAD};
 use crate::store::{Answer, Refusal, Revision};
@@ -23,7 +23,7 @@ pub(super) enum Reply {
     Checked,
     /// The value now; where there is none, the one that was expected.
     Compared(Vec<u8>),
-    /// What was taken, if there was something: its number stands before it already.
+    /// The item that was taken, if there was one: its number stands before it already.
     Popped,
     /// Keys.
     Listed,
@@ -75,7 +75,7 @@ impl Reply {
                 changed(out, &key, was.as_deref(), value.as_deref());
                 return Ok(Some((key, value, at)));
             }
-            // The store answers each request in its own kind: nothing else can come, and nothing could be said of it.
+            // The store answers each request in its own kind: nothing else can come, and nothing else could be sent.
             (
                 Self::Value
                 | Self::Values

@@ -1,4 +1,4 @@
-//! What torch's clients send and expect, byte for byte; and what none of them would.
+//! The bytes that torch's clients send and expect; and bytes that none of them would send.
 
 use super::*;
 use crate::wire::limit::{Limit, Met};
@@ -13,12 +13,12 @@ struct Desk {
     now: Mono,
 }
 
-/// What was written, for whom.
+/// The bytes that were written, by client.
 type Written = Vec<(ClientId, Vec<u8>)>;
-/// Who is to be closed, and why.
+/// The clients that are to be closed, and the reasons.
 type Closed = Vec<(ClientId, String)>;
 
-/// What is said on a connection: numbers of 64 bits, strings, bytes.
+/// The parts of a message: numbers of 64 bits, strings, bytes.
 #[derive(Default)]
 struct Words(Vec<u8>);
 
@@ -88,7 +88,7 @@ impl Desk {
         assert_eq!(self.outcome(), (expected, vec![]));
     }
 
-    /// What the connection is closed for.
+    /// The reason why the connection is closed.
     fn broken(&mut self, client: ClientId, request: &Words) -> String {
         self.front.receive(self.now, client, &request.0);
         let (written, mut closed) = self.outcome();
@@ -244,7 +244,7 @@ fn a_barrier_lets_all_through_at_once_and_a_wait_ends_with_the_key() {
     for client in &clients {
         desk.send(*client, &Words::op(18).s("/b").n(3));
     }
-    // Who came last hears first: a program that reads in order is woken once.
+    // The last client is answered first: a program that reads in order is woken once.
     assert_eq!(desk.outcome().0, clients.iter().rev().map(|client| (*client, vec![0])).collect::<Vec<_>>());
     for client in &clients[1..] {
         desk.exchange(*client, Words::op(6).n(2).s("/a").s("/b"), say());

@@ -1,4 +1,4 @@
-//! What one source says of its groups: a table does, or commands.
+//! The groups of one source: from a table, or from commands.
 
 use super::conf::substitute;
 use super::yaml::Table;
@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-/// One question to one source.
+/// A question to one source.
 pub(super) struct Ask<'a> {
     pub(super) name: &'a str,
     pub(super) source: &'a Source,
@@ -110,7 +110,7 @@ impl Ask<'_> {
         Ok((hosts.clone(), hosts.is_empty().then_some(nothing)))
     }
 
-    /// What a command is, and prints.
+    /// Runs a command and returns its output.
     fn run(&mut self, call: &str, group: &str) -> Result<(String, String), GroupFault> {
         let Source::Upcalls { calls, directory, .. } = self.source else { return Ok(<_>::default()) };
         let values = [("GROUP", group), ("SOURCE", self.name), ("CFGDIR", directory.as_str())];

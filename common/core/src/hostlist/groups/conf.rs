@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 /// The section whose values are those of all others that do not say otherwise.
 const DEFAULT: &str = "DEFAULT";
 
-/// What is said of one source of groups, or in `[Main]`.
+/// The section of one source of groups, or `[Main]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Section {
     pub(super) name: String,
@@ -57,7 +57,7 @@ impl Conf {
         self.sections.iter().filter(move |section| section.name != except && section.name != DEFAULT)
     }
 
-    /// What a section says.
+    /// The value of a key in a section.
     pub(super) fn value(&self, section: &str, key: &str) -> Option<&str> {
         let of = |name: &str| {
             let found = self.sections.iter().find(|known| known.name == name)?;
@@ -98,7 +98,7 @@ impl Lines {
         }
     }
 
-    /// A line that goes on with nothing.
+    /// Begins a line that continues with nothing.
     fn begin(&mut self, text: &str) -> Result<(), String> {
         self.open = None;
         if let Some((name, _)) = text.strip_prefix('[').and_then(|rest| rest.rsplit_once(']')) {

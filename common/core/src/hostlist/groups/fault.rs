@@ -12,7 +12,7 @@ const NAMED: usize = 8;
 /// Why.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GroupFault {
-    /// Nobody has set groups up.
+    /// No groups are configured.
     #[error("no groups are set up here: there is no {}", .looked.join(", "))]
     NoConfiguration {
         /// The files, in the order in which they count.
@@ -23,31 +23,31 @@ pub enum GroupFault {
     Configuration {
         /// The file, and its line.
         place: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// No such source.
     #[error("{configuration} has no source of groups called '{source_name}'")]
     NoSource {
-        /// What was asked for.
+        /// The source that was asked for.
         source_name: String,
-        /// What was asked for behind its colon.
+        /// The group that was asked for, after the colon.
         group: String,
-        /// Where was looked.
+        /// The files that were searched.
         configuration: String,
-        /// Those that there are.
+        /// The known ones.
         known: Vec<String>,
     },
     /// Files, but no source in them.
     #[error("{configuration} has no source of groups")]
     Empty {
-        /// Where was looked.
+        /// The files that were searched.
         configuration: String,
     },
-    /// No such group in a source that says so.
+    /// The source has no such group, by its own answer.
     #[error("{place} has no group '{group}'")]
     Unknown {
-        /// What was asked for.
+        /// The group that was asked for.
         group: String,
         /// The source, and where it is.
         place: String,
@@ -59,7 +59,7 @@ pub enum GroupFault {
     Nothing {
         /// The source, and where it is.
         place: String,
-        /// What was run.
+        /// The command that ran.
         command: String,
         /// How to see its groups, if it can tell.
         list: Option<String>,
@@ -69,9 +69,9 @@ pub enum GroupFault {
     Command {
         /// The source, and where it is.
         place: String,
-        /// What was run.
+        /// The command that ran.
         command: String,
-        /// What became of it.
+        /// Its outcome.
         why: String,
     },
     /// `@source:*`
@@ -80,7 +80,7 @@ pub enum GroupFault {
         /// The source, and where it is.
         place: String,
     },
-    /// There is nobody to ask.
+    /// There is no command to ask.
     #[error("groups are not looked up here")]
     Nobody,
 }

@@ -26,7 +26,7 @@ use yaml::Table;
 /// The section that is no source.
 const MAIN: &str = "Main";
 
-/// What the caller looks up. Paths that nobody may read count as not there, as for ClusterShell.
+/// The caller's file system and commands. Paths that cannot be read count as missing, as for ClusterShell.
 pub trait Ground {
     /// A variable of the environment, if it is set and not empty.
     fn variable(&self, name: &str) -> Option<String>;
@@ -37,13 +37,13 @@ pub trait Ground {
     /// It cannot be read: why.
     fn file(&self, path: &str) -> Result<Option<Vec<u8>>, String>;
 
-    /// What is in a directory, if it is there.
+    /// The names in a directory, if it is there.
     ///
     /// # Errors
     /// It cannot be read: why.
     fn directory(&self, path: &str) -> Result<Option<Vec<String>>, String>;
 
-    /// What a shell command prints that is run in a directory.
+    /// The output of a shell command that runs in a directory.
     ///
     /// # Errors
     /// It failed: "exits with 1", and what it complained of.
@@ -68,20 +68,20 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// What a source says of a group.
+/// The definition of a group by its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Definition {
     /// The source that was asked: groups that it names are its own.
     pub source: String,
     /// Hosts and groups, as in a list.
     pub hosts: String,
-    /// Where this comes from.
+    /// The place that it comes from.
     pub place: String,
     /// A command that printed nothing: whether there is such a group, it does not say.
     pub nothing: Option<GroupFault>,
 }
 
-/// Where the groups of a source come from.
+/// The origin of the groups of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Source {
     /// A file of groups.
@@ -100,7 +100,7 @@ pub struct Groups {
     default: Option<String>,
     /// The files that were read.
     configuration: String,
-    /// What commands have printed: each is run once.
+    /// The output of commands: each runs once.
     printed: BTreeMap<(String, String), String>,
 }
 
@@ -190,7 +190,7 @@ impl Groups {
         Ok(())
     }
 
-    /// What a group is.
+    /// The definition of a group.
     ///
     /// # Errors
     /// There is no such source or group, or its command failed.
@@ -219,7 +219,7 @@ impl Source {
     }
 }
 
-/// What may be in the name of a group. A shell is going to read it: nothing that it takes for more than a word.
+/// Whether a character may be in the name of a group. A shell is going to read it: nothing that it takes for more than a word.
 pub(super) fn is_of_group(c: char) -> bool {
     c.is_alphanumeric() || "-_.+=%/:".contains(c)
 }

@@ -37,7 +37,7 @@ impl Ground for Place {
         Ok((!names.is_empty()).then_some(names))
     }
 
-    /// What the first word says that the others print.
+    /// Returns the text of the first word, which the others print.
     fn run(&self, command: &str, directory: &str) -> Result<Vec<u8>, String> {
         self.ran.borrow_mut().push(format!("{directory}: {command}"));
         match command.split_once(' ') {
@@ -55,7 +55,7 @@ impl Ground for Place {
 
 const MAIN_CONF: &str = "/etc/clustershell/groups.conf";
 
-/// What a group is with this groups.conf, and where that comes from.
+/// The definition of a group with this groups.conf, and its origin.
 fn asked(place: &Place, name: &str) -> Result<String, String> {
     let shown = |fault: GroupFault| {
         let hint = fault.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
@@ -103,7 +103,7 @@ fn the_first_configuration_goes_before_the_others() {
     ] {
         let place = Place { variables, files: shown, ..Place::default() };
         assert_eq!(asked(&place, "g").as_deref(), Ok(expected));
-        // What only a later one says still counts.
+        // A key that only a later file has still counts.
         assert_eq!(asked(&place, "a:*").unwrap().split(' ').next(), Some("all"));
         assert!(asked(&place, "b:g").is_ok());
         assert_eq!(asked(&place, "x:g").is_ok(), expected.starts_with("cfg"), "its directory is that of the first");
@@ -294,7 +294,7 @@ fn what_a_file_of_groups_may_say() {
         };
         match (yaml::parse(text).map(shown), expected) {
             (Ok(read), Ok(expected)) => assert_eq!(read, expected, "{text}"),
-            // What the parser says is its own.
+            // The message of the parser is its own.
             (Err((line, why)), Err((at, expected))) => {
                 assert!(
                     line == at && (why == expected || expected.is_empty()) && !why.is_empty(),

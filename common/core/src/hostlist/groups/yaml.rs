@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, Table)>, Wrong> {
 
 struct Reader<'a> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
-    /// What `*NAME` stands for: texts and lists of texts only.
+    /// The values of `*NAME`: texts and lists of texts only.
     anchors: BTreeMap<usize, String>,
     room: usize,
 }

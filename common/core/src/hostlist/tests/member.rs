@@ -39,7 +39,7 @@ impl Outside for Around {
             ("s", "none" | "now") => "",
             ("s", many) if many.starts_with("deep") => {
                 let depth: u32 = many.trim_start_matches("deep").parse().unwrap();
-                // Twice each, so that whoever looks every one up again has 2^40 to look up.
+                // Twice each, so that a repeated look-up of every one would take 2^40 steps.
                 let hosts = if depth == 0 { "z".into() } else { format!("@deep{0},@deep{0}", depth - 1) };
                 return Ok(Definition { source, hosts, place: name.to_string(), nothing: None });
             }

@@ -1,9 +1,8 @@
 //! Rounds: what the machine of the in-process restart hears of the job, and what becomes of what it asks for.
 //!
-//! Its window is open while a function runs that can be begun again without the ranks that are gone. Until it closes, the end of a
-//! rank, or the loss of a host, is its business: such a rank is over, as any that has ended, and no failure. What it cannot make good
-//! is handed back, and the job's ordinary rule holds for it. Ranks that a round has left out never fail the job: it went on without
-//! them.
+//! Its window is open while a function runs that can be begun again without the ranks that are gone. Until it closes, the end of a rank,
+//! or the loss of a host, is its business: such a rank is over, as any that has ended, and no failure. A fault that it cannot absorb is
+//! handed back, and the job's ordinary rule holds for it. Ranks that a round has left out never fail the job: it went on without them.
 //!
 //! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
 
@@ -37,15 +36,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use unheard::Unheard;
 
-/// What a status says of a rank that had no status to fail with: one that raised, or left, or came to a hasty but good end.
+/// The status of a rank that had no status to fail with: a rank that raised, or left, or exited with 0 too early.
 const FAILED: Status = Status::Exited(1);
 
-/// What the job makes of rounds that were given up.
+/// The consequence for the job of rounds that were given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Up {
     /// A rank has failed.
     Rank(Failure),
-    /// One has left of its own will: what it fails with it says when its process ends.
+    /// A rank has left of its own will: its failure is known when its process exits.
     Left(Failure),
     /// A host was lost.
     Host(NodeId, Lost, (Mono, Mono)),
@@ -62,9 +61,9 @@ pub(super) struct Rounds {
     space: u32,
     /// Hosts that have turned out to have no GPUs for one more rank.
     full: BTreeSet<NodeId>,
-    /// Something was asked of rounds, and nobody has registered.
+    /// Restart options are set, and no rank has registered.
     unheard: Unheard,
-    /// It was said why a process could not.
+    /// Whether the reason why a process could not take part was reported.
     said_refused: bool,
 }
 
@@ -77,9 +76,9 @@ struct Generation {
     off: bool,
     /// The end of the first process that had ended before, or that one had left.
     early: Option<RestartEvent>,
-    /// Ranks that a round goes on without, or will.
+    /// Ranks without which a round continues, or will.
     excused: BTreeSet<Rank>,
-    /// Processes that were told to end, as nobody waits for them any more. One that has registered meanwhile takes part.
+    /// Processes that were ordered to end because no round waits for them any more. One that has registered meanwhile takes part.
     unwanted: BTreeSet<ProcId>,
     /// How ranks have ended in this round, in the order in which we heard of it.
     ended: Vec<Failure>,
@@ -91,9 +90,9 @@ struct Generation {
     homes: BTreeMap<Rank, NodeId>,
     /// Ranks of which another process is wanted, as soon as one can be started.
     wanted: BTreeSet<Rank>,
-    /// Those that were asked for and are not known to have started; one may have registered before that is known.
+    /// Requested processes that are not known to have started; one may have registered before that is known.
     asked: BTreeSet<ProcId>,
-    /// Those that were asked for and have not registered, and where.
+    /// Requested processes that have not registered, and their nodes.
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
     /// Without this one there is no other round, and its process has until then to end by itself.
     leaving: Option<(Failure, Mono)>,
@@ -119,7 +118,7 @@ impl Rounds {
         !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.is_open())
     }
 
-    /// The work of a call is done, and nobody has come for another.
+    /// Whether the work of a call is done, and no rank has come for another.
     fn rests(&self) -> bool {
         !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.rests())
     }
@@ -149,7 +148,7 @@ impl Rounds {
         let open = self.is_open();
         if open {
             self.now.excused.insert(rank);
-            // Who is out already, or not in, ends for reasons of its own.
+            // A rank that is out already, or not in, ends for reasons of its own.
             if self.now.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
                 self.now.ended.push(*failure);
             }
@@ -164,7 +163,7 @@ impl Rounds {
         open || known || self.now.done.is_some_and(|done| at < done)
     }
 
-    /// One has left who was the first of whom we hear: none of the others has registered, and all will wait for it.
+    /// Records a rank that has left before any other has registered: all others will wait for it.
     fn left_early(&mut self, fault: &RestartEvent) {
         if let RestartEvent::Fault { fault: Fault { kind: FaultKind::Left(_) | FaultKind::Ended(_), .. }, .. } = fault
             && self.now.machine.is_none()
@@ -189,7 +188,7 @@ impl Rounds {
         true
     }
 
-    /// Nothing of a host's runs any more; whether the job goes on without it.
+    /// Records that all processes of a host have ended; whether the job continues without it.
     pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
         if !cx.facts.hosts.is_recently_lost(node) {
             return false;
@@ -199,7 +198,7 @@ impl Rounds {
         !self.now.off
     }
 
-    /// A process of this rank has come. If it was told to end, it had registered before it was.
+    /// A process of this rank has come. If it was ordered to end, it had registered before the order.
     fn comes(&mut self, initial: Rank, proc: ProcId) {
         self.now.coming.remove(&initial);
         self.now.unwanted.remove(&proc);
@@ -212,7 +211,7 @@ impl Rounds {
         self.now.seen.entry(initial).or_insert((host, at));
     }
 
-    /// No process is left: whatever is still waited for, no round follows. What the job makes of that.
+    /// No process is left: whatever is still waited for, no round follows. Returns the consequence for the job.
     fn nobody_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         if !self.is_open() {
             return None;
@@ -369,7 +368,7 @@ impl Rounds {
         }
     }
 
-    /// Those who have registered in a job that restarts nothing within processes are told so.
+    /// Refuses ranks that register in a job that cannot restart within its processes.
     fn refuse(&self, cx: &mut Cx<'_>, node: NodeId) {
         let programs = self.spec.apps.len();
         let text = format!("only a job of one program restarts within its processes, and this has {programs}");

@@ -1,4 +1,4 @@
-//! What the job's other parts have to do with rounds.
+//! Events of the job's other sub-machines that concern rounds.
 
 use super::{Rounds, Up, failing, host_of};
 use crate::events::{Cause, Lost};
@@ -24,7 +24,7 @@ impl Rounds {
 }
 
 impl Parts {
-    /// A node speaks of rounds. What is of another generation, or of another host's ranks, is nobody's business.
+    /// A node speaks of rounds. Messages about another generation, or about another host's ranks, are dropped.
     pub(in crate::job) fn round(&mut self, step: &mut Step<'_>, node: NodeId, up: RoundUp) {
         if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
             self.rounds.is_heard();
@@ -134,7 +134,7 @@ impl Parts {
         let without = self.rounds.node_over(&mut step.cx(), node);
         if without {
             step.facts.hosts.end(node);
-            // Its ranks are placed together, those too whose ends nobody has seen.
+            // Its ranks are placed together, including ranks whose ends were not seen.
             self.procs.absent(&mut step.cx(), node);
         }
         self.settle_rounds(step);
@@ -145,7 +145,7 @@ impl Parts {
         }
     }
 
-    /// Does what rounds ask for. What they do not make good is what it would have been without them.
+    /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.
     pub(in crate::job) fn settle_rounds(&mut self, step: &mut Step<'_>) {
         let up = self.rounds.settle(&mut step.cx());
         self.log.in_round(self.rounds.round());

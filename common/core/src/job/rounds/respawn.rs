@@ -27,7 +27,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What its end is called if it could not be started, which was said.
+/// The status of a process that could not be started; the failed start was reported.
 const NOT_STARTED: Status = Status::Lost;
 
 fn no_room(ranks: &RankSet, hosts: &OsBytes, what: &str) -> OsBytes {
@@ -43,7 +43,7 @@ impl Rounds {
         self.now.wanted.insert(initial);
     }
 
-    /// It is not, or not any more.
+    /// Withdraws the request.
     pub(super) fn wants_no(&mut self, cx: &mut Cx<'_>, initial: Rank) {
         self.now.wanted.remove(&initial);
         if let Some((proc, node)) = self.now.coming.get(&initial) {
@@ -53,7 +53,7 @@ impl Rounds {
         }
     }
 
-    /// Whether it is worth a word that this process runs: somebody waits for it.
+    /// Whether the start of this process is worth a report: a round waits for it.
     fn is_awaited(&self, proc: ProcId) -> bool {
         let is_over = self.now.machine.as_ref().is_none_or(|machine| machine.is_over());
         !self.now.off && !is_over && !self.now.unwanted.contains(&proc)
@@ -106,9 +106,9 @@ impl Rounds {
 }
 
 impl Parts {
-    /// Starts whoever is wanted, and can be: the process before has ended, and its host is there.
+    /// Starts queued processes that can start: the process before has ended, and its host is there.
     pub(in crate::job) fn start_wanted(&mut self, step: &mut Step<'_>) {
-        // Behind a call nobody may call for more.
+        // After a call it may be that no other call follows.
         if self.rounds.now.wanted.is_empty() || !self.rounds.is_open() || self.generations.is_between() {
             return;
         }
@@ -128,12 +128,12 @@ impl Parts {
         self.start_elsewhere(step, homeless);
     }
 
-    /// Those whose hosts are lost: where there is room.
+    /// Starts ranks of lost hosts where there is room.
     fn start_elsewhere(&mut self, step: &mut Step<'_>, homeless: Vec<(Rank, NodeId)>) {
         if homeless.is_empty() {
             return;
         }
-        // Who finds no room is of the host that it has come from, and goes with it.
+        // A rank without room belongs to the host from which it came, and is lost with it.
         let home = |(initial, from): (Rank, NodeId)| (initial, *self.rounds.now.homes.entry(initial).or_insert(from));
         let homeless: Vec<(Rank, NodeId)> = homeless.into_iter().map(home).collect();
         let may = |node: NodeId| !step.facts.hosts.is_lost(node) && !self.rounds.full.contains(&node);
@@ -180,7 +180,7 @@ impl Parts {
         }
     }
 
-    /// It could not be started.
+    /// Records that it could not be started.
     pub(in crate::job) fn not_started(&mut self, step: &mut Step<'_>, proc: ProcId, error: SpawnError) {
         let Some(initial) = step.facts.placement().rank_of(proc) else { return };
         let (host, lacks) = (host_of(step.facts, initial), error.step == SpawnStep::Gpus);

@@ -1,4 +1,4 @@
-//! What the machine of rounds is told of the job when the first processes register.
+//! The facts about the job that the restart machine gets when the first processes register.
 
 use super::Rounds;
 use crate::env::value;
@@ -17,7 +17,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Where the ranks of this generation have met.
+/// The rendezvous of the ranks of this generation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Met {
     /// MASTER_PORT.

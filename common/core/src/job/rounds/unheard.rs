@@ -1,6 +1,7 @@
-//! What was asked of rounds, in a job whose program knows nothing of them: ranks that were to be held back are at work as all others, and
-//! nobody who has ended is started again. That is said once: when a rank has ended and none has registered, or none has for long. A host
-//! says that its ranks have registered when all that live have, so right behind the end of one that has not: that is waited for.
+//! Restart options in a job whose program does not use the client: ranks that were to be held back work as all others, and a failed rank
+//! is not started again. That is reported once: when a rank has ended and none has registered, or none has for a long time. A host
+//! reports that its ranks have registered when all living ones have, so possibly directly after the end of one that has not: that report
+//! is waited for.
 
 use super::Rounds;
 use crate::id::Rank;
@@ -17,16 +18,16 @@ const LONG: Span = Span::from_secs(60);
 /// Within this a host has said who has registered there, if the rank that has ended was the last that it waited for.
 const SOON: Span = Span::from_secs(1);
 
-/// Whether anybody has registered.
+/// Whether any rank has registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unheard {
     /// Nothing has started.
     Idle,
-    /// Nobody has, and by then it is worth a word.
+    /// No rank has registered; at this time that is reported.
     Until(Mono),
-    /// Nobody had when this rank ended, which is to be said then.
+    /// No rank had registered when this rank ended; at this time that is reported.
     Ended(Rank, Mono),
-    /// Somebody has, or it was said.
+    /// A rank has registered, or the report was made.
     Over,
 }
 
@@ -46,7 +47,7 @@ impl Rounds {
         }
     }
 
-    /// Somebody has registered, though it may be too late for rounds.
+    /// Records that a rank has registered, though it may be too late for rounds.
     pub(super) fn is_heard(&mut self) {
         self.unheard = Unheard::Over;
     }

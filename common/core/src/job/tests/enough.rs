@@ -22,7 +22,7 @@ fn is_lost(s: &mut Script, host: u32) {
     s.event(JobEvent::GuardianEnded { node: node(host), end: GuardianEnd::Expired { left: 0, named: vec![] } });
 }
 
-/// Who was asked to be ready for others, and who to end.
+/// Nodes that were ordered to be ready for others, and nodes that were ordered to end.
 fn cleared_or_ended(s: &Script) -> (Vec<u32>, bool) {
     let clear = |port| told(s, &ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port });
     (clear(true), s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })))

@@ -56,7 +56,7 @@ pub(super) fn left_out(s: &Script) -> Vec<(Vec<u32>, u32)> {
     s.log.iter().filter_map(of).collect()
 }
 
-/// Who was told to start what, and how many there are: node, `node_index`, hosts, ranks.
+/// The starts that nodes were sent: node, `node_index`, hosts, ranks.
 fn parts(s: &Script) -> Vec<(u32, u32, u32, u32)> {
     met(s).into_iter().map(|(node, m)| (node, m.node_index, m.nodes, m.world_size)).collect()
 }
@@ -147,7 +147,7 @@ fn one_that_refuses_is_left_out_and_not_waited_for() {
     is_ready(&mut s, 2);
     assert_eq!(left_out(&s), [(vec![0], 4)]);
     assert_eq!(told(&s, &ToNode::Kill), [0], "whatever is there has nothing to do");
-    // It says how that went, or does not; its edge ends, and its guardian is lost: nobody minds.
+    // It reports the outcome, or does not; its edge ends, and its guardian is lost: nothing follows.
     done(&mut s, NODE, 7);
     s.hears_of(NODE, &ToRoot::GuardianLost);
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });

@@ -93,7 +93,7 @@ fn a_failure_ends_all_ranks_and_starts_them_again_at_another_port() {
     let [Meeting { port: Some(21_000), restart: 1, world_size: 3, node_index: 0, .. }] = meetings[..] else {
         panic!("{meetings:?}")
     };
-    // What is late of the first generation is nothing of the second.
+    // A late message of the first generation does not concern the second.
     ends(&mut s, 2, exit(9), 52, false);
     s.sent.clear();
     (3..6).for_each(|proc| runs(&mut s, proc, 1100));
@@ -225,12 +225,12 @@ fn an_agent_that_does_not_clear_its_host_is_not_waited_for() {
     assert!(!s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })));
     s.wait(200);
     assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
-    // One that waits for whoever reads our output is.
+    // A job that waits for the reader of our output is.
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(4));
     s.hears(ToRoot::Draining).wait(600_000);
     assert_eq!(s.sent, [clear(true)]);
-    // But not for ever, if somebody wants the end.
+    // But not for ever, if the user wants the end.
     s.signal(Signal::INT).wait(2100);
     assert!(s.abandoned);
 }

@@ -79,11 +79,11 @@ pub(super) struct Script {
     pub(super) roused: u32,
     pub(super) severed: u32,
     pub(super) finished: Option<Ending>,
-    /// Hosts reach each other wherever they try, and nobody looks at how they find out.
+    /// Hosts reach each other at every address; the probing is not under test.
     pub(super) all_reach: bool,
     /// In which network they do.
     pub(super) net: &'static str,
-    /// When the node was told to end.
+    /// The time at which the node was ordered to end.
     ended: Option<u64>,
 }
 
@@ -160,7 +160,7 @@ impl Script {
     pub(super) fn hears_of(&mut self, node: NodeId, msg: &ToRoot) -> &mut Self {
         let msg = codec::decode(&codec::encode(msg)).unwrap();
         if matches!(msg, ToRoot::InitLost | ToRoot::GuardianLost) {
-            // The agent kills what is there before it says so.
+            // The agent kills the remaining processes before it reports.
             self.ended = Some(0);
         }
         self.event(JobEvent::Message { node, msg })

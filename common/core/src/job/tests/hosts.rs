@@ -61,7 +61,7 @@ pub(super) fn starts(s: &Script) -> Vec<(NodeId, Start)> {
     s.to.iter().zip(&s.sent).filter_map(start).collect()
 }
 
-/// What each node is told to run.
+/// The ranks that each node was ordered to run.
 pub(super) fn ranks(s: &Script) -> Vec<(u32, u32, u32)> {
     let spawn = |(node, msg): (&NodeId, &ToNode)| {
         let procs = if let ToNode::Spawn { procs, .. } = msg { procs.clone().into_vec() } else { vec![] };
@@ -70,7 +70,7 @@ pub(super) fn ranks(s: &Script) -> Vec<(u32, u32, u32)> {
     s.to.iter().zip(&s.sent).flat_map(spawn).collect()
 }
 
-/// What each node is told of who takes part.
+/// The rendezvous that each node was sent.
 pub(super) fn met(s: &Script) -> Vec<(u32, Meeting)> {
     let meet = |(node, msg): (&NodeId, &ToNode)| {
         if let ToNode::Meet(meeting) = msg { Some((node.get(), meeting.clone())) } else { None }
@@ -415,7 +415,7 @@ fn far_away() -> (Script, u64) {
     (s, now)
 }
 
-/// What is not known of a host's clock does not matter between two of its ranks.
+/// The uncertainty about a host's clock does not matter between two of its ranks.
 #[test]
 fn of_two_failures_on_one_host_the_earlier_one_is_named_however_far_away_it_is() {
     let (mut s, now) = far_away();
@@ -480,7 +480,7 @@ fn a_host_that_refuses_and_one_that_is_not_reached_are_both_missing() {
     assert_eq!(s.last_report().left, Some(0));
 }
 
-/// What the nodes are told of a job whose rank 0 runs here, at `own`, and whose other host has seen us at `from`.
+/// The rendezvous that nodes are sent in a job whose rank 0 runs here, at `own`, and whose other host has seen us at `from`.
 fn met_here(own: &str, from: &str) -> (Option<OsBytes>, usize) {
     let mut s = Script::new(&two(true));
     s.hears_of(NODE, &hello(own, "", 20_000)).hears_of(NODE, &ToRoot::Ready).event(JobEvent::EdgeUp { node: OTHER });
@@ -517,7 +517,7 @@ fn limits_that_are_lower_elsewhere_are_said_once_for_all_hosts() {
     assert_eq!(s.said, [Sentence::Lowered { lowered, hosts: "one,two".into() }]);
 }
 
-/// One letter is one host of the job, called `h0`, `h1` ..., and the machine that it is.
+/// Each letter is one host of the job, named `h0`, `h1` ..., and the machine that it is.
 #[test]
 fn hosts_that_are_one_machine_are_said_in_one_line() {
     for (machines, said) in [

@@ -1,4 +1,4 @@
-//! What the user's signals do.
+//! The effects of the user's signals.
 
 use super::hosts::{hello, two};
 use super::*;
@@ -15,7 +15,7 @@ fn once_sends_it_and_counts_down() {
     }
 }
 
-/// One host is ready, and the other is still being reached.
+/// A host is ready, and the other is still being reached.
 #[test]
 fn before_any_rank_it_tells_who_was_waited_for() {
     let mut s = Script::new(&two(false));

@@ -56,7 +56,7 @@ fn a_job_that_can_do_without_it_goes_on() {
     s.wait(5_000);
     assert_eq!((s.severed, s.seats.len(), met(&s).len()), (1, 1, 1));
     assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1)]);
-    // It was slow, or its guardian has ended it: nobody minds.
+    // It was slow, or its guardian has ended it: nothing follows.
     introduces(&mut s, OTHER);
     s.hears_of(OTHER, &ToRoot::Ready);
     s.event(JobEvent::GuardianEnded { node: OTHER, end: GuardianEnd::Record { left: 1, named: vec![] } });

@@ -58,7 +58,7 @@ pub(super) fn forget(s: &mut Script) {
     s.sent.clear();
 }
 
-/// The ranks of these hosts have started, in their order, behind the process of this number.
+/// Starts the ranks of these hosts, in their order, after the process of this number.
 pub(super) fn started(s: &mut Script, first: u32, hosts: &[u32]) {
     for (n, host) in (0..).zip(hosts.iter().flat_map(|host| [host, host])) {
         let started = Started { proc: ProcId::new(first + n), pid: 100 + n, at: Script::at(s.now).host_time() };
@@ -88,7 +88,7 @@ pub(super) fn beats(s: &mut Script, seconds: u32, hosts: &[u32]) {
     }
 }
 
-/// Where the next generation meets, and its processes.
+/// The rendezvous of the next generation, and its processes.
 pub(super) fn again(s: &Script) -> (Vec<(u32, Meeting)>, Vec<u32>) {
     let to = || s.to.iter().zip(&s.sent);
     let meeting = |(node, msg): (&NodeId, &ToNode)| {
@@ -101,7 +101,7 @@ pub(super) fn again(s: &Script) -> (Vec<(u32, Meeting)>, Vec<u32>) {
     (to().filter_map(meeting).collect(), to().flat_map(procs).collect())
 }
 
-/// By whose loss, without whom, and how many ranks, as the user is told.
+/// The report to the user: the lost part, the hosts that are missing, the number of ranks.
 fn said(s: &Script) -> Vec<(OsBytes, OsBytes, u32)> {
     let fewer = |sentence: &Sentence| {
         let Sentence::Restarts { fewer: Some(fewer), .. } = sentence else { return None };
@@ -110,7 +110,7 @@ fn said(s: &Script) -> Vec<(OsBytes, OsBytes, u32)> {
     s.said.iter().filter_map(fewer).collect()
 }
 
-/// Where hosts 1 and 2 are left: they meet at the first of them.
+/// Hosts 1 and 2 remain: ranks meet at the first of them.
 fn meets_without_the_first(s: &Script) {
     let (meetings, procs) = again(s);
     let place = |(node, m): &(u32, Meeting)| (*node, m.node_index, m.nodes, m.world_size, m.restart, m.port);
@@ -132,14 +132,14 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     beats(&mut s, 5, &[1, 2]);
     assert_eq!((said(&s), again(&s).0.len()), (vec![], 0), "the ranks of the lost one may still run");
-    // It would be told of again.
+    // It would be reported again.
     s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
     beats(&mut s, 60, &[1, 2]);
     assert_eq!(said(&s), [("one".into(), "one".into(), 4)]);
     meets_without_the_first(&s);
     forget(&mut s);
     started(&mut s, 6, &[1, 2]);
-    // What is late of the first generation is nothing of the second.
+    // A late message of the first generation does not concern the second.
     ends(&mut s, 1, 3, exit(9));
     for (proc, host) in [(6, 1), (7, 1), (8, 2), (9, 2)] {
         ends(&mut s, host, proc, exit(0));

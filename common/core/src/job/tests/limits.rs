@@ -1,4 +1,4 @@
-//! What a store says whose clients have met its limits.
+//! The report of a store whose clients have met its limits.
 
 use super::*;
 use crate::wire::limit::{Limit, Met};

@@ -99,7 +99,7 @@ fn an_agent_that_is_done_before_its_ranks_is_lost() {
 
 #[test]
 fn an_agent_that_only_has_output_to_pass_on_is_not_stuck() {
-    // One rank never started, or cannot be killed: nobody will hear of its end.
+    // A rank never started, or cannot be killed: no report of its end will come.
     let mut s = Script::new(&spec(2));
     s.hello().exits(0, exit(3), (0, 0)).hears(ToRoot::Draining).wait(60_000);
     assert_eq!((s.drains, s.abandoned), (0, false), "a failure's last words wait for a slow reader");

@@ -1,4 +1,4 @@
-//! An agent that stands still.
+//! A suspended agent.
 
 use super::*;
 
@@ -141,7 +141,7 @@ fn a_reader_that_is_slow_is_no_silence_until_output_is_given_up() {
     record(&mut s, 0).drained();
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(3)), Some(0)));
 
-    // It was told to end, and its agent stopped between the last rank's end and its own.
+    // It was ordered to end, and its agent stopped between the last rank's end and its own.
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).exits(0, exit(0), (0, 0)).wait(5_999);
     assert_eq!((s.abandoned, s.severed), (true, 0));
@@ -202,7 +202,7 @@ fn a_guardian_that_ends_after_its_agent_may_be_heard_of_before_done() {
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(0)), vec![]));
 }
 
-/// It stood still, and its time is almost over when it goes on.
+/// It was suspended, and its time is almost over when it continues.
 #[test]
 fn what_it_has_said_before_its_guardian_ended_is_waited_for() {
     let mut s = Script::running(&spec(1));
@@ -240,7 +240,7 @@ fn a_guardian_lost_during_the_grace_ends_the_grace() {
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(3)), None), "it does not answer");
     assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
 
-    // An agent that does answer goes on as always.
+    // An agent that answers continues as always.
     let mut s = Script::running(&hour);
     s.exits(0, exit(3), (0, 0)).sent.clear();
     s.hears(ToRoot::GuardianLost);
@@ -251,7 +251,7 @@ fn a_guardian_lost_during_the_grace_ends_the_grace() {
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(3)), vec![GUARDIAN]));
 }
 
-/// Nobody is left who could end the node: whether its ranks are gone makes no difference.
+/// No other part could end the node: whether its ranks are gone makes no difference.
 #[test]
 fn without_a_guardian_it_may_not_stand_still_behind_its_ranks_either() {
     // The ranks were over before the guardian was lost, well or not.
@@ -293,7 +293,7 @@ fn without_a_guardian_it_may_wait_for_a_slow_reader_as_long_as_it_says_so() {
     assert_eq!((s.finished, s.last_report().left, lost(&s)), (Some(Ending::Code(3)), Some(0), vec![GUARDIAN]));
 }
 
-/// The host was suspended, or rlaunch was stopped: the clock goes on meanwhile.
+/// The host was suspended, or rlaunch was stopped: the clock continues meanwhile.
 #[test]
 fn time_in_which_we_stood_still_is_not_counted() {
     // During the grace.

@@ -51,7 +51,7 @@ fn start_comes_first_then_programs_then_ranks() {
     assert_eq!(of_app, [(0, 2), (1, 2), (0, 1)]);
 }
 
-/// Where no host can be lost there is nothing to wait for but more faults.
+/// Where no host can be lost only more faults are waited for.
 #[test]
 fn nodes_know_how_long_a_round_may_wait_for_others() {
     let secs = Span::from_secs;
@@ -192,7 +192,7 @@ fn messages_out_of_order_change_nothing() {
     s.signal(Signal::INT).done().wait(60_000);
 }
 
-/// What a process says does not wait for the news of its start, and may be all of it.
+/// A stream does not wait for the report of the start, and may be complete before it.
 #[test]
 fn a_stream_ends_in_the_log_after_its_rank_has_started() {
     let ends = |rank, std| JobEvent::StreamEnd { stream: StreamId::of(ProcId::new(rank), std), total: 3 };
@@ -212,7 +212,7 @@ fn a_stream_ends_in_the_log_after_its_rank_has_started() {
     s.hears(ToRoot::Started { procs: Capped::chunks([Started { proc: ProcId::new(0), pid: 7, at }]).remove(0) });
     s.event(ends(0, Std::Err));
     assert_eq!(logged(&s), [('s', 0), ('e', 0), ('e', 0)]);
-    // Of the other nobody hears any more.
+    // The other one sends nothing any more.
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: 0, named: vec![] } }).drained();
     assert_eq!(logged(&s), [('s', 0), ('e', 0), ('e', 0), ('e', 1), ('j', 0)]);

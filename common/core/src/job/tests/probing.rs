@@ -36,7 +36,7 @@ fn all_ready(least: u32) -> Script {
     s
 }
 
-/// Who was asked to try which places.
+/// The hosts that were ordered to try, and the places.
 fn asked(s: &Script) -> Vec<(u32, Vec<u32>)> {
     let probe = |(node, msg): (&NodeId, &ToNode)| {
         let ToNode::Probe(probe) = msg else { return None };
@@ -49,7 +49,7 @@ fn finds(s: &mut Script, n: u32, number: u32, errno: i32) {
     s.hears_of(node(n), &ToRoot::Probed { number, errno, by: OsBytes::default() });
 }
 
-/// Where ranks meet, as every host is told.
+/// The rendezvous that every host was sent.
 fn place(s: &Script) -> Option<OsBytes> {
     let met = met(s);
     assert!(met.windows(2).all(|pair| pair[0].1.addr == pair[1].1.addr));
@@ -89,7 +89,7 @@ fn no_rank_starts_before_every_other_host_has_found_it() {
     let mut s = all_ready(3);
     assert_eq!(asked(&s), [(1, vec![0]), (2, vec![0])]);
     finds(&mut s, 2, 0, 0);
-    // Said twice, or of what nobody has asked for, or by whom nobody has asked.
+    // Sent twice, or about a place that was not asked for, or by a host that was not asked.
     for (n, number) in [(2, 0), (1, 1), (1, 7), (0, 0)] {
         finds(&mut s, n, number, 0);
         finds(&mut s, n, number, REFUSED);
@@ -125,7 +125,7 @@ fn where_one_does_not_reach_the_first_the_next_in_the_order_is_taken_and_not_the
         hosts: "three,two".into(),
     };
     assert_eq!(s.said, [detour]);
-    // It does not come, or nobody has to wait for it.
+    // It does not come, or is not waited for.
     for known in [false, true] {
         let mut s = all_ready(3);
         finds(&mut s, 1, 0, REFUSED);
@@ -226,7 +226,7 @@ fn rank_0_goes_to_the_next_host_where_nobody_reaches_the_first() {
         finds(&mut s, n, number, REFUSED);
     }
     assert_eq!(asked(&s).last(), Some(&(2, vec![3])), "with numbers of its own");
-    // Of the first nobody speaks any more.
+    // The first one sends nothing any more.
     finds(&mut s, 2, 0, 0);
     assert_eq!(place(&s), None);
     finds(&mut s, 2, 3, 0);
@@ -255,7 +255,7 @@ fn hosts_that_are_lost_meanwhile_are_waited_for_no_more() {
     assert_eq!((asked(&s).last(), place(&s)), (Some(&(2, vec![3])), None));
     finds(&mut s, 2, 3, 0);
     assert_eq!((left_out(&s), place(&s)), (vec![(vec![0], 4)], Some(OWN[0].into())));
-    // Where all are needed the job ends, and nobody asks any more.
+    // Where all are needed the job ends, and no more is asked.
     let mut s = all_ready(3);
     lose(&mut s, 1);
     finds(&mut s, 2, 0, REFUSED);
@@ -274,7 +274,7 @@ fn a_host_that_was_never_had_is_asked_nothing() {
     assert_eq!(asked(&s), [(2, vec![0])], "the next one is tried");
     finds(&mut s, 2, 0, 0);
     assert_eq!((place(&s), left_out(&s)), (Some(OWN[0].into()), vec![(vec![0], 4)]));
-    // One host needs nobody to find it.
+    // A single host needs no other to find it.
     let mut s = job(&three(1));
     fails(&mut s, 0);
     fails(&mut s, 2);

@@ -32,8 +32,8 @@ fn started(s: &mut Script) -> Vec<u32> {
     all
 }
 
-/// A round can begin before its host has told how a rank has ended: what is said of that process has to be over before another has its
-/// place.
+/// A round can begin before its host has reported the status of a rank. The reports of that process have to be complete before another
+/// has its place.
 #[test]
 fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
@@ -96,7 +96,7 @@ fn what_the_kernel_cannot_end_is_named_and_holds_up_nobody_nor_is_it_followed() 
     }
 }
 
-/// It registers while it is told to end, and is in the round that follows: what it does then is the job's.
+/// It registers while the order to end is on its way, and is in the next round: its later actions are the job's.
 #[test]
 fn one_that_registers_as_its_time_is_over_fails_as_any_other() {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
@@ -145,7 +145,7 @@ fn loses(s: &mut Script, lost: u32, round: u32, left: &[(u32, &[u32])]) {
     beats(s, 60, &hosts);
 }
 
-/// Where processes were asked for: host, rank, local rank, number.
+/// The requested processes: host, rank, local rank, number.
 fn asked(s: &Script) -> Vec<[u32; 4]> {
     let of = |(node, msg): (&NodeId, &ToNode)| {
         let ToNode::Spawn { procs, .. } = msg else { return vec![] };
@@ -215,7 +215,7 @@ fn an_agent_whose_only_rank_was_started_again_has_to_end_it() {
     assert_eq!(s.severed, 1, "it says nothing");
 }
 
-/// What was said of the ranks that come and do not come.
+/// The reports about ranks that come and do not come.
 fn policy(s: &Script) -> Vec<String> {
     let text = |sentence: &Sentence| {
         let Sentence::Round { note, .. } = sentence else { return None };
@@ -225,7 +225,7 @@ fn policy(s: &Script) -> Vec<String> {
     s.said.iter().filter_map(text).collect()
 }
 
-/// The rank may be quicker than the answer of whoever has started it.
+/// The rank may be quicker than the answer of the agent that has started it.
 #[test]
 fn one_that_registers_before_its_start_is_known_is_told_of_too() {
     let mut s = with_room([2, 2, 4]);
@@ -304,7 +304,7 @@ fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
     assert_eq!(short(&mut s), ["1: finish 2"]);
 }
 
-/// Of one the end was heard of before its host was lost.
+/// The end of one rank was known before its host was lost.
 #[test]
 fn all_ranks_of_a_lost_host_are_placed_together() {
     let mut s = with_room([2, 3, 4]);
@@ -362,7 +362,7 @@ fn a_host_that_has_no_gpus_for_a_rank_more_is_asked_once() {
         [0, 0, 1].map(node),
         "they are of the host that is lost"
     );
-    // The round that began without them goes on.
+    // The round that began without them continues.
     returned(&mut s, node(1), 1);
     returned(&mut s, node(2), 1);
     assert_eq!(short(&mut s), ["1: finish 1", "2: finish 1"]);
@@ -415,7 +415,7 @@ fn one_that_comes_too_late_for_a_call_is_in_the_next() {
     assert_eq!(short(&mut s), ["0: interrupt 1 for 0", "0: begin 2 at 21000: 0=0 1=1"]);
 }
 
-/// It may wait for ever for what nobody does any more.
+/// It may wait for ever for work that no other rank does any more.
 #[test]
 fn one_that_comes_too_late_is_ended_when_nobody_is_left_who_could_call_again() {
     let mut s = too_late();
@@ -423,14 +423,14 @@ fn one_that_comes_too_late_is_ended_when_nobody_is_left_who_could_call_again() {
     assert_eq!(short(&mut s), ["0: end"]);
     s.exits(3, killed(Signal::KILL), (4, 4)).report();
     assert_eq!(s.cause(), Cause::Success);
-    // By itself it costs nobody anything either.
+    // On its own it costs the job nothing either.
     let mut s = too_late();
     s.wait(1).exits(3, exit(5), (3, 3));
     s.exits(0, exit(0), (4, 4)).report();
     assert_eq!(s.cause(), Cause::Success);
 }
 
-/// Its start was on its way when it was given up: that it runs is no news behind that, and it is ended.
+/// Its start was on its way when it was given up: the start is no news after that, and the process is ended.
 #[test]
 fn that_somebody_is_started_again_is_not_said_behind_the_last_round() {
     for gives_up in [false, true] {

@@ -35,7 +35,7 @@ pub(super) fn join(s: &mut Script, node: NodeId, first: u32, ranks: &[u32]) {
     up(s, node, RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() });
 }
 
-/// They are out of the function.
+/// Records that ranks are out of the function.
 pub(super) fn ready(s: &mut Script, node: NodeId, round: u32, ranks: &[u32]) {
     let ranks = Capped::chunks(enrolled(0, ranks)).pop().unwrap_or_default();
     up(s, node, RoundUp::Ready { round: Round::new(round), ranks, last: true, port: 21_000, pinged: false });
@@ -51,7 +51,7 @@ pub(super) fn returned(s: &mut Script, node: NodeId, round: u32) {
     up(s, node, RoundUp::Returned { round: Round::new(round), ranks: 1 });
 }
 
-/// What nodes were told of rounds since the last look.
+/// Messages about rounds that nodes were sent since the last look.
 pub(super) fn heard(s: &mut Script) -> Vec<(u32, RoundDown)> {
     let told: Vec<_> = s.to.drain(..).zip(s.sent.drain(..)).collect();
     let round =
@@ -170,7 +170,7 @@ fn what_no_round_makes_good_ends_the_job_as_the_failure_that_it_is() {
         }
         assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{kind:?}: {:?}", s.sent);
         assert_eq!(short(&mut s), ["0: give up"]);
-        // What the others make of that, or of having been asked to end, is no cause.
+        // Failures of the others because of that, or after the interrupt, are no cause.
         s.wait(1).exits(0, KILLED, (9, 9)).exits(1, exit(7), (10, 11)).exits(2, exit(9), (10, 11)).report();
         assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status }, "{kind:?}");
         assert!(told_of(&s).given_up.is_some());
@@ -205,7 +205,7 @@ fn ranks_that_a_round_leaves_out_fail_nothing() {
     fault(&mut s, NODE, 0, 4, FaultKind::Left(Leave::BaseException));
     ready(&mut s, NODE, 0, &[0, 1, 2, 3, 5]);
     assert_eq!(short(&mut s)[1], "0: begin 1 at 21000: 0=0 1=1 2=2 3=3 5=-");
-    // One that was sent home ends as it likes, at any time.
+    // A discarded rank exits as it likes, at any time.
     s.wait(1).exits(5, exit(1), (10, 11));
     assert_eq!(short(&mut s), [""; 0]);
     returned(&mut s, NODE, 1);
@@ -360,7 +360,7 @@ fn what_is_of_another_hosts_ranks_is_nobodys_business() {
     assert_eq!(short(&mut s).len(), 2);
 }
 
-/// In a call behind the first, hosts are asked for a port before it begins: who dies then is its fault.
+/// In a call after the first, hosts are asked for a port before it begins: a rank that dies then is its fault.
 #[test]
 fn who_was_killed_before_the_first_round_of_another_call_is_the_cause() {
     let limits = Limits { min_world: Some(2), ..Limits::default() };
@@ -375,7 +375,7 @@ fn who_was_killed_before_the_first_round_of_another_call_is_the_cause() {
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: KILLED });
 }
 
-/// Its host has said so before anybody else had registered.
+/// Its host has reported that before any other rank had registered.
 #[test]
 fn one_that_has_left_before_all_others_register_is_not_waited_for() {
     let mut s = Script::running(&spec(2));
@@ -397,7 +397,7 @@ fn the_last_rank_leaves_with_a_code_of_its_own() {
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
 }
 
-/// Others have no round to go on with: their failures come of it. One that does not end is not waited for longer than any.
+/// Others have no round to go on with: their failures come of it. A rank that does not exit is not waited for longer than any other.
 #[test]
 fn one_that_has_left_for_good_has_the_grace_to_end() {
     let limits = Limits { min_world: Some(2), ..Limits::default() };
@@ -443,7 +443,7 @@ fn started_anew(s: &mut Script, proc: u32) {
     s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
 }
 
-/// It was killed an hour before, and nobody needed it: what all others fail with later is not its doing.
+/// It was killed an hour before, and no round needed it: later failures of all others are not its doing.
 #[test]
 fn a_reserve_that_had_ended_is_not_what_a_job_fails_by() {
     let mut s = begun_by("max=2,shift", 3, Respawn::Never);
@@ -451,7 +451,7 @@ fn a_reserve_that_had_ended_is_not_what_a_job_fails_by() {
     fails_by_rank_0(s, exit(3));
 }
 
-/// It hangs, nobody is left who could go on, and we have ended it: its status says nothing of that.
+/// It hangs, no rank remains that could continue, and rlaunch has ended it: its status shows nothing of that.
 #[test]
 fn a_hang_that_leaves_nobody_is_what_a_job_fails_by() {
     let mut s = begun(&spec(2));
@@ -464,7 +464,7 @@ fn a_hang_that_leaves_nobody_is_what_a_job_fails_by() {
     assert_eq!((fault.initial, fault.kind), (Rank::new(1), FaultKind::Hang));
 }
 
-/// It left by a round of its own; its process ended a moment behind the begin of the next one, an hour before all others failed.
+/// It left by a round of its own; its process exited a moment after the begin of the next one, an hour before all others failed.
 #[test]
 fn one_that_had_left_an_hour_before_is_not_what_a_job_fails_by() {
     let mut s = begun(&spec(3));
@@ -495,7 +495,7 @@ fn a_reserve_that_had_left_is_not_what_a_job_fails_by() {
     fails_by_rank_0(s, exit(3));
 }
 
-/// It came back to the reserve, and ended once more before it was in any round.
+/// It came back to the reserve, and exited once more before it was in any round.
 #[test]
 fn a_reserve_that_came_back_and_ended_is_not_what_a_job_fails_by() {
     let mut s = begun_by("max=2,shift", 3, Respawn::Now);

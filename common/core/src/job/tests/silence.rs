@@ -1,4 +1,4 @@
-//! Hosts of which nothing is heard: whose doing that is, which were lost together, and what is said while they are waited for.
+//! Hosts without messages: the cause of the silence, which hosts were lost together, and the reports while they are waited for.
 
 use super::hosts::{MS, OTHER, done, exits, running};
 use super::*;
@@ -10,7 +10,7 @@ fn beat(s: &mut Script, node: NodeId) {
     s.event(JobEvent::Beat { node, beat: Beat { own: 7, echo: 0 } });
 }
 
-/// What a node says that knows our clock.
+/// The message of a node that knows our clock.
 fn answers(s: &mut Script, node: NodeId) {
     let echo = (harness::START + s.now) * MS;
     s.event(JobEvent::Beat { node, beat: Beat { own: echo, echo } });
@@ -89,7 +89,7 @@ fn one_that_was_lost_before_is_not_lost_with_those() {
     assert_eq!(s.last_report().together, []);
 }
 
-/// One host falls silent, and what comes of that is seen long before its lease is over.
+/// A host falls silent, and the consequences are seen long before its lease expires.
 fn falls_silent(s: &mut Script) {
     heard(s, 2);
     for _ in 0..10 {
@@ -165,7 +165,7 @@ fn what_makes_no_sense_is_not_our_doing() {
 fn what_came_while_we_stood_still_does_not_hide_it() {
     let mut s = running();
     heard(&mut s, 2);
-    // What it said in that time is read first.
+    // Its messages in that time are read first.
     let early = (harness::START + s.now + 29_000) * MS;
     stands_still(&mut s, 40_000);
     s.event(JobEvent::Beat { node: OTHER, beat: Beat { own: early, echo: early } });
@@ -176,7 +176,7 @@ fn what_came_while_we_stood_still_does_not_hide_it() {
 #[test]
 fn a_lease_that_ends_while_we_look_is_not_our_doing() {
     let expired = Cause::Lost { node: OTHER, lost: Lost::Expired };
-    // Its agent stands still.
+    // Its agent is suspended.
     let mut s = running();
     heard(&mut s, 2);
     for _ in 0..30 {

@@ -12,7 +12,7 @@ fn asked(ranks: u32) -> JobSpec {
     JobSpec { rounds: Rounds { asked: "--spares 1".into(), ..Rounds::default() }, ..spec(ranks) }
 }
 
-/// What was said of it.
+/// The reports about it.
 fn said(s: &Script) -> Vec<String> {
     let text = |sentence: &Sentence| {
         let Sentence::Round { note, .. } = sentence else { return None };

@@ -1,7 +1,8 @@
 //! Calls that follow one another in the same processes: `restart::calls`, as a node sees them.
 //!
-//! A process registers anew for each, with a session of its own; what is still said in the one before is nothing then. Who was sent home, or has
-//! left, is in none of them. A process that was started late is calls behind the others: its own are done before they begin.
+//! A process registers anew for each, with a session of its own; what is still said in the one before is nothing then. A discarded rank,
+//! or one that has left, is in none of them. A process that was started late is calls behind the others: its own are done before they
+//! begin.
 
 use super::{Part, Rounds, State};
 use crate::id::{Rank, Round, SessionId};
@@ -25,7 +26,7 @@ impl Rounds {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
             });
             match (seat.part, session) {
-                // Whether its process goes on without a session is found out, and told.
+                // The watch finds out and reports whether its process continues without a session.
                 (Part::Lost(_), _) | (_, None) => {}
                 // Nobody takes back that one is ended.
                 (Part::Ending, _) => {}
@@ -61,7 +62,7 @@ impl Rounds {
         self.soonest.mind(&seat.watch, &self.limits);
     }
 
-    /// One has ended.
+    /// Records the end of a session.
     pub(super) fn has_closed(&mut self, session: SessionId) {
         let Some((rank, proc)) = self.closing.remove(&session) else { return };
         if let Some(seat) = self.seats.get_mut(&rank)

@@ -1,9 +1,9 @@
 //! Rounds, as a node sees them: who of its ranks takes part, who is in its function, and who is out of it.
 //!
-//! The launcher decides, and hears of ranks together where it can do nothing before the last of them. What only this host can know is
-//! found here: a rank that stands still, a session that ends. A process that was told to end, or is about to, is waited for: its
-//! devices and ports are free, and nothing of it writes any more, when the next round begins. But not without end: what SIGKILL does not
-//! end within `UNKILLABLE`, and a process that lives long behind its session, hold up no round.
+//! The launcher decides, and hears of ranks together where it can do nothing before the last of them. Facts that only this host can know
+//! are found here: a rank that hangs, a session that ends. A process that was ordered to end, or is about to be, is waited for. So when
+//! the next round begins its devices and ports are free, and it writes nothing any more. The wait is limited: a process that SIGKILL does
+//! not end within `UNKILLABLE`, or that lives long after its session, holds up no round.
 
 mod calls;
 mod obey;
@@ -33,8 +33,8 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use seat::{Part, Seat};
 
-/// From the end of a session to that of its process, which closes its descriptors on the way. One that takes longer is not waited for,
-/// but another takes its place only behind its end.
+/// From the end of a session to that of its process, which closes its descriptors on the way. A process that takes longer is not waited
+/// for, but another takes its place only after its end.
 const DYING: Span = Span::from_secs(2);
 
 /// Processes of this node for which a round begins.
@@ -43,7 +43,7 @@ pub(super) struct Seated {
     pub(super) place: RoundPlace,
     /// The numbers of those of this node that work in it.
     pub(super) numbers: RankSet,
-    /// Those, by their initial ranks, for whom it is not just as before: what they say is marked.
+    /// Initial ranks whose numbers have changed: their output is marked.
     pub(super) marked: RankSet,
     pub(super) who: Vec<(SessionId, Delta, RoundSeat)>,
 }
@@ -59,34 +59,34 @@ pub(super) struct Rounds {
     seats: BTreeMap<Rank, Seat>,
     procs: BTreeMap<ProcId, Rank>,
     sessions: BTreeMap<SessionId, Rank>,
-    /// Of calls that are done: their programs may still run hooks.
+    /// Sessions of calls that are done: their programs may still run hooks.
     closing: BTreeMap<SessionId, (Rank, ProcId)>,
     /// All ranks of this node are known.
     complete: bool,
     programs: u32,
     /// Processes may follow others that have ended.
     others_follow: bool,
-    /// Where others find this host.
+    /// The address at which others find this host.
     at: Option<OsBytes>,
     /// The TCPStore is an agent's.
     agent_store: bool,
     limits: Limits,
-    /// So long others are waited for behind that.
+    /// Time to wait for others after that.
     awaits: Span,
     soonest: Soonest,
     /// When something was heard, or looked at, last.
     seen: Mono,
-    /// The launcher knows that somebody waits here for others in vain.
+    /// Whether the launcher knows that a rank waits here for others in vain.
     alone: bool,
     /// The launcher has heard who has registered, and under which terms.
     told: Option<OsBytes>,
-    /// It has heard that some could not.
+    /// Whether the launcher has got a refusal.
     refused: bool,
-    /// The host is about to be taken away: so is whoever registers from now on.
+    /// Whether the host is about to be taken away, and with it every rank that registers from now on.
     warned: bool,
     /// Parts of a round that begins.
     parts: Vec<RoundSeat>,
-    /// What is held for the next round; 0: nothing.
+    /// The port that is held for the next round; 0: none.
     port: u16,
 }
 
@@ -94,14 +94,14 @@ pub(super) struct Rounds {
 enum State {
     /// No round has begun.
     Gathering,
-    /// One goes on.
+    /// A round runs.
     Running {
         /// The launcher knows that its work is done here.
         returned: bool,
     },
     /// All are leaving it.
     Interrupting,
-    /// They have left it; a port is being chosen.
+    /// The ranks have left it; a port is being chosen.
     Reserving,
     /// The launcher knows.
     Waiting,
@@ -163,7 +163,7 @@ impl Rounds {
         start.meeting.iter().for_each(|meeting| self.on_met(meeting, None));
     }
 
-    /// Where others find this host, if it is not rank 0's.
+    /// The address at which others find this host, if it is not rank 0's.
     pub(super) fn on_ready(&mut self, ground: &Ground) {
         let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
         self.at = self.at.take().or_else(|| reached.cloned());
@@ -216,7 +216,7 @@ impl Rounds {
         self.on_met(meeting, None);
     }
 
-    /// They are being ended: what happens to them now is no matter of rounds.
+    /// Records that all ranks are being ended: later events do not concern rounds.
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
         self.state = State::Off;
         self.soonest = Soonest::default();
@@ -299,7 +299,7 @@ impl Rounds {
         Ok(rank)
     }
 
-    /// It says something.
+    /// Handles a message of a session.
     pub(super) fn on_said(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
         let (round, limits) = (self.in_call(self.round), self.limits);
         let Some(seat) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else {
@@ -317,7 +317,7 @@ impl Rounds {
             Said::Ready(of, keys) if of == round && seat.part.is_interrupted() => self.is_out(cx, initial, keys),
             Said::Returned(of) if of == round && seat.part == Part::Working => {
                 seat.part = Part::Returned;
-                // It may have been told to leave already.
+                // It may have the interrupt already.
                 if matches!(self.state, State::Running { .. }) {
                     seat.watch.returned(cx.now);
                     self.soonest.mind(&seat.watch, &limits);
@@ -348,13 +348,13 @@ impl Rounds {
                 seat.watch.section(cx.now, span);
                 self.soonest.mind(&seat.watch, &limits);
             }
-            // Of a round that is over, or of somebody who is.
+            // A message of an earlier round, or of a rank that is out.
             Said::Fault(..) | Said::Ready(..) | Said::Returned(_) | Said::Leave(..) => {}
             Said::Alive(..) | Said::Section(..) | Said::Hooks(..) | Said::Register(_) => {}
         }
     }
 
-    /// It is out of its function, and these are its keys.
+    /// Records that a rank is out of its function, and its keys.
     fn is_out(&mut self, cx: &mut Cx<'_>, initial: Rank, keys: Vec<OsBytes>) {
         let Some(seat) = self.seats.get_mut(&initial) else { return };
         if keys.iter().any(|key| key.len() > KEY) {
@@ -374,7 +374,7 @@ impl Rounds {
         self.settle(cx);
     }
 
-    /// Its session has ended. What has become of its process is seen soon, and says more.
+    /// Its session has ended. The end of its process is seen soon, and is more precise.
     pub(super) fn on_gone(&mut self, cx: &mut Cx<'_>, session: SessionId) {
         let Some(seat) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else {
             return self.has_closed(session);
@@ -384,7 +384,7 @@ impl Rounds {
             seat.part = Part::Lost(cx.now + DYING);
             seat.watch.rest();
         } else if !seat.watch.is_ending() {
-            // What it does without one is its own business.
+            // A process without a session is not watched.
             seat.watch.rest();
         }
     }
@@ -411,7 +411,7 @@ fn too_long_a_key() -> String {
     format!("a key of the policy has a value of more than {KEY} bytes")
 }
 
-/// What a process asks for, or why it cannot.
+/// The terms of a process, or the error in them.
 fn terms_of(asked: &[(OsBytes, OsBytes)]) -> Result<Terms, String> {
     if asked.iter().any(|(name, value)| name.starts_with(b"key.") && value.len() > KEY) {
         return Err(too_long_a_key());

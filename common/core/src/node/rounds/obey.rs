@@ -1,4 +1,4 @@
-//! What the launcher has decided, for the ranks of this node.
+//! The launcher's decisions, for the ranks of this node.
 
 use super::{Part, Rounds, Seat, Seated, State};
 use crate::id::Round;
@@ -21,7 +21,7 @@ impl Rounds {
                 State::Running { .. } | State::Interrupting if round == self.round => {
                     self.interrupt(cx, &Heard::Interrupt(self.in_call(round), fault, within), within);
                 }
-                // The launcher asks for the next meeting's port: nobody is in a function.
+                // The launcher asks for the port of the next rendezvous: no rank is in a function.
                 State::Gathering if self.call > 0 => {
                     self.round = round;
                     self.interrupt(cx, &Heard::Interrupt(round, fault, within), within);
@@ -43,7 +43,7 @@ impl Rounds {
                 self.dismiss(cx, |_| true, &Heard::Dismissed(Dismissal::GivenUp, text));
             }
             RoundDown::End { ranks } => {
-                // One that had registered when the work was done is on its way out.
+                // A rank that had registered when the work was done is on its way out.
                 let absent = |seat: &&Seat| seat.lives && seat.part == Part::Absent && !seat.took_part;
                 let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
                 seats.filter(absent).for_each(|seat| cx.tell(Notice::Unwanted(seat.proc())));
@@ -114,7 +114,7 @@ impl Rounds {
         self.settle(cx);
     }
 
-    /// They take no part any more, and hear why.
+    /// Dismisses these ranks, with the reason.
     fn dismiss(&mut self, cx: &mut Cx<'_>, whom: impl Fn(&Seat) -> bool, heard: &Heard) {
         for seat in self.seats.values_mut().filter(|seat| seat.part.is_in() && whom(seat)) {
             // Nobody takes back that one is ended.

@@ -1,4 +1,4 @@
-//! One rank of this node, as rounds see it.
+//! A rank of this node, in rounds.
 
 use crate::id::{ProcId, Rank, SessionId};
 use crate::os_bytes::OsBytes;
@@ -14,50 +14,50 @@ pub(super) struct Seat {
     pub(super) lives: bool,
     pub(super) session: Option<SessionId>,
     pub(super) part: Part,
-    /// What it has asked for, as lines.
+    /// Its terms, as lines.
     pub(super) terms: OsBytes,
     /// The launcher knows that it has registered.
     pub(super) told: bool,
     /// How many calls of its process are done.
     pub(super) calls: u32,
-    /// It has been in one of them with the others.
+    /// Whether it has been in a round with the others.
     pub(super) took_part: bool,
-    /// What its keys are.
+    /// Its keys.
     pub(super) keys: Capped<OsBytes, KEYS>,
     pub(super) watch: Watch,
     /// The launcher knows that its function has failed in this round.
     pub(super) failed: bool,
-    /// It has said in this round that it gets on.
+    /// Whether it has pinged in this round.
     pub(super) pinged: bool,
     /// Its number among those that worked in its last round, and how many these were.
     pub(super) is: Option<(Option<Rank>, u32)>,
 }
 
-/// What a rank does.
+/// The state of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
-    /// It has not registered.
+    /// Not registered.
     Absent,
-    /// It has, and waits for the first round that it is in.
+    /// Registered, and waits for its first round.
     Joined,
-    /// It is in its function.
+    /// In its function.
     Working,
-    /// It waits until it is needed.
+    /// In reserve, waits until it is needed.
     Reserve,
     /// Its function has returned.
     Returned,
-    /// It is out of it, and waits for the next round.
+    /// Out of its function, and waits for the next round.
     Ready,
     /// Its session has ended: so has its process, mostly, and that will be seen by then.
     Lost(Mono),
-    /// It was told to end, because it did not come out.
+    /// Ordered to end, because it did not leave its function.
     Ending,
-    /// It takes no part any more.
+    /// Takes no more part.
     Out,
 }
 
 impl Part {
-    /// It takes part: its end is a matter of rounds.
+    /// Whether it takes part: its end concerns rounds.
     pub(super) const fn is_in(self) -> bool {
         match self {
             Self::Joined | Self::Working | Self::Reserve | Self::Returned | Self::Ready => true,
@@ -66,7 +66,7 @@ impl Part {
         }
     }
 
-    /// It was in a round and is not out of it: nobody goes on before it is.
+    /// Whether it was in a round and is not out of it: all ranks wait for it.
     pub(super) const fn is_awaited(self) -> bool {
         match self {
             Self::Working | Self::Reserve | Self::Returned | Self::Lost(_) | Self::Ending => true,
@@ -74,7 +74,7 @@ impl Part {
         }
     }
 
-    /// It hears an interrupt.
+    /// Whether it can get an interrupt.
     pub(super) const fn is_interrupted(self) -> bool {
         match self {
             Self::Working | Self::Reserve | Self::Returned => true,
@@ -114,7 +114,7 @@ impl Seat {
         Enrolled { initial: self.initial(), proc: self.proc(), keys: self.keys.clone() }
     }
 
-    /// It takes no part any more.
+    /// Takes it out of all rounds.
     pub(super) const fn put_out(&mut self) {
         self.part = Part::Out;
         self.watch.rest();

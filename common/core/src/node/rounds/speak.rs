@@ -1,4 +1,4 @@
-//! What the launcher is told, and when: once for all ranks of this node, but for faults.
+//! The reports to the launcher, and their times: once for all ranks of this node, except for faults.
 
 use super::{Cx, Part, Rounds, Seat, State};
 use crate::id::Rank;
@@ -15,7 +15,7 @@ fn say(cx: &mut Cx<'_>, up: RoundUp) {
 }
 
 impl Rounds {
-    /// What a process asks for is none that could be: once, as all are told the same.
+    /// Reports terms that are refused: once, as all ranks get the same answer.
     pub(super) fn tell_refused(&mut self, cx: &mut Cx<'_>, why: &str) {
         if !core::mem::replace(&mut self.refused, true) {
             say(cx, RoundUp::Refused { text: OsBytes::from(why) });
@@ -43,7 +43,7 @@ impl Rounds {
         }
     }
 
-    /// Those who have registered: all of them at first, then each that comes. The launcher compares what they ask for.
+    /// Reports ranks that have registered: all of them at first, then each new one. The launcher compares what they ask for.
     fn tell_joined(&mut self, cx: &mut Cx<'_>) {
         let call = self.call;
         let is_missing = |seat: &Seat| match seat.part {
@@ -113,7 +113,7 @@ impl Rounds {
     fn leave(&mut self, cx: &mut Cx<'_>) {
         // Behind a call that is done those wait who have registered for the next.
         let meets = |seat: &Seat| matches!(seat.part, Part::Ready | Part::Joined);
-        // One that was started again may be the only one here, and the next rank 0; perhaps it is yet to come.
+        // A rank that was started again may be the only one here, and the next rank 0; perhaps it is yet to come.
         if self.others_follow || self.seats.values().any(meets) {
             self.state = State::Reserving;
             let listen = self.at.clone().filter(|_| self.agent_store);
@@ -123,7 +123,7 @@ impl Rounds {
         }
     }
 
-    /// They are ready for another round. Those that have ended meanwhile are told of as ever.
+    /// Reports ranks that are ready for another round. Ranks that have ended meanwhile are reported as always.
     pub(super) fn tell_ready(&mut self, cx: &mut Cx<'_>) {
         self.state = State::Waiting;
         let ready = || self.seats.values().filter(|seat| seat.part == Part::Ready);

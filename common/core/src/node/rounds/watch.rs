@@ -1,4 +1,4 @@
-//! Ranks that stand still, and sessions that end without a word.
+//! Ranks that hang, and sessions that end without a message.
 
 use super::{Part, Rounds, Seat};
 use crate::id::{ProcId, Rank};
@@ -16,7 +16,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// So late nobody looks at ranks on a host that is awake.
+/// Largest delay of a look at ranks on a host that is awake.
 const LATE: Span = Span::from_secs(5);
 
 /// Why a process is ended.
@@ -24,7 +24,7 @@ fn too_long(part: Part, section: Option<Span>, limits: &Limits) -> String {
     let what = match part {
         Part::Ready => return format!("no round has begun within {} of its being ready", limits.barrier),
         Part::Working | Part::Returned | Part::Lost(_) | Part::Ending => "function and the hooks behind it",
-        // It was interrupted, or its hooks have begun; of its last round, or behind that.
+        // It was interrupted, or its hooks have begun; in its last round, or after it.
         Part::Reserve | Part::Joined | Part::Absent | Part::Out => "hooks",
     };
     let within = section.unwrap_or(limits.hard);
@@ -55,7 +55,7 @@ impl Rounds {
         }
     }
 
-    /// Nobody wants this process, and SIGKILL is on its way.
+    /// Records that SIGKILL is on its way to a dismissed process.
     pub(in crate::node) fn on_killed(&mut self, now: Mono, proc: ProcId) {
         let rank = self.procs.get(&proc);
         if let Some(seat) = rank.and_then(|rank| self.seats.get_mut(rank)).filter(|seat| seat.proc() == proc) {
@@ -64,12 +64,12 @@ impl Rounds {
         }
     }
 
-    /// Its process has closed its session, and goes on.
+    /// Gives up a rank whose process has closed its session, and continues.
     fn give_up(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let Some(seat) = self.seats.get_mut(&rank) else { return };
         seat.put_out();
-        // Its process goes on, or takes long to end: then another may follow it. Also where the launcher has not heard of it yet: the ranks
-        // of other hosts would wait for it.
+        // Its process continues, or takes long to end: then another may follow it. Also where the launcher does not know of it yet: the
+        // ranks of other hosts would wait for it.
         let text = OsBytes::from("its session has ended without a word");
         self.tell_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
         if self.state.is_open()
@@ -107,7 +107,7 @@ impl Rounds {
                     }
                     let status = Status::Signaled { sig: Signal::TERM, core: false };
                     self.tell_fault(cx, rank, FaultKind::Overdue(status), &text);
-                    // One that is stopped would end only when it goes on.
+                    // A suspended process would end only when it continues.
                     cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
                     cx.act(NodeAction::Signal { proc, sig: Signal::TERM });
                 }
@@ -145,7 +145,7 @@ impl Rounds {
             None if self.seats.contains_key(&rank) && !core::mem::replace(&mut self.alone, true) => {
                 self.tell_alone(cx, rank);
             }
-            // Whoever was late here has returned meanwhile, or its end is about to be told.
+            // A rank that was late here has returned meanwhile, or its end is about to be reported.
             None => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What is asked before anything runs.
+//! Requests before anything runs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! One generation of ranks is cleared away, and another follows.
+//! A generation of ranks is cleared away, and another follows.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     assert_eq!(actions, [Reap { proc: p(1) }, says(ToRoot::Killing), SWEEP]);
     assert_eq!(rig.left(3), [], "something is still there");
     assert_eq!(rig.wait(1), [SWEEP]);
-    // Whoever holds a stream is gone too.
+    // All holders of a stream are gone too.
     assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(1) }]);
     assert_eq!(rig.streams_end(1), [RENEW]);
     assert_eq!(rig.hear(NodeEvent::InitLost), [], "it went with the rest");
@@ -69,7 +69,7 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     for entry in ["MASTER_PORT=21000", "TORCHELASTIC_RESTART_COUNT=1", "TORCHELASTIC_MAX_RESTARTS=2"] {
         assert!(vars.iter().any(|e| e == entry), "{entry} in {vars:?}");
     }
-    // A SIGTERM of somebody else is none of ours now.
+    // A SIGTERM of another process is none of ours now.
     rig.spawned(2);
     rig.spawned(3);
     let said = says_exit(&rig, 2, by(TERM));
@@ -79,7 +79,7 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
 }
 
 trait SplitOffFirst {
-    /// Of ranks that are over none is signalled.
+    /// A rank that has ended is not signalled.
     fn split_off_first(self) -> Vec<NodeAction>;
 }
 

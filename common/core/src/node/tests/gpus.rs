@@ -17,7 +17,7 @@ fn base_with(entries: &[&str]) -> AppBase {
     AppBase { env: entries.iter().collect(), pinned: ["CUDA_VISIBLE_DEVICES"].iter().collect(), ..base() }
 }
 
-/// What each rank finds, as its program would: the first entry counts.
+/// The value that a program would find: the first entry counts.
 fn found(actions: &[NodeAction], name: &[u8]) -> Vec<Option<String>> {
     let find = |action: &NodeAction| {
         let NodeAction::Spawn { exec, .. } = action else { return None };

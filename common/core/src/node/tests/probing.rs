@@ -32,7 +32,7 @@ fn meeting(addr: &str) -> ToNode {
     ToNode::Meet(Meeting { addr: addr.into(), port, world_size: 6, nodes: 3, node_index: 2, ..Meeting::default() })
 }
 
-/// One of several hosts, that has said Hello; `door`: it may have rank 0.
+/// One of several hosts, after its hello; with `door` it may have rank 0.
 fn told(door: bool) -> Rig {
     let mut rig = Rig::new();
     let key = door.then(|| Key::new([2; 32]));
@@ -56,7 +56,7 @@ fn what_it_is_asked_to_try_it_tries_and_says_what_came_of_it() {
     assert_eq!(rig.root(probe([1, 2])), [tries(1), tries(2)]);
     assert_eq!(rig.hear(NodeEvent::Unreached { number: 2, errno: 111 }), [probed(2, 111)]);
     assert_eq!(rig.hear(reached(1)), [probed(1, 0)]);
-    // Said twice, or of what nobody has asked for.
+    // Sent twice, or about a place that was not asked for.
     for number in [1, 2, 3] {
         assert_eq!(rig.hear(reached(number)), []);
         assert_eq!(rig.hear(NodeEvent::Unreached { number, errno: 5 }), []);

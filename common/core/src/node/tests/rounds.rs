@@ -68,7 +68,7 @@ fn seat(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundSeat {
     RoundSeat { initial: r(initial), rank: rank.map(r), active: active.map(r) }
 }
 
-/// Where the first round meets: where all have met at their start.
+/// The rendezvous of the first round: where all have met at their start.
 fn first_place(count: u32) -> RoundPlace {
     RoundPlace {
         addr: "127.0.0.1".into(),

@@ -87,7 +87,7 @@ fn it_is_told_once_that_nobody_asks_it() {
     assert_eq!(rig.wait(600_000), []);
 }
 
-/// Of each limit by itself.
+/// Each limit is reported by itself.
 #[test]
 fn of_limits_is_told_at_once_and_then_now_and_then() {
     let (mut rig, _) = sole(None);
@@ -103,7 +103,7 @@ fn of_limits_is_told_at_once_and_then_now_and_then() {
     assert_eq!(rig.wait(20_000), [], "nobody met one");
 }
 
-/// A job that succeeds is ended by nobody.
+/// A job that succeeds gets no order to end.
 #[test]
 fn what_was_not_told_is_told_before_the_end_of_a_job_that_succeeds() {
     let (mut rig, _) = sole(None);

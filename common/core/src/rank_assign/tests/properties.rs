@@ -1,4 +1,4 @@
-//! What holds for every policy and every loss.
+//! Properties of every policy and every loss.
 
 use super::*;
 use alloc::vec;
@@ -95,7 +95,7 @@ fn sound(world: &World) {
     }
 }
 
-/// What the last word of a policy promises.
+/// The promise of the last word of a policy.
 fn kept(policy: &Policy, world: &World) {
     let active = world.active_size().unwrap();
     match policy.stages.first().unwrap() {
@@ -114,7 +114,7 @@ fn kept(policy: &Policy, world: &World) {
     }
 }
 
-/// Those who stay keep their order, or their numbers.
+/// Remaining ranks keep their order, or their numbers.
 fn moved(policy: &Policy, before: &World, after: &World) {
     let numbers = before.members().iter().zip(after.members()).filter_map(|(was, is)| Some((was.rank?, is.rank?)));
     let mut numbers: Vec<_> = numbers.collect();

@@ -96,7 +96,7 @@ fn strict_limits_bind_reserves_too() {
     assert_eq!(loose, ["0 1 r r 2 3 r r", ". . 1 0 2 3 r r", ". . . . 2 3 0 1"]);
     let strict = play(Tree { strict: true, ..tree(layers()) }, false, 8, &rounds);
     assert_eq!(strict, ["0 1 r r 2 3 r r", ". . 1 0 2 3 r r", ". . . . 0 1 r r"]);
-    // Those that were put aside are there when there is room for them.
+    // Ranks that were put aside are there when there is room for them.
     let strict = play(Tree { strict: true, ..tree(layers()) }, false, 8, &["0 1", "0 1", "0"]);
     assert_eq!(strict.last().unwrap(), ". . . . . 1 r 0");
 }
@@ -130,7 +130,8 @@ fn a_tree_regrows_up_to_its_filter() {
 #[test]
 fn a_rank_comes_back_to_its_old_leaf() {
     let layers = || vec![layer("", None, "reserve"), layer("host", Some(3), "reserve")];
-    // 0 is replaced by 3 of its host; back again it waits there, and replaces the next one of that host, as nobody waits since later.
+    // 0 is replaced by 3 of its host. Back again it waits there, and replaces the next one of that host, as no other has waited for a
+    // shorter time.
     let told = play(tree(layers()), false, 8, &["0", "+0", "1"]);
     assert_eq!(told, ["0 1 2 r 3 4 5 r", ". 1 2 0 3 4 5 r", "r 1 2 0 3 4 5 r", "1 . 2 0 3 4 5 r"]);
     // A new one gets a leaf at its host, which is new too.

@@ -1,4 +1,4 @@
-//! Where nobody is in reserve, the last active ranks of a group take the numbers of lost ones, so that the others keep theirs.
+//! Where no rank is in reserve, the last active ranks of a group take the numbers of lost ones, so that the others keep theirs.
 
 use super::round::Round;
 use crate::id::Rank;
@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 impl Round<'_> {
-    /// Says which numbers nobody has afterwards, in ascending order.
+    /// Returns the numbers that no rank has afterwards, in ascending order.
     pub(super) fn backfill(&mut self, dead: &[u32]) -> Vec<Rank> {
         let mut holes = Vec::new();
         let mut domains: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
@@ -34,7 +34,7 @@ impl Round<'_> {
         self.topology.groups(lost).take_while(flagged).last()
     }
 
-    /// Those that work in a group, by their numbers.
+    /// The active ranks of a group, by their numbers.
     fn actives(&self, domain: usize) -> Vec<(Rank, u32)> {
         let active = |initial: &u32| {
             let member = self.member(*initial);
@@ -62,7 +62,7 @@ impl Round<'_> {
         }
     }
 
-    /// The last numbers become the holes, whoever has them; only ranks that have one of these move.
+    /// Moves the holes to the last numbers, whichever ranks have them; only ranks that have one of these move.
     fn move_few(&mut self, domain: usize, dead: &[u32], holes: &mut Vec<Rank>) {
         let actives = self.actives(domain);
         let mut lost: Vec<Rank> = dead.iter().filter_map(|lost| self.member(*lost).active_rank).collect();

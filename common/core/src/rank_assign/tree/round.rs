@@ -1,4 +1,4 @@
-//! One round of a tree, step by step as NVRx's documentation has them.
+//! A round of a tree, step by step as NVRx's documentation has them.
 
 use super::spec::{Layer, Tree};
 use super::topology::Topology;
@@ -173,7 +173,7 @@ impl Round<'_> {
         gone
     }
 
-    /// Those who are gone work no more. Says who of them did, by their rank.
+    /// Ends the work of ranks that are gone. Says who of them did, by their rank.
     fn terminate(&mut self, ranks: &[u32], gone: &[bool]) -> Vec<u32> {
         let mut dead = Vec::new();
         for &initial in ranks {
@@ -189,7 +189,7 @@ impl Round<'_> {
         dead
     }
 
-    /// Those whose place nobody took are fewer who work; numbers above a hole close up.
+    /// Removes active ranks whose place no other took; numbers above a hole close up.
     fn shift(&mut self, left: &[u32], holes: &[Rank]) {
         self.active = self.active.saturating_sub(u32::try_from(left.len()).unwrap_or(u32::MAX));
         for member in self.members.iter_mut().filter(|member| member.mode == Mode::Active) {
@@ -200,14 +200,14 @@ impl Round<'_> {
         }
     }
 
-    /// Fewer work, if the filter says so.
+    /// Reduces the number of active ranks, if the filter demands it.
     fn filter(&mut self) {
         let could = self.active;
         let Some(filter) = &self.tree.filter else { return };
         self.shrink(filter.of(could));
     }
 
-    /// Those above a number wait.
+    /// Lets ranks above a number wait.
     pub(super) fn shrink(&mut self, active: u32) {
         let order = core::mem::take(&mut self.topology.order);
         for &initial in &order {
@@ -220,7 +220,7 @@ impl Round<'_> {
         self.active = active;
     }
 
-    /// Numbers all who are healthy in the order of the tree. Says who was sent home.
+    /// Numbers all who are healthy in the order of the tree. Returns the discarded ranks.
     fn finish(mut self, world: &mut World, asked: &[u32], gone: &[bool]) -> Vec<Rank> {
         let mut discarded = gone.to_vec();
         for initial in asked {

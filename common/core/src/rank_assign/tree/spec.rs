@@ -1,11 +1,11 @@
-//! What a tree is asked for.
+//! The parameters of a tree.
 
 use super::filter::Filter;
 use crate::rank_assign::key::Key;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Where replacements may come from.
+/// The possible sources of replacements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flags {
     /// A rank in reserve below this layer may take the place of a lost one there.
@@ -14,16 +14,16 @@ pub struct Flags {
     pub backfill: bool,
 }
 
-/// One layer: all groups of one kind.
+/// A layer: all groups of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layer {
-    /// What those of a group share; looked up once, when a rank is first seen.
+    /// The value that the ranks of a group share; looked up once, when a rank is first seen.
     pub key: Key,
-    /// A group with fewer healthy ranks is sent home.
+    /// A group with fewer healthy ranks is discarded.
     pub min_ranks: u32,
     /// How many of a group work at first; `None`: as many as there are.
     pub max_ranks: Option<u32>,
-    /// Where replacements may come from.
+    /// The possible sources of replacements.
     pub flags: Flags,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Node {
     children: Vec<usize>,
     /// Its ranks: a run of those in the order of the tree.
     pub(super) leaves: Range<usize>,
-    /// Who has begun to wait below it, and when. Some have stopped since: the time tells.
+    /// Ranks that have begun to wait below it, and when. Some have stopped since: the time tells.
     pub(super) waiting: Vec<(u32, u64)>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Leaf {
 /// A tree of groups with its ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Topology {
-    /// Root first; each behind its parent.
+    /// Root first; each node after its parent.
     pub(super) nodes: Vec<Node>,
     /// By initial rank.
     pub(super) leaves: Vec<Leaf>,
@@ -55,7 +55,7 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Whether somebody is there who has no group.
+    /// Whether any member has no group.
     pub(super) fn lacks(&self, members: &[Member]) -> bool {
         self.homeless(members).next().is_some()
     }

@@ -18,12 +18,12 @@ struct Job {
     /// Processes of whose end the machine has heard.
     dead: BTreeSet<u32>,
     lost: BTreeSet<NodeId>,
-    /// Of each rank, as the machine has heard.
+    /// The process of each rank, as the machine has learned it.
     procs: BTreeMap<u32, u32>,
     opened: bool,
     closed: Option<Given>,
     last: Option<Round>,
-    /// What an old message could be.
+    /// Messages of earlier rounds that may come again.
     stale: Vec<RestartEvent>,
 }
 
@@ -126,7 +126,7 @@ impl Job {
             numbers.sort_unstable();
             numbers
         };
-        // One that nobody needed may have kept its place in a round that was only planned.
+        // A rank that the others did not need may have kept its place in a planned round.
         let lost = self.machine.world.members().iter().zip(&self.machine.crew.hands);
         let lost = lost.filter(|(_, hand)| matches!(hand.part, super::super::crew::Part::Lost { .. }));
         let mut ranks = sorted(|seat| seat.rank);
@@ -150,7 +150,7 @@ impl Job {
         }
     }
 
-    /// One of the things that can happen.
+    /// Makes one event happen.
     fn step(&mut self, (what, at, pick): (u8, usize, usize)) {
         let at = at % self.hosts.len();
         let host = &mut self.hosts[at];
@@ -203,7 +203,7 @@ impl Job {
         self.tell(RestartEvent::NodeLost { node: NodeId::new(u32::try_from(at).unwrap()) });
     }
 
-    /// What was said in an earlier round is heard again.
+    /// Delivers a message of an earlier round again.
     fn repeats(&mut self, pick: usize) {
         let Some(event) = self.stale.get(pick % self.stale.len().max(1)).cloned() else { return };
         let of = match &event {
@@ -260,7 +260,7 @@ impl Job {
         panic!("it never comes to rest");
     }
 
-    /// Whoever works runs in the same round, and all whom the machine counts on are there.
+    /// Checks that all active ranks run in the same round, and that all ranks which the machine counts on are there.
     fn is_at_rest(&self) {
         match &self.machine.phase {
             Phase::Over(_) => return,

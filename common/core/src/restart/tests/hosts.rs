@@ -24,7 +24,7 @@ pub(super) fn register(machine: &mut Restart, hosts: u32, per: u32, keys: &[&str
     }
 }
 
-/// Where a process is.
+/// The state of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum At {
     /// It has not registered.
@@ -32,7 +32,7 @@ pub(super) enum At {
     Registered,
     Working,
     Reserve,
-    /// It has left its function, or is about to.
+    /// Has left its function, or is about to.
     Leaving,
     Ready,
     Returned,
@@ -44,7 +44,7 @@ pub(super) struct Process {
     pub(super) at: At,
 }
 
-/// What the launcher sends, in order.
+/// Messages of the launcher, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Down {
     Word(RoundDown),
@@ -82,7 +82,7 @@ impl Host {
         NodeId::new(self.number)
     }
 
-    /// What the launcher says arrives.
+    /// Delivers the launcher's next message.
     pub(super) fn hears(&mut self) -> bool {
         match self.down.pop_front() {
             None => return false,
@@ -130,7 +130,7 @@ impl Host {
         }
     }
 
-    /// Nobody stays in the function.
+    /// Takes all ranks out of the function.
     pub(super) fn leave_all(&mut self) {
         for proc in self.procs.values_mut() {
             if matches!(proc.at, At::Working | At::Reserve | At::Returned) {
@@ -221,7 +221,7 @@ impl Host {
         true
     }
 
-    /// A process ends; its host says so at once, or later than that its ranks are ready without it.
+    /// Ends a process. Its host reports that at once, or only after its ranks are ready without it.
     pub(super) fn dies(&mut self, pick: usize, late: bool) {
         let all = [At::Starting, At::Registered, At::Working, At::Reserve, At::Leaving, At::Ready, At::Returned];
         let Some(initial) = self.nth(pick, &all) else { return };

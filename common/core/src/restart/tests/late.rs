@@ -1,4 +1,4 @@
-//! Processes that end, leave or come when nobody counts on it: between two calls, before a planned round, under terms that were refused.
+//! Processes that exit, leave or come unexpectedly: between two calls, before a planned round, under terms that were refused.
 
 use super::hosts::{enrolled, register};
 use super::*;
@@ -118,7 +118,7 @@ fn registering_again() -> Restart {
     machine
 }
 
-/// That it leaves is known a while behind the end of the call: its session was lost.
+/// Its leaving is known some time after the end of the call: its session was lost.
 #[test]
 fn one_that_has_left_while_others_register_is_not_waited_for() {
     let mut machine = registering_again();
@@ -135,7 +135,7 @@ fn one_that_has_left_before_it_was_heard_of_is_not_waited_for() {
     assert!(is_refused(&all(&mut machine)));
 }
 
-/// Nobody has failed. These policies do not come to the same when they are asked twice.
+/// No rank has failed. These policies do not come to the same when they are asked twice.
 #[test]
 fn a_round_that_was_only_planned_does_not_end_the_job() {
     let mut machine = Restart::new(setup(1, 4, "divisible=3,divisible=4,shift"));
@@ -185,7 +185,7 @@ fn one_that_has_had_its_last_fault_is_said_not_to_be_started_again() {
     assert_eq!(notes(&all(&mut machine)), [said]);
 }
 
-/// Ranks would be told to meet at port 0.
+/// Ranks would be sent port 0 as the rendezvous.
 #[test]
 fn a_host_that_could_have_no_port_is_told_of() {
     let mut machine = Restart::new(setup(1, 2, "all,shift"));
@@ -199,7 +199,7 @@ fn a_host_that_could_have_no_port_is_told_of() {
     assert_eq!(notes(&all(&mut machine)), [said]);
 }
 
-/// Nobody needs it, and it comes back: its place in the world is the one that it had.
+/// The others do not need it, and it comes back: its place in the world is the one that it had.
 fn a_reserve_that_comes_back_and_ends_again() -> Restart {
     let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
     register(&mut machine, 1, 3, &[]);
@@ -231,7 +231,7 @@ fn a_reserve_that_ends_again_is_nobodys_fault() {
     assert_eq!(began, Some((vec![fault], Span::ZERO)), "{actions:?}");
 }
 
-/// Its hooks behind the last call do not come to their end.
+/// Its hooks after the last call do not finish.
 #[test]
 fn who_is_ended_behind_a_call_is_waited_for_by_nobody_in_the_next() {
     let mut machine = registering_again();
@@ -241,7 +241,7 @@ fn who_is_ended_behind_a_call_is_waited_for_by_nobody_in_the_next() {
     assert!(is_refused(&actions), "{actions:?}");
 }
 
-/// The policy has nobody work without the reserve that was lost: what was only planned is no reason to end.
+/// The policy lets no rank work without the reserve that was lost: a planned round is no reason to end.
 #[test]
 fn a_planned_round_does_not_end_a_job_that_has_lost_a_reserve() {
     let mut machine = Restart::new(setup(1, 5, "divisible=3,divisible=4,shift"));
@@ -273,7 +273,7 @@ fn who_cannot_be_spared_is_not_asked_to_go_twice() {
     assert!(matches!(sent[..], [RoundDown::Begin { .. }]), "{sent:?}");
 }
 
-/// What is too much is a matter of each call.
+/// The limit of faults holds for each call.
 #[test]
 fn faults_of_an_earlier_call_do_not_count_in_the_next() {
     let mut machine = Restart::new(setup(1, 3, "all,shift"));

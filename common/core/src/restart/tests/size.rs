@@ -1,4 +1,4 @@
-//! What a round of many ranks costs: messages, which are counted. Time is measured by `tests/speed/rounds.rs`.
+//! The cost of a round of many ranks, in messages. Time is measured by `tests/speed/rounds.rs`.
 
 use super::hosts::{enrolled, register};
 use super::*;
@@ -61,7 +61,7 @@ fn a_round_costs_the_root_as_much_as_there_are_hosts() {
     };
     machine.handle(Mono::default(), ended(5));
     assert_eq!(said(&mut machine), Said { interrupts: HOSTS, ..Said::default() });
-    // Many more faults: nothing is said about them.
+    // Many more faults: no report is made about them.
     for rank in (6..HOSTS * PER).step_by(16) {
         machine.handle(Mono::default(), ended(rank));
     }

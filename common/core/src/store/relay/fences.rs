@@ -1,4 +1,4 @@
-//! Those of a host who have come to a fence: the home hears of them at once.
+//! Ranks of a host that have come to a fence: the owner learns of them at once.
 
 use super::{Due, Flight, Place, Relay, Waiter};
 use crate::rank_set::RankSet;
@@ -16,10 +16,10 @@ const LONGEST: Span = Span::from_secs(1);
 #[derive(Debug)]
 struct Gathering {
     all: RankSet,
-    /// Those of this host who take part.
+    /// The ranks of this host that take part.
     expected: RankSet,
     here: RankSet,
-    /// Of whom the home has heard.
+    /// The ranks that the owner knows of.
     told: RankSet,
     waiters: Vec<Waiter>,
     flight: Option<Seq>,
@@ -28,12 +28,12 @@ struct Gathering {
     tell_at: Option<Mono>,
 }
 
-/// Who waits, by the name of the fence.
+/// The waiting ranks, by the name of the fence.
 #[derive(Debug, Default)]
 pub(super) struct Fences(BTreeMap<Bytes, Gathering>);
 
 impl Relay {
-    /// Whether it is done here: what is wrong is said by the home.
+    /// Whether it is done here; errors are reported by the owner.
     pub(super) fn fence(
         &mut self,
         now: Mono,
@@ -73,7 +73,7 @@ impl Relay {
         true
     }
 
-    /// Those who are here, of whom it has not heard.
+    /// Sends the owner the ranks that are here and that it does not know of.
     pub(super) fn tell_home(&mut self, name: &Bytes) {
         let Some(fence) = self.fences.0.get_mut(name) else { return };
         if let Some(at) = fence.tell_at.take() {
@@ -110,8 +110,8 @@ impl Relay {
         }
     }
 
-    /// Somebody has waited long enough: the home knows who is missing. Nobody comes with that question, as the fence may be complete
-    /// by now and the next of its name open. Then the home has said so before it answers this, and he who asks hears that.
+    /// Handles the timeout of a waiter: the owner knows which ranks are missing. Nobody comes with that question, as the fence may be
+    /// complete by now and the next of its name open. Then the home has said so before it answers this, and he who asks hears that.
     pub(super) fn fence_late(&mut self, name: &Bytes, ticket: Ticket) {
         self.tell_home(name);
         let Some(fence) = self.fences.0.get(name) else { return };
@@ -121,7 +121,7 @@ impl Relay {
         self.fly(&ask, Flight::Missing(name.clone(), ticket, within));
     }
 
-    /// The home has said who is missing; nobody, if who asked was told meanwhile, or is gone.
+    /// Handles the owner's list of missing ranks; it is empty if the waiter was answered meanwhile, or is gone.
     pub(super) fn fence_missed(&mut self, name: &Bytes, ticket: Ticket, words: Bytes) {
         if self.is_open(ticket) {
             self.leave_fence(name, ticket);
@@ -129,7 +129,7 @@ impl Relay {
         }
     }
 
-    /// Somebody does not wait any more. That he has come is not taken back.
+    /// Removes a waiter. That he has come is not taken back.
     pub(super) fn leave_fence(&mut self, name: &Bytes, ticket: Ticket) {
         let Some(fence) = self.fences.0.get_mut(name) else { return };
         let Some(at) = fence.waiters.iter().position(|waiter| waiter.ticket == ticket) else { return };
@@ -139,7 +139,7 @@ impl Relay {
         self.disband(name);
     }
 
-    /// Nobody may be left who waits: the home is told who had come, and need not answer.
+    /// Removes a fence without waiters: the owner learns which ranks had come, and need not answer.
     fn disband(&mut self, name: &Bytes) {
         let Some(fence) = self.fences.0.get(name).filter(|fence| fence.waiters.is_empty()) else { return };
         let (all, new, flight) = (fence.all.clone(), fence.here.without(&fence.told), fence.flight);

@@ -25,7 +25,7 @@ pub const ITSELF: ClientId = ClientId::new(0);
 /// How many bytes of values are kept.
 const KEPT: usize = 64 << 20;
 
-/// What a relay wants done.
+/// An action of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RelayAction {
     /// Ask the home.
@@ -41,7 +41,7 @@ pub enum RelayAction {
 }
 
 impl RelayAction {
-    /// What it says to the home; `None`: it is for a client.
+    /// The message for the owner; `None`: it is for a client.
     #[must_use]
     pub fn up(&self) -> Option<Up<'_>> {
         match self {
@@ -54,7 +54,7 @@ impl RelayAction {
     }
 }
 
-/// What the home was asked by the relay itself.
+/// A request of the cache itself to the owner.
 #[derive(Debug)]
 enum Flight {
     /// The value of a key.
@@ -65,22 +65,22 @@ enum Flight {
     Wait(Bytes),
     /// That a fence is complete.
     Fence(Bytes),
-    /// Who is missing at a fence, for a client that has waited so long.
+    /// The ranks that are missing at a fence, for a client whose wait has timed out.
     Missing(Bytes, Ticket, Span),
     /// Something that needs no answer.
     Quiet,
 }
 
-/// Those who ask for the value of a key.
+/// Clients that ask for the value of a key.
 #[derive(Debug, Default)]
 struct Getting {
     /// For whom the home was asked.
     asked: Vec<Ticket>,
-    /// Who came later: what is on its way may be older than their asks. They are asked for together, next.
+    /// Clients that came later: the answer on its way may be older than their requests. They are asked for together, next.
     later: Vec<Ticket>,
 }
 
-/// Where an ask of a client's waits.
+/// The place where a client's request waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
     /// For the home, of which it was asked as it is; or for what the relay has asked for it alone.
@@ -93,18 +93,18 @@ enum Place {
     Fence(Bytes),
 }
 
-/// What is to be looked at when its time comes.
+/// A check that is due at its time.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
     /// A client that waits for a key.
     Wait(Bytes, Ticket),
     /// A client that waits at a fence.
     Fence(Bytes, Ticket),
-    /// Those who have come to a fence, of whom the home has not heard.
+    /// Arrivals at a fence that the owner does not know of.
     Tell(Bytes),
 }
 
-/// One space, as seen from one host.
+/// A namespace, as seen from one host.
 #[derive(Debug)]
 pub struct Relay {
     /// The ranks of this host.
@@ -117,7 +117,7 @@ pub struct Relay {
     flying: BTreeMap<Seq, Flight>,
     last: Seq,
     due: BTreeSet<(Mono, Due)>,
-    /// What clients have asked and were not answered: most have one ask at a time.
+    /// Requests of clients without an answer: most clients have one at a time.
     clients: Table<Vec<(Seq, Place)>>,
     is_closed: bool,
     out: VecDeque<RelayAction>,
@@ -143,13 +143,13 @@ impl Relay {
         }
     }
 
-    /// One more of this host's ranks.
+    /// Adds one of this host's ranks.
     pub fn seat(&mut self, rank: Rank) {
         self.seats.insert(rank);
     }
 
-    /// A client asks: `words` are what was read as `parsed`. Whether the home is to be asked just that, now, by whoever calls: what has
-    /// to wait for its turn behind something else, or is not to be asked as it is, [`Self::poll_action`] gives.
+    /// A client asks: `words` are what was read as `parsed`. Returns whether the caller is to send the owner exactly this request, now. A
+    /// request that has to wait for its turn, or has to be rewritten, comes from [`Self::poll_action`].
     #[must_use]
     pub fn ask(&mut self, now: Mono, ticket: Ticket, words: &[u8], parsed: &Words<'_>) -> bool {
         self.opened(ticket, Place::Home);
@@ -211,7 +211,7 @@ impl Relay {
         }
     }
 
-    /// Whether somebody is to be told what became of that.
+    /// Whether the request still waits for an answer.
     fn is_open(&self, ticket: Ticket) -> bool {
         self.clients.get(ticket.client).is_some_and(|asks| asks.iter().any(|(seq, _)| *seq == ticket.seq))
     }
@@ -259,7 +259,7 @@ impl Relay {
         }
     }
 
-    /// The home is gone: all who wait are told so, and all who ask from now on.
+    /// Handles the loss of the owner: all waiting requests and all later ones get that as their answer.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.kept.clear();
@@ -335,7 +335,7 @@ impl Relay {
         let fits = |values: &Vec<Option<Bytes>>| {
             values.iter().flatten().map(|value| value.len() + 8).sum::<usize>() <= LONGEST
         };
-        // What does not fit is refused by the home.
+        // A request that does not fit is refused by the owner.
         if let Some(values) = kept.filter(fits) {
             return self.answer(ticket, &Answer::Values(values));
         }
@@ -389,7 +389,7 @@ impl Relay {
 
     fn keep(&mut self, key: &Bytes, value: &[u8]) {
         if self.kept_bytes.saturating_add(value.len()) > KEPT {
-            // What is asked for again comes back.
+            // A key that is read again comes back.
             self.kept.clear();
             self.kept_bytes = 0;
         }
@@ -413,7 +413,7 @@ impl Relay {
     }
 
     fn pass(&mut self, ticket: Ticket, words: Bytes) {
-        // An answer may come late, when its client has gone, or was told that the space has.
+        // An answer may come late, after its client has gone, or was notified of the end of the namespace.
         let asks = self.clients.get_mut(ticket.client);
         let open = asks.and_then(|asks| Some((asks.iter().position(|(seq, _)| *seq == ticket.seq)?, asks)));
         if let Some((at, asks)) = open {
@@ -423,7 +423,7 @@ impl Relay {
     }
 }
 
-/// Somebody who waits here.
+/// A waiter on this host.
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     ticket: Ticket,
@@ -436,13 +436,13 @@ impl Waiter {
         Self { ticket, limit: within.map(|within| (within, now + within)) }
     }
 
-    /// What stands in the list of what is due.
+    /// The entry of this waiter in the list of due checks.
     fn due(&self, due: fn(Bytes, Ticket) -> Due, name: &Bytes) -> Option<(Mono, Due)> {
         self.limit.map(|(_, until)| (until, due(name.clone(), self.ticket)))
     }
 }
 
-/// The home was asked who is missing, and not for how long somebody waited.
+/// The request to the owner was for the missing ranks, without the time of the wait.
 fn rewritten(reply: &Result<Reply<'_>, crate::wire::frozen::Malformed>, within: Span) -> Option<Bytes> {
     let Ok(Reply::Refused(refused)) = reply else { return None };
     let within = refused.within.map(|_| within);

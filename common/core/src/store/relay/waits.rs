@@ -1,4 +1,4 @@
-//! Those of a host who wait for a key: one asker to the home.
+//! Clients of a host that wait for a key: one request to the owner.
 
 use super::{Due, Flight, Place, Relay, Waiter};
 use crate::os_bytes::OsBytes;
@@ -14,11 +14,11 @@ struct Waiting {
     flight: Seq,
     /// For whom the home was asked.
     asked: Vec<Waiter>,
-    /// Who came later: that the key was there then does not say that it still is.
+    /// Clients that came later: the key was there then, and may be gone now.
     later: Vec<Waiter>,
 }
 
-/// Who waits, by key.
+/// The waiters, by key.
 #[derive(Debug, Default)]
 pub(super) struct Waits(BTreeMap<Bytes, Waiting>);
 
@@ -45,7 +45,7 @@ impl Relay {
         self.waits.0.insert(key, Waiting { flight, asked, later: Vec::new() });
     }
 
-    /// The home says that it is there, or why nobody can wait for it.
+    /// Handles the owner's answer: the key is there, or the reason why no client can wait for it.
     pub(super) fn wait_over(&mut self, key: &Bytes, told: &Bytes) {
         let Some(Waiting { asked, later, .. }) = self.waits.0.remove(key) else { return };
         for waiter in asked {
@@ -59,7 +59,7 @@ impl Relay {
         }
     }
 
-    /// Somebody's time is over.
+    /// Handles the timeout of a waiter.
     pub(super) fn waited_enough(&mut self, key: &Bytes, ticket: Ticket) {
         let late = self.leave_wait(key, ticket);
         if let Some((within, _)) = late.and_then(|waiter| waiter.limit) {
@@ -68,7 +68,7 @@ impl Relay {
         }
     }
 
-    /// Somebody does not wait any more; who that is. Where nobody is left the home need not answer.
+    /// Removes and returns a waiter. If none remains the owner need not answer.
     pub(super) fn leave_wait(&mut self, key: &Bytes, ticket: Ticket) -> Option<Waiter> {
         let waiting = self.waits.0.get_mut(key)?;
         let of = |all: &mut Vec<Waiter>| all.iter().position(|waiter| waiter.ticket == ticket).map(|at| all.remove(at));

@@ -5,7 +5,7 @@ use super::*;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const KEYS: [&[u8]; 2] = [b"a", b"b"];
-/// What both keys are set to at once.
+/// Values that both keys are set to at once.
 const PAIRS: [[(&[u8], &[u8]); 2]; 5] = {
     const fn both(text: &[u8]) -> [(&[u8], &[u8]); 2] {
         [(KEYS[0], text), (KEYS[1], text)]
@@ -18,7 +18,7 @@ const EACH: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Get(usize),
-    /// Of all keys.
+    /// Get all keys.
     GetAll,
     Check,
     SetAll(usize),
@@ -53,7 +53,7 @@ impl Op {
     }
 }
 
-/// What one client after another would find.
+/// The state that one client after another would find.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct State {
     values: BTreeMap<usize, Vec<u8>>,
@@ -113,8 +113,8 @@ pub(super) struct Call {
     pub answered: Option<(usize, Answer)>,
 }
 
-/// Whether there is an order in which each request was done at one moment between question and answer. One that was not answered
-/// may have been done or not.
+/// Whether there is an order in which each request was done at one moment between question and answer. A request without an answer may
+/// have been done or not.
 pub(super) fn is_linearizable(calls: &[Call]) -> bool {
     fn search(calls: &[Call], done: u32, state: &State, been: &mut BTreeSet<(u32, State)>) -> bool {
         let is_open = |at: &usize| done & (1 << at) == 0;
@@ -171,7 +171,7 @@ struct Net {
     rng: Rng,
     now: usize,
     calls: Vec<Call>,
-    /// Of each client: which of the calls are its own.
+    /// The calls of each client.
     own: [Vec<usize>; CLIENTS],
     requests: Vec<(usize, u64)>,
     answers: Vec<(Ticket, Answer)>,

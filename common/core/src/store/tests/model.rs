@@ -7,7 +7,7 @@ use alloc::vec;
 use proptest::prelude::*;
 
 const KEYS: [&[u8]; 4] = [b"a", b"ab", b"b", b""];
-/// Who takes part in fences: sets that are equal, overlap, or are nobody.
+/// The participants of fences: sets that are equal, overlap, or are empty.
 const WORLDS: [&[u32]; 4] = [&[0, 1, 2], &[0, 1, 2], &[1, 2, 5], &[]];
 
 type Ranks = BTreeSet<u32>;
@@ -111,7 +111,7 @@ struct Model {
     values: BTreeMap<usize, (Vec<u8>, u64)>,
     changes: u64,
     queues: BTreeMap<usize, VecDeque<Vec<u8>>>,
-    /// Who has to come, and who has.
+    /// The ranks that have to come, and those that have.
     fences: BTreeMap<usize, (Ranks, Ranks)>,
     /// In the order in which they came.
     waiting: Vec<Waiter>,
@@ -184,7 +184,7 @@ impl Model {
         self.wake(true, |awaited| matches!(awaited, For::Change(of) if *of == key), &answer);
     }
 
-    /// Something is in a queue, of which nobody was told.
+    /// Adds an item of which no client was notified.
     fn pushed(&mut self, key: usize) {
         if self.waiting.iter().any(|waiter| matches!(waiter.awaited, For::Item(of) if of == key)) {
             let item = self.queues.get_mut(&key).unwrap().pop_front().unwrap();
@@ -235,7 +235,7 @@ impl Model {
         Ok(complete)
     }
 
-    /// What the answer is, if there is one at once.
+    /// The immediate answer, if there is one.
     fn wait(&mut self, ticket: Ticket, over: Option<Answer>, awaited: For, within: Option<Span>) -> Option<Answer> {
         if over.is_none() {
             let came_for = if let For::Keys(keys) = &awaited { keys.len() } else { 1 };
@@ -276,7 +276,7 @@ impl Model {
         }
     }
 
-    /// What is done of what is answered at once, and what is waited for.
+    /// The actions of requests that are answered at once, and of waits.
     fn perform(&mut self, ticket: Ticket, step: &Step) -> Option<Answer> {
         Some(match step {
             Step::Set(key, value) => {
@@ -284,7 +284,7 @@ impl Model {
                 Answer::Done
             }
             Step::SetAll(pairs) => {
-                // All are there before anybody is told of the first.
+                // All values are there before the first notification.
                 pairs.iter().for_each(|(key, value)| {
                     self.changes += 1;
                     self.values.insert(*key, (value.clone(), self.changes));

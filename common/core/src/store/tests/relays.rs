@@ -12,7 +12,7 @@ use crate::wire::store::{Down, Passage, Up};
 use alloc::collections::VecDeque;
 use alloc::format;
 
-/// Hosts, one behind the other, with the same number of ranks each.
+/// Hosts in a row, with the same number of ranks each.
 struct Site {
     home: Home,
     relays: Vec<Relay>,
@@ -22,7 +22,7 @@ struct Site {
     now: Mono,
     next: u64,
     said: Vec<(usize, Ticket, Vec<u8>)>,
-    /// What the home was asked, beside answers to its own questions.
+    /// The number of requests to the owner, beside answers to its own questions.
     asked: usize,
     /// The first host's agent asks the home itself where it can, as the agent does that has both.
     is_beside: bool,
@@ -185,10 +185,10 @@ fn as_answer(words: &[u8]) -> Answer {
     }
 }
 
-/// What clients of several hosts have asked.
+/// The requests of clients of several hosts.
 struct History {
     calls: Vec<Call>,
-    /// Those of hosts that live which were not answered when all that was on its way had come.
+    /// Requests of living hosts without an answer after all messages have arrived.
     stuck: Vec<Op>,
     asked: usize,
 }
@@ -321,7 +321,7 @@ fn whoever_changes_what_others_keep_waits_for_them() {
     site.settle();
     assert_eq!(value_of(&site.answer(1, 1, Ask::Get(b"k"))).as_deref(), Some(&b"new"[..]));
     assert!(site.of(set).is_some());
-    // A host that is lost holds nobody up.
+    // A lost host delays no other.
     site.answer(2, 1, Ask::Get(b"k"));
     let set = site.ask(0, 1, Ask::Set(b"k", b"newer"));
     site.lift(0);
@@ -513,7 +513,7 @@ fn what_is_read_while_a_change_of_several_keys_waits_is_not_kept() {
     site.settle();
     assert!(site.of(change).is_some());
     assert_eq!(value_of(&site.answer(2, 21, Ask::Get(b"b"))), Some(b"2".to_vec()));
-    // One who does not want it any more is in nobody's way.
+    // A client that has withdrawn its request delays no other.
     let asked = site.asked;
     site.answer(2, 22, Ask::Get(b"b"));
     assert_eq!(site.asked, asked, "what does not change is kept");

@@ -1,4 +1,4 @@
-//! What waits, what is kept and who has come to a fence is charged like everything else, and given back.
+//! Waits, kept answers and arrivals at fences are charged like everything else, and given back.
 
 use super::*;
 use alloc::format;

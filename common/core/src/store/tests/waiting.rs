@@ -78,7 +78,7 @@ fn a_watch_misses_no_change() {
     };
     let (at, now) = changed(desk.answers(), watch).expect("it has changed");
     assert_eq!(now, Some(b"1".to_vec()));
-    // Deleted and set again while nobody watched, to the same value.
+    // Deleted and set again without a watch in between, to the same value.
     desk.answer(Ask::Delete(b"k"));
     desk.answer(Ask::Set(b"k", b"1"));
     let again = desk.ask(1, Ask::Watch { key: b"k", since: Some(at), within: None });

@@ -1,4 +1,4 @@
-//! What a reader of labelled output may rely on, for any bytes in any chunks.
+//! The guarantees for a reader of labelled output, for any bytes in any chunks.
 
 use super::*;
 use crate::id::{AppIndex, LocalRank, Rank, Std};
@@ -26,7 +26,7 @@ fn memory(cutter: &Cutter) -> usize {
     }
 }
 
-/// What a pump does: frames with their MORE flag.
+/// The frames of a pump, with their MORE flag.
 struct Sent {
     max: usize,
     out: Vec<u8>,
@@ -179,7 +179,7 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Where to cut the input into chunks, and whether 200 ms pass after each.
+/// The chunks of the input, and for each whether 200 ms pass after it.
 fn chunks() -> impl Strategy<Value = Vec<(usize, bool)>> {
     prop::collection::vec((prop_oneof![1usize..100, 1usize..70_000], prop::bool::weighted(0.1)), 1..40)
 }

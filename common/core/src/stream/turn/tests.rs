@@ -1,4 +1,4 @@
-//! No line is torn without a mark, nothing is lost or reordered within a stream, and nobody waits for ever.
+//! No line is torn without a mark, nothing is lost or reordered within a stream, and no stream waits for ever.
 
 use super::*;
 use crate::id::{ProcId, Std};
@@ -32,7 +32,7 @@ impl Sink {
         self.turn.push(id(n), Flags::END, text.into());
     }
 
-    /// One batch for a sink that still writes what it was given before.
+    /// One batch for a sink that still writes the batch before.
     fn batch(&mut self, at: u64) -> String {
         self.turn.sink(ms(at), Pace::Writing);
         self.all(at)
@@ -51,7 +51,7 @@ impl Sink {
         all.trim_end().to_string()
     }
 
-    /// What an idle sink does: it asks again after it has written.
+    /// The actions of an idle sink: it asks again after it has written.
     fn idle(&mut self, at: u64) -> String {
         self.turn.sink(ms(at), Pace::Idle);
         let all = self.all(at);
@@ -256,7 +256,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..300)
 }
 
-/// What the reader sees, checked write by write.
+/// The view of the reader, checked write by write.
 #[derive(Default)]
 struct Reader {
     inside: Option<StreamId>,
@@ -339,7 +339,7 @@ fn play(ops: &[Op], time: bool) -> Result<u64, TestCaseError> {
         if !time {
             break;
         }
-        // What was given is written.
+        // The given bytes are written.
         turn.sink(ms(now), Pace::Idle);
         while let Some(write) = turn.pop(ms(now)) {
             reader.write(write)?;

@@ -1,15 +1,15 @@
-//! What bodies are made of: little-endian numbers, and bytes behind their length of 32 bits.
+//! The parts of bodies: little-endian numbers, and bytes after their length of 32 bits.
 
 use crate::rank_set::RankSet;
 use crate::time::Span;
 use alloc::vec::Vec;
 
-/// It is nothing that this version understands.
+/// This version does not understand the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed")]
 pub struct Malformed;
 
-/// What is left of a body.
+/// The rest of a body.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::wire) struct Fields<'a>(pub(in crate::wire) &'a [u8]);
 
@@ -119,7 +119,7 @@ impl Body {
         self
     }
 
-    /// Nobody has 4 GiB: what is longer than a frame is refused before, by both sides.
+    /// No body has 4 GiB: bytes longer than a frame are refused before, by both sides.
     pub(in crate::wire) fn count(&mut self, count: usize) -> &mut Self {
         self.word(u32::try_from(count).unwrap_or(u32::MAX))
     }

@@ -1,4 +1,4 @@
-//! What happens before all ranks of a host have registered.
+//! Events before all ranks of a host have registered.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn a_host_that_was_warned_is_told_of_in_the_next_generation() {
     assert_eq!(warned(&rig.registers(0, "")), [(r(0), FaultKind::Warned)]);
 }
 
-/// Whoever registers there, or is started again, is drained as those who had.
+/// A rank that registers there, or is started again, is drained as the others.
 #[test]
 fn a_host_that_was_warned_early_is_told_of_with_those_who_register() {
     let mut rig = Rig::running(2);

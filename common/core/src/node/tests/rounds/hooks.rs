@@ -1,11 +1,11 @@
-//! Hooks that run where no function does: behind the work, at the end of a rank's part, in reserve.
+//! Hooks that run outside of the function: after the work, when a rank leaves, in reserve.
 
 use super::calls::finish;
 use super::*;
 
 const TERMS: &str = "soft_timeout=20s hard_timeout=30s barrier_timeout=40s";
 
-/// Its time is over just then: it is told of, and ended.
+/// Its time expires just then: it is reported, and ended.
 fn is_ended(rig: &mut Rig, n: u32, ms: u64, text: &str) {
     assert_eq!(rig.awake(ms - 1), [], "{text}");
     let actions = rig.wait(1);
@@ -89,7 +89,7 @@ fn hooks_in_reserve_come_to_their_end() {
     assert_eq!(rig.wait(1_000_000), [], "it waits");
 }
 
-/// What ends a job has a grace of its own.
+/// A job that ends has a grace of its own.
 #[test]
 fn hooks_of_a_job_that_ends_are_its_business() {
     let mut rig = is_done(TERMS);
@@ -109,7 +109,7 @@ fn who_is_silent_for_longer_than_its_section_may_take_is_told_of_by_that() {
     assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: hang, at: rig.now.host_time() })]);
 }
 
-/// It registers when they have come to their end, and waits for the other.
+/// It registers after they have finished, and waits for the other.
 #[test]
 fn hooks_of_a_call_are_over_when_the_next_one_is_come_for() {
     let mut rig = is_done(TERMS);

@@ -1,4 +1,4 @@
-//! Where a round begins in the output of ranks.
+//! Marks of rounds in the output of ranks.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn labelled() -> Start {
     Start { label: Some("%r: ".into()), ..start() }
 }
 
-/// Another round for three ranks: one works, one is in reserve, one is sent home.
+/// Another round for three ranks: one is active, one is in reserve, one is discarded.
 fn another(rig: &mut Rig) -> Vec<NodeAction> {
     rig.interrupt(R0);
     (0..3).for_each(|n| drop(rig.is_ready(n, R0)));
@@ -46,7 +46,7 @@ fn nothing_is_marked_in_raw_output_or_before_the_first_restart() {
     assert_eq!(marks(&rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))])), 0);
 }
 
-/// Another call begins without a fault: output goes on as it was, but for who is another one now.
+/// Another call begins without a fault: output continues unmarked, except for ranks with a new number.
 #[test]
 fn another_call_is_marked_only_where_it_changes_something() {
     let marked = |working: u32| {

@@ -5,7 +5,8 @@ use super::*;
 use crate::gpus::{Devices, Share};
 use crate::wire::to_root::SpawnStep;
 
-/// Two ranks in a round, on a host with devices; rank 1 has been killed and reaped, and another process of it is to follow. What is done.
+/// Two ranks in a round, on a host with devices; rank 1 has been killed and reaped, and another process of it is to follow. Returns the
+/// actions.
 fn follows() -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
@@ -41,7 +42,7 @@ fn it_is_started_when_the_devices_of_the_one_before_are_free() {
     assert!(spawns(&rig.hear(NodeEvent::DevicesSeen { proc: p(1), held: false })));
 }
 
-/// Where it cannot be started, whoever waits to be started behind it is, all the same.
+/// If it cannot be started, the rank that waits for it is started all the same.
 #[test]
 fn it_is_asked_for_as_one_that_others_go_on_without() {
     let follows = |actions: &[NodeAction]| {
@@ -83,7 +84,7 @@ fn started_again() -> Rig {
     rig
 }
 
-/// One that takes part by now is wanted: it came while the launcher said that nobody would be.
+/// A process that takes part by now is needed: it came while the launcher dismissed it.
 #[test]
 fn one_that_takes_part_is_not_ended_as_unwanted() {
     let mut rig = started_again();
@@ -99,7 +100,7 @@ fn one_that_takes_part_is_not_ended_as_unwanted() {
     assert_eq!(rig.down(end()), []);
 }
 
-/// Of a host that is lost.
+/// Lets a process come for a rank of a lost host.
 fn comes(rig: &mut Rig) -> Vec<NodeAction> {
     let delta = Delta {
         proc: p(305),
@@ -122,7 +123,7 @@ fn one_of_another_host_knows_how_many_are_here_now() {
     let all: OsStrings = exec.shared.iter().chain(exec.vars.iter()).collect();
     let value = |name: &str| crate::env::value(&all, name.as_bytes()).map(<[u8]>::to_vec);
     assert_eq!((value("LOCAL_RANK"), value("LOCAL_WORLD_SIZE")), (Some(b"2".to_vec()), Some(b"3".to_vec())));
-    // What is not there yet is told of once it is.
+    // Events before the start are reported after it.
     rig.spawned(305);
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(1, R0)], "it is in no round yet");
 }
@@ -156,7 +157,7 @@ fn one_that_took_part_when_the_work_was_done_is_not_ended_as_unwanted() {
     assert_eq!(rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() }), []);
 }
 
-/// What it has left open is nobody's whom the job has failed.
+/// The files that it left open do not belong to a rank that the job has failed by.
 #[test]
 fn descendants_have_their_time_after_a_loss_that_was_made_good() {
     let sweeps = |actions: &[NodeAction]| actions.contains(&NodeAction::Sweep);

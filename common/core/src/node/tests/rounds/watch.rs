@@ -1,4 +1,4 @@
-//! Who is too late: to get on, to leave, to end, and whoever waits for it.
+//! Ranks that are too late: to make progress, to leave, to end, and ranks that wait for them.
 
 use super::*;
 
@@ -149,7 +149,7 @@ fn children_of_one_that_was_killed_end_with_it() {
     assert!(actions.contains(&group(1, KILL)), "{actions:?}");
 }
 
-/// Whoever leaves, waits for others, or for them to return.
+/// A rank that leaves, waits for others, or waits for their return.
 #[test]
 fn ranks_have_their_time_on_a_host_that_has_slept() {
     let terms = "soft_timeout=20s hard_timeout=30s barrier_timeout=40s completion_timeout=50s";

@@ -12,7 +12,7 @@ pub(super) const KNOWN: core::ops::RangeInclusive<u8> = 1..=20;
 /// An operation that was read. It borrows the bytes; [`Words::ask`] is what the store takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Words<'a> {
-    /// One that needs nothing more than bytes.
+    /// An operation that needs nothing more than bytes.
     Plain(Ask<'a>),
     /// `GetAll`.
     GetAll(Vec<&'a [u8]>),
@@ -41,7 +41,7 @@ impl<'a> Words<'a> {
         Ok(words)
     }
 
-    /// What the store takes.
+    /// The request for the store.
     #[must_use]
     pub fn ask(&self) -> Ask<'_> {
         match self {

@@ -1,4 +1,5 @@
-//! What a client's frame is to an agent, which may be the older of the two: what it cannot do it says, and goes on.
+//! A client's frame, as an agent reads it. The agent may be the older of the two: it refuses operations that it does not know, and
+//! continues.
 
 use super::ask::{self, Words};
 use super::reply::{Code, Refused};
@@ -16,7 +17,7 @@ pub enum Heard<'a> {
     Unknown(Unknown),
 }
 
-/// What this version does not know.
+/// A part that this version does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unknown {
     /// The client's number; 0 where the frame has none.

@@ -1,11 +1,11 @@
-//! What a program of the job and the agent of its host say to each other, on a unix socket: the store, for now.
+//! The conversation between a program of the job and the agent of its host, on a unix socket: the store, for now.
 //!
 //! Version 1. All numbers are little endian. Each side begins with 16 bytes: `rlaunch\n`, the version, and a word: the client's is the
 //! rank it speaks for (2^32 - 1: none), the agent's is 0. An agent that does not know the client's version says its own and closes.
-//! Frames follow: their length in 32 bits, of what comes behind it, a kind, and a body. A client asks one thing at a time on a connection,
-//! as kind 1; the answer is of kind 1, too. What goes wrong beside that is said in a frame of kind 2, a text, before the agent closes.
-//! A kind, a space or an operation that the agent does not know is refused (code 6), and the connection goes on: later versions add some.
-//! The answer to another kind has the number that stands where an ask has its own, or 0.
+//! Frames follow: the length of the rest in 32 bits, a kind, and a body. A client asks one thing at a time on a connection, as kind 1;
+//! the answer is of kind 1, too. Other errors are sent in a frame of kind 2, a text, before the agent closes. A kind, a namespace or an
+//! operation that the agent does not know is refused (code 6), and the connection continues: later versions add some. The answer to
+//! another kind has the number that stands where an ask has its own, or 0.
 //!
 //! An ask is its number, 64 bits, counted from 1; the space (0: the job's, 1: this generation's); an operation; and what that needs. An
 //! answer is the number, and what became of it.
@@ -31,7 +31,7 @@ pub const VERSION: u32 = 1;
 pub const HELLO: usize = 16;
 /// Longest frame, without its length: with what is added on the way to another host it still is a message of ours.
 pub const MAX_FRAME: usize = (1 << 20) - 64;
-/// What a client says as its rank if it has none.
+/// The rank in messages of a client that has none.
 pub const NO_RANK: u32 = u32::MAX;
 
 const ASK: u8 = 1;
@@ -97,14 +97,14 @@ pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     if len > MAX_FRAME { Err(Malformed) } else { Ok(Some(len.saturating_add(4))) }
 }
 
-/// What a client asks: which number it gives that, where it is to be done, and the operation, as [`Words`] read it.
+/// A request of a client: its number, its namespace, and the operation, as [`Words`] read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked<'a> {
     /// The client's number.
     pub seq: u64,
-    /// Where.
+    /// The namespace.
     pub space: Space,
-    /// What.
+    /// The operation.
     pub words: &'a [u8],
 }
 
@@ -148,7 +148,7 @@ pub fn put_answer_frame(out: &mut Vec<u8>, seq: u64, words: &[u8]) {
     *out = body.0;
 }
 
-/// What stands before so many bytes of an answer.
+/// Writes the bytes before an answer of this length.
 fn put_answer_head(body: &mut Body, seq: u64, len: usize) {
     body.0.reserve(HEAD.saturating_add(len));
     body.count(9usize.saturating_add(len)).byte(ANSWER).long(seq);
@@ -163,12 +163,12 @@ pub fn bye_frame(why: &str) -> Vec<u8> {
     body.0
 }
 
-/// What an agent says.
+/// A message of an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told<'a> {
     /// The answer to the ask of this number.
     Answer(u64, Reply<'a>),
-    /// It closes, for this reason.
+    /// The agent closes, for this reason.
     Bye(&'a [u8]),
 }
 

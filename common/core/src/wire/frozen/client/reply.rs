@@ -1,4 +1,4 @@
-//! What became of an ask.
+//! The answer to a request.
 
 use super::super::fields::{Body, Fields, Malformed};
 use crate::error::Hint as _;
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 /// Why something was not done, in kinds that a program can tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// What was waited for did not come in time.
+    /// The condition did not come true in time.
     TimedOut,
     /// The space is gone, with the host that it lived on, or with its generation.
     Gone,
@@ -18,7 +18,7 @@ pub enum Code {
     Limit,
     /// A value is no number, or would be too large a one.
     Number,
-    /// A fence that is one of others, or somebody who takes no part.
+    /// A fence with other participants, or a participant that takes no part.
     Fence,
     /// The agent is of a version that does not know it.
     Unsupported,
@@ -39,7 +39,7 @@ impl Code {
         }
     }
 
-    /// What a later version adds is something else to this one.
+    /// A code of a later version becomes a general one.
     const fn from_raw(raw: u8) -> Self {
         match raw {
             1 => Self::TimedOut,
@@ -83,7 +83,7 @@ pub struct Refused<'a> {
     pub within: Option<Span>,
     /// In words: what is missing, after a wait.
     pub text: &'a [u8],
-    /// What to try; may be empty.
+    /// The advice; may be empty.
     pub hint: &'a [u8],
 }
 
@@ -116,7 +116,7 @@ pub enum Reply<'a> {
     Keys(Vec<&'a [u8]>),
     /// As [`Answer::Changed`]: the revision and the value.
     Changed(u64, Option<&'a [u8]>),
-    /// It was not done.
+    /// The request was not done.
     Refused(Refused<'a>),
 }
 

@@ -17,20 +17,20 @@ use alloc::vec::Vec;
 /// The kind of an agent's frame that names a kind it does not know.
 pub const UNSUPPORTED: u8 = 16;
 
-/// What a process says.
+/// A message of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// It takes part, under these terms (`restart::terms`): names and values. The answer is the first `Begin`, or `Dismissed`.
+    /// The process takes part, under these terms (`restart::terms`): names and values. The answer is the first `Begin`, or `Dismissed`.
     Register(Vec<(OsBytes, OsBytes)>),
     /// Its function has failed in this round.
     Fault(Round, OsBytes),
-    /// It is out of its function, cleaned up and healthy; what its keys are now.
+    /// The process is out of its function, cleaned up and healthy; with the present values of its keys.
     Ready(Round, Vec<OsBytes>),
     /// Its function has returned.
     Returned(Round),
-    /// It takes no part any more, for this reason.
+    /// The process takes no part any more, for this reason.
     Leave(Leave, OsBytes),
-    /// It has got on: by running bytecode, or, with the flag, because the program says so (`ping`).
+    /// The process has made progress: by running bytecode, or, with the flag, by the program's own `ping`.
     Alive(Round, bool),
     /// From now on it may be silent for so long (`None`: for ever), until it says otherwise by a span of zero: its own limits again.
     Section(Round, Option<Span>),
@@ -38,7 +38,7 @@ pub enum Said {
     Hooks(Round, bool),
 }
 
-/// What an agent says.
+/// A message of an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Heard {
     /// A round begins.
@@ -47,7 +47,7 @@ pub enum Heard {
     Interrupt(Round, Fault, Option<Span>),
     /// The work is done: the call returns.
     Finish(Round),
-    /// It takes no part any more.
+    /// The process takes no part any more.
     Dismissed(Dismissal, OsBytes),
     /// The agent does not know this kind of frame.
     Unsupported(u8),
@@ -60,7 +60,7 @@ pub enum Dismissal {
     Discarded,
     /// No round is possible any more: the job's ordinary rule holds.
     GivenUp,
-    /// It cannot take part as it has asked.
+    /// The process cannot take part with its terms.
     Refused,
 }
 
@@ -81,14 +81,14 @@ pub struct Begin {
     pub initial_rank: Rank,
     /// How many processes there were first.
     pub initial_world_size: u32,
-    /// What ended the round before; `None`: it is the first.
+    /// The fault that ended the round before; `None`: it is the first.
     pub fault: Option<Fault>,
     /// Variables of the round, and those that are not to be set.
     pub env: Vec<(OsBytes, Option<OsBytes>)>,
 }
 
 impl Begin {
-    /// What it is to do.
+    /// The role of the process.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         match self.active_rank {
@@ -225,7 +225,7 @@ pub enum Unread {
     /// Its kind is not known here.
     #[error("frames of kind {0} are not known")]
     Kind(u8),
-    /// It is not what its kind says.
+    /// The body does not fit its kind.
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
@@ -276,7 +276,7 @@ fn put_fault(body: &mut Body, fault: &Fault) {
     put_status(body, status);
 }
 
-/// As waitpid(2) tells them apart: what, and which code or signal; a third kind is that nobody knows.
+/// As waitpid(2) separates them: the kind, and the code or signal; a third kind is an unknown status.
 fn put_status(body: &mut Body, status: Option<Status>) {
     match status {
         None | Some(Status::Lost) => body.byte(0).byte(0),

@@ -25,7 +25,7 @@ fn fault(kind: FaultKind) -> Fault {
     Fault { initial: Rank::new(3), kind, text: text("no") }
 }
 
-/// What is written is what stands here, and is read as it was meant; what is cut, or goes on, is not read.
+/// Checks that the written bytes are these, and are read as they were meant; bytes that are cut, or too long, are not read.
 fn check<T: Debug + PartialEq>(
     value: T,
     bytes: &[u8],
@@ -156,7 +156,8 @@ fn what_does_not_exist_is_not_read() {
 }
 
 proptest! {
-    /// What is read at all is written again as it was, but for what has no meaning: the length of the frame, a status of what has none.
+    /// Bytes that are read at all are written again as they were, except for parts without a meaning: the length of the frame, the status
+    /// of a fault that has none.
     #[test]
     fn no_bytes_are_too_much(kind in 15u8..26, rest: Vec<u8>) {
         let frame = [&[0, 0, 0, 0, kind], rest.as_slice()].concat();
