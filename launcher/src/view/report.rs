@@ -7,7 +7,7 @@ use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::job::CloseReason;
-use rlaunch_core::master_store::is_missed;
+use rlaunch_core::master_store::{Holder, is_missed};
 use rlaunch_core::report::{Became, End, Fate, Group, Report, Restarted};
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
@@ -169,7 +169,14 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     rounds::fields(&mut block, report);
     block.without(report);
     block.fates("others", report);
-    if facts.oom_limit.is_some() {
+    tries(&mut block, report, status, facts.oom_limit.is_some(), store);
+    block.exit(end.exit);
+    block.text
+}
+
+/// Ways out of the failure, one line each.
+fn tries(block: &mut Block, report: &Report, status: Status, out_of_memory: bool, store: Option<Holder>) {
+    if out_of_memory {
         block.field("try", "fewer ranks on this host, or a higher memory limit");
     }
     if passed_on(report, status) {
@@ -188,8 +195,6 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
             },
         );
     }
-    block.exit(end.exit);
-    block.text
 }
 
 /// Whether a rank was killed by a signal that was sent to rlaunch and meant for the ranks.
