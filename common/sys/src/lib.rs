@@ -40,6 +40,12 @@ pub fn is_shortage(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
+/// Whether `accept(2)` failed for a connection that is gone already: the next one may be there.
+#[must_use]
+pub fn has_come_and_gone(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR))
+}
+
 /// What an error of the system says, in words that fit behind a colon: "no such file or directory".
 #[must_use]
 pub fn reason(error: &std::io::Error) -> String {

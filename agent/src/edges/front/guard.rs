@@ -13,6 +13,7 @@ use rlaunch_sys::facts::host;
 use rlaunch_sys::holders::{self, Holders, Process};
 use rlaunch_sys::namespaces;
 use rlaunch_sys::sock_diag::SockDiag;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
@@ -22,6 +23,8 @@ const LOOKS: u8 = 3;
 const SHARE: u64 = 5;
 /// What they may take at once after a pause, so that nobody waits who comes alone.
 const SAVED: Span = Span::from_millis(50);
+/// So many connections are judged one by one. What known processes hold is read once for more of them.
+const FEW: usize = 4;
 /// Most sockets that wait for a look.
 const MOST_WAITING: usize = 4096;
 
@@ -55,6 +58,8 @@ struct Inquiry {
 pub(in crate::edges) struct Guard {
     diag: SockDiag,
     holders: Holders,
+    /// What known processes hold, where many connections have come together.
+    recent: Option<BTreeMap<u32, Process>>,
     /// The agent: all of the job on this host is below it.
     above: i32,
     /// Whose ranks run; root can be anybody.
@@ -71,12 +76,18 @@ impl Guard {
         Ok(Self {
             diag: SockDiag::open()?,
             holders: Holders::default(),
+            recent: None,
             above: i32::try_from(std::process::id()).unwrap_or(0),
             user: host::user().0,
             open: Vec::new(),
             settled: Vec::new(),
             budget: Budget { credit: SAVED.nanos(), at: now, next: now },
         })
+    }
+
+    /// So many connections are to be judged that have come together.
+    pub(super) fn expect(&mut self, many: usize) {
+        self.recent = (many > FEW).then(|| self.holders.recent());
     }
 
     /// Which process of the job has made the connection from this address of this host to `own`: known at once where it has connected
@@ -88,7 +99,11 @@ impl Guard {
             None
         });
         let Some(owner) = owner.filter(|owner| self.user == 0 || owner.uid == self.user) else { return Ok(None) };
-        if let Some(process) = self.holders.guess(owner.inode) {
+        let known = match &self.recent {
+            Some(recent) => recent.get(&owner.inode).copied(),
+            None => self.holders.guess(owner.inode),
+        };
+        if let Some(process) = known {
             return Ok(Some(peer(process)));
         }
         // A rank of root's may be anybody, but hardly any is: who is told from others in less time than it takes to find a socket.

@@ -9,6 +9,7 @@
 
 mod account;
 mod ask;
+pub mod buffers;
 mod error;
 mod fences;
 pub mod home;
@@ -160,6 +161,22 @@ impl Namespace {
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Bytes> {
         self.kv.get(key)
+    }
+
+    /// A client's bytes that are held for it outside: so many before, so many now. False: there is no room for more.
+    #[must_use]
+    pub fn hold(&mut self, before: usize, now: usize) -> bool {
+        let fits = now <= before || self.account.fits(now.saturating_sub(before));
+        if fits {
+            self.account.resize(before, now);
+        }
+        fits
+    }
+
+    /// What is in use, and what there may be, in bytes.
+    #[must_use]
+    pub const fn used(&self) -> (usize, usize) {
+        self.account.used()
     }
 
     /// Whether somebody has come to this fence, and not all.
