@@ -25,6 +25,7 @@ mod examples;
 mod exits;
 mod faults;
 mod fewer;
+mod first_bytes;
 mod gpus;
 mod groups;
 mod guard;
