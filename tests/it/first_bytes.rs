@@ -4,9 +4,9 @@
 use crate::case::Case;
 use crate::place;
 use crate::store::{port, python};
-use rlaunch_core::store::Ask;
+use rlaunch_core::store::{Answer, Ask};
 use rlaunch_core::wire::frozen::client::round::Said;
-use rlaunch_core::wire::frozen::client::{Asked, Space, Words, bye_frame, hello};
+use rlaunch_core::wire::frozen::client::{Asked, NO_RANK, Space, Words, answer_frame, hello, write_reply};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,8 @@ for make, first in (own, b""), (own, hello), (own, hello + register), (store, b"
                 held.append(s) if stays else s.close()
 s = own()
 s.sendall(hello + ask)
-assert len(s.recv(16, socket.MSG_WAITALL)) == 16
-assert s.recv(4, socket.MSG_WAITALL) == bytes([14, 0, 0, 0])
+said = bytes.fromhex(os.environ["ANSWER"])
+assert s.recv(16 + len(said), socket.MSG_WAITALL)[16:] == said
 s = connect()
 put(s, b"k", b"v")
 say("answered", get(s, b"k"))
@@ -67,33 +67,36 @@ fn agent_sleeps_after_clients_that_stop_at_any_byte() {
     let words = Words::write(Ask::Add(b"n", 7));
     let ask = Asked { seq: 1, space: Space::Job, words: &words }.to_frame();
     let plan = python(&["-n", "1", "--master-store", "agent"], BEGIN);
-    let plan = plan.env("HELLO", hex(&hello(0))).env("REGISTER", hex(&register())).env("ASK", hex(&ask));
-    let mut case: Case = plan.stdin_pipe().start();
+    let plan = plan.env("HELLO", hex(&hello(NO_RANK))).env("REGISTER", hex(&register())).env("ASK", hex(&ask));
+    let answer = answer_frame(1, &write_reply(&Answer::Number(7)));
+    let mut case: Case = plan.env("ANSWER", hex(&answer)).stdin_pipe().start();
     case.says_on_stdout("answered", 1);
     sleeps(case.ours("rlaunch-agent").unwrap());
     drop(case.take_stdin());
     assert_eq!(case.code(0).out(), "answered b'v'\n");
 }
 
-/// Each rank opens a session in the name of the rank before it, and one in its own.
+/// Rank 1 and a child of it open sessions in the name of rank 0, and are refused. Then both ranks open one in their own: the first round
+/// begins.
 const CLAIM: &str = r#"
 def session(number):
     s = socket.socket(socket.AF_UNIX)
     s.connect(os.environ["RLAUNCH_SOCKET"])
     s.sendall(b"rlaunch\n" + struct.pack("<II", 1, number) + bytes.fromhex(os.environ["REGISTER"]))
-    assert len(s.recv(16, socket.MSG_WAITALL)) == 16
     return s
-if rank == 0: sys.stdin.readline()
-else:
-    for make in (lambda: 0), os.fork:
-        pid = make()
-        if pid == 0: say(session(0).recv(300)[5:].decode())
-        if pid == 0 and make is os.fork: os._exit(0)
-        if pid: os.waitpid(pid, 0)
-    own = session(1)
-    own.settimeout(0.3)
-    try: say("own", own.recv(300))
-    except TimeoutError: say("own session is open")
+def refused():
+    with session(0).makefile("rb") as said: say(said.read()[21:].decode())
+if rank == 1:
+    refused()
+    pid = os.fork()
+    if pid == 0:
+        refused()
+        os._exit(0)
+    os.waitpid(pid, 0)
+else: sys.stdin.readline()
+own = session(rank)
+say("round", rank, len(own.recv(21, socket.MSG_WAITALL)))
+sys.stdin.readline() if rank == 0 else own.recv(1)
 "#;
 
 #[test]
@@ -104,13 +107,15 @@ fn session_cannot_claim_the_number_of_another_rank() {
     for tier in place::tiers() {
         let plan = python(&["-n", "2"], CLAIM).contain(tier).env("REGISTER", hex(&register()));
         let mut case = plan.stdin_pipe().start();
-        case.says_on_stdout("own", 1);
-        case.take_stdin().write_all(b"\n").unwrap();
         let refused = "the process is none of the rank whose number it gives; see whether the program changes \
                        RLAUNCH_INITIAL_RANK";
-        assert_eq!(bye_frame(refused).len(), refused.len() + 5);
+        case.says_on_stdout(refused, 2);
+        let mut stdin = case.take_stdin();
+        stdin.write_all(b"\n").unwrap();
+        case.says_on_stdout("round ", 2);
+        drop(stdin);
         let done = case.end();
-        assert_eq!(done.sorted(), ["own session is open", refused, refused], "{tier}: {}", done.err());
+        assert_eq!(done.sorted(), ["round 0 21", "round 1 21", refused, refused], "{tier}: {}", done.err());
     }
 }
 
