@@ -34,7 +34,8 @@ pub struct JobSpec {
     pub restarts: Restarts,
     /// The whole job's time limit.
     pub timeout: Option<Span>,
-    /// What stands before each output line; `None`: bytes pass through as they are.
+    /// What stands before each output line; empty: lines are whole, and nothing stands before them; `None`: bytes pass through
+    /// as they are.
     pub label: Option<OsBytes>,
     /// Who reads rlaunch's standard input.
     pub stdin: StdinPlan,

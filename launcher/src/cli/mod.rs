@@ -33,7 +33,7 @@ pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
-pub(crate) use output::{Events, Verbosity};
+pub(crate) use output::{Events, Style, Verbosity};
 pub(crate) use plan::Plan;
 pub(crate) use reach::Reach;
 pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
@@ -87,8 +87,8 @@ pub(crate) struct Run {
     whole: place::Whole,
     /// Options that variables stood for, and which.
     variables: Vec<(String, OsBytes)>,
-    /// `-l` or `--prefix`: the format of the prefix.
-    pub(crate) label: Option<OsBytes>,
+    /// `-l`, `--prefix`, `--raw`.
+    pub(crate) style: Style,
     /// `--stdin`.
     pub(crate) stdin: StdinPlan,
     /// `--contain`.
@@ -385,7 +385,7 @@ impl Wide {
             programs,
             whole,
             variables,
-            label: output.label(),
+            style: output.style(),
             stdin: output.stdin(),
             contain: faults.contain(),
             on_failure: faults.on_failure(),

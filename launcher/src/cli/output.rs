@@ -11,6 +11,7 @@ use rlaunch_core::stream::label::Prefix;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     Label,
+    Raw,
     Prefix,
     Stdin,
     Events,
@@ -27,7 +28,15 @@ pub(super) const GROUP: Group = Group {
             names: &["label", "tag-output"],
             takes: Takes::Nothing,
             brief: "begin each line of output with its rank",
-            more: &["Lines stay whole. Without it bytes pass as they come."],
+            more: &["Lines of several ranks stay whole, with a label or without."],
+        },
+        Row {
+            id: Id::Output(Opt::Raw),
+            short: None,
+            names: &["raw"],
+            takes: Takes::Nothing,
+            brief: "pass output on as it comes, lines of ranks may mix",
+            more: &["So it is with one rank. With more, lines are whole."],
         },
         Row {
             id: Id::Output(Opt::Prefix),
@@ -95,9 +104,32 @@ pub(crate) enum Events {
     Fd(u32),
 }
 
+/// How output of ranks is passed on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Style {
+    /// In whole lines where there are several ranks, and else as it comes.
+    #[default]
+    Whole,
+    /// As it comes.
+    Raw,
+    /// In whole lines, with this before each.
+    Labelled(OsBytes),
+}
+
+impl Style {
+    /// What stands before each line, where lines are whole.
+    pub(crate) fn label(self, ranks: usize) -> Option<OsBytes> {
+        match self {
+            Self::Whole => (ranks > 1).then(OsBytes::default),
+            Self::Raw => None,
+            Self::Labelled(format) => Some(format),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Args {
-    label: Option<bool>,
+    style: Option<Style>,
     prefix: Option<OsBytes>,
     stdin: Option<StdinPlan>,
     pub(super) events: Option<Events>,
@@ -107,7 +139,11 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         match opt {
-            Opt::Label => self.label = Some(true),
+            Opt::Label => self.style = Some(Style::Labelled(OsBytes::from(Prefix::DEFAULT))),
+            Opt::Raw => {
+                self.style = Some(Style::Raw);
+                self.prefix = None;
+            }
             Opt::Prefix => {
                 let format = Prefix::parse(&given.value);
                 format.map_err(|source| CliError::Prefix { option: given.spelled, source })?;
@@ -128,18 +164,21 @@ impl Args {
 
     /// What no flag said.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
-        if self.label.is_none()
-            && self.prefix.is_none()
-            && let Some(value) = values::variable(env, "RLAUNCH_LABEL")
-        {
-            let words = [("0", false), ("1", true)];
-            self.label = Some(values::choice(&OsBytes::from("RLAUNCH_LABEL"), &value, &words)?);
+        let labelled = || Style::Labelled(OsBytes::from(Prefix::DEFAULT));
+        for (name, style) in [("RLAUNCH_RAW", Style::Raw), ("RLAUNCH_LABEL", labelled())] {
+            if self.style.is_none()
+                && self.prefix.is_none()
+                && let Some(value) = values::variable(env, name)
+            {
+                let words = [("0", false), ("1", true)];
+                self.style = values::choice(&OsBytes::from(name), &value, &words)?.then_some(style);
+            }
         }
         Ok(())
     }
 
-    pub(super) fn label(&mut self) -> Option<OsBytes> {
-        self.prefix.take().or_else(|| (self.label == Some(true)).then(|| OsBytes::from(Prefix::DEFAULT)))
+    pub(super) fn style(&mut self) -> Style {
+        self.prefix.take().map(Style::Labelled).or_else(|| self.style.take()).unwrap_or_default()
     }
 
     pub(super) fn stdin(&self) -> StdinPlan {

@@ -72,6 +72,7 @@ impl Run {
             };
             apps.push(AppSpec { procs: placement.procs(index), base });
         }
+        let label = self.style.label(placement.seats.len());
         let job = JobSpec {
             job,
             apps,
@@ -82,7 +83,7 @@ impl Run {
             restarts: self.restarts,
             grace: self.grace,
             timeout: self.timeout,
-            label: self.label,
+            label,
             stdin: self.stdin,
             lease: self.lease,
             master_store,

@@ -10,6 +10,7 @@ use crate::cli::Events;
 use anyhow::Context as _;
 use rlaunch_core::errno::EPIPE;
 use rlaunch_core::events::{Record, What, line};
+use rlaunch_core::time::Mono;
 use rlaunch_sys::doorbell::Doorbell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -69,6 +70,11 @@ impl Log {
 
     pub(super) fn is_idle(&self) -> bool {
         self.sink.is_idle()
+    }
+
+    /// When to flush again.
+    pub(super) const fn deadline(&self) -> Option<Mono> {
+        self.sink.deadline()
     }
 
     /// errno, once, if it cannot be written. A reader that left has what it wanted.

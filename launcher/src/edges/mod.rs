@@ -219,7 +219,7 @@ impl Edges {
         let shown = self.progress.as_ref().and_then(Progress::deadline);
         let deadline = earliest(
             earliest(earliest(deadline, finish), shown),
-            earliest(earliest(self.output.deadline(), self.nodes.deadline()), self.store.deadline()),
+            earliest(earliest(self.written_again(), self.nodes.deadline()), self.store.deadline()),
         );
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
@@ -353,6 +353,11 @@ impl Edges {
             let told = self.nodes.broken(node, broken);
             self.unless(told, node);
         }
+    }
+
+    /// When output or the event log has to be written again.
+    fn written_again(&self) -> Option<Mono> {
+        earliest(self.output.deadline(), self.log.as_ref().and_then(Log::deadline))
     }
 
     /// Tells once that the event log cannot be written.

@@ -29,6 +29,7 @@ pub(super) struct Output {
     /// Both descriptors lead to the same place (`2>&1`): all goes through the first side, or a line of one could come to
     /// stand in a line of the other.
     joined: bool,
+    /// What stands before each line, which may be nothing; `None`: bytes pass as they come.
     label: Option<Prefix>,
     ledger: Ledger,
     /// Of each node.
@@ -215,10 +216,10 @@ impl Output {
         if self.abandoned { ABANDONED_PATIENCE } else { PATIENCE }
     }
 
-    /// When a line that others wait for has to be broken.
+    /// When a line that others wait for has to be broken, or a sink without a thread has to be written again.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let [out, err] = &self.sides;
-        earliest(out.turn.poll_timeout(), err.turn.poll_timeout())
+        let [out, err] = self.sides.each_ref().map(|side| earliest(side.turn.poll_timeout(), side.sink.deadline()));
+        earliest(out, err)
     }
 
     /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
@@ -237,7 +238,10 @@ impl Output {
         if self.draining && (self.abandoned || self.is_drained()) {
             self.draining = false;
             let [out, err] = &self.sides;
-            let (lost, broken) = (out.sink.lost() + err.sink.lost(), out.turn.broken() + err.turn.broken());
+            // Without labels nothing marks where a line was broken.
+            let is_marked = self.label.as_ref().is_some_and(|label| !label.is_empty());
+            let broken = if is_marked { out.turn.broken() + err.turn.broken() } else { 0 };
+            let lost = out.sink.lost() + err.sink.lost();
             events.push_back(JobEvent::OutputDrained { lost, broken });
         }
         let due = self.ledger.take_due();
@@ -283,13 +287,16 @@ impl Side {
     /// Writes everything whose turn it is; false if there was nothing.
     fn write(&mut self, label: Option<(&Prefix, &Seats)>, ledger: &Ledger) -> bool {
         let mut any = false;
+        // Without labels not a byte is added.
+        let marks = label.filter(|(label, _)| !label.is_empty());
         while let Some(write) = self.turn.pop(now()) {
             any = true;
             match write {
                 Write::Piece(_, piece) => self.put(piece, ledger),
+                Write::BreakMark | Write::ContinueMark(_) | Write::LineEnd if marks.is_none() => {}
                 Write::BreakMark => self.sink.say(Bytes::from_static("…\n".as_bytes())),
                 Write::ContinueMark(id) => {
-                    let mut mark = label.map(|(label, at)| continued(label, at, id)).unwrap_or_default();
+                    let mut mark = marks.map(|(label, at)| continued(label, at, id)).unwrap_or_default();
                     mark.extend_from_slice("…".as_bytes());
                     self.sink.say(Bytes::from(mark));
                 }

@@ -398,12 +398,12 @@ impl Parts<'_> {
     fn close(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
         self.output.rest().for_each(|what| self.log.write(cx, what));
         self.says_unheard(cx, true);
-        self.output.close(cx);
+        let unwritten = self.output.close(cx);
         let nodes = self.verdict.together();
         if !nodes.is_empty() {
             self.log.write(cx, What::Together { nodes });
         }
-        self.log.close(cx, self.verdict.cause(), left);
+        self.log.close(cx, self.verdict.cause(), left, unwritten);
     }
 
     /// Who has to know what. A line here is the whole price of a new listener.

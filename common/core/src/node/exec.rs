@@ -92,9 +92,10 @@ impl Program {
         Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, follows: false })
     }
 
-    /// Somebody reads what its ranks say by lines.
+    /// Its ranks' output has labels, or goes into files: rounds are marked there.
     pub(super) fn is_marked(&self, start: &Start) -> bool {
-        start.label.is_some() || self.base.logs.as_ref().is_some_and(|logs| logs.dir.is_some())
+        start.label.as_ref().is_some_and(|label| !label.is_empty())
+            || self.base.logs.as_ref().is_some_and(|logs| logs.dir.is_some())
     }
 
     /// What each of these ranks is told of a round that begins.
