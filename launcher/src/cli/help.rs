@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, hooks, place, reach, rounds, run, store, torch};
+use super::{faults, hooks, output, place, reach, rounds, run, store, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +57,7 @@ const RARE: &[Id] = &[
     Id::Reach(reach::Opt::Lease),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Prompt),
+    Id::Output(output::Opt::Raw),
     Id::Reach(reach::Opt::Fast),
     Id::Reach(reach::Opt::AgentPath),
     Id::Reach(reach::Opt::Interface),

@@ -72,10 +72,10 @@ impl Run {
             };
             apps.push(AppSpec { procs: placement.procs(index), base });
         }
-        let label = self.style.label(placement.seats.len());
         let job = JobSpec {
             job,
             apps,
+            label: self.style.label(placement.seats.len()),
             placement,
             min_hosts,
             contain: self.contain,
@@ -83,7 +83,6 @@ impl Run {
             restarts: self.restarts,
             grace: self.grace,
             timeout: self.timeout,
-            label,
             stdin: self.stdin,
             lease: self.lease,
             master_store,
