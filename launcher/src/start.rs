@@ -73,7 +73,7 @@ pub(crate) fn run() -> u8 {
             litter,
             lease: None,
         }),
-        Ok(Role::Launcher { edge, lifeline, litter }) => launch(args, began, &origin, (edge, lifeline, litter)),
+        Ok(Role::Launcher { edge, lifeline, litter }) => launch(args, began, &origin, (lifeline, edge, litter)),
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
 }
@@ -210,11 +210,12 @@ pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What leads to agent and guardian.
-type Below = (OwnedFd, Lifeline, Litter);
+/// What leads to agent and guardian. The edge is closed before the lifeline, whose end waits for the guardian: so the agent
+/// exits by itself.
+type Below = (Lifeline, OwnedFd, Litter);
 
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
-fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (edge, lifeline, litter): Below) -> u8 {
+fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, litter): Below) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Run(run)) => match rlaunch_sys::random::bytes() {
             Ok(id) => with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site)),
@@ -234,7 +235,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (edge, lifeline, l
         Err(error) => return refuse(&error),
     };
     notes(&plan);
-    let ended = job(plan, began, origin, edge, lifeline);
+    let ended = job(plan, began, origin, (lifeline, edge));
     // Where somebody has killed both who would.
     litter.sweep();
     match ended {
@@ -247,7 +248,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (edge, lifeline, l
     }
 }
 
-fn job(mut plan: Plan, began: Began, origin: &Origin, edge: OwnedFd, lifeline: Lifeline) -> anyhow::Result<Ending> {
+fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifeline, OwnedFd)) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;

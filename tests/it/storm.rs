@@ -155,6 +155,28 @@ fn init_is_named_where_ranks_cannot_start_without_it() {
 
 #[test]
 fn under_subreapers() {
-    use Victim::{Agent, Guardian, Launcher, Rank};
-    storm("t3", vec![Launcher, Guardian, Agent, Rank], 2);
+    use Victim::{Agent, Guardian, Launcher, Ours, Rank};
+    storm("t3", vec![Launcher, Guardian, Agent, Rank, Ours(0b0011), Ours(0b0101)], 2);
+}
+
+/// When the launcher was killed, the guardian killed the agent first. If the guardian was killed in the next millisecond, ranks
+/// remained, or the directory of the store's socket.
+#[test]
+fn nothing_remains_while_guardian_or_agent_lives() {
+    let delays = [0, 200, 500, 1_000, 2_000].map(Duration::from_micros);
+    for (delay, also_agent) in delays.iter().flat_map(|delay| [(delay, false), (delay, false), (delay, true)]) {
+        let case = Plan::rlaunch(["-n", "16", "sh", "-c", "trap '' TERM; setsid sleep 999 & sleep 99"]);
+        let case = case.contain("t3").start();
+        case.events("rank.started", 16);
+        let parts = Parts::of(case.pid());
+        let second = if also_agent { parts.agent } else { parts.guardian };
+        kill(Pid::from_raw(parts.launcher), Signal::SIGKILL).unwrap();
+        // The pause is the fault: its moment.
+        std::thread::sleep(*delay);
+        // It may be done by then.
+        kill(Pid::from_raw(second.unwrap()), Signal::SIGKILL).unwrap_or_default();
+        let done = case.end_with(Mercy::All);
+        let left: Vec<_> = std::fs::read_dir(done.scratch.temporary()).unwrap().collect();
+        assert!(left.is_empty(), "{delay:?}, {second:?}: {left:?}");
+    }
 }

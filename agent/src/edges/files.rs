@@ -13,7 +13,7 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
-use rlaunch_sys::facts::error_file;
+use rlaunch_sys::facts::{devices, error_file};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
@@ -30,6 +30,8 @@ pub(super) enum Request {
     Look(Look),
     Remove(Vec<u8>),
     Check(AppIndex, Arc<AppBase>),
+    /// Whether a process of this session holds a device file: all of /proc is read for that.
+    Devices(ProcId, u32),
 }
 
 /// What may lie on disk about a rank that ended.
@@ -63,6 +65,7 @@ enum Answer {
     Looked(ProcId, Found),
     Removed,
     Checked(AppIndex, Option<SpawnError>),
+    Devices(ProcId, bool),
 }
 
 /// The way to the thread and back.
@@ -72,6 +75,8 @@ pub(super) struct Files {
     asked: BTreeMap<ProcId, Mono>,
     found: BTreeMap<ProcId, Found>,
     checked: Vec<(AppIndex, Option<SpawnError>)>,
+    devices_asked: BTreeMap<ProcId, Mono>,
+    devices_seen: Vec<(ProcId, bool)>,
     /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
     /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
@@ -126,6 +131,25 @@ impl Files {
         self.has_port(watch) && self.pass_on(Request::Check(app, Arc::clone(base)))
     }
 
+    /// Has the device files of a session looked at; [`Self::take_devices`] has the answer. A look without an answer within
+    /// [`PATIENCE`] counts as held: the node machine looks again, and bounds how often.
+    pub(super) fn look_at_devices(
+        &mut self,
+        proc: ProcId,
+        session: u32,
+        watch: impl FnOnce(&Doorbell) -> io::Result<()>,
+    ) {
+        match self.submit(Request::Devices(proc, session), watch) {
+            Submitted::Taken => drop(self.devices_asked.insert(proc, now() + PATIENCE)),
+            Submitted::Held => self.devices_seen.push((proc, true)),
+            Submitted::Done(answer) => {
+                if let Answer::Devices(proc, held) = answer {
+                    self.devices_seen.push((proc, held));
+                }
+            }
+        }
+    }
+
     /// Whether there is a thread, which is started where there is none.
     fn has_port(&mut self, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
         if self.port.is_none() {
@@ -170,10 +194,14 @@ impl Files {
             }
             self.under_way = self.under_way.saturating_sub(1);
             self.silent_since = if self.under_way == 0 { None } else { Some(now()) };
-            if let Answer::Looked(proc, found) = answer
-                && self.asked.remove(&proc).is_some()
-            {
-                self.found.insert(proc, found);
+            match answer {
+                Answer::Looked(proc, found) if self.asked.remove(&proc).is_some() => {
+                    self.found.insert(proc, found);
+                }
+                Answer::Devices(proc, held) if self.devices_asked.remove(&proc).is_some() => {
+                    self.devices_seen.push((proc, held));
+                }
+                Answer::Looked(..) | Answer::Devices(..) | Answer::Removed | Answer::Checked(..) => {}
             }
         }
         let late = Found { late: true, ..Found::default() };
@@ -181,6 +209,12 @@ impl Files {
         self.asked = asked;
         let over: BTreeMap<ProcId, Mono> = over;
         self.found.extend(over.into_keys().map(|proc| (proc, late.clone())));
+        let expired = now();
+        let (over, asked) =
+            std::mem::take(&mut self.devices_asked).into_iter().partition(|(_, until)| *until <= expired);
+        self.devices_asked = asked;
+        let over: BTreeMap<ProcId, Mono> = over;
+        self.devices_seen.extend(over.into_keys().map(|proc| (proc, true)));
     }
 
     /// The answer, once.
@@ -193,9 +227,14 @@ impl Files {
         std::mem::take(&mut self.checked)
     }
 
+    /// Whose device files were looked at, and whether a process of that session holds one; each answer once.
+    pub(super) fn take_devices(&mut self) -> Vec<(ProcId, bool)> {
+        std::mem::take(&mut self.devices_seen)
+    }
+
     /// When an answer is given up.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.asked.values().min().copied()
+        self.asked.values().chain(self.devices_asked.values()).min().copied()
     }
 
     /// Until when removals are to be waited for.
@@ -229,6 +268,7 @@ fn perform(request: Request) -> Answer {
             Answer::Removed
         }
         Request::Check(app, base) => Answer::Checked(app, check::look(&base)),
+        Request::Devices(proc, session) => Answer::Devices(proc, devices::held(session)),
         Request::Look(Look { proc, error_file, dump }) => {
             let error_file = error_file.and_then(|path| error_file::read(&path));
             let core = dump.as_ref().and_then(core_of);
@@ -292,6 +332,42 @@ mod tests {
             rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
             files.settle();
         }
+    }
+
+    /// Device files are looked for in all of /proc, which may take long: the agent goes on, and takes no answer for "held".
+    #[test]
+    fn look_at_devices_is_answered_as_held_when_no_answer_comes_in_time() {
+        let (answer, held) = sync_channel::<()>(1);
+        let port = Port::start(move |request| {
+            let _ended = held.recv();
+            perform(request)
+        });
+        let mut files = Files { port: Some(port.unwrap()), ..Files::default() };
+        let proc = ProcId::new(4);
+        files.look_at_devices(proc, u32::MAX, |_| Ok(()));
+        assert_eq!(files.take_devices(), [], "the caller does not wait");
+        let until = files.deadline().unwrap();
+        while now() < until {
+            files.settle();
+            std::thread::yield_now();
+        }
+        files.settle();
+        assert_eq!(files.take_devices(), [(proc, true)]);
+        files.look_at_devices(proc, u32::MAX, |_| Ok(()));
+        assert_eq!(files.take_devices(), [(proc, true)], "the thread is known to be held up");
+        answer.send(()).unwrap();
+        drop(answer);
+        while files.quiet_at().is_some() {
+            std::thread::yield_now();
+            files.settle();
+        }
+        assert_eq!(files.take_devices(), [], "an answer that comes too late is dropped");
+        files.look_at_devices(proc, u32::MAX, |_| Ok(()));
+        while files.quiet_at().is_some() {
+            std::thread::yield_now();
+            files.settle();
+        }
+        assert_eq!(files.take_devices(), [(proc, false)]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::to_root::{Hello, NodeRefusal, Reached};
 use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
 use rlaunch_sys::facts;
-use rlaunch_sys::ns::{self, NsError};
+use rlaunch_sys::ns::{self, Init, NsError};
 use rlaunch_sys::origin::{Origin, set_creation_mask};
 use rlaunch_sys::port::{self, BLOCK, Port};
 use rlaunch_sys::spawn::{Outcome, SpawnPort};
@@ -278,14 +278,19 @@ fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the PID namespace that was asked for.
-pub(super) fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
+/// Waits for the PID namespace that was asked for, before there is a runtime.
+fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
     let Some(port) = edges.ground.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
     let Some(Outcome::Namespace(init)) = port.wait() else {
         let source = io::Error::from(io::ErrorKind::BrokenPipe);
         return Err(NsError { step: "ask for a PID namespace", source, halfway: true });
     };
-    edges.watch.watch_init((*init)?).map_err(|source| NsError { step: "watch init", source, halfway: true })
+    adopt_init(edges, *init)
+}
+
+/// Watches the init of a PID namespace that the spawn thread has made.
+pub(super) fn adopt_init(edges: &mut Edges, init: Result<Init, NsError>) -> Result<(), NsError> {
+    edges.watch.watch_init(init?).map_err(|source| NsError { step: "watch init", source, halfway: true })
 }
 
 pub(super) fn choose_port() -> Result<Port, NodeRefusal> {

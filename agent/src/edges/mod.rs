@@ -24,7 +24,7 @@ use crate::early::now;
 use bytes::Bytes;
 use ranks::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
-use rlaunch_core::machine::earliest;
+use rlaunch_core::machine::earliest_of;
 use rlaunch_core::node::{NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::stream::turn::Broken;
@@ -286,8 +286,8 @@ impl Edges {
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         self.poll_flush(cx);
         ground::finish(self);
-        renew::finish(self);
         watch::poll(self, cx);
+        renew::finish(self);
         sessions::poll(self, cx);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
@@ -312,14 +312,25 @@ impl Edges {
         if self.stirred || self.finished().is_some() {
             return Poll::Ready(());
         }
-        let ours = earliest(pump::deadline(self), earliest(self.sweep.deadline(), self.examine.deadline()));
-        let ours = earliest(ours, earliest(self.files.deadline(), front::deadline(self)));
-        let ours = earliest(ours, store::deadline(self));
-        let ours = earliest(ours, earliest(self.logs.deadline(), self.ranks.overdue()));
-        let ours = earliest(ours, self.files.quiet_at().filter(|_| self.finish.is_some()));
-        let unheard = self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED);
-        let deadline = earliest(deadline, earliest(ours, unheard));
+        let deadline = earliest_of(self.deadlines(deadline));
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
+    }
+
+    /// All that an edge waits for, and `deadline`, the machine's.
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 11] {
+        [
+            deadline,
+            pump::deadline(self),
+            self.sweep.deadline(),
+            self.examine.deadline(),
+            self.files.deadline(),
+            front::deadline(self),
+            store::deadline(self),
+            self.logs.deadline(),
+            self.ranks.overdue(),
+            self.files.quiet_at().filter(|_| self.finish.is_some()),
+            self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED),
+        ]
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) {
@@ -412,8 +423,7 @@ impl Edges {
                 ranks::spawn(self, proc, *exec);
             }
             NodeAction::LookAtDevices { proc, pid } => {
-                let held = rlaunch_sys::facts::devices::held(pid);
-                self.events.push_back(NodeEvent::DevicesSeen { proc, held });
+                self.files.look_at_devices(proc, pid, |bell| self.watch.watch_files(bell));
             }
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");

@@ -2,7 +2,7 @@
 
 use super::Edges;
 use super::pump::Stream;
-use super::{convert, logs, watch};
+use super::{convert, logs, renew, watch};
 use crate::early::now;
 use rlaunch_core::errno::ETIMEDOUT;
 use rlaunch_core::id::{ProcId, Std, StreamId};
@@ -253,8 +253,8 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
                 edges.ranks.asked.remove(&proc);
                 edges.events.push_back(NodeEvent::Withheld { proc });
             }
-            // `ground` waits for the answer to the only request of this kind.
-            Outcome::Namespace(_) => {}
+            // Of another generation. For the first one, `ground` takes the answer before there is a rank.
+            Outcome::Namespace(init) => renew::on_namespace(edges, *init),
         }
     }
 }

@@ -52,3 +52,9 @@ pub fn earliest(a: Option<Mono>, b: Option<Mono>) -> Option<Mono> {
         (None, None) => None,
     }
 }
+
+/// The earliest of all deadlines of a machine or a driver: one list, so that none is left out.
+#[must_use]
+pub fn earliest_of(deadlines: impl IntoIterator<Item = Option<Mono>>) -> Option<Mono> {
+    deadlines.into_iter().flatten().min()
+}

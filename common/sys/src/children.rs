@@ -106,6 +106,73 @@ pub fn kill_all() {
     });
 }
 
+/// What a look below another process has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Below {
+    /// No child of it lives.
+    Nothing,
+    /// Children of it lived, and have got SIGKILL.
+    Killed,
+    /// Its children cannot be seen: /proc is not there, or no descriptor is left.
+    Unknown,
+}
+
+/// Most children that one look kills. The next look finds the others.
+const BATCH: usize = 256;
+
+/// SIGKILL for the children of another process that lives on and reaps them meanwhile. A subreaper gets what is below a child
+/// when that dies, so this is repeated until no child lives. Needs two descriptors, and allocates nothing.
+pub(crate) fn kill_children_of(parent: i32) -> Below {
+    let (mut batch, mut count) = ([0; BATCH], 0);
+    let mut collect = |pid| {
+        if let Some(slot) = batch.get_mut(count) {
+            *slot = pid;
+            count += 1;
+        }
+    };
+    let task = Buf::new().text(b"/proc/").number(parent.cast_unsigned()).text(b"/task");
+    let look = match for_each_of(&task, parent, &mut collect) {
+        Look::Unknown => for_each_by_parent(parent, &mut collect),
+        look => look,
+    };
+    if look == Look::Blind {
+        return Below::Unknown;
+    }
+    let mut found = Below::Nothing;
+    for pid in batch.iter().take(count) {
+        match kill_child_of(parent, *pid) {
+            Ok(true) => found = Below::Killed,
+            Ok(false) => {}
+            Err(_) => return Below::Unknown,
+        }
+    }
+    found
+}
+
+/// SIGKILL for one of them; whether it lived. It may be reaped at any moment, and its number be another process's. The
+/// descriptor is opened first: if the number still is a child's when its parent is read, so is the descriptor.
+fn kill_child_of(parent: i32, pid: i32) -> Result<bool, i32> {
+    let pidfd = match crate::pidfd::open(pid) {
+        Ok(pidfd) => pidfd,
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(libc::ESRCH);
+            // EINVAL: the number is that of another process's thread by now.
+            return if is_gone(errno) || errno == libc::EINVAL { Ok(false) } else { Err(errno) };
+        }
+    };
+    let mut text = [0u8; STAT];
+    let stat = match slurp(of_thread(pid, pid, b"stat"), &mut text) {
+        Ok(n) => &text[..n],
+        Err(errno) => return if is_gone(errno) { Ok(false) } else { Err(errno) },
+    };
+    let has_ended = comm_and_state(stat).is_none_or(|(_, state)| is_over(state)) && field(stat, THREADS) <= Some(1);
+    if has_ended || field(stat, PARENT) != Some(parent) {
+        return Ok(false);
+    }
+    // It may have been reaped just now.
+    Ok(crate::pidfd::signal(&pidfd, libc::SIGKILL).is_ok())
+}
+
 /// SIGKILL for every child and for all that is below it: a child that the kernel cannot end keeps its own children from
 /// becoming ours. Then the first of those that are more than a zombie, into `out`, and how many there are in all.
 pub fn kill_and_survey(out: &mut [Named]) -> (usize, u32) {
@@ -379,6 +446,31 @@ mod tests {
         for found in [list, parent, number] {
             assert!(found.contains(&alive) && found.contains(&zombie), "{alive} and {zombie} of {found:?}");
         }
+    }
+
+    /// The guardian does this below an agent that lives.
+    #[test]
+    fn children_of_another_process_are_killed_and_it_lives() {
+        let parent = child(|| {
+            for _ in 0..3 {
+                // SAFETY: the grandchild makes only system calls and never returns.
+                if unsafe { libc::fork() } == 0 {
+                    sleeper(std::ptr::null_mut());
+                }
+            }
+            sleeper_beside();
+        });
+        let of_another = child(sleeper_beside);
+        assert_eq!(kill_child_of(parent, of_another), Ok(false), "it is the child of another process");
+        assert_eq!(kill_children_of(parent), Below::Killed);
+        // Zombies remain: their parent reaps none.
+        while kill_children_of(parent) != Below::Nothing {
+            std::thread::yield_now();
+        }
+        let alive = [parent, of_another].map(|pid| living(pid).is_some());
+        end(parent);
+        end(of_another);
+        assert_eq!(alive, [true, true]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use rlaunch_core::bootstrap::Target;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
-use rlaunch_core::machine::earliest;
+use rlaunch_core::machine::earliest_of;
 use rlaunch_core::place::{Node, Placement};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
@@ -214,14 +214,22 @@ impl Edges {
             self.trim_at = None;
             rlaunch_sys::memory::give_back();
         }
-        let finish = self.finish.filter(|_| self.hooks.is_over()).map(|(_, until)| until);
-        let finish = earliest(earliest(finish, self.hooks.deadline()), self.trim_at);
-        let shown = self.progress.as_ref().and_then(Progress::deadline);
-        let deadline = earliest(
-            earliest(earliest(deadline, finish), shown),
-            earliest(earliest(self.written_again(), self.nodes.deadline()), self.store.deadline()),
-        );
+        let deadline = earliest_of(self.deadlines(deadline));
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
+    }
+
+    /// All that an edge waits for, and `deadline`, the machine's.
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 8] {
+        [
+            deadline,
+            self.finish.filter(|_| self.hooks.is_over()).map(|(_, until)| until),
+            self.hooks.deadline(),
+            self.trim_at,
+            self.progress.as_ref().and_then(Progress::deadline),
+            self.written_again(),
+            self.nodes.deadline(),
+            self.store.deadline(),
+        ]
     }
 
     fn poll_signals(&mut self, cx: &mut Context<'_>) {
@@ -357,7 +365,7 @@ impl Edges {
 
     /// When output or the event log has to be written again.
     fn written_again(&self) -> Option<Mono> {
-        earliest(self.output.deadline(), self.log.as_ref().and_then(Log::deadline))
+        earliest_of([self.output.deadline(), self.log.as_ref().and_then(Log::deadline)])
     }
 
     /// Tells once that the event log cannot be written.

@@ -12,7 +12,7 @@ use crate::early::now;
 use bytes::Bytes;
 use client::{Client, Parted, WRITABLE};
 use rlaunch_core::id::{ClientId, NodeId, Rank};
-use rlaunch_core::machine::earliest;
+use rlaunch_core::machine::earliest_of;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::home::Home;
@@ -403,9 +403,9 @@ impl Store {
     }
 
     fn deadline(&self) -> Option<Mono> {
-        let home = self.spaces.home.as_ref().and_then(Home::poll_timeout);
-        let relays = earliest(self.spaces.job.poll_timeout(), self.spaces.generation.poll_timeout());
-        earliest(earliest(relays, home), self.retry)
+        let Spaces { job, generation, home, .. } = &self.spaces;
+        let home = home.as_ref().and_then(Home::poll_timeout);
+        earliest_of([job.poll_timeout(), generation.poll_timeout(), home, self.retry])
     }
 }
 

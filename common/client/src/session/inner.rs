@@ -45,12 +45,24 @@ pub(crate) struct Aim {
 pub(super) enum Phase {
     /// Ready, and in no round.
     Idle,
-    /// In a round, but not in its function.
+    /// A round has begun, and its function was not entered yet.
+    Begun,
+    /// In a round, and out of its function.
     Outside,
     /// In the function.
     Inside,
     /// There are no rounds any more.
     Over,
+}
+
+impl Phase {
+    /// Whether the training thread has a round that it could leave.
+    pub(super) const fn is_in_round(self) -> bool {
+        match self {
+            Self::Begun | Self::Outside | Self::Inside => true,
+            Self::Idle | Self::Over => false,
+        }
+    }
 }
 
 /// How far the present round has ended.
@@ -236,16 +248,20 @@ impl Inner {
         }
     }
 
-    /// Whether an interrupt is about the present round, and it is time for it. Where no function runs there is no ping to be waited for;
-    /// nor at a ping (`None`).
+    /// Whether an interrupt is about the present round, and it is time for it. A planned interrupt waits for a ping (`now` is `None`), also
+    /// before the function was entered: other ranks may have entered it, and wait in it for this one. Behind the function no ping comes.
     pub(super) fn pending_is_due(&self, now: Option<Instant>) -> bool {
-        let (Some(pending), Some(state)) = (&self.pending, &self.state) else { return false };
-        let here = matches!(self.phase, Phase::Outside | Phase::Inside) && pending.round.get() == state.number;
-        let time = match (pending.at, now) {
-            (Some(at), Some(now)) => self.phase != Phase::Inside || at <= now,
+        let Some(pending) = self.pending_here() else { return false };
+        match (pending.at, now) {
+            (Some(at), Some(now)) => self.phase == Phase::Outside || at <= now,
             (None, _) | (_, None) => true,
-        };
-        here && time
+        }
+    }
+
+    /// The interrupt that is about the present round, and not decided yet.
+    pub(super) fn pending_here(&self) -> Option<&Pending> {
+        let (pending, state) = self.pending.as_ref().zip(self.state.as_ref())?;
+        (self.phase.is_in_round() && pending.round.get() == state.number).then_some(pending)
     }
 
     pub(super) fn take_pending(&mut self) {
@@ -277,7 +293,7 @@ impl Inner {
         if let Some(why) = &self.over {
             return Err(Error::Closed(why.clone()));
         }
-        if self.phase == Phase::Outside && self.leaving != Leaving::No {
+        if matches!(self.phase, Phase::Begun | Phase::Outside) && self.leaving != Leaving::No {
             let (Leaving::Passed, Some(state), Some(cause)) = (self.leaving, &self.state, &self.cause) else {
                 return Ok(None);
             };
@@ -291,7 +307,7 @@ impl Inner {
 
     fn begin(&mut self, begin: Begin) -> Next {
         let state = State::of(&begin);
-        self.phase = Phase::Outside;
+        self.phase = Phase::Begun;
         self.returned = false;
         (self.leaving, self.cause) = (Leaving::No, None);
         (self.told, self.aborted, self.planned) = (false, false, false);

@@ -72,7 +72,7 @@ impl Session {
     /// The training thread enters the function of the round.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         let mut inner = self.here()?;
-        if inner.phase != Phase::Outside || inner.returned {
+        if !matches!(inner.phase, Phase::Begun | Phase::Outside) || inner.returned {
             return Err(Error::Order("there is no round whose function could be entered"));
         }
         if inner.leaving != Leaving::No {
@@ -138,11 +138,11 @@ impl Session {
     pub(crate) fn returned(&self) -> Result<(), Error> {
         let mut inner = self.here()?;
         inner.still_in()?;
-        let (Some(state), Phase::Outside, false) = (&inner.state, inner.phase, inner.returned) else {
+        let (Some(state), Phase::Begun | Phase::Outside, false) = (&inner.state, inner.phase, inner.returned) else {
             return Err(Error::Order("there is no function that could have returned"));
         };
         let round = Round::new(state.number);
-        inner.returned = true;
+        (inner.returned, inner.phase) = (true, Phase::Outside);
         let inner = &mut *inner;
         match &mut inner.alone {
             Some(alone) => alone.returned(&mut inner.inbox),
@@ -155,7 +155,7 @@ impl Session {
     pub(crate) fn ready(&self, keys: Vec<OsBytes>) -> Result<(), Error> {
         self.wait_aborted()?;
         let mut inner = self.here()?;
-        let (Some(state), Phase::Outside) = (inner.state.clone(), inner.phase) else {
+        let (Some(state), Phase::Begun | Phase::Outside) = (inner.state.clone(), inner.phase) else {
             return Err(Error::Order("there is no round that was left"));
         };
         inner.phase = Phase::Idle;

@@ -81,9 +81,8 @@ impl Monitor {
                 Leaving::Decided if inner.atomic.is_empty() => self.begin(shared, inner),
                 Leaving::Begun if inner.aborted => self.pass(shared, inner),
                 Leaving::No | Leaving::Decided | Leaving::Begun | Leaving::Passed => {
-                    let planned = inner.pending.as_ref().filter(|_| inner.phase == Phase::Inside);
                     let times = [
-                        planned.and_then(|pending| pending.at),
+                        inner.pending_here().and_then(|pending| pending.at),
                         self.signal(&inner, now),
                         self.pings(shared, &inner, now),
                         self.auto(shared, &mut inner, now),
@@ -203,7 +202,7 @@ impl Monitor {
 }
 
 fn round_of(inner: &Inner) -> Option<Round> {
-    let here = matches!(inner.phase, Phase::Outside | Phase::Inside) && inner.leaving == Leaving::No;
+    let here = inner.phase.is_in_round() && inner.leaving == Leaving::No;
     inner.state.as_ref().filter(|_| here && inner.alone.is_none()).map(|state| Round::new(state.number))
 }
 

@@ -97,7 +97,7 @@ pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
     }
 }
 
-impl Parts<'_> {
+impl Parts {
     /// Whether a generation may have to do without hosts.
     fn may_shrink(&self) -> bool {
         self.left.is_bounded() || self.rounds.is_used()

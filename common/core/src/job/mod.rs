@@ -32,7 +32,7 @@ pub use event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 
 use crate::events::{Cause, Lost, What};
 use crate::id::NodeId;
-use crate::machine::{self, Machine, earliest};
+use crate::machine::{self, Machine, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::Sentence;
@@ -78,6 +78,62 @@ pub struct Setting {
 pub struct Job {
     actions: VecDeque<JobAction>,
     notices: VecDeque<Notice>,
+    parts: Parts,
+}
+
+impl Job {
+    /// A job; where the launcher's own host has ranks, the edge to its agent is there. `now` and `wall` are the moment at
+    /// which rlaunch was started: the report's times and `--timeout` count from it.
+    #[must_use]
+    pub fn new(now: Mono, wall: WallNs, spec: &Arc<JobSpec>, setting: &Setting) -> Self {
+        let log = log::Log::new(now, wall);
+        let parts = Parts {
+            bringup: bringup::Bringup::new(Arc::clone(spec), setting),
+            procs: procs::Procs::new(&spec.placement, log.clock()),
+            signals: signals::Signals::new(),
+            ending: ending::Ending::new(now, spec),
+            verdict: verdict::Verdict::new(),
+            loss: loss::Loss::new(&spec.placement),
+            mute: mute::Mute::new(spec),
+            lease: lease::Lease::new(spec),
+            late: late::Late::new(spec.placement.nodes.len()),
+            left: left::Left::new(Arc::clone(spec)),
+            generations: generations::Generations::new(spec),
+            rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
+            output: output::Output::new(setting.nohup, spec.world_size()),
+            closing: closing::Closing::new(),
+            log,
+        };
+        let mut job = Self { actions: VecDeque::new(), notices: VecDeque::new(), parts };
+        job.with(now, |parts, cx| {
+            parts.log.start(cx, spec, setting);
+            parts.bringup.start(cx);
+        });
+        job
+    }
+
+    /// Runs one transition, then passes on notices until none is left.
+    fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts, &mut Cx<'_>)) {
+        let Self { actions, notices, parts } = self;
+        // After `Finish` nothing matters any more.
+        if parts.closing.finished() {
+            return;
+        }
+        let mut cx = Cx { now, out: actions, notice: notices };
+        parts.lease.looks(now);
+        transition(parts, &mut cx);
+        while let Some(notice) = cx.notice.pop_front() {
+            let last = matches!(notice, Notice::Close { .. });
+            parts.notice(&mut cx, notice);
+            if last {
+                cx.notice.clear();
+            }
+        }
+    }
+}
+
+/// The sub-machines, apart from the queues that they are given.
+struct Parts {
     bringup: bringup::Bringup,
     procs: procs::Procs,
     signals: signals::Signals,
@@ -95,113 +151,67 @@ pub struct Job {
     log: log::Log,
 }
 
-impl Job {
-    /// A job; where the launcher's own host has ranks, the edge to its agent is there. `now` and `wall` are the moment at
-    /// which rlaunch was started: the report's times and `--timeout` count from it.
-    #[must_use]
-    pub fn new(now: Mono, wall: WallNs, spec: &Arc<JobSpec>, setting: &Setting) -> Self {
-        let log = log::Log::new(now, wall);
-        let mut job = Self {
-            actions: VecDeque::new(),
-            notices: VecDeque::new(),
-            bringup: bringup::Bringup::new(Arc::clone(spec), setting),
-            procs: procs::Procs::new(&spec.placement, log.clock()),
-            signals: signals::Signals::new(),
-            ending: ending::Ending::new(now, spec),
-            verdict: verdict::Verdict::new(),
-            loss: loss::Loss::new(&spec.placement),
-            mute: mute::Mute::new(spec),
-            lease: lease::Lease::new(spec),
-            late: late::Late::new(spec.placement.nodes.len()),
-            left: left::Left::new(Arc::clone(spec)),
-            generations: generations::Generations::new(spec),
-            rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
-            output: output::Output::new(setting.nohup, spec.world_size()),
-            closing: closing::Closing::new(),
-            log,
-        };
-        job.with(now, |job, cx| {
-            job.log.start(cx, spec, setting);
-            job.bringup.start(cx);
-        });
-        job
+/// The sub-machines that wait for a time.
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    Ending,
+    Mute,
+    Loss,
+    Lease,
+    Late,
+    Bringup,
+    Generations,
+    Rounds,
+    Closing,
+}
+
+impl Timer {
+    /// All of them, in the order in which they are run.
+    const ALL: [Self; 9] = [
+        Self::Ending,
+        Self::Mute,
+        Self::Loss,
+        Self::Lease,
+        Self::Late,
+        Self::Bringup,
+        Self::Generations,
+        Self::Rounds,
+        Self::Closing,
+    ];
+}
+
+impl Parts {
+    fn deadline(&self, timer: Timer) -> Option<Mono> {
+        match timer {
+            Timer::Ending => self.ending.deadline(),
+            Timer::Mute => self.mute.deadline(),
+            Timer::Loss => self.loss.deadline(),
+            Timer::Lease => self.lease.deadline(),
+            Timer::Late => self.late.deadline(),
+            Timer::Bringup => self.bringup.deadline(),
+            Timer::Generations => self.generations.deadline(),
+            Timer::Rounds => self.rounds.deadline(),
+            Timer::Closing => self.closing.deadline(),
+        }
     }
 
-    /// Runs one transition, then passes on notices until none is left.
-    fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts<'_>, &mut Cx<'_>)) {
-        // After `Finish` nothing matters any more.
-        if self.closing.finished() {
-            return;
-        }
-        let Self {
-            actions,
-            notices,
-            bringup,
-            procs,
-            signals,
-            ending,
-            verdict,
-            loss,
-            mute,
-            lease,
-            late,
-            left,
-            generations,
-            rounds,
-            output,
-            closing,
-            log,
-        } = self;
-        let mut cx = Cx { now, out: actions, notice: notices };
-        let mut parts = Parts {
-            bringup,
-            procs,
-            signals,
-            ending,
-            verdict,
-            loss,
-            mute,
-            lease,
-            late,
-            left,
-            generations,
-            rounds,
-            output,
-            closing,
-            log,
-        };
-        parts.lease.looks(now);
-        transition(&mut parts, &mut cx);
-        while let Some(notice) = cx.notice.pop_front() {
-            let last = matches!(notice, Notice::Close { .. });
-            parts.notice(&mut cx, notice);
-            if last {
-                cx.notice.clear();
+    fn timeout(&mut self, cx: &mut Cx<'_>, timer: Timer) {
+        match timer {
+            Timer::Ending => self.ending.timeout(cx),
+            Timer::Mute => self.mute.timeout(cx),
+            Timer::Loss => self.loss.timeout(cx),
+            Timer::Lease => self.lease.timeout(cx),
+            Timer::Late => self.late.timeout(cx),
+            Timer::Bringup => self.bringup.timeout(cx),
+            Timer::Generations => self.generations.timeout(cx),
+            Timer::Rounds => {
+                self.rounds.timeout(cx.now);
+                self.settle_rounds(cx);
             }
+            Timer::Closing => self.closing.timeout(cx),
         }
     }
-}
 
-/// The sub-machines, apart from the queues that they are given.
-struct Parts<'a> {
-    bringup: &'a mut bringup::Bringup,
-    procs: &'a mut procs::Procs,
-    signals: &'a mut signals::Signals,
-    ending: &'a mut ending::Ending,
-    verdict: &'a mut verdict::Verdict,
-    loss: &'a mut loss::Loss,
-    mute: &'a mut mute::Mute,
-    lease: &'a mut lease::Lease,
-    late: &'a mut late::Late,
-    left: &'a mut left::Left,
-    generations: &'a mut generations::Generations,
-    rounds: &'a mut rounds::Rounds,
-    output: &'a mut output::Output,
-    closing: &'a mut closing::Closing,
-    log: &'a mut log::Log,
-}
-
-impl Parts<'_> {
     fn event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
         match event {
             JobEvent::Message { node, msg } => self.message(cx, node, msg),
@@ -479,18 +489,7 @@ impl Machine for Job {
     }
 
     fn handle_timeout(&mut self, now: Mono) {
-        self.with(now, |parts, cx| {
-            parts.ending.timeout(cx);
-            parts.mute.timeout(cx);
-            parts.loss.timeout(cx);
-            parts.lease.timeout(cx);
-            parts.late.timeout(cx);
-            parts.bringup.timeout(cx);
-            parts.generations.timeout(cx);
-            parts.rounds.timeout(cx.now);
-            parts.settle_rounds(cx);
-            parts.closing.timeout(cx);
-        });
+        self.with(now, |parts, cx| Timer::ALL.into_iter().for_each(|timer| parts.timeout(cx, timer)));
     }
 
     fn poll_action(&mut self) -> Option<JobAction> {
@@ -498,13 +497,9 @@ impl Machine for Job {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.closing.finished() {
+        if self.parts.closing.finished() {
             return None;
         }
-        let lost = earliest(earliest(self.mute.deadline(), self.loss.deadline()), self.lease.deadline());
-        let ends = earliest(self.ending.deadline(), self.closing.deadline());
-        let starts = earliest(self.late.deadline(), self.bringup.deadline());
-        let begins = earliest(earliest(starts, self.generations.deadline()), self.rounds.deadline());
-        earliest(earliest(begins, lost), ends)
+        earliest_of(Timer::ALL.map(|timer| self.parts.deadline(timer)))
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{Cx, NodeAction};
 use crate::id::ProcId;
-use crate::machine::earliest;
+use crate::machine::earliest_of;
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ impl Devices {
             Look::At(at) => Some(at),
             Look::Asked | Look::Over => None,
         };
-        self.waits.values().map(at).fold(None, earliest)
+        earliest_of(self.waits.values().map(at))
     }
 }
 

@@ -4,9 +4,9 @@
 //! What is swept away at the end of a job is swept away between two generations, by the same sub-machines; then the ground is laid
 //! anew, because a PID namespace ends with what was in it.
 
-use super::{Cx, Node, NodeAction, Notice};
+use super::{Cx, NodeAction, Notice, Parts};
 use crate::signal::Signal;
-use crate::time::{Mono, Span};
+use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::to_node::Meeting;
 use crate::wire::to_root::{Leftover, NAMED, ToRoot};
@@ -118,10 +118,9 @@ impl Generations {
     }
 }
 
-impl Node {
+impl Parts {
     /// Who has to know what is between two generations.
-    pub(super) fn between(&mut self, now: Mono, between: Between) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    pub(super) fn between(&mut self, cx: &mut Cx<'_>, between: Between) {
         match between {
             Between::Clear(sig, grace) => self.grace.on_clear(cx, sig, grace),
             Between::Clearing(sig) => {

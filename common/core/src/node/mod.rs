@@ -25,7 +25,7 @@ mod tests;
 pub use event::{Depth, ErrorFile, ExecSpec, Ground, GroundPlan, NodeAction, NodeEvent};
 
 use crate::id::{AppIndex, ProcId};
-use crate::machine::{self, Machine, earliest};
+use crate::machine::{self, Machine, earliest_of};
 use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
 use crate::signal::Signal;
@@ -115,20 +115,9 @@ type Cx<'a> = machine::Cx<'a, NodeAction, Notice>;
 /// The agent's machine.
 #[derive(Default)]
 pub struct Node {
-    start: start::BringUp,
-    procs: procs::Procs,
-    generations: generations::Generations,
-    grace: grace::Grace,
-    lease: lease::Lease,
-    lost: lost::Lost,
-    postmortem: postmortem::Postmortem,
-    serve: serve::Serve,
-    rounds: rounds::Rounds,
-    leftovers: leftovers::Leftovers,
     out: VecDeque<NodeAction>,
     notices: VecDeque<Notice>,
-    mute: bool,
-    over: bool,
+    parts: Parts,
 }
 
 impl Node {
@@ -143,13 +132,86 @@ impl Node {
     /// [`of_login`]: crate::env::of_login
     #[must_use]
     pub fn of_login(login: OsStrings) -> Self {
-        Self { start: start::BringUp::of_login(login), ..Self::default() }
+        let parts = Parts { start: start::BringUp::of_login(login), ..Parts::default() };
+        Self { parts, ..Self::default() }
     }
 
-    fn hear(&mut self, now: Mono, event: NodeEvent) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    /// Runs one transition, unless the node has said all that it will, then passes on notices until none is left.
+    fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts, &mut Cx<'_>)) {
+        let Self { out, notices, parts } = self;
+        if parts.over {
+            return;
+        }
+        let mut cx = Cx { now, out, notice: notices };
+        parts.rounds.looks(now);
+        transition(parts, &mut cx);
+        parts.settle(&mut cx);
+    }
+}
+
+/// The sub-machines, apart from the queues that they are given.
+#[derive(Default)]
+struct Parts {
+    start: start::BringUp,
+    procs: procs::Procs,
+    generations: generations::Generations,
+    grace: grace::Grace,
+    lease: lease::Lease,
+    lost: lost::Lost,
+    postmortem: postmortem::Postmortem,
+    serve: serve::Serve,
+    rounds: rounds::Rounds,
+    leftovers: leftovers::Leftovers,
+    mute: bool,
+    over: bool,
+}
+
+/// The sub-machines that wait for a time.
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    Grace,
+    Lease,
+    Serve,
+    Rounds,
+    Procs,
+    Leftovers,
+}
+
+impl Timer {
+    /// All of them, in the order in which they are run.
+    const ALL: [Self; 6] = [Self::Grace, Self::Lease, Self::Serve, Self::Rounds, Self::Procs, Self::Leftovers];
+}
+
+impl Parts {
+    fn deadline(&self, timer: Timer) -> Option<Mono> {
+        match timer {
+            Timer::Grace => self.grace.deadline(),
+            Timer::Lease => self.lease.deadline(),
+            Timer::Serve => self.serve.deadline(),
+            Timer::Rounds => self.rounds.deadline(),
+            Timer::Procs => self.procs.deadline(),
+            Timer::Leftovers => self.leftovers.deadline(),
+        }
+    }
+
+    fn timeout(&mut self, cx: &mut Cx<'_>, timer: Timer) {
+        match timer {
+            Timer::Grace => self.grace.on_timeout(cx),
+            Timer::Lease => self.lease.on_timeout(cx),
+            Timer::Serve => self.serve.on_timeout(cx),
+            Timer::Rounds => self.rounds.on_timeout(cx),
+            Timer::Procs => self.procs.on_timeout(cx),
+            Timer::Leftovers => {
+                // What remains is looked at after everything that the same moment brings.
+                self.settle(cx);
+                self.leftovers.on_timeout(cx);
+            }
+        }
+    }
+
+    fn hear(&mut self, cx: &mut Cx<'_>, event: NodeEvent) {
         match event {
-            NodeEvent::FromRoot(message) => self.obey(now, message),
+            NodeEvent::FromRoot(message) => self.obey(cx, message),
             NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
             NodeEvent::Refused(refusal) if self.generations.is_renewing() => {
                 cx.tell(Notice::Unready);
@@ -170,7 +232,7 @@ impl Node {
             NodeEvent::InitLost => self.lost.on_init(cx),
             NodeEvent::Spawned { proc, pid, at } => self.procs.on_spawned(cx, proc, pid, at),
             NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
-            NodeEvent::SpawnFailed { proc, error } => self.not_spawned(now, proc, error),
+            NodeEvent::SpawnFailed { proc, error } => self.not_spawned(cx, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
                 let excused = self.rounds.is_open();
@@ -194,8 +256,7 @@ impl Node {
         }
     }
 
-    fn obey(&mut self, now: Mono, message: ToNode) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    fn obey(&mut self, cx: &mut Cx<'_>, message: ToNode) {
         match message {
             ToNode::Start(start) => self.start.on_start(cx, start),
             ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
@@ -220,8 +281,7 @@ impl Node {
         }
     }
 
-    fn route(&mut self, now: Mono, notice: Notice) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    fn route(&mut self, cx: &mut Cx<'_>, notice: Notice) {
         match notice {
             Notice::Begun(start) => {
                 self.leftovers.on_begun(&start);
@@ -243,7 +303,7 @@ impl Node {
                 self.serve.on_met(cx, &meeting);
                 self.procs.on_met(cx, meeting, by);
             }
-            Notice::Between(between) => self.between(now, between),
+            Notice::Between(between) => self.between(cx, between),
             Notice::Finish => {
                 self.serve.on_ending(cx);
                 self.leftovers.on_finish(cx);
@@ -253,17 +313,17 @@ impl Node {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),
             },
-            Notice::Unable(proc) => self.not_spawned(now, proc, gpus::too_few()),
+            Notice::Unable(proc) => self.not_spawned(cx, proc, gpus::too_few()),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
-            Notice::Killed(proc) => self.rounds.on_killed(now, proc),
+            Notice::Killed(proc) => self.rounds.on_killed(cx.now, proc),
             Notice::Seated(seated) => self.procs.seat(cx, &seated),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
             Notice::Forward(sig) => self.procs.forward(cx, sig),
-            Notice::Ending(sig) => self.ends(now, sig),
-            Notice::Destroy => self.destroys(now),
+            Notice::Ending(sig) => self.ends(cx, sig),
+            Notice::Destroy => self.destroys(cx),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
-            Notice::Mute => self.muted(now),
+            Notice::Mute => self.muted(cx),
             Notice::Orphaned => self.leftovers.on_orphaned(),
             Notice::Ended(proc, status) => self.postmortem.on_ended(cx, proc, status),
             Notice::Reap(proc) => self.procs.reap(cx, proc),
@@ -284,23 +344,20 @@ impl Node {
     }
 
     /// A process could not be started: in rounds another may follow it.
-    fn not_spawned(&mut self, now: Mono, proc: ProcId, error: SpawnError) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    fn not_spawned(&mut self, cx: &mut Cx<'_>, proc: ProcId, error: SpawnError) {
         self.procs.on_spawn_failed(cx, proc, error);
         self.rounds.on_exited(cx, proc);
     }
 
     /// Nobody hears us any more.
-    fn muted(&mut self, now: Mono) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    fn muted(&mut self, cx: &mut Cx<'_>) {
         self.mute = true;
         self.postmortem.on_mute();
         self.leftovers.on_mute(cx);
     }
 
     /// The end has begun.
-    fn ends(&mut self, now: Mono, sig: Signal) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    fn ends(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         self.generations.on_ending();
         self.rounds.on_ending(cx);
         shut(cx, &mut self.start, &mut self.serve);
@@ -310,8 +367,7 @@ impl Node {
     }
 
     /// SIGKILL for everything.
-    fn destroys(&mut self, now: Mono) {
-        let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
+    fn destroys(&mut self, cx: &mut Cx<'_>) {
         self.generations.on_ending();
         self.grace.on_destroy();
         self.rounds.on_ending(cx);
@@ -323,9 +379,9 @@ impl Node {
     }
 
     /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.
-    fn settle(&mut self, now: Mono) {
-        while let Some(notice) = self.notices.pop_front() {
-            self.route(now, notice);
+    fn settle(&mut self, cx: &mut Cx<'_>) {
+        while let Some(notice) = cx.notice.pop_front() {
+            self.route(cx, notice);
         }
     }
 }
@@ -341,51 +397,31 @@ impl Machine for Node {
     type Action = NodeAction;
 
     fn handle(&mut self, now: Mono, event: NodeEvent) {
-        if !self.over {
-            self.rounds.looks(now);
-            self.hear(now, event);
-            self.settle(now);
-        }
+        self.with(now, |parts, cx| parts.hear(cx, event));
     }
 
     fn handle_timeout(&mut self, now: Mono) {
-        if !self.over {
-            self.rounds.looks(now);
-            let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
-            self.grace.on_timeout(cx);
-            self.lease.on_timeout(cx);
-            self.serve.on_timeout(cx);
-            self.rounds.on_timeout(cx);
-            self.procs.on_timeout(cx);
-            self.settle(now);
-            let cx = &mut Cx { now, out: &mut self.out, notice: &mut self.notices };
-            self.leftovers.on_timeout(cx);
-            self.settle(now);
-        }
+        self.with(now, |parts, cx| Timer::ALL.into_iter().for_each(|timer| parts.timeout(cx, timer)));
     }
 
     fn poll_action(&mut self) -> Option<NodeAction> {
         loop {
             // The starts of a burst travel in one message, but never after what else there is to tell.
             let due = matches!(self.out.front(), None | Some(NodeAction::ToRoot(_)));
-            let action = match if due { self.procs.take_started() } else { None } {
+            let action = match if due { self.parts.procs.take_started() } else { None } {
                 Some(procs) => NodeAction::ToRoot(ToRoot::Started { procs }),
                 None => self.out.pop_front()?,
             };
-            if !(self.mute && matches!(action, NodeAction::ToRoot(_))) {
+            if !(self.parts.mute && matches!(action, NodeAction::ToRoot(_))) {
                 return Some(action);
             }
         }
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.over {
+        if self.parts.over {
             return None;
         }
-        let others = earliest(
-            self.lease.deadline(),
-            earliest(self.serve.deadline(), earliest(self.rounds.deadline(), self.procs.deadline())),
-        );
-        earliest(earliest(self.grace.deadline(), self.leftovers.deadline()), others)
+        earliest_of(Timer::ALL.map(|timer| self.parts.deadline(timer)))
     }
 }

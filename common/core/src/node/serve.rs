@@ -3,7 +3,7 @@
 
 use super::tally::Tally;
 use super::{Cx, Ground, NodeAction};
-use crate::machine::earliest;
+use crate::machine::earliest_of;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
@@ -134,8 +134,8 @@ impl Serve {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let limits = self.limits.values().fold(None, |first, tally| earliest(first, tally.deadline()));
-        earliest(earliest(self.unused_at, self.refused.deadline()), limits)
+        let limits = self.limits.values().map(Tally::deadline);
+        earliest_of([self.unused_at, self.refused.deadline()].into_iter().chain(limits))
     }
 }
 

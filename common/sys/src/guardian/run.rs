@@ -1,13 +1,20 @@
 //! The guardian's only loop: wait until the launcher or the agent is gone, then end everything and count.
+//!
+//! The agent ends everything too when the launcher is gone. If one of the two is killed in mid-work, the other one finishes. So
+//! the guardian kills what is below the agent, and the agent itself last, when it does not exit by itself.
 
 use super::record::{self, RECORD, Words};
 use super::{Post, Report};
-use crate::children::{self, Named};
+use crate::children::{self, Below, Named};
 use crate::ns::errno;
 use std::os::fd::{AsRawFd as _, RawFd};
 
 /// How long the guardian tries before it names what the kernel cannot end (state D).
 const PATIENCE_MS: u64 = 3_000;
+/// How much of that is left at least when the agent is killed, too.
+const WITHOUT_AGENT_MS: u64 = 2_000;
+/// How long an agent with no living child may take to exit by itself, once the launcher is gone.
+const LEAVE_MS: u64 = 500;
 /// More than any round of killing and reaping takes, if it is not held up.
 const STEP_NS: u64 = 250_000_000;
 
@@ -21,11 +28,24 @@ pub(super) fn run(agent: i32, post: &Post) -> ! {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-guard".as_ptr()) };
     // SAFETY: prctl with PR_SET_DUMPABLE takes integers only.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
-    let expired = wait_for_an_end(agent, post);
+    let end = wait_for_an_end(agent, post);
     if ended_clean(agent) {
         go(post, 0);
     }
-    end_everything(post, expired)
+    end_everything(agent, post, end)
+}
+
+/// What the guardian's wait has ended with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// The agent's end.
+    Agent,
+    /// The launcher lives, and has shut the lifeline: the agent does not answer.
+    Severed,
+    /// The launcher or the connection to it is gone.
+    Launcher,
+    /// The lease was not renewed in time.
+    Lease,
 }
 
 /// Whoever reads the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as
@@ -39,8 +59,8 @@ pub(super) fn let_go_of_stdio() {
 
 /// Returns when the agent has ended, the lease is over, or the launcher is gone or has shut the lifeline: it wants an end
 /// without the agent. Of the lifeline nothing is read. Hands the agent's descriptor to the launcher, as soon as there is
-/// one. True if it is the lease alone that is over.
-fn wait_for_an_end(agent: i32, post: &Post) -> bool {
+/// one.
+fn wait_for_an_end(agent: i32, post: &Post) -> End {
     let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
     let (mut line, timer) = post.lease.as_ref().map_or((-1, -1), super::lease::Watch::numbers);
     let mut agent_fd = None;
@@ -66,7 +86,7 @@ fn wait_for_an_end(agent: i32, post: &Post) -> bool {
         // SAFETY: `fds` are at least `count` valid pollfds. All signals are blocked, so it is not interrupted.
         let n = unsafe { libc::poll(fds.as_mut_ptr(), count, time) };
         if (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
-            return false;
+            return End::Agent;
         }
         let [agent, lifeline, timer, renewal] = fds;
         if n > 0 && renewal.revents != 0 {
@@ -77,8 +97,15 @@ fn wait_for_an_end(agent: i32, post: &Post) -> bool {
             // The agent has closed its end; its own end is the next event.
             line = -1;
         }
-        if n > 0 && (agent.revents != 0 || lifeline.revents != 0 || timer.revents != 0) {
-            return agent.revents == 0 && lifeline.revents == 0;
+        if n > 0 && agent.revents != 0 {
+            return End::Agent;
+        }
+        if n > 0 && lifeline.revents != 0 {
+            // A half that was shut shows as RDHUP alone (poll(2)). A pipe, as sshd gives it, cannot be shut by halves.
+            return if lifeline.revents & libc::POLLHUP == 0 { End::Severed } else { End::Launcher };
+        }
+        if n > 0 && timer.revents != 0 {
+            return End::Lease;
         }
     }
 }
@@ -116,9 +143,14 @@ fn reap_all() -> bool {
 
 /// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children, and SIGKILL
 /// ends it also where it was stopped: when it dies, its own become ours, because we are a subreaper.
-fn end_everything(post: &Post, expired: bool) -> ! {
+fn end_everything(agent: i32, post: &Post, end: End) -> ! {
+    let expired = end == End::Lease;
     make_room(post);
-    let mut patience = Patience::new(crate::clock::boottime());
+    let mut patience = Patience::new(PATIENCE_MS, crate::clock::boottime());
+    if end != End::Agent && end_below(agent, end, &mut patience) && end != End::Severed {
+        // The agent would have removed it, and we may be killed too. A launcher that lives removes it itself.
+        post.litter.iter().for_each(super::Litter::sweep);
+    }
     let mut wait_ns = 200_000;
     loop {
         children::kill_all();
@@ -135,6 +167,42 @@ fn end_everything(post: &Post, expired: bool) -> ! {
         // A child that forks faster than it is found gets the whole CPU's attention at first, less later.
         wait_ns = (wait_ns * 2).min(20_000_000);
     }
+}
+
+/// Ends what is below the agent, which does the same if it can. Returns when the agent has ended, or when it has to be killed:
+/// nothing below it lives and it stays (true), or it keeps what cannot be ended otherwise.
+fn end_below(agent: i32, end: End, patience: &mut Patience) -> bool {
+    if has_ended(agent) {
+        return false;
+    }
+    // SAFETY: kill takes two integers; the agent is our child, and nobody has reaped it.
+    unsafe { libc::kill(agent, libc::SIGCONT) };
+    // An agent that the launcher has given up is not waited for.
+    let leave_ms = if end == End::Severed { 0 } else { LEAVE_MS };
+    let mut leaving = Patience::new(leave_ms, crate::clock::boottime());
+    let mut wait_ns = 200_000;
+    while !has_ended(agent) {
+        // What has lost its parent while the agent is no subreaper is ours already.
+        children::for_each(|pid| {
+            if pid != agent {
+                // SAFETY: kill takes two integers; the child is unreaped, so its number is not reused.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        });
+        let now = crate::clock::boottime();
+        if patience.is_out(now) || patience.left <= WITHOUT_AGENT_MS * 1_000_000 {
+            return false;
+        }
+        match children::kill_children_of(agent) {
+            Below::Unknown => return false,
+            Below::Nothing if leaving.is_out(now) => return true,
+            Below::Nothing => {}
+            Below::Killed => leaving = Patience::new(leave_ms, now),
+        }
+        wait_for_child(wait_ns);
+        wait_ns = (wait_ns * 2).min(20_000_000);
+    }
+    false
 }
 
 /// Closes what is of no use any more: /proc is read through two descriptors, and perhaps no others can be had.
@@ -158,8 +226,8 @@ struct Patience {
 }
 
 impl Patience {
-    const fn new(now: u64) -> Self {
-        Self { left: PATIENCE_MS * 1_000_000, looked: now }
+    const fn new(ms: u64, now: u64) -> Self {
+        Self { left: ms * 1_000_000, looked: now }
     }
 
     fn is_out(&mut self, now: u64) -> bool {
@@ -225,7 +293,7 @@ mod tests {
 
     #[test]
     fn time_in_which_nobody_ran_is_not_counted() {
-        let mut patience = Patience::new(0);
+        let mut patience = Patience::new(PATIENCE_MS, 0);
         let (hour, round) = (3_600_000_000_000, 20_000_000);
         assert!(!patience.is_out(hour), "those that were killed have had no time to die");
         let rounds = (1..).take_while(|n| !patience.is_out(hour + n * round)).count();
@@ -338,17 +406,42 @@ mod tests {
     }
 
     /// A guardian with a child that has a child, neither of which ends by itself.
-    fn guardian_of_two(end: impl FnOnce()) -> i32 {
-        without_descriptors(|| {
+    fn guardian_of_two(end: impl FnOnce(i32)) -> i32 {
+        without_descriptors(|| end(agent_with_child()))
+    }
+
+    /// Becomes a guardian; returns its agent, which has a child. Neither ends by itself.
+    fn agent_with_child() -> i32 {
+        super::super::stand_apart();
+        // SAFETY: the children make only system calls, and never return.
+        let agent = unsafe { libc::fork() };
+        if agent == 0 {
             super::super::stand_apart();
-            // SAFETY: the children make only system calls, and never return.
-            if unsafe { libc::fork() } == 0 {
-                // SAFETY: as above.
-                unsafe { libc::fork() };
-                stray();
-            }
-            end();
-        })
+            // SAFETY: as above.
+            unsafe { libc::fork() };
+            stray();
+        }
+        agent
+    }
+
+    /// The guardian killed the agent first. If it was killed itself then, ranks remained.
+    #[test]
+    fn the_agent_outlives_what_is_below_it() {
+        // SAFETY: the child makes only system calls, and exits.
+        let guardian = unsafe { libc::fork() };
+        assert!(guardian >= 0);
+        if guardian == 0 {
+            // SAFETY: alarm takes an integer.
+            unsafe { libc::alarm(20) };
+            let agent = agent_with_child();
+            // Until its child exists.
+            while children::kill_children_of(agent) != Below::Killed {}
+            end_below(agent, End::Severed, &mut Patience::new(PATIENCE_MS, crate::clock::boottime()));
+            let (alive, below) = (!has_ended(agent), children::kill_children_of(agent));
+            children::kill_all();
+            crate::origin::exit_now(u8::from(!alive) + if below == Below::Nothing { 0 } else { 2 });
+        }
+        assert_eq!(status_of(guardian), 0);
     }
 
     /// It killed nobody then, and left everything behind after three seconds.
@@ -356,8 +449,10 @@ mod tests {
     fn everything_is_ended_without_a_descriptor() {
         let (_ours, lifeline): (OwnedFd, OwnedFd) = socket_pair().unwrap();
         let post = Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, litter: None };
-        assert_eq!(status_of(guardian_of_two(|| end_everything(&post, false))), 0, "its own number is enough");
-        let by_number = guardian_of_two(|| {
+        let everything = |end| guardian_of_two(|agent| end_everything(agent, &post, end));
+        assert_eq!(status_of(everything(End::Agent)), 0, "its own number is enough");
+        assert_eq!(status_of(everything(End::Severed)), 0, "and it kills an agent whose children it cannot see");
+        let by_number = guardian_of_two(|_| {
             while !reap_all() {
                 children::kill_all();
                 wait_for_child(1_000_000);

@@ -135,3 +135,40 @@ fn from_the_ping_on_at_which_a_planned_round_begins_silence_does_not_count() {
     session.ready(Vec::new()).unwrap();
     assert_eq!(agent.heard(), Said::Ready(Round::new(1), Vec::new()));
 }
+
+/// Two processes that are started again join one after the other: the round of the first is interrupted as soon as it has begun, by the
+/// round of the second. Ranks that have entered the function wait in it for all others of the round, and ping only afterwards.
+#[test]
+fn a_planned_interrupt_that_comes_before_the_function_is_entered_waits_for_a_ping_too() {
+    let (session, mut agent) = plain();
+    let planned = |round, within| Heard::Interrupt(Round::new(round), fault(5), Some(within));
+    agent.says(&planned(0, Span::from_secs(3600)));
+    agent.begins(0, Some(1));
+    assert!(matches!(session.next().unwrap(), Next::Begin(..)));
+    assert!(!session.token().unwrap().wait(Duration::from_millis(100)), "interrupted before the function was entered");
+    session.enter().unwrap();
+    assert!(!session.token().unwrap().wait(Duration::from_millis(100)), "interrupted without a ping");
+    assert!(is_interrupted(session.ping()));
+    assert!(is_interrupted(session.exit()));
+    session.ready(Vec::new()).unwrap();
+    while let Said::Alive(..) | Said::Section(..) = agent.heard() {}
+    // Also before the function its time is kept.
+    agent.begins(1, Some(1));
+    assert!(matches!(session.next().unwrap(), Next::Begin(..)));
+    agent.says(&planned(1, Span::from_millis(20)));
+    assert!(session.token().unwrap().wait(SOON));
+    assert!(is_interrupted(session.enter()));
+    assert!(matches!(session.next().unwrap(), Next::Interrupt(..)));
+    session.ready(Vec::new()).unwrap();
+    while let Said::Alive(..) | Said::Section(..) = agent.heard() {}
+    // A reserve has no function in which others could wait for it.
+    agent.begins(2, None);
+    assert!(matches!(session.next().unwrap(), Next::Begin(..)));
+    agent.says(&planned(2, Span::from_secs(3600)));
+    while !session.0.is(inner::PLANNED) {
+        std::thread::yield_now();
+    }
+    session.enter().unwrap();
+    let _interrupted_or_not = session.exit();
+    assert!(matches!(session.next().unwrap(), Next::Interrupt(..)));
+}

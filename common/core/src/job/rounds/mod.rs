@@ -16,7 +16,7 @@ use super::notice::{Failure, Notice};
 use super::{Cx, JobAction, left};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
-use crate::machine::{Machine as _, earliest};
+use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::report::Sentence;
@@ -319,7 +319,7 @@ impl Rounds {
     pub(super) fn deadline(&self) -> Option<Mono> {
         let machine = self.machine.as_ref().filter(|_| !self.off).and_then(|machine| machine.poll_timeout());
         let leaving = self.leaving.as_ref().map(|(_, until)| *until);
-        earliest(earliest(machine, leaving), self.unheard_at())
+        earliest_of([machine, leaving, self.unheard_at()])
     }
 
     /// Does what the machine asks for; what it hands back to the job.

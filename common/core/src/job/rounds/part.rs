@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-impl Parts<'_> {
+impl Parts {
     /// A node speaks of rounds. What is of another generation, or of another host's ranks, is nobody's business.
     pub(in crate::job) fn round(&mut self, cx: &mut Cx<'_>, node: NodeId, up: RoundUp) {
         if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
@@ -40,7 +40,7 @@ impl Parts<'_> {
                 if ranks.is_empty() {
                     return;
                 }
-                self.rounds.begin(cx.now, self.bringup);
+                self.rounds.begin(cx.now, &self.bringup);
                 ranks.iter().for_each(|one| self.rounds.comes(one.initial, one.proc));
                 RestartEvent::Joined { node, call, ranks, terms }
             }

@@ -63,7 +63,7 @@ impl Rounds {
     }
 }
 
-impl Parts<'_> {
+impl Parts {
     /// Starts whoever is wanted, and can be: the process before has ended, and its host is there.
     pub(in crate::job) fn start_wanted(&mut self, cx: &mut Cx<'_>) {
         // Behind a call nobody may call for more.
