@@ -118,8 +118,8 @@ fn hear(shared: &Shared, heard: Heard) {
     match heard {
         Heard::Interrupt(round, fault, within) => {
             let later = inner.state.as_ref().is_none_or(|state| round.get() > state.number);
-            let here = inner.phase.is_in_round()
-                && inner.state.as_ref().is_some_and(|state| state.number == round.get());
+            let here =
+                inner.phase.is_in_round() && inner.state.as_ref().is_some_and(|state| state.number == round.get());
             if later || (here && inner.leaving == Leaving::No) {
                 let at = within.and_then(|within| Instant::now().checked_add(Duration::from_nanos(within.nanos())));
                 inner.pending = Some(Pending { round, fault, at });

@@ -1,5 +1,6 @@
 //! What the machine of rounds hears and asks for.
 
+use super::awaited::Step;
 use super::fault::Fault;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
@@ -62,6 +63,13 @@ pub enum RestartEvent {
         round: Round,
         /// Where it returned.
         initial: Rank,
+    },
+    /// Ranks of a node wait for others of it: these have not registered, or not left their function, for [`super::AWAITED`].
+    Awaited {
+        /// Which node.
+        node: NodeId,
+        /// Which ranks.
+        ranks: RankSet,
     },
     /// A process has ended.
     Ended {
@@ -182,6 +190,15 @@ pub enum RoundNote {
         initial: Rank,
         /// Its process id, on its host.
         pid: u32,
+    },
+    /// The others wait for these ranks, and have for [`super::AWAITED`].
+    Awaited {
+        /// The round that they are to leave; `None`: none has begun.
+        round: Option<Round>,
+        /// What they have not done.
+        step: Step,
+        /// Which.
+        ranks: RankSet,
     },
     /// Processes have registered that are not taken.
     Refused {

@@ -72,6 +72,11 @@ pub enum RoundUp {
         /// Where it returned.
         initial: Rank,
     },
+    /// Ranks of this node wait for others of it: these have not registered, or not left their function, for `restart::AWAITED`.
+    Awaited {
+        /// Which.
+        ranks: Capped<Rank, BATCH>,
+    },
     /// SIGKILL has not ended a process, and the others go on without it: the kernel cannot end it now.
     Stuck {
         /// Which.

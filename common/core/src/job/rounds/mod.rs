@@ -19,9 +19,10 @@ use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
+use crate::rank_set::RankSet;
 use crate::report::Sentence;
 use crate::restart::fault::{Fault, FaultKind};
-use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote};
+use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote, Step};
 use crate::rounds::PolicyReader;
 use crate::spec::JobSpec;
 use crate::status::Status;
@@ -91,6 +92,8 @@ pub(super) struct Rounds {
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
     /// Something was asked of rounds, and nobody has registered.
     unheard: Unheard,
+    /// Ranks that have not registered were named.
+    has_logged_unregistered: bool,
     /// It was said why a process could not.
     said_refused: bool,
     /// Without this one there is no other round, and its process has until then to end by itself.
@@ -125,6 +128,7 @@ impl Rounds {
             asked: BTreeSet::new(),
             coming: BTreeMap::new(),
             unheard: Unheard::Idle,
+            has_logged_unregistered: false,
             said_refused: false,
             leaving: None,
         }
@@ -296,6 +300,7 @@ impl Rounds {
     pub(super) fn again(&mut self) -> u32 {
         self.space = self.space.saturating_add(1);
         (self.machine, self.off, self.early, self.done) = (None, false, None, None);
+        self.has_logged_unregistered = false;
         self.excused.clear();
         self.unwanted.clear();
         self.ended.clear();
@@ -371,18 +376,34 @@ impl Rounds {
                 // Whatever comes, it is not its doing.
                 self.ended.retain(|failure| failure.rank != fault.initial);
             }
-            RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
+            RoundNote::Spared { .. } | RoundNote::Again { .. } | RoundNote::Awaited { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
         }
         let first = match &note {
             RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
             RoundNote::Spared { fault } => Some(fault.initial),
             RoundNote::Again { initial, .. } => Some(*initial),
+            RoundNote::Awaited { ranks, .. } => self.common_host(ranks),
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
         };
         let host = first.map_or_else(OsBytes::default, |initial| self.host(initial));
         cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
         cx.act(JobAction::Say(Sentence::Round { generation, host, note: Box::new(note) }));
+    }
+
+    /// One of these ranks, if they all run on one host.
+    fn common_host(&self, ranks: &RankSet) -> Option<Rank> {
+        let node_of = |rank: Rank| self.placement().seats.get(rank.index()).map(|seat| seat.node);
+        let mut all = ranks.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
+        let first = all.next()?;
+        all.all(|rank| node_of(rank) == node_of(first)).then_some(first)
+    }
+
+    /// Ranks of a host wait for others of it, and no host has all of its ranks registered: logged for the first such host.
+    fn log_unregistered(&mut self, cx: &mut Cx<'_>, generation: u32, ranks: RankSet) {
+        if !ranks.is_empty() && !core::mem::replace(&mut self.has_logged_unregistered, true) {
+            self.note(cx, generation, RoundNote::Awaited { round: None, step: Step::Register, ranks });
+        }
     }
 
     /// The name of a rank's host, where there are several.

@@ -2,11 +2,12 @@
 
 use super::{Up, failing};
 use crate::events::{Cause, Lost};
-use crate::id::{NodeId, ProcId};
+use crate::id::{NodeId, ProcId, Rank};
 use crate::job::ending::Ranks;
 use crate::job::notice::Failure;
 use crate::job::{Cx, Parts};
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::restart::detect::UNKILLABLE;
 use crate::restart::fault::FaultKind;
 use crate::restart::{RestartEvent, RoundNote};
@@ -18,7 +19,7 @@ use alloc::vec::Vec;
 impl Parts<'_> {
     /// A node speaks of rounds. What is of another generation, or of another host's ranks, is nobody's business.
     pub(in crate::job) fn round(&mut self, cx: &mut Cx<'_>, node: NodeId, up: RoundUp) {
-        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
+        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. } | RoundUp::Awaited { .. }) {
             self.rounds.is_heard();
         }
         if self.generations.is_between() || self.rounds.off {
@@ -66,6 +67,14 @@ impl Parts<'_> {
             }
             RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
             RoundUp::Alone { round, initial } => RestartEvent::Alone { node, round, initial },
+            RoundUp::Awaited { ranks } => {
+                let own = |rank: &Rank| self.procs.node_of_rank(*rank) == Some(node);
+                let ranks: RankSet = ranks.into_vec().into_iter().filter(own).collect();
+                if self.rounds.machine.is_none() {
+                    return self.rounds.log_unregistered(cx, self.log.generation(), ranks);
+                }
+                RestartEvent::Awaited { node, ranks }
+            }
             RoundUp::Stuck { proc } => return self.is_stuck(cx, node, proc),
             RoundUp::Refused { text } => return self.rounds.refused(cx, self.log.generation(), text),
         };

@@ -5,6 +5,7 @@
 //! devices and ports are free, and nothing of it writes any more, when the next round begins. But not without end: what SIGKILL does not
 //! end within `UNKILLABLE`, and a process that lives long behind its session, hold up no round.
 
+mod awaited;
 mod calls;
 mod obey;
 mod seat;
@@ -30,6 +31,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use awaited::Awaited;
 use core::net::IpAddr;
 use seat::{Part, Seat};
 
@@ -74,6 +76,7 @@ pub(super) struct Rounds {
     /// So long others are waited for behind that.
     awaits: Span,
     soonest: Soonest,
+    awaited: Awaited,
     /// When something was heard, or looked at, last.
     seen: Mono,
     /// The launcher knows that somebody waits here for others in vain.
@@ -141,6 +144,7 @@ impl Default for Rounds {
             limits: Limits::default(),
             awaits: Span::ZERO,
             soonest: Soonest::default(),
+            awaited: Awaited::None,
             seen: Mono::default(),
             alone: false,
             told: None,
@@ -220,6 +224,7 @@ impl Rounds {
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
         self.state = State::Off;
         self.soonest = Soonest::default();
+        self.awaited = Awaited::None;
         self.seats.values_mut().for_each(Seat::put_out);
         self.use_port(cx, false);
     }
