@@ -46,13 +46,18 @@ impl Lease {
         if self.over {
             return;
         }
-        if self.until.is_some_and(|until| until <= cx.now) {
+        if self.is_due(cx.now) {
             self.over = true;
             return cx.tell(Notice::Unheard);
         }
         if self.next.is_some_and(|next| next <= cx.now) {
             self.beat(cx);
         }
+    }
+
+    /// Whether the time is over, and this machine has not acted on that yet. The guardian has.
+    pub(super) fn is_due(&self, now: Mono) -> bool {
+        !self.over && self.until.is_some_and(|until| until <= now)
     }
 
     /// Stops the heartbeats.

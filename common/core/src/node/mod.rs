@@ -237,6 +237,11 @@ impl Parts {
             NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
             NodeEvent::SpawnFailed { proc, error } => self.not_spawned(cx, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
+                // The guardian kills the ranks when the lease is over: such an end is no failure of the rank.
+                if self.lease.is_due(cx.now) {
+                    self.lease.on_timeout(cx);
+                    self.settle(cx);
+                }
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
                 let excused = self.rounds.is_open();
                 self.procs.on_exited(cx, Exited { proc, status, at, alive_at, asked: false, usage }, excused);

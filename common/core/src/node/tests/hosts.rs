@@ -118,6 +118,19 @@ fn the_lease_counts_from_the_reading_that_the_launcher_repeats() {
     assert_eq!(rig.left(0), [NodeAction::Finish(1)], "the guardian looks again");
 }
 
+/// A launcher that was stopped for long reads this after SIGCONT. The rank must not be its culprit.
+#[test]
+fn ranks_that_the_guardian_kills_at_the_end_of_the_lease_are_not_reported() {
+    let (mut rig, _) = ready();
+    rig.root(meeting());
+    rig.root(spawn(0..1, true));
+    rig.spawned(0);
+    rig.now = at(9_000);
+    let acts = rig.exited(0, Status::Signaled { sig: Signal::KILL, core: false });
+    assert!(acts.iter().all(|act| !matches!(act, NodeAction::ToRoot(_))), "{acts:?}");
+    assert!(acts.contains(&SWEEP));
+}
+
 #[test]
 fn the_launchers_own_host_has_no_lease() {
     let mut rig = Rig::running(1);
