@@ -6,7 +6,7 @@
 //!
 //! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
 
-mod part;
+pub(super) mod part;
 mod respawn;
 mod setting;
 mod unheard;
@@ -14,7 +14,7 @@ mod unheard;
 use super::facts::JobFacts;
 use super::hosts::Loss;
 use super::notice::{Failure, Notice};
-use super::{Cx, JobAction, left};
+use super::{Cx, JobAction, attempt};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
@@ -181,7 +181,7 @@ impl Rounds {
         if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
         }
-        left::dismiss(cx, node, lost);
+        attempt::dismiss(cx, node, lost);
         self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
         self.now.excused.extend(cx.facts.placement().ranks_of(node));
@@ -212,7 +212,7 @@ impl Rounds {
     }
 
     /// No process is left: whatever is still waited for, no round follows. Returns the consequence for the job.
-    fn nobody_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
+    pub(super) fn nobody_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         if !self.is_open() {
             return None;
         }
@@ -379,7 +379,7 @@ impl Rounds {
 }
 
 /// The name of a rank's host, where there are several.
-fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
+pub(super) fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
     let placement = facts.placement();
     let node = placement.node_of(initial).filter(|_| placement.used().nth(1).is_some());
     let host = node.and_then(|node| placement.nodes.get(node.index()));

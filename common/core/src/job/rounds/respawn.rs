@@ -6,25 +6,22 @@
 //! Where the host is lost, the rank goes to one that has room, once nothing of the lost one runs any more: a slot that no rank of the job has
 //! had. It stays there, in later generations too.
 
-use super::{Rounds, host_of};
+use super::Rounds;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::job::facts::JobFacts;
-use crate::job::procs::End;
-use crate::job::{Cx, JobAction, Parts, Step};
+use crate::job::procs::{End, Procs};
+use crate::job::{Cx, JobAction};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_set::RankSet;
-use crate::report::Sentence;
 use crate::restart::{RestartEvent, RoundNote};
 use crate::status::Status;
 use crate::wire::capped::Capped;
 use crate::wire::round::RoundDown;
 use crate::wire::to_node::ToNode;
-use crate::wire::to_root::{SpawnError, SpawnStep, Started};
+use crate::wire::to_root::Started;
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// The status of a process that could not be started; the failed start was reported.
@@ -105,46 +102,51 @@ impl Rounds {
     }
 }
 
-impl Parts {
-    /// Starts queued processes that can start: the process before has ended, and its host is there.
-    pub(in crate::job) fn start_wanted(&mut self, step: &mut Step<'_>) {
+/// The outcome of the search for room for ranks of lost hosts.
+pub(in crate::job) struct Room {
+    /// Where all ranks run from now on.
+    pub(in crate::job) placement: Placement,
+    /// The ranks for which there is room, and their hosts.
+    pub(in crate::job) placed: Vec<(Rank, NodeId)>,
+    /// The ranks without room.
+    pub(in crate::job) nowhere: RankSet,
+    /// The lost hosts of these.
+    pub(in crate::job) lost: Vec<NodeId>,
+}
+
+impl Rounds {
+    /// Takes the queued processes that can start: the process before has ended, and its host is there. First those that start where their
+    /// rank was, then the ranks of lost hosts, each with its last host.
+    pub(in crate::job) fn take_startable(&mut self, facts: &JobFacts, procs: &Procs) -> [Vec<(Rank, NodeId)>; 2] {
         // After a call it may be that no other call follows.
-        if self.rounds.now.wanted.is_empty() || !self.rounds.is_open() || self.generations.is_between() {
-            return;
+        if self.now.wanted.is_empty() || !self.is_open() {
+            return [Vec::new(), Vec::new()];
         }
         let place = |initial: &Rank| {
-            let node = step.facts.placement().node_of(*initial)?;
+            let node = facts.placement().node_of(*initial)?;
             // All of a lost host's are placed together, when nothing of it runs any more.
-            let is_there = !step.facts.hosts.is_recently_lost(node) || !step.facts.hosts.may_still_run(node);
-            (self.procs.end_of(step.facts, *initial) == End::Seen && is_there).then_some((*initial, node))
+            let is_there = !facts.hosts.is_recently_lost(node) || !facts.hosts.may_still_run(node);
+            (procs.end_of(facts, *initial) == End::Seen && is_there).then_some((*initial, node))
         };
-        let ready: Vec<(Rank, NodeId)> = self.rounds.now.wanted.iter().filter_map(place).collect();
-        let (homeless, at_home): (Vec<_>, Vec<_>) =
-            ready.into_iter().partition(|(_, node)| step.facts.hosts.is_recently_lost(*node));
-        if !at_home.is_empty() {
-            self.rounds.now.wanted.retain(|initial| !at_home.iter().any(|(other, _)| other == initial));
-            self.start_anew(step, at_home);
+        let ready: Vec<(Rank, NodeId)> = self.now.wanted.iter().filter_map(place).collect();
+        for (initial, _) in &ready {
+            self.now.wanted.remove(initial);
         }
-        self.start_elsewhere(step, homeless);
+        let (elsewhere, here) = ready.into_iter().partition(|(_, node)| facts.hosts.is_recently_lost(*node));
+        [here, elsewhere]
     }
 
-    /// Starts ranks of lost hosts where there is room.
-    fn start_elsewhere(&mut self, step: &mut Step<'_>, homeless: Vec<(Rank, NodeId)>) {
-        if homeless.is_empty() {
-            return;
-        }
+    /// Finds room for ranks of lost hosts: on hosts that are there, and have GPUs for them.
+    pub(in crate::job) fn find_room(&mut self, cx: &Cx<'_>, homeless: Vec<(Rank, NodeId)>) -> Room {
         // A rank without room belongs to the host from which it came, and is lost with it.
-        let home = |(initial, from): (Rank, NodeId)| (initial, *self.rounds.now.homes.entry(initial).or_insert(from));
+        let home = |(initial, from): (Rank, NodeId)| (initial, *self.now.homes.entry(initial).or_insert(from));
         let homeless: Vec<(Rank, NodeId)> = homeless.into_iter().map(home).collect();
-        let may = |node: NodeId| !step.facts.hosts.is_lost(node) && !self.rounds.full.contains(&node);
-        let mut placement = Placement::clone(step.facts.placement());
+        let may = |node: NodeId| !cx.facts.hosts.is_lost(node) && !self.full.contains(&node);
+        let mut placement = Placement::clone(cx.facts.placement());
         let rooms = placement.move_ranks(homeless.iter().copied(), may);
-        step.facts.place(Arc::new(placement));
-        let mut placed = Vec::new();
-        let (mut nowhere, mut lost) = (RankSet::default(), BTreeSet::new());
+        let (mut placed, mut nowhere, mut lost) = (Vec::new(), RankSet::default(), BTreeSet::new());
         for ((initial, home), node) in homeless.into_iter().zip(rooms) {
-            self.rounds.now.wanted.remove(&initial);
-            self.rounds.tell(step.now, RestartEvent::Placed { initial, node });
+            self.tell(cx.now, RestartEvent::Placed { initial, node });
             match node {
                 Some(node) => placed.push((initial, node)),
                 None => {
@@ -153,52 +155,44 @@ impl Parts {
                 }
             }
         }
-        self.start_anew(step, placed);
-        if !nowhere.is_empty() {
-            let lost: Vec<NodeId> = lost.into_iter().collect();
-            let what = if self.rounds.full.is_empty() { "a free slot" } else { "a free slot, and GPUs for it" };
-            let note = RoundNote::Policy { text: no_room(&nowhere, &self.bringup.folded(&lost), what) };
-            self.rounds.note(&mut step.cx(), note);
-        }
+        Room { placement, placed, nowhere, lost: lost.into_iter().collect() }
     }
 
-    /// Starts another process of each of these ranks, on hosts that have the program and know where ranks meet: the one before has
-    /// ended, or is lost with its host.
-    fn start_anew(&mut self, step: &mut Step<'_>, ranks: Vec<(Rank, NodeId)>) {
-        let mut started = Vec::new();
-        for (initial, node) in ranks {
-            let Some(proc) = self.procs.anew(step.facts, initial) else { continue };
-            step.facts.add_process(proc, initial);
-            self.mute.ranks_again(node);
-            self.rounds.now.asked.insert(proc);
-            self.rounds.now.coming.insert(initial, (proc, node));
-            started.push((initial, node, proc));
-        }
-        step.act(JobAction::Place(Arc::clone(step.facts.placement())));
-        for (initial, node, proc) in started {
-            self.bringup.start_one(&mut step.cx(), initial, node, proc);
-        }
+    /// Reports ranks for which there is no room. `lost`: how the user calls their hosts.
+    pub(in crate::job) fn note_no_room(&mut self, cx: &mut Cx<'_>, ranks: &RankSet, lost: &OsBytes) {
+        let what = if self.full.is_empty() { "a free slot" } else { "a free slot, and GPUs for it" };
+        self.note(cx, RoundNote::Policy { text: no_room(ranks, lost, what) });
     }
 
-    /// Records that it could not be started.
-    pub(in crate::job) fn not_started(&mut self, step: &mut Step<'_>, proc: ProcId, error: SpawnError) {
-        let Some(initial) = step.facts.placement().rank_of(proc) else { return };
-        let (host, lacks) = (host_of(step.facts, initial), error.step == SpawnStep::Gpus);
-        step.act(JobAction::Say(Sentence::Unable { initial, host, error }));
-        self.rounds.now.asked.remove(&proc);
-        let coming = self.rounds.now.coming.remove(&initial);
-        let has_moved = self.rounds.now.homes.contains_key(&initial);
-        let is_wanted = self.rounds.is_open()
-            && !self.generations.is_between()
-            && !self.rounds.now.unwanted.contains(&proc)
-            && self.procs.end_of(step.facts, initial) == End::Seen;
-        if let Some((_, node)) = coming.filter(|_| lacks && has_moved && is_wanted) {
-            self.rounds.full.insert(node);
-            self.start_elsewhere(step, vec![(initial, node)]);
-            return self.settle_rounds(step);
+    /// This process was asked for.
+    pub(in crate::job) fn on_asked(&mut self, initial: Rank, node: NodeId, proc: ProcId) {
+        self.now.asked.insert(proc);
+        self.now.coming.insert(initial, (proc, node));
+    }
+
+    /// A process that was asked for could not be started; its rank and host, if another host may have room. `is_over`: all ranks end.
+    pub(in crate::job) fn on_not_started(
+        &mut self,
+        cx: &mut Cx<'_>,
+        procs: &Procs,
+        (initial, proc): (Rank, ProcId),
+        (lacks_gpus, is_over): (bool, bool),
+    ) -> Option<(Rank, NodeId)> {
+        self.now.asked.remove(&proc);
+        let coming = self.now.coming.remove(&initial);
+        let may_move = lacks_gpus && self.now.homes.contains_key(&initial);
+        let is_wanted = self.is_open()
+            && !is_over
+            && !self.now.unwanted.contains(&proc)
+            && procs.end_of(cx.facts, initial) == End::Seen;
+        if may_move
+            && is_wanted
+            && let Some((_, node)) = coming
+        {
+            self.full.insert(node);
+            return Some((initial, node));
         }
-        let event = RestartEvent::Ended { initial, proc, status: NOT_STARTED, at: step.now };
-        self.rounds.tell(step.now, event);
-        self.settle_rounds(step);
+        self.tell(cx.now, RestartEvent::Ended { initial, proc, status: NOT_STARTED, at: cx.now });
+        None
     }
 }

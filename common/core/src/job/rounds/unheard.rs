@@ -41,14 +41,14 @@ impl Rounds {
     }
 
     /// A rank has ended. How those end that are ended says nothing.
-    pub(super) fn ends_unheard(&mut self, now: Mono, failure: &Failure) {
+    pub(in crate::job) fn ends_unheard(&mut self, now: Mono, failure: &Failure) {
         if matches!(self.unheard, Unheard::Until(_)) && !failure.asked {
             self.unheard = Unheard::Ended(failure.rank, now + SOON);
         }
     }
 
     /// Records that a rank has registered, though it may be too late for rounds.
-    pub(super) fn is_heard(&mut self) {
+    pub(in crate::job) fn is_heard(&mut self) {
         self.unheard = Unheard::Over;
     }
 

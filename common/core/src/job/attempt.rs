@@ -1,0 +1,159 @@
+//! Hosts that were lost after the start, and what another generation may be without them (`--max-restarts`).
+//!
+//! A host that was lost in a round, while ranks run that know no rounds, or while they are ended, costs the job no more than a restart,
+//! if those that are left are enough: by `--min-world` and `--min-active`, of the command line or of a program that restarts within
+//! itself. Without such a limit, and without such a program, it is not known whether the program can continue with fewer ranks: the job
+//! ends.
+//!
+//! No process of the next generation starts before the last one of this generation has ended. A lost host has ended its ranks when it
+//! reports so, or when its lease has expired. Until then it counts among the hosts that are not clear. The remaining ranks are numbered
+//! anew, in their order, as if the hosts could not be had from the start. Rank 0 is on the first remaining host. That host has chosen a
+//! port while it was cleared, and is found by the address at which it was reached. Numbers of processes differ by the number of requested
+//! ranks, so that a number means the same rank throughout a generation.
+//!
+//! A lost host never comes back. The policy of `--assign`, `--spares` and `--spare-hosts` is asked who would work; each generation's
+//! first round begins by it again, so that a spare host has the place of the one that was lost.
+
+use super::facts::JobFacts;
+use super::generations::Why;
+use super::notice::{Failure, Notice};
+use super::{Cx, JobAction};
+use crate::env::value;
+use crate::events::Lost;
+use crate::id::{NodeId, Rank};
+use crate::place::Placement;
+use crate::rank_assign::{self, Keys, Numbers, Source, World};
+use crate::restart::Limits;
+use crate::spec::JobSpec;
+use crate::status::Status;
+use crate::time::{HostTime, Mono};
+use crate::wire::to_node::ToNode;
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+/// Facts of other sub-machines that decide what another generation may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means {
+    /// Ranks can be started again, on hosts that have everything for it.
+    pub(super) can_start_again: bool,
+    /// The program restarts within itself: it can continue with fewer ranks.
+    pub(super) has_rounds: bool,
+    /// How few ranks are enough.
+    pub(super) limits: Limits,
+}
+
+/// The present generation of ranks, and what another one may be without the hosts that were lost.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    spec: Arc<JobSpec>,
+    /// The number of lost hosts at the last report of the remaining ranks.
+    reported: usize,
+}
+
+impl Attempt {
+    pub(super) const fn new(spec: Arc<JobSpec>) -> Self {
+        Self { spec, reported: 0 }
+    }
+
+    /// Records that the user knows of all lost hosts.
+    pub(super) fn on_reported(&mut self, facts: &JobFacts) {
+        self.reported = facts.hosts.list_lost().len();
+    }
+
+    /// Whether the user knows of all lost hosts.
+    pub(super) fn is_reported(&self, facts: &JobFacts) -> bool {
+        self.reported == facts.hosts.list_lost().len()
+    }
+
+    /// Whether a generation may have fewer hosts than the one before.
+    pub(super) fn may_shrink(&self, means: &Means) -> bool {
+        let limits = &self.spec.rounds.limits;
+        limits.min_world.is_some() || limits.min_active.is_some() || means.has_rounds
+    }
+
+    /// Whether the hosts that are left are too few for another generation.
+    pub(super) fn lacks_hosts(&self, facts: &JobFacts, means: &Means) -> bool {
+        facts.hosts.has_recent_losses() && !self.can_do_without(facts, means, None)
+    }
+
+    /// Whether the hosts that are left, without this one, are enough for another generation.
+    pub(super) fn can_do_without(&self, facts: &JobFacts, means: &Means, also: Option<NodeId>) -> bool {
+        if !self.may_shrink(means) {
+            return false;
+        }
+        let mut lost = facts.hosts.list_lost();
+        lost.extend(also);
+        let Some(placement) = remaining(facts, means, &lost) else { return false };
+        let Some(active) = count_active(&self.spec, &placement).filter(|active| *active > 0) else { return false };
+        let limits = means.limits;
+        limits.min_world.is_none_or(|least| placement.world_size() >= least)
+            && limits.min_active.is_none_or(|least| active >= least)
+    }
+}
+
+/// The placement of the next generation, if hosts were lost in this one.
+pub(super) fn next_placement(facts: &JobFacts, means: &Means) -> Option<Placement> {
+    if !facts.hosts.has_recent_losses() {
+        return None;
+    }
+    remaining(facts, means, &facts.hosts.list_lost())
+}
+
+/// The placement of ranks without these hosts. `None`: a program would have no rank, or ranks are not started again.
+fn remaining(facts: &JobFacts, means: &Means, lost: &[NodeId]) -> Option<Placement> {
+    if means.can_start_again { facts.placement().without(lost) } else { None }
+}
+
+/// Ends the remaining processes of a host that the job continues without. Where its agent alone can end it, the agent has to answer.
+pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
+    cx.act(JobAction::Send { node, msg: ToNode::Kill });
+    if matches!(lost, Lost::Guardian | Lost::Init) {
+        cx.tell(Notice::Doomed(node));
+    }
+}
+
+/// The loss of a host, as the failure of its first rank.
+pub(super) fn why_lost(facts: &JobFacts, node: NodeId, lost: Lost, between: (Mono, Mono)) -> Why {
+    let rank = facts.placement().ranks_of(node).next().unwrap_or(Rank::new(0));
+    let (alive, at) = (HostTime(between.0.nanos()), HostTime(between.1.nanos()));
+    let failure = Failure {
+        rank,
+        node,
+        status: Status::Lost,
+        at: between.1,
+        alive_at: between.0,
+        seen_after: between.0,
+        here: (alive, at),
+        asked: false,
+    };
+    Why { failure, lost: Some(lost) }
+}
+
+/// How many ranks would work in the first round; `None`: the policy knows no answer.
+fn count_active(spec: &JobSpec, placement: &Placement) -> Option<u32> {
+    let mut world = World::new(u32::try_from(placement.seats.len()).unwrap_or(u32::MAX));
+    if let Some(policy) = &spec.rounds.policy {
+        rank_assign::assign(policy, &mut world, &[], &Placed { spec, placement }).ok()?;
+    }
+    Some(world.active_size().unwrap_or_else(|| world.size()))
+}
+
+/// Facts about ranks by their placement.
+struct Placed<'a> {
+    spec: &'a JobSpec,
+    placement: &'a Placement,
+}
+
+impl Keys for Placed<'_> {
+    fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
+        match source {
+            Source::Host => {
+                let seat = self.placement.seats.get(who.initial.index())?;
+                Some(Cow::Borrowed(self.placement.nodes.get(seat.node.index())?.host.name.as_str()))
+            }
+            Source::Env(name) => value(&self.spec.apps.first()?.base.env, name.as_bytes()).map(String::from_utf8_lossy),
+            Source::Slice | Source::Rack | Source::Numa | Source::Script(_) => None,
+        }
+    }
+}

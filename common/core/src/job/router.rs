@@ -1,0 +1,554 @@
+//! The router of a job: which sub-machine hears of what, and what follows from the decisions that they return.
+//!
+//! A sub-machine changes only itself. What changes several of them is written here, in the order in which it is done.
+
+use super::attempt::{self, Means};
+use super::ending::Ranks;
+use super::event::JobEvent;
+use super::generations::{Fate, Why};
+use super::notice::{Failure, Notice};
+use super::rounds::part::Heard;
+use super::rounds::{self, Up};
+use super::{JobAction, Parts, Step};
+use crate::events::{Cause, Lost, What};
+use crate::id::{NodeId, ProcId, Rank};
+use crate::place::Placement;
+use crate::report::{Fewer, Sentence};
+use crate::time::{Mono, Span};
+use crate::wire::round::RoundUp;
+use crate::wire::to_node::ToNode;
+use crate::wire::to_root::{SpawnError, SpawnStep, ToRoot};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+impl Parts {
+    pub(super) fn event(&mut self, step: &mut Step<'_>, event: JobEvent) {
+        match event {
+            JobEvent::Message { node, msg } => self.message(step, node, msg),
+            JobEvent::EdgeUp { node } => {
+                self.lease.edge_up(&step.cx(), node);
+                self.mute.edge_up(&step.cx(), node);
+                self.bringup.edge_up(&mut step.cx(), node);
+            }
+            JobEvent::ReadyBy { node, at, limit } => self.late.ready_by(node, at, limit),
+            JobEvent::HostFailed { node, why } => {
+                self.bringup.failed(&mut step.cx(), node, why);
+                self.loss.host_failed(&mut step.cx(), node);
+            }
+            JobEvent::Beat { node, beat } => {
+                self.mute.heard(&step.cx(), node);
+                self.lease.beat(&mut step.cx(), node, beat);
+            }
+            JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(&mut step.cx(), node, why),
+            JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(&mut step.cx(), node, end),
+            JobEvent::Signal(sig) => self.signals.on(&mut step.cx(), sig),
+            JobEvent::StreamEnd { stream, total } => {
+                if let Some(node) = step.facts.node_of_process(stream.proc()) {
+                    self.mute.heard(&step.cx(), node);
+                }
+                let pending = self.procs.is_pending(step.facts, stream.proc());
+                self.output.stream_end(&mut step.cx(), stream, total, pending);
+            }
+            JobEvent::ReaderClosed(std) => self.output.reader_closed(&mut step.cx(), std),
+            JobEvent::HungUp(std) => self.output.hung_up(&mut step.cx(), std),
+            JobEvent::SinkFailed { std, errno } => self.output.sink_failed(&mut step.cx(), std, errno),
+            JobEvent::InputFailed { errno } => self.output.input_failed(&mut step.cx(), errno),
+            JobEvent::OutputDrained { lost, broken } => self.closing.drained(&mut step.cx(), lost, broken),
+        }
+    }
+
+    fn message(&mut self, step: &mut Step<'_>, node: NodeId, msg: ToRoot) {
+        self.mute.heard(&step.cx(), node);
+        match msg {
+            ToRoot::Hello(hello) => self.bringup.hello(&mut step.cx(), node, hello),
+            ToRoot::Refused(why) => self.bringup.refused(&mut step.cx(), node, why),
+            ToRoot::Ready => {
+                self.late.ready(node);
+                self.bringup.ready(&mut step.cx(), node);
+            }
+            ToRoot::Probed { number, errno, by } => self.bringup.probed(&mut step.cx(), node, number, (errno, by)),
+            ToRoot::Started { procs } => {
+                self.procs.started(&mut step.cx(), node, &procs);
+                procs.iter().for_each(|started| self.output.started(&mut step.cx(), started.proc));
+                if self.rounds.started(&mut step.cx(), &procs) {
+                    self.settle_rounds(step);
+                }
+            }
+            ToRoot::SpawnFailed { proc, error } => {
+                let spare = self.rounds.is_spare(step.facts, proc);
+                self.procs.spawn_failed(
+                    &mut step.cx(),
+                    node,
+                    proc,
+                    error.clone(),
+                    spare || self.generations.is_between(),
+                );
+                if spare {
+                    self.not_started(step, proc, error);
+                }
+            }
+            ToRoot::Exited(exited) => self.procs.exited(&mut step.cx(), node, &exited),
+            ToRoot::Postmortem { proc, facts } => self.procs.facts(&mut step.cx(), node, proc, facts),
+            ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
+            ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
+            ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
+            ToRoot::StoreUnused { at } => step.act(JobAction::Say(Sentence::StoreUnused { at })),
+            ToRoot::StoreForeign { from } => step.act(JobAction::Say(Sentence::StoreForeign { from })),
+            ToRoot::StoreRefused { from, count } => step.tell(Notice::Log(What::StoreRefused { node, from, count })),
+            ToRoot::StoreLimit { met, count } => self.log.store_limit(&mut step.cx(), node, met, count),
+            ToRoot::FileFailed { errno, path } => self.log.file_failed(&mut step.cx(), node, errno, path),
+            ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
+            // The edges': they are about connections, not about the job.
+            ToRoot::Whose(_) | ToRoot::Theirs(_) => {}
+            ToRoot::Round(up) => self.round(step, node, up),
+            // Hearing it is all that it is for.
+            ToRoot::Killing => self.mute.killing(&step.cx(), node),
+            ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
+            // The job continues without it.
+            ToRoot::Draining if step.facts.hosts.is_recently_lost(node) => {}
+            ToRoot::Draining => self.procs.node_over(&mut step.cx(), node),
+            ToRoot::Cleared { left, named: _, port } => {
+                if let Some(first) = self.generations.cleared(node, left, port) {
+                    self.cleared(step, &first);
+                }
+            }
+            ToRoot::Done { left, named } => self.loss.done(&mut step.cx(), node, left, named.into_vec()),
+        }
+    }
+
+    /// No rank is left to wait for.
+    fn all_over(&mut self, step: &mut Step<'_>) {
+        let up = self.rounds.nobody_left(&mut step.cx());
+        self.gives_up(step, up);
+        if self.generations.is_between() {
+            return;
+        }
+        self.signals.all_over();
+        self.ending.all_over(&mut step.cx());
+        self.mute.all_over(&step.cx());
+        self.closing.all_over(&mut step.cx());
+        // Their agents wait for processes that cannot be ended until they get the order to end: then they name them.
+        let stuck = self.procs.stuck_nodes(step.facts);
+        stuck.into_iter().for_each(|node| step.act(JobAction::Send { node, msg: ToNode::Kill }));
+    }
+
+    /// No agent was ever there.
+    fn absent(&mut self, step: &mut Step<'_>, node: NodeId) {
+        self.mute.node_over(node);
+        self.procs.absent(&mut step.cx(), node);
+    }
+
+    /// The job does without a node: nothing of it is waited for or counted.
+    fn forget(&mut self, step: &mut Step<'_>, node: NodeId) {
+        self.lease.node_over(node);
+        self.mute.node_over(node);
+        self.procs.absent(&mut step.cx(), node);
+        self.loss.forget(&mut step.cx(), node);
+    }
+
+    /// Continues the job with fewer hosts.
+    fn leave_out(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+        for node in &nodes {
+            step.facts.hosts.leave_out(*node);
+            self.forget(step, *node);
+        }
+        self.procs.left_out(step.facts);
+        self.log.left_out(&mut step.cx(), nodes, placement);
+    }
+
+    /// A part of ours was lost on a node: the job ends, unless it can do without the node.
+    fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
+        let lost = self.lease.blame(node, lost);
+        self.log.write(&mut step.cx(), What::HostLost { node, lost });
+        if self.bringup.spares(&mut step.cx(), node) {
+            return self.forget(step, node);
+        }
+        if self.is_without(step, node) || self.loses(step, node, lost) {
+            return;
+        }
+        let between = self.lease.between(step.now, node, lost);
+        self.verdict.lost(node, lost, between);
+        if self.goes_on_without(step, node, lost, between) {
+            return;
+        }
+        self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, Ranks::Run);
+    }
+
+    /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
+    fn failed(&mut self, step: &mut Step<'_>, failure: Failure) {
+        self.verdict.failed(failure);
+        let clears = match self.generations.fate(&failure) {
+            Fate::Known => return,
+            Fate::Ends => false,
+            Fate::Clears => {
+                !self.attempt.lacks_hosts(step.facts, &self.means()) && self.clears(step, Why { failure, lost: None })
+            }
+        };
+        if !clears {
+            self.ending.failed(&mut step.cx(), &failure);
+        }
+    }
+
+    /// The state of the ranks.
+    fn ranks(&self) -> Ranks {
+        match self.bringup.awaited() {
+            Some(awaited) => Ranks::Awaited(awaited),
+            None if self.generations.is_pausing() => Ranks::Between,
+            None => Ranks::Run,
+        }
+    }
+
+    /// Nothing runs any more: all that there is to know of this generation is known.
+    fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
+        let root = self.verdict.root().filter(|_| first.lost.is_none());
+        let first = Why { failure: root.unwrap_or(first.failure), ..*first };
+        let Failure { rank, at, .. } = first.failure;
+        let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
+        let fewer = self.fewer(step, &first);
+        self.attempt.on_reported(step.facts);
+        self.generations.decide(&mut step.cx(), &first, lived, fewer);
+    }
+
+    /// All ranks are started again.
+    fn again(&mut self, step: &mut Step<'_>) {
+        self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
+        let (restart, ports) = self.generations.again();
+        let fewer = attempt::next_placement(step.facts, &self.means()).map(Arc::new);
+        step.facts.begin_generation(restart);
+        self.log.in_round(None);
+        let shrinks = fewer.is_some();
+        if let Some(placement) = fewer {
+            step.facts.place(placement);
+        }
+        let first = self.procs.next_generation();
+        step.facts.begin_processes(first);
+        self.procs.again(step.facts, first);
+        self.verdict.again();
+        self.ending.again();
+        self.mute.again();
+        let space = self.rounds.again();
+        if shrinks {
+            let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
+            match self.attempt.is_reported(step.facts) {
+                true => self.log.fewer(&mut step.cx(), lost, &placement),
+                // In the pause.
+                false => self.log.left_out(&mut step.cx(), lost, &placement),
+            }
+        }
+        self.bringup.again(&mut step.cx(), (restart, first.get()), (&ports, space), shrinks);
+    }
+
+    fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
+        self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
+        self.rounds.say_unheard(&mut step.cx(), true);
+        self.output.close(&mut step.cx());
+        let nodes = self.verdict.together();
+        if !nodes.is_empty() {
+            self.log.write(&mut step.cx(), What::Together { nodes });
+        }
+        self.log.close(&mut step.cx(), self.verdict.cause(), left);
+    }
+
+    /// Passes a notice to the sub-machines that need it. A line here is the whole price of a new listener.
+    pub(super) fn notice(&mut self, step: &mut Step<'_>, notice: Notice) {
+        match notice {
+            Notice::Log(what) => self.log.write(&mut step.cx(), what),
+            Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
+            Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
+            Notice::Exited(proc, failure) => self.exited(step, proc, failure),
+            Notice::Again => self.again(step),
+            Notice::Explained { rank } => self.verdict.explained(rank),
+            Notice::Forwarded(sig) => {
+                self.verdict.forwarded(sig);
+                self.ending.forwarded(sig);
+            }
+            Notice::Began(began) => {
+                self.bringup.began(&mut step.cx());
+                self.verdict.began(&began);
+                self.signals.began(&began);
+                self.output.began();
+                self.mute.began(&step.cx(), &began);
+                self.lease.began(&step.cx(), &began);
+                self.closing.began(&mut step.cx(), &began);
+                self.rounds.off(step.now);
+                self.generations.began().into_iter().for_each(|node| self.procs.node_over(&mut step.cx(), node));
+            }
+            Notice::Killed => {
+                self.signals.killed();
+                self.ending.killed();
+                self.mute.killed(&step.cx());
+                self.lease.killed(&step.cx());
+            }
+            Notice::Rouse => self.loss.rouse(&mut step.cx()),
+            Notice::Bereft(node) => self.verdict.bereft(node),
+            Notice::Doomed(node) => self.mute.doomed(&step.cx(), node),
+            // Others will follow, or it is sent again when the job ends.
+            Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
+            Notice::AllOver => self.all_over(step),
+            Notice::Mute(node) => self.loss.mute(&mut step.cx(), node),
+            Notice::Unheard(node) => self.loss.unheard(&mut step.cx(), node),
+            Notice::Lost { node, lost } => self.lost(step, node, lost),
+            Notice::Late { node, limit } if self.bringup.late(&mut step.cx(), node, limit) => self.forget(step, node),
+            // It was ready, or is given up for another reason.
+            Notice::Late { .. } => {}
+            Notice::LeftOut { nodes, placement } => {
+                step.facts.place(Arc::clone(&placement));
+                self.leave_out(step, nodes, &placement);
+            }
+            Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
+            Notice::Offset(node, offset) => self.procs.offset(node, offset),
+            Notice::NodeOver(node) => self.node_over(step, node),
+            Notice::RanksOver(node) if self.procs.is_over(node) => self.mute.ranks_over(&step.cx(), node),
+            // One of them was started again at once.
+            Notice::RanksOver(_) => {}
+            Notice::Unguarded(node) => self.mute.unguarded(&step.cx(), node),
+            Notice::LeftAlone(node) => self.mute.left_alone(&step.cx(), node),
+            Notice::Absent(node) => self.absent(step, node),
+            Notice::Impatient { patience } => self.closing.impatient(&mut step.cx(), patience),
+            Notice::Abandoned => self.mute.abandoned(&step.cx()),
+            Notice::Counted { left } => {
+                self.ending.all_over(&mut step.cx());
+                self.closing.counted(&mut step.cx(), left);
+            }
+            Notice::Leave => self.closing.leave(&mut step.cx()),
+            Notice::Close { left } => self.close(step, left),
+        }
+    }
+
+    /// Facts that decide what another generation may be.
+    fn means(&self) -> Means {
+        Means {
+            can_start_again: self.bringup.can_start_again(),
+            has_rounds: self.rounds.is_used(),
+            limits: self.rounds.limits(),
+        }
+    }
+
+    /// Whether this host was lost before, and the job continues without it.
+    fn is_without(&self, step: &Step<'_>, node: NodeId) -> bool {
+        step.facts.hosts.is_lost(node) && !self.generations.is_off()
+    }
+
+    /// Whether another generation may follow: not where all ranks have done their work, and only what they have left is ended.
+    fn may_follow(&self) -> bool {
+        self.generations.may_follow() && !self.closing.is_all_over()
+    }
+
+    /// Handles the loss of a part of ours on a host outside of rounds; whether the job continues without the host.
+    fn goes_on_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
+        if step.facts.hosts.is_local(node)
+            || !self.may_follow()
+            || !self.attempt.can_do_without(step.facts, &self.means(), Some(node))
+        {
+            return false;
+        }
+        attempt::dismiss(&mut step.cx(), node, lost);
+        step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
+        if !self.generations.is_between() {
+            self.clears(step, attempt::why_lost(step.facts, node, lost, between));
+        }
+        true
+    }
+
+    /// Ends all ranks, so that another generation may follow; whether any host was ordered to.
+    fn clears(&mut self, step: &mut Step<'_>, why: Why) -> bool {
+        let (grace, shrinks) = (self.generations.grace(), self.attempt.may_shrink(&self.means()));
+        let lost = step.facts.hosts.list_lost();
+        let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
+        if nodes.is_empty() {
+            return false;
+        }
+        nodes.extend(lost.into_iter().filter(|node| step.facts.hosts.may_still_run(*node)));
+        self.verdict.cleared_from(step.now);
+        self.rounds.off(step.now);
+        // A host that is silent is known as lost only then.
+        let longer = if shrinks { self.lease.patience() } else { Span::ZERO };
+        self.generations.clearing(&mut step.cx(), why, nodes, longer);
+        true
+    }
+
+    /// A host that is lost has ended; whether it was.
+    fn lost_is_over(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
+        if !self.is_without(step, node) {
+            return false;
+        }
+        step.facts.hosts.end(node);
+        self.procs.absent(&mut step.cx(), node);
+        if let Some(first) = self.generations.cleared(node, 0, 0) {
+            self.cleared(step, &first);
+        }
+        true
+    }
+
+    /// The remaining hosts for the next generation, where hosts were lost in this one.
+    fn fewer(&self, step: &Step<'_>, why: &Why) -> Option<Box<Fewer>> {
+        let placement = attempt::next_placement(step.facts, &self.means())?;
+        let by = why.lost.map(|_| self.log.host(why.failure.node)).unwrap_or_default();
+        let without = self.bringup.folded(&step.facts.hosts.list_lost());
+        Some(Box::new(Fewer { by, without, ranks: placement.world_size() }))
+    }
+
+    /// A node speaks of rounds. Messages about another generation are dropped.
+    fn round(&mut self, step: &mut Step<'_>, node: NodeId, up: RoundUp) {
+        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
+            self.rounds.is_heard();
+        }
+        if self.generations.is_between() || self.rounds.is_off() {
+            return;
+        }
+        match self.rounds.on_message(&mut step.cx(), (&self.procs, &self.bringup), node, up) {
+            Heard::Nothing => {}
+            Heard::News => self.settle_rounds(step),
+            Heard::Stuck(proc) => {
+                let Some(initial) = step.facts.placement().rank_of(proc) else { return };
+                if self.procs.is_stuck(&mut step.cx(), node, proc) {
+                    self.rounds.note_stuck(&mut step.cx(), initial);
+                    self.settle_rounds(step);
+                }
+            }
+        }
+    }
+
+    /// A process has ended.
+    fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, failure: Failure) {
+        self.rounds.ends_unheard(step.now, &failure);
+        let theirs = self.rounds.ended(step.now, proc, &failure);
+        self.settle_rounds(step);
+        if let Some(left) = self.rounds.take_left(&failure) {
+            self.verdict.refined(left);
+            return self.failed(step, left);
+        }
+        if theirs || failure.status.is_success() {
+            return;
+        }
+        if self.rounds.awaits_exit() {
+            // There is no round for the others to go on with: that they end comes of it.
+            self.verdict.failed(failure);
+        } else {
+            self.failed(step, failure);
+        }
+    }
+
+    /// Whether the loss of a part of ours on a host is a matter of rounds.
+    fn loses(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) -> bool {
+        let between = self.lease.between(step.now, node, lost);
+        let theirs = self.rounds.loses(&mut step.cx(), node, lost, between);
+        if theirs {
+            step.facts.hosts.lose(node, lost, between, false);
+        }
+        self.settle_rounds(step);
+        theirs
+    }
+
+    /// A node has told what is left, or will not.
+    fn node_over(&mut self, step: &mut Step<'_>, node: NodeId) {
+        self.lease.node_over(node);
+        self.mute.node_over(node);
+        let without = self.rounds.node_over(&mut step.cx(), node);
+        if without {
+            step.facts.hosts.end(node);
+            // Its ranks are placed together, including ranks whose ends were not seen.
+            self.procs.absent(&mut step.cx(), node);
+        }
+        self.settle_rounds(step);
+        if self.lost_is_over(step, node) || without {
+            self.start_wanted(step);
+        } else {
+            self.procs.node_over(&mut step.cx(), node);
+        }
+    }
+
+    /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.
+    pub(super) fn settle_rounds(&mut self, step: &mut Step<'_>) {
+        let up = self.rounds.settle(&mut step.cx());
+        self.log.in_round(self.rounds.round());
+        self.rounds.say_unheard(&mut step.cx(), false);
+        self.gives_up(step, up);
+        if let Some(failure) = self.rounds.left_too_late(step.now) {
+            self.failed(step, failure);
+        }
+        self.start_wanted(step);
+        self.rounds.dismiss_late(&mut step.cx(), self.procs.open());
+    }
+
+    /// The consequence of a fault that rounds could not absorb.
+    fn gives_up(&mut self, step: &mut Step<'_>, up: Option<Up>) {
+        match up {
+            Some(Up::Rank(failure)) => {
+                self.verdict.decided(failure);
+                self.failed(step, failure);
+            }
+            Some(Up::Left(failure)) => {
+                self.verdict.decided(failure);
+                self.rounds.await_exit(failure, step.now + self.generations.grace());
+            }
+            Some(Up::Host(node, lost, between)) => {
+                self.verdict.lost(node, lost, between);
+                let follows = self.may_follow()
+                    && !self.generations.is_between()
+                    && self.attempt.can_do_without(step.facts, &self.means(), None);
+                if follows {
+                    self.clears(step, attempt::why_lost(step.facts, node, lost, between));
+                } else {
+                    self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, Ranks::Run);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Starts queued processes that can start.
+    fn start_wanted(&mut self, step: &mut Step<'_>) {
+        if self.generations.is_between() {
+            return;
+        }
+        let [here, elsewhere] = self.rounds.take_startable(step.facts, &self.procs);
+        if !here.is_empty() {
+            self.start_anew(step, here);
+        }
+        self.start_elsewhere(step, elsewhere);
+    }
+
+    /// Starts ranks of lost hosts where there is room.
+    fn start_elsewhere(&mut self, step: &mut Step<'_>, homeless: Vec<(Rank, NodeId)>) {
+        if homeless.is_empty() {
+            return;
+        }
+        let room = self.rounds.find_room(&step.cx(), homeless);
+        step.facts.place(Arc::new(room.placement));
+        self.start_anew(step, room.placed);
+        if !room.nowhere.is_empty() {
+            let lost = self.bringup.folded(&room.lost);
+            self.rounds.note_no_room(&mut step.cx(), &room.nowhere, &lost);
+        }
+    }
+
+    /// Starts another process of each of these ranks, on hosts that have the program and know where ranks meet: the one before has
+    /// ended, or is lost with its host.
+    fn start_anew(&mut self, step: &mut Step<'_>, ranks: Vec<(Rank, NodeId)>) {
+        let mut started = Vec::new();
+        for (initial, node) in ranks {
+            let Some(proc) = self.procs.anew(step.facts, initial) else { continue };
+            step.facts.add_process(proc, initial);
+            self.mute.ranks_again(node);
+            self.rounds.on_asked(initial, node, proc);
+            started.push((initial, node, proc));
+        }
+        step.act(JobAction::Place(Arc::clone(step.facts.placement())));
+        for (initial, node, proc) in started {
+            self.bringup.start_one(&mut step.cx(), initial, node, proc);
+        }
+    }
+
+    /// Another process of a rank could not be started.
+    fn not_started(&mut self, step: &mut Step<'_>, proc: ProcId, error: SpawnError) {
+        let Some(initial) = step.facts.placement().rank_of(proc) else { return };
+        let (host, lacks_gpus) = (rounds::host_of(step.facts, initial), error.step == SpawnStep::Gpus);
+        step.act(JobAction::Say(Sentence::Unable { initial, host, error }));
+        let is_over = self.generations.is_between();
+        let elsewhere = self.rounds.on_not_started(&mut step.cx(), &self.procs, (initial, proc), (lacks_gpus, is_over));
+        self.start_elsewhere(step, elsewhere.into_iter().collect());
+        self.settle_rounds(step);
+    }
+}
