@@ -1,17 +1,17 @@
-//! Programs that begin to speak to the agent and stop, at every byte: on its own socket, in a session, at the TCPStore. The agent answers
-//! others, and sleeps when there is nothing to do.
+//! Clients that send the first bytes of a request and stop, at every byte: on rlaunch's own socket, in a session and at the TCPStore. The
+//! agent still answers other clients, and sleeps when there is nothing to do.
 
 use crate::case::Case;
 use crate::place;
 use crate::store::{port, python};
-use rlaunch_core::store::Ask;
+use rlaunch_core::store::{Answer, Ask};
 use rlaunch_core::wire::frozen::client::round::Said;
-use rlaunch_core::wire::frozen::client::{Asked, Space, Words, bye_frame, hello};
+use rlaunch_core::wire::frozen::client::{Asked, NO_RANK, Space, Words, answer_frame, hello, write_reply};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-/// Connections to each socket that send 0 to 20 bytes of one value, behind nothing and behind a beginning that is right; half of them
-/// are closed. Then one question on each socket.
+/// Connections to each socket that send 0 to 20 bytes of one value, with and without a valid beginning. Half of them are closed. Then
+/// the program sends one request on each socket.
 const BEGIN: &str = r#"
 own = lambda: (lambda s: (s.connect(os.environ["RLAUNCH_SOCKET"]), s)[1])(socket.socket(socket.AF_UNIX))
 store = lambda: socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 20)
@@ -30,8 +30,8 @@ for make, first in (own, b""), (own, hello), (own, hello + register), (store, b"
                 held.append(s) if stays else s.close()
 s = own()
 s.sendall(hello + ask)
-assert len(s.recv(16, socket.MSG_WAITALL)) == 16
-assert s.recv(4, socket.MSG_WAITALL) == bytes([14, 0, 0, 0])
+said = bytes.fromhex(os.environ["ANSWER"])
+assert s.recv(16 + len(said), socket.MSG_WAITALL)[16:] == said
 s = connect()
 put(s, b"k", b"v")
 say("answered", get(s, b"k"))
@@ -46,7 +46,7 @@ fn register() -> Vec<u8> {
     Said::Register(Vec::new()).to_frame()
 }
 
-/// Waits until a process has nothing to do.
+/// Waits until a process sleeps.
 fn sleeps(pid: i32) {
     let until = Instant::now() + Duration::from_secs(20);
     let is_asleep = || {
@@ -54,7 +54,7 @@ fn sleeps(pid: i32) {
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
     };
     while !is_asleep() {
-        assert!(Instant::now() < until, "process {pid} goes round and round");
+        assert!(Instant::now() < until, "process {pid} does not sleep");
         std::thread::yield_now();
     }
 }
@@ -67,33 +67,36 @@ fn agent_sleeps_after_clients_that_stop_at_any_byte() {
     let words = Words::write(Ask::Add(b"n", 7));
     let ask = Asked { seq: 1, space: Space::Job, words: &words }.to_frame();
     let plan = python(&["-n", "1", "--master-store", "agent"], BEGIN);
-    let plan = plan.env("HELLO", hex(&hello(0))).env("REGISTER", hex(&register())).env("ASK", hex(&ask));
-    let mut case: Case = plan.stdin_pipe().start();
+    let plan = plan.env("HELLO", hex(&hello(NO_RANK))).env("REGISTER", hex(&register())).env("ASK", hex(&ask));
+    let answer = answer_frame(1, &write_reply(&Answer::Number(7)));
+    let mut case: Case = plan.env("ANSWER", hex(&answer)).stdin_pipe().start();
     case.says_on_stdout("answered", 1);
     sleeps(case.ours("rlaunch-agent").unwrap());
     drop(case.take_stdin());
     assert_eq!(case.code(0).out(), "answered b'v'\n");
 }
 
-/// Each rank opens a session in the name of the rank before it, and one in its own.
+/// Rank 1 and its child open sessions with the number of rank 0, and are refused. Then both ranks open sessions with their own numbers,
+/// and the first round begins.
 const CLAIM: &str = r#"
 def session(number):
     s = socket.socket(socket.AF_UNIX)
     s.connect(os.environ["RLAUNCH_SOCKET"])
     s.sendall(b"rlaunch\n" + struct.pack("<II", 1, number) + bytes.fromhex(os.environ["REGISTER"]))
-    assert len(s.recv(16, socket.MSG_WAITALL)) == 16
     return s
-if rank == 0: sys.stdin.readline()
-else:
-    for make in (lambda: 0), os.fork:
-        pid = make()
-        if pid == 0: say(session(0).recv(300)[5:].decode())
-        if pid == 0 and make is os.fork: os._exit(0)
-        if pid: os.waitpid(pid, 0)
-    own = session(1)
-    own.settimeout(0.3)
-    try: say("own", own.recv(300))
-    except TimeoutError: say("own session is open")
+def refused():
+    with session(0).makefile("rb") as said: say(said.read()[21:].decode())
+if rank == 1:
+    refused()
+    pid = os.fork()
+    if pid == 0:
+        refused()
+        os._exit(0)
+    os.waitpid(pid, 0)
+else: sys.stdin.readline()
+own = session(rank)
+say("round", rank, len(own.recv(21, socket.MSG_WAITALL)))
+sys.stdin.readline() if rank == 0 else own.recv(1)
 "#;
 
 #[test]
@@ -104,13 +107,15 @@ fn session_cannot_claim_the_number_of_another_rank() {
     for tier in place::tiers() {
         let plan = python(&["-n", "2"], CLAIM).contain(tier).env("REGISTER", hex(&register()));
         let mut case = plan.stdin_pipe().start();
-        case.says_on_stdout("own", 1);
-        case.take_stdin().write_all(b"\n").unwrap();
         let refused = "the process is none of the rank whose number it gives; see whether the program changes \
                        RLAUNCH_INITIAL_RANK";
-        assert_eq!(bye_frame(refused).len(), refused.len() + 5);
+        case.says_on_stdout(refused, 2);
+        let mut stdin = case.take_stdin();
+        stdin.write_all(b"\n").unwrap();
+        case.says_on_stdout("round ", 2);
+        drop(stdin);
         let done = case.end();
-        assert_eq!(done.sorted(), ["own session is open", refused, refused], "{tier}: {}", done.err());
+        assert_eq!(done.sorted(), ["round 0 21", "round 1 21", refused, refused], "{tier}: {}", done.err());
     }
 }
 
