@@ -26,6 +26,7 @@ mod exits;
 mod faults;
 mod fewer;
 mod files;
+mod first_bytes;
 mod gpus;
 mod groups;
 mod guard;

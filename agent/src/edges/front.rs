@@ -248,6 +248,7 @@ impl Front {
             return self.close(client);
         }
         connection.unsent.extend(bytes);
+        self.store.unread(client, len);
     }
 
     fn meet(&mut self, why: &Broken) {
@@ -274,9 +275,11 @@ impl Front {
         } else {
             connection.unsent = Vec::new();
         }
+        let unread = connection.unsent.len();
         if connection.turn(&self.set, client).is_err() {
-            self.close(client);
+            return self.close(client);
         }
+        self.store.unread(client, unread);
     }
 
     fn close(&mut self, client: ClientId) {
@@ -368,6 +371,7 @@ pub(super) fn asked(edges: &mut Edges, question: &Question) {
         let nobody = question.comers.iter().map(|comer| (*comer, None));
         return say_whose(edges, question.asker, nobody.collect());
     };
+    guard.expect(question.comers.len());
     for comer in &*question.comers {
         let asker = Asker::Host(question.asker, *comer);
         match guard.judge(to, comer.from.into()) {

@@ -13,7 +13,7 @@ use rlaunch_core::wire::probe::{ANSWER, ASK, Asked, Caller, Heard, Key, NONCE, P
 use rlaunch_core::wire::to_root::ADDRESSES;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::{approach, port, random};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
@@ -59,11 +59,9 @@ struct Call {
 }
 
 impl Open {
-    fn new(edges: &Edges) -> io::Result<Self> {
-        let set = ReadySet::new()?;
-        edges.watch.watch_probes(&set)?;
+    fn new() -> io::Result<Self> {
         Ok(Self {
-            set,
+            set: ReadySet::new()?,
             batch: Batch::with_room(BURST),
             key: Key::default(),
             doors: Vec::new(),
@@ -85,18 +83,52 @@ impl Open {
 
     fn knock(&mut self, door: usize) {
         for _ in 0..BURST {
-            let Some(Ok((socket, _))) = self.doors.get(door).map(|(listener, _)| listener.accept()) else { return };
-            let Some((_, at)) = self.doors.get(door) else { return };
-            let ready = socket.set_nonblocking(true).and_then(|()| approach::abort_at_end(&socket));
-            self.came += 1;
-            if ready.and_then(|()| self.set.add(&socket, VISITOR | self.came)).is_ok() {
-                let visitor = Visitor { socket, at: *at, asked: Some(Asked::default()) };
-                self.visitors.insert(self.came, visitor);
+            let Some((listener, at)) = self.doors.get(door) else { return };
+            let (came, at) = (listener.accept(), *at);
+            match came {
+                Ok((socket, _)) => {
+                    let ready = socket.set_nonblocking(true).and_then(|()| approach::abort_at_end(&socket));
+                    self.came += 1;
+                    if ready.and_then(|()| self.set.add(&socket, VISITOR | self.came)).is_ok() {
+                        let visitor = Visitor { socket, at, asked: Some(Asked::default()) };
+                        self.visitors.insert(self.came, visitor);
+                    }
+                    if self.visitors.len() > self.most {
+                        self.dismiss_first();
+                    }
+                }
+                Err(error) if rlaunch_sys::is_aborted_connection(&error) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) if self.dismiss_first() => {}
+                Err(error) => {
+                    // The listener would be ready all the time, and the agent would do nothing else.
+                    tracing::warn!(%error, "no other host can try {at} any more");
+                    return self.doors.get(door).into_iter().for_each(|(listener, _)| self.set.remove(listener));
+                }
             }
-            if self.visitors.len() > self.most
-                && let Some((first, _)) = self.visitors.first_key_value()
-            {
-                self.dismiss(*first);
+        }
+    }
+
+    /// Closes the oldest connection. False: there is none.
+    fn dismiss_first(&mut self) -> bool {
+        let first = self.visitors.first_key_value().map(|(first, _)| *first);
+        first.into_iter().for_each(|first| self.dismiss(first));
+        first.is_some()
+    }
+
+    fn look(&mut self, events: &mut VecDeque<NodeEvent>) {
+        if self.set.ready(&mut self.batch) == 0 {
+            return;
+        }
+        let tokens: Vec<u64> = self.batch.tokens().collect();
+        for token in tokens {
+            match token {
+                VISITOR.. => self.visited(token & !VISITOR),
+                DOOR.. => self.knock(usize::try_from(token & !DOOR).unwrap_or(usize::MAX)),
+                number => {
+                    let event = u32::try_from(number).ok().and_then(|number| self.called(number));
+                    events.extend(event.inspect(|event| tracing::debug!("{event:?}")));
+                }
             }
         }
     }
@@ -230,7 +262,8 @@ fn open(edges: &mut Edges) -> io::Result<&mut Open> {
     match edges.probes.0 {
         Some(ref mut open) => Ok(open),
         None => {
-            let open = Open::new(edges)?;
+            let open = Open::new()?;
+            edges.watch.watch_probes(&open.set)?;
             Ok(edges.probes.0.insert(open))
         }
     }
@@ -239,25 +272,80 @@ fn open(edges: &mut Edges) -> io::Result<&mut Open> {
 /// Takes in all that is ready.
 pub(super) fn look(edges: &mut Edges) {
     let Some(open) = &mut edges.probes.0 else { return };
-    if open.set.ready(&mut open.batch) == 0 {
-        return;
-    }
-    let tokens: Vec<u64> = open.batch.tokens().collect();
-    for token in tokens {
-        match token {
-            VISITOR.. => open.visited(token & !VISITOR),
-            DOOR.. => open.knock(usize::try_from(token & !DOOR).unwrap_or(usize::MAX)),
-            number => {
-                let event = u32::try_from(number).ok().and_then(|number| open.called(number));
-                edges.events.extend(event.inspect(|event| tracing::debug!("{event:?}")));
-            }
-        }
-    }
+    open.look(&mut edges.events);
 }
 
 /// Ends the probing.
 pub(super) fn end(edges: &mut Edges) {
     if let Some(open) = edges.probes.0.take() {
         edges.watch.forget_probes(&open.set);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Rig {
+        open: Open,
+        port: u16,
+        events: VecDeque<NodeEvent>,
+    }
+
+    impl Rig {
+        fn new(most: usize) -> Self {
+            let mut open = Open { most, ..Open::new().unwrap() };
+            let port = open.listen(&"127.0.0.1".into(), 0).unwrap();
+            Self { open, port, events: VecDeque::new() }
+        }
+
+        fn connect(&self) -> TcpStream {
+            TcpStream::connect(("127.0.0.1", self.port)).unwrap()
+        }
+
+        /// Serves all that is ready. False: something stays ready.
+        fn becomes_idle(&mut self) -> bool {
+            (0..100).any(|_| {
+                self.open.look(&mut self.events);
+                self.open.set.ready(&mut self.open.batch) == 0
+            })
+        }
+    }
+
+    #[test]
+    fn visitor_that_stops_at_any_byte_is_served_and_waited_for() {
+        let mut rig = Rig::new(9);
+        for value in [0, 1, b'r', 0x7f, 0x80, 0xff] {
+            for count in 0..=2 * ASK {
+                let mut visitor = rig.connect();
+                visitor.write_all(&vec![value; count]).unwrap();
+                assert!(rig.becomes_idle(), "{count} times {value}");
+                drop(visitor);
+                assert!(rig.becomes_idle());
+            }
+        }
+        assert!(rig.open.visitors.len() <= 9 && rig.events.is_empty());
+    }
+
+    #[test]
+    fn listener_that_cannot_accept_is_shut() {
+        let mut rig = Rig::new(9);
+        let _waiting = rig.connect();
+        // A socket that is always ready and accepts nothing, like a listener without free descriptors.
+        let bound = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(bound.local_addr().unwrap()).unwrap();
+        let (mut far, at) = bound.accept().unwrap();
+        far.write_all(b"x").unwrap();
+        near.peek(&mut [0]).unwrap();
+        rig.open.set.add(&near, DOOR | 1).unwrap();
+        rig.open.doors.push((TcpListener::from(std::os::fd::OwnedFd::from(near)), at));
+        assert!(rig.becomes_idle(), "the listener stays ready");
+        assert_eq!(rig.open.visitors.len(), 0, "the visitor has made room");
+        let _next = rig.connect();
+        assert!(rig.becomes_idle());
+        assert_eq!(rig.open.visitors.len(), 1, "other listeners stay open");
+        near = rig.connect();
+        drop(near);
+        assert!(rig.becomes_idle());
     }
 }

@@ -25,6 +25,7 @@ const PATIENCE: Span = Span::from_secs(4);
 
 /// A rank that was asked for.
 pub(super) struct Rank {
+    number: rlaunch_core::id::Rank,
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
     pub(super) streams: [Option<Stream>; 2],
@@ -112,6 +113,11 @@ impl Ranks {
     /// Ranks that run or wait to be reaped, by process number.
     pub(super) fn by_number(&self) -> BTreeMap<i32, ProcId> {
         self.live.iter().filter(|(_, rank)| !rank.reaped).map(|(proc, rank)| (rank.pid, *proc)).collect()
+    }
+
+    /// Returns the processes of the rank with this number.
+    pub(super) fn processes_of(&self, number: rlaunch_core::id::Rank) -> Vec<i32> {
+        self.live.values().filter(|rank| rank.number == number && !rank.reaped).map(|rank| rank.pid).collect()
     }
 
     /// A rank is about to be reaped by a sweep, maybe before its end was read.
@@ -277,8 +283,9 @@ fn started(edges: &mut Edges, launched: Launched) {
     }
     let started = Mono::from_nanos(at);
     tracing::debug!("proc {proc} runs: pid {number}");
-    let ExecSpec { base, error_file, .. } = exec;
-    let rank = Rank { pid: number, pidfd, streams, reaped: false, swept: None, started, base, error_file };
+    let ExecSpec { base, error_file, delta, .. } = exec;
+    let rank =
+        Rank { number: delta.rank, pid: number, pidfd, streams, reaped: false, swept: None, started, base, error_file };
     edges.ranks.live.insert(proc, Box::new(rank));
     edges.examine.watch_memory();
     edges.events.push_back(NodeEvent::Spawned { proc, pid, at: started });

@@ -4,10 +4,11 @@
 //! cannot follow a round any more. Messages from before the end of a process are handled before that end: the process may have announced
 //! that it leaves.
 
-use super::Edges;
+use super::{Edges, ranks};
 use rlaunch_core::id::{Rank, SessionId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_core::wire::frozen::client::round::{Heard, Said, Unread};
 use rlaunch_core::wire::frozen::client::{NO_RANK, bye_frame, frame_len};
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -29,11 +30,15 @@ const BURST: usize = 256;
 const ROUNDS: usize = 16;
 /// Most bytes that a process has not read: a round is some kilobytes of variables, and there is one at a time.
 const MOST_UNREAD: usize = 1 << 20;
+/// Most bytes that are held for all sessions together.
+const MOST_BUFFERED: usize = 128 << 20;
 
 /// The reason for a session that ends although its process has not closed it.
 const WRONG: &str = "this is not what a client of rlaunch says";
 const TWICE: &str = "a process registers once on a connection";
 const STRANGER: &str = "only processes that this job has started take part in its rounds";
+const OTHER_RANK: &str =
+    "the process is none of the rank whose number it gives; see whether the program changes RLAUNCH_INITIAL_RANK";
 
 /// The terms of a process: names and values.
 type Terms = Vec<(OsBytes, OsBytes)>;
@@ -53,11 +58,20 @@ pub(super) struct Newcomer {
 }
 
 impl Newcomer {
-    /// Returns its terms, if it is a process of the job: one below the process `above`.
-    fn terms(&self, above: i32) -> Result<Terms, &'static str> {
+    /// The initial rank that the process gives, if any.
+    fn rank(&self) -> Option<Rank> {
+        Some(self.rank).filter(|rank| *rank != NO_RANK).map(Rank::new)
+    }
+
+    /// Returns its terms, if it is a process of the job, below the process `above`, and of the rank that it gives, which runs as the
+    /// processes `rank`. A rank that runs on another host has none here: the machine refuses it for a better reason.
+    fn terms(&self, above: i32, rank: &[i32]) -> Result<Terms, &'static str> {
         let process = rlaunch_sys::unix::process_of(&self.socket);
-        if !process.is_some_and(|pid| rlaunch_sys::holders::is_member(pid, above)) {
+        let Some(process) = process.filter(|pid| rlaunch_sys::holders::is_member(*pid, above)) else {
             return Err(STRANGER);
+        };
+        if !rank.is_empty() && !rlaunch_sys::holders::belongs_to(process, rank, above) {
+            return Err(OTHER_RANK);
         }
         match Said::parse(&self.register) {
             Ok(Said::Register(terms)) => Ok(terms),
@@ -82,6 +96,8 @@ struct Session {
     room: Option<OwnedFd>,
     /// Whether it ends: no more is read from it, and it goes when it has read its messages.
     is_ending: bool,
+    /// Share of the buffer quota of all sessions.
+    share: BufferShare,
 }
 
 /// All of them.
@@ -92,6 +108,7 @@ pub(super) struct Sessions {
     batch: Batch,
     chunk: Vec<u8>,
     table: BTreeMap<SessionId, Session>,
+    buffers: BufferQuota,
     last: u32,
 }
 
@@ -106,7 +123,13 @@ pub(super) fn admit(edges: &mut Edges) {
 }
 
 fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
-    let terms = match newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0)) {
+    if edges.ranks.launching() {
+        // The process may be of a rank whose start is not taken in yet.
+        ranks::drain_outcomes(edges);
+    }
+    let rank = newcomer.rank();
+    let processes = rank.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();
+    let terms = match newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0), &processes) {
         Ok(terms) => terms,
         Err(why) => {
             tracing::debug!("a session is refused: {why}");
@@ -114,13 +137,12 @@ fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
             return Ok(());
         }
     };
-    let Newcomer { socket, rank, held, unsent, .. } = newcomer;
+    let Newcomer { socket, held, unsent, .. } = newcomer;
     let sessions = match &mut edges.sessions {
         Some(sessions) => sessions,
         none => none.insert(Sessions::new()?),
     };
-    let session = sessions.add(Session { socket, held, unsent, room: None, is_ending: false })?;
-    let rank = Some(rank).filter(|rank| *rank != NO_RANK).map(Rank::new);
+    let session = sessions.add(Session::new(socket, held, unsent))?;
     tracing::debug!(?rank, "session {session} begins");
     edges.events.push_back(NodeEvent::SessionBegun { session, rank, terms });
     let mut events = Vec::new();
@@ -158,7 +180,8 @@ impl Sessions {
         let set = Arc::new(ReadySet::new()?);
         let live = rlaunch_net::ready::readable(Arc::clone(&set))?;
         let (batch, chunk) = (Batch::with_room(BURST), vec![0; CHUNK]);
-        Ok(Self { set, live, batch, chunk, table: BTreeMap::new(), last: 0 })
+        let buffers = BufferQuota::new(MOST_BUFFERED);
+        Ok(Self { set, live, batch, chunk, table: BTreeMap::new(), buffers, last: 0 })
     }
 
     fn add(&mut self, session: Session) -> io::Result<SessionId> {
@@ -204,6 +227,7 @@ impl Sessions {
             Ok(len @ 1..) => {
                 session.held.extend_from_slice(self.chunk.get(..len).unwrap_or_default());
                 self.unpack(id, events);
+                self.charge(id, events);
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Ok(_) | Err(_) => self.lose(id, None, events),
@@ -240,8 +264,17 @@ impl Sessions {
         }
         match session.send(&self.set, u64::from(id.get())) {
             Ok(()) if session.is_ending && session.unsent.is_empty() => self.remove(id),
-            Ok(()) => {}
+            Ok(()) => self.charge(id, events),
             Err(_) => self.lose(id, None, events),
+        }
+    }
+
+    /// Charges the bytes that are held for a session. Without room for them, the session ends.
+    fn charge(&mut self, id: SessionId, events: &mut Vec<NodeEvent>) {
+        let Some(session) = self.table.get_mut(&id) else { return };
+        let held = session.held.len().saturating_add(session.unsent.len());
+        if let Err(full) = self.buffers.resize(&mut session.share, held) {
+            self.lose(id, Some(&full.to_string()), events);
         }
     }
 
@@ -270,12 +303,17 @@ impl Sessions {
 
     fn remove(&mut self, id: SessionId) {
         let Some(session) = self.table.remove(&id) else { return };
+        self.buffers.release(&session.share);
         self.set.remove(&session.socket);
         session.room.iter().for_each(|room| self.set.remove(room));
     }
 }
 
 impl Session {
+    fn new(socket: UnixStream, held: Vec<u8>, unsent: Vec<u8>) -> Self {
+        Self { socket, held, unsent, room: None, is_ending: false, share: BufferShare::default() }
+    }
+
     /// Writes what is taken, and waits for room for the rest.
     fn send(&mut self, set: &ReadySet, token: u64) -> io::Result<()> {
         let mut sent = 0;
@@ -324,8 +362,7 @@ mod tests {
                 let mut sessions = Sessions::new().unwrap();
                 let (client, socket) = UnixStream::pair().unwrap();
                 socket.set_nonblocking(true).unwrap();
-                let (held, unsent, room) = (Vec::new(), Vec::new(), None);
-                let id = sessions.add(Session { socket, held, unsent, room, is_ending: false }).unwrap();
+                let id = sessions.add(Session::new(socket, Vec::new(), Vec::new())).unwrap();
                 run(Self { sessions, id, client });
             });
         }
@@ -442,10 +479,14 @@ mod tests {
         let register = Said::Register(vec![("keys".into(), "1".into())]).to_frame();
         let mut newcomer = Newcomer { socket, rank: 0, register, held: Vec::new(), unsent: Vec::new() };
         let above = i32::try_from(parent_id()).unwrap();
-        assert_eq!(newcomer.terms(above), Ok(vec![("keys".into(), "1".into())]));
-        assert_eq!(newcomer.terms(i32::try_from(std::process::id()).unwrap()), Err(STRANGER));
+        let own = i32::try_from(std::process::id()).unwrap();
+        let asked = Ok(vec![("keys".into(), "1".into())]);
+        assert_eq!(newcomer.terms(above, &[]), asked);
+        assert_eq!(newcomer.terms(above, &[i32::MAX, own]), asked);
+        assert_eq!(newcomer.terms(above, &[i32::MAX]), Err(OTHER_RANK));
+        assert_eq!(newcomer.terms(own, &[own]), Err(STRANGER));
         newcomer.register.pop();
-        assert_eq!(newcomer.terms(above), Err(WRONG));
+        assert_eq!(newcomer.terms(above, &[]), Err(WRONG));
     }
 
     #[test]

@@ -79,11 +79,13 @@ impl Holders {
         // Descriptors of others cannot be read, and are none of ours.
         let own = nix::unistd::geteuid().as_raw();
         let mut left = wanted.len();
+        let mut parents = Parents::default();
         for pid in self.in_turn(above) {
             if left == 0 {
                 return;
             }
-            if !is_readable(pid, own) {
+            // Descriptors of other processes are not read: there may be very many.
+            if !is_readable(pid, own) || !parents.are_below(pid, above) {
                 continue;
             }
             let mut member: Option<(Process, Vec<i32>)> = None;
@@ -103,6 +105,23 @@ impl Holders {
                 }
             }
         }
+    }
+
+    /// Sockets that known processes hold after the last one that was found, by inode. Used when many connections came together: one
+    /// reading serves all of them, instead of one reading of each known process for each connection.
+    pub fn recent(&mut self) -> BTreeMap<u32, Process> {
+        let mut held = BTreeMap::new();
+        for member in &mut self.known {
+            let mut at = member.fd;
+            // The descriptor of the last socket may have been used again.
+            held.extend(socket(member.dir.as_fd(), format_args!("{at}")).map(|inode| (inode, member.process)));
+            while let Some((fd, inode)) = member.next_after(at) {
+                held.insert(inode, member.process);
+                at = fd;
+            }
+            member.fd = at;
+        }
+        held
     }
 
     /// All processes, in the order in which they are looked at. A job's are younger than the one above them, mostly, and many meet once,
@@ -138,6 +157,32 @@ impl Member {
         let hit = near.into_iter().find(|fd| socket(self.dir.as_fd(), format_args!("{fd}")) == Some(inode));
         self.fd = hit.unwrap_or(self.fd);
         hit.is_some()
+    }
+
+    /// The next socket after a descriptor, a few numbers later.
+    fn next_after(&self, fd: i32) -> Option<(i32, u32)> {
+        let near = (1..NEAR).map(|more| fd.saturating_add(more));
+        let mut sockets = near.filter_map(|fd| Some((fd, socket(self.dir.as_fd(), format_args!("{fd}"))?)));
+        sockets.next()
+    }
+}
+
+/// Parents of processes, as far as one search has read them.
+#[derive(Debug, Default)]
+struct Parents(BTreeMap<i32, Option<i32>>);
+
+impl Parents {
+    /// Whether a process descends from another. Each parent is read once.
+    fn are_below(&mut self, pid: i32, above: i32) -> bool {
+        let mut at = pid;
+        for _ in 0..DEEPEST {
+            match self.0.entry(at).or_insert_with(|| parent(at)) {
+                Some(parent) if *parent == above => return true,
+                Some(parent) if *parent > 1 => at = *parent,
+                Some(_) | None => return false,
+            }
+        }
+        false
     }
 }
 
@@ -187,6 +232,16 @@ pub fn is_member(pid: i32, above: i32) -> bool {
     is_below(pid, above)
 }
 
+/// Whether a process is one of the leaders, descends from one of them, or is in the session of one of them. The session stays the same
+/// when a parent has exited. The leaders descend from the process `above`.
+#[must_use]
+pub fn belongs_to(pid: i32, leaders: &[i32], above: i32) -> bool {
+    let has_begun = |leader: &i32| u64::try_from(*leader).ok().is_some_and(|leader| field(pid, 6) == Some(leader));
+    leaders.contains(&pid)
+        || leaders.iter().any(has_begun)
+        || lineage(pid, above).is_some_and(|between| between.iter().any(|parent| leaders.contains(parent)))
+}
+
 /// Whether a process descends from another. The reparented count: they go to one that stands above.
 fn is_below(pid: i32, above: i32) -> bool {
     lineage(pid, above).is_some()
@@ -197,7 +252,7 @@ fn lineage(pid: i32, above: i32) -> Option<Vec<i32>> {
     let mut between = Vec::new();
     let mut at = pid;
     for _ in 0..DEEPEST {
-        match field(at, 4).and_then(|parent| i32::try_from(parent).ok()) {
+        match parent(at) {
             Some(parent) if parent == above => return Some(between),
             Some(parent) if parent > 1 => {
                 between.push(parent);
@@ -212,6 +267,10 @@ fn lineage(pid: i32, above: i32) -> Option<Vec<i32>> {
 /// A process that is just being forked has its parent's descriptors under the same numbers: the oldest above it that has this socket there.
 fn forked_from(lineage: &[i32], fd: i32, inode: u32) -> Option<i32> {
     lineage.iter().copied().take_while(|pid| socket_at(*pid, fd) == Some(inode)).last()
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    field(pid, 4).and_then(|parent| i32::try_from(parent).ok())
 }
 
 fn started(pid: i32) -> Option<u64> {
@@ -280,6 +339,47 @@ mod tests {
         assert_eq!(holders.guess(inodes[1]), process);
         assert_eq!(holders.guess(inodes[2]), process);
         assert_eq!(holders.guess(u32::MAX), None);
+    }
+
+    #[test]
+    fn sockets_that_come_together_are_found_by_one_reading() {
+        let _alone = ONE_AT_A_TIME.lock();
+        let above = nix::unistd::getppid().as_raw();
+        let (_held, inodes) = sockets(650, 12);
+        let mut holders = Holders::default();
+        let process = holders.find(above, &inodes[..1])[0].unwrap();
+        let recent = holders.recent();
+        assert!(inodes.iter().all(|inode| recent.get(inode) == Some(&process)), "{recent:?}");
+        assert_eq!(holders.guess(inodes[11]), Some(process), "the next socket is after the last");
+        assert!(Holders::default().recent().is_empty());
+    }
+
+    #[test]
+    fn process_belongs_to_its_ancestors_and_session_leader_only() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let above = nix::unistd::getppid().as_raw();
+        let start = |words: &str| Command::new("sh").args(["-c", words]).stdin(Stdio::piped()).spawn().unwrap();
+        let (mut one, mut other) = (start("cat; :"), start("cat; :"));
+        let [pid, sibling] = [&one, &other].map(|child| i32::try_from(child.id()).unwrap());
+        let grandchild = || numbers("/proc").find(|child| parent(*child) == Some(pid));
+        let grandchild = core::iter::repeat_with(grandchild).find_map(|found| found).unwrap();
+        for (process, leaders, belongs) in [
+            (pid, &[pid][..], true),
+            (grandchild, &[pid], true),
+            (grandchild, &[sibling, pid], true),
+            (grandchild, &[sibling], false),
+            (sibling, &[pid], false),
+            (own, &[pid], false),
+            (grandchild, &[], false),
+        ] {
+            assert_eq!(belongs_to(process, leaders, above), belongs, "{process} {leaders:?}");
+        }
+        let session = i32::try_from(field(grandchild, 6).unwrap()).unwrap();
+        assert!(belongs_to(grandchild, &[session], above), "a process belongs to the leader of its session");
+        for child in [&mut one, &mut other] {
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
     }
 
     #[test]

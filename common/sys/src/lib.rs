@@ -40,6 +40,12 @@ pub fn is_shortage(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
+/// Whether `accept(2)` failed for one connection only, because its client has closed it. The next connection may be ready.
+#[must_use]
+pub fn is_aborted_connection(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR))
+}
+
 /// The text of a system error, in words that fit after a colon: "no such file or directory".
 #[must_use]
 pub fn reason(error: &std::io::Error) -> String {

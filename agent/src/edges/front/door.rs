@@ -105,7 +105,9 @@ impl Door {
     /// Takes in who has come, as far as it is known whose they are.
     pub(super) fn take(&mut self, set: &ReadySet, guard: &mut Guard) -> Vec<Guest> {
         let mut guests = Vec::new();
-        for (socket, from) in self.accept(set) {
+        let came = self.accept(set);
+        guard.expect(came.len());
+        for (socket, from) in came {
             let is_here = from.ip().is_loopback() || self.here.contains(&from.ip());
             let judged = match self.whom {
                 Whom::Off => Ok(Some(self.anybody())),
@@ -149,11 +151,12 @@ impl Door {
                     self.held += 1;
                     came.push(connection);
                 }
+                Err(error) if rlaunch_sys::is_aborted_connection(&error) => {}
                 Err(error) => {
-                    if rlaunch_sys::is_shortage(&error) {
+                    if error.kind() != io::ErrorKind::WouldBlock {
                         tracing::warn!(%error, "the store takes no more connections");
                         self.shut(set);
-                        // Descriptors may come back from elsewhere.
+                        // Descriptors may become free elsewhere. Until then the listener would be ready all the time.
                         self.retry = Some(now() + RETRY);
                     }
                     break;

@@ -13,6 +13,7 @@ use rlaunch_sys::facts::host;
 use rlaunch_sys::holders::{self, Holders, Process};
 use rlaunch_sys::namespaces;
 use rlaunch_sys::sock_diag::SockDiag;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
@@ -22,6 +23,8 @@ const LOOKS: u8 = 3;
 const SHARE: u64 = 5;
 /// Time that looks may take at once after a pause, so that a single connection does not wait.
 const SAVED: Span = Span::from_millis(50);
+/// Most connections that are judged one by one. For more of them, the sockets of known processes are read once.
+const FEW: usize = 4;
 /// Most sockets that wait for a look.
 const MOST_WAITING: usize = 4096;
 
@@ -55,6 +58,8 @@ struct Inquiry {
 pub(in crate::edges) struct Guard {
     diag: SockDiag,
     holders: Holders,
+    /// Sockets that known processes hold, by inode. Present while many connections that came together are judged.
+    recent: Option<BTreeMap<u32, Process>>,
     /// The agent: all of the job on this host is below it.
     above: i32,
     /// The user of the ranks; root can be any user.
@@ -71,12 +76,18 @@ impl Guard {
         Ok(Self {
             diag: SockDiag::open()?,
             holders: Holders::default(),
+            recent: None,
             above: i32::try_from(std::process::id()).unwrap_or(0),
             user: host::user().0,
             open: Vec::new(),
             settled: Vec::new(),
             budget: Budget { credit: SAVED.nanos(), at: now, next: now },
         })
+    }
+
+    /// Prepares for this many connections that came together.
+    pub(super) fn expect(&mut self, many: usize) {
+        self.recent = (many > FEW).then(|| self.holders.recent());
     }
 
     /// Which process of the job has made the connection from this address of this host to `own`: known at once where it has connected
@@ -88,7 +99,11 @@ impl Guard {
             None
         });
         let Some(owner) = owner.filter(|owner| self.user == 0 || owner.uid == self.user) else { return Ok(None) };
-        if let Some(process) = self.holders.guess(owner.inode) {
+        let known = match &self.recent {
+            Some(recent) => recent.get(&owner.inode).copied(),
+            None => self.holders.guess(owner.inode),
+        };
+        if let Some(process) = known {
             return Ok(Some(peer(process)));
         }
         // A rank of root's may run as any user, but hardly any does: other users are excluded in less time than it takes to find a

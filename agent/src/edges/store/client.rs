@@ -2,6 +2,7 @@
 
 use crate::edges::sessions::Newcomer;
 use rlaunch_core::store::Answer;
+use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::round::Said;
 use rlaunch_core::wire::frozen::client::{
@@ -38,6 +39,8 @@ pub(super) struct Client {
     /// Its ask is under way: nothing more is read of it.
     is_asking: bool,
     is_paused: bool,
+    /// Share of the buffer quota of all clients.
+    share: BufferShare,
 }
 
 /// Why a client is let go.
@@ -77,6 +80,7 @@ impl Client {
             room: None,
             is_asking: false,
             is_paused: false,
+            share: BufferShare::default(),
         })
     }
 
@@ -116,11 +120,18 @@ impl Client {
                 return Err(Parted::Wrong(why.into()));
             }
         }
-        let is_next = |len: &usize| *len <= self.held.len() && !self.is_asking && self.unsent.len() <= MOST_UNREAD;
-        let Some(len) = frame_len(&self.held)?.filter(is_next) else { return Ok(None) };
+        let Some(len) = self.next_len()? else { return Ok(None) };
         let rest = self.held.split_off(len);
         self.is_asking = true;
         Ok(Some(std::mem::replace(&mut self.held, rest)))
+    }
+
+    /// The length of the frame that [`Self::frame`] takes next. `None`: it takes none now.
+    fn next_len(&self) -> Result<Option<usize>, Malformed> {
+        if !self.has_greeted || self.is_asking || self.unsent.len() > MOST_UNREAD {
+            return Ok(None);
+        }
+        Ok(frame_len(&self.held)?.filter(|len| *len <= self.held.len()))
     }
 
     /// Whether this frame, its first, makes its connection a session.
@@ -158,10 +169,20 @@ impl Client {
         self.is_asking = false;
     }
 
-    /// Whether it has taken all answers and asked more, which is here. [`Self::frame`] finds bytes that are no frame.
+    /// Whether another frame is ready: [`Self::frame`] takes it, or refuses it. Nothing else would wake the agent for it.
     pub(super) fn has_more(&self) -> bool {
-        let is_whole = |len: Option<usize>| len.is_some_and(|len| len <= self.held.len());
-        self.unsent.is_empty() && !self.is_asking && frame_len(&self.held).is_ok_and(is_whole)
+        !matches!(self.next_len(), Ok(None))
+    }
+
+    /// Charges the bytes that are held for the client.
+    pub(super) fn charge(&mut self, quota: &mut BufferQuota) -> Result<(), Parted> {
+        let held = self.held.len().saturating_add(self.unsent.len());
+        quota.resize(&mut self.share, held).map_err(|full| Parted::Wrong(full.to_string().into()))
+    }
+
+    /// Gives back the client's share of the quota.
+    pub(super) const fn release(&self, quota: &mut BufferQuota) {
+        quota.release(&self.share);
     }
 
     /// Writes what is taken, and waits for what comes next: room, or something to read, unless that has to wait.

@@ -5,6 +5,8 @@
 //! the job's namespace and passes on requests for another agent.
 
 mod client;
+#[cfg(test)]
+mod tests;
 
 use super::sessions::Newcomer;
 use super::{Edges, Link};
@@ -15,6 +17,7 @@ use rlaunch_core::id::{ClientId, NodeId, Rank};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::store::buffers::BufferQuota;
 use rlaunch_core::store::home::Home;
 use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
 use rlaunch_core::store::transit::refuses_more;
@@ -50,6 +53,8 @@ const LEAST: usize = 16;
 const RETRY: Span = Span::from_millis(100);
 /// Bytes that wait for the launcher before clients are not read any more.
 const AHEAD: usize = 4 << 20;
+/// Most bytes that are held for all clients together: incomplete requests and unread answers.
+const MOST_BUFFERED: usize = 512 << 20;
 
 /// The listener and the namespaces that it serves.
 #[derive(Debug)]
@@ -62,6 +67,7 @@ pub(super) struct Store {
     tokens: Vec<u64>,
     chunk: Vec<u8>,
     clients: Table<Client>,
+    buffers: BufferQuota,
     last: u32,
     /// No descriptor can be had for another client until one leaves.
     is_full: bool,
@@ -130,6 +136,7 @@ impl Store {
             tokens: Vec::new(),
             chunk: vec![0; CHUNK],
             clients: Table::default(),
+            buffers: BufferQuota::new(MOST_BUFFERED),
             last: 0,
             is_full: false,
             retry: None,
@@ -246,11 +253,12 @@ impl Store {
                         self.clients.insert(id, client);
                     }
                 }
+                Err(error) if rlaunch_sys::is_aborted_connection(&error) => {}
                 Err(error) => {
-                    if rlaunch_sys::is_shortage(&error) {
+                    if error.kind() != io::ErrorKind::WouldBlock {
                         tracing::warn!(%error, "the store takes no more clients");
                         self.shut();
-                        // Descriptors may come back from elsewhere.
+                        // Descriptors may become free elsewhere. Until then the listener would be ready all the time.
                         self.retry = Some(now() + RETRY);
                     }
                     return;
@@ -323,6 +331,7 @@ impl Store {
                 self.held.push(id);
             }
             client.settle(&self.set, hold)?;
+            client.charge(&mut self.buffers)?;
             // After it has taken its answers, its next request has its turn.
             if hold || !client.has_more() {
                 return Ok(());
@@ -333,6 +342,7 @@ impl Store {
     /// Hands over a client that takes part in rounds; it uses the store by other connections.
     fn hand_over(&mut self, id: ClientId, register: Vec<u8>) {
         let Some(client) = self.clients.remove(id) else { return };
+        client.release(&mut self.buffers);
         self.newcomers.push(client.hand_over(&self.set, register));
         self.reopen();
     }
@@ -351,6 +361,7 @@ impl Store {
                 Some(&**why)
             }
         };
+        client.release(&mut self.buffers);
         client.part(&self.set, why);
         self.spaces.job.gone(id);
         self.spaces.generation.gone(id);

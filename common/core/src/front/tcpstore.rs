@@ -27,6 +27,11 @@ use reply::Reply;
 /// Most bytes that wait for a client that does not read.
 pub const MAX_UNREAD: usize = 64 << 20;
 
+/// Bytes of a request that has not arrived whole which are free of charge, for each connection.
+const FREE_REQUEST: usize = 4 << 10;
+/// Bytes of unread answers which are free of charge: one answer, as long as a value may be. A client reads an answer before its next request.
+const FREE_ANSWER: usize = 8 << 20;
+
 /// Which process a connection comes from, as its owner tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Peer(pub u64);
@@ -49,6 +54,16 @@ pub enum Broken {
     /// The client does not read its answers.
     #[error("{0} bytes of answers wait for it")]
     Unread(usize),
+    /// The quota has no room for the bytes that are held for the connection.
+    #[error(
+        "a request that has not arrived whole, or an answer that was not read, does not fit: {used} of {most} bytes are in use"
+    )]
+    Full {
+        /// Bytes in use.
+        used: usize,
+        /// The limit in bytes.
+        most: usize,
+    },
 }
 
 impl Hint for Broken {
@@ -59,6 +74,9 @@ impl Hint for Broken {
             Self::Refused(refusal) => refusal.hint(),
             Self::LongAnswer(_) => Some("ask for fewer keys at once".into()),
             Self::Unread(_) => Some("a client reads each answer before it asks on; see whether it is stopped".into()),
+            Self::Full { .. } => {
+                Some("send fewer large values at once; see whether clients stop in the middle of a request".into())
+            }
         }
     }
 }
@@ -97,6 +115,12 @@ struct Session {
     out: Vec<u8>,
     /// Number of bytes that are needed before the next parse.
     needed: usize,
+    /// Bytes of a request that has not arrived whole.
+    partial: usize,
+    /// Bytes of answers that the client has not read.
+    unread: usize,
+    /// Bytes of both that are charged to the session's namespace.
+    charged: usize,
     is_broken: bool,
 }
 
@@ -162,6 +186,9 @@ impl TcpStore {
             waits: Vec::new(),
             out: Vec::new(),
             needed: 1,
+            partial: 0,
+            unread: 0,
+            charged: 0,
             is_broken: false,
         };
         self.sessions.insert(client, session);
@@ -172,6 +199,9 @@ impl TcpStore {
     /// A connection is closed. With the last one everything is forgotten.
     pub fn closed(&mut self, now: Mono, client: ClientId) {
         let Some(session) = self.sessions.remove(client) else { return };
+        if let Some(keys) = self.epochs.keys(session.epoch) {
+            let _shrinks = keys.hold(session.charged, 0);
+        }
         if let Some(own) = self.peers.get_mut(&session.peer) {
             own.leave(client, session.has_asked);
             if own.connections.is_empty() {
@@ -192,6 +222,35 @@ impl TcpStore {
     /// Bytes from a connection: those that were left over, and what has come behind them. How many of them are done with; the rest
     /// is to be given again, when more has come.
     pub fn receive(&mut self, now: Mono, client: ClientId, bytes: &[u8]) -> usize {
+        let used = self.take_requests(now, client, bytes);
+        self.hold(client, |session| session.partial = bytes.len().saturating_sub(used));
+        used
+    }
+
+    /// Reports how many bytes of answers wait because the client has not read them.
+    pub fn unread(&mut self, client: ClientId, bytes: usize) {
+        self.hold(client, |session| session.unread = bytes);
+    }
+
+    /// Changes the bytes that are held for a connection, and charges them. A connection for which the quota has no room is closed.
+    fn hold(&mut self, client: ClientId, change: impl FnOnce(&mut Session)) {
+        let Some(session) = self.sessions.get_mut(client).filter(|session| !session.is_broken) else { return };
+        change(session);
+        let free = |bytes: usize, free| bytes.saturating_sub(free);
+        let wanted = free(session.partial, FREE_REQUEST).saturating_add(free(session.unread, FREE_ANSWER));
+        if wanted == session.charged {
+            return;
+        }
+        let Some(keys) = self.epochs.keys(session.epoch) else { return };
+        if keys.hold(session.charged, wanted) {
+            session.charged = wanted;
+        } else {
+            let (used, most) = keys.used();
+            self.break_off(client, Broken::Full { used, most });
+        }
+    }
+
+    fn take_requests(&mut self, now: Mono, client: ClientId, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
@@ -236,6 +295,8 @@ impl TcpStore {
             }
             Parsed::Request(request, used) => {
                 session.needed = 1;
+                // The request is charged when it is performed, and the session may use another namespace from now on.
+                self.hold(client, |session| session.partial = 0);
                 // A client has one request under way: one that asks something else has given up to wait. That of 1.13 does not say so.
                 if !matches!(request, Request::WatchKey(_)) {
                     self.forget_waits(client);
@@ -285,10 +346,13 @@ impl TcpStore {
         }
         let (peer, at) = (session.peer, session.epoch);
         let other = self.peers.get(&peer).and_then(|own| own.asked).map(|(epoch, _)| epoch);
+        let unread = core::mem::take(&mut self.sessions.get_mut(client)?.unread);
+        self.hold(client, |session| session.unread = 0);
         let epoch = self.epochs.settle(peer, client, at, other, meets);
         self.peers.entry(peer).or_default().has_asked(epoch);
         let session = self.sessions.get_mut(client)?;
         (session.epoch, session.has_asked) = (epoch, true);
+        self.hold(client, |session| session.unread = unread);
         Some(epoch)
     }
 

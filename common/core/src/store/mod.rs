@@ -9,6 +9,7 @@
 
 mod account;
 mod ask;
+pub mod buffers;
 mod error;
 mod fences;
 pub mod home;
@@ -160,6 +161,22 @@ impl Namespace {
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Bytes> {
         self.kv.get(key)
+    }
+
+    /// Charges the bytes that a listener holds for a client: `before` becomes `now`. False: the quota has no room for them.
+    #[must_use]
+    pub fn hold(&mut self, before: usize, now: usize) -> bool {
+        let fits = now <= before || self.account.fits(now.saturating_sub(before));
+        if fits {
+            self.account.resize(before, now);
+        }
+        fits
+    }
+
+    /// Bytes in use, and the limit.
+    #[must_use]
+    pub const fn used(&self) -> (usize, usize) {
+        self.account.used()
     }
 
     /// Whether some ranks have come to this fence, and not all.

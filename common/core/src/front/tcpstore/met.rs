@@ -14,6 +14,7 @@ impl Broken {
             Self::Refused(refusal) => of(refusal),
             Self::LongAnswer(len) => Some(unread(Limit::Answer, *len)),
             Self::Unread(len) => Some(unread(Limit::Unread, *len)),
+            Self::Full { used, most } => Some(at(Limit::Bytes, b"", *used, *most)),
             Self::Malformed(Malformed::Opcode(_)) | Self::OtherProtocol(_) => None,
         }
     }
@@ -63,6 +64,7 @@ mod tests {
             (Refusal::ManyWaiting { most: 8 }.into(), Met::at(Limit::Waits, b"", 8, 8)),
             (Broken::LongAnswer(9), Met::at(Limit::Answer, b"", 9, MAX_UNREAD as u64)),
             (Broken::Unread(9), Met::at(Limit::Unread, b"", 9, MAX_UNREAD as u64)),
+            (Broken::Full { used: 7, most: 8 }, Met::at(Limit::Bytes, b"", 7, 8)),
         ] {
             let why: Broken = why;
             assert_eq!(why.met(), Some(met), "{why}");

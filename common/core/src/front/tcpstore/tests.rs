@@ -101,6 +101,41 @@ impl Desk {
     }
 }
 
+#[test]
+fn half_requests_are_charged_and_refused_beyond_the_limit() {
+    let mut desk = Desk::new();
+    desk.front = TcpStore::new(Limits { bytes: 100_000, ..Limits::default() });
+    let half = Words::op(1).s("key").b(&[b'v'; 50_000]);
+    let half = &half.0[..half.0.len() - 1];
+    let used = |desk: &mut Desk, client| {
+        let epoch = desk.front.sessions.get(client).unwrap().epoch;
+        desk.front.epochs.keys(epoch).unwrap().used().0
+    };
+    let (one, other, third) = (desk.modern(), desk.modern(), desk.modern());
+    let nothing = used(&mut desk, one);
+    assert_eq!(desk.front.receive(desk.now, one, half), 0);
+    assert_eq!(used(&mut desk, one), nothing + half.len() - FREE_REQUEST);
+    assert_eq!(desk.front.receive(desk.now, other, half), 0);
+    assert_eq!(desk.outcome(), (vec![], vec![]));
+    desk.front.receive(desk.now, third, half);
+    let (written, closed) = desk.outcome();
+    assert_eq!((written.len(), closed.len()), (0, 1));
+    assert_eq!(closed[0].0, third);
+    assert!(closed[0].1.ends_with("91846 of 100000 bytes are in use"), "{}", closed[0].1);
+    desk.front.closed(desk.now, third);
+    // A whole request is charged as the value that it stores. A connection that closes gives back its charge.
+    let whole = [half, b"v"].concat();
+    assert_eq!(desk.front.receive(desk.now, one, &whole), whole.len());
+    desk.front.closed(desk.now, other);
+    assert_eq!(used(&mut desk, one), nothing + "key".len() + 50_000 + Limits::PER_ITEM);
+    // Unread answers are charged like requests, except for the length of one value.
+    desk.front.unread(one, FREE_ANSWER);
+    assert_eq!(desk.outcome(), (vec![], vec![]));
+    desk.front.unread(one, FREE_ANSWER + 60_000);
+    let (_, closed) = desk.outcome();
+    assert_eq!(closed.iter().map(|(client, _)| *client).collect::<Vec<_>>(), [one]);
+}
+
 /// The transcript of torch 1.13's client.
 #[test]
 fn torch_1_13_is_answered_as_by_its_own_server() {

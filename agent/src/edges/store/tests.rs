@@ -1,0 +1,192 @@
+//! Clients that send arbitrary bytes, through the real serving code. Each pass must end, and nothing that it does not take may stay ready.
+
+use super::*;
+use rlaunch_core::store::Ask;
+use rlaunch_core::wire::frozen::client::round::Said;
+use rlaunch_core::wire::frozen::client::{Asked, Words, hello};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Time limit for a test. A pass takes far less.
+const SOON: Duration = Duration::from_secs(60);
+
+struct Rig {
+    store: Store,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (store, path) =
+            Store::open(NodeId::new(0), Litter::new().unwrap(), &std::env::temp_dir(), usize::MAX).unwrap();
+        std::fs::remove_dir_all(Path::new(OsStr::from_bytes(&path)).parent().unwrap()).unwrap();
+        let mut rig = Self { store };
+        rig.store.begin(true, 0, None);
+        rig
+    }
+
+    fn connect(&mut self) -> UnixStream {
+        let (far, near) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        let id = self.store.number();
+        self.store.clients.insert(id, Client::new(near, u64::from(id.get()), &self.store.set).unwrap());
+        far
+    }
+
+    /// Serves all that is ready. False: something stays ready.
+    fn becomes_idle(&mut self) -> bool {
+        for _ in 0..200 {
+            if self.store.set.ready(&mut self.store.batch) == 0 {
+                return true;
+            }
+            self.store.round();
+        }
+        false
+    }
+
+    fn used(&self) -> usize {
+        self.store.clients.len()
+    }
+}
+
+/// Runs code that may never end, in a thread of its own. Its failed assertions fail the test.
+fn in_time(of: &str, run: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        run();
+        done.send(()).unwrap();
+    });
+    match ended.recv_timeout(SOON) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{of}: serving does not end"),
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => thread.join().unwrap(),
+    }
+}
+
+fn ask(seq: u64, space: Space, ask: Ask<'_>) -> Vec<u8> {
+    Asked { seq, space, words: &Words::write(ask) }.to_frame()
+}
+
+#[test]
+fn client_that_stops_at_any_byte_is_served_and_waited_for() {
+    let register = Said::Register(Vec::new()).to_frame();
+    let asked = ask(1, Space::Generation, Ask::Add(b"n", 1));
+    let beginnings =
+        [vec![], hello(0).to_vec(), [hello(0).to_vec(), asked].concat(), [&hello(0)[..], &register].concat()];
+    in_time("some first bytes", move || {
+        let mut rig = Rig::new();
+        for first in &beginnings {
+            for value in [0, 1, 4, b'r', 0x7f, 0x80, 0xff] {
+                for count in 0..=20 {
+                    let mut far = rig.connect();
+                    far.write_all(&[first.clone(), vec![value; count]].concat()).unwrap();
+                    assert!(rig.becomes_idle(), "{count} times {value} after {first:?}");
+                    drop(far);
+                    assert!(rig.becomes_idle());
+                }
+            }
+        }
+        assert_eq!(rig.used(), 0, "closed clients are forgotten");
+        rig.store.newcomers();
+    });
+}
+
+/// Steele and Vigna's SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A client's message, sometimes cut short or damaged.
+fn words(state: &mut u64) -> Vec<u8> {
+    let mut below = |bound: u64| usize::try_from(random(state) % bound).unwrap();
+    let space = if below(2) == 0 { Space::Job } else { Space::Generation };
+    let mut bytes = match below(8) {
+        0 => hello(u32::try_from(below(4)).unwrap()).to_vec(),
+        1 => vec![0; below(40)],
+        2 => Said::Register(Vec::new()).to_frame(),
+        3 => (0..below(40)).map(|_| u8::try_from(below(256)).unwrap()).collect(),
+        4 => ask(1, space, Ask::Get(b"k")),
+        5 => ask(2, space, Ask::Set(b"k", &vec![b'v'; below(200_000)])),
+        6 => ask(3, space, Ask::Wait { keys: &[b"never"], within: None }),
+        _ => (0..below(30)).flat_map(|_| ask(4, space, Ask::Get(b"k"))).collect(),
+    };
+    match below(6) {
+        0 => bytes.truncate(below(bytes.len() as u64 + 1)),
+        1 if !bytes.is_empty() => {
+            let at = below(bytes.len() as u64);
+            bytes[at] = u8::try_from(below(256)).unwrap();
+        }
+        _ => {}
+    }
+    bytes
+}
+
+#[test]
+fn each_pass_ends_whatever_clients_send() {
+    for seed in 0..20 {
+        in_time(&format!("seed {seed}"), move || {
+            let (mut rig, mut state) = (Rig::new(), seed);
+            let mut far: Vec<UnixStream> = Vec::new();
+            for _ in 0..300 {
+                if far.len() < 4 {
+                    let mut one = rig.connect();
+                    if random(&mut state) % 4 > 0 {
+                        one.write_all(&hello(0)).unwrap();
+                    }
+                    far.push(one);
+                }
+                let which = usize::try_from(random(&mut state) % far.len() as u64).unwrap();
+                match random(&mut state) % 8 {
+                    0 => drop(far.swap_remove(which)),
+                    1 | 2 => {
+                        let mut room = vec![0; 1 << usize::try_from(random(&mut state) % 20).unwrap()];
+                        let _nothing = far[which].read(&mut room);
+                    }
+                    // A full or closed socket takes less, or nothing.
+                    _ => drop(far[which].write(&words(&mut state))),
+                }
+                assert!(rig.becomes_idle(), "something stays ready");
+                // The launcher reads everything.
+                rig.store.spaces.out.clear();
+                rig.store.spaces.waiting = 0;
+                std::mem::take(&mut rig.store.held).into_iter().for_each(|id| rig.store.turn(id, false));
+                rig.store.newcomers();
+            }
+            drop(far);
+            assert!(rig.becomes_idle());
+        });
+    }
+}
+
+#[test]
+fn half_requests_of_all_clients_together_are_limited() {
+    let mut rig = Rig::new();
+    rig.store.buffers = BufferQuota::new(100_000);
+    let whole = ask(1, Space::Generation, Ask::Set(b"k", &[b'v'; 40_000]));
+    let half = [&hello(0)[..], &whole[..whole.len() - 1]].concat();
+    let mut far: Vec<UnixStream> = (0..4).map(|_| rig.connect()).collect();
+    for one in &mut far {
+        one.write_all(&half).unwrap();
+        assert!(rig.becomes_idle());
+    }
+    assert_eq!(rig.used(), 2, "there is room for two of them");
+    let mut said = Vec::new();
+    far[3].read_to_end(&mut said).unwrap();
+    assert!(
+        said.ends_with(b"bytes are in use for requests that have not arrived whole and answers that were not read")
+    );
+    // A completed request makes room for another client.
+    far[0].write_all(&whole[whole.len() - 1..]).unwrap();
+    assert!(rig.becomes_idle());
+    far.push(rig.connect());
+    far[4].write_all(&half).unwrap();
+    assert!(rig.becomes_idle());
+    assert_eq!(rig.used(), 3);
+    drop(far);
+    assert!(rig.becomes_idle());
+    let mut share = rlaunch_core::store::buffers::BufferShare::default();
+    assert_eq!(rig.store.buffers.resize(&mut share, 100_000), Ok(()), "all is given back");
+}
