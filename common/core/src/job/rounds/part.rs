@@ -2,11 +2,12 @@
 
 use super::{Rounds, Up, failing, host_of};
 use crate::events::{Cause, Lost};
-use crate::id::{NodeId, ProcId};
+use crate::id::{NodeId, ProcId, Rank};
 use crate::job::ending::Ranks;
 use crate::job::notice::Failure;
 use crate::job::{Parts, Step};
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::restart::detect::UNKILLABLE;
 use crate::restart::fault::FaultKind;
 use crate::restart::{RestartEvent, RoundNote};
@@ -26,7 +27,7 @@ impl Rounds {
 impl Parts {
     /// A node speaks of rounds. Messages about another generation, or about another host's ranks, are dropped.
     pub(in crate::job) fn round(&mut self, step: &mut Step<'_>, node: NodeId, up: RoundUp) {
-        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
+        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. } | RoundUp::Awaited { .. }) {
             self.rounds.is_heard();
         }
         if self.generations.is_between() || self.rounds.now.off {
@@ -74,6 +75,14 @@ impl Parts {
             }
             RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
             RoundUp::Alone { round, initial } => RestartEvent::Alone { node, round, initial },
+            RoundUp::Awaited { ranks } => {
+                let own = |rank: &Rank| step.facts.placement().node_of(*rank) == Some(node);
+                let ranks: RankSet = ranks.into_vec().into_iter().filter(own).collect();
+                if self.rounds.now.machine.is_none() {
+                    return self.rounds.log_unregistered(&mut step.cx(), ranks);
+                }
+                RestartEvent::Awaited { node, ranks }
+            }
             RoundUp::Stuck { proc } => return self.is_stuck(step, node, proc),
             RoundUp::Refused { text } => return self.rounds.refused(&mut step.cx(), text),
         };
