@@ -107,8 +107,10 @@ pub(crate) fn host_of(report: &Report, rank: Rank) -> String {
 }
 
 fn success(report: &Report, end: &End) -> String {
-    let ranks = words::count(report.ranks.len() as u64, "rank");
-    let hosts = hosts::used(report);
+    let all = words::count(report.ranks.len() as u64, "rank");
+    let finished = report.finished();
+    let ranks = if finished < report.ranks.len() { format!("{finished} of {all}") } else { all };
+    let hosts = hosts::to_the_end(report);
     let mut text = format!("rlaunch: {ranks} on {hosts} finished in {}", end.took);
     if let Some(launch) = end.launch {
         let _infallible = write!(text, " (launch {launch})");
