@@ -427,6 +427,8 @@ fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {
         match fd::write(to, bytes) {
             Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Another process that shares it has made it non-blocking.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => fd::wait_writable(to),
             Err(error) => return Err(error),
         }
     }

@@ -1,4 +1,5 @@
 //! The `file` thread: it makes the log files of ranks and writes them. It may be held up for as long as a file system is.
+//! If the kernel refuses the thread, the agent's machine thread does its work: slow output is better than lost output.
 
 use rlaunch_core::id::{ProcId, StreamId};
 use rlaunch_sys::doorbell::Doorbell;
@@ -7,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 
 /// Most requests that were not taken.
 pub(super) const ROOM: usize = 1024;
@@ -47,19 +48,60 @@ pub(super) enum Answer {
 
 /// The way to the thread and back.
 pub(super) struct Port {
-    requests: SyncSender<Request>,
+    way: Way,
     answers: Receiver<Answer>,
     pub(super) bell: Doorbell,
 }
 
+/// The way to the writer.
+enum Way {
+    /// To the thread.
+    Thread(SyncSender<Request>),
+    /// No thread: requests are performed at once.
+    Here(Box<dyn FnMut(Request) -> bool>),
+}
+
+/// The way of answers.
+enum Outbox {
+    /// From the thread, which may wait for room.
+    Waits(SyncSender<Answer>),
+    /// From the agent's own thread, which takes them out itself.
+    Never(Sender<Answer>),
+}
+
+/// Opens log files by their paths.
+fn opener() -> impl FnMut(&[u8]) -> io::Result<File> + Send + 'static {
+    let mut begun = BTreeSet::new();
+    move |path: &[u8]| {
+        // A file is emptied once. Another process of a rank continues it, and several ranks may share it.
+        let first = begun.insert(path.to_vec());
+        open(path, first)
+    }
+}
+
 impl Port {
     pub(super) fn start() -> io::Result<Self> {
-        let mut begun = BTreeSet::new();
-        Self::over(move |path| {
-            // A file is emptied once. Another process of a rank continues it, and several ranks may share it.
-            let first = begun.insert(path.to_vec());
-            open(path, first)
-        })
+        match Self::over(opener()) {
+            Ok(port) => Ok(port),
+            Err(error) => {
+                tracing::debug!(%error, "no thread for log files: they are written without it");
+                Self::here(opener())
+            }
+        }
+    }
+
+    /// Without a thread.
+    fn here<W: Write + 'static>(open: impl FnMut(&[u8]) -> io::Result<W> + 'static) -> io::Result<Self> {
+        let (outbox, answers) = channel();
+        let bell = Doorbell::new()?;
+        let outbox = Outbox::Never(outbox);
+        let mut writer = Writer { open, files: BTreeMap::new(), told: false, outbox, bell: bell.clone() };
+        let perform = move |request| {
+            let done = writer.perform(request);
+            writer.bell.ring();
+            done
+        };
+        Ok(Self { way: Way::Here(Box::new(perform)), answers, bell })
     }
 
     /// `open`: how files are made.
@@ -70,15 +112,22 @@ impl Port {
         let bell = Doorbell::new()?;
         let theirs = bell.clone();
         rlaunch_sys::thread::permanent("file", move || {
+            let outbox = Outbox::Waits(outbox);
             Writer { open, files: BTreeMap::new(), told: false, outbox, bell: theirs }.run(&inbox);
         })?;
-        Ok(Self { requests, answers, bell })
+        Ok(Self { way: Way::Thread(requests), answers, bell })
     }
 
     /// # Errors
     /// The thread has too much to do, or is gone.
-    pub(super) fn ask(&self, request: Request) -> Result<(), TrySendError<Request>> {
-        self.requests.try_send(request)
+    pub(super) fn ask(&mut self, request: Request) -> Result<(), TrySendError<Request>> {
+        match &mut self.way {
+            Way::Thread(requests) => requests.try_send(request),
+            Way::Here(perform) => {
+                let _its_receiver_is_here = perform(request);
+                Ok(())
+            }
+        }
     }
 
     /// The answers that have arrived.
@@ -113,7 +162,7 @@ struct Writer<O, W> {
     open: O,
     files: BTreeMap<StreamId, Opened<W>>,
     told: bool,
-    outbox: SyncSender<Answer>,
+    outbox: Outbox,
     bell: Doorbell,
 }
 
@@ -200,7 +249,10 @@ impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
     }
 
     fn answer(&self, answer: Answer) -> bool {
-        self.outbox.send(answer).is_ok()
+        match &self.outbox {
+            Outbox::Waits(outbox) => outbox.send(answer).is_ok(),
+            Outbox::Never(outbox) => outbox.send(answer).is_ok(),
+        }
     }
 }
 
@@ -229,6 +281,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn without_a_thread_files_are_written_at_once() {
+        let disk = Arc::new(Mutex::new((5, Vec::new())));
+        let theirs = Arc::clone(&disk);
+        let mut port = Port::here(move |_| Ok(Disk(Arc::clone(&theirs)))).unwrap();
+        for request in
+            [Request::Open(id(0), b"/a".to_vec()), Request::Write(id(0), b"0123456".to_vec()), Request::Close(id(0))]
+        {
+            assert!(port.ask(request).is_ok());
+        }
+        let failed = Answer::Failed { errno: 28, path: b"/a".to_vec() };
+        let took = Answer::Took { id: id(0), bytes: 7, lost: 2 };
+        assert!(rlaunch_sys::fd::readable_now(&port.bell), "the agent looks for the answers");
+        assert_eq!(port.answers().collect::<Vec<_>>(), [failed, took, Answer::Closed(id(0))]);
+        assert_eq!(disk.lock().unwrap().1, b"01234");
+    }
+
     fn id(n: u32) -> StreamId {
         StreamId::from_raw(4 * n + 1).unwrap()
     }
@@ -246,7 +315,7 @@ mod tests {
             b"/no" => Err(io::Error::from_raw_os_error(13)),
             _ => Ok(Disk(Arc::clone(&theirs))),
         });
-        let port = port.unwrap();
+        let mut port = port.unwrap();
         let took = |n, bytes, lost| Answer::Took { id: id(n), bytes, lost };
         assert!(port.ask(Request::Open(id(0), b"/a".to_vec())).is_ok());
         assert!(port.ask(Request::Write(id(0), b"0123456".to_vec())).is_ok());

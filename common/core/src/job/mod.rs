@@ -456,12 +456,12 @@ impl Parts {
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         self.rounds.say_unheard(&mut step.cx(), true);
-        self.output.close(&mut step.cx());
+        let unwritten = self.output.close(&mut step.cx());
         let nodes = self.verdict.together();
         if !nodes.is_empty() {
             self.log.write(&mut step.cx(), What::Together { nodes });
         }
-        self.log.close(&mut step.cx(), self.verdict.cause(), left);
+        self.log.close(&mut step.cx(), self.verdict.cause(), left, unwritten);
     }
 
     /// Passes a notice to the sub-machines that need it. A line here is the whole price of a new listener.

@@ -96,7 +96,7 @@ impl Log {
     }
 
     fn ends(&mut self, ms: u64, cause: Cause, left: Option<u32>) -> Report {
-        let exit = cause.exit();
+        let exit = cause.exit(false);
         let launch = fold(&self.0).launch();
         self.at(ms, What::JobEnd { cause, exit, left, launch, never_started: Some(0) });
         for record in &self.0 {

@@ -252,7 +252,7 @@ fn rounds() -> Vec<What> {
 #[test]
 fn version_1_is_frozen() {
     let ends = causes().into_iter().map(|cause| {
-        let exit = cause.exit();
+        let exit = cause.exit(false);
         What::JobEnd { cause, exit, left: Some(0), launch: Some(Span::from_millis(6)), never_started: Some(0) }
     });
     let unknown =
