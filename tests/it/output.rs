@@ -49,7 +49,9 @@ fn lines_of_several_ranks_are_whole_without_labels() {
     let halves = |style: &str| {
         let run = format!("\"$RL\" -n 2 {style} sh -c '{HALVES}'");
         let plan = Plan::shell(&run);
-        (plan.scratch().fifo("0"), plan.scratch().fifo("1"));
+        for name in ["0", "1"] {
+            plan.scratch().fifo(name);
+        }
         plan.start().code(0).out()
     };
     let whole = |out: &str| {

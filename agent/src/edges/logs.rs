@@ -342,7 +342,7 @@ fn closed_file(edges: &mut Edges, id: StreamId, total: u64) {
 /// Takes in what the thread has done.
 pub(super) fn settle(edges: &mut Edges) {
     let Some(inner) = &mut edges.logs.0 else { return };
-    let answers: Vec<Answer> = inner.port.as_ref().map(|port| port.answers().collect()).unwrap_or_default();
+    let answers: Vec<Answer> = inner.port.as_mut().map(|port| port.answers().collect()).unwrap_or_default();
     inner.hand_over();
     let (mut over, mut made) = (Vec::new(), Vec::new());
     for answer in answers {

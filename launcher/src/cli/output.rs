@@ -31,7 +31,7 @@ pub(super) const GROUP: Group = Group {
             names: &["label", "tag-output"],
             takes: Takes::Nothing,
             brief: "begin each line of output with its rank",
-            more: &["Lines of several ranks stay whole, with a label or without."],
+            more: &["Lines of several ranks are whole without it, too."],
         },
         Row {
             id: Id::Output(Opt::Raw),

@@ -62,10 +62,10 @@ impl Run {
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
         let misspelt = caller.iter().filter_map(|entry| misspelt(entry)).collect();
-        let label = self.style.label(placement.seats.len());
         let job = JobSpec {
             job,
             apps,
+            label: self.style.label(placement.seats.len()),
             placement,
             min_hosts,
             contain: self.contain,
@@ -73,7 +73,6 @@ impl Run {
             restarts: self.restarts,
             grace: self.grace,
             timeout: self.timeout,
-            label,
             stdin: self.stdin,
             lease: self.lease,
             master_store,

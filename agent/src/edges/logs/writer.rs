@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
 /// Most requests that were not taken.
 pub(super) const ROOM: usize = 1024;
@@ -50,6 +50,8 @@ pub(super) enum Answer {
 pub(super) struct Port {
     way: Way,
     answers: Receiver<Answer>,
+    /// Without a thread: the answers that were not taken.
+    kept: Vec<Answer>,
     pub(super) bell: Doorbell,
 }
 
@@ -58,15 +60,15 @@ enum Way {
     /// To the thread.
     Thread(SyncSender<Request>),
     /// No thread: requests are performed at once.
-    Here(Box<dyn FnMut(Request) -> bool>),
+    Here(Box<dyn FnMut(Request) -> Vec<Answer>>),
 }
 
 /// The way of answers.
 enum Outbox {
     /// From the thread, which may wait for room.
     Waits(SyncSender<Answer>),
-    /// From the agent's own thread, which takes them out itself.
-    Never(Sender<Answer>),
+    /// From the agent's own thread, which takes them out after each request.
+    Kept(Vec<Answer>),
 }
 
 /// Opens log files by their paths.
@@ -92,16 +94,19 @@ impl Port {
 
     /// Without a thread.
     fn here<W: Write + 'static>(open: impl FnMut(&[u8]) -> io::Result<W> + 'static) -> io::Result<Self> {
-        let (outbox, answers) = channel();
+        let (_no_thread, answers) = sync_channel(0);
         let bell = Doorbell::new()?;
-        let outbox = Outbox::Never(outbox);
+        let outbox = Outbox::Kept(Vec::new());
         let mut writer = Writer { open, files: BTreeMap::new(), told: false, outbox, bell: bell.clone() };
         let perform = move |request| {
-            let done = writer.perform(request);
+            let _always_taken = writer.perform(request);
             writer.bell.ring();
-            done
+            match &mut writer.outbox {
+                Outbox::Kept(answers) => std::mem::take(answers),
+                Outbox::Waits(_) => Vec::new(),
+            }
         };
-        Ok(Self { way: Way::Here(Box::new(perform)), answers, bell })
+        Ok(Self { way: Way::Here(Box::new(perform)), answers, kept: Vec::new(), bell })
     }
 
     /// `open`: how files are made.
@@ -115,7 +120,7 @@ impl Port {
             let outbox = Outbox::Waits(outbox);
             Writer { open, files: BTreeMap::new(), told: false, outbox, bell: theirs }.run(&inbox);
         })?;
-        Ok(Self { way: Way::Thread(requests), answers, bell })
+        Ok(Self { way: Way::Thread(requests), answers, kept: Vec::new(), bell })
     }
 
     /// # Errors
@@ -124,16 +129,16 @@ impl Port {
         match &mut self.way {
             Way::Thread(requests) => requests.try_send(request),
             Way::Here(perform) => {
-                let _its_receiver_is_here = perform(request);
+                self.kept.extend(perform(request));
                 Ok(())
             }
         }
     }
 
     /// The answers that have arrived.
-    pub(super) fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
+    pub(super) fn answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
         self.bell.clear();
-        self.answers.try_iter()
+        std::mem::take(&mut self.kept).into_iter().chain(self.answers.try_iter())
     }
 }
 
@@ -248,10 +253,13 @@ impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
         self.answer(Answer::Failed { errno: error.raw_os_error().unwrap_or(0), path: path.to_vec() })
     }
 
-    fn answer(&self, answer: Answer) -> bool {
-        match &self.outbox {
+    fn answer(&mut self, answer: Answer) -> bool {
+        match &mut self.outbox {
             Outbox::Waits(outbox) => outbox.send(answer).is_ok(),
-            Outbox::Never(outbox) => outbox.send(answer).is_ok(),
+            Outbox::Kept(answers) => {
+                answers.push(answer);
+                true
+            }
         }
     }
 }
