@@ -419,7 +419,7 @@ pub(crate) fn answer(text: &[u8]) -> u8 {
 
 fn say(text: &str) {
     // Where stderr is closed the exit code has to do.
-    let _closed = write_all(2, text.as_bytes());
+    let _closed = write_all(2, words::short_lines(text.to_owned()).as_bytes());
 }
 
 fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {
