@@ -333,6 +333,9 @@ fn read(edges: &mut Edges, id: StreamId) {
         stream.parked = true;
         return logs.starve(id);
     }
+    if stream.cutter.reads_frames() && matches!(link, Link::Live(_)) {
+        return read_lines(edges, id);
+    }
     let raw = stream.cutter.is_raw();
     let max = stream.marks.room(stream.total, if raw { pump.frame_max } else { LINES_CHUNK });
     // Last words are taken from copies, and there is little of them.
@@ -376,6 +379,50 @@ fn read(edges: &mut Edges, id: StreamId) {
         Err(_) => pump.work = end,
     }
     pump.chunk = buf;
+}
+
+/// Reads whole lines without labels right into a frame.
+fn read_lines(edges: &mut Edges, id: StreamId) {
+    let Edges { ranks, pump, link, logs, .. } = edges;
+    let (Some(stream), Link::Live(link)) = (ranks.stream_mut(id.proc(), id.std()), link) else { return };
+    let Stream { fd, cutter, total, tail, marks, way, .. } = stream;
+    let (mut buf, max) = (link.spare(), pump.frame_max);
+    let (done, cut) = cutter.read(&mut buf, |buf| -> io::Result<usize> {
+        let held = buf.len();
+        let n = rlaunch_sys::fd::read_onto(fd.as_raw_fd(), buf, marks.room(*total, max.saturating_sub(held)))?;
+        let new = buf.get(held..).unwrap_or_default();
+        if id.std() == Std::Err {
+            tail.push(new);
+        }
+        if way.file && n > 0 {
+            let mut copy = new.to_vec();
+            marks.pass(*total, &mut copy);
+            logs.write(id, copy);
+        }
+        Ok(n)
+    });
+    match done {
+        Ok(0) => pump.work = Some(Work::new(id, Phase::End)),
+        Ok(n) => took(stream, pump, id, n),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(_) => pump.work = Some(Work::new(id, Phase::End)),
+    }
+    hold(ranks, id, cut.held);
+    let more = if cut.more { Flags::MORE } else { Flags::NONE };
+    if buf.is_empty() {
+        pump.chunk = buf;
+    } else {
+        send(edges, id, more, buf);
+    }
+}
+
+/// Starts or stops the timer of a line that is held.
+fn hold(ranks: &mut Ranks, id: StreamId, held: Held) {
+    match held {
+        Held::Nothing => ranks.hold(id, None),
+        Held::Begun => ranks.hold(id, Some(now() + PATIENCE)),
+        Held::Still => {}
+    }
 }
 
 /// Sends what a stream holds without copying it; false if it has to be read.
@@ -429,11 +476,7 @@ fn cut(edges: &mut Edges, mut work: Work) {
     } else if work.phase == Phase::Push {
         pump.chunk = work.chunk;
     }
-    match cut.held {
-        Held::Nothing => ranks.hold(id, None),
-        Held::Begun => ranks.hold(id, Some(now() + PATIENCE)),
-        Held::Still => {}
-    }
+    hold(ranks, id, cut.held);
     let more = if cut.more { Flags::MORE } else { Flags::NONE };
     if last {
         end(edges, id, out);

@@ -23,6 +23,8 @@ pub const LINE_MAX: usize = 64 << 10;
 pub const PATIENCE: Span = Span::from_millis(200);
 /// Progress needs room for a label and a byte of its line. Every window allows much longer frames.
 const MIN_FRAME: usize = MAX_LABEL + 1;
+/// The longest start of a line that is copied into the next frame before more is read: reads of few bytes shall not copy it often.
+const SHORT: usize = 1 << 10;
 
 /// The processing of one stream of a rank.
 #[derive(Debug)]
@@ -82,6 +84,25 @@ impl Cutter {
                 Cut { full: !chunk.is_empty(), more: false, held: Held::Nothing }
             }
             Self::Lines(lines) => lines.push(chunk, out, max),
+        }
+    }
+
+    /// Whether [`Self::read`] may be called: lines have no label, none is unfinished on the wire, and little is held.
+    #[must_use]
+    pub fn reads_frames(&self) -> bool {
+        match self {
+            Self::Raw => false,
+            Self::Lines(lines) => !lines.is_labelled() && !lines.open && lines.held.len() <= SHORT,
+        }
+    }
+
+    /// Has `read` append bytes to `out`, an empty frame, after the start of a line that is held: so whole lines are not copied. Bytes after
+    /// the last whole line are held.
+    #[must_use]
+    pub fn read<R>(&mut self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> R) -> (R, Cut) {
+        match self {
+            Self::Raw => (read(out), Cut { full: false, more: false, held: Held::Nothing }),
+            Self::Lines(lines) => lines.read(out, read),
         }
     }
 
@@ -164,6 +185,32 @@ impl Lines {
                 return self.cut(true, Held::Still);
             }
         }
+    }
+
+    fn read<R>(&mut self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> R) -> (R, Cut) {
+        let before = self.held.len();
+        out.extend_from_slice(&self.held);
+        let done = read(out);
+        let new = out.get(before..).unwrap_or_default();
+        if new.is_empty() {
+            out.clear();
+            return (done, self.cut(false, Held::Still));
+        }
+        let (end, held) = match memrchr2(b'\n', b'\r', new) {
+            Some(at) => (before + at + 1, Held::Begun),
+            None if out.len() >= LINE_MAX => (out.len(), Held::Nothing),
+            None => (0, if before == 0 { Held::Begun } else { Held::Still }),
+        };
+        let tail = out.get(end..).unwrap_or_default();
+        self.held.clear();
+        self.held.extend_from_slice(tail);
+        if tail.is_empty() {
+            self.held = Vec::new();
+        }
+        out.truncate(end);
+        self.cr = self.held.is_empty() && out.last() == Some(&b'\r');
+        self.open = !matches!(out.last(), None | Some(b'\n' | b'\r'));
+        (done, self.cut(false, held))
     }
 
     fn flush(&mut self, out: &mut Vec<u8>, max: usize) -> Cut {

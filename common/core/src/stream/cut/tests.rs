@@ -59,6 +59,25 @@ impl Sent {
         assert!(chunk.is_empty());
     }
 
+    /// As a pump that reads into frames, where it can.
+    fn read(&mut self, cutter: &mut Cutter, mut chunk: &[u8]) {
+        while !chunk.is_empty() {
+            if !cutter.reads_frames() || SHORT >= self.max {
+                return self.push(cutter, chunk);
+            }
+            let max = self.max;
+            let mut begun = false;
+            self.all(|out, _| {
+                assert!(!core::mem::replace(&mut begun, true));
+                let ((), cut) = cutter.read(out, |out| {
+                    let room = max - out.len();
+                    out.extend_from_slice(take(&mut chunk, room));
+                });
+                cut
+            });
+        }
+    }
+
     fn flush(&mut self, cutter: &mut Cutter) {
         self.all(|out, max| cutter.flush(out, max));
     }
@@ -195,6 +214,28 @@ fn without_a_label_lines_are_whole_and_not_a_byte_is_added() {
     assert_eq!((sent.take(), sent.held), (vec![frame("bye", false)], Held::Nothing));
 }
 
+#[test]
+fn lines_without_a_label_are_read_into_a_frame_and_the_last_one_is_held_back() {
+    let (mut cutter, mut sent) = (lines(""), Sent::new(1 << 16));
+    sent.read(&mut cutter, b"one\ntwo\nthr");
+    assert_eq!((sent.take(), sent.held), (vec![frame("one\ntwo\n", false)], Held::Begun));
+    sent.read(&mut cutter, b"e");
+    assert_eq!((sent.take(), sent.held), (vec![], Held::Still));
+    sent.read(&mut cutter, b"e\nfour\r");
+    assert_eq!((sent.take(), sent.held), (vec![frame("three\nfour\r", false)], Held::Nothing));
+    sent.read(&mut cutter, b"\nfi");
+    assert_eq!((sent.take(), sent.held), (vec![frame("\n", false)], Held::Begun));
+    // The end of the stream, or a read that failed.
+    let ((), cut) = cutter.read(&mut sent.out, |_| ());
+    assert_eq!((sent.out.len(), cut), (0, Cut { full: false, more: false, held: Held::Still }));
+    sent.end(&mut cutter);
+    assert_eq!(sent.take(), vec![frame("fi", false)]);
+    assert!(!lines("%r: ").reads_frames() && !Cutter::Raw.reads_frames());
+    let mut cutter = lines("");
+    sent.read(&mut cutter, &[b'x'; SHORT + 1]);
+    assert!(!cutter.reads_frames(), "a long start of a line is not copied for each read");
+}
+
 /// Bytes with short lines, long lines, and none at all.
 fn input() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
@@ -248,7 +289,7 @@ fn run(cutter: &mut Cutter, input: &[u8], chunks: &[(usize, bool)], max: usize) 
         if rest.is_empty() {
             break;
         }
-        sent.push(cutter, take(&mut rest, len));
+        sent.read(cutter, take(&mut rest, len));
         if flush && sent.held != Held::Nothing {
             sent.flush(cutter);
             assert_eq!(sent.held, Held::Nothing);
