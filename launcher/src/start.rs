@@ -419,7 +419,7 @@ pub(crate) fn answer(text: &[u8]) -> u8 {
 
 fn say(text: &str) {
     // Where stderr is closed the exit code has to do.
-    let _closed = write_all(2, text.as_bytes());
+    let _closed = write_all(2, words::short_lines(text.to_owned()).as_bytes());
 }
 
 fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {
@@ -427,6 +427,8 @@ fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {
         match fd::write(to, bytes) {
             Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Another process that shares it has made it non-blocking.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => fd::wait_writable(to),
             Err(error) => return Err(error),
         }
     }

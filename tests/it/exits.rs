@@ -133,6 +133,20 @@ fn a_crash_is_told_as_such() {
 }
 
 #[test]
+fn a_report_is_short_however_long_its_parts_are() {
+    // The error file, the command with its arguments, and the last words.
+    let script = "head -c 20M /dev/zero >\"$TORCHELASTIC_ERROR_FILE\"; head -c 5000 /dev/zero >&2; exit 7";
+    let long = "x".repeat(100_000);
+    let done = Plan::rlaunch(["-n", "1", "sh", "-c", script, &long]).start().code(7);
+    let report = done.err().split_once("rlaunch: ").map(|(_, report)| report.to_owned()).unwrap();
+    assert!(
+        report.len() < 4_000 && report.contains("…\n") && report.ends_with("exit     7\n"),
+        "{} bytes",
+        report.len()
+    );
+}
+
+#[test]
 fn an_exception_left_in_the_error_file_is_quoted() {
     let message = r#"{"message": {"message": "ValueError: batch of size 7", "extraInfo": {"py_callstack": "x", "timestamp": "1"}}}"#;
     let script = "[ $RANK = 0 ] || { printf %s \"$MESSAGE\" >\"$TORCHELASTIC_ERROR_FILE\"; exit 1; }; exec sleep 60";

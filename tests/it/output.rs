@@ -22,16 +22,82 @@ use std::time::Duration;
 const LINES: &str = "awk -v r=$RANK -v n=$COUNT 'BEGIN { x = \"x\"; while (length(x) < 60) x = x x; \
      for (i = 0; i < n; i++) printf \"%d-%d-%s\\n\", r, i, substr(x, 1, (i * 7) % 61) }' | dd obs=$SIZE status=none";
 
+/// Without labels no byte is added, whether lines are kept whole or not.
 #[test]
-fn raw_output_is_byte_exact() {
+fn output_without_labels_is_byte_exact() {
     let size = if place::full() { "1G" } else { "64M" };
     let script = format!(
         "head -c {size} /dev/urandom >\"$DIR/data\"; head -c 8M /dev/urandom >\"$DIR/other\"; \
-         \"$RL\" -n 2 sh -c 'if [ $RANK = 0 ]; then cat \"$DIR/data\"; else cat \"$DIR/other\" >&2; fi' \
+         \"$RL\" -n 2 $STYLE sh -c 'if [ $RANK = 0 ]; then cat \"$DIR/data\"; else cat \"$DIR/other\" >&2; fi' \
          2>\"$DIR/err\" | cmp - \"$DIR/data\" && cmp \"$DIR/err\" \"$DIR/other\" && echo same"
     );
     for tier in place::tiers() {
-        assert_eq!(Plan::shell(&script).contain(tier).start().code(0).out(), "same\n", "{tier}");
+        for style in ["", "--raw"] {
+            let done = Plan::shell(&script).contain(tier).env("STYLE", style).start().code(0);
+            assert_eq!(done.out(), "same\n", "{tier} {style}");
+        }
+    }
+}
+
+/// Two ranks write their lines in halves, in turn.
+const HALVES: &str = "n=0; while [ $n -lt 50 ]; do \
+    if [ $RANK = 0 ]; then printf \"0-$n-\"; echo >\"$DIR/1\"; read x <\"$DIR/0\"; \
+    else read x <\"$DIR/1\"; printf \"1-$n-\"; echo >\"$DIR/0\"; fi; echo end; n=$((n + 1)); done";
+
+#[test]
+fn lines_of_several_ranks_are_whole_without_labels() {
+    let halves = |style: &str| {
+        let run = format!("\"$RL\" -n 2 {style} sh -c '{HALVES}'");
+        let plan = Plan::shell(&run);
+        for name in ["0", "1"] {
+            plan.scratch().fifo(name);
+        }
+        plan.start().code(0).out()
+    };
+    let whole = |out: &str| {
+        let mut lines: Vec<&str> = out.lines().collect();
+        lines.sort_unstable();
+        let mut want: Vec<String> = (0..2).flat_map(|r| (0..50).map(move |n| format!("{r}-{n}-end"))).collect();
+        want.sort_unstable();
+        lines == want
+    };
+    let out = halves("");
+    assert!(whole(&out), "{out}");
+    let out = halves("--raw");
+    assert!(!whole(&out) && out.len() == halves("").len(), "the halves of lines mix: {out}");
+}
+
+#[test]
+fn the_last_line_of_a_rank_is_not_completed_without_labels() {
+    let done = Case::start(["-n", "2", "sh", "-c", "[ $RANK = 0 ] && printf one || printf two >&2"]).code(0);
+    assert_eq!((done.out(), done.err()), ("one".into(), "two".into()));
+}
+
+/// A prompt, and a line of another rank that came while it was open.
+#[test]
+fn a_partial_line_is_seen_after_a_moment_without_labels() {
+    let script = "if [ $RANK = 0 ]; then printf 'name? '; read x <\"$DIR/go\"; echo Eve; else read x <\"$DIR/say\"; echo hello; fi";
+    let plan = Plan::rlaunch(["-n", "2", "sh", "-c", script]);
+    let (go, say) = (plan.scratch().fifo("go"), plan.scratch().fifo("say"));
+    let case = plan.start();
+    case.says_on_stdout("name? ", 1);
+    std::fs::write(say, "\n").unwrap();
+    case.says_on_stdout("hello\n", 1);
+    std::fs::write(go, "\n").unwrap();
+    assert_eq!(case.code(0).out(), "name? hello\nEve\n");
+}
+
+/// A progress bar, whose next step comes only when this one was seen.
+#[test]
+fn a_carriage_return_ends_a_line_and_has_a_label_after_it() {
+    let script = "printf '1%%\r2%%\r'; read x <\"$DIR/go\"; printf '3%%\r\ndone\n'";
+    for (label, want) in [("-l", "0: 1%\r0: 2%\r0: 3%\r\n0: done\n"), ("--prefix=", "1%\r2%\r3%\r\ndone\n")] {
+        let plan = Plan::rlaunch(["-n", "1", label, "sh", "-c", script]);
+        let go = plan.scratch().fifo("go");
+        let case = plan.start();
+        case.says_on_stdout("2%\r", 1);
+        std::fs::write(go, "\n").unwrap();
+        assert_eq!(case.code(0).out(), want);
     }
 }
 
@@ -59,7 +125,7 @@ fn raw_writes_of_a_page_are_whole() {
     // Lines of 80 bytes, 51 of them in each write.
     let script = "awk -v r=$RANK 'BEGIN { x = \"\"; while (length(x) < 77) x = x \"x\"; \
                   for (i = 0; i < 20000; i++) print r \"-\" x }' | dd obs=4080 status=none";
-    let done = Case::start(["-n", "4", "sh", "-c", script]).code(0);
+    let done = Case::start(["-n", "4", "--raw", "sh", "-c", script]).code(0);
     let mut count = [0; 4];
     for line in done.out().lines() {
         let rank: usize = line[..1].parse().unwrap();
@@ -258,10 +324,14 @@ fn a_reader_that_leaves_ends_the_job() {
 }
 
 #[test]
-fn a_full_disk_costs_the_output_not_the_job() {
-    let done = Plan::shell("\"$RL\" -n 2 echo hello >/dev/full; echo $? >&2").start().code(0);
-    assert!(done.err().ends_with("\n0\n"), "{}", done.err());
-    done.says("o space left");
+fn a_full_disk_makes_a_success_a_failure_and_ends_no_rank() {
+    let script = "echo hello; : >\"$DIR/ran$RANK\"";
+    let run = format!("\"$RL\" -n 2 sh -c '{script}' >/dev/full; echo $? >&2; ls \"$DIR\"/ran*");
+    let done = Plan::shell(&run).start().code(0);
+    assert!(done.err().ends_with("\n125\n"), "{}", done.err());
+    assert_eq!(done.out().lines().count(), 2, "both ranks ran to their end");
+    done.says("cannot write to stdout: no space left on device").says("12 bytes of output could not be written");
+    done.says("2 ranks on").says("; some of their output could not be written\n").says("exit     125");
 }
 
 fn read_some(mut from: &PipeReader, bytes: usize) {
@@ -407,4 +477,62 @@ fn flags_of_shared_descriptors_are_left_alone() {
             case.code(0);
         }
     }
+}
+
+/// The launcher may start no further thread once its rank runs `$PROGRAM`: the limit on processes is met (RLIMIT_NPROC).
+const WITHOUT_THREADS: &str = "\
+    chmod 777 \"$DIR\"; cat >\"$DIR/go\" <<'EOF'\necho $$ >\"$DIR/launcher\"; eval \"set -- $WORDS\"; exec \"$RL\" \"$@\" sh -c \
+    'prlimit --pid $(cat \"$DIR/launcher\") --nproc=1 && eval \"$PROGRAM\"'\nEOF\n\
+    if [ $(id -u) = 0 ]; then set -- setpriv --reuid 61403 --regid 61403 --clear-groups; fi; cd /; \"$@\" sh \"$DIR/go\"";
+
+fn without_threads(words: &str, program: &str, redirected: &str) -> Option<Plan> {
+    let usable = ["prlimit", "setpriv"].into_iter().all(place::has);
+    let plan = || Plan::shell(&format!("({WITHOUT_THREADS}) {redirected}"));
+    usable.then(|| plan().contain("t3").env("WORDS", words).env("PROGRAM", program))
+}
+
+/// Files cannot be written without blocking: each write of theirs is a thread's.
+#[test]
+fn output_into_files_is_complete_where_the_writer_thread_cannot_start() {
+    let script = "seq 1 20000; seq 1 30000 >&2; exit 0";
+    let written =
+        ">\"$DIR/out\" 2>\"$DIR/err\"; echo $?; seq 1 20000 | cmp - \"$DIR/out\"; seq 1 30000 | cmp - \"$DIR/err\"";
+    let Some(plan) = without_threads("-n 1", script, written) else { return };
+    let done = plan.start().code(0);
+    assert_eq!((done.out(), done.err()), ("0\n".into(), String::new()));
+}
+
+/// More than a pipe holds waits in rlaunch when its reader begins.
+#[test]
+fn output_into_a_slow_pipe_is_complete_where_the_writer_thread_cannot_start() {
+    let read = "| { mkfifo -m 666 \"$DIR/reader\"; : >\"$DIR/made\"; read x <\"$DIR/reader\"; cmp - \"$DIR/want\" && echo same; }";
+    let program = "until [ -e \"$DIR/made\" ]; do :; done; seq 1 30000; echo >\"$DIR/reader\"";
+    let Some(plan) = without_threads("-n 1", program, read) else { return };
+    let want: String = (1..=30_000).fold(String::new(), |all, n| all + &format!("{n}\n"));
+    std::fs::write(plan.scratch().path("want"), want).unwrap();
+    assert_eq!(plan.start().code(0).out(), "same\n");
+}
+
+#[test]
+fn own_words_and_the_event_log_are_complete_where_their_threads_cannot_start() {
+    let written = "2>\"$DIR/err\"; echo $?; cat \"$DIR/err\"; tail -n 1 \"$DIR/events\"";
+    let Some(plan) = without_threads("-n 1 --events $DIR/events", "echo why >&2; exit 3", written) else { return };
+    let out = plan.start().code(0).out();
+    assert!(out.starts_with("3\nwhy\nrlaunch: rank 0 failed: exit 3 after "), "{out}");
+    assert!(out.contains("exit     3\n") && out.contains("\"ev\":\"job.end\""), "{out}");
+}
+
+#[test]
+fn a_blocked_pipe_without_a_writer_thread_does_not_block_signals() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let Some(plan) = without_threads("-n 1", "seq 1 300000; sleep 77", "") else { return };
+    let launcher = plan.scratch().path("launcher");
+    let case = plan.stdout(writer.try_clone().unwrap()).start();
+    is_full(&writer);
+    drop(writer);
+    let launcher = std::fs::read_to_string(launcher).unwrap().trim().parse().unwrap();
+    kill(Pid::from_raw(launcher), Signal::SIGTERM).unwrap();
+    case.until("the end", |seen| seen.exit);
+    drop(reader);
+    assert!(!case.end().exit.is_success());
 }

@@ -136,12 +136,12 @@ fn lost(done: &Done) -> u64 {
 
 /// A limit on the size of files has the same effect as a full disk.
 #[test]
-fn a_disk_that_takes_no_more_is_told_once_and_the_job_lives() {
+fn a_disk_that_takes_no_more_is_told_once_and_makes_a_success_a_failure() {
     for tier in place::tiers() {
         let script = "ulimit -f 8; exec \"$RL\" --events fd:1 -n 2 -r 1 --log-dir \"$DIR/l\" \
              sh -c 'head -c 20000 /dev/zero; head -c 1000 /dev/zero; exit 0'";
         let plan = Plan::bash(script).contain(tier);
-        let done = plan.start().code(0);
+        let done = plan.start().code(125);
         let files = tree(&done.scratch.path("l"));
         let kept: usize = files.values().map(Vec::len).sum();
         assert_eq!((files.len(), kept), (2, 2 * 8192), "{tier}");

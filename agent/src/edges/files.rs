@@ -3,6 +3,7 @@
 //! A dead NFS server holds every process that asks it for as long as it is dead. So core files, which lie wherever the ranks work, error
 //! files where $TMPDIR is not on this host's own disk or memory, and the programs of a job on several hosts with their directories are
 //! never touched by the machine's thread, nor is anything looked up there to find them. The `files` thread starts with the first of them.
+//! If the kernel refuses the thread, the machine's thread looks at them.
 
 use super::check;
 use crate::early::now;
@@ -83,6 +84,16 @@ pub(super) struct Files {
     silent_since: Option<Mono>,
 }
 
+/// The fate of a request.
+enum Submitted {
+    /// The thread has it.
+    Taken,
+    /// The thread is held up.
+    Held,
+    /// There is no thread: it is done.
+    Done(Answer),
+}
+
 struct Port {
     requests: SyncSender<Request>,
     answers: Receiver<Answer>,
@@ -93,10 +104,11 @@ impl Files {
     /// Asks; [`Self::found`] has the answer. `watch` is given the bell that rings for it.
     pub(super) fn ask(&mut self, look: Look, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
         let proc = look.proc;
-        if self.submit(Request::Look(look), watch) {
-            self.asked.insert(proc, now() + PATIENCE);
-        } else {
-            self.found.insert(proc, Found { late: true, ..Found::default() });
+        match self.submit(Request::Look(look), watch) {
+            Submitted::Taken => drop(self.asked.insert(proc, now() + PATIENCE)),
+            Submitted::Held => drop(self.found.insert(proc, Found { late: true, ..Found::default() })),
+            Submitted::Done(Answer::Looked(proc, found)) => drop(self.found.insert(proc, found)),
+            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Devices(..)) => {}
         }
     }
 
@@ -113,7 +125,7 @@ impl Files {
         base: &Arc<AppBase>,
         watch: impl FnOnce(&Doorbell) -> io::Result<()>,
     ) -> bool {
-        self.pass_on(Request::Check(app, Arc::clone(base)), watch)
+        self.has_port(watch) && self.pass_on(Request::Check(app, Arc::clone(base)))
     }
 
     /// Has the device files of a session looked at; [`Self::take_devices`] has the answer. A look without an answer within
@@ -124,32 +136,41 @@ impl Files {
         session: u32,
         watch: impl FnOnce(&Doorbell) -> io::Result<()>,
     ) {
-        if self.submit(Request::Devices(proc, session), watch) {
-            self.devices_asked.insert(proc, now() + PATIENCE);
-        } else {
-            self.devices_seen.push((proc, true));
+        match self.submit(Request::Devices(proc, session), watch) {
+            Submitted::Taken => drop(self.devices_asked.insert(proc, now() + PATIENCE)),
+            Submitted::Held => self.devices_seen.push((proc, true)),
+            Submitted::Done(Answer::Devices(proc, held)) => self.devices_seen.push((proc, held)),
+            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..)) => {}
         }
     }
 
-    fn pass_on(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
+    /// Whether the thread exists. Starts it if it does not.
+    fn has_port(&mut self, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
         if self.port.is_none() {
             match Port::start(perform).and_then(|port| watch(&port.bell).map(|()| port)) {
                 Ok(port) => self.port = Some(port),
-                Err(error) => tracing::error!(%error, "files cannot be looked at"),
+                Err(error) => tracing::debug!(%error, "no thread for files: the machine thread looks at them"),
             }
         }
+        self.port.is_some()
+    }
+
+    fn pass_on(&self, request: Request) -> bool {
         self.port.as_ref().is_some_and(|port| port.requests.try_send(request).is_ok())
     }
 
-    fn submit(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
+    fn submit(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> Submitted {
+        if !self.has_port(watch) {
+            return Submitted::Done(perform(request));
+        }
         // A thread that is held up will not be faster for those that come later.
         let free = self.under_way < ROOM && !self.is_stuck();
-        let taken = free && self.pass_on(request, watch);
-        if taken {
-            self.under_way += 1;
-            self.silent_since.get_or_insert_with(now);
+        if !(free && self.pass_on(request)) {
+            return Submitted::Held;
         }
-        taken
+        self.under_way += 1;
+        self.silent_since.get_or_insert_with(now);
+        Submitted::Taken
     }
 
     fn is_stuck(&self) -> bool {
@@ -273,6 +294,21 @@ fn absolute(wdir: Option<&[u8]>) -> Vec<u8> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd as _;
+
+    /// A host without room for another thread, or a bell that cannot be watched.
+    #[test]
+    fn without_a_thread_files_are_looked_at_at_once() {
+        let path = std::env::temp_dir().join(format!("rlaunch-files-{}", std::process::id()));
+        std::fs::write(&path, "why").unwrap();
+        let mut files = Files::default();
+        let refuse = |_: &Doorbell| Err(io::Error::from_raw_os_error(28));
+        let path = path.into_os_string().into_vec();
+        files.ask(Look { error_file: Some(path.clone()), ..look(0) }, refuse);
+        let found = Found { error_file: Some(b"why".to_vec()), ..Found::default() };
+        assert_eq!(files.found(ProcId::new(0)), Some(found));
+        files.remove(path.clone(), refuse);
+        assert_eq!((std::fs::exists(std::ffi::OsString::from_vec(path)).unwrap(), files.quiet_at()), (false, None));
+    }
 
     fn look(n: u32) -> Look {
         Look { proc: ProcId::new(n), error_file: Some(b"/nowhere/at/all".to_vec()), dump: None }

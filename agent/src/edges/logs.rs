@@ -12,6 +12,7 @@ use super::{Edges, ranks};
 use crate::early::now;
 use rlaunch_core::file_pattern::Writer;
 use rlaunch_core::id::{ProcId, Std, StreamId};
+use rlaunch_core::logs::Way;
 use rlaunch_core::node::{ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
@@ -41,7 +42,7 @@ const BURST: usize = 64;
 pub(super) struct Logs(Option<Box<Inner>>);
 
 struct Inner {
-    /// `None`: there is no thread, and all is lost.
+    /// `None`: the bell cannot be watched, and all output is lost.
     port: Option<Port>,
     /// Requests that the thread has no room for yet: a host may have hundreds of ranks, and its file system may be slow. Bytes are
     /// bounded by [`ROOM`], and of everything else there are a few for each rank.
@@ -116,7 +117,7 @@ impl Inner {
     /// Gives the thread what it has room for. False: there is no thread.
     fn hand_over(&mut self) -> bool {
         while let Some(request) = self.backlog.pop_front() {
-            match self.port.as_ref().map(|port| port.ask(request)) {
+            match self.port.as_mut().map(|port| port.ask(request)) {
                 Some(Ok(())) => {}
                 Some(Err(TrySendError::Full(request))) => {
                     self.backlog.push_front(request);
@@ -211,7 +212,7 @@ impl Logs {
 
 /// A rank will be started: its files are made meanwhile. True: it has to wait for its directory, where it may leave something of its
 /// own, and [`ranks::go`] starts it.
-pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) -> bool {
+pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &mut ExecSpec) -> bool {
     let directory = exec.error_file.directory();
     if directory.is_none() && exec.ways.iter().all(|way| way.shown) {
         return false;
@@ -221,7 +222,10 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) -> bool 
         match Inner::new(|bell| watch.watch_logs(bell)) {
             Ok(inner) => edges.logs.0 = Some(Box::new(inner)),
             Err(error) => {
-                tracing::error!(%error, "log files cannot be written");
+                // Output that would only go into a file is shown instead: nothing is lost.
+                exec.ways = [Way::SHOWN; 2];
+                let (errno, path) = (error.raw_os_error().unwrap_or(0), directory.unwrap_or_default());
+                edges.events.push_back(NodeEvent::FileFailed { errno, path });
                 return false;
             }
         }
@@ -251,12 +255,15 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &ExecSpec) -> bool 
     waits
 }
 
-/// Watches a new stream that is not shown: no other part watches it.
-pub(super) fn adopt(edges: &Edges, id: StreamId, stream: &Stream) {
-    edges.pump.set.remove(&stream.fd);
-    let watched = edges.logs.0.as_ref().map(|inner| inner.set.add(&stream.fd, u64::from(id.get())));
-    if let Some(Err(error)) = watched {
-        tracing::error!(%error, "a stream cannot be watched");
+/// Moves a new stream that is not shown to the set of such streams. If that set cannot take the stream, it is shown instead.
+pub(super) fn adopt(edges: &Edges, id: StreamId, stream: &mut Stream) {
+    let watched = edges.logs.0.as_ref().map_or(Ok(()), |inner| inner.set.add(&stream.fd, u64::from(id.get())));
+    match watched {
+        Ok(()) => edges.pump.set.remove(&stream.fd),
+        Err(error) => {
+            tracing::error!(%error, "a stream cannot be watched apart from those that are shown");
+            stream.way.shown = true;
+        }
     }
 }
 
@@ -335,7 +342,7 @@ fn closed_file(edges: &mut Edges, id: StreamId, total: u64) {
 /// Takes in what the thread has done.
 pub(super) fn settle(edges: &mut Edges) {
     let Some(inner) = &mut edges.logs.0 else { return };
-    let answers: Vec<Answer> = inner.port.as_ref().map(|port| port.answers().collect()).unwrap_or_default();
+    let answers: Vec<Answer> = inner.port.as_mut().map(|port| port.answers().collect()).unwrap_or_default();
     inner.hand_over();
     let (mut over, mut made) = (Vec::new(), Vec::new());
     for answer in answers {

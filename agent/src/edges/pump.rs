@@ -1,7 +1,7 @@
 //! From the ranks' pipes to the edge: round robin, one frame under way, and nothing is read without credit for it.
 //!
-//! A stream that has to leave the credit there is to another one ([`rlaunch_core::stream::lines`]) is *parked*: taken out
-//! of the set, which would report it again and again.
+//! A stream that has to leave the credit there is to another one ([`rlaunch_core::stream::lines`]) is *parked*: paused in
+//! the set, which would report it again and again.
 
 use super::ranks::Ranks;
 use super::{Edges, Link, logs};
@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// Read at once from a labelled stream: with labels of usual length it still fills one frame.
-const LABELLED_CHUNK: usize = 60 << 10;
+/// Read at once from a stream that is cut into lines: with labels of usual length it still fills one frame.
+const LINES_CHUNK: usize = 60 << 10;
 
 /// From here on moving pages is cheaper than copying them.
 const BULKY: usize = 32 << 10;
@@ -163,11 +163,7 @@ impl Pump {
     /// A stream that had waited for its file may be read again.
     pub(super) fn wake(&mut self, id: StreamId, stream: &mut Stream) {
         stream.parked = false;
-        if let Err(error) = self.set.add(&stream.fd, u64::from(id.get())) {
-            // Rather the end of what it has to say than a rank that waits for ever.
-            tracing::error!(%error, "a stream cannot be watched any more");
-            stream.closing = true;
-        }
+        self.set.resume(&stream.fd, u64::from(id.get()));
         self.turn.push_back(id);
     }
 
@@ -229,11 +225,11 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     }
 }
 
-/// Takes a stream out of the set until it may send.
+/// Pauses a stream until it may send.
 fn park(edges: &mut Edges, id: StreamId, work: Option<Work>) {
     let Edges { ranks, pump, .. } = edges;
     if let Some(stream) = ranks.stream_mut(id.proc(), id.std()) {
-        pump.set.remove(&stream.fd);
+        pump.set.pause(&stream.fd, u64::from(id.get()));
         stream.parked = true;
         pump.parked.push_back((id, work));
     }
@@ -249,11 +245,7 @@ fn unpark(edges: &mut Edges, lost: bool) {
     let Some((id, work)) = pump.parked.remove(at) else { return };
     let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else { return };
     stream.parked = false;
-    if let Err(error) = pump.set.add(&stream.fd, u64::from(id.get())) {
-        // Rather the end of what it has to say than a rank that waits for ever.
-        tracing::error!(%error, "a stream cannot be watched any more");
-        stream.closing = true;
-    }
+    pump.set.resume(&stream.fd, u64::from(id.get()));
     if work.is_none() || stream.closing {
         pump.turn.push_back(id);
     }
@@ -337,12 +329,15 @@ fn read(edges: &mut Edges, id: StreamId) {
         return;
     }
     if stream.way.file && !logs.has_room() {
-        pump.set.remove(&stream.fd);
+        pump.set.pause(&stream.fd, u64::from(id.get()));
         stream.parked = true;
         return logs.starve(id);
     }
+    if stream.cutter.reads_frames() && matches!(link, Link::Live(_)) {
+        return read_lines(edges, id);
+    }
     let raw = stream.cutter.is_raw();
-    let max = stream.marks.room(stream.total, if raw { pump.frame_max } else { LABELLED_CHUNK });
+    let max = stream.marks.room(stream.total, if raw { pump.frame_max } else { LINES_CHUNK });
     // Last words are taken from copies, and there is little of them.
     if raw && stream.bulky && id.std() == Std::Out && !stream.way.file && splice(stream, pump, link, id) {
         return;
@@ -360,14 +355,15 @@ fn read(edges: &mut Edges, id: StreamId) {
             if id.std() == Std::Err {
                 stream.tail.push(&buf);
             }
-            match (raw, stream.way.file) {
-                (true, false) => {}
-                (true, true) => {
+            match (stream.cutter.is_labelled(), stream.way.file) {
+                (false, false) => {}
+                // Output without labels is exactly what the rank wrote.
+                (false, true) => {
                     let mut copy = buf.clone();
                     stream.marks.pass(before, &mut copy);
                     logs.write(id, copy);
                 }
-                (false, file) => {
+                (true, file) => {
                     stream.marks.pass(before, &mut buf);
                     file.then(|| logs.write(id, buf.clone()));
                 }
@@ -383,6 +379,50 @@ fn read(edges: &mut Edges, id: StreamId) {
         Err(_) => pump.work = end,
     }
     pump.chunk = buf;
+}
+
+/// Reads whole lines without labels right into a frame.
+fn read_lines(edges: &mut Edges, id: StreamId) {
+    let Edges { ranks, pump, link, logs, .. } = edges;
+    let (Some(stream), Link::Live(link)) = (ranks.stream_mut(id.proc(), id.std()), link) else { return };
+    let Stream { fd, cutter, total, tail, marks, way, .. } = stream;
+    let (mut buf, max) = (link.spare(), pump.frame_max);
+    let (done, cut) = cutter.read(&mut buf, |buf| -> io::Result<usize> {
+        let held = buf.len();
+        let n = rlaunch_sys::fd::read_onto(fd.as_raw_fd(), buf, marks.room(*total, max.saturating_sub(held)))?;
+        let new = buf.get(held..).unwrap_or_default();
+        if id.std() == Std::Err {
+            tail.push(new);
+        }
+        if way.file && n > 0 {
+            let mut copy = new.to_vec();
+            marks.pass(*total, &mut copy);
+            logs.write(id, copy);
+        }
+        Ok(n)
+    });
+    match done {
+        Ok(0) => pump.work = Some(Work::new(id, Phase::End)),
+        Ok(n) => took(stream, pump, id, n),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(_) => pump.work = Some(Work::new(id, Phase::End)),
+    }
+    hold(ranks, id, cut.held);
+    let more = if cut.more { Flags::MORE } else { Flags::NONE };
+    if buf.is_empty() {
+        pump.chunk = buf;
+    } else {
+        send(edges, id, more, buf);
+    }
+}
+
+/// Starts or stops the timer of a line that is held.
+fn hold(ranks: &mut Ranks, id: StreamId, held: Held) {
+    match held {
+        Held::Nothing => ranks.hold(id, None),
+        Held::Begun => ranks.hold(id, Some(now() + PATIENCE)),
+        Held::Still => {}
+    }
 }
 
 /// Sends what a stream holds without copying it; false if it has to be read.
@@ -436,11 +476,7 @@ fn cut(edges: &mut Edges, mut work: Work) {
     } else if work.phase == Phase::Push {
         pump.chunk = work.chunk;
     }
-    match cut.held {
-        Held::Nothing => ranks.hold(id, None),
-        Held::Begun => ranks.hold(id, Some(now() + PATIENCE)),
-        Held::Still => {}
-    }
+    hold(ranks, id, cut.held);
     let more = if cut.more { Flags::MORE } else { Flags::NONE };
     if last {
         end(edges, id, out);
@@ -481,12 +517,12 @@ pub(super) fn close_streams(edges: &mut Edges, proc: ProcId) {
     }
 }
 
-/// Marks a new round: the output of a rank until now is of the round before, which this line ends. Raw output, which goes nowhere else,
-/// has no marks.
+/// Marks a new round: the output of a rank until now is of the round before, which this line ends. Output without labels, which goes
+/// nowhere else, has no marks.
 pub(super) fn mark(edges: &mut Edges, proc: ProcId, line: &[u8]) {
     for std in [Std::Out, Std::Err] {
         let Some(stream) = edges.ranks.stream_mut(proc, std) else { continue };
-        if stream.way.file || !stream.cutter.is_raw() {
+        if stream.way.file || stream.cutter.is_labelled() {
             let unread = u64::try_from(rlaunch_sys::fd::unread(&stream.fd)).unwrap_or(0);
             stream.marks.begin(stream.total.saturating_add(unread), line.into());
         }

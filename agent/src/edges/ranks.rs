@@ -186,11 +186,11 @@ impl Rank {
 }
 
 /// Asks the spawn thread for a rank.
-pub(super) fn spawn(edges: &mut Edges, proc: ProcId, exec: ExecSpec) {
+pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
     let prepared =
         PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin, needed: !exec.follows };
-    let waits = logs::prepare(edges, proc, &exec);
+    let waits = logs::prepare(edges, proc, &mut exec);
     edges.ranks.asked.insert(proc, exec);
     edges.ranks.unmade.insert(proc, (now(), prepared));
     if !waits {
@@ -272,9 +272,9 @@ fn started(edges: &mut Edges, launched: Launched) {
     let pid = number.cast_unsigned();
     let [out, err] = exec.ways;
     let streams = [(Std::Out, stdout, out), (Std::Err, stderr, err)].map(|(std, fd, way)| {
-        let stream = Stream::new(fd, cutter(&exec, std, pid, edges.ground.host()), way);
+        let mut stream = Stream::new(fd, cutter(&exec, std, pid, edges.ground.host()), way);
         if !way.shown {
-            logs::adopt(edges, StreamId::of(proc, std), &stream);
+            logs::adopt(edges, StreamId::of(proc, std), &mut stream);
         }
         Some(stream)
     });

@@ -8,7 +8,7 @@ pub const UNWRITTEN: u8 = 1;
 pub const USAGE: u8 = 2;
 /// `--timeout` ran out.
 pub const TIMEOUT: u8 = 124;
-/// The launch failed, or a host, agent, guardian or init was lost.
+/// The launch failed, a host, agent, guardian or init was lost, or output of a job that succeeded could not be written.
 pub const LAUNCH: u8 = 125;
 /// The program exists but cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;

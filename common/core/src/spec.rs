@@ -34,7 +34,7 @@ pub struct JobSpec {
     pub restarts: Restarts,
     /// The whole job's time limit.
     pub timeout: Option<Span>,
-    /// The text before each output line; `None`: bytes pass through as they are.
+    /// The text before each output line. Empty: lines are whole, without a label. `None`: bytes pass through as they are.
     pub label: Option<OsBytes>,
     /// The ranks that read rlaunch's standard input.
     pub stdin: StdinPlan,

@@ -60,6 +60,19 @@ impl ReadySet {
         self.control(libc::EPOLL_CTL_ADD, fd.as_fd().as_raw_fd(), &raw mut event)
     }
 
+    /// Reports nothing of `fd` until [`Self::resume`], except once more at its end. This needs no memory, so it cannot fail if `fd` is
+    /// watched.
+    pub fn pause(&self, fd: &impl AsFd, token: u64) {
+        let mut event = libc::epoll_event { events: libc::EPOLLONESHOT.cast_unsigned(), u64: token };
+        let _not_watched = self.control(libc::EPOLL_CTL_MOD, fd.as_fd().as_raw_fd(), &raw mut event);
+    }
+
+    /// Watches `fd` again.
+    pub fn resume(&self, fd: &impl AsFd, token: u64) {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN.cast_unsigned(), u64: token };
+        let _not_watched = self.control(libc::EPOLL_CTL_MOD, fd.as_fd().as_raw_fd(), &raw mut event);
+    }
+
     /// Stops watching. Always before closing: a child between clone and exec may still hold a copy, and a closed
     /// descriptor would go on reporting.
     pub fn remove(&self, fd: &impl AsFd) {

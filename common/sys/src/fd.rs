@@ -283,6 +283,14 @@ pub fn readable_now(fd: &impl AsFd) -> bool {
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
 }
 
+/// Whether `raw` takes something right now, or would fail.
+#[must_use]
+pub fn writable_now(raw: RawFd) -> bool {
+    let mut fds = libc::pollfd { fd: raw, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: `fds` is one valid pollfd.
+    unsafe { libc::poll(&raw mut fds, 1, 0) > 0 }
+}
+
 /// How many bytes a pipe holds; 0 also where it cannot be asked.
 #[must_use]
 pub fn unread(pipe: &impl AsFd) -> usize {

@@ -59,6 +59,7 @@ const RARE: &[Id] = &[
     Id::Reach(reach::Opt::Lease),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Prompt),
+    Id::Output(output::Opt::Raw),
     Id::Reach(reach::Opt::Fast),
     Id::Reach(reach::Opt::AgentPath),
     Id::Reach(reach::Opt::Interface),

@@ -35,7 +35,7 @@ pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
-pub(crate) use output::{Events, Verbosity};
+pub(crate) use output::{Events, Style, Verbosity};
 pub(crate) use plan::Plan;
 pub(crate) use reach::Reach;
 pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
@@ -91,8 +91,8 @@ pub(crate) struct Run {
     variables: Vec<(String, OsBytes)>,
     /// `-o`, `-e`.
     files: files::Both,
-    /// `-l` or `--prefix`: the format of the prefix.
-    pub(crate) label: Option<OsBytes>,
+    /// `-l`, `--prefix`, `--raw`.
+    pub(crate) style: Style,
     /// `--stdin`.
     pub(crate) stdin: StdinPlan,
     /// `--contain`.
@@ -404,7 +404,7 @@ impl Wide {
             whole,
             variables,
             files: output.files(),
-            label: output.label(),
+            style: output.style(),
             stdin: output.stdin(),
             contain: faults.contain(),
             on_failure: faults.on_failure(),

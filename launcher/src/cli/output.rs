@@ -12,6 +12,7 @@ use rlaunch_core::stream::label::Prefix;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     Label,
+    Raw,
     Prefix,
     Output,
     Error,
@@ -30,7 +31,15 @@ pub(super) const GROUP: Group = Group {
             names: &["label", "tag-output"],
             takes: Takes::Nothing,
             brief: "begin each line of output with its rank",
-            more: &["Lines stay whole. Without it bytes pass as they come."],
+            more: &["Lines of several ranks are whole without it, too."],
+        },
+        Row {
+            id: Id::Output(Opt::Raw),
+            short: None,
+            names: &["raw"],
+            takes: Takes::Nothing,
+            brief: "pass output on as it comes, lines of ranks may mix",
+            more: &["This is the default for one rank. Lines of several ranks are whole."],
         },
         Row {
             id: Id::Output(Opt::Prefix),
@@ -118,9 +127,32 @@ pub(crate) enum Events {
     Fd(u32),
 }
 
+/// Style of the output of ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Style {
+    /// Whole lines if there are several ranks. One rank's bytes pass as they come.
+    #[default]
+    Whole,
+    /// Bytes pass as they come.
+    Raw,
+    /// Whole lines, each with this label.
+    Labelled(OsBytes),
+}
+
+impl Style {
+    /// The label of each line. Empty: whole lines without a label. `None`: bytes pass as they come.
+    pub(crate) fn label(self, ranks: usize) -> Option<OsBytes> {
+        match self {
+            Self::Whole => (ranks > 1).then(OsBytes::default),
+            Self::Raw => None,
+            Self::Labelled(format) => Some(format),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Args {
-    label: Option<bool>,
+    style: Option<Style>,
     prefix: Option<OsBytes>,
     output: Option<files::Named>,
     error: Option<files::Named>,
@@ -132,7 +164,11 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         match opt {
-            Opt::Label => self.label = Some(true),
+            Opt::Label => self.style = Some(Style::Labelled(OsBytes::from(Prefix::DEFAULT))),
+            Opt::Raw => {
+                self.style = Some(Style::Raw);
+                self.prefix = None;
+            }
             // Open MPI's option of this name says where it is installed on the hosts.
             Opt::Prefix if given.value.starts_with(b"/") && !given.value.contains(&b'%') => {
                 let hint = Some("leave it out: rlaunch needs no installation on the hosts".into());
@@ -161,18 +197,21 @@ impl Args {
 
     /// Fills in values that no flag gave.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
-        if self.label.is_none()
-            && self.prefix.is_none()
-            && let Some(value) = values::variable(env, "RLAUNCH_LABEL")
-        {
-            let words = [("0", false), ("1", true)];
-            self.label = Some(values::choice(&OsBytes::from("RLAUNCH_LABEL"), &value, &words)?);
+        let labelled = || Style::Labelled(OsBytes::from(Prefix::DEFAULT));
+        for (name, style) in [("RLAUNCH_RAW", Style::Raw), ("RLAUNCH_LABEL", labelled())] {
+            if self.style.is_none()
+                && self.prefix.is_none()
+                && let Some(value) = values::variable(env, name)
+            {
+                let words = [("0", false), ("1", true)];
+                self.style = values::choice(&OsBytes::from(name), &value, &words)?.then_some(style);
+            }
         }
         Ok(())
     }
 
-    pub(super) fn label(&mut self) -> Option<OsBytes> {
-        self.prefix.take().or_else(|| (self.label == Some(true)).then(|| OsBytes::from(Prefix::DEFAULT)))
+    pub(super) fn style(&mut self) -> Style {
+        self.prefix.take().map(Style::Labelled).or_else(|| self.style.take()).unwrap_or_default()
     }
 
     /// Files of the streams of ranks.

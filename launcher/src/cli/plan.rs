@@ -65,6 +65,7 @@ impl Run {
         let job = JobSpec {
             job,
             apps,
+            label: self.style.label(placement.seats.len()),
             placement,
             min_hosts,
             contain: self.contain,
@@ -72,7 +73,6 @@ impl Run {
             restarts: self.restarts,
             grace: self.grace,
             timeout: self.timeout,
-            label: self.label,
             stdin: self.stdin,
             lease: self.lease,
             master_store,

@@ -216,7 +216,7 @@ fn the_programs_words_are_its_own() {
 
 #[test]
 fn output_options() {
-    let prefix = |line: &str| run(line).label.map(|format| format.to_string());
+    let prefix = |line: &str| run(line).style.label(1).map(|format| format.to_string());
     assert_eq!(prefix("a"), None);
     for line in ["-l a", "--label a", "-label a", "--tag-output a", "--tag_output a", "-tag-output a"] {
         assert_eq!(prefix(line).as_deref(), Some("%r: "), "{line}");
@@ -239,7 +239,7 @@ fn output_options() {
     assert_eq!(run("--events fd:3 a").presentation.events, Some(Events::Fd(3)));
     let together = run("-lvn2 a");
     assert_eq!(
-        (sole(&together).n, together.presentation.verbosity, together.label.is_some()),
+        (sole(&together).n, together.presentation.verbosity, together.style.clone().label(1).is_some()),
         (Some(2), Verbosity::Verbose, true)
     );
 }
@@ -301,13 +301,13 @@ fn a_flag_goes_before_a_variable() {
     assert_eq!((run.contain, run.on_failure), (Contain::Strict, OnFailure::Continue));
     assert_eq!((run.grace, run.timeout), (Span::from_secs(1), Some(Span::from_secs(120))));
     assert_eq!(run.presentation.events, Some(Events::Fd(9)));
-    assert_eq!(run.label, Some("%r: ".into()));
+    assert_eq!(run.style.label(1), Some("%r: ".into()));
     let flags = "--contain t1 --on-failure kill --grace 3 --timeout 0 --events f --prefix > a";
     let run = run_with(flags, &variables);
     assert_eq!((run.contain, run.on_failure), (Contain::T1, OnFailure::Kill));
     assert_eq!((run.grace, run.timeout), (Span::from_secs(3), None));
     assert_eq!(run.presentation.events, Some(Events::File("f".into())));
-    assert_eq!(run.label, Some(">".into()));
+    assert_eq!(run.style.label(1), Some(">".into()));
     assert_eq!(run_with("a", &[("MPIEXEC_TIMEOUT", "7")]).timeout, Some(Span::from_secs(7)));
     assert_eq!(run_with("a", &[("RLAUNCH_GRACE", "")]).grace, Span::from_secs(5), "empty is not set");
     run_with("--grace 1 a", &[("RLAUNCH_GRACE", "nonsense")]);
@@ -318,10 +318,10 @@ fn every_option_with_a_value_has_its_variable() {
     let variables = [("RLAUNCH_N", "3"), ("RLAUNCH_WDIR", "d"), ("RLAUNCH_PREFIX", "%h "), ("RLAUNCH_STDIN", "none")];
     let run = run_with("a", &variables);
     assert_eq!((sole(&run).n, &sole(&run).wdir), (Some(3), &Some("d".into())));
-    assert_eq!((&run.label, run.stdin), (&Some("%h ".into()), StdinPlan::None));
+    assert_eq!((run.style.clone().label(1), run.stdin), (Some("%h ".into()), StdinPlan::None));
     let run = run_with("-n 2 --chdir e --prefix %r --stdin 0 a", &variables);
     assert_eq!((sole(&run).n, &sole(&run).wdir), (Some(2), &Some("e".into())));
-    assert_eq!((run.label, run.stdin), (Some("%r".into()), StdinPlan::Rank0));
+    assert_eq!((run.style.label(1), run.stdin), (Some("%r".into()), StdinPlan::Rank0));
     assert_eq!(sole(&run_with("a", &[("RLAUNCH_N", "")])).n, None, "empty is not set");
     run_with("-n 1 a", &[("RLAUNCH_N", "nonsense")]);
     // All of them, by one rule; none is a name that ranks get.

@@ -9,6 +9,7 @@ use crate::cli::Events;
 use anyhow::Context as _;
 use rlaunch_core::errno::EPIPE;
 use rlaunch_core::events::{Record, What, line};
+use rlaunch_core::time::Mono;
 use rlaunch_sys::doorbell::Doorbell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -68,6 +69,11 @@ impl Log {
 
     pub(super) fn is_idle(&self) -> bool {
         self.sink.is_idle()
+    }
+
+    /// Time at which to flush again.
+    pub(super) const fn deadline(&self) -> Option<Mono> {
+        self.sink.deadline()
     }
 
     /// errno, once, if it cannot be written. A reader that left has what it wanted.

@@ -227,7 +227,7 @@ impl Edges {
             self.hooks.deadline(),
             self.trim_at,
             self.progress.as_ref().and_then(Progress::deadline),
-            self.output.deadline(),
+            self.written_again(),
             self.nodes.deadline(),
             self.store.deadline(),
         ]
@@ -362,6 +362,11 @@ impl Edges {
             let told = self.nodes.broken(node, broken);
             self.unless(told, node);
         }
+    }
+
+    /// Time at which output or the event log has to be written again.
+    fn written_again(&self) -> Option<Mono> {
+        earliest_of([self.output.deadline(), self.log.as_ref().and_then(Log::deadline)])
     }
 
     /// Tells once that the event log cannot be written.

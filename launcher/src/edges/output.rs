@@ -34,6 +34,7 @@ pub(super) struct Output {
     /// Our stdout, our stderr, and files.
     sides: Vec<Side>,
     routes: Routes,
+    /// The label of each line, which may be empty; `None`: bytes pass as they come.
     label: Option<Prefix>,
     ledger: Ledger,
     /// The grants of each node.
@@ -276,9 +277,10 @@ impl Output {
         if self.abandoned { ABANDONED_PATIENCE } else { PATIENCE }
     }
 
-    /// When a line that others wait for has to be broken.
+    /// When a line that others wait for has to be broken, or a sink without a thread has to be written again.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.sides.iter().fold(None, |first, side| earliest(first, side.turn.poll_timeout()))
+        let due = |side: &Side| earliest(side.turn.poll_timeout(), side.sink.deadline());
+        self.sides.iter().fold(None, |first, side| earliest(first, due(side)))
     }
 
     /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
@@ -297,7 +299,9 @@ impl Output {
         if self.draining && (self.abandoned || self.is_drained()) {
             self.draining = false;
             let lost = self.sides.iter().map(|side| side.sink.lost()).sum();
-            let broken = self.sides.iter().map(|side| side.turn.broken()).sum();
+            // Without labels nothing marks where a line was broken.
+            let is_marked = self.label.as_ref().is_some_and(|label| !label.is_empty());
+            let broken = if is_marked { self.sides.iter().map(|side| side.turn.broken()).sum() } else { 0 };
             events.push_back(JobEvent::OutputDrained { lost, broken });
         }
         let due = self.ledger.take_due();
@@ -343,13 +347,16 @@ impl Side {
     /// Writes everything whose turn it is; false if there was nothing.
     fn write(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) -> bool {
         let mut any = false;
+        // Without labels no byte is added.
+        let marks = label.filter(|(label, _)| !label.is_empty());
         while let Some(write) = self.turn.pop(now()) {
             any = true;
             match write {
                 Write::Piece(_, piece) => self.put(piece, ledger),
+                Write::BreakMark | Write::ContinueMark(_) | Write::LineEnd if marks.is_none() => {}
                 Write::BreakMark => self.sink.say(Bytes::from_static("…\n".as_bytes())),
                 Write::ContinueMark(id) => {
-                    let mut mark = label.map(|(label, at)| continued(label, at, id)).unwrap_or_default();
+                    let mut mark = marks.map(|(label, at)| continued(label, at, id)).unwrap_or_default();
                     mark.extend_from_slice("…".as_bytes());
                     self.sink.say(Bytes::from(mark));
                 }

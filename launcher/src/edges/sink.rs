@@ -3,11 +3,16 @@
 //! Bytes that the kernel takes without waiting are written at once, without the thread: pipes, sockets and /dev/null support that
 //! (`RWF_NOWAIT`), files and terminals do not. The thread starts with the first byte that is left for it. Waiting bytes are bounded by
 //! the credit that was granted for them, and those of the event log by the records that are pushed (`log`).
+//!
+//! If the kernel refuses the thread (a limit on processes, a filter of system calls), the machine thread writes: as much as the
+//! descriptor takes without blocking, and again every [`RETRY`], together with another attempt to start the thread.
 
 use super::ledger::{Ledger, Tally};
 use bytes::{Buf as _, Bytes};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::stream::turn::Pace;
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_sys::fd::Kind;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,6 +22,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 const PIECES: usize = 512;
 /// Bytes that are collected before they are written in the middle of a round: the thread shall not sleep meanwhile.
 const COLLECT: usize = 128 << 10;
+/// Pause after which the machine thread writes again, and tries to start the writer thread, while there is none.
+const RETRY: Span = Span::from_millis(10);
+/// Bytes that a writable pipe takes without blocking (PIPE_BUF).
+const PIPE_TAKES: usize = 4096;
+/// Bytes that a writable terminal takes without blocking.
+const TERMINAL_TAKES: usize = 256;
 
 /// The destination: one of 0-2, which we never own, or a file of ours.
 pub(super) enum Target {
@@ -48,6 +59,8 @@ pub(super) struct Sink {
     /// The kernel may be asked to write without waiting.
     direct: bool,
     started: bool,
+    /// Set if the thread cannot be started: the time of the next attempt to write the collected bytes.
+    retry_at: Option<Mono>,
     shared: Arc<Shared>,
 }
 
@@ -104,6 +117,7 @@ impl Sink {
             collected: Batch::default(),
             direct: true,
             started: false,
+            retry_at: None,
             shared: Arc::new(shared),
         }
     }
@@ -124,6 +138,7 @@ impl Sink {
     /// Writes what was pushed, or hands it to the thread.
     pub(super) fn flush(&mut self) {
         if self.collected.pieces.is_empty() {
+            self.retry_at = None;
             return;
         }
         let mut state = self.shared.lock();
@@ -136,21 +151,90 @@ impl Sink {
         let first = state.is_idle();
         drop(state);
         let moved = first && self.direct && self.write_now();
-        let bytes = self.collected.bytes;
-        let rest = self.collected.take();
-        if rest.is_empty() {
+        if self.collected.pieces.is_empty() {
+            self.retry_at = None;
             return;
         }
+        self.shared.lock().moved |= moved;
+        if self.started {
+            self.hand_over();
+        } else {
+            self.start_or_write();
+        }
+    }
+
+    /// Gives the collected bytes to the thread.
+    fn hand_over(&mut self) {
+        let bytes = self.collected.bytes;
+        let rest = self.collected.take();
         let mut state = self.shared.lock();
-        state.moved |= moved;
         state.waiting += bytes;
         state.queue.extend(rest);
         drop(state);
-        if !std::mem::replace(&mut self.started, true) {
-            self.start();
-        } else {
-            self.shared.work.notify_one();
+        self.shared.work.notify_one();
+    }
+
+    /// Starts the thread for the collected bytes, or writes without it.
+    fn start_or_write(&mut self) {
+        if self.retry_at.is_some_and(|at| at > super::now()) {
+            return;
         }
+        let (shared, target) = (Arc::clone(&self.shared), Arc::clone(&self.target));
+        match rlaunch_sys::thread::permanent(self.name, move || write_all(&shared, &target)) {
+            Ok(()) => {
+                (self.started, self.retry_at) = (true, None);
+                self.hand_over();
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the thread '{}' cannot be started", self.name);
+                self.write_ready();
+                self.retry_at = (!self.collected.pieces.is_empty()).then(|| super::now() + RETRY);
+            }
+        }
+    }
+
+    /// Writes in the machine thread, which must not block. So it writes no more than the descriptor is known to take.
+    fn write_ready(&mut self) {
+        let raw = self.target.raw();
+        let takes = match rlaunch_sys::fd::kind(raw) {
+            Ok(Kind::Terminal) => TERMINAL_TAKES,
+            Ok(Kind::Stream) => PIPE_TAKES,
+            Ok(Kind::File | Kind::Null) | Err(_) => usize::MAX,
+        };
+        while let Some(piece) = self.collected.pieces.front() {
+            if !rlaunch_sys::fd::writable_now(raw) {
+                return;
+            }
+            let bytes = piece.bytes.get(..takes).unwrap_or(&piece.bytes);
+            match rlaunch_sys::fd::write(raw, bytes) {
+                Ok(n) => {
+                    self.shared.lock().moved = true;
+                    let ledger = &self.shared.ledger;
+                    self.collected.advance(n, |node, cost| {
+                        let _looked_at_anyway = ledger.add_silently(node, cost);
+                    });
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => return,
+                    _ => return self.fail(error.raw_os_error().unwrap_or(0)),
+                },
+            }
+        }
+    }
+
+    /// Drops the collected bytes, and all that follow.
+    fn fail(&mut self, errno: i32) {
+        let dropped = self.collected.take();
+        let mut state = self.shared.lock();
+        dropped.iter().for_each(|piece| state.drop_piece(piece, &self.shared.ledger));
+        drop(state);
+        self.shared.fail(errno);
+    }
+
+    /// Time at which to call [`Self::flush`] again although nothing was pushed.
+    pub(super) const fn deadline(&self) -> Option<Mono> {
+        self.retry_at
     }
 
     /// Writes what the kernel takes without waiting; whether that was anything. An error is the thread's to meet again, and
@@ -177,14 +261,6 @@ impl Sink {
             }
         }
         moved
-    }
-
-    fn start(&self) {
-        let (shared, target) = (Arc::clone(&self.shared), Arc::clone(&self.target));
-        let started = rlaunch_sys::thread::permanent(self.name, move || write_all(&shared, &target));
-        if let Err(error) = started {
-            self.shared.fail(error.raw_os_error().unwrap_or(0));
-        }
     }
 
     /// errno, once it has failed.

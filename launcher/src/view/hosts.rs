@@ -91,7 +91,18 @@ fn way_on(report: &Report) -> String {
 
 /// `2 hosts`, or `2 of 3 hosts` where the job does without the others.
 pub(crate) fn used(report: &Report) -> String {
-    let (asked, used) = (report.asked(), report.asked().saturating_sub(report.left_out.len()));
+    count_used(report, report.left_out.len())
+}
+
+/// The hosts of a job that has finished, without those that were lost: `2 of 3 hosts`.
+pub(crate) fn to_the_end(report: &Report) -> String {
+    let lost = report.lost_early();
+    let without = lost.iter().filter(|node| !report.left_out.contains(node)).count() + report.left_out.len();
+    count_used(report, without)
+}
+
+fn count_used(report: &Report, without: usize) -> String {
+    let (asked, used) = (report.asked(), report.asked().saturating_sub(without));
     let all = words::count(asked as u64, "host");
     if used < asked { format!("{used} of {all}") } else { all }
 }

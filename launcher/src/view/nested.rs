@@ -71,6 +71,7 @@ impl Nested {
                 }
                 RoundNote::Spared { .. }
                 | RoundNote::Again { .. }
+                | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
                 | RoundNote::Policy { .. } => String::new(),
             },

@@ -21,7 +21,7 @@ const LAST: usize = 10;
 
 /// Whether a report is worth saying. Success is news at a terminal; in a pipe it would stand among the program's own words.
 pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
-    let clean = report.left == Some(0);
+    let clean = report.left == Some(0) && report.end.as_ref().is_none_or(|end| !is_spoiled(end));
     match report.end.as_ref().map(|end| &end.cause) {
         Some(Cause::Success) => !clean || tone == Tone::Verbose || (tone == Tone::Normal && terminal),
         // It was reported when it happened.
@@ -37,6 +37,11 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
         ) => true,
         None => false,
     }
+}
+
+/// Every rank succeeded, and the job did not.
+fn is_spoiled(end: &End) -> bool {
+    end.cause == Cause::Success && end.exit != Ending::Code(0)
 }
 
 /// The text, with its newlines.
@@ -107,8 +112,10 @@ pub(crate) fn host_of(report: &Report, rank: Rank) -> String {
 }
 
 fn success(report: &Report, end: &End) -> String {
-    let ranks = words::count(report.ranks.len() as u64, "rank");
-    let hosts = hosts::used(report);
+    let all = words::count(report.ranks.len() as u64, "rank");
+    let finished = report.finished();
+    let ranks = if finished < report.ranks.len() { format!("{finished} of {all}") } else { all };
+    let hosts = hosts::to_the_end(report);
     let mut text = format!("rlaunch: {ranks} on {hosts} finished in {}", end.took);
     if let Some(launch) = end.launch {
         let _infallible = write!(text, " (launch {launch})");
@@ -116,10 +123,16 @@ fn success(report: &Report, end: &End) -> String {
     if report.left != Some(0) {
         let _infallible = write!(text, "; {}", left_of(report));
     }
+    if is_spoiled(end) {
+        text.push_str("; some of their output could not be written");
+    }
     let mut block = Block::new(text + "\n");
     block.restarts(report);
     rounds::fields(&mut block, report);
     block.leftovers(report);
+    if is_spoiled(end) {
+        block.exit(end.exit);
+    }
     block.text
 }
 

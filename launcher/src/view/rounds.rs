@@ -7,8 +7,8 @@ use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{Behind, Report, RoundLine, Sentence};
-use rlaunch_core::restart::RoundNote;
 use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
+use rlaunch_core::restart::{AWAITED, RoundNote, Step};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
 
@@ -23,6 +23,7 @@ pub(crate) fn least(sentence: &Sentence) -> Tone {
         RoundNote::Began { faults, discarded, .. } if faults.is_empty() && discarded.is_empty() => Tone::Verbose,
         RoundNote::Began { .. } | RoundNote::Spared { .. } => Tone::Normal,
         RoundNote::Again { .. } | RoundNote::Policy { .. } => Tone::Normal,
+        RoundNote::Awaited { .. } => Tone::Normal,
         RoundNote::Refused { .. } => Tone::Quiet,
     }
 }
@@ -39,6 +40,7 @@ pub(crate) fn line(sentence: &Sentence) -> String {
             RoundNote::Again { round, initial, pid } => {
                 format!("{}: rank {initial} is started again{} (pid {pid})", name(*generation, *round), on(host))
             }
+            RoundNote::Awaited { round, step, ranks } => awaited(*generation, *round, *step, &ranks_of(ranks), host),
             RoundNote::Refused { text } => format!("no restart within processes: {}", Visible(text)),
             RoundNote::Policy { text } => Visible(text).to_string(),
         },
@@ -48,6 +50,23 @@ pub(crate) fn line(sentence: &Sentence) -> String {
         }
         Sentence::Unable { initial, host, error } => unable(*initial, host, error),
         _ => String::new(),
+    }
+}
+
+/// Line about awaited ranks: the missing step, and what to try.
+fn awaited(generation: u32, round: Option<Round>, step: Step, ranks: &[Rank], host: &OsBytes) -> String {
+    let (who, has) = (format!("{}{}", words::ranks(ranks), on(host)), if ranks.len() == 1 { "has" } else { "have" });
+    let name = round.map_or_else(|| format!("g{generation}"), |round| name(generation, round));
+    match step {
+        Step::Register => format!(
+            "{name}: the other ranks wait for {who}, which {has} not registered within {AWAITED} (try: call the wrapped function on every rank)"
+        ),
+        Step::Yield => format!(
+            "{name}: a planned restart waits for {who}, which {has} not pinged within {AWAITED} (try: ping between steps, or a shorter --yield-within)"
+        ),
+        Step::Leave => {
+            format!("{name}: the next restart waits for {who}, which {has} not left the function within {AWAITED}")
+        }
     }
 }
 
@@ -326,6 +345,23 @@ mod tests {
         assert_eq!(said(&again(""), Tone::Normal).unwrap(), "rlaunch: g0 r4: rank 2 is started again (pid 77)\n");
         let elsewhere = said(&again("node1"), Tone::Normal).unwrap();
         assert_eq!(elsewhere, "rlaunch: g0 r4: rank 2 is started again on node1 (pid 77)\n");
+        let awaited = |step, ranks: &[u32], host: &str| {
+            let ranks = ranks.iter().copied().map(Rank::new).collect();
+            let note = Box::new(RoundNote::Awaited { round: Some(Round::new(4)), step, ranks });
+            let sentence = Sentence::Round { generation: 0, host: OsBytes::from(host), note };
+            said(&sentence, Tone::Normal).unwrap()
+        };
+        let line = awaited(Step::Leave, &[2], "node1");
+        let wanted = "rlaunch: g0 r4: the next restart waits for rank 2 on node1, which has not left the function within 10.0s\n";
+        assert_eq!(line, wanted);
+        let line = awaited(Step::Yield, &[2, 3], "");
+        let wanted = "rlaunch: g0 r4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s (try: ";
+        assert!(line.starts_with(wanted), "{line}");
+        let line = awaited(Step::Register, &[2], "");
+        assert!(
+            line.contains("the other ranks wait for rank 2, which has not registered within 10.0s (try: "),
+            "{line}"
+        );
         let unable = |step, path: &str| {
             let found = rlaunch_core::wire::to_root::Found::Nothing;
             let error = SpawnError { step, errno: 2, path: OsBytes::from(path), found };

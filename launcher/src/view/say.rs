@@ -25,12 +25,13 @@ pub(crate) enum By {
 pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool, by: By) -> Option<String> {
     if let Sentence::Report(report) = sentence {
         let around = around::look(report);
-        return report::is_shown(report, tone, terminal).then(|| report::render(report, &around));
+        return report::is_shown(report, tone, terminal).then(|| words::short_lines(report::render(report, &around)));
     }
     if tone < rounds::least(sentence) {
         return None;
     }
-    (tone > Tone::Quiet || !is_note(sentence)).then(|| format!("rlaunch: {}\n", line(sentence, by)))
+    let text = || words::short_lines(format!("rlaunch: {}\n", line(sentence, by)));
+    (tone > Tone::Quiet || !is_note(sentence)).then(text)
 }
 
 /// Notes explain how a job runs; everything else says that something went wrong, or answers the user.

@@ -126,6 +126,27 @@ pub(crate) fn wait(span: Span) -> String {
     text.strip_suffix(".0s").map_or(text.clone(), |whole| format!("{whole}s"))
 }
 
+/// The longest line of rlaunch's own words, in characters. Names and words of programs may be of any length.
+const LONGEST: usize = 1_000;
+
+/// Cuts each line of a text after [`LONGEST`] characters, and marks the cut.
+pub(crate) fn short_lines(text: String) -> String {
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let mut short = String::new();
+    for line in text.split_inclusive('\n') {
+        match line.trim_end_matches('\n').char_indices().nth(LONGEST) {
+            Some((end, _)) => {
+                short.push_str(line.get(..end).unwrap_or(line));
+                short.push_str("…\n");
+            }
+            None => short.push_str(line),
+        }
+    }
+    short
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

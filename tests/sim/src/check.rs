@@ -42,6 +42,8 @@ pub(crate) struct Oracle {
     explained: BTreeSet<ProcId>,
     grace: Span,
     ending: Option<Ending>,
+    /// Output could not be written.
+    unwritten: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +71,7 @@ impl Oracle {
             explained: BTreeSet::new(),
             grace: spec.grace,
             ending: None,
+            unwritten: false,
         }
     }
 
@@ -128,6 +131,7 @@ impl Oracle {
             JobEvent::Signal(sig) => {
                 self.forwarded.insert(*sig);
             }
+            JobEvent::SinkFailed { .. } => self.unwritten = true,
             JobEvent::EdgeUp { .. }
             | JobEvent::ReadyBy { .. }
             | JobEvent::HostFailed { .. }
@@ -137,7 +141,6 @@ impl Oracle {
             | JobEvent::StreamEnd { .. }
             | JobEvent::HungUp(_)
             | JobEvent::InputFailed { .. }
-            | JobEvent::SinkFailed { .. }
             | JobEvent::OutputDrained { .. } => {}
         }
     }
@@ -208,6 +211,7 @@ impl Oracle {
     fn expected(&self) -> Expected {
         match self.first {
             Some((expected, _)) => expected,
+            None if self.failures.is_empty() && self.unwritten => Expected::Ending(Ending::Code(exit::LAUNCH)),
             None if self.failures.is_empty() => Expected::Ending(Ending::Code(0)),
             None => Expected::Rank,
         }
@@ -227,7 +231,7 @@ impl World {
             (Expected::Rank, Cause::Rank { rank, status }) => self.check_first(*rank, *status, exit),
             (Expected::Ending(expected), _) => {
                 self.check(expected == exit, || format!("{expected:?} was the first cause, not {cause:?}"));
-                let shown = cause.exit();
+                let shown = cause.exit(self.launcher.oracle.unwritten);
                 self.check(shown == exit, || format!("{cause:?} gives {shown:?}, not {exit:?}"));
             }
             (Expected::Rank, _) => self.fail(format!("a rank failed first, but the report says {cause:?}")),

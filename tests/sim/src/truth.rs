@@ -233,7 +233,9 @@ impl World {
     /// The job is over.
     pub(crate) fn check_hosts_finish(&mut self, ending: Ending) {
         let Some((cause, exit)) = self.truth.end.clone() else { return self.fail("no end is reported".to_owned()) };
-        self.check(exit == ending && cause.exit() == exit, || format!("{cause:?} gives {exit:?}, and then {ending:?}"));
+        self.check(exit == ending && cause.exit(false) == exit, || {
+            format!("{cause:?} gives {exit:?}, and then {ending:?}")
+        });
         let sites = &self.plan.sites;
         let user = |wanted: &dyn Fn(Fault) -> bool| self.plan.faults.iter().any(|(_, fault)| wanted(*fault));
         let planned = match &cause {

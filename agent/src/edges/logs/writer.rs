@@ -1,4 +1,5 @@
 //! The `file` thread: it makes the log files of ranks and writes them. It may be held up for as long as a file system is.
+//! If the kernel refuses the thread, the agent's machine thread does its work: slow output is better than lost output.
 
 use rlaunch_core::id::{ProcId, StreamId};
 use rlaunch_sys::doorbell::Doorbell;
@@ -47,19 +48,65 @@ pub(super) enum Answer {
 
 /// The way to the thread and back.
 pub(super) struct Port {
-    requests: SyncSender<Request>,
+    way: Way,
     answers: Receiver<Answer>,
+    /// Without a thread: the answers that were not taken.
+    kept: Vec<Answer>,
     pub(super) bell: Doorbell,
+}
+
+/// The way to the writer.
+enum Way {
+    /// To the thread.
+    Thread(SyncSender<Request>),
+    /// No thread: requests are performed at once.
+    Here(Box<dyn FnMut(Request) -> Vec<Answer>>),
+}
+
+/// The way of answers.
+enum Outbox {
+    /// From the thread, which may wait for room.
+    Waits(SyncSender<Answer>),
+    /// From the agent's own thread, which takes them out after each request.
+    Kept(Vec<Answer>),
+}
+
+/// Opens log files by their paths.
+fn opener() -> impl FnMut(&[u8]) -> io::Result<File> + Send + 'static {
+    let mut begun = BTreeSet::new();
+    move |path: &[u8]| {
+        // A file is emptied once. Another process of a rank continues it, and several ranks may share it.
+        let first = begun.insert(path.to_vec());
+        open(path, first)
+    }
 }
 
 impl Port {
     pub(super) fn start() -> io::Result<Self> {
-        let mut begun = BTreeSet::new();
-        Self::over(move |path| {
-            // A file is emptied once. Another process of a rank continues it, and several ranks may share it.
-            let first = begun.insert(path.to_vec());
-            open(path, first)
-        })
+        match Self::over(opener()) {
+            Ok(port) => Ok(port),
+            Err(error) => {
+                tracing::debug!(%error, "no thread for log files: they are written without it");
+                Self::here(opener())
+            }
+        }
+    }
+
+    /// Without a thread.
+    fn here<W: Write + 'static>(open: impl FnMut(&[u8]) -> io::Result<W> + 'static) -> io::Result<Self> {
+        let (_no_thread, answers) = sync_channel(0);
+        let bell = Doorbell::new()?;
+        let outbox = Outbox::Kept(Vec::new());
+        let mut writer = Writer { open, files: BTreeMap::new(), told: false, outbox, bell: bell.clone() };
+        let perform = move |request| {
+            let _always_taken = writer.perform(request);
+            writer.bell.ring();
+            match &mut writer.outbox {
+                Outbox::Kept(answers) => std::mem::take(answers),
+                Outbox::Waits(_) => Vec::new(),
+            }
+        };
+        Ok(Self { way: Way::Here(Box::new(perform)), answers, kept: Vec::new(), bell })
     }
 
     /// `open`: how files are made.
@@ -70,21 +117,28 @@ impl Port {
         let bell = Doorbell::new()?;
         let theirs = bell.clone();
         rlaunch_sys::thread::permanent("file", move || {
+            let outbox = Outbox::Waits(outbox);
             Writer { open, files: BTreeMap::new(), told: false, outbox, bell: theirs }.run(&inbox);
         })?;
-        Ok(Self { requests, answers, bell })
+        Ok(Self { way: Way::Thread(requests), answers, kept: Vec::new(), bell })
     }
 
     /// # Errors
     /// The thread has too much to do, or is gone.
-    pub(super) fn ask(&self, request: Request) -> Result<(), TrySendError<Request>> {
-        self.requests.try_send(request)
+    pub(super) fn ask(&mut self, request: Request) -> Result<(), TrySendError<Request>> {
+        match &mut self.way {
+            Way::Thread(requests) => requests.try_send(request),
+            Way::Here(perform) => {
+                self.kept.extend(perform(request));
+                Ok(())
+            }
+        }
     }
 
     /// The answers that have arrived.
-    pub(super) fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
+    pub(super) fn answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
         self.bell.clear();
-        self.answers.try_iter()
+        std::mem::take(&mut self.kept).into_iter().chain(self.answers.try_iter())
     }
 }
 
@@ -113,7 +167,7 @@ struct Writer<O, W> {
     open: O,
     files: BTreeMap<StreamId, Opened<W>>,
     told: bool,
-    outbox: SyncSender<Answer>,
+    outbox: Outbox,
     bell: Doorbell,
 }
 
@@ -199,8 +253,14 @@ impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
         self.answer(Answer::Failed { errno: error.raw_os_error().unwrap_or(0), path: path.to_vec() })
     }
 
-    fn answer(&self, answer: Answer) -> bool {
-        self.outbox.send(answer).is_ok()
+    fn answer(&mut self, answer: Answer) -> bool {
+        match &mut self.outbox {
+            Outbox::Waits(outbox) => outbox.send(answer).is_ok(),
+            Outbox::Kept(answers) => {
+                answers.push(answer);
+                true
+            }
+        }
     }
 }
 
@@ -229,6 +289,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn without_a_thread_files_are_written_at_once() {
+        let disk = Arc::new(Mutex::new((5, Vec::new())));
+        let theirs = Arc::clone(&disk);
+        let mut port = Port::here(move |_| Ok(Disk(Arc::clone(&theirs)))).unwrap();
+        for request in
+            [Request::Open(id(0), b"/a".to_vec()), Request::Write(id(0), b"0123456".to_vec()), Request::Close(id(0))]
+        {
+            assert!(port.ask(request).is_ok());
+        }
+        let failed = Answer::Failed { errno: 28, path: b"/a".to_vec() };
+        let took = Answer::Took { id: id(0), bytes: 7, lost: 2 };
+        assert!(rlaunch_sys::fd::readable_now(&port.bell), "the agent looks for the answers");
+        assert_eq!(port.answers().collect::<Vec<_>>(), [failed, took, Answer::Closed(id(0))]);
+        assert_eq!(disk.lock().unwrap().1, b"01234");
+    }
+
     fn id(n: u32) -> StreamId {
         StreamId::from_raw(4 * n + 1).unwrap()
     }
@@ -246,7 +323,7 @@ mod tests {
             b"/no" => Err(io::Error::from_raw_os_error(13)),
             _ => Ok(Disk(Arc::clone(&theirs))),
         });
-        let port = port.unwrap();
+        let mut port = port.unwrap();
         let took = |n, bytes, lost| Answer::Took { id: id(n), bytes, lost };
         assert!(port.ask(Request::Open(id(0), b"/a".to_vec())).is_ok());
         assert!(port.ask(Request::Write(id(0), b"0123456".to_vec())).is_ok());

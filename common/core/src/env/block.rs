@@ -3,7 +3,7 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{gpus, jax, net, ompi, others, own, pmi, torch};
+use super::{gpus, jax, net, ompi, others, own, pmi, python, torch};
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
@@ -84,6 +84,7 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
     let mut block = OsStrings::with_capacity(1024);
     let mut out = Sink { block: &mut block, pinned };
     own::common(host, &mut out);
+    python::common(&mut out);
     torch::common(host, &mut out);
     ompi::common(host, &mut out);
     pmi::common(host, &mut out);

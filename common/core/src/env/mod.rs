@@ -14,6 +14,7 @@ mod ompi;
 mod others;
 mod own;
 mod pmi;
+mod python;
 mod round;
 mod slurm;
 mod torch;
@@ -121,9 +122,10 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 11] = [
+pub const REGISTRY: [&Contract; 12] = [
     &own::CONTRACT,
     &hooks::CONTRACT,
+    &python::CONTRACT,
     &torch::CONTRACT,
     &gpus::CONTRACT,
     &net::CONTRACT,

@@ -50,7 +50,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var(
             "RLAUNCH_LABEL",
             Role::ReadOnce,
-            "`1`: as `--label`; `0`: raw. The outer job labels a nested one's lines already.",
+            "`1`: as `--label`; `0`: without. The outer job labels a nested one's lines already.",
         ),
         var("RLAUNCH_LEASE", Role::Read, "As `--lease`."),
         var(
@@ -91,6 +91,7 @@ pub(super) const CONTRACT: Contract = Contract {
         )
         .each_round(),
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
+        var("RLAUNCH_RAW", Role::ReadOnce, "`1`: as `--raw`."),
         var("RLAUNCH_RDZV_ID", Role::ReadOnce, "As `--rdzv-id`."),
         var("RLAUNCH_REDIRECTS", Role::ReadOnce, "As `--redirects`."),
         var("RLAUNCH_RESPAWN", Role::ReadOnce, "As `--respawn`: `now` or `next`."),

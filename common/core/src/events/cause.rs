@@ -104,10 +104,11 @@ impl Cause {
         }
     }
 
-    /// How rlaunch ends for this reason.
+    /// How rlaunch ends for this reason. Output that could not be written makes a success a failure.
     #[must_use]
-    pub const fn exit(&self) -> Ending {
+    pub const fn exit(&self, unwritten: bool) -> Ending {
         match self {
+            Self::Success if unwritten => Ending::Code(exit::LAUNCH),
             Self::Success => Ending::Code(0),
             Self::Rank { status, .. } => Ending::Code(status.exit_code()),
             Self::Spawn { error, .. } => Ending::Code(error.exit_code()),

@@ -3,7 +3,7 @@
 use super::json::{Object, push_number};
 use super::line::status;
 use crate::restart::fault::{Fault, FaultKind};
-use crate::restart::{Given, RoundNote};
+use crate::restart::{Given, RoundNote, Step};
 use alloc::string::String;
 
 pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
@@ -29,6 +29,19 @@ pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
             o.number("round", round.get().into());
             o.number("rank", initial.get().into());
             o.number("pid", (*pid).into());
+        }
+        RoundNote::Awaited { round, step, ranks } => {
+            o.text("ev", "round.awaits");
+            o.maybe("round", round.map(|round| round.get().into()));
+            o.text(
+                "for",
+                match step {
+                    Step::Register => "registration",
+                    Step::Yield => "ping",
+                    Step::Leave => "exit",
+                },
+            );
+            o.array("ranks", ranks.ranges().flat_map(|(first, last)| first..=last), push_number);
         }
         RoundNote::Refused { text } => {
             o.text("ev", "round.refused");

@@ -102,6 +102,7 @@ impl Told {
                 }
                 RoundNote::Spared { .. }
                 | RoundNote::Again { .. }
+                | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
                 | RoundNote::Policy { .. } => None,
             },

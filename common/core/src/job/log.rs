@@ -104,9 +104,9 @@ impl Log {
         cx.act(JobAction::Emit(record));
     }
 
-    /// The last record, the report, and the end of rlaunch.
-    pub(super) fn close(&mut self, cx: &mut Cx<'_>, cause: Cause, left: Option<u32>) {
-        let exit = cause.exit();
+    /// The last record, the report, and the end of rlaunch. `unwritten`: some output could not be written.
+    pub(super) fn close(&mut self, cx: &mut Cx<'_>, cause: Cause, left: Option<u32>, unwritten: bool) {
+        let exit = cause.exit(unwritten);
         let launch = self.report.launch();
         let never_started = self.report.never_started(&cause);
         self.write(cx, What::JobEnd { cause, exit, left, launch, never_started });

@@ -21,11 +21,13 @@ pub(super) struct Output {
     early: BTreeMap<StreamId, u64>,
     /// Bytes that are missing in log files of ranks.
     unfiled: u64,
+    /// Whether output could not be written, for another reason than a reader that left. Then the job cannot succeed.
+    unwritten: bool,
 }
 
 impl Output {
     pub(super) const fn new(nohup: bool) -> Self {
-        Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0 }
+        Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0, unwritten: false }
     }
 
     pub(super) fn began(&mut self) {
@@ -88,39 +90,44 @@ impl Output {
 
     /// A rank that gets less than there was may still succeed, so the user has to know.
     pub(super) fn input_failed(&mut self, cx: &mut Cx<'_>, errno: i32) {
-        self.lose(cx, Std::In, errno, Sentence::InputFailed { errno });
+        let _said_before = self.lose(cx, Std::In, errno, Sentence::InputFailed { errno });
     }
 
     /// The same, where the rank's host is what fails.
     pub(super) fn input_undelivered(&mut self, cx: &mut Cx<'_>, errno: i32) {
-        self.lose(cx, Std::In, errno, Sentence::InputUndelivered { errno });
+        let _said_before = self.lose(cx, Std::In, errno, Sentence::InputUndelivered { errno });
     }
 
-    /// A full disk costs the output, not the job.
+    /// A full disk costs the output and the success, but no rank its work.
     pub(super) fn sink_failed(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32) {
-        self.lose(cx, std, errno, Sentence::SinkFailed { std, errno });
+        self.unwritten |= self.lose(cx, std, errno, Sentence::SinkFailed { std, errno });
     }
 
     /// Records that bytes of a stream are missing in its log file.
     pub(super) fn file_lost(&mut self, cx: &mut Cx<'_>, proc: ProcId, which: Std, bytes: u64) {
         self.unfiled = self.unfiled.saturating_add(bytes);
+        self.unwritten |= bytes > 0;
         if let Some(rank) = cx.facts.placement().rank_of(proc) {
             cx.tell(Notice::Log(What::FileLost { rank, std: which, bytes }));
         }
     }
 
-    /// Reports once, at the end of the job, which output is missing.
-    pub(super) fn close(&mut self, cx: &mut Cx<'_>) {
+    /// Reports once, at the end of the job, which output is missing. Returns whether output could not be written.
+    pub(super) fn close(&mut self, cx: &mut Cx<'_>) -> bool {
         if self.unfiled > 0 {
             cx.act(JobAction::Say(Sentence::FilesLost(core::mem::take(&mut self.unfiled))));
         }
+        self.unwritten
     }
 
-    fn lose(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, sentence: Sentence) {
-        if self.is_lost_now(std) {
+    /// Reports a stream that was lost. Returns `false` if that is known already.
+    fn lose(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, sentence: Sentence) -> bool {
+        let first = self.is_lost_now(std);
+        if first {
             cx.act(JobAction::Say(sentence));
             cx.tell(Notice::Log(What::SinkLost { std, errno: Some(errno) }));
         }
+        first
     }
 
     /// Marks a sink as lost; `false` if it was.

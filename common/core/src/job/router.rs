@@ -242,12 +242,12 @@ impl Parts {
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         self.rounds.say_unheard(&mut step.cx(), true);
-        self.output.close(&mut step.cx());
+        let unwritten = self.output.close(&mut step.cx());
         let nodes = self.verdict.together();
         if !nodes.is_empty() {
             self.log.write(&mut step.cx(), What::Together { nodes });
         }
-        self.log.close(&mut step.cx(), self.verdict.cause(), left);
+        self.log.close(&mut step.cx(), self.verdict.cause(), left, unwritten);
     }
 
     /// Passes a notice to the sub-machines that need it. A line here is the whole price of a new listener.
@@ -391,7 +391,7 @@ impl Parts {
 
     /// A node speaks of rounds. Messages about another generation are dropped.
     fn round(&mut self, step: &mut Step<'_>, node: NodeId, up: RoundUp) {
-        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. }) {
+        if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. } | RoundUp::Awaited { .. }) {
             self.rounds.is_heard();
         }
         if self.generations.is_between() || self.rounds.is_off() {

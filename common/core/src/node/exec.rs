@@ -93,9 +93,10 @@ impl Program {
         Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, follows: false })
     }
 
-    /// Whether the output of ranks is read by lines.
+    /// Whether rounds are marked in the output of its ranks: the output has labels, or goes into files.
     pub(super) fn is_marked(&self, start: &Start) -> bool {
-        start.label.is_some() || self.base.logs.as_ref().is_some_and(Logs::has_files)
+        start.label.as_ref().is_some_and(|label| !label.is_empty())
+            || self.base.logs.as_ref().is_some_and(Logs::has_files)
     }
 
     /// The message about a new round for each of these ranks.

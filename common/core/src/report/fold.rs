@@ -373,6 +373,22 @@ impl Report {
         self.rounds.lost.iter().filter_map(of).collect()
     }
 
+    /// Number of ranks that have finished, in a job that has. Lost ranks, and ranks that were started again and have not exited, do not count.
+    #[must_use]
+    pub fn finished(&self) -> usize {
+        let behind = self.left_behind();
+        let unfinished = behind.iter().filter(|(_, how)| matches!(how, Behind::Lost | Behind::Again)).count();
+        self.ranks.len().saturating_sub(unfinished)
+    }
+
+    /// Hosts that were lost before a rank on them had finished.
+    #[must_use]
+    pub fn lost_early(&self) -> Vec<NodeId> {
+        let finished = |line: &RankLine| matches!(line.fate, Fate::Ended { status, .. } if status.is_success());
+        let lost = |node: &&NodeId| !self.ranks.iter().any(|line| line.node == **node && finished(line));
+        self.losses.keys().filter(lost).copied().collect()
+    }
+
     /// The fates of the ranks that are not the first cause, grouped, in the order of their first ranks. A rank that failed in a round
     /// that another made good is not among them.
     #[must_use]

@@ -82,7 +82,7 @@ impl Rounds {
             RoundNote::Again { initial, .. } => {
                 self.again.insert(*initial);
             }
-            RoundNote::Spared { .. } => {}
+            RoundNote::Spared { .. } | RoundNote::Awaited { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
         }
     }

@@ -229,6 +229,7 @@ impl Restart {
         }
         self.begun = self.begun.saturating_add(u32::from(!planned));
         self.phase = Phase::Running;
+        self.awaited.end();
         // For the program the first round of a call has none before it.
         let why = trouble.told().filter(|_| !first).cloned();
         let parted = self.push(fresh, why, outcome);

@@ -25,8 +25,9 @@ impl Restart {
     pub(super) fn next_call(&mut self) {
         self.call = self.call.saturating_add(1);
         self.phase = Phase::Gathering;
-        (self.agreed, self.begun, self.awaited) = (None, 0, 0);
+        (self.agreed, self.begun, self.awaited_hosts) = (None, 0, 0);
         (self.trouble, self.progress) = (Trouble::default(), Progress::default());
+        self.awaited.end();
         for hand in &mut self.crew.hands {
             // The limit of faults holds for each call.
             (hand.faults, hand.counted) = (0, false);

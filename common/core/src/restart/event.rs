@@ -1,5 +1,6 @@
 //! Events and actions of the restart machine.
 
+use super::awaited::Step;
 use super::fault::Fault;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
@@ -62,6 +63,13 @@ pub enum RestartEvent {
         round: Round,
         /// The rank on which it returned.
         initial: Rank,
+    },
+    /// Ranks of a node have waited [`super::AWAITED`] for other ranks of it to register or to leave their function.
+    Awaited {
+        /// The node.
+        node: NodeId,
+        /// The awaited ranks.
+        ranks: RankSet,
     },
     /// A process has ended.
     Ended {
@@ -182,6 +190,15 @@ pub enum RoundNote {
         initial: Rank,
         /// Its process id, on its host.
         pid: u32,
+    },
+    /// The other ranks have waited [`super::AWAITED`] for these ranks.
+    Awaited {
+        /// The round that the ranks are to leave. `None`: no round has begun.
+        round: Option<Round>,
+        /// The step that these ranks have not done.
+        step: Step,
+        /// The awaited ranks.
+        ranks: RankSet,
     },
     /// Processes have registered that are not taken.
     Refused {

@@ -100,7 +100,7 @@ impl Restart {
             (Err(text), _) => self.refuse_all(text),
             (Ok(()), Some((initial, how))) => self.gone_early(initial, &how),
             (Ok(()), None) if self.missing == 0 => self.gathered(now),
-            (Ok(()), None) => {}
+            (Ok(()), None) => self.awaited.begin(now),
         }
     }
 

@@ -11,6 +11,7 @@
 //! round: it is taken out with the next one.
 
 mod assign;
+mod awaited;
 mod calls;
 mod crew;
 pub mod detect;
@@ -26,6 +27,7 @@ pub mod terms;
 mod tests;
 mod trouble;
 
+pub use awaited::{AWAITED, Step};
 pub use event::{Given, RestartAction, RestartEvent, RoundNote};
 pub use limits::{ALIKE, Limits, QUICK};
 pub use respawn::IN_VAIN;
@@ -40,6 +42,7 @@ use crate::wire::round::{KEYS, RoundDown};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use awaited::Awaited;
 use crew::Crew;
 use fault::Fault;
 use gather::Agreed;
@@ -103,7 +106,7 @@ pub struct Restart {
     /// Ranks that have not registered.
     missing: usize,
     /// Hosts whose ranks are not ready.
-    awaited: usize,
+    awaited_hosts: usize,
     /// Hosts where the function has not returned.
     unreturned: usize,
     /// In this round they were asked who is late.
@@ -111,6 +114,7 @@ pub struct Restart {
     /// Rounds that were not planned, the first included.
     begun: u32,
     trouble: Trouble,
+    awaited: Awaited,
     progress: Progress,
     /// Processes that are to come for ranks whose own have ended.
     comings: BTreeMap<Rank, Coming>,
@@ -166,11 +170,12 @@ impl Restart {
             limits: setup.limits,
             relocal: setup.relocal,
             missing: setup.ranks.len(),
-            awaited: 0,
+            awaited_hosts: 0,
             unreturned: 0,
             late: None,
             begun: 0,
             trouble: Trouble::default(),
+            awaited: Awaited::default(),
             progress: Progress::default(),
             comings: BTreeMap::new(),
             space: setup.space,
@@ -260,6 +265,7 @@ impl Restart {
 
     /// No round follows, whatever happens.
     fn over(&mut self, how: Over) {
+        self.awaited.end();
         match how {
             // Another call may follow, for which they are not too late.
             Over::Done => {}
@@ -287,6 +293,7 @@ impl Machine for Restart {
             }
             RestartEvent::Returned { node, round } => self.returned(node, round),
             RestartEvent::Alone { node, round, initial } => self.alone(node, round, initial),
+            RestartEvent::Awaited { node, ranks } => self.on_awaited(now, node, ranks),
             RestartEvent::Ended { initial, proc, status, at } => self.ended(now, initial, proc, status, at),
             RestartEvent::Started { initial, proc } => self.started(now, initial, proc),
             RestartEvent::Placed { initial, node } => self.placed(initial, node),
@@ -299,6 +306,7 @@ impl Machine for Restart {
 
     fn handle_timeout(&mut self, now: Mono) {
         self.time_to_come(now);
+        self.log_awaited(now);
         match self.phase {
             Phase::Waiting(until) if now >= until => self.interrupt(now, true),
             Phase::Waiting(_) | Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => {}
@@ -314,7 +322,7 @@ impl Machine for Restart {
             Phase::Waiting(until) => Some(until),
             Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => None,
         };
-        earliest(window, self.next_to_come())
+        earliest(earliest(window, self.awaited.deadline()), self.next_to_come())
     }
 }
 

@@ -193,7 +193,9 @@ impl Restart {
     pub(super) fn interrupt(&mut self, now: Mono, urgent: bool) {
         self.trouble.decide(now);
         self.phase = Phase::Draining { urgent };
-        self.awaited = 0;
+        self.awaited.end();
+        self.awaited.begin(now);
+        self.awaited_hosts = 0;
         // On a suspected host no rank may be left that could answer, but a rank may still be in the function.
         let awaited = |host: &Host| !host.lost && (host.missed || self.crew.has_work(host));
         let working = self.crew.hosts.iter().filter(|(_, host)| awaited(host));
@@ -208,7 +210,7 @@ impl Restart {
     pub(super) fn ask(&mut self, node: NodeId, urgent: bool) {
         let Some(host) = self.crew.hosts.get_mut(&node).filter(|host| !host.asked && !host.answered) else { return };
         host.asked = true;
-        self.awaited += 1;
+        self.awaited_hosts += 1;
         let msg = self.order(urgent);
         self.send(node, msg);
     }
@@ -255,7 +257,7 @@ impl Restart {
         host.answered = true;
         host.port = port;
         if host.asked {
-            self.awaited = self.awaited.saturating_sub(1);
+            self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
         let unready =
             |rank: &&Rank| self.crew.hands.get(rank.index()).is_some_and(|hand| hand.part == Part::In && !hand.ready);
@@ -285,7 +287,7 @@ impl Restart {
     /// Begins the next round if no host is waited for any more.
     fn settle(&mut self, now: Mono) {
         match self.phase {
-            Phase::Draining { .. } if self.awaited == 0 => self.assign(now),
+            Phase::Draining { .. } if self.awaited_hosts == 0 => self.assign(now),
             Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Over(_) => {}
         }
     }
@@ -335,7 +337,7 @@ impl Restart {
         let Some(host) = self.crew.hosts.get_mut(&node) else { return };
         if matches!(self.phase, Phase::Draining { .. }) && (host.answered || !host.asked) {
             host.asked = true;
-            self.awaited += 1;
+            self.awaited_hosts += 1;
         }
         (host.missed, host.answered) = (true, false);
         if hasty {
@@ -359,7 +361,7 @@ impl Restart {
         let Some(host) = self.crew.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
         host.lost = true;
         if host.asked && !host.answered {
-            self.awaited = self.awaited.saturating_sub(1);
+            self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
         let crew = host.crew.clone();
         match self.phase {

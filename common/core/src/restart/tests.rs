@@ -1,5 +1,6 @@
 //! The machine of rounds: what must hold whatever happens, and what a round of many ranks costs. Step by step it is in `tests/traces`.
 
+mod awaited;
 mod chaos;
 mod hosts;
 mod late;

@@ -135,6 +135,12 @@ impl Hint for PrefixError {
 }
 
 impl Prefix {
+    /// Whether nothing stands before a line.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
     /// The label of `-l`.
     pub const DEFAULT: &'static str = "%r: ";
 

@@ -72,6 +72,11 @@ pub enum RoundUp {
         /// The rank on which it returned.
         initial: Rank,
     },
+    /// Ranks of this node have waited `restart::AWAITED` for other ranks of it to register or to leave their function.
+    Awaited {
+        /// The awaited ranks.
+        ranks: Capped<Rank, BATCH>,
+    },
     /// SIGKILL has not ended a process, and the others go on without it: the kernel cannot end it now.
     Stuck {
         /// Which.

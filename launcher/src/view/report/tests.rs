@@ -96,7 +96,7 @@ impl Log {
     }
 
     fn ends(&mut self, ms: u64, cause: Cause, left: Option<u32>) -> Report {
-        let exit = cause.exit();
+        let exit = cause.exit(false);
         let launch = fold(&self.0).launch();
         self.at(ms, What::JobEnd { cause, exit, left, launch, never_started: Some(0) });
         for record in &self.0 {
@@ -562,6 +562,24 @@ fn one_that_was_started_again_and_came_to_a_good_end_is_not_lost() {
     log.exits(1, Status::Exited(3), 1_500);
     (2..5).chain([0]).for_each(|n| log.exits(n, Status::Exited(0), 2_000));
     shows("rounds_came_back", &log.ends(2_020, Cause::Success, Some(0)));
+    // A host is lost with its ranks, and one of them comes back on another host.
+    let mut log = Log::in_round(4);
+    if let Record { what: What::JobStart(start), .. } = &mut log.0[0] {
+        start.hosts = ["node03", "node04"].map(OsBytes::from).to_vec();
+    }
+    let node = NodeId::new(1);
+    for initial in [2, 3] {
+        let (rank, local_rank) = (Rank::new(initial), LocalRank::new(initial - 2));
+        log.at(9, What::RankStarted { rank, node, local_rank, pid: 4000 + initial, at: Span::from_millis(6) });
+    }
+    log.at(1_000, What::HostLost { node, lost: Lost::Unheard });
+    log.at(1_000, What::HostDone { node, left: None, named: Vec::new() });
+    let lost = |initial| Fault { initial: Rank::new(initial), kind: FaultKind::HostLost, text: OsBytes::default() };
+    log.round(1_002, 1, Some(lost(2)), (2, &[]));
+    log.at(1_003, What::Round(Box::new(RoundNote::Spared { fault: lost(3) })));
+    log.again(1_005, 2);
+    [0, 1, 2].into_iter().for_each(|n| log.exits(n, Status::Exited(0), 2_000));
+    shows("rounds_host_lost", &log.ends(2_020, Cause::Success, Some(0)));
     // It is not known whether it had come to take part.
     let mut log = Log::in_round(2);
     log.exits(0, Status::Exited(3), 1_000);

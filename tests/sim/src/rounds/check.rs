@@ -221,7 +221,7 @@ impl World {
                 self.fail(text);
             }
         }
-        let code = cause.as_ref().map(Cause::exit);
+        let code = cause.as_ref().map(|cause| cause.exit(false));
         self.check(code == Some(ending), || format!("{cause:?} ends as {ending:?}"));
     }
 

@@ -7,7 +7,7 @@ use crate::job::HostFailure;
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
 use crate::restart::fault::{Fault, FaultKind, Leave};
-use crate::restart::{Given, RoundNote};
+use crate::restart::{Given, RoundNote, Step};
 use crate::time::WallNs;
 use crate::wire::limit::Limit;
 use alloc::boxed::Box;
@@ -237,6 +237,11 @@ fn rounds() -> Vec<What> {
         What::Round(Box::new(began)),
         What::Round(Box::new(RoundNote::Spared { fault: fault(FaultKind::HostLost) })),
         What::Round(Box::new(RoundNote::Again { round: Round::new(4), initial: RANK, pid: 4242 })),
+        What::Round(Box::new(RoundNote::Awaited {
+            round: Some(Round::new(4)),
+            step: Step::Yield,
+            ranks: [RANK].into_iter().collect(),
+        })),
         What::Round(Box::new(RoundNote::Refused { text: bytes("no") })),
         What::Round(Box::new(RoundNote::Policy { text: bytes("the command line wins") })),
         What::RoundsOver(Box::new(Given::Done)),
@@ -247,7 +252,7 @@ fn rounds() -> Vec<What> {
 #[test]
 fn version_1_is_frozen() {
     let ends = causes().into_iter().map(|cause| {
-        let exit = cause.exit();
+        let exit = cause.exit(false);
         What::JobEnd { cause, exit, left: Some(0), launch: Some(Span::from_millis(6)), never_started: Some(0) }
     });
     let unknown =

@@ -19,9 +19,10 @@ use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::report::Sentence;
 use crate::restart::fault::{Fault, FaultKind};
-use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote};
+use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote, Step};
 use crate::rounds::PolicyReader;
 use crate::spec::JobSpec;
 use crate::status::Status;
@@ -94,6 +95,8 @@ struct Generation {
     asked: BTreeSet<ProcId>,
     /// Requested processes that have not registered, and their nodes.
     coming: BTreeMap<Rank, (ProcId, NodeId)>,
+    /// Whether ranks that have not registered were named.
+    has_logged_unregistered: bool,
     /// Without this one there is no other round, and its process has until then to end by itself.
     leaving: Option<(Failure, Mono)>,
 }
@@ -319,18 +322,27 @@ impl Rounds {
                 // Whatever comes, it is not its doing.
                 self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
-            RoundNote::Spared { .. } | RoundNote::Again { .. } => {}
+            RoundNote::Spared { .. } | RoundNote::Again { .. } | RoundNote::Awaited { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
         }
         let first = match &note {
             RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
             RoundNote::Spared { fault } => Some(fault.initial),
             RoundNote::Again { initial, .. } => Some(*initial),
+            RoundNote::Awaited { ranks, .. } => common_host(cx.facts, ranks),
             RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
         };
         let host = first.map_or_else(OsBytes::default, |initial| host_of(cx.facts, initial));
         cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
         cx.act(JobAction::Say(Sentence::Round { generation: cx.facts.generation(), host, note: Box::new(note) }));
+    }
+
+    /// Logs ranks that have not registered, while other ranks of their host wait for them and no host has all of its ranks registered.
+    /// Only the first such host is reported.
+    fn log_unregistered(&mut self, cx: &mut Cx<'_>, ranks: RankSet) {
+        if !ranks.is_empty() && !core::mem::replace(&mut self.now.has_logged_unregistered, true) {
+            self.note(cx, RoundNote::Awaited { round: None, step: Step::Register, ranks });
+        }
     }
 
     /// A fault that no round makes good: as the failure of a rank, or the loss of a host.
@@ -384,4 +396,12 @@ pub(super) fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
     let node = placement.node_of(initial).filter(|_| placement.used().nth(1).is_some());
     let host = node.and_then(|node| placement.nodes.get(node.index()));
     host.map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
+}
+
+/// One of these ranks, if they all run on one host.
+fn common_host(facts: &JobFacts, ranks: &RankSet) -> Option<Rank> {
+    let node_of = |rank: Rank| facts.placement().node_of(rank);
+    let mut all = ranks.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
+    let first = all.next()?;
+    all.all(|rank| node_of(rank) == node_of(first)).then_some(first)
 }

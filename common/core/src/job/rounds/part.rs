@@ -7,6 +7,7 @@ use crate::job::bringup::Bringup;
 use crate::job::notice::Failure;
 use crate::job::procs::Procs;
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::restart::detect::UNKILLABLE;
 use crate::restart::fault::FaultKind;
 use crate::restart::{RestartEvent, RoundNote};
@@ -102,6 +103,15 @@ impl Rounds {
             }
             RoundUp::Returned { round, ranks: _ } => RestartEvent::Returned { node, round },
             RoundUp::Alone { round, initial } => RestartEvent::Alone { node, round, initial },
+            RoundUp::Awaited { ranks } => {
+                let own = |rank: &Rank| cx.facts.placement().node_of(*rank) == Some(node);
+                let ranks: RankSet = ranks.into_vec().into_iter().filter(own).collect();
+                if self.now.machine.is_none() {
+                    self.log_unregistered(cx, ranks);
+                    return Heard::Nothing;
+                }
+                RestartEvent::Awaited { node, ranks }
+            }
             RoundUp::Stuck { proc } => return Heard::Stuck(proc),
             RoundUp::Refused { text } => {
                 self.refused(cx, text);

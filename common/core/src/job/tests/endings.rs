@@ -194,16 +194,32 @@ fn a_reader_may_leave_after_the_last_rank() {
 }
 
 #[test]
-fn a_failed_sink_is_noted_once_and_costs_only_output() {
+fn a_failed_sink_is_noted_once_and_makes_a_success_a_failure() {
     let mut s = Script::running(&spec(1));
     for _ in 0..2 {
         s.event(JobEvent::SinkFailed { std: Std::Out, errno: 28 });
     }
     assert_eq!(s.said, [Sentence::SinkFailed { std: Std::Out, errno: 28 }]);
     s.exits(0, exit(0), (0, 0)).done().event(JobEvent::OutputDrained { lost: 9, broken: 2 });
-    assert_eq!(s.finished, Some(Ending::Code(0)));
+    assert_eq!(s.finished, Some(Ending::Code(125)));
     assert_eq!(s.said[1..3], [Sentence::LinesBroken(2), Sentence::OutputLost(9)]);
     assert_eq!(s.last_report().lost, 9);
+}
+
+#[test]
+fn a_failed_sink_does_not_replace_the_exit_code_of_a_rank() {
+    let mut s = Script::running(&spec(1));
+    s.event(JobEvent::SinkFailed { std: Std::Out, errno: 28 });
+    s.exits(0, exit(3), (0, 0)).done().event(JobEvent::OutputDrained { lost: 9, broken: 0 });
+    assert_eq!(s.finished, Some(Ending::Code(3)));
+}
+
+#[test]
+fn bytes_missing_in_a_log_file_make_a_success_a_failure() {
+    let mut s = Script::running(&spec(1));
+    s.hears(ToRoot::FileLost { proc: ProcId::new(0), which: Std::Out, bytes: 7 });
+    s.exits(0, exit(0), (0, 0)).report();
+    assert_eq!((s.finished, s.said[0].clone()), (Some(Ending::Code(125)), Sentence::FilesLost(7)));
 }
 
 #[test]

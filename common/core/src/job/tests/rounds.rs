@@ -7,7 +7,7 @@ use crate::rank_assign::parse;
 use crate::report::Rounds as Told;
 use crate::restart::Respawn;
 use crate::restart::fault::{Fault, FaultKind, Leave};
-use crate::restart::{Given, Limits, RoundNote};
+use crate::restart::{Given, Limits, RoundNote, Step};
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
@@ -336,6 +336,21 @@ fn why_hosts_take_no_process_is_said_once_and_nobody_says_that_none_has_register
     let said = |s: &Sentence| if let Sentence::Round { note, .. } = s { Some((**note).clone()) } else { None };
     let said: Vec<RoundNote> = s.said.iter().filter_map(said).collect();
     assert_eq!(said, [RoundNote::Refused { text: "soft_timeout 9s is too long".into() }]);
+}
+
+/// The host of a rank that has registered reports the rank that has not: no rank is known to the launcher yet.
+#[test]
+fn ranks_that_have_not_registered_are_named_once_and_no_line_claims_that_none_has_registered() {
+    let mut s =
+        Script::running(&JobSpec { rounds: Rounds { asked: "--respawn".into(), ..Rounds::default() }, ..spec(2) });
+    let late = || RoundUp::Awaited { ranks: Capped::chunks([Rank::new(1)]).pop().unwrap() };
+    up(&mut s, NODE, late());
+    up(&mut s, NODE, late());
+    s.exits(0, exit(1), (4, 5)).exits(1, exit(1), (5, 6)).report();
+    let said = |s: &Sentence| if let Sentence::Round { note, .. } = s { Some((**note).clone()) } else { None };
+    let said: Vec<RoundNote> = s.said.iter().filter_map(said).collect();
+    let ranks = [Rank::new(1)].into_iter().collect();
+    assert_eq!(said, [RoundNote::Awaited { round: None, step: Step::Register, ranks }]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! the next round begins its devices and ports are free, and it writes nothing any more. The wait is limited: a process that SIGKILL does
 //! not end within `UNKILLABLE`, or that lives long after its session, holds up no round.
 
+mod awaited;
 mod calls;
 mod obey;
 mod seat;
@@ -30,6 +31,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use awaited::Awaited;
 use core::net::IpAddr;
 use seat::{Part, Seat};
 
@@ -74,6 +76,7 @@ pub(super) struct Rounds {
     /// Time to wait for others after that.
     awaits: Span,
     soonest: Soonest,
+    awaited: Awaited,
     /// When something was heard, or looked at, last.
     seen: Mono,
     /// Whether the launcher knows that a rank waits here for others in vain.
@@ -141,6 +144,7 @@ impl Default for Rounds {
             limits: Limits::default(),
             awaits: Span::ZERO,
             soonest: Soonest::default(),
+            awaited: Awaited::None,
             seen: Mono::default(),
             alone: false,
             told: None,
@@ -220,6 +224,7 @@ impl Rounds {
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
         self.state = State::Off;
         self.soonest = Soonest::default();
+        self.awaited = Awaited::None;
         self.seats.values_mut().for_each(Seat::put_out);
         self.use_port(cx, false);
     }

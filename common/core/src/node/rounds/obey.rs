@@ -1,6 +1,6 @@
 //! The launcher's decisions, for the ranks of this node.
 
-use super::{Part, Rounds, Seat, Seated, State};
+use super::{Awaited, Part, Rounds, Seat, Seated, State};
 use crate::id::Round;
 use crate::node::{Cx, NodeAction, Notice};
 use crate::rank_set::RankSet;
@@ -40,6 +40,7 @@ impl Rounds {
             RoundDown::Finish { .. } => {}
             RoundDown::GiveUp { text } => {
                 self.state = State::Over;
+                self.awaited = Awaited::None;
                 self.dismiss(cx, |_| true, &Heard::Dismissed(Dismissal::GivenUp, text));
             }
             RoundDown::End { ranks } => {

@@ -114,6 +114,15 @@ impl Seat {
         Enrolled { initial: self.initial(), proc: self.proc(), keys: self.keys.clone() }
     }
 
+    /// Whether its process has not registered for this call, and may.
+    pub(super) fn is_missing(&self, call: u32) -> bool {
+        match self.part {
+            Part::Absent | Part::Lost(_) => self.lives && self.calls == call,
+            Part::Joined | Part::Working | Part::Reserve | Part::Returned => false,
+            Part::Ready | Part::Ending | Part::Out => false,
+        }
+    }
+
     /// Takes it out of all rounds.
     pub(super) const fn put_out(&mut self) {
         self.part = Part::Out;

@@ -10,7 +10,7 @@ use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-fn say(cx: &mut Cx<'_>, up: RoundUp) {
+pub(super) fn say(cx: &mut Cx<'_>, up: RoundUp) {
     cx.act(NodeAction::ToRoot(ToRoot::Round(up)));
 }
 
@@ -41,17 +41,13 @@ impl Rounds {
             State::Reserving | State::Waiting => self.tell_joined(cx),
             State::Over | State::Off => {}
         }
+        self.observe_awaited(cx.now);
     }
 
     /// Reports ranks that have registered: all of them at first, then each new one. The launcher compares what they ask for.
     fn tell_joined(&mut self, cx: &mut Cx<'_>) {
         let call = self.call;
-        let is_missing = |seat: &Seat| match seat.part {
-            Part::Absent | Part::Lost(_) => seat.lives && seat.calls == call,
-            Part::Joined | Part::Working | Part::Reserve | Part::Returned => false,
-            Part::Ready | Part::Ending | Part::Out => false,
-        };
-        if self.told.is_none() && (!self.complete || self.seats.values().any(is_missing)) {
+        if self.told.is_none() && (!self.complete || self.seats.values().any(|seat| seat.is_missing(call))) {
             return;
         }
         let (mut new, mut warned): (BTreeMap<OsBytes, Vec<Enrolled>>, Vec<Rank>) = Default::default();

@@ -45,6 +45,7 @@ impl Rounds {
         if !lost.is_empty() {
             self.settle(cx);
         }
+        self.notify_awaited(cx);
     }
 
     /// Before anything else is done with what has happened: the clock counts on while the host sleeps, or the agent is stopped.
@@ -156,6 +157,6 @@ impl Rounds {
             Part::Absent | Part::Joined | Part::Working | Part::Reserve | Part::Returned => None,
             Part::Ready | Part::Ending | Part::Out => None,
         });
-        earliest(lost.min(), self.soonest.deadline())
+        self.awaited_deadline(earliest(lost.min(), self.soonest.deadline()))
     }
 }

@@ -1,5 +1,6 @@
 //! Rounds, as a node and its ranks go through them.
 
+mod awaited;
 mod calls;
 mod early;
 mod hooks;

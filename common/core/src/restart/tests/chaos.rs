@@ -60,6 +60,7 @@ impl Job {
             RestartEvent::Started { .. }
             | RestartEvent::Placed { .. }
             | RestartEvent::Warned { .. }
+            | RestartEvent::Awaited { .. }
             | RestartEvent::Off => {}
         }
         self.machine.handle(self.now, event);
@@ -218,6 +219,7 @@ impl Job {
             | RestartEvent::NodeMissed { .. }
             | RestartEvent::NodeLost { .. }
             | RestartEvent::Warned { .. }
+            | RestartEvent::Awaited { .. }
             | RestartEvent::Off => return,
         };
         if self.machine.round().is_some_and(|round| of < round) {

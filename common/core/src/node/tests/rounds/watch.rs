@@ -34,7 +34,8 @@ fn who_stands_still_is_told_of_and_then_ended() {
         panic!("{actions:?}")
     };
     assert_eq!((fault.initial, fault.kind), (r(1), FaultKind::Overdue(by(TERM))));
-    assert_eq!(ended, [group(1, CONT), group(1, TERM)]);
+    let awaited = RoundUp::Awaited { ranks: Capped::chunks([r(0), r(1)]).pop().unwrap() };
+    assert_eq!(ended, [group(1, CONT), group(1, TERM), up(awaited)]);
     assert_eq!(rig.is_ready(1, R0), [], "too late");
     assert_eq!(rig.is_ready(0, R0), []);
     assert_eq!(rig.wait(5000), [group(1, CONT), group(1, KILL)]);
@@ -69,7 +70,8 @@ fn whoever_is_ready_for_a_planned_round_waits_for_those_who_may_go_on() {
         rig.down(RoundDown::Interrupt { round: R0, fault, within: Some(within) });
         rig.is_ready(0, R0);
         let hard = (within + Span::from_secs(90)).millis();
-        assert_eq!(rig.wait(hard - 1), [], "rank 1 may go on, and has its time to leave");
+        let awaited = RoundUp::Awaited { ranks: Capped::chunks([r(1)]).pop().unwrap() };
+        assert_eq!(rig.wait(hard - 1), [up(awaited)], "rank 1 may go on, and has its time to leave");
         let actions = rig.wait(1);
         assert!(actions.contains(&group(1, TERM)) && !actions.contains(&group(0, TERM)), "{actions:?}");
         assert!(rig.wait(5000).contains(&group(1, KILL)));

@@ -1,0 +1,71 @@
+//! Ranks of this host that other ranks wait for. After [`AWAITED`] this node sends them to the launcher, once for each round.
+
+use super::{Rounds, State, speak};
+use crate::id::Rank;
+use crate::machine::earliest;
+use crate::node::Cx;
+use crate::restart::AWAITED;
+use crate::time::Mono;
+use crate::wire::capped::Capped;
+use crate::wire::round::{BATCH, RoundUp};
+use alloc::vec::Vec;
+
+/// Whether ranks of this host are waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Awaited {
+    /// No rank is waited for.
+    #[default]
+    None,
+    /// Ranks are waited for, and the launcher is notified at this time.
+    Until(Mono),
+    /// The launcher was notified.
+    Notified,
+}
+
+impl Rounds {
+    /// Starts or stops the wait. To be called after each change of the state or of a seat.
+    pub(super) fn observe_awaited(&mut self, now: Mono) {
+        self.awaited = match (self.waits_for_ranks(), self.awaited) {
+            (false, _) => Awaited::None,
+            (true, Awaited::None) => Awaited::Until(now + AWAITED),
+            (true, awaited) => awaited,
+        };
+    }
+
+    fn waits_for_ranks(&self) -> bool {
+        let any_registered = || self.seats.values().any(|seat| seat.session.is_some() && seat.part.is_in());
+        match self.state {
+            State::Gathering => self.told.is_none() && any_registered() && self.awaited_ranks().next().is_some(),
+            State::Interrupting => true,
+            State::Running { .. } | State::Reserving | State::Waiting | State::Over | State::Off => false,
+        }
+    }
+
+    fn awaited_ranks(&self) -> impl Iterator<Item = Rank> {
+        let is_awaited = |seat: &&super::Seat| match self.state {
+            State::Gathering => seat.is_missing(self.call),
+            State::Interrupting => seat.part.is_awaited(),
+            State::Running { .. } | State::Reserving | State::Waiting | State::Over | State::Off => false,
+        };
+        self.seats.values().filter(is_awaited).map(super::Seat::initial)
+    }
+
+    pub(super) fn notify_awaited(&mut self, cx: &mut Cx<'_>) {
+        if !matches!(self.awaited, Awaited::Until(at) if at <= cx.now) {
+            return;
+        }
+        self.awaited = Awaited::Notified;
+        let ranks: Vec<Rank> = self.awaited_ranks().collect();
+        // The first ranks are enough to find the cause.
+        if let Some(ranks) = Capped::<_, BATCH>::chunks(ranks).into_iter().next() {
+            speak::say(cx, RoundUp::Awaited { ranks });
+        }
+    }
+
+    pub(super) fn awaited_deadline(&self, other: Option<Mono>) -> Option<Mono> {
+        match self.awaited {
+            Awaited::Until(at) => earliest(Some(at), other),
+            Awaited::None | Awaited::Notified => other,
+        }
+    }
+}
