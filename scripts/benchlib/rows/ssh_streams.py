@@ -18,7 +18,7 @@ ROUNDS = 5
 
 
 def stdout_cases(bench):
-    """How fast the output of ranks on 4 hosts comes, labelled and raw."""
+    """How fast the output of ranks on 4 hosts comes, labelled and plain."""
     hosts = testbed.of(bench, "ssh-stdout")
     if not hosts:
         return []
@@ -35,7 +35,7 @@ def stdout_cases(bench):
     return [
         case("ssh-stdout of 4 hosts, labelled, to /dev/null", False, True, ahead),
         case("ssh-stdout of 4 hosts, labelled, to a file", True, True, ahead),
-        case("ssh-stdout of 4 hosts, raw, to /dev/null", False, False),
+        case("ssh-stdout of 4 hosts, to /dev/null", False, False),
     ]
 
 

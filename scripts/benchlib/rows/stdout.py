@@ -1,4 +1,4 @@
-"""stdout: megabytes per second from four ranks, raw and labelled, to nowhere and to a file; and whether every line arrived."""
+"""stdout: megabytes per second from four ranks, plain, raw and labelled, to nowhere and to a file; and whether every line arrived."""
 
 import os
 import subprocess
@@ -58,21 +58,22 @@ class Output:
         return ["sh", "-c", f"{{ {writers}wait; }} | cat", "sh", *self.program]
 
 
-def case(bench, title, output, to_file, labelled, goals, floor=None):
-    """One case; `floor` is the name and the command of what brings the same bytes together at least."""
+def case(bench, title, output, to_file, labelled, goals, floor=None, words=()):
+    """One case; `floor` is the name and the command of what brings the same bytes together at least, `words` are rlaunch's options."""
     def take(command):
         return lambda: output.file(command, labelled) if to_file else output.nowhere(command)
 
     contenders = {floor[0]: take(floor[1])} if floor else {}
     for name, launcher in bench.launchers.items():
-        contenders[name] = take(launcher.command(RANKS, output.program, label=labelled))
+        own = words if name == "rlaunch" else ()
+        contenders[name] = take(launcher.with_words(name, *own).command(RANKS, output.program, label=labelled))
     return Case(title, "MB/s", contenders, floor=floor[0] if floor else None, goals=goals)
 
 
 def cases(bench):
-    """How fast the output of 4 ranks comes, raw and labelled, and whether every line does."""
-    def raw(title, output, to_file, goals):
-        return case(bench, title, output, to_file, False, goals, floor=("cat", output.cat()))
+    """How fast the output of 4 ranks comes, plain, raw and labelled, and whether every line does."""
+    def plain(title, output, to_file, goals, words=()):
+        return case(bench, title, output, to_file, False, goals, floor=("cat", output.cat()), words=words)
 
     lines, ready, odd = Output(bench, "format", 4000), Output(bench, "ready", 4000), Output(bench, "format", 4097)
 
@@ -80,9 +81,10 @@ def cases(bench):
         return (Goal(limit, "hydra", at_least=True),)
 
     return [
-        raw("stdout raw to /dev/null", lines, False, faster(0.95)),
-        raw("stdout raw to a file", lines, True, faster(0.95)),
-        raw("stdout raw, ready buffers, to /dev/null", ready, False, faster(1.2)),
+        plain("stdout to /dev/null", lines, False, faster(0.95)),
+        plain("stdout to a file", lines, True, faster(0.95)),
+        plain("stdout, ready buffers, to /dev/null", ready, False, faster(1.2)),
+        plain("stdout raw, ready buffers, to /dev/null", ready, False, faster(1.2), words=("--raw",)),
         case(bench, "stdout labelled to /dev/null", lines, False, True, faster(3.5)),
         case(bench, "stdout labelled to a file", lines, True, True, faster(9)),
         case(bench, "stdout labelled, writes of 4097, to a file", odd, True, True, ()),
