@@ -39,7 +39,7 @@ pub(super) const GROUP: Group = Group {
             names: &["raw"],
             takes: Takes::Nothing,
             brief: "pass output on as it comes, lines of ranks may mix",
-            more: &["This is the default for one rank. Lines of several ranks are whole."],
+            more: &["The default for one rank. Lines of several are whole."],
         },
         Row {
             id: Id::Output(Opt::Prefix),
