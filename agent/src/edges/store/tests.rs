@@ -158,6 +158,7 @@ fn each_pass_ends_whatever_clients_send() {
             }
             drop(far);
             assert!(rig.becomes_idle());
+            assert_eq!(rig.used(), 0, "closed clients are forgotten");
         });
     }
 }
@@ -190,4 +191,27 @@ fn half_requests_of_all_clients_together_are_limited() {
     assert!(rig.becomes_idle());
     let mut share = rlaunch_core::store::buffers::BufferShare::default();
     assert_eq!(rig.store.buffers.resize(&mut share, 100_000), Ok(()), "all is given back");
+}
+
+#[test]
+fn closed_client_is_forgotten_while_its_request_waits_and_more_are_queued() {
+    let never = ask(1, Space::Generation, Ask::Wait { keys: &[b"never"], within: None });
+    for (of, queued) in [
+        ("one request", vec![]),
+        ("less than a frame", vec![0; 15]),
+        ("another request", ask(2, Space::Generation, Ask::Get(b"k"))),
+        ("more than one read takes", vec![0; 3 * CHUNK]),
+    ] {
+        let mut rig = Rig::new();
+        let mut far = rig.connect();
+        far.write_all(&[&hello(0)[..], &never].concat()).unwrap();
+        assert!(rig.becomes_idle(), "{of}");
+        let sent = far.write(&queued).unwrap();
+        assert_eq!(sent, queued.len(), "{of}");
+        assert!(rig.becomes_idle(), "{of}");
+        assert_eq!(rig.used(), 1, "{of}");
+        drop(far);
+        assert!(rig.becomes_idle(), "{of}");
+        assert_eq!(rig.used(), 0, "{of}");
+    }
 }
