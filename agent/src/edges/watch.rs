@@ -32,6 +32,11 @@ const FILES: u64 = OURS + 6;
 const LOGS: u64 = OURS + 7;
 const PROBES: u64 = OURS + 8;
 
+/// Rounds before other edges have their turn.
+const ROUNDS: usize = 16;
+/// Signals that are taken at once: more than there are.
+const MOST_SIGNALS: usize = 64;
+
 pub(super) struct Watch {
     pub(super) set: Arc<ReadySet>,
     live: Option<AsyncFd<Arc<ReadySet>>>,
@@ -133,9 +138,9 @@ impl Watch {
     }
 }
 
-/// Takes in all that is ready.
+/// Takes in what is ready, as much as is fair to the other edges. They share the runtime's budget for one poll.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    loop {
+    for _ in 0..ROUNDS {
         let Some(live) = &edges.watch.live else { return };
         let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return };
         if edges.watch.set.ready(&mut edges.watch.batch) == 0 {
@@ -145,6 +150,7 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
         }
         take_batch(edges);
     }
+    cx.waker().wake_by_ref();
 }
 
 /// The same once, before there is a runtime.
@@ -170,13 +176,13 @@ fn one(edges: &mut Edges, token: u64) {
             ranks::drain_outcomes(edges);
         }
         SIGNALS => {
-            while let Some(number) = edges.watch.signals.next() {
+            for number in pending(&edges.watch.signals) {
                 let sig = Signal::new(number).filter(|s| *s != Signal::USR1 && *s != Signal::USR2);
                 edges.events.extend(sig.map(NodeEvent::Signal));
             }
         }
         CHILDREN => {
-            while edges.watch.children.as_ref().and_then(SignalFd::next).is_some() {}
+            edges.watch.children.iter().flat_map(pending).for_each(drop);
             sweep::stirred(edges);
         }
         GUARDIAN => {
@@ -196,6 +202,11 @@ fn one(edges: &mut Edges, token: u64) {
         }
         proc => rank_ended(edges, ProcId::new(u32::try_from(proc).unwrap_or(u32::MAX))),
     }
+}
+
+/// Signals that have come, as many as are taken at once. The descriptor stays ready for the rest.
+fn pending(signals: &SignalFd) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(|| signals.next()).take(MOST_SIGNALS)
 }
 
 /// Reports init's end before its consequences are reported.
@@ -239,4 +250,53 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
     }
     let alive_at = edges.watch.quiet_at;
     edges.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Edge, Seat};
+    use rlaunch_core::id::NodeId;
+    use std::future::poll_fn;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    /// A socket that has a byte to read.
+    fn ready() -> (UnixStream, UnixStream) {
+        let (mut far, near) = UnixStream::pair().unwrap();
+        far.write_all(b"x").unwrap();
+        (far, near)
+    }
+
+    #[test]
+    fn descriptor_that_stays_ready_leaves_other_edges_their_turn() {
+        let (_launcher, edge) = UnixStream::pair().unwrap();
+        let (_guardian_far, guardian) = UnixStream::pair().unwrap();
+        let mut edges = Edges::new(Seat {
+            node: NodeId::new(0),
+            edge: Edge::Socket(edge.into()),
+            guardian: guardian.into(),
+            origin: rlaunch_sys::origin::capture().unwrap(),
+            litter: rlaunch_sys::guardian::Litter::new().unwrap(),
+            no_subreaper: None,
+            lease: None,
+        })
+        .unwrap();
+        // No rank has this number, so nothing takes the byte.
+        let (_flooder, flooded) = ready();
+        edges.watch.set.add(&flooded, 7).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            edges.watch.go_live().unwrap();
+            let (_far, near) = ready();
+            let other = rlaunch_net::ready::readable(near).unwrap();
+            drop(edges.watch.live.as_ref().unwrap().readable().await.unwrap());
+            drop(other.readable().await.unwrap());
+            let has_turn = poll_fn(|cx| {
+                poll(&mut edges, cx);
+                Poll::Ready(other.poll_read_ready(cx).is_ready())
+            });
+            assert!(has_turn.await, "the flood uses up the budget of the poll");
+        });
+    }
 }

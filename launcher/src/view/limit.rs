@@ -7,6 +7,7 @@ use rlaunch_core::wire::limit::{Limit, Met};
 const ELSEWHERE: &str = "large data belongs in a file or a tensor, and its path in the store";
 const READ: &str = "a client reads each answer before it asks on; see whether it is stopped";
 const FEWER: &str = "ask for fewer keys at a time";
+const STOPPED: &str = "see whether clients stop in the middle of a request, or do not read their answers";
 const DELETE: &str = "delete keys that nobody reads any more, or let rank 0 hold the store: --master-store rank0";
 
 /// That a connection was closed, which limit that was, and the way out.
@@ -23,6 +24,9 @@ pub(super) fn met(host: &OsBytes, met: &Met) -> String {
         Limit::Answer => (format!("an answer would have {has} bytes, the longest may have {most}"), FEWER),
         Limit::Unread => (format!("{has} bytes of answers wait for it, {most} at most are kept"), READ),
         Limit::Keys => (format!("there is no room for {}: {most} keys and items of queues are there", at()), DELETE),
+        Limit::Bytes if met.key.as_slice().is_empty() => {
+            (format!("there is no room for a request or an answer: {has} of {most} bytes are in use"), STOPPED)
+        }
         Limit::Bytes => (format!("there is no room for {}: {has} of {most} bytes are in use", at()), DELETE),
         Limit::Waits => (format!("{most} requests wait already"), "wait for several keys with one request"),
     };

@@ -17,6 +17,8 @@ use std::os::unix::net::UnixStream;
 
 /// With this bit a token says that there is room to write.
 pub(super) const WRITABLE: u64 = 1 << 32;
+/// With this bit: a client whose requests wait in the kernel has closed its connection.
+pub(super) const HANG_UP: u64 = 1 << 33;
 
 /// Room for answers, and for asks, that a client keeps between two of its asks.
 const KEPT: usize = 16 << 10;
@@ -38,9 +40,19 @@ pub(super) struct Client {
     room: Option<OwnedFd>,
     /// Its ask is under way: nothing more is read of it.
     is_asking: bool,
-    is_paused: bool,
+    watched: Watched,
     /// Share of the buffer quota of all clients.
     share: BufferShare,
+}
+
+/// Events of a client's socket that wake the agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Watched {
+    /// Bytes to read, or the end.
+    Input,
+    /// The end only: the client has closed its connection.
+    HangUp,
+    Nothing,
 }
 
 /// Why a client is let go.
@@ -79,7 +91,7 @@ impl Client {
             unsent,
             room: None,
             is_asking: false,
-            is_paused: false,
+            watched: Watched::Input,
             share: BufferShare::default(),
         })
     }
@@ -140,10 +152,8 @@ impl Client {
     }
 
     /// Hands over a client that does not use the store, with its remaining bytes.
-    pub(super) fn hand_over(self, set: &ReadySet, register: Vec<u8>) -> Newcomer {
-        if !self.is_paused {
-            set.remove(&self.socket);
-        }
+    pub(super) fn hand_over(mut self, set: &ReadySet, register: Vec<u8>) -> Newcomer {
+        self.unwatch(set);
         self.room.iter().for_each(|room| set.remove(room));
         let Self { socket, rank, held, unsent, .. } = self;
         Newcomer { socket, rank, register, held, unsent }
@@ -214,16 +224,34 @@ impl Client {
         self.pause(set, hold || self.room.is_some())
     }
 
-    /// Further requests of a client without an answer wait in the kernel.
+    /// Further requests of a client without an answer wait in the kernel. Its end is seen nevertheless: the answer may never come.
     fn pause(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
         let hold = hold || (self.is_asking && self.held.len() >= HELLO);
-        match (hold, self.is_paused) {
-            (true, false) => set.remove(&self.socket),
-            (false, true) => set.add(&self.socket, self.token)?,
-            _ => {}
+        let wanted = match (hold, self.is_asking) {
+            (false, _) => Watched::Input,
+            (true, true) => Watched::HangUp,
+            // The client is served again, and then read to its end.
+            (true, false) => Watched::Nothing,
+        };
+        if wanted == self.watched {
+            return Ok(());
         }
-        self.is_paused = hold;
+        if self.watched == Watched::Nothing {
+            set.add(&self.socket, self.token)?;
+        }
+        match wanted {
+            Watched::Input => set.resume(&self.socket, self.token),
+            Watched::HangUp => set.pause(&self.socket, self.token | HANG_UP),
+            Watched::Nothing => set.remove(&self.socket),
+        }
+        self.watched = wanted;
         Ok(())
+    }
+
+    fn unwatch(&mut self, set: &ReadySet) {
+        if std::mem::replace(&mut self.watched, Watched::Nothing) != Watched::Nothing {
+            set.remove(&self.socket);
+        }
     }
 
     /// Says why, as far as that is taken at once, and goes.
@@ -235,9 +263,7 @@ impl Client {
             // A client that does not read it sees the end.
             let _unread = socket::send(&self.socket, &self.unsent);
         }
-        if !self.is_paused {
-            set.remove(&self.socket);
-        }
+        self.unwatch(set);
         self.room.iter().for_each(|room| set.remove(room));
     }
 }

@@ -12,7 +12,7 @@ use super::sessions::Newcomer;
 use super::{Edges, Link};
 use crate::early::now;
 use bytes::Bytes;
-use client::{Client, Parted, WRITABLE};
+use client::{Client, HANG_UP, Parted, WRITABLE};
 use rlaunch_core::id::{ClientId, NodeId, Rank};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::os_bytes::OsBytes;
@@ -225,9 +225,8 @@ impl Store {
         for token in tokens.drain(..) {
             match token {
                 LISTENER => self.accept(),
-                token => {
-                    self.turn(ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(0)), token & WRITABLE == 0)
-                }
+                token if token & HANG_UP != 0 => self.part(client_of(token), &Parted::Left),
+                token => self.turn(client_of(token), token & WRITABLE == 0),
             }
         }
         self.tokens = tokens;
@@ -514,6 +513,10 @@ impl Spaces {
         self.waiting += bytes.len();
         self.out.push_back((node, bytes));
     }
+}
+
+fn client_of(token: u64) -> ClientId {
+    ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(0))
 }
 
 /// Serves clients that have sent requests.

@@ -52,11 +52,12 @@ impl Rig {
 
 /// Runs code that may never end, in a thread of its own. Its failed assertions fail the test.
 fn in_time(of: &str, run: impl FnOnce() + Send + 'static) {
-    let (done, ended) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
+    let (done, ended) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("rig".into()).spawn(move || {
         run();
         done.send(()).unwrap();
     });
+    let thread = thread.unwrap();
     match ended.recv_timeout(SOON) {
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{of}: serving does not end"),
         Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => thread.join().unwrap(),
@@ -133,7 +134,7 @@ fn each_pass_ends_whatever_clients_send() {
             for _ in 0..300 {
                 if far.len() < 4 {
                     let mut one = rig.connect();
-                    if random(&mut state) % 4 > 0 {
+                    if random(&mut state) & 3 > 0 {
                         one.write_all(&hello(0)).unwrap();
                     }
                     far.push(one);
@@ -157,6 +158,7 @@ fn each_pass_ends_whatever_clients_send() {
             }
             drop(far);
             assert!(rig.becomes_idle());
+            assert_eq!(rig.used(), 0, "closed clients are forgotten");
         });
     }
 }
@@ -189,4 +191,27 @@ fn half_requests_of_all_clients_together_are_limited() {
     assert!(rig.becomes_idle());
     let mut share = rlaunch_core::store::buffers::BufferShare::default();
     assert_eq!(rig.store.buffers.resize(&mut share, 100_000), Ok(()), "all is given back");
+}
+
+#[test]
+fn closed_client_is_forgotten_while_its_request_waits_and_more_are_queued() {
+    let never = ask(1, Space::Generation, Ask::Wait { keys: &[b"never"], within: None });
+    for (of, queued) in [
+        ("one request", vec![]),
+        ("less than a frame", vec![0; 15]),
+        ("another request", ask(2, Space::Generation, Ask::Get(b"k"))),
+        ("more than one read takes", vec![0; 3 * CHUNK]),
+    ] {
+        let mut rig = Rig::new();
+        let mut far = rig.connect();
+        far.write_all(&[&hello(0)[..], &never].concat()).unwrap();
+        assert!(rig.becomes_idle(), "{of}");
+        let sent = far.write(&queued).unwrap();
+        assert_eq!(sent, queued.len(), "{of}");
+        assert!(rig.becomes_idle(), "{of}");
+        assert_eq!(rig.used(), 1, "{of}");
+        drop(far);
+        assert!(rig.becomes_idle(), "{of}");
+        assert_eq!(rig.used(), 0, "{of}");
+    }
 }
