@@ -180,6 +180,7 @@ impl Play {
 
     fn tell(&mut self, event: RestartEvent) {
         self.machine.handle(self.now, event);
+        assert_eq!(self.machine.check(), Ok(()));
         self.machine.handle_timeout(self.now);
     }
 

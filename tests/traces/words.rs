@@ -109,7 +109,8 @@ fn note(note: &RoundNote) -> String {
         RoundNote::Spared { fault } => format!("no round for {}", self::fault(fault)),
         RoundNote::Again { round, initial, pid } => format!("{initial} is started again as {pid} in r{round}"),
         RoundNote::Awaited { step, ranks, .. } => format!("{ranks} are waited for ({step:?})"),
-        RoundNote::Refused { text } | RoundNote::Policy { text } => text.to_string(),
+        RoundNote::Refused { text } => text.to_string(),
+        RoundNote::Remark(remark) => format!("{remark:?}"),
     }
 }
 

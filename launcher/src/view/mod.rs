@@ -10,6 +10,7 @@ mod limit;
 pub(crate) mod map;
 pub(crate) mod nested;
 pub(crate) mod progress;
+mod remark;
 pub(crate) mod report;
 mod rounds;
 pub(crate) mod say;

@@ -73,7 +73,7 @@ impl Nested {
                 | RoundNote::Again { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
-                | RoundNote::Policy { .. } => String::new(),
+                | RoundNote::Remark(_) => String::new(),
             },
             What::RoundsOver(given) => match **given {
                 Given::Done => self.line(at, Level::Process, "finalized"),

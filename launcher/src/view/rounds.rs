@@ -2,7 +2,7 @@
 
 use super::Tone;
 use super::report::Block;
-use super::{launch, words};
+use super::{launch, remark, words};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
@@ -22,7 +22,7 @@ pub(crate) fn least(sentence: &Sentence) -> Tone {
         // That there are rounds is no news where nothing has happened.
         RoundNote::Began { faults, discarded, .. } if faults.is_empty() && discarded.is_empty() => Tone::Verbose,
         RoundNote::Began { .. } | RoundNote::Spared { .. } => Tone::Normal,
-        RoundNote::Again { .. } | RoundNote::Policy { .. } => Tone::Normal,
+        RoundNote::Again { .. } | RoundNote::Remark(_) => Tone::Normal,
         RoundNote::Awaited { .. } => Tone::Normal,
         RoundNote::Refused { .. } => Tone::Quiet,
     }
@@ -42,7 +42,7 @@ pub(crate) fn line(sentence: &Sentence) -> String {
             }
             RoundNote::Awaited { round, step, ranks } => awaited(*generation, *round, *step, &ranks_of(ranks), host),
             RoundNote::Refused { text } => format!("no restart within processes: {}", Visible(text)),
-            RoundNote::Policy { text } => Visible(text).to_string(),
+            RoundNote::Remark(remark) => remark::line(remark),
         },
         Sentence::GivenUp { generation, round, text } => {
             let round = round.map_or_else(String::new, |round| format!(" after {}", name(*generation, round)));

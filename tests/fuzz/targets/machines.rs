@@ -82,6 +82,7 @@ fn agent(data: &[u8]) {
         };
         node.handle(now, event);
         node.handle_timeout(now);
+        assert_eq!(node.check(), Ok(()));
         let mut answers = Vec::new();
         actions(&mut node, |action| answers.extend(answer(action, now)));
         for answer in answers {
@@ -162,6 +163,7 @@ fn launcher(data: &[u8]) {
         };
         job.handle(now, event);
         job.handle_timeout(now);
+        assert_eq!(job.check(), Ok(()));
         actions(&mut job, |action| {
             if let JobAction::Emit(record) = action {
                 let text = line(&record);

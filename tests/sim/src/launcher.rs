@@ -213,6 +213,8 @@ impl World {
     }
 
     pub(crate) fn drain_job(&mut self) {
+        let records = self.launcher.job.check();
+        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
         for node in 0..if self.now == 0 { self.count() } else { 0 } {
             self.go(node);
             if !self.host.remote {

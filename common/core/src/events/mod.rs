@@ -5,6 +5,7 @@
 mod cause;
 mod json;
 mod line;
+mod remark;
 mod rounds;
 
 pub use cause::{Cause, Lost};

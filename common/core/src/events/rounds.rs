@@ -47,9 +47,9 @@ pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
             o.text("ev", "round.refused");
             o.bytes("text", text);
         }
-        RoundNote::Policy { text } => {
+        RoundNote::Remark(remark) => {
             o.text("ev", "round.note");
-            o.bytes("text", text);
+            super::remark::fields(o, remark);
         }
     }
 }

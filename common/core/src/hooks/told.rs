@@ -104,7 +104,7 @@ impl Told {
                 | RoundNote::Again { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
-                | RoundNote::Policy { .. } => None,
+                | RoundNote::Remark(_) => None,
             },
             What::Restart { restart, rank, node, status, lost, .. } => {
                 let before = self.world;

@@ -117,6 +117,11 @@ impl Hosts {
         }
     }
 
+    /// The job has started without this host.
+    pub(super) fn is_left_out(&self, node: NodeId) -> bool {
+        self.state(node) == Some(State::LeftOut)
+    }
+
     /// The job starts without a host.
     pub(super) fn leave_out(&mut self, node: NodeId) {
         if let Some(host) = self.hosts.get_mut(node.index()) {

@@ -6,6 +6,7 @@
 
 mod attempt;
 mod bringup;
+mod check;
 mod clock;
 mod closing;
 mod ending;

@@ -10,6 +10,8 @@ use crate::place::Placement;
 use crate::time::{HostTime, Mono};
 use crate::wire::to_root::{Exited, Facts, SpawnError, Started};
 use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -64,6 +66,34 @@ impl Procs {
         let mut procs = Self { clock, offsets, stride, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
         procs.begin(placement, ProcId::new(0));
         procs
+    }
+
+    /// Counters are the number of what they count, and each process is known as its rank's.
+    pub(super) fn check(&self, facts: &JobFacts) -> Result<(), String> {
+        let placement = facts.placement();
+        if self.ranks.len() != placement.seats.len() {
+            return Err(format!("{} ranks are placed, and {} are watched", placement.seats.len(), self.ranks.len()));
+        }
+        let mut open = vec![0_usize; self.nodes.len()];
+        for ((seat, place), rank) in self.ranks.iter().zip(&placement.seats).zip((0..).map(Rank::new)) {
+            if placement.rank_of(seat.proc) != Some(rank) {
+                return Err(format!("{:?} is the process of rank {rank}, and the placement says otherwise", seat.proc));
+            }
+            if matches!(seat.state, State::Pending | State::Running)
+                && let Some(open) = open.get_mut(place.node.index())
+            {
+                *open += 1;
+            }
+        }
+        for ((counted, _), (actual, node)) in self.nodes.iter().zip(open.into_iter().zip((0..).map(NodeId::new))) {
+            if *counted != actual {
+                return Err(format!(
+                    "{node:?}: counted {counted} processes that have not ended, and there are {actual}"
+                ));
+            }
+        }
+        let busy = self.nodes.iter().filter(|(open, over)| *open > 0 && !over).count();
+        if self.busy == busy { Ok(()) } else { Err(format!("busy hosts: counted {}, and there are {busy}", self.busy)) }
     }
 
     /// None of them was started yet, and there are fewer now.

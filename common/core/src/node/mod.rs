@@ -3,6 +3,7 @@
 //! [`Node`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
 //! others by notices.
 
+mod check;
 mod devices;
 mod event;
 mod exec;

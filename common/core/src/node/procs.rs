@@ -20,6 +20,8 @@ use crate::wire::to_node::{Delta, Meeting, Start};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -85,6 +87,34 @@ enum State {
 }
 
 impl Procs {
+    /// Counters are the number of what they count.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (mut in_flight, mut unreaped, mut open, mut queued) = (0, 0, 0, 0);
+        for proc in self.table.values() {
+            let streams = u32::from(proc.out_open) + u32::from(proc.err_open);
+            match proc.state {
+                State::Queued => queued += 1,
+                State::Spawning(_) => in_flight += 1,
+                State::Running | State::Ended => (unreaped, open) = (unreaped + 1, open + streams),
+                State::Reaped => open += streams,
+                State::Failed => {}
+            }
+        }
+        for (what, counted, actual) in [
+            ("processes being started", self.in_flight, in_flight),
+            ("processes that were not reaped", self.unreaped, unreaped),
+            ("open streams", self.open, open),
+        ] {
+            if counted != actual {
+                return Err(format!("{what}: counted {counted}, and there are {actual}"));
+            }
+        }
+        if self.stopped || self.queue.len() == queued {
+            return Ok(());
+        }
+        Err(format!("{} processes are in the queue, and {queued} are to be started", self.queue.len()))
+    }
+
     pub(super) fn on_begun(&mut self, start: Box<Start>) {
         self.meeting.clone_from(&start.meeting);
         self.start = Some(start);

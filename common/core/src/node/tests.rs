@@ -158,6 +158,7 @@ impl Rig {
 
     fn hear(&mut self, event: NodeEvent) -> Vec<NodeAction> {
         self.node.handle(self.now, event);
+        assert_eq!(self.node.check(), Ok(()));
         self.drain()
     }
 

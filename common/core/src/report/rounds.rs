@@ -83,7 +83,7 @@ impl Rounds {
                 self.again.insert(*initial);
             }
             RoundNote::Spared { .. } | RoundNote::Awaited { .. } => {}
-            RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
+            RoundNote::Refused { .. } | RoundNote::Remark(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::crew::{Hand, Known, Part};
 use super::fault::{Fault, FaultKind};
-use super::limits::called;
+use super::remark::{FaultLimit, Remark};
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
 use crate::error::hinted;
 use crate::id::{NodeId, Rank, Round};
@@ -14,7 +14,7 @@ use crate::wire::capped::Capped;
 use crate::wire::round::{BATCH, RoundDown, RoundPlace, RoundSeat};
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Ranks that were taken out, and the reason.
@@ -84,8 +84,7 @@ impl Restart {
     /// A lost rank that the others did not need keeps its place until a round has to begin.
     fn stay(&mut self, before: World, why: &str) -> Outcome {
         self.world = before;
-        let text = format!("all go on as before, as this round was only planned: otherwise {why}");
-        self.note(RoundNote::Policy { text: sentence(text) });
+        self.remark(Remark::Unchanged { reason: OsBytes::from(why) });
         Outcome::default()
     }
 
@@ -104,11 +103,8 @@ impl Restart {
             }
         }
         self.trouble.come_not(newcomers, false);
-        let who: RankSet = newcomers.iter().copied().collect();
-        let many = if newcomers.len() == 1 { "rank {who} waits" } else { "ranks {who} wait" }
-            .replace("{who}", &format!("{who}"));
-        let text = format!("initial {many} until others come or go: in this round {why}");
-        self.note(RoundNote::Policy { text: sentence(text) });
+        let ranks: RankSet = newcomers.iter().copied().collect();
+        self.remark(Remark::Unusable { ranks, reason: OsBytes::from(why) });
     }
 
     /// Numbers all ranks. Ranks that are about to be taken away continue if no other rank could.
@@ -120,8 +116,7 @@ impl Restart {
             (Err(why), Some(before)) => {
                 // Ranks that are about to be taken away are still there.
                 self.world = before;
-                let text = format!("ranks that are about to be taken away go on until then: without them {why}");
-                self.note(RoundNote::Policy { text: sentence(text) });
+                self.remark(Remark::KeepsWarned { reason: OsBytes::from(why) });
                 let lost = self.lost(false);
                 self.number(&lost)
             }
@@ -198,18 +193,22 @@ impl Restart {
         let most = self.limits.max_rank_faults.unwrap_or_default();
         for initial in self.whoever(|hand| hand.part == Part::In && self.too_often(hand)) {
             let faults = self.crew.hands.get(initial.index()).map_or(0, |hand| hand.faults);
-            let times = if faults == 1 { "1 fault".to_string() } else { format!("{faults} faults") };
-            let limit = called("max-rank-faults", self.setup.limits.max_rank_faults);
-            let text = format!("initial rank {initial} is out after {times} of its own ({limit} {most})");
-            self.note(RoundNote::Policy { text: sentence(text) });
+            let limit = self.fault_limit(most);
+            self.remark(Remark::Excluded { initial, faults, limit });
         }
+    }
+
+    /// The limit on the faults of a rank, and where it was set.
+    pub(super) const fn fault_limit(&self, most: u32) -> FaultLimit {
+        FaultLimit { most, is_option: self.setup.limits.max_rank_faults.is_some() }
     }
 
     /// Reports a rank that may be the cause of round after round.
     fn say_who_does_it_again(&mut self) {
         let Some((fault, _)) = self.trouble.real().filter(|_| self.limits.max_rank_faults.is_none()) else { return };
-        if let Some(text) = self.progress.again(fault) {
-            self.note(RoundNote::Policy { text: sentence(text) });
+        let initial = fault.initial;
+        if let Some(rounds) = self.progress.again(fault) {
+            self.remark(Remark::Repeats { initial, rounds });
         }
     }
 
@@ -236,7 +235,7 @@ impl Restart {
         let faults = trouble.into_faults();
         self.progress.begins(now);
         if let Some(misplaced) = outcome.misplaced {
-            self.note(RoundNote::Policy { text: sentence(misplaced.to_string()) });
+            self.remark(Remark::Misplaced(misplaced));
         }
         let (world_size, active_world_size) = self.sizes();
         let (round, discarded) = (self.round, parted.discarded);
@@ -309,11 +308,8 @@ impl Restart {
     /// Reports that the host of rank 0 had no free port: a program that meets there by the port alone will fail.
     fn say_no_port(&mut self, holder: Option<NodeId>) {
         let Some(host) = holder.and_then(|node| self.crew.hosts.get(&node)) else { return };
-        let text = format!(
-            "{}, where the ranks of this round meet, could reserve no port: their MASTER_PORT is 0",
-            host.site.name
-        );
-        self.note(RoundNote::Policy { text: sentence(text) });
+        let host = OsBytes::from(host.site.name.as_str());
+        self.remark(Remark::NoPort { host });
     }
 
     fn meeting(&self) -> Meeting {

@@ -2,6 +2,7 @@
 
 use super::awaited::Step;
 use super::fault::Fault;
+use super::remark::Remark;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -205,9 +206,6 @@ pub enum RoundNote {
         /// Why, in a sentence.
         text: OsBytes,
     },
-    /// Something about the policy or the limits is worth a sentence.
-    Policy {
-        /// Which.
-        text: OsBytes,
-    },
+    /// A remark about the policy, the limits or a rank.
+    Remark(Remark),
 }

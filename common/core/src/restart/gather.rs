@@ -3,6 +3,7 @@
 use super::crew::{Known, Part};
 use super::fault::{Fault, FaultKind};
 use super::limits::called;
+use super::remark::{Override, Remark};
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
 use super::{Over, Phase, Restart, RoundNote, asked, sentence};
@@ -185,36 +186,37 @@ impl Restart {
     /// Reports once which options of the command line override the program's terms.
     fn say_what_wins(&mut self, own: Option<&str>, policy: &Policy, terms: &Terms) {
         let (ours, theirs) = (self.setup.limits, terms.limits);
-        let mut wins: Vec<String> = Vec::new();
+        let mut options: Vec<Override> = Vec::new();
         let own = own.filter(|_| self.setup.policy.is_some());
-        if let Some(own) = own.and_then(|own| self.other_policy(own, policy)) {
-            wins.push(format!("the policy {policy} (the program: {own})"));
-        }
-        for (name, ours, theirs) in [
+        options.extend(own.and_then(|own| self.other_policy(own, policy)));
+        for (name, option, program) in [
             ("max-rounds", ours.max_rounds, theirs.max_rounds),
             ("min-world", ours.min_world, theirs.min_world),
             ("min-active", ours.min_active, theirs.min_active),
             ("max-rank-faults", ours.max_rank_faults, theirs.max_rank_faults),
         ] {
-            if let (Some(ours), Some(theirs)) = (ours, theirs)
-                && ours != theirs
+            if let (Some(option), Some(program)) = (option, program)
+                && option != program
             {
-                wins.push(format!("--{name} {ours} (the program: {theirs})"));
+                options.push(Override::Limit { name, option, program });
             }
         }
-        if !wins.is_empty() {
-            self.note(RoundNote::Policy { text: sentence(format!("the command line wins: {}", wins.join(", "))) });
+        if !options.is_empty() {
+            self.remark(Remark::Overrides { options });
         }
     }
 
-    /// The policy that the program has asked for instead of this one. The default is what a client says whose program asks for nothing.
-    fn other_policy(&self, own: &str, policy: &Policy) -> Option<String> {
-        match (self.setup.read_policy)(own) {
-            Ok(own) if own == *policy || Ok(&own) == rank_assign::parse::policy(POLICY).as_ref() => None,
-            Ok(own) if own.to_string() == policy.to_string() => Some("another one".into()),
-            Ok(own) => Some(shown(own.to_string().as_bytes())),
-            Err(_) => Some(shown(own.as_bytes())),
-        }
+    /// The policy of the command line, if the program has asked for another one. The default is what a client says whose program asks
+    /// for nothing.
+    fn other_policy(&self, own: &str, policy: &Policy) -> Option<Override> {
+        let option = OsBytes::from(policy.to_string());
+        let program = match (self.setup.read_policy)(own) {
+            Ok(own) if own == *policy || Ok(&own) == rank_assign::parse::policy(POLICY).as_ref() => return None,
+            Ok(own) if own.to_string() == policy.to_string() => None,
+            Ok(own) => Some(OsBytes::from(own.to_string())),
+            Err(_) => Some(OsBytes::from(own)),
+        };
+        Some(Override::Policy { option, program })
     }
 
     /// After the first round has begun: processes of ranks that were lost.
@@ -278,10 +280,7 @@ impl Restart {
             return;
         }
         if !self.gains() {
-            let text = format!(
-                "initial rank {initial} has come back, and waits for the next round: no more ranks than now would work in it"
-            );
-            return self.note(RoundNote::Policy { text: sentence(text) });
+            return self.remark(Remark::WaitsForRound { initial });
         }
         self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
         self.interrupt(now, false);

@@ -159,8 +159,9 @@ impl Progress {
         self.got_on
     }
 
-    /// A round ends by this fault. Returns the report about a rank by which many rounds end: the cause may be that rank only.
-    pub(super) fn again(&mut self, fault: &Fault) -> Option<String> {
+    /// A round ends by this fault. Returns the number of rounds that one rank has ended in a row, if it is worth a remark: the cause may
+    /// be that rank only.
+    pub(super) fn again(&mut self, fault: &Fault) -> Option<u32> {
         if fault.kind.is_planned() {
             return None;
         }
@@ -168,11 +169,7 @@ impl Progress {
         let before = self.same.filter(|(last, _)| *last == initial).map_or(0, |(_, times)| times);
         let times = before.saturating_add(1);
         self.same = Some((initial, times));
-        matches!(times, 10 | 100 | 1000).then(|| {
-            format!(
-                "initial rank {initial} has ended the last {times} rounds (try: --max-rank-faults, after which the others go on without it)"
-            )
-        })
+        matches!(times, 10 | 100 | 1000).then_some(times)
     }
 
     /// A round ends by this fault, which was seen then. `silent`: how long one that hangs has been so.

@@ -13,12 +13,14 @@
 mod assign;
 mod awaited;
 mod calls;
+mod check;
 mod crew;
 pub mod detect;
 pub mod event;
 pub mod fault;
 mod gather;
 pub mod limits;
+pub mod remark;
 mod respawn;
 mod rounds;
 mod setup;
@@ -47,6 +49,7 @@ use crew::Crew;
 use fault::Fault;
 use gather::Agreed;
 use limits::Progress;
+use remark::Remark;
 use respawn::Coming;
 use trouble::Trouble;
 
@@ -250,6 +253,10 @@ impl Restart {
 
     fn send(&mut self, node: NodeId, msg: RoundDown) {
         self.act(RestartAction::Send { node, msg });
+    }
+
+    fn remark(&mut self, remark: Remark) {
+        self.note(RoundNote::Remark(remark));
     }
 
     fn note(&mut self, note: RoundNote) {

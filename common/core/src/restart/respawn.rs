@@ -6,17 +6,15 @@
 
 use super::crew::Hand;
 use super::fault::Fault;
-use super::limits::{QUICK, called};
+use super::limits::QUICK;
+use super::remark::Remark;
 use super::setup::Respawn;
-use super::{Restart, RestartAction, RoundNote, sentence};
+use super::{Restart, RestartAction};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::machine::earliest;
 use crate::status::Status;
 use crate::time::{Mono, Span};
-use alloc::format;
-use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::fmt;
 
 /// Number of processes of a rank in a row that could not be started, or exited at once, after which no other is started.
 pub const IN_VAIN: u32 = 5;
@@ -57,16 +55,11 @@ impl Restart {
         }
         let Some(&Hand { faults, in_vain, short, .. }) = self.crew.hands.get(initial.index()) else { return };
         if let Some(most) = self.limits.max_rank_faults.filter(|most| faults > *most) {
-            let times = if faults == 1 { "1 fault".to_string() } else { format!("{faults} faults") };
-            let limit = called("max-rank-faults", self.setup.limits.max_rank_faults);
-            let text = format!("initial rank {initial} is not started again after {times} of its own ({limit} {most})");
-            return self.note(RoundNote::Policy { text: sentence(text) });
+            let limit = self.fault_limit(most);
+            return self.remark(Remark::NotRestarted { initial, faults, limit });
         }
         if in_vain >= IN_VAIN {
-            let text = format!(
-                "initial rank {initial} is not started again: {in_vain} tries in a row came to nothing (it could not be started, or ended within {QUICK} and got nowhere)"
-            );
-            return self.note(RoundNote::Policy { text: sentence(text) });
+            return self.remark(Remark::StartsFailed { initial, tries: in_vain });
         }
         match in_vain.checked_sub(2).max(short.checked_sub(LUCKLESS + 1)) {
             None if self.rests() => drop(self.comings.insert(initial, Coming::Pausing(now))),
@@ -75,10 +68,7 @@ impl Restart {
                 let pause = Span::from_nanos(PAUSE.nanos() << times.min(8));
                 self.comings.insert(initial, Coming::Pausing(now + pause));
                 if short > LUCKLESS {
-                    let text = format!(
-                        "{short} processes of initial rank {initial} in a row have ended within {QUICK}: the next is started in {pause} (try: --max-rank-faults, after which the others go on without it)"
-                    );
-                    self.note(RoundNote::Policy { text: sentence(text) });
+                    self.remark(Remark::StartDelayed { initial, exits: short, pause });
                 }
             }
         }
@@ -121,7 +111,7 @@ impl Restart {
         self.comings.remove(&initial);
         // A process that could not be started was reported before. Behind the work most have found that they are too late.
         if status != Status::Lost && !self.rests() {
-            self.say_in_vain(initial, &status);
+            self.remark(Remark::ExitedEarly { initial, status });
         }
         if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
             hand.in_vain = hand.in_vain.saturating_add(1);
@@ -129,15 +119,10 @@ impl Restart {
         self.once_more(now, initial);
     }
 
-    fn say_in_vain(&mut self, initial: Rank, how: &dyn fmt::Display) {
-        let text = format!("the new process of initial rank {initial} has ended ({how}) before it took part");
-        self.note(RoundNote::Policy { text: sentence(text) });
-    }
-
     /// Handles the loss of a registered process before the round that it was to join.
     pub(super) fn comes_not(&mut self, fault: &Fault) {
         self.trouble.come_not(&[fault.initial], true);
-        self.say_in_vain(fault.initial, &fault.kind);
+        self.remark(Remark::FailedEarly { initial: fault.initial, kind: fault.kind });
     }
 
     /// Moves processes that were to come on a lost host to other hosts.
@@ -175,11 +160,8 @@ impl Restart {
                 Coming::Pausing(_) => self.ask_for(initial),
                 Coming::Starting(proc, _) => {
                     self.comings.insert(initial, Coming::Overdue(proc));
-                    let most = self.setup.respawn_timeout;
-                    let text = format!(
-                        "the new process of initial rank {initial} has not taken part within {most} (--respawn-timeout), and is ended: before the function that is restarted it must not wait for other ranks"
-                    );
-                    self.note(RoundNote::Policy { text: sentence(text) });
+                    let within = self.setup.respawn_timeout;
+                    self.remark(Remark::RegisteredLate { initial, within });
                     self.act(RestartAction::End { initial });
                 }
                 Coming::Asked | Coming::Overdue(_) => {}

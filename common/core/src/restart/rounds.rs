@@ -2,15 +2,15 @@
 
 use super::crew::{Host, Part};
 use super::fault::{Fault, FaultKind};
-use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
+use super::remark::Remark;
+use super::{Given, Over, Phase, Restart, RestartAction, RoundNote};
 use crate::id::{NodeId, ProcId, Rank, Round};
-use crate::os_bytes::{OsBytes, Visible};
+use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
 use crate::rank_set::RankSet;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use crate::wire::round::{Enrolled, RoundDown};
-use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
@@ -63,12 +63,11 @@ impl Restart {
     /// Reports a rank that is ended although no round ends by it, but not many times.
     fn say_overdue(&mut self, fault: &Fault) {
         self.overdue = self.overdue.saturating_add(1);
-        let text = match self.overdue {
-            1..=TOLD => format!("initial rank {} is ended: {}", fault.initial, Visible(&fault.text)),
-            n if n == TOLD + 1 => "more ranks are ended like that".to_string(),
-            _ => return,
-        };
-        self.note(RoundNote::Policy { text: sentence(text) });
+        match self.overdue {
+            1..=TOLD => self.remark(Remark::Ended { initial: fault.initial, reason: fault.text.clone() }),
+            n if n == TOLD + 1 => self.remark(Remark::MoreEnded),
+            _ => {}
+        }
     }
 
     /// A process has ended.
@@ -178,11 +177,9 @@ impl Restart {
             Phase::Running => {
                 let window = self.setup.fault_window;
                 self.phase = Phase::Waiting(now + window);
-                let what = self.trouble.told().map(|fault| format!("initial rank {} ({})", fault.initial, fault.kind));
-                let what = what.unwrap_or_default();
-                let text =
-                    format!("{what}: whoever else fails within {window} belongs to the same round (--fault-window)");
-                self.note(RoundNote::Policy { text: sentence(text) });
+                if let Some(Fault { initial, kind, .. }) = self.trouble.told().cloned() {
+                    self.remark(Remark::FaultWindow { initial, kind, window });
+                }
             }
             Phase::Draining { urgent: false } => self.urge(),
             Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}

@@ -363,7 +363,8 @@ fn keys(name: &'static str, value: &[u8]) -> Result<u32, TermsError> {
 }
 
 /// A value of the program, cut where it is too long to be read.
-pub(super) fn shown(value: &[u8]) -> String {
+#[must_use]
+pub fn shown(value: &[u8]) -> String {
     match value.get(..SHOWN) {
         Some(cut) if value.len() > SHOWN => format!("{}...", Visible(cut)),
         Some(_) | None => Visible(value).to_string(),

@@ -9,6 +9,7 @@ mod size;
 use super::*;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Tree, parse};
+use crate::restart::remark::Override;
 use crate::time::Span;
 use alloc::format;
 use alloc::vec;
@@ -148,9 +149,9 @@ fn a_policy_that_wins_is_told_where_the_program_has_asked_for_another() {
         let ranks = vec![hosts::enrolled(0, 0, &[])];
         machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks, terms });
         core::iter::from_fn(|| machine.poll_action()).find_map(|action| {
-            let RestartAction::Note(RoundNote::Policy { text }) = action else { return None };
-            let text = format!("{text}");
-            Some(text.strip_prefix("the command line wins: the policy ").map_or(text.clone(), Into::into))
+            let RestartAction::Note(RoundNote::Remark(Remark::Overrides { options })) = action else { return None };
+            let [Override::Policy { option, program }] = &options[..] else { panic!("{options:?}") };
+            Some(format!("{option} (the program: {})", program.clone().unwrap_or_default()))
         })
     };
     let tree = "[assign.tree]\n[[layer]]\n[[layer]]\nkey = \"host\"\n";

@@ -85,6 +85,8 @@ impl World {
     }
 
     fn drain_node(&mut self, host: usize) {
+        let records = self.hosts[host].node.check();
+        self.check(records.is_ok(), || format!("the node's records do not agree: {records:?}"));
         while let Some(action) = self.hosts[host].node.poll_action() {
             self.perform(host, action);
             if self.hosts[host].gone {

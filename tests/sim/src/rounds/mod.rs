@@ -257,6 +257,8 @@ impl World {
     }
 
     fn drain_job(&mut self) {
+        let records = self.job.check();
+        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
         while let Some(action) = self.job.poll_action() {
             let over = self.finished.is_some();
             self.check(!over, || format!("after Finish: {action:?}"));

@@ -7,6 +7,7 @@ use crate::job::HostFailure;
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
 use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::remark::Remark;
 use crate::restart::{Given, RoundNote, Step};
 use crate::time::WallNs;
 use crate::wire::limit::Limit;
@@ -243,7 +244,7 @@ fn rounds() -> Vec<What> {
             ranks: [RANK].into_iter().collect(),
         })),
         What::Round(Box::new(RoundNote::Refused { text: bytes("no") })),
-        What::Round(Box::new(RoundNote::Policy { text: bytes("the command line wins") })),
+        What::Round(Box::new(RoundNote::Remark(Remark::WaitsForRound { initial: Rank::new(1) }))),
         What::RoundsOver(Box::new(Given::Done)),
         What::RoundsOver(Box::new(up)),
     ]

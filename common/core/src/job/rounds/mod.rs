@@ -33,6 +33,7 @@ use crate::wire::to_node::ToNode;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use unheard::Unheard;
@@ -110,6 +111,11 @@ impl Rounds {
     pub(super) fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
         let (now, full) = (Generation::default(), BTreeSet::new());
         Self { spec, read, now, space: 0, full, unheard: Unheard::Idle, said_refused: false }
+    }
+
+    /// The machine of this generation agrees with itself; see [`Restart::check`].
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.now.machine.as_ref().map_or(Ok(()), |machine| machine.check())
     }
 
     /// The round that runs, or ends.
@@ -323,14 +329,14 @@ impl Rounds {
                 self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
             RoundNote::Spared { .. } | RoundNote::Again { .. } | RoundNote::Awaited { .. } => {}
-            RoundNote::Refused { .. } | RoundNote::Policy { .. } => {}
+            RoundNote::Refused { .. } | RoundNote::Remark(_) => {}
         }
         let first = match &note {
             RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
             RoundNote::Spared { fault } => Some(fault.initial),
             RoundNote::Again { initial, .. } => Some(*initial),
             RoundNote::Awaited { ranks, .. } => common_host(cx.facts, ranks),
-            RoundNote::Refused { .. } | RoundNote::Policy { .. } => None,
+            RoundNote::Refused { .. } | RoundNote::Remark(_) => None,
         };
         let host = first.map_or_else(OsBytes::default, |initial| host_of(cx.facts, initial));
         cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));

@@ -6,15 +6,12 @@ use crate::job::Cx;
 use crate::job::bringup::Bringup;
 use crate::job::notice::Failure;
 use crate::job::procs::Procs;
-use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::restart::detect::UNKILLABLE;
 use crate::restart::fault::FaultKind;
+use crate::restart::remark::Remark;
 use crate::restart::{RestartEvent, RoundNote};
 use crate::time::Mono;
 use crate::wire::round::{Enrolled, RoundUp};
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 /// What a message about rounds means for the job.
@@ -124,11 +121,7 @@ impl Rounds {
 
     /// Reports a process that cannot be ended. It is not waited for any more, but nothing takes its place before it has ended.
     pub(in crate::job) fn note_stuck(&mut self, cx: &mut Cx<'_>, initial: Rank) {
-        let on = host_of(cx.facts, initial);
-        let on = if on.is_empty() { String::new() } else { format!(" on {on}") };
-        let text = format!(
-            "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL: the kernel cannot end it now (a device or a file system does not answer), and the others go on without it"
-        );
-        self.note(cx, RoundNote::Policy { text: OsBytes::from(text) });
+        let host = host_of(cx.facts, initial);
+        self.note(cx, RoundNote::Remark(Remark::Stuck { initial, host }));
     }
 }

@@ -14,6 +14,7 @@ use crate::job::{Cx, JobAction};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_set::RankSet;
+use crate::restart::remark::Remark;
 use crate::restart::{RestartEvent, RoundNote};
 use crate::status::Status;
 use crate::wire::capped::Capped;
@@ -21,18 +22,10 @@ use crate::wire::round::RoundDown;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::Started;
 use alloc::collections::BTreeSet;
-use alloc::format;
 use alloc::vec::Vec;
 
 /// The status of a process that could not be started; the failed start was reported.
 const NOT_STARTED: Status = Status::Lost;
-
-fn no_room(ranks: &RankSet, hosts: &OsBytes, what: &str) -> OsBytes {
-    let (who, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
-    OsBytes::from(format!(
-        "initial {who} {ranks} of {hosts} {are} not started again: no host that is left of those where the job began has {what} (try: more hosts for --spare-hosts, or more slots)"
-    ))
-}
 
 impl Rounds {
     /// A process of this rank is wanted.
@@ -160,8 +153,8 @@ impl Rounds {
 
     /// Reports ranks for which there is no room. `lost`: how the user calls their hosts.
     pub(in crate::job) fn note_no_room(&mut self, cx: &mut Cx<'_>, ranks: &RankSet, lost: &OsBytes) {
-        let what = if self.full.is_empty() { "a free slot" } else { "a free slot, and GPUs for it" };
-        self.note(cx, RoundNote::Policy { text: no_room(ranks, lost, what) });
+        let lacks_gpus = !self.full.is_empty();
+        self.note(cx, RoundNote::Remark(Remark::NoRoom { ranks: ranks.clone(), hosts: lost.clone(), lacks_gpus }));
     }
 
     /// This process was asked for.

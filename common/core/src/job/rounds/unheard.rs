@@ -7,11 +7,9 @@ use super::Rounds;
 use crate::id::Rank;
 use crate::job::Cx;
 use crate::job::notice::Failure;
-use crate::os_bytes::{OsBytes, Visible};
 use crate::restart::RoundNote;
+use crate::restart::remark::{Remark, Unused};
 use crate::time::{Mono, Span};
-use alloc::format;
-use alloc::string::String;
 
 /// A program that has not registered by then hardly will: importing takes seconds, from a busy file system perhaps tens of them.
 const LONG: Span = Span::from_secs(60);
@@ -65,27 +63,13 @@ impl Rounds {
     pub(in crate::job) fn say_unheard(&mut self, cx: &mut Cx<'_>, over: bool) {
         let now = cx.now;
         let when = match self.unheard {
-            Unheard::Ended(rank, at) if over || at <= now => {
-                format!("rank {rank} has ended, and no rank has registered with rlaunch's client")
-            }
-            Unheard::Until(at) if at <= now && !self.now.off => {
-                format!("no rank has registered with rlaunch's client within {LONG}")
-            }
+            Unheard::Ended(rank, at) if over || at <= now => Unused::Exited(rank),
+            Unheard::Until(at) if at <= now && !self.now.off => Unused::Within(LONG),
             Unheard::Ended(..) | Unheard::Until(_) | Unheard::Idle | Unheard::Over => return,
         };
         self.unheard = Unheard::Over;
-        let text = OsBytes::from(self.in_vain(&when, cx.facts.placement().seats.len()));
-        self.note(cx, RoundNote::Policy { text });
-    }
-
-    fn in_vain(&self, when: &str, ranks: usize) -> String {
-        let ranks = match ranks {
-            1 => "the rank works".into(),
-            ranks => format!("all {ranks} ranks work"),
-        };
-        let asked = Visible(&self.spec.rounds.asked);
-        format!(
-            "{when}: until one does, {asked} can neither hold ranks back nor replace them, and {ranks}; wrap the function if it is not (docs/rounds.md), or leave that out"
-        )
+        let ranks = cx.facts.placement().world_size();
+        let options = self.spec.rounds.asked.clone();
+        self.note(cx, RoundNote::Remark(Remark::OptionsUnused { options, when, ranks }));
     }
 }

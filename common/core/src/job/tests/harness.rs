@@ -148,6 +148,7 @@ impl Script {
 
     pub(super) fn event(&mut self, event: JobEvent) -> &mut Self {
         self.job.handle(Self::at(self.now), event);
+        assert_eq!(self.job.check(), Ok(()));
         self.collect();
         self
     }

@@ -9,6 +9,7 @@ use crate::id::{AppIndex, LocalRank};
 use crate::place::Seat;
 use crate::restart::RoundNote;
 use crate::restart::fault::FaultKind;
+use crate::restart::remark::Remark;
 use crate::restart::{Limits, Respawn};
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
@@ -18,7 +19,7 @@ use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundDown, RoundUp};
 use crate::wire::to_node::Delta;
 use crate::wire::to_root::{Found, SpawnError, SpawnStep, Started};
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec;
 
 /// The processes that were asked for since the last look.
@@ -75,8 +76,7 @@ fn what_the_kernel_cannot_end_is_named_and_holds_up_nobody_nor_is_it_followed() 
         for _ in 0..2 {
             s.hears(ToRoot::Round(RoundUp::Stuck { proc: ProcId::new(1) }));
         }
-        let text = "the process of initial rank 1 still exists 10.0s after SIGKILL: the kernel cannot end it now";
-        assert!(policy(&s).len() == 1 && policy(&s)[0].starts_with(text), "{:?}", policy(&s));
+        assert_eq!(policy(&s), [Remark::Stuck { initial: Rank::new(1), host: OsBytes::default() }]);
         ready(&mut s, NODE, 0, &[0]);
         assert_eq!(started(&mut s), [], "two would have one device");
         if ends_after_all {
@@ -216,13 +216,19 @@ fn an_agent_whose_only_rank_was_started_again_has_to_end_it() {
 }
 
 /// The reports about ranks that come and do not come.
-fn policy(s: &Script) -> Vec<String> {
-    let text = |sentence: &Sentence| {
+fn policy(s: &Script) -> Vec<Remark> {
+    let remark = |sentence: &Sentence| {
         let Sentence::Round { note, .. } = sentence else { return None };
-        let RoundNote::Policy { text } = &**note else { return None };
-        Some(text.to_string())
+        let RoundNote::Remark(remark) = &**note else { return None };
+        Some(remark.clone())
     };
-    s.said.iter().filter_map(text).collect()
+    s.said.iter().filter_map(remark).collect()
+}
+
+/// No host has room for these ranks.
+fn no_room(ranks: &[u32], hosts: &str, lacks_gpus: bool) -> Remark {
+    let ranks = ranks.iter().copied().map(Rank::new).collect();
+    Remark::NoRoom { ranks, hosts: hosts.into(), lacks_gpus }
 }
 
 /// The rank may be quicker than the answer of the agent that has started it.
@@ -298,8 +304,7 @@ fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
     beats(&mut s, 60, &[1]);
     assert_eq!(asked(&s), [[0; 4]; 0]);
     assert_eq!(short(&mut s), ["1: interrupt 1 for 4", "2: interrupt 1 for 4", "1: begin 2 at 21000: 2=0 3=1"]);
-    let wanted = "initial ranks 0-1,4-5 of one,three are not started again: no host that is left of those where the job began has a free slot (try: more hosts for --spare-hosts, or more slots)";
-    assert_eq!(policy(&s), [wanted]);
+    assert_eq!(policy(&s), [no_room(&[0, 1, 4, 5], "one,three", false)]);
     returned(&mut s, node(1), 2);
     assert_eq!(short(&mut s), ["1: finish 2"]);
 }
@@ -335,7 +340,7 @@ fn why_another_process_could_not_be_started_is_said() {
     assert_eq!(started(&mut s), [6, 7]);
     fails(&mut s, 2, (0, 6), SpawnStep::Clone);
     assert_eq!(asked(&s), [[2, 0, 2, 12]], "it is tried again");
-    assert_eq!(policy(&s), [""; 0], "it was said");
+    assert_eq!(policy(&s), [], "it was said");
 }
 
 #[test]
@@ -348,14 +353,9 @@ fn a_host_that_has_no_gpus_for_a_rank_more_is_asked_once() {
     assert_eq!(asked(&s), [[2, 0, 2, 12]], "another host has room");
     heard(&mut s);
     fails(&mut s, 2, (0, 12), SpawnStep::Gpus);
-    let nobody = |who: &str| {
-        alloc::format!(
-            "initial rank {who} of one is not started again: no host that is left of those where the job began has a free slot, and GPUs for it (try: more hosts for --spare-hosts, or more slots)"
-        )
-    };
-    assert_eq!((asked(&s), policy(&s)), (vec![], vec![nobody("0")]));
+    assert_eq!((asked(&s), policy(&s)), (vec![], vec![no_room(&[0], "one", true)]));
     fails(&mut s, 1, (1, 7), SpawnStep::Gpus);
-    assert_eq!((asked(&s), policy(&s)), (vec![], vec![nobody("0"), nobody("1")]));
+    assert_eq!((asked(&s), policy(&s)), (vec![], vec![no_room(&[0], "one", true), no_room(&[1], "one", true)]));
     let last = s.seats.last().unwrap();
     assert_eq!(
         [0, 1, 2].map(|rank: usize| last.seats[rank].node),

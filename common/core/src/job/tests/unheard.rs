@@ -2,24 +2,29 @@
 
 use super::*;
 use crate::restart::RoundNote;
+use crate::restart::remark::{Remark, Unused};
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
 use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundUp};
-use alloc::string::{String, ToString as _};
 
 fn asked(ranks: u32) -> JobSpec {
     JobSpec { rounds: Rounds { asked: "--spares 1".into(), ..Rounds::default() }, ..spec(ranks) }
 }
 
 /// The reports about it.
-fn said(s: &Script) -> Vec<String> {
-    let text = |sentence: &Sentence| {
+fn said(s: &Script) -> Vec<Remark> {
+    let remark = |sentence: &Sentence| {
         let Sentence::Round { note, .. } = sentence else { return None };
-        let RoundNote::Policy { text } = &**note else { return None };
-        Some(text.to_string())
+        let RoundNote::Remark(remark) = &**note else { return None };
+        Some(remark.clone())
     };
-    s.said.iter().filter_map(text).collect()
+    s.said.iter().filter_map(remark).collect()
+}
+
+/// The remark in a job of three ranks.
+fn unused(when: Unused) -> Remark {
+    Remark::OptionsUnused { options: "--spares 1".into(), when, ranks: 3 }
 }
 
 #[test]
@@ -28,13 +33,7 @@ fn the_end_of_the_first_rank_shows_it_and_it_is_said_once() {
     s.wait(1).exits(1, Status::Exited(0), (1, 1)).wait(1).exits(0, Status::Exited(0), (2, 2));
     assert_eq!(said(&s).len(), 0, "those who have registered may be on their way");
     s.wait(1_000);
-    let all = said(&s);
-    assert_eq!(all.len(), 1, "{all:?}");
-    assert!(all[0].starts_with("rank 1 has ended, and no rank has registered"), "{all:?}");
-    assert!(
-        all[0].contains("until one does, --spares 1 can neither hold") && all[0].contains("all 3 ranks work"),
-        "{all:?}"
-    );
+    assert_eq!(said(&s), [unused(Unused::Exited(Rank::new(1)))]);
 }
 
 #[test]
@@ -43,8 +42,7 @@ fn ranks_that_run_on_are_told_of_after_a_minute() {
     s.wait(59_000);
     assert_eq!(said(&s).len(), 0);
     s.wait(1_001);
-    let all = said(&s);
-    assert!(all.len() == 1 && all[0].starts_with("no rank has registered with rlaunch's client within 60"), "{all:?}");
+    assert_eq!(said(&s), [unused(Unused::Within(Span::from_secs(60)))]);
     s.wait(1).exits(1, Status::Exited(0), (60_000, 60_000));
     assert_eq!(said(&s).len(), 1);
 }

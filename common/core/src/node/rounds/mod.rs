@@ -162,6 +162,24 @@ impl Rounds {
         self.state.is_open()
     }
 
+    /// Sessions, processes and ranks mean each other.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (session, rank) in &self.sessions {
+            if self.seats.get(rank).is_none_or(|seat| seat.session != Some(*session)) {
+                return Err(format!("session {session:?} is of rank {rank}, which has another one or none"));
+            }
+        }
+        for (rank, seat) in &self.seats {
+            if seat.session.is_some_and(|session| self.sessions.get(&session) != Some(rank)) {
+                return Err(format!("rank {rank} has a session that is not its own: {:?}", seat.session));
+            }
+            if seat.lives && self.procs.get(&seat.delta.proc) != Some(rank) {
+                return Err(format!("process {:?} of rank {rank} lives, and is not in the table", seat.delta.proc));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn on_start(&mut self, start: &Start) {
         (self.programs, self.others_follow, self.awaits) = (start.apps, start.others_follow, start.awaits);
         start.meeting.iter().for_each(|meeting| self.on_met(meeting, None));

@@ -5,6 +5,7 @@ use super::*;
 use crate::id::{ProcId, Rank};
 use crate::rank_assign::Layer;
 use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::remark::FaultLimit;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::wire::round::Enrolled;
@@ -46,10 +47,10 @@ fn is_refused(actions: &[RestartAction]) -> bool {
     actions.iter().any(|action| matches!(action, RestartAction::Send { msg: RoundDown::Refuse { .. }, .. }))
 }
 
-fn notes(actions: &[RestartAction]) -> Vec<String> {
+fn notes(actions: &[RestartAction]) -> Vec<Remark> {
     let text = |action: &RestartAction| {
-        let RestartAction::Note(RoundNote::Policy { text }) = action else { return None };
-        Some(format!("{text}"))
+        let RestartAction::Note(RoundNote::Remark(remark)) = action else { return None };
+        Some(remark.clone())
     };
     actions.iter().filter_map(text).collect()
 }
@@ -97,7 +98,7 @@ fn a_rank_lost_in_an_earlier_call_is_asked_nothing_for_the_next() {
     ready(&mut machine, at(31), 1, vec![]);
     let actions = all(&mut machine);
     assert_eq!(machine.round(), Some(Round::new(2)), "{actions:?}");
-    assert_eq!(notes(&actions), [""; 0], "all are in order");
+    assert_eq!(notes(&actions), [], "all are in order");
     // Its next process says where it belongs.
     joined(&mut machine, at(60), 1, vec![enrolled(1, 4, &["b"])], "");
     ready(&mut machine, at(61), 2, two(&["a"]));
@@ -151,7 +152,8 @@ fn a_round_that_was_only_planned_does_not_end_the_job() {
     });
     assert_eq!(works, Some((4, 3)), "as before");
     let said = notes(&actions).pop().unwrap();
-    assert!(said.starts_with("all go on as before, as this round was only planned: otherwise the policy"), "{said}");
+    let Remark::Unchanged { reason } = &said else { panic!("{said:?}") };
+    assert!(reason.starts_with(b"the policy"), "{said:?}");
 }
 
 #[test]
@@ -171,7 +173,7 @@ fn one_that_has_ended_again_has_not_come_back() {
     };
     assert_eq!(machine.round(), Some(Round::new(2)));
     assert!(!actions.iter().any(came), "{actions:?}");
-    assert_eq!(notes(&actions), ["the new process of initial rank 1 has ended (SIGKILL) before it took part"]);
+    assert_eq!(notes(&actions), [Remark::ExitedEarly { initial: Rank::new(1), status: KILLED }]);
 }
 
 #[test]
@@ -181,7 +183,8 @@ fn one_that_has_had_its_last_fault_is_said_not_to_be_started_again() {
     register(&mut machine, 1, 2, &[]);
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
-    let said = "initial rank 1 is not started again after 1 fault of its own (--max-rank-faults 0)";
+    let limit = FaultLimit { most: 0, is_option: true };
+    let said = Remark::NotRestarted { initial: Rank::new(1), faults: 1, limit };
     assert_eq!(notes(&all(&mut machine)), [said]);
 }
 
@@ -195,7 +198,7 @@ fn a_host_that_could_have_no_port_is_told_of() {
     let (ranks, round) = (vec![enrolled(0, 0, &[])], Round::new(0));
     let port = RestartEvent::Ready { node: n(0), round, ranks, last: true, port: 0, pinged: false };
     machine.handle(at(20), port);
-    let said = "host0, where the ranks of this round meet, could reserve no port: their MASTER_PORT is 0";
+    let said = Remark::NoPort { host: "host0".into() };
     assert_eq!(notes(&all(&mut machine)), [said]);
 }
 

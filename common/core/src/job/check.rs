@@ -1,0 +1,22 @@
+//! Whether the records of the job agree with each other: for tests, the simulator and the fuzzer.
+
+use super::Job;
+use alloc::format;
+use alloc::string::String;
+
+impl Job {
+    /// The first disagreement among the job's own records. It holds after every event that has been handled.
+    ///
+    /// # Errors
+    /// What does not agree with what.
+    pub fn check(&self) -> Result<(), String> {
+        let placement = self.facts.placement();
+        for (seat, rank) in placement.seats.iter().zip(0_u32..) {
+            if self.facts.hosts.is_left_out(seat.node) {
+                return Err(format!("rank {rank} is on {:?}, which the job has left out", seat.node));
+            }
+        }
+        self.parts.procs.check(&self.facts)?;
+        self.parts.rounds.check()
+    }
+}

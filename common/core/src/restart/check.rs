@@ -1,0 +1,68 @@
+//! Whether the counters and tables of the machine agree with each other: for tests, the simulator and the fuzzer.
+
+use super::crew::{Host, Part};
+use super::{Phase, Restart};
+use crate::id::Rank;
+use alloc::format;
+use alloc::string::String;
+
+impl Restart {
+    /// The first disagreement among the machine's own records. It holds after every event that has been handled.
+    ///
+    /// # Errors
+    /// What does not agree with what.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_hosts()?;
+        self.check_counters()?;
+        self.check_comings()
+    }
+
+    /// Each rank is on one host, and that host knows it.
+    fn check_hosts(&self) -> Result<(), String> {
+        let mut known = 0;
+        for (node, host) in &self.crew.hosts {
+            for rank in &host.crew {
+                let at = self.crew.hands.get(rank.index()).map(|hand| hand.node);
+                if at != Some(*node) {
+                    return Err(format!("rank {rank} is listed at {node:?}, and is at {at:?}"));
+                }
+            }
+            if !host.crew.is_sorted() {
+                return Err(format!("the ranks of {node:?} are not in ascending order: {:?}", host.crew));
+            }
+            known += host.crew.len();
+        }
+        if known == self.crew.hands.len() {
+            return Ok(());
+        }
+        Err(format!("hosts list {known} ranks, and there are {}", self.crew.hands.len()))
+    }
+
+    /// Counters are the number of what they count.
+    fn check_counters(&self) -> Result<(), String> {
+        let count = |is: fn(&Host) -> bool| self.crew.hosts.values().filter(|host| is(host)).count();
+        let (counter, counted, actual) = match self.phase {
+            Phase::Gathering => {
+                let ranks = (0..).map(Rank::new).zip(&self.crew.hands);
+                let missing = ranks.filter(|(rank, hand)| self.is_known(*rank) && hand.part != Part::Waiting).count();
+                ("missing ranks", self.missing, missing)
+            }
+            Phase::Draining { .. } => {
+                ("awaited hosts", self.awaited_hosts, count(|host| host.asked && !host.answered && !host.lost))
+            }
+            Phase::Running => ("unreturned hosts", self.unreturned, count(|host| host.active > 0 && !host.returned)),
+            Phase::Waiting(_) | Phase::Over(_) => return Ok(()),
+        };
+        if counted == actual { Ok(()) } else { Err(format!("{counter}: counted {counted}, and there are {actual}")) }
+    }
+
+    /// No process is awaited for a rank that takes part.
+    fn check_comings(&self) -> Result<(), String> {
+        for rank in self.comings.keys() {
+            if let Some(part @ (Part::In | Part::Waiting)) = self.crew.part(*rank) {
+                return Err(format!("a process of rank {rank} is awaited, and it takes part ({part:?})"));
+            }
+        }
+        Ok(())
+    }
+}

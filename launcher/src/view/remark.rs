@@ -1,0 +1,172 @@
+//! Remarks about rounds in words: one line each.
+
+use rlaunch_core::os_bytes::{OsBytes, Visible};
+use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::restart::QUICK;
+use rlaunch_core::restart::detect::UNKILLABLE;
+use rlaunch_core::restart::remark::{FaultLimit, Override, Remark, Unused};
+use rlaunch_core::restart::terms::shown;
+
+/// The way out where one rank fails again and again.
+const TRY_FAULTS: &str = "(try: --max-rank-faults, after which the others go on without it)";
+
+pub(crate) fn line(remark: &Remark) -> String {
+    match remark {
+        Remark::Overrides { options } => {
+            let options: Vec<String> = options.iter().map(wins).collect();
+            format!("the command line wins: {}", options.join(", "))
+        }
+        Remark::OptionsUnused { options, when, ranks } => unused(options, *when, *ranks),
+        Remark::FaultWindow { initial, kind, window } => format!(
+            "initial rank {initial} ({kind}): whoever else fails within {window} belongs to the same round (--fault-window)"
+        ),
+        Remark::Ended { initial, reason } => format!("initial rank {initial} is ended: {}", Visible(reason)),
+        Remark::MoreEnded => "more ranks are ended like that".to_owned(),
+        Remark::Repeats { initial, rounds } => {
+            format!("initial rank {initial} has ended the last {rounds} rounds {TRY_FAULTS}")
+        }
+        Remark::Excluded { initial, faults, limit } => {
+            format!("initial rank {initial} is out after {}", of_its_own(*faults, *limit))
+        }
+        Remark::NotRestarted { initial, faults, limit } => {
+            format!("initial rank {initial} is not started again after {}", of_its_own(*faults, *limit))
+        }
+        Remark::StartsFailed { initial, tries } => format!(
+            "initial rank {initial} is not started again: {tries} tries in a row came to nothing (it could not be started, or ended within {QUICK} and got nowhere)"
+        ),
+        Remark::StartDelayed { initial, exits, pause } => format!(
+            "{exits} processes of initial rank {initial} in a row have ended within {QUICK}: the next is started in {pause} {TRY_FAULTS}"
+        ),
+        Remark::ExitedEarly { initial, status } => {
+            format!("the new process of initial rank {initial} has ended ({status}) before it took part")
+        }
+        Remark::FailedEarly { initial, kind } => {
+            format!("the new process of initial rank {initial} has ended ({kind}) before it took part")
+        }
+        Remark::RegisteredLate { initial, within } => format!(
+            "the new process of initial rank {initial} has not taken part within {within} (--respawn-timeout), and is ended: before the function that is restarted it must not wait for other ranks"
+        ),
+        Remark::Stuck { initial, host } => {
+            let on = if host.is_empty() { String::new() } else { format!(" on {}", Visible(host)) };
+            format!(
+                "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL: the kernel cannot end it now (a device or a file system does not answer), and the others go on without it"
+            )
+        }
+        Remark::NoRoom { ranks, hosts, lacks_gpus } => no_room(ranks, hosts, *lacks_gpus),
+        Remark::WaitsForRound { initial } => format!(
+            "initial rank {initial} has come back, and waits for the next round: no more ranks than now would work in it"
+        ),
+        Remark::Unusable { ranks, reason } => {
+            let (rank, wait) = if ranks.len() == 1 { ("rank", "waits") } else { ("ranks", "wait") };
+            format!("initial {rank} {ranks} {wait} until others come or go: in this round {}", Visible(reason))
+        }
+        Remark::Unchanged { reason } => {
+            format!("all go on as before, as this round was only planned: otherwise {}", Visible(reason))
+        }
+        Remark::KeepsWarned { reason } => {
+            format!("ranks that are about to be taken away go on until then: without them {}", Visible(reason))
+        }
+        Remark::Misplaced(misplaced) => misplaced.to_string(),
+        Remark::NoPort { host } => {
+            format!(
+                "{}, where the ranks of this round meet, could reserve no port: their MASTER_PORT is 0",
+                Visible(host)
+            )
+        }
+    }
+}
+
+fn wins(option: &Override) -> String {
+    match option {
+        Override::Policy { option, program } => {
+            let program = program.as_ref().map_or_else(|| "another one".to_owned(), |own| shown(own));
+            format!("the policy {} (the program: {program})", Visible(option))
+        }
+        Override::Limit { name, option, program } => format!("--{name} {option} (the program: {program})"),
+    }
+}
+
+fn unused(options: &OsBytes, when: Unused, ranks: u32) -> String {
+    let when = match when {
+        Unused::Exited(rank) => format!("rank {rank} has ended, and no rank has registered with rlaunch's client"),
+        Unused::Within(within) => format!("no rank has registered with rlaunch's client within {within}"),
+    };
+    let ranks = match ranks {
+        1 => "the rank works".to_owned(),
+        ranks => format!("all {ranks} ranks work"),
+    };
+    format!(
+        "{when}: until one does, {} can neither hold ranks back nor replace them, and {ranks}; wrap the function if it is not (docs/rounds.md), or leave that out",
+        Visible(options)
+    )
+}
+
+/// Faults of a rank, and the limit on them where it was set.
+fn of_its_own(faults: u32, FaultLimit { most, is_option }: FaultLimit) -> String {
+    let times = if faults == 1 { "1 fault".to_owned() } else { format!("{faults} faults") };
+    let limit = if is_option { "--max-rank-faults" } else { "the program's max_rank_faults" };
+    format!("{times} of its own ({limit} {most})")
+}
+
+fn no_room(ranks: &RankSet, hosts: &OsBytes, lacks_gpus: bool) -> String {
+    let (rank, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
+    let what = if lacks_gpus { "a free slot, and GPUs for it" } else { "a free slot" };
+    format!(
+        "initial {rank} {ranks} of {} {are} not started again: no host that is left of those where the job began has {what} (try: more hosts for --spare-hosts, or more slots)",
+        Visible(hosts)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::id::Rank;
+    use rlaunch_core::time::Span;
+
+    #[test]
+    fn limits_are_named_where_they_were_set() {
+        let excluded = |faults, is_option| {
+            let limit = FaultLimit { most: 2, is_option };
+            line(&Remark::Excluded { initial: Rank::new(3), faults, limit })
+        };
+        assert_eq!(excluded(1, true), "initial rank 3 is out after 1 fault of its own (--max-rank-faults 2)");
+        let program = "initial rank 3 is out after 3 faults of its own (the program's max_rank_faults 2)";
+        assert_eq!(excluded(3, false), program);
+    }
+
+    #[test]
+    fn options_that_win_are_listed_with_what_the_program_asks_for() {
+        let options = vec![
+            Override::Policy { option: "all,shift".into(), program: Some("all,fill".into()) },
+            Override::Policy { option: "tree".into(), program: None },
+            Override::Limit { name: "min-world", option: 2, program: 3 },
+        ];
+        let wanted = "the command line wins: the policy all,shift (the program: all,fill), the policy tree (the program: another one), --min-world 2 (the program: 3)";
+        assert_eq!(line(&Remark::Overrides { options }), wanted);
+    }
+
+    #[test]
+    fn unused_options_are_named_with_the_reason() {
+        let unused = |when, ranks| line(&Remark::OptionsUnused { options: "--spares 1".into(), when, ranks });
+        let exited = unused(Unused::Exited(Rank::new(1)), 3);
+        assert!(exited.starts_with("rank 1 has ended, and no rank has registered"), "{exited}");
+        assert!(
+            exited.contains("--spares 1 can neither hold ranks back nor replace them, and all 3 ranks work"),
+            "{exited}"
+        );
+        let late = unused(Unused::Within(Span::from_secs(60)), 1);
+        assert!(late.starts_with("no rank has registered with rlaunch's client within 60"), "{late}");
+        assert!(late.contains("and the rank works"), "{late}");
+    }
+
+    #[test]
+    fn ranks_without_room_are_listed() {
+        let ranks = |ranks: &[u32]| ranks.iter().copied().map(Rank::new).collect();
+        let one = line(&Remark::NoRoom { ranks: ranks(&[2]), hosts: "b".into(), lacks_gpus: false });
+        assert!(one.starts_with("initial rank 2 of b is not started again: no host"), "{one}");
+        let two = line(&Remark::NoRoom { ranks: ranks(&[2, 3]), hosts: "b".into(), lacks_gpus: true });
+        assert!(two.contains("ranks 2-3 of b are not started again") && two.contains("and GPUs for it"), "{two}");
+        let new = line(&Remark::Unusable { ranks: ranks(&[1]), reason: "no group is whole".into() });
+        assert_eq!(new, "initial rank 1 waits until others come or go: in this round no group is whole");
+    }
+}
