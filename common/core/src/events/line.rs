@@ -400,6 +400,12 @@ fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
             o.signed("errno", *errno);
             o.bytes("at", at);
         }
+        NodeRefusal::MasterAddr { addr, is_loopback, has } => {
+            o.text("why", "master_addr");
+            o.bytes("addr", addr);
+            o.flag("loopback", *is_loopback);
+            o.bytes("has", has);
+        }
         NodeRefusal::NoInterface { name, has } => {
             o.text("why", "no_interface");
             o.bytes("name", name);

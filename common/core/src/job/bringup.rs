@@ -6,12 +6,12 @@
 //! waited for, until each is ready or cannot be had. Then the ranks of the missing hosts are dropped. No host has received a rank or the
 //! number of ranks before.
 
+use super::master_addr;
 use super::notice::Notice;
 use super::orders::{self, Orders};
 use super::probing::{Probing, Way};
 use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
-use crate::errno::EADDRNOTAVAIL;
 use crate::events::{Cause, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
@@ -23,13 +23,11 @@ use crate::time::{Mono, Span};
 use crate::travel::Lowered;
 use crate::wire::to_node::{Meeting, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
-use crate::wire::whose::Address;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 
 /// The bring-up of all nodes.
 #[derive(Debug)]
@@ -291,7 +289,7 @@ impl Bringup {
             return;
         }
         let Some(orders) = self.orders.take() else { return };
-        let gathered = self.gather(cx, &orders).and_then(|()| self.check_holder(cx, &orders));
+        let gathered = self.gather(cx, &orders).and_then(|()| self.check_addr(cx, &orders));
         match gathered.and_then(|()| self.find(cx, &orders)) {
             Ok(None) => {
                 self.orders = Some(orders);
@@ -383,26 +381,22 @@ impl Bringup {
         }
     }
 
-    /// An agent that is to hold the store at an address which the user chose has to have it: nothing is started otherwise.
-    fn check_holder(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
-        let Some(addr) = orders.pinned_addr().filter(|_| orders.holder().is_agent()) else { return Ok(()) };
-        let node = self.planned(cx).head();
-        if self.is_own(node, addr) {
-            return Ok(());
-        }
-        let port = orders.pinned_port().or_else(|| self.hello_of(node).map(|hello| hello.master_port));
-        let at = OsBytes::from(format!("{addr}:{}", port.unwrap_or(0)));
-        let why = NodeRefusal::NoStore { errno: EADDRNOTAVAIL, at };
+    /// Checks the address that the user gave for the rendezvous. If ranks could not meet there, nothing is started.
+    fn check_addr(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
+        let Some(addr) = orders.pinned_addr() else { return Ok(()) };
+        let placement = self.planned(cx);
+        let node = placement.head();
+        let given = master_addr::Given {
+            addr,
+            is_shared: !orders::is_together(&placement),
+            is_other_host: orders.is_other_host(addr, node),
+            holder: orders.holder(),
+            hello: self.hello_of(node),
+        };
+        let Some(why) = master_addr::fault(&given) else { return Ok(()) };
         self.nodes.set(node, State::Refused(why.clone()));
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
         Err(Cause::Refused { node, why })
-    }
-
-    /// Whether a host can listen at an address. Where the host does not know its own, it will say if it cannot.
-    fn is_own(&self, node: NodeId, addr: &OsBytes) -> bool {
-        let own = self.hello_of(node).map(|hello| &*hello.addresses).unwrap_or_default();
-        let at = core::str::from_utf8(addr).ok().and_then(|text| text.parse::<IpAddr>().ok());
-        own.is_empty() || at.is_none_or(|at| at.is_loopback() || own.contains(&Address::from(at)))
     }
 
     /// Has all who are there start their ranks.
@@ -525,7 +519,7 @@ impl Bringup {
     /// Checks the chosen address. A host cannot listen at an address that is not its own. Where the others see rank 0's host by a
     /// translated address, rank 0 may know what to do. If it was asked for, its agent says that it cannot.
     fn held(&self, cx: &mut Cx<'_>, orders: &Orders, first: NodeId, meeting: Meeting) -> Meeting {
-        if self.is_own(first, &meeting.addr) || !orders.holder().is_by_itself() {
+        if master_addr::is_of(&meeting.addr, self.hello_of(first)) || !orders.holder().is_by_itself() {
             return meeting;
         }
         cx.act(JobAction::Say(Sentence::StoreLeft { addr: meeting.addr.clone() }));

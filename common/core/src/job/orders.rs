@@ -130,6 +130,14 @@ impl Orders {
         self.spec.placement.nodes.get(node.index()).is_some_and(|node| node.local)
     }
 
+    /// Whether a name is that of another host of the job than this one.
+    pub(super) fn is_other_host(&self, name: &[u8], node: NodeId) -> bool {
+        let nodes = &self.spec.placement.nodes;
+        let is_named =
+            |at: usize| nodes.get(at).is_some_and(|node| node.host.name.as_bytes().eq_ignore_ascii_case(name));
+        !is_named(node.index()) && (0..nodes.len()).any(is_named)
+    }
+
     /// Their names, in short.
     pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
         let known = nodes.iter().filter_map(|node| self.spec.placement.nodes.get(node.index()));
@@ -167,7 +175,7 @@ impl Orders {
                 let door = self.probes(placement).then(|| self.secret.of(node));
                 Box::new(Find { interface: self.interface.clone(), door })
             }),
-            addresses: !sole && self.spec.master_store.is_agent(),
+            addresses: !sole && (self.spec.master_store.is_agent() || self.pinned_addr.is_some()),
             travel: Some(self.travel.clone()).filter(|_| !local),
             sole,
             max_restarts: self.max_restarts(),

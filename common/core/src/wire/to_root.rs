@@ -212,6 +212,15 @@ pub enum NodeRefusal {
         /// Address and port.
         at: OsBytes,
     },
+    /// The MASTER_ADDR that the user gave is no address at which other hosts reach this one, where rank 0 was to run.
+    MasterAddr {
+        /// The address.
+        addr: OsBytes,
+        /// Every host takes it for itself.
+        is_loopback: bool,
+        /// Some addresses of this host, separated by blanks.
+        has: OsBytes,
+    },
     /// The interface at which rank 0 is to be found has no address on this host, or none that another host could use.
     NoInterface {
         /// Which.
