@@ -289,6 +289,12 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         NodeRefusal::NoPort => {
             (format!("no port is free for MASTER_PORT on {hosts}"), Some("-x MASTER_PORT=N with one that is".into()))
         }
+        NodeRefusal::PortTaken { port, job, agent } => {
+            let name = if job.is_empty() { String::new() } else { format!(" {job}") };
+            let agent = agent.map(|pid| format!(" (its agent is process {pid})")).unwrap_or_default();
+            let what = format!("MASTER_PORT={port} on {hosts} belongs to another job of rlaunch{name}{agent}");
+            (what, Some("another port, or leave MASTER_PORT out: rlaunch chooses a free one".into()))
+        }
         NodeRefusal::NoStore { errno, at } => (
             format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", words::errno(*errno)),
             Some(match *errno {

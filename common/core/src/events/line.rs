@@ -395,6 +395,12 @@ fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
             o.bytes("step", step);
         }
         NodeRefusal::NoPort => o.text("why", "no_port"),
+        NodeRefusal::PortTaken { port, job, agent } => {
+            o.text("why", "port_taken");
+            o.number("port", (*port).into());
+            o.bytes("job", job);
+            o.maybe("agent", agent.map(u64::from));
+        }
         NodeRefusal::NoStore { errno, at } => {
             o.text("why", "no_store");
             o.signed("errno", *errno);

@@ -21,7 +21,7 @@ use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::travel::Lowered;
-use crate::wire::to_node::{Meeting, ToNode};
+use crate::wire::to_node::{Meeting, PortPlan, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -433,14 +433,17 @@ impl Bringup {
     }
 
     /// Has all who take part, and are not lost, end their ranks, and be ready for others; which nodes those are. `shrinks`: more may be
-    /// lost meanwhile, so each has to have a port if it comes to have rank 0.
+    /// lost meanwhile, so each has to have a port if it comes to have rank 0. A port that the user gave is claimed by the first of them only:
+    /// on the others it may be another job's.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
         let Some(orders) = self.again.as_deref().filter(|orders| orders.max_restarts() > 0) else { return Vec::new() };
         let placement = cx.facts.placement();
         let first = placement.node_of(Rank::new(0));
         let nodes: Vec<NodeId> = placement.used().filter(|node| !gone.contains(node)).collect();
+        let head = first.filter(|first| nodes.contains(first)).or_else(|| nodes.first().copied());
         for node in &nodes {
-            let port = orders.chooses_port() && (shrinks || Some(*node) == first);
+            let has_port = Some(*node) == head || (shrinks && orders.chooses_port());
+            let port = if has_port { orders.port_plan() } else { PortPlan::None };
             cx.act(JobAction::Send { node: *node, msg: ToNode::Clear { sig: Signal::TERM, grace, port } });
         }
         nodes

@@ -14,7 +14,7 @@ use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
-use crate::wire::to_node::{APP_PART, Delta, Find, Meeting, SPAWN_BATCH, Start, ToNode};
+use crate::wire::to_node::{APP_PART, Delta, Find, Meeting, PortPlan, SPAWN_BATCH, Start, ToNode};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -120,6 +120,11 @@ impl Orders {
         self.pinned_port.is_none()
     }
 
+    /// MASTER_PORT on the host of rank 0.
+    pub(super) fn port_plan(&self) -> PortPlan {
+        self.pinned_port.map_or(PortPlan::Choose, PortPlan::Claim)
+    }
+
     /// `--interface`; empty: not given.
     pub(super) const fn interface(&self) -> &OsBytes {
         &self.interface
@@ -170,7 +175,7 @@ impl Orders {
             gpus: self.spec.gpus,
             label: self.spec.label.clone(),
             meeting: sole.then(|| self.alone(cx.facts.placement())),
-            choose_port: self.chooses_port() && (sole || meets),
+            port: if sole || meets { self.port_plan() } else { PortPlan::None },
             find: meets.then(|| {
                 let door = self.probes(placement).then(|| self.secret.of(node));
                 Box::new(Find { interface: self.interface.clone(), door })

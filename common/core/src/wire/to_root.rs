@@ -205,6 +205,15 @@ pub enum NodeRefusal {
     },
     /// No port is free for MASTER_PORT.
     NoPort,
+    /// Another job of rlaunch has the MASTER_PORT that the user gave.
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// The name of that job; empty: unknown.
+        job: OsBytes,
+        /// The process id of its agent on this host; `None`: unknown.
+        agent: Option<u32>,
+    },
     /// The agent cannot listen there, where ranks will look for the store.
     NoStore {
         /// errno of what was tried.
