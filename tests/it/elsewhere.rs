@@ -87,7 +87,8 @@ fn a_machine_under_two_names_is_said() {
         let contained =
             format!("behave <<'EOF'\ncase \"$*\" in *' -- b '*) exec unshare {own} sh -c \"$line\";; esac\nEOF");
         // Without a network no host can find another.
-        let done = on_hosts(&contained, "-n 2 -x MASTER_ADDR=192.0.2.9 -H a,b true").start().code(0);
+        let done =
+            on_hosts(&contained, "-n 2 -x MASTER_ADDR=192.0.2.9 --master-store rank0 -H a,b true").start().code(0);
         assert!(!done.err().contains("one machine"), "unshare {own}: {}", done.err());
     }
 }

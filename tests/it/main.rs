@@ -45,6 +45,7 @@ mod python;
 mod reach;
 mod relocal;
 mod remote;
+mod rendezvous;
 mod respawn;
 mod restarts;
 mod round_trouble;

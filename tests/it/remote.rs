@@ -14,7 +14,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::last::{LAST_STREAM, Last};
-use rlaunch_core::wire::to_node::{Delta, Meeting, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, Meeting, PortPlan, Start, ToNode};
 use rlaunch_core::wire::to_root::ToRoot;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -113,7 +113,7 @@ impl Remote {
                 restart: 0,
                 space: 0,
             }),
-            choose_port: true,
+            port: PortPlan::Choose,
             find: None,
             addresses: false,
             travel: None,

@@ -1,20 +1,23 @@
 //! The set-up before the first rank: a spawn thread, a tier of containment, a port.
 
 use super::Edges;
+use super::port;
 use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::Devices;
+use rlaunch_core::id::JobId;
 use rlaunch_core::node::{Ground, GroundPlan, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::travel::{Lowered, Travel};
 use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::to_node::PortPlan;
 use rlaunch_core::wire::to_root::{Hello, NodeRefusal, Reached};
 use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, Init, NsError};
 use rlaunch_sys::origin::{Origin, set_creation_mask};
-use rlaunch_sys::port::{self, BLOCK, Port};
+use rlaunch_sys::port::{BLOCK, Port, choose};
 use rlaunch_sys::spawn::{Outcome, SpawnPort};
 use std::io;
 use std::sync::Arc;
@@ -27,7 +30,11 @@ const PERHAPS_GPUS: &str = "/dev cannot be read, so GPU devices may be present: 
 #[derive(Default)]
 pub(super) struct Held {
     spawn: Option<SpawnPort>,
+    job: Option<JobId>,
+    /// The chosen port.
     port: Option<Port>,
+    /// The port that the user gave. It stays when rounds choose others.
+    claim: Option<Port>,
     host: Vec<u8>,
     near: bool,
     begun: Option<Begun>,
@@ -42,9 +49,26 @@ impl Held {
         self.spawn.as_ref()
     }
 
-    /// Another port than before.
+    /// Holds a port, in place of the one before of its kind.
     pub(super) fn hold(&mut self, port: Port) {
-        self.port = Some(port);
+        let is_given = port.label.is_some();
+        let held = if is_given { &mut self.claim } else { &mut self.port };
+        *held = Some(port);
+    }
+
+    /// The job, once it is known.
+    pub(super) fn job(&self) -> JobId {
+        self.job.unwrap_or(JobId([0; 16]))
+    }
+
+    /// Whether the port that is to be claimed is held already.
+    pub(super) fn has_claimed(&self, plan: PortPlan) -> bool {
+        self.claim.as_ref().is_some_and(|port| plan == PortPlan::Claim(port.number))
+    }
+
+    /// Other jobs may have the port.
+    pub(super) fn let_go_of_port(&mut self) {
+        (self.port, self.claim) = (None, None);
     }
 
     /// Error files are on a file system of this host, which always answers.
@@ -124,7 +148,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
     let Begun { plan, held_back, asked } = begun;
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     // While the spawn thread makes the namespace, the rest is found out.
-    let port = if plan.choose_port { choose_port().map(Some) } else { Ok(None) };
+    let port = port::prepare(plan.port, plan.job);
+    let is_chosen = plan.port == PortPlan::Choose;
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
     let mut reached = reached(plan, edges.lease.is_some());
     let door = plan.find.as_ref().and_then(|find| find.door.clone());
@@ -132,7 +157,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
         // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
         // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
         let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
-        let number = port.as_ref().map_or(0, |port| port.as_ref().map_or(0, behind));
+        let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
         reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
     }
     let error_dir = OsBytes::new(facts::error_file::dir());
@@ -151,6 +176,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
     }
     // Not before: the rollback has to know init.
     let port = port?;
+    let chosen = port.as_ref().filter(|_| is_chosen);
     let note = match entered {
         Ok(()) if plan.contain == Contain::T3 => String::new(),
         Ok(()) => held_back.unwrap_or_default().to_owned(),
@@ -164,8 +190,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
             tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
             usual: !ns::is_root() && weak.is_none(),
             note: OsBytes::from(weak.unwrap_or(note)),
-            master_port: port.as_ref().map_or(0, |port| port.number),
-            port_reserved: port.as_ref().is_some_and(|port| port.reservation.is_some()),
+            master_port: chosen.map_or(0, |port| port.number),
+            port_reserved: chosen.is_some_and(|port| port.reservation.is_some()),
             agent: std::process::id(),
             init,
             reached,
@@ -180,7 +206,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
         devices: facts::devices::any(),
         socket,
     };
-    (edges.ground.port, edges.ground.host) = (port, host);
+    port.into_iter().for_each(|port| edges.ground.hold(port));
+    (edges.ground.host, edges.ground.job) = (host, Some(plan.job));
     Ok(ground)
 }
 
@@ -302,9 +329,9 @@ pub(super) fn adopt_init(edges: &mut Edges, init: Result<Init, NsError>) -> Resu
 
 pub(super) fn choose_port() -> Result<Port, NodeRefusal> {
     let random = rlaunch_sys::random::bytes::<8>().map_err(|e| resource(&e, "get random bytes"))?;
-    let port = port::choose(u64::from_ne_bytes(random)).inspect(|port| {
+    let port = choose(u64::from_ne_bytes(random)).inspect(|port| {
         let (first, reserved) = (port.number, if port.reservation.is_some() { "reserved" } else { "not reserved" });
-        tracing::debug!("ports {first}-{} are free and {reserved}", first + (port::BLOCK - 1));
+        tracing::debug!("ports {first}-{} are free and {reserved}", first + (BLOCK - 1));
     });
     port.map_err(|e| match e.kind() {
         io::ErrorKind::AddrInUse => NodeRefusal::NoPort,
@@ -320,6 +347,6 @@ pub(super) fn refused(error: NsError) -> NodeRefusal {
     NodeRefusal::Contain { errno: error.source.raw_os_error().unwrap_or(0), step: OsBytes::from(error.step) }
 }
 
-fn resource(error: &io::Error, step: &str) -> NodeRefusal {
+pub(super) fn resource(error: &io::Error, step: &str) -> NodeRefusal {
     NodeRefusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) }
 }

@@ -9,6 +9,7 @@ mod ground;
 pub(crate) mod lease;
 mod logs;
 mod next;
+mod port;
 mod probe;
 mod pump;
 mod ranks;
@@ -410,7 +411,7 @@ impl Edges {
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Serve { addr, port, guard, ranks } => front::open(self, &addr, port, guard, ranks),
-            NodeAction::Renew { choose_port } => renew::begin(self, choose_port),
+            NodeAction::Renew { port } => renew::begin(self, port),
             NodeAction::Space { here, generation, seats } => {
                 self.store.iter_mut().for_each(|store| store.begin(here, generation, seats.clone()));
             }
@@ -436,7 +437,13 @@ impl Edges {
             NodeAction::Reap { proc } => self.reap(proc),
             NodeAction::CloseStreams { proc } => pump::close_streams(self, proc),
             NodeAction::Sweep => sweep::begin(self),
-            NodeAction::ToRoot(message) => self.send(&message),
+            NodeAction::ToRoot(message) => {
+                if matches!(message, ToRoot::Done { .. }) {
+                    // The next job may be given the same port as soon as the launcher has ended.
+                    self.ground.let_go_of_port();
+                }
+                self.send(&message);
+            }
             NodeAction::Finish(code) => self.finish = Some((code, now())),
         }
     }

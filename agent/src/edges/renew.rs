@@ -1,14 +1,15 @@
 //! Making ready for other ranks, when nothing is left of those before: what was theirs alone is let go, and what ends with them is made
 //! anew.
 
-use super::{Edges, front, ground};
+use super::{Edges, front, ground, port};
 use rlaunch_core::node::NodeEvent;
+use rlaunch_core::wire::to_node::PortPlan;
 use rlaunch_core::wire::to_root::NodeRefusal;
 use rlaunch_sys::ns::{Init, NsError};
 
 /// Preparation of another generation.
 pub(super) struct Renewing {
-    choose_port: bool,
+    port: PortPlan,
     namespace: Namespace,
 }
 
@@ -23,7 +24,7 @@ enum Namespace {
 }
 
 /// Begins: the thread that starts ranks works meanwhile.
-pub(super) fn begin(edges: &mut Edges, choose_port: bool) {
+pub(super) fn begin(edges: &mut Edges, port: PortPlan) {
     // A process that connects now is none of the job.
     front::close(edges);
     edges.logs.reopen();
@@ -33,7 +34,7 @@ pub(super) fn begin(edges: &mut Edges, choose_port: bool) {
     let wanted = edges.watch.let_go_of_init();
     let namespace = if wanted { Namespace::Requested } else { Namespace::Unwanted };
     match ground::another_thread(edges, wanted) {
-        Ok(()) => edges.ground.renewing = Some(Renewing { choose_port, namespace }),
+        Ok(()) => edges.ground.renewing = Some(Renewing { port, namespace }),
         Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
     }
 }
@@ -48,22 +49,22 @@ pub(super) fn on_namespace(edges: &mut Edges, init: Result<Init, NsError>) {
 /// Completes the preparation as soon as the namespace is there. Never waits for it.
 pub(super) fn finish(edges: &mut Edges) {
     let made = |renewing: &mut Renewing| !matches!(renewing.namespace, Namespace::Requested);
-    let Some(Renewing { choose_port, namespace }) = edges.ground.renewing.take_if(made) else { return };
-    let event = match complete(edges, choose_port, namespace) {
+    let Some(Renewing { port, namespace }) = edges.ground.renewing.take_if(made) else { return };
+    let event = match complete(edges, port, namespace) {
         Ok(port) => NodeEvent::Renewed { port },
         Err(refusal) => NodeEvent::Refused(refusal),
     };
     edges.events.push_back(event);
 }
 
-fn complete(edges: &mut Edges, choose_port: bool, namespace: Namespace) -> Result<u16, NodeRefusal> {
+fn complete(edges: &mut Edges, port: PortPlan, namespace: Namespace) -> Result<u16, NodeRefusal> {
     // The one before is still held: a port that ranks have had is never used again as long as a process may remember it.
-    let port = if choose_port { ground::choose_port().map(Some) } else { Ok(None) };
+    let new = if edges.ground.has_claimed(port) { Ok(None) } else { port::prepare(port, edges.ground.job()) };
     if let Namespace::Made(init) = namespace {
         ground::adopt_init(edges, init).map_err(ground::refused)?;
     }
-    let Some(port) = port? else { return Ok(0) };
-    let number = port.number;
-    edges.ground.hold(port);
+    let Some(new) = new? else { return Ok(0) };
+    let number = if port == PortPlan::Choose { new.number } else { 0 };
+    edges.ground.hold(new);
     Ok(number)
 }

@@ -4,6 +4,8 @@
 //! nothing on disk, and goes with its owner. No TCP socket is held, because a held one breaks programs that bind without
 //! SO_REUSEADDR. The ports lie outside `ip_local_port_range`, so that no outgoing connection takes them.
 
+pub mod claim;
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -15,13 +17,15 @@ pub const BLOCK: u16 = 8;
 const TRIES: u32 = 48;
 const LOWEST: u16 = 10_000;
 
-/// A chosen port.
+/// A chosen port, or one that the user gave.
 #[derive(Debug)]
 pub struct Port {
-    /// The first of the block.
+    /// The first of the block, or the given one.
     pub number: u16,
     /// Holds the reservation; `None`: all names tried were taken.
     pub reservation: Option<OwnedFd>,
+    /// Holds the name of the job; only of a given port.
+    pub label: Option<OwnedFd>,
 }
 
 /// Chooses a block. `random` decides where the search begins.
@@ -38,29 +42,34 @@ pub fn choose(random: u64) -> io::Result<Port> {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let port = blocks.nth((mixed ^ (mixed >> 27)) % blocks.count());
-        let name = match reserve(port) {
+        let name = match hold(&reservation(port)) {
             Ok(held) => Some(held),
             Err(error) if crate::is_shortage(&error) => return Err(error),
             Err(_) if unreserved.is_some() => continue,
             Err(_) => None,
         };
-        if !all_free(port)? {
+        if claim::is_in(port)? || !all_free(port)? {
             continue;
         }
         match name {
-            Some(held) => return Ok(Port { number: port, reservation: Some(held) }),
+            Some(held) => return Ok(Port { number: port, reservation: Some(held), label: None }),
             None => unreserved = Some(port),
         }
     }
     match unreserved {
-        Some(number) => Ok(Port { number, reservation: None }),
+        Some(number) => Ok(Port { number, reservation: None, label: None }),
         None => Err(io::Error::from(io::ErrorKind::AddrInUse)),
     }
 }
 
-fn reserve(port: u16) -> io::Result<OwnedFd> {
-    let name = SocketAddr::from_abstract_name(format!("rlaunch-port-{port}"))?;
-    Ok(UnixDatagram::bind_addr(&name)?.into())
+/// The name that reserves a block.
+fn reservation(first: u16) -> String {
+    format!("rlaunch-port-{first}")
+}
+
+/// Takes an abstract unix name.
+fn hold(name: &str) -> io::Result<OwnedFd> {
+    Ok(UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?.into())
 }
 
 /// Whether a block is free; an error where that cannot be found out.

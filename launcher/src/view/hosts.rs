@@ -78,10 +78,7 @@ fn way_on(report: &Report) -> String {
     let (ready, asked) = (report.ready(), report.asked());
     let least = report.start.as_ref().and_then(|start| start.min_hosts).map_or(asked, |least| least as usize);
     // The interface is looked for on rank 0's host, which is another one then: the next host has not been asked yet.
-    let elsewhere = report
-        .refused
-        .iter()
-        .any(|(_, why)| matches!(why, NodeRefusal::NoInterface { .. } | NodeRefusal::Alone { .. }));
+    let elsewhere = report.refused.iter().any(|(_, why)| is_of_rank_0(why));
     if ready == 0 || ready >= least || elsewhere {
         return String::new();
     }
@@ -208,6 +205,11 @@ fn masked(text: &str, host: &str) -> String {
     done
 }
 
+/// Whether the refusal holds only while rank 0 is on that host.
+const fn is_of_rank_0(why: &NodeRefusal) -> bool {
+    matches!(why, NodeRefusal::NoInterface { .. } | NodeRefusal::Alone { .. } | NodeRefusal::MasterAddr { .. })
+}
+
 /// Hosts by name, in short; of very many only some.
 pub(crate) fn list(report: &Report, nodes: &[NodeId]) -> String {
     let names: Vec<String> = nodes.iter().map(|node| host(report, *node)).collect();
@@ -287,6 +289,12 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         NodeRefusal::NoPort => {
             (format!("no port is free for MASTER_PORT on {hosts}"), Some("-x MASTER_PORT=N with one that is".into()))
         }
+        NodeRefusal::PortTaken { port, job, agent } => {
+            let name = if job.is_empty() { String::new() } else { format!(" {job}") };
+            let agent = agent.map(|pid| format!(" (its agent is process {pid})")).unwrap_or_default();
+            let what = format!("MASTER_PORT={port} on {hosts} belongs to another job of rlaunch{name}{agent}");
+            (what, Some("another port, or leave MASTER_PORT out: rlaunch chooses a free one".into()))
+        }
         NodeRefusal::NoStore { errno, at } => (
             format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", words::errno(*errno)),
             Some(match *errno {
@@ -294,6 +302,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
                 _ => "--master-store rank0, or another MASTER_PORT".into(),
             }),
         ),
+        NodeRefusal::MasterAddr { addr, is_loopback, has } => master_addr(hosts, addr, *is_loopback, has),
         NodeRefusal::NoInterface { name, has } => {
             let use_of = if report.asked() > 1 { " that others can use" } else { "" };
             let lacks = format!("there is no such interface with an address{use_of} on {hosts}, where rank 0 runs");
@@ -311,6 +320,18 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         NodeRefusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
         NodeRefusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
     }
+}
+
+/// The MASTER_ADDR that the user gave, and the right ones.
+fn master_addr(hosts: &str, addr: &OsBytes, is_loopback: bool, has: &OsBytes) -> Said {
+    let has = has.to_string().replace(' ', ", ");
+    let of_host = if has.is_empty() { hosts.to_owned() } else { format!("{hosts} ({has})") };
+    if is_loopback {
+        let what = format!("MASTER_ADDR={addr} is a different machine on each host; rank 0 runs on {of_host}");
+        return (what, Some("leave MASTER_ADDR out, so that rlaunch finds the address".into()));
+    }
+    let what = format!("MASTER_ADDR={addr} is no address of {of_host}, where rank 0 runs");
+    (what, Some("leave MASTER_ADDR out; --master-store rank0, if that address is translated (NAT)".into()))
 }
 
 /// The places at which another host was tried, and the results.

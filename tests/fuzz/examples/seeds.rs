@@ -21,7 +21,7 @@ use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
 use rlaunch_core::wire::round::{RoundDown, RoundPlace, RoundSeat};
-use rlaunch_core::wire::to_node::{Delta, Find, Meeting, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, Find, Meeting, PortPlan, Start, ToNode};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, Reached, NodeRefusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
@@ -52,7 +52,7 @@ fn down() -> Vec<Vec<u8>> {
         gpus: rlaunch_core::gpus::Share::Each(1),
         label: Some("[%r] ".into()),
         meeting: None,
-        choose_port: true,
+        port: PortPlan::Choose,
         find: Some(Box::new(Find { interface: OsBytes::default(), door: Some(Key::new([5; 32])) })),
         addresses: true,
         travel: Some(travel),

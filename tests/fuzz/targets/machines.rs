@@ -135,7 +135,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
         NodeAction::Probe { place, .. } => NodeEvent::Reached { number: place.number, by: [10, 0, 0, 1].into() },
-        NodeAction::Renew { choose_port } => NodeEvent::Renewed { port: if choose_port { 21_000 } else { 0 } },
+        NodeAction::Renew { port } => NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } },
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
         NodeAction::LookAtDevices { proc, .. } => NodeEvent::DevicesSeen { proc, held: false },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },

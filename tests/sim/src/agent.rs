@@ -16,7 +16,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Lane;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_core::wire::to_node::{PortPlan, ToNode};
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -374,7 +374,7 @@ impl World {
                 self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
-            NodeAction::Renew { choose_port } => self.renews(choose_port),
+            NodeAction::Renew { port } => self.renews(port == PortPlan::Choose),
             NodeAction::Space { generation, .. } => self.makes_space(generation),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::ReservePort { .. } => {}
@@ -451,7 +451,7 @@ impl World {
                         tier: self.plan.tier,
                         note: OsBytes::default(),
                         usual: false,
-                        master_port: if plan.choose_port { port_of(self.node) } else { 0 },
+                        master_port: if plan.port == PortPlan::Choose { port_of(self.node) } else { 0 },
                         port_reserved: true,
                         agent: 1,
                         init: t1.then_some(2),

@@ -395,10 +395,22 @@ fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
             o.bytes("step", step);
         }
         NodeRefusal::NoPort => o.text("why", "no_port"),
+        NodeRefusal::PortTaken { port, job, agent } => {
+            o.text("why", "port_taken");
+            o.number("port", (*port).into());
+            o.bytes("job", job);
+            o.maybe("agent", agent.map(u64::from));
+        }
         NodeRefusal::NoStore { errno, at } => {
             o.text("why", "no_store");
             o.signed("errno", *errno);
             o.bytes("at", at);
+        }
+        NodeRefusal::MasterAddr { addr, is_loopback, has } => {
+            o.text("why", "master_addr");
+            o.bytes("addr", addr);
+            o.flag("loopback", *is_loopback);
+            o.bytes("has", has);
         }
         NodeRefusal::NoInterface { name, has } => {
             o.text("why", "no_interface");

@@ -6,12 +6,12 @@
 //! waited for, until each is ready or cannot be had. Then the ranks of the missing hosts are dropped. No host has received a rank or the
 //! number of ranks before.
 
+use super::master_addr;
 use super::notice::Notice;
 use super::orders::{self, Orders};
 use super::probing::{Probing, Way};
 use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
-use crate::errno::EADDRNOTAVAIL;
 use crate::events::{Cause, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
@@ -21,15 +21,13 @@ use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::travel::Lowered;
-use crate::wire::to_node::{Meeting, ToNode};
+use crate::wire::to_node::{Meeting, PortPlan, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
-use crate::wire::whose::Address;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 
 /// The bring-up of all nodes.
 #[derive(Debug)]
@@ -291,7 +289,7 @@ impl Bringup {
             return;
         }
         let Some(orders) = self.orders.take() else { return };
-        let gathered = self.gather(cx, &orders).and_then(|()| self.check_holder(cx, &orders));
+        let gathered = self.gather(cx, &orders).and_then(|()| self.check_addr(cx, &orders));
         match gathered.and_then(|()| self.find(cx, &orders)) {
             Ok(None) => {
                 self.orders = Some(orders);
@@ -383,26 +381,22 @@ impl Bringup {
         }
     }
 
-    /// An agent that is to hold the store at an address which the user chose has to have it: nothing is started otherwise.
-    fn check_holder(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
-        let Some(addr) = orders.pinned_addr().filter(|_| orders.holder().is_agent()) else { return Ok(()) };
-        let node = self.planned(cx).head();
-        if self.is_own(node, addr) {
-            return Ok(());
-        }
-        let port = orders.pinned_port().or_else(|| self.hello_of(node).map(|hello| hello.master_port));
-        let at = OsBytes::from(format!("{addr}:{}", port.unwrap_or(0)));
-        let why = NodeRefusal::NoStore { errno: EADDRNOTAVAIL, at };
+    /// Checks the address that the user gave for the rendezvous. If ranks could not meet there, nothing is started.
+    fn check_addr(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
+        let Some(addr) = orders.pinned_addr() else { return Ok(()) };
+        let placement = self.planned(cx);
+        let node = placement.head();
+        let given = master_addr::Given {
+            addr,
+            is_shared: !orders::is_together(&placement),
+            is_other_host: orders.is_other_host(addr, node),
+            holder: orders.holder(),
+            hello: self.hello_of(node),
+        };
+        let Some(why) = master_addr::fault(&given) else { return Ok(()) };
         self.nodes.set(node, State::Refused(why.clone()));
         cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
         Err(Cause::Refused { node, why })
-    }
-
-    /// Whether a host can listen at an address. Where the host does not know its own, it will say if it cannot.
-    fn is_own(&self, node: NodeId, addr: &OsBytes) -> bool {
-        let own = self.hello_of(node).map(|hello| &*hello.addresses).unwrap_or_default();
-        let at = core::str::from_utf8(addr).ok().and_then(|text| text.parse::<IpAddr>().ok());
-        own.is_empty() || at.is_none_or(|at| at.is_loopback() || own.contains(&Address::from(at)))
     }
 
     /// Has all who are there start their ranks.
@@ -439,14 +433,17 @@ impl Bringup {
     }
 
     /// Has all who take part, and are not lost, end their ranks, and be ready for others; which nodes those are. `shrinks`: more may be
-    /// lost meanwhile, so each has to have a port if it comes to have rank 0.
+    /// lost meanwhile, so each has to have a port if it comes to have rank 0. A port that the user gave is claimed by the first of them only:
+    /// on the others it may be another job's.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
         let Some(orders) = self.again.as_deref().filter(|orders| orders.max_restarts() > 0) else { return Vec::new() };
         let placement = cx.facts.placement();
         let first = placement.node_of(Rank::new(0));
         let nodes: Vec<NodeId> = placement.used().filter(|node| !gone.contains(node)).collect();
+        let head = first.filter(|first| nodes.contains(first)).or_else(|| nodes.first().copied());
         for node in &nodes {
-            let port = orders.chooses_port() && (shrinks || Some(*node) == first);
+            let has_port = Some(*node) == head || (shrinks && orders.chooses_port());
+            let port = if has_port { orders.port_plan() } else { PortPlan::None };
             cx.act(JobAction::Send { node: *node, msg: ToNode::Clear { sig: Signal::TERM, grace, port } });
         }
         nodes
@@ -525,7 +522,7 @@ impl Bringup {
     /// Checks the chosen address. A host cannot listen at an address that is not its own. Where the others see rank 0's host by a
     /// translated address, rank 0 may know what to do. If it was asked for, its agent says that it cannot.
     fn held(&self, cx: &mut Cx<'_>, orders: &Orders, first: NodeId, meeting: Meeting) -> Meeting {
-        if self.is_own(first, &meeting.addr) || !orders.holder().is_by_itself() {
+        if master_addr::is_of(&meeting.addr, self.hello_of(first)) || !orders.holder().is_by_itself() {
             return meeting;
         }
         cx.act(JobAction::Say(Sentence::StoreLeft { addr: meeting.addr.clone() }));

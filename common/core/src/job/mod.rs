@@ -18,6 +18,7 @@ mod late;
 mod lease;
 mod log;
 mod loss;
+mod master_addr;
 mod mute;
 mod notice;
 mod orders;

@@ -14,7 +14,7 @@ use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
-use crate::wire::to_node::{APP_PART, Delta, Find, Meeting, SPAWN_BATCH, Start, ToNode};
+use crate::wire::to_node::{APP_PART, Delta, Find, Meeting, PortPlan, SPAWN_BATCH, Start, ToNode};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -120,6 +120,11 @@ impl Orders {
         self.pinned_port.is_none()
     }
 
+    /// MASTER_PORT on the host of rank 0.
+    pub(super) fn port_plan(&self) -> PortPlan {
+        self.pinned_port.map_or(PortPlan::Choose, PortPlan::Claim)
+    }
+
     /// `--interface`; empty: not given.
     pub(super) const fn interface(&self) -> &OsBytes {
         &self.interface
@@ -128,6 +133,14 @@ impl Orders {
     /// The node is the launcher's own host.
     pub(super) fn is_local(&self, node: NodeId) -> bool {
         self.spec.placement.nodes.get(node.index()).is_some_and(|node| node.local)
+    }
+
+    /// Whether a name is that of another host of the job than this one.
+    pub(super) fn is_other_host(&self, name: &[u8], node: NodeId) -> bool {
+        let nodes = &self.spec.placement.nodes;
+        let is_named =
+            |at: usize| nodes.get(at).is_some_and(|node| node.host.name.as_bytes().eq_ignore_ascii_case(name));
+        !is_named(node.index()) && (0..nodes.len()).any(is_named)
     }
 
     /// Their names, in short.
@@ -162,12 +175,12 @@ impl Orders {
             gpus: self.spec.gpus,
             label: self.spec.label.clone(),
             meeting: sole.then(|| self.alone(cx.facts.placement())),
-            choose_port: self.chooses_port() && (sole || meets),
+            port: if sole || meets { self.port_plan() } else { PortPlan::None },
             find: meets.then(|| {
                 let door = self.probes(placement).then(|| self.secret.of(node));
                 Box::new(Find { interface: self.interface.clone(), door })
             }),
-            addresses: !sole && self.spec.master_store.is_agent(),
+            addresses: !sole && (self.spec.master_store.is_agent() || self.pinned_addr.is_some()),
             travel: Some(self.travel.clone()).filter(|_| !local),
             sole,
             max_restarts: self.max_restarts(),

@@ -12,6 +12,7 @@ mod late;
 mod left;
 mod limits;
 mod losses;
+mod master_addr;
 mod mute;
 mod path;
 mod probing;

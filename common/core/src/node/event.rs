@@ -2,7 +2,7 @@
 
 use crate::address::Interface;
 use crate::gpus::Devices;
-use crate::id::{AppIndex, LocalRank, ProcId, Rank, SessionId, Std};
+use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
 use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
@@ -17,7 +17,7 @@ use crate::wire::beat::Beat;
 use crate::wire::frozen::client::round::{Heard, Said};
 use crate::wire::limit::Met;
 use crate::wire::probe::{Key, Place};
-use crate::wire::to_node::{Delta, Find, ToNode};
+use crate::wire::to_node::{Delta, Find, PortPlan, ToNode};
 use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
@@ -239,8 +239,8 @@ pub enum NodeAction {
     /// Nothing runs here: make ready for ranks again, as at first, and let go of the store of those before; answered by `Renewed` or
     /// `Refused`.
     Renew {
-        /// Whether another MASTER_PORT has to be chosen and held.
-        choose_port: bool,
+        /// What becomes of MASTER_PORT. A port that is claimed already stays claimed.
+        port: PortPlan,
     },
     /// Tell a process that takes part in rounds. Where its session has ended, that is no error.
     Tell {
@@ -355,8 +355,10 @@ pub enum Depth {
 pub struct GroundPlan {
     /// The guarantee asked for.
     pub contain: Contain,
-    /// Whether a MASTER_PORT has to be chosen and held.
-    pub choose_port: bool,
+    /// The job, in whose name a port is claimed.
+    pub job: JobId,
+    /// What becomes of MASTER_PORT.
+    pub port: PortPlan,
     /// Between how many nodes the launcher's memory for output is shared.
     pub nodes: u32,
     /// Other hosts have to find this one.

@@ -8,7 +8,7 @@ use super::{Cx, NodeAction, Notice};
 use crate::signal::Signal;
 use crate::time::Span;
 use crate::wire::capped::Capped;
-use crate::wire::to_node::Meeting;
+use crate::wire::to_node::{Meeting, PortPlan};
 use crate::wire::to_root::{Leftover, NAMED, ToRoot};
 use alloc::vec::Vec;
 
@@ -35,8 +35,8 @@ pub(super) enum Between {
 #[derive(Default)]
 pub(super) struct Generations {
     state: State,
-    /// Another port is to be chosen here.
-    choose_port: bool,
+    /// What becomes of MASTER_PORT.
+    port: PortPlan,
 }
 
 #[derive(Default)]
@@ -56,10 +56,10 @@ enum State {
 
 impl Generations {
     /// The launcher wants this generation to end.
-    pub(super) fn on_clear(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span, choose_port: bool) {
+    pub(super) fn on_clear(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span, port: PortPlan) {
         match self.state {
             State::Running => {
-                (self.state, self.choose_port) = (State::Clearing, choose_port);
+                (self.state, self.port) = (State::Clearing, port);
                 cx.tell(Notice::Between(Between::Clear(sig, grace)));
             }
             State::Clearing | State::Renewing | State::Waiting => cx.tell(Notice::Violation),
@@ -73,7 +73,7 @@ impl Generations {
             State::Clearing if left == 0 => {
                 self.state = State::Renewing;
                 cx.tell(Notice::Between(Between::Renewing));
-                cx.act(NodeAction::Renew { choose_port: self.choose_port });
+                cx.act(NodeAction::Renew { port: self.port });
             }
             State::Clearing => {
                 self.state = State::Waiting;

@@ -68,7 +68,8 @@ impl BringUp {
             Step::Idle => {
                 let plan = GroundPlan {
                     contain: start.contain,
-                    choose_port: start.choose_port,
+                    job: start.job,
+                    port: start.port,
                     nodes: start.nodes,
                     find: start.find.clone(),
                     addresses: start.addresses,

@@ -17,7 +17,7 @@ use crate::spec::{Contain, Role, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
-use crate::wire::to_node::APP_PART;
+use crate::wire::to_node::{APP_PART, PortPlan};
 use crate::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};
 use NodeAction::{CloseStreams, Examine, Finish, Reap, Sweep};
 use alloc::string::{String, ToString};
@@ -51,7 +51,7 @@ fn start() -> Start {
             node_index: 0,
             ..Meeting::default()
         }),
-        choose_port: true,
+        port: PortPlan::Choose,
         find: None,
         addresses: false,
         travel: None,
@@ -245,8 +245,8 @@ const HERE: NodeAction = NodeAction::Space { here: true, generation: 0, seats: N
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
     let start = start();
-    let Start { contain, choose_port, nodes, .. } = start;
-    let plan = GroundPlan { contain, choose_port, nodes, find: None, addresses: false, travel: None, gpus: false };
+    let Start { job, contain, port, nodes, .. } = start;
+    let plan = GroundPlan { job, contain, port, nodes, find: None, addresses: false, travel: None, gpus: false };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::Ground(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");

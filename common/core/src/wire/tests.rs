@@ -5,7 +5,7 @@ use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
 use super::probe::Key;
-use super::to_node::{Delta, Find, Meeting, Start, ToNode};
+use super::to_node::{Delta, Find, Meeting, PortPlan, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
 use crate::logs::{Logs, Which};
@@ -66,8 +66,8 @@ fn program() -> impl Strategy<Value = AppBase> {
 }
 
 fn start() -> impl Strategy<Value = ToNode> {
-    (any::<[u8; 16]>(), any::<[u32; 3]>(), proptest::option::of(bytes()), meeting(), any::<(bool, bool, u64)>())
-        .prop_map(|(job, n, label, meeting, (choose_port, sole, linger))| {
+    (any::<[u8; 16]>(), any::<[u32; 3]>(), proptest::option::of(bytes()), meeting(), any::<(Option<u16>, bool, u64)>())
+        .prop_map(|(job, n, label, meeting, (given, sole, linger))| {
             ToNode::Start(Start {
                 job: JobId(job),
                 contain: Contain::T3,
@@ -76,7 +76,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 gpus: if sole { crate::gpus::Share::Each(n[2]) } else { crate::gpus::Share::All },
                 label,
                 meeting: Some(meeting).filter(|_| linger % 2 == 0),
-                choose_port,
+                port: given.map_or(PortPlan::Choose, PortPlan::Claim),
                 find: Some(Box::new(Find { interface: OsBytes::from("eth0"), door: Some(Key::new([3; 32])) }))
                     .filter(|_| sole),
                 addresses: sole,
@@ -134,10 +134,10 @@ fn to_node() -> impl Strategy<Value = ToNode> {
         }),
         signal().prop_map(|sig| ToNode::Signal { sig }),
         (signal(), any::<u64>()).prop_map(|(sig, ns)| ToNode::End { sig, grace: Span::from_nanos(ns) }),
-        (signal(), any::<(u64, bool)>()).prop_map(|(sig, (ns, port))| ToNode::Clear {
+        (signal(), any::<(u64, Option<u16>)>()).prop_map(|(sig, (ns, given))| ToNode::Clear {
             sig,
             grace: Span::from_nanos(ns),
-            port
+            port: given.map_or(PortPlan::None, PortPlan::Claim),
         }),
         meeting().prop_map(ToNode::Again),
         Just(ToNode::Kill),

@@ -71,8 +71,8 @@ pub enum ToNode {
         sig: Signal,
         /// How long it may take.
         grace: Span,
-        /// Choose another MASTER_PORT, too.
-        port: bool,
+        /// What becomes of MASTER_PORT.
+        port: PortPlan,
     },
     /// Behind the `Cleared` of all nodes: where the ranks of the next generation meet; `Spawn` follows.
     Again(Meeting),
@@ -129,8 +129,8 @@ pub struct Start {
     pub label: Option<OsBytes>,
     /// The rendezvous; `None`: sent later, once it is known.
     pub meeting: Option<Meeting>,
-    /// Choose a port for MASTER_PORT here, and hold it: rank 0 may come to run here.
-    pub choose_port: bool,
+    /// MASTER_PORT, where rank 0 may come to run here.
+    pub port: PortPlan,
     /// The same: say where other hosts find this one.
     pub find: Option<Box<Find>>,
     /// Say by which addresses ranks of this host may be seen: another may hold a store for them.
@@ -156,6 +156,18 @@ pub struct Start {
     pub grace: Span,
     /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
     pub trace: OsBytes,
+}
+
+/// Preparation of MASTER_PORT on a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum PortPlan {
+    /// Rank 0 runs on another host.
+    #[default]
+    None,
+    /// Choose a free port, and reserve it.
+    Choose,
+    /// Claim this port, which the user gave.
+    Claim(u16),
 }
 
 /// The place where other hosts are to find this one.

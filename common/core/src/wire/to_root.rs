@@ -205,12 +205,30 @@ pub enum NodeRefusal {
     },
     /// No port is free for MASTER_PORT.
     NoPort,
+    /// Another job of rlaunch has the MASTER_PORT that the user gave.
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// The name of that job; empty: unknown.
+        job: OsBytes,
+        /// The process id of its agent on this host; `None`: unknown.
+        agent: Option<u32>,
+    },
     /// The agent cannot listen there, where ranks will look for the store.
     NoStore {
         /// errno of what was tried.
         errno: i32,
         /// Address and port.
         at: OsBytes,
+    },
+    /// The MASTER_ADDR that the user gave is no address at which other hosts reach this one, where rank 0 was to run.
+    MasterAddr {
+        /// The address.
+        addr: OsBytes,
+        /// Every host takes it for itself.
+        is_loopback: bool,
+        /// Some addresses of this host, separated by blanks.
+        has: OsBytes,
     },
     /// The interface at which rank 0 is to be found has no address on this host, or none that another host could use.
     NoInterface {

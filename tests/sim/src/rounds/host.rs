@@ -13,7 +13,7 @@ use rlaunch_core::time::Mono;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec;
 use rlaunch_core::wire::frozen::client::round::Heard;
-use rlaunch_core::wire::to_node::Delta;
+use rlaunch_core::wire::to_node::{Delta, PortPlan};
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -179,7 +179,7 @@ impl World {
             tier: Tier::T3,
             note: Default::default(),
             usual: true,
-            master_port: if plan.choose_port { self.port(host) } else { 0 },
+            master_port: if plan.port == PortPlan::Choose { self.port(host) } else { 0 },
             port_reserved: true,
             agent: 1,
             init: None,

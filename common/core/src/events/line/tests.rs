@@ -120,6 +120,8 @@ fn causes() -> Vec<Cause> {
         refused(NodeRefusal::Resource { errno: 24, step: bytes("epoll") }),
         refused(NodeRefusal::NoPort),
         refused(NodeRefusal::NoStore { errno: 98, at: "127.0.0.1:20000".into() }),
+        refused(NodeRefusal::PortTaken { port: 29500, job: "ab".into(), agent: Some(7) }),
+        refused(NodeRefusal::MasterAddr { addr: "localhost".into(), is_loopback: true, has: "10.0.0.1".into() }),
         refused(NodeRefusal::Gpus { each: 2, needed: 8, has: Some(4) }),
         refused(NodeRefusal::Gpus { each: 1, needed: 1, has: None }),
         refused(NodeRefusal::Protocol),

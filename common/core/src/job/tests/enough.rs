@@ -9,6 +9,7 @@ use crate::restart::Limits;
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
+use crate::wire::to_node::PortPlan;
 
 /// Two ranks on each of three hosts.
 fn asked(most: u32, limits: Limits, policy: Option<&str>) -> JobSpec {
@@ -25,7 +26,7 @@ fn is_lost(s: &mut Script, host: u32) {
 /// Nodes that were ordered to be ready for others, and nodes that were ordered to end.
 fn cleared_or_ended(s: &Script) -> (Vec<u32>, bool) {
     let clear = |port| told(s, &ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port });
-    (clear(true), s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })))
+    (clear(PortPlan::Choose), s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })))
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::spec::JobSpec;
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
+use crate::wire::to_node::PortPlan;
 use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 /// Three hosts with two ranks each; at least so many have to be ready.
@@ -105,11 +106,17 @@ fn a_host_that_cannot_be_had_is_left_out_and_the_others_are_numbered_anew() {
 #[test]
 fn whoever_may_come_to_have_rank_0_chooses_a_port_and_nobody_else() {
     for (least, chosen) in [(3, [true, false, false]), (2, [true, true, false]), (1, [true, true, true])] {
-        let mut s = Script::new(&three(least));
-        (0..3).for_each(|node| up(&mut s, node));
-        let told: Vec<(bool, bool)> =
-            starts(&s).into_iter().map(|(_, start)| (start.choose_port, start.find.is_some())).collect();
-        assert_eq!(told, chosen.map(|chosen| (chosen, chosen)), "{least}");
+        let mut given = three(least);
+        given.apps[0].base.env = ["MASTER_PORT=5000"].iter().collect();
+        given.apps[0].base.pinned = ["MASTER_PORT"].iter().collect();
+        for (spec, plan) in [(three(least), PortPlan::Choose), (given, PortPlan::Claim(5000))] {
+            let mut s = Script::new(&spec);
+            (0..3).for_each(|node| up(&mut s, node));
+            let told: Vec<(PortPlan, bool)> =
+                starts(&s).into_iter().map(|(_, start)| (start.port, start.find.is_some())).collect();
+            let expected = chosen.map(|chosen| (if chosen { plan } else { PortPlan::None }, chosen));
+            assert_eq!(told, expected, "{least}");
+        }
     }
 }
 

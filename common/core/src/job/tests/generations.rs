@@ -5,7 +5,7 @@ use super::*;
 use crate::restarts::{ALIKE, Restarts};
 use crate::spec::JobSpec;
 use crate::wire::capped::Capped;
-use crate::wire::to_node::Meeting;
+use crate::wire::to_node::{Meeting, PortPlan};
 use crate::wire::to_root::{Exited, Started, Usage};
 
 const DELAY: u64 = 1000;
@@ -18,7 +18,7 @@ fn alone(most: u32, ranks: u32) -> Script {
     Script::running(&may(most, spec(ranks)))
 }
 
-fn clear(port: bool) -> ToNode {
+fn clear(port: PortPlan) -> ToNode {
     ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port }
 }
 
@@ -79,7 +79,7 @@ fn a_failure_ends_all_ranks_and_starts_them_again_at_another_port() {
     let mut s = alone(2, 3);
     s.wait(50);
     ends(&mut s, 1, exit(3), 50, false);
-    assert_eq!(s.sent, [clear(true)], "and nobody is told that the job ends");
+    assert_eq!(s.sent, [clear(PortPlan::Choose)], "and nobody is told that the job ends");
     ends(&mut s, 0, killed(Signal::TERM), 51, true);
     ends(&mut s, 2, exit(1), 52, true);
     s.wait(10);
@@ -229,7 +229,7 @@ fn an_agent_that_does_not_clear_its_host_is_not_waited_for() {
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(4));
     s.hears(ToRoot::Draining).wait(600_000);
-    assert_eq!(s.sent, [clear(true)]);
+    assert_eq!(s.sent, [clear(PortPlan::Choose)]);
     // But not for ever, if the user wants the end.
     s.signal(Signal::INT).wait(2100);
     assert!(s.abandoned);
@@ -245,7 +245,7 @@ fn all_hosts_are_cleared_before_one_starts_a_rank_again() {
     s.to.clear();
     s.sent.clear();
     exits(&mut s, 3, exit(6), 10);
-    assert_eq!((told(&s, &clear(true)), told(&s, &clear(false))), (vec![0], vec![1]));
+    assert_eq!((told(&s, &clear(PortPlan::Choose)), told(&s, &clear(PortPlan::None))), (vec![0], vec![1]));
     s.hears_of(OTHER, &cleared(0, 0)).hears_of(OTHER, &cleared(0, 0));
     s.wait(4000);
     assert_eq!(asked_for(&s).0, []);

@@ -10,7 +10,7 @@ use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
-use crate::wire::to_node::{Meeting, Start};
+use crate::wire::to_node::{Meeting, PortPlan, Start};
 use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 pub(super) const OTHER: NodeId = NodeId::new(1);
@@ -120,9 +120,9 @@ fn no_rank_starts_before_all_hosts_are_ready() {
     s.event(JobEvent::EdgeUp { node: OTHER }).event(JobEvent::EdgeUp { node: NODE });
     let starts: Vec<_> = starts(&s)
         .into_iter()
-        .map(|(node, s)| (node.get(), s.local_size, s.nodes, s.choose_port, s.sole, s.meeting))
+        .map(|(node, s)| (node.get(), s.local_size, s.nodes, s.port, s.sole, s.meeting))
         .collect();
-    assert_eq!(starts, [(1, 2, 2, false, false, None), (0, 2, 2, true, false, None)]);
+    assert_eq!(starts, [(1, 2, 2, PortPlan::None, false, None), (0, 2, 2, PortPlan::Choose, false, None)]);
     s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready);
     s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
     assert_eq!(ranks(&s), [], "one has not checked its program");
@@ -180,35 +180,6 @@ fn an_address_that_is_not_rank_0s_own_leaves_the_store_to_it() {
         assert!(met(&s).iter().all(|(_, meeting)| meeting.agent_store == held), "{own} {why:?}");
         let left = Sentence::StoreLeft { addr: "10.0.0.1".into() };
         assert_eq!(s.said.contains(&left), !held, "{own} {why:?}");
-    }
-}
-
-#[test]
-fn an_address_of_the_users_is_used_as_it_is_and_no_agent_holds_the_store_at_anothers() {
-    use crate::master_store::{ForAgent, ForRank0, Holder};
-    for (holder, goes) in [(Holder::Rank0(ForRank0::Located), true), (Holder::Agent(ForAgent::Asked), false)] {
-        let mut spec = JobSpec { master_store: holder, ..two(false) };
-        spec.apps[0].base.env = ["MASTER_ADDR=10.0.0.77"].iter().collect();
-        spec.apps[0].base.pinned = ["MASTER_ADDR"].iter().collect();
-        let mut s = Script::new(&spec);
-        s.event(JobEvent::EdgeUp { node: OTHER }).event(JobEvent::EdgeUp { node: NODE });
-        let ToRoot::Hello(first) = hello("10.0.0.1", "10.0.0.9", 20_000) else { unreachable!() };
-        let own: core::net::IpAddr = "10.0.0.1".parse().unwrap();
-        let addresses = Capped::chunks([own.into()]).remove(0);
-        s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
-        s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
-        let met = met(&s);
-        let all =
-            met.iter().all(|(_, meeting)| meeting.addr.as_slice() == b"10.0.0.77" && meeting.port == Some(20_000));
-        assert!(all && met.is_empty() != goes, "{met:?}");
-        assert_eq!(ranks(&s).is_empty(), !goes);
-        if !goes {
-            done(&mut s, NODE, 0);
-            done(&mut s, OTHER, 0);
-            s.drained();
-            let why = NodeRefusal::NoStore { errno: crate::errno::EADDRNOTAVAIL, at: "10.0.0.77:20000".into() };
-            assert_eq!(s.cause(), Cause::Refused { node: NODE, why });
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::time::HostTime;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundUp};
-use crate::wire::to_node::Meeting;
+use crate::wire::to_node::{Meeting, PortPlan};
 use crate::wire::to_root::{Exited, Started, Usage};
 
 const UNHEARD: Lost = Lost::Unheard;
@@ -127,7 +127,7 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     let mut s = runs(least(Some(4)));
     s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
     assert_eq!(told(&s, &ToNode::Kill), [0], "whatever still hears it");
-    let clear = ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port: true };
+    let clear = ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port: PortPlan::Choose };
     assert_eq!(told(&s, &clear), [1, 2]);
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     beats(&mut s, 5, &[1, 2]);
@@ -276,4 +276,18 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
     assert_eq!(said(&s), [("one".into(), "one".into(), 4)]);
     let (meetings, procs) = again(&s);
     assert_eq!((meetings.len(), procs), (2, vec![6, 7, 8, 9]));
+}
+
+#[test]
+fn a_given_port_is_claimed_by_the_host_that_gets_rank_0_and_no_other() {
+    let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
+    let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
+    let mut spec = JobSpec { rounds, restarts, min_hosts: None, ..three(3) };
+    spec.apps[0].base.env = ["MASTER_PORT=5000"].iter().collect();
+    spec.apps[0].base.pinned = ["MASTER_PORT"].iter().collect();
+    let mut s = run(&spec);
+    s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
+    let clear = |port| ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port };
+    let ordered = (told(&s, &clear(PortPlan::Claim(5000))), told(&s, &clear(PortPlan::None)));
+    assert_eq!(ordered, (vec![1], vec![2]));
 }

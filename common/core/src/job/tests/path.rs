@@ -4,6 +4,7 @@ use super::*;
 use crate::rounds::Rounds;
 use crate::spec::AppBase;
 use crate::wire::capped::Capped;
+use crate::wire::to_node::PortPlan;
 use crate::wire::to_root::Started;
 
 fn starts(s: &Script) -> Vec<Option<u16>> {
@@ -41,7 +42,7 @@ fn start_comes_first_then_programs_then_ranks() {
     assert_eq!((start.sole, start.local_size, start.nodes), (true, 3, 1));
     let meeting = start.meeting.as_ref().unwrap();
     assert_eq!((meeting.world_size, meeting.nodes, meeting.node_index), (3, 1, 0));
-    assert_eq!((&*meeting.addr, meeting.port, start.choose_port), (&b"127.0.0.1"[..], None, true));
+    assert_eq!((&*meeting.addr, meeting.port, start.port), (&b"127.0.0.1"[..], None, PortPlan::Choose));
     let ToNode::App { app, last: true, part } = &s.sent[2] else { panic!("{:?}", s.sent[2]) };
     assert_eq!((app.get(), postcard::from_bytes::<AppBase>(part).unwrap()), (1, second.base));
     let ToNode::Spawn { procs, last: true, .. } = &s.sent[3] else { panic!("{:?}", s.sent[3]) };
@@ -109,7 +110,10 @@ fn a_pinned_port_is_used_if_it_is_one() {
         spec.apps[0].base.env = ["MASTER_PORT=1", &alloc::format!("MASTER_PORT={value}")].iter().collect();
         assert_eq!(starts(&Script::new(&spec)), [None], "not the user's");
         spec.apps[0].base.pinned = ["MASTER_PORT"].iter().collect();
-        assert_eq!(starts(&Script::new(&spec)), [expected], "{value}");
+        let s = Script::new(&spec);
+        assert_eq!(starts(&s), [expected], "{value}");
+        let plan = expected.map_or(PortPlan::Choose, PortPlan::Claim);
+        assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::Start(start) if start.port == plan)), "{value}");
     }
 }
 

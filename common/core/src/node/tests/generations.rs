@@ -3,7 +3,7 @@
 use super::*;
 
 fn clear(ms: u64) -> ToNode {
-    ToNode::Clear { sig: TERM, grace: Span::from_millis(ms), port: true }
+    ToNode::Clear { sig: TERM, grace: Span::from_millis(ms), port: PortPlan::Choose }
 }
 
 fn again(restart: u32) -> ToNode {
@@ -16,7 +16,7 @@ fn cleared(left: u32, port: u16) -> NodeAction {
     says(ToRoot::Cleared { left, named, port })
 }
 
-const RENEW: NodeAction = NodeAction::Renew { choose_port: true };
+const RENEW: NodeAction = NodeAction::Renew { port: PortPlan::Choose };
 
 /// The only node of a job that may be started again; its ranks run.
 fn rig(count: u32) -> Rig {

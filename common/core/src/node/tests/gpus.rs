@@ -148,7 +148,7 @@ fn another_generation_has_the_same() {
     let cuda = |actions: Vec<NodeAction>| found(&actions, b"CUDA_VISIBLE_DEVICES");
     assert_eq!(cuda(rig.hear(NodeEvent::Grounded(with(FOUR)))), [Some("3".into())]);
     rig.spawned(0);
-    rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: false });
+    rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));
     rig.examined(0, Facts::default());
     rig.left(0);

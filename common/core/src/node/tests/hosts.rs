@@ -6,7 +6,7 @@ use crate::wire::to_node::Meeting;
 
 /// On another host than the launcher's, with a lease of 8 s.
 fn elsewhere() -> Start {
-    Start { sole: false, meeting: None, choose_port: false, lease: Some(Span::from_secs(8)), ..start() }
+    Start { sole: false, meeting: None, port: PortPlan::None, lease: Some(Span::from_secs(8)), ..start() }
 }
 
 fn meeting() -> ToNode {

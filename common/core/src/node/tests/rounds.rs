@@ -524,7 +524,7 @@ fn the_end_of_the_job_goes_before_rounds() {
 fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
     let mut rig = Rig::in_round_by(Start { max_restarts: 2, others_follow: true, ..start() }, 1, "");
     before(&mut rig);
-    rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: false });
+    rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));
     rig.hear(NodeEvent::SessionGone { session: s(0) });
     rig.examined(0, Facts::default());
